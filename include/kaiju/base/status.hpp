@@ -1,0 +1,75 @@
+// Status: how every fallible call of the library answers. No exceptions cross a public function, nothing aborts.
+//
+//   Result<Checkpoint> file = Checkpoint::open(path);
+//   if (!file.ok()) return file.status();
+//
+// The codes are those of the C header, value for value; capi/kaiju.cpp asserts it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace kaiju {
+
+enum class StatusCode : int32_t {
+  kOk = 0,
+  kInvalidArgument = 1,  // the caller can fix it; the message says how
+  kNotFound = 2,
+  kUnsupported = 3,
+  kOutOfMemory = 4,
+  kBusy = 5,
+  kCancelled = 6,
+  kIo = 7,
+  kBadModel = 8,  // a file that breaks the checkpoint's rules
+  kDeviceLost = 9,
+  kInternal = 10,  // a broken invariant: the engine stops, the process lives on
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == StatusCode::kOk; }
+  StatusCode code() const { return code_; }
+  // Names the thing and the remedy; empty when ok.
+  const std::string& message() const { return message_; }
+
+ private:
+  StatusCode code_ = StatusCode::kOk;
+  std::string message_;
+};
+
+// A value or the reason there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}
+  Result(Status status) : state_(std::move(status)) {}
+
+  bool ok() const { return std::holds_alternative<T>(state_); }
+  Status status() const { return ok() ? Status() : std::get<Status>(state_); }
+  T& value() & { return std::get<T>(state_); }
+  const T& value() const& { return std::get<T>(state_); }
+  T&& value() && { return std::get<T>(std::move(state_)); }
+  T* operator->() { return &std::get<T>(state_); }
+  T& operator*() & { return std::get<T>(state_); }
+
+ private:
+  std::variant<T, Status> state_;
+};
+
+inline Status invalid_argument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
+inline Status bad_model(std::string message) { return {StatusCode::kBadModel, std::move(message)}; }
+inline Status internal_error(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
+
+}  // namespace kaiju
+
+// Returns from the enclosing function when `expression` is a Status that is not ok.
+#define KAIJU_TRY(expression)                           \
+  do {                                                  \
+    ::kaiju::Status kaiju_status_ = (expression);       \
+    if (!kaiju_status_.ok()) return kaiju_status_;      \
+  } while (0)

@@ -1,0 +1,60 @@
+// ModelConfig: the shape of a model, as the checkpoint states it. Plain data; format/checkpoint.hpp parses and checks it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kaiju {
+
+inline constexpr int32_t kArithmeticVersion = 1;
+
+enum class LayerKind : int32_t {
+  kSliding = 0,  // sees the last `window` positions, itself included
+  kGlobal = 1,   // sees everything before it
+};
+
+struct LayerConfig {
+  LayerKind kind = LayerKind::kGlobal;
+  int32_t window = 0;   // positions, sliding layers only
+  int32_t kv_slot = 0;  // the first layer that names a slot writes it, later ones read it; all share kind, window and rope
+  int32_t rope = 0;     // which rope.N table of frequencies
+};
+
+// Control symbols of the chat format, as token ids; -1 where the model has none (arithmetic does not depend on them).
+struct ChatSymbols {
+  int32_t begin = -1;      // first token of every sequence
+  int32_t end = -1;        // end of the document
+  int32_t card = -1;       // opens the character card
+  int32_t user = -1;       // opens what the user says
+  int32_t character = -1;  // opens what the character says
+  int32_t close = -1;      // closes a card or a turn: a reply ends here
+  int32_t text = -1;       // opens plain prose
+};
+
+struct ModelConfig {
+  std::string name;
+  int32_t vocab_size = 0;
+  int32_t d_model = 0;
+  int32_t n_heads = 0;
+  int32_t n_kv_heads = 0;  // divides n_heads; 1 is the native case
+  int32_t head_dim = 0;    // 64, 128 or 256
+  int32_t d_ff = 0;
+  int32_t context = 0;  // most positions of one sequence
+  float norm_eps = 1e-5f;
+  int32_t slot_count = 0;  // KV slots named by the layers (derived)
+  int32_t rope_count = 0;  // RoPE tables named by the layers (derived)
+  std::vector<LayerConfig> layers;
+  ChatSymbols chat;
+
+  // The first layer that names `slot`: it computes and writes the slot's keys and values.
+  int32_t owner_of(int32_t slot) const {
+    for (size_t i = 0; i < layers.size(); ++i)
+      if (layers[i].kv_slot == slot) return static_cast<int32_t>(i);
+    return -1;
+  }
+  int32_t query_width() const { return n_heads * head_dim; }
+  int32_t kv_width() const { return n_kv_heads * head_dim; }
+};
+
+}  // namespace kaiju

@@ -1,0 +1,20 @@
+// Executor: the one virtual call between deciding what to compute and computing it.
+#pragma once
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/step/plan.hpp"
+#include "kaiju/step/result.hpp"
+
+namespace kaiju {
+
+// Owns KV memory, workspaces and slots, all taken at creation. One thread at a time.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual const Facts& facts() const = 0;
+  // Order within a step: starts, table edits, copies, then all segments as one batch. `result` is cleared first.
+  // An error means the step did not happen as a whole; kDeviceLost and kInternal are final for this executor.
+  virtual Status run(const StepPlan& plan, StepResult& result) = 0;
+};
+
+}  // namespace kaiju

@@ -1,0 +1,28 @@
+// Facts: what the host tower must know of a model and its executor to plan steps. Plain data.
+#pragma once
+
+#include <cstdint>
+
+namespace kaiju {
+
+inline constexpr int32_t kBlockTokens = 64;  // tokens per cache block, anchored at multiples of 64
+
+// Two kinds of cache block: one holds 64 tokens for all global slots, the other for all sliding slots.
+enum class BlockKind : int32_t { kGlobal = 0, kWindow = 1 };
+inline constexpr int32_t kBlockKinds = 2;
+
+using BlockId = int32_t;  // number of a block within its kind's pool
+inline constexpr BlockId kNoBlock = -1;
+
+struct Facts {
+  int32_t vocab_size = 0;
+  int32_t context = 0;        // most positions of one sequence
+  int32_t window = 0;         // widest sliding window; 0 when no layer slides
+  bool has_global = true;     // whether global blocks are needed at all
+  int32_t slot_count = 0;     // sequences that may be live in the executor at once
+  int32_t step_tokens = 0;    // most tokens one plan may carry
+  int32_t block_count[kBlockKinds] = {0, 0};     // pool sizes
+  int64_t block_bytes[kBlockKinds] = {0, 0};     // bytes of one block
+};
+
+}  // namespace kaiju

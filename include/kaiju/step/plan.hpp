@@ -1,0 +1,77 @@
+// StepPlan: everything one step does, decided before it starts, as plain data. The host tower writes it, an executor reads it.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kaiju/step/facts.hpp"
+
+namespace kaiju {
+
+// How a slot's tokens are drawn (arithmetic.md, section 6). Checked by sample/params.hpp before it gets here.
+struct SamplingSpec {
+  float temperature = 0.0f;  // 0: greedy
+  int32_t top_k = 0;         // 0: off
+  float top_p = 1.0f;        // 1: off
+  float min_p = 0.0f;        // 0: off
+  float repetition_penalty = 1.0f;
+  uint64_t seed = 0;
+  uint32_t stream = 0;  // tells retries of one request apart
+  std::vector<std::pair<int32_t, float>> logit_bias;
+};
+
+// (Re)binds a slot to a sequence before the step's rows run. The executor keeps the spec and the set of tokens seen for the repetition
+// penalty; it adds the tokens of every later segment of the slot and every token it draws by itself.
+struct SlotStart {
+  int32_t slot = 0;
+  SamplingSpec sampling;
+  std::vector<int32_t> history;  // tokens of the sequence that no later segment will bring: those found in the cache
+};
+
+// table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock where a window block was released.
+struct TableEdit {
+  int32_t slot = 0;
+  BlockKind kind = BlockKind::kGlobal;
+  int32_t index = 0;
+  BlockId block = kNoBlock;
+};
+
+// The first `token_count` tokens of a block, copied before any row runs.
+struct BlockCopy {
+  BlockKind kind = BlockKind::kGlobal;
+  BlockId from = kNoBlock;
+  BlockId to = kNoBlock;
+  int32_t token_count = 0;
+};
+
+// Consecutive tokens of one sequence. A decode row is a segment of one token, a prefill chunk one of many.
+struct Segment {
+  int32_t slot = 0;
+  int32_t position = 0;     // of the first token
+  int32_t first_token = 0;  // index into StepPlan::tokens
+  int32_t token_count = 0;
+  bool sample = false;      // draw the token that follows the last one of this segment
+  bool all_logits = false;  // return the logits of every row of this segment
+  int32_t top_logprobs = 0; // with sample: how many alternatives to report
+  // Global-slot KV of positions below this is already in the cache and must not be rewritten (shared blocks).
+  int32_t write_from = 0;
+};
+
+struct StepPlan {
+  std::vector<SlotStart> starts;
+  std::vector<TableEdit> table_edits;
+  std::vector<BlockCopy> copies;
+  std::vector<Segment> segments;  // at most one per slot
+  std::vector<int32_t> tokens;
+
+  void clear() {
+    starts.clear();
+    table_edits.clear();
+    copies.clear();
+    segments.clear();
+    tokens.clear();
+  }
+};
+
+}  // namespace kaiju

@@ -1,0 +1,32 @@
+// StepResult: what one step answers, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kaiju {
+
+struct TokenLogprob {
+  int32_t token = -1;
+  float logprob = 0.0f;  // natural log, of the plain model: no penalty, temperature 1
+};
+
+// One per segment with `sample`, in plan order.
+struct SampledToken {
+  int32_t slot = 0;
+  int32_t token = -1;
+  float logprob = 0.0f;
+  std::vector<TokenLogprob> top;  // best first
+};
+
+struct StepResult {
+  std::vector<SampledToken> sampled;
+  std::vector<float> logits;  // rows of segments with all_logits, in plan order: [rows, vocab_size]
+
+  void clear() {
+    sampled.clear();
+    logits.clear();
+  }
+};
+
+}  // namespace kaiju
