@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "kaiju/base/status.hpp"
@@ -20,6 +21,19 @@ enum class DType : int32_t { kI8, kU8, kI32, kU64, kF32 };
 size_t dtype_bytes(DType dtype);
 const char* dtype_name(DType dtype);  // "I8", ... as safetensors spells it
 
+// The dtype whose elements are T.
+template <class T>
+inline constexpr DType kDTypeOf = [] {
+  static_assert(std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, uint64_t> ||
+                    std::is_same_v<T, float>,
+                "no tensor of a checkpoint has elements of this type");
+  if (std::is_same_v<T, int8_t>) return DType::kI8;
+  if (std::is_same_v<T, uint8_t>) return DType::kU8;
+  if (std::is_same_v<T, int32_t>) return DType::kI32;
+  if (std::is_same_v<T, uint64_t>) return DType::kU64;
+  return DType::kF32;
+}();
+
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kI8;
@@ -30,7 +44,7 @@ struct TensorInfo {
 
 enum class Verify : int32_t {
   kFull,  // read everything: digests and the values' own rules (no -128, finite positive scales, row sums)
-  kNone,  // structure only: header, shapes, offsets, config; reads no weights (small tensors are still checked)
+  kNone,  // header, shapes, offsets, config, root digest, and the values of F32 tensors; reads no weights and no tensor digests
 };
 
 // Immutable after open; safe from any thread.
@@ -39,10 +53,12 @@ class Checkpoint {
   // Progress in [0, 1]; a nonzero return stops the load with kCancelled.
   using Progress = std::function<int(double done)>;
 
-  // Maps the file; weights are used in place. kIo when it cannot be read, kBadModel when it breaks a rule: the message names the tensor and the rule.
+  // Maps the file; weights are used in place. kIo when it cannot be read, kUnsupported when it is of another format or arithmetic version,
+  // kBadModel when it breaks a rule: the message names the tensor and the rule. The file must not shrink or change while the checkpoint lives
+  // (a read past a new end raises SIGBUS): replace it by renaming a new file over it, as CheckpointWriter does, which leaves the mapped one alone.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, Verify verify = Verify::kFull,
                                                         const Progress& progress = {});
-  // Borrows `bytes`, which must outlive the checkpoint and be 64-byte aligned.
+  // Borrows `bytes`, which must outlive the checkpoint and be 64-byte aligned (kInvalidArgument otherwise).
   static Result<std::shared_ptr<const Checkpoint>> from_memory(std::span<const std::byte> bytes, Verify verify = Verify::kFull);
 
   virtual ~Checkpoint() = default;
@@ -56,7 +72,7 @@ class Checkpoint {
   template <class T>
   std::span<const T> view(std::string_view name) const {
     const TensorInfo* tensor = find(name);
-    if (!tensor || tensor->bytes.size() % sizeof(T) != 0) return {};
+    if (!tensor || tensor->dtype != kDTypeOf<T>) return {};
     return {reinterpret_cast<const T*>(tensor->bytes.data()), tensor->bytes.size() / sizeof(T)};
   }
 };
@@ -70,6 +86,8 @@ class CheckpointWriter {
     DType dtype;
     std::vector<int64_t> shape;
   };
+  // `tensors` must be required_tensors(config), in any order that docs/checkpoint.md allows, plus a `tokenizer` at the end if there is one.
+  // The values are the caller's: the writer computes digests, not row sums or scales.
   static Result<std::unique_ptr<CheckpointWriter>> create(const std::string& path, const ModelConfig& config,
                                                           std::vector<Declaration> tensors);
   virtual ~CheckpointWriter() = default;

@@ -8,6 +8,7 @@
 namespace kaiju {
 
 inline constexpr int32_t kArithmeticVersion = 1;
+inline constexpr int32_t kMostLayers = 256;
 
 enum class LayerKind : int32_t {
   kSliding = 0,  // sees the last `window` positions, itself included
@@ -52,6 +53,14 @@ struct ModelConfig {
     for (size_t i = 0; i < layers.size(); ++i)
       if (layers[i].kv_slot == slot) return static_cast<int32_t>(i);
     return -1;
+  }
+  // Fills slot_count and rope_count from the layers; for configs made by hand. Numbers out of range are left for check_config to name.
+  void derive_counts() {
+    slot_count = rope_count = 0;
+    for (const LayerConfig& layer : layers) {
+      if (layer.kv_slot >= slot_count && layer.kv_slot < kMostLayers) slot_count = layer.kv_slot + 1;
+      if (layer.rope >= rope_count && layer.rope < kMostLayers) rope_count = layer.rope + 1;
+    }
   }
   int32_t query_width() const { return n_heads * head_dim; }
   int32_t kv_width() const { return n_kv_heads * head_dim; }

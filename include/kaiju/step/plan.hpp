@@ -21,8 +21,8 @@ struct SamplingSpec {
   std::vector<std::pair<int32_t, float>> logit_bias;
 };
 
-// (Re)binds a slot to a sequence before the step's rows run. The executor keeps the spec and the set of tokens seen for the repetition
-// penalty; it adds the tokens of every later segment of the slot and every token it draws by itself.
+// (Re)binds a slot to a sequence before the step's rows run; needed again after the sequence was cut. The executor keeps the spec, and the
+// set of tokens seen for the repetition penalty, to which it adds the tokens of every later segment of the slot.
 struct SlotStart {
   int32_t slot = 0;
   SamplingSpec sampling;

@@ -1,0 +1,90 @@
+// kaiju-perplexity: how well a model predicts a text.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "kaiju/text/tokenizer.hpp"
+#include "scorer.hpp"
+
+namespace {
+
+int fail(const kaiju::Status& status) {
+  fmt::print(stderr, "kaiju-perplexity: {}\n", status.message());
+  return 1;
+}
+
+// Negative log-likelihood of `next` under one row of logits, in double.
+double surprise(std::span<const float> row, int32_t next) {
+  const double maximum = *std::max_element(row.begin(), row.end());
+  double total = 0.0;
+  for (const float logit : row) total += std::exp(static_cast<double>(logit) - maximum);
+  return std::log(total) - (static_cast<double>(row[static_cast<size_t>(next)]) - maximum);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Perplexity of a model on a text file, in windows of the model's context.");
+  std::string model, text_path;
+  kaiju::ExecutorOptions options;
+  bool prose = true;
+  app.add_option("FILE", model, "checkpoint with a tokenizer")->required();
+  app.add_option("--text", text_path, "UTF-8 text")->required();
+  app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
+  app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
+  app.add_flag("!--raw", prose, "do not open each window with the model's begin and prose symbols");
+  app.footer("Example:\n  kaiju-perplexity model.safetensors --text story.txt");
+  CLI11_PARSE(app, argc, argv);
+
+  auto checkpoint = kaiju::Checkpoint::open(model);
+  if (!checkpoint.ok()) return fail(checkpoint.status());
+  auto tokenizer = kaiju::Tokenizer::from(**checkpoint);
+  if (!tokenizer.ok()) return fail(tokenizer.status());
+  std::ifstream file(text_path, std::ios::binary);
+  if (!file) return fail({kaiju::StatusCode::kIo, fmt::format("cannot read {}: check the path", text_path)});
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto encoded = (*tokenizer)->encode(text);
+  if (!encoded.ok()) return fail(encoded.status());
+  const std::vector<int32_t>& ids = *encoded;
+  if (ids.size() < 2) return fail(kaiju::invalid_argument(fmt::format("{} holds {} tokens: at least two are needed", text_path, ids.size())));
+
+  const kaiju::ModelConfig& config = (*checkpoint)->config();
+  std::vector<int32_t> prefix;
+  if (prose)
+    for (const int32_t symbol : {config.chat.begin, config.chat.text})
+      if (symbol >= 0) prefix.push_back(symbol);
+  if (static_cast<size_t>(config.context) <= prefix.size() + 1) return fail(kaiju::invalid_argument("the model's context is too short to predict anything"));
+
+  options.slot_count = 1;
+  options.step_tokens = std::min(256, config.context);
+  auto executor = kaiju::make_executor(*checkpoint, options);
+  if (!executor.ok()) return fail(executor.status());
+  kaiju::tools::Scorer scorer(std::move(executor).value());
+
+  const auto vocab = static_cast<size_t>(config.vocab_size);
+  const size_t window = static_cast<size_t>(config.context) - prefix.size();
+  double total = 0.0;
+  size_t predicted = 0;
+  for (size_t start = 0; start < ids.size(); start += window) {
+    std::vector<int32_t> sequence = prefix;
+    sequence.insert(sequence.end(), ids.begin() + static_cast<std::ptrdiff_t>(start), ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), start + window)));
+    const auto scored = scorer.score({sequence}, options.step_tokens, [&](std::span<const float> rows, int64_t position) -> kaiju::Status {
+      for (size_t r = 0; r * vocab < rows.size(); ++r) {
+        const size_t next = static_cast<size_t>(position) + r + 1;
+        if (next < std::max<size_t>(prefix.size(), 1) || next >= sequence.size()) continue;
+        total += surprise(rows.subspan(r * vocab, vocab), sequence[next]);
+        ++predicted;
+      }
+      return {};
+    });
+    if (!scored.ok()) return fail(scored);
+  }
+  fmt::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(), std::exp(total / static_cast<double>(predicted)),
+             total / std::log(2.0) / static_cast<double>(text.size()));
+  return 0;
+}

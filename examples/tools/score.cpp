@@ -1,0 +1,129 @@
+// kaiju-score: the logits of every position of a token sequence, and their digest. The tool that shows two machines compute the same bits.
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <limits>
+#include <memory>
+
+#include "kaiju/base/random.hpp"
+#include "scorer.hpp"
+
+namespace {
+
+using kaiju::Status;
+
+int fail(const Status& status) {
+  fmt::print(stderr, "kaiju-score: {}\n", status.message());
+  return 1;
+}
+
+kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t vocab_size) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path);
+    if (!file) return Status(kaiju::StatusCode::kIo, fmt::format("cannot read tokens from {}: check the path, or use - for standard input", path));
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  std::vector<int32_t> tokens;
+  for (std::string word; in >> word;) {
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size())
+      return kaiju::invalid_argument(fmt::format("token {} is \"{}\", not a number: give token ids separated by white space", tokens.size() + 1, word.substr(0, 40)));
+    if (id < 0 || id >= vocab_size)
+      return kaiju::invalid_argument(fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens.size() + 1, id, vocab_size - 1));
+    tokens.push_back(static_cast<int32_t>(id));
+  }
+  if (tokens.empty()) return kaiju::invalid_argument(fmt::format("no tokens in {}: give at least one id", path == "-" ? "standard input" : path));
+  return tokens;
+}
+
+// A float32 matrix in NumPy's format 1.0, written row by row.
+class NpyFile {
+ public:
+  bool open(const std::string& path, size_t rows, size_t columns) {
+    file_.reset(std::fopen(path.c_str(), "wb"));
+    if (!file_) return false;
+    std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
+    header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
+    const unsigned char lead[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<unsigned char>(header.size() & 255), static_cast<unsigned char>(header.size() >> 8)};
+    return std::fwrite(lead, 1, 10, file_.get()) == 10 && std::fwrite(header.data(), 1, header.size(), file_.get()) == header.size();
+  }
+  bool write(std::span<const float> values) { return std::fwrite(values.data(), 4, values.size(), file_.get()) == values.size(); }
+  bool close() { return std::fclose(file_.release()) == 0; }
+
+ private:
+  struct Close {
+    void operator()(FILE* file) const { std::fclose(file); }
+  };
+  std::unique_ptr<FILE, Close> file_;
+};
+
+std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, int32_t batch, int32_t vocab_size) {
+  std::vector<std::vector<int32_t>> sequences{std::move(tokens)};
+  for (int32_t s = 1; s < batch; ++s) {
+    std::vector<int32_t> stranger(sequences[0].size());
+    for (size_t i = 0; i < stranger.size(); ++i) stranger[i] = static_cast<int32_t>(kaiju::random_bits(1, static_cast<uint32_t>(s), i) % static_cast<uint64_t>(vocab_size));
+    sequences.push_back(std::move(stranger));
+  }
+  return sequences;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.");
+  std::string model, token_path, logits_path;
+  kaiju::ExecutorOptions options;
+  int32_t chunk = 0, batch = 1;
+  app.add_option("FILE", model, "checkpoint")->required();
+  app.add_option("--tokens", token_path, "file of token ids separated by white space; - reads standard input")->required();
+  app.add_option("--logits", logits_path, "write the logits here, float32 [tokens, vocabulary] in NumPy's format");
+  app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
+  app.add_option("--chunk", chunk, "tokens per step; 0: all at once")->check(CLI::Range(0, 65536))->capture_default_str();
+  app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
+  app.add_option("--batch", batch, "sequences per step: 1, or more to compute beside random strangers")->check(CLI::Range(1, 64))->capture_default_str();
+  app.footer("Examples:\n  echo 1 3 17 42 | kaiju-score model.safetensors --tokens -\n  kaiju-score model.safetensors --tokens ids.txt --backend reference --chunk 7 --logits out.npy");
+  CLI11_PARSE(app, argc, argv);
+
+  auto checkpoint = kaiju::Checkpoint::open(model);
+  if (!checkpoint.ok()) return fail(checkpoint.status());
+  const kaiju::ModelConfig& config = (*checkpoint)->config();
+  auto tokens = read_tokens(token_path, config.vocab_size);
+  if (!tokens.ok()) return fail(tokens.status());
+  const size_t count = tokens->size();
+  if (count > static_cast<size_t>(config.context))
+    return fail(kaiju::invalid_argument(fmt::format("{} tokens do not fit the model's context of {}: give fewer", count, config.context)));
+  if (chunk == 0) chunk = static_cast<int32_t>(count);
+  if (int64_t{chunk} * batch > 65536) return fail(kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk"));
+  options.step_tokens = chunk * batch;
+  options.slot_count = batch;
+
+  auto executor = kaiju::make_executor(*checkpoint, options);
+  if (!executor.ok()) return fail(executor.status());
+  NpyFile file;
+  if (!logits_path.empty() && !file.open(logits_path, count, static_cast<size_t>(config.vocab_size)))
+    return fail({kaiju::StatusCode::kIo, fmt::format("cannot write {}: check the folder and its permissions", logits_path)});
+
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
+  XXH3_128bits_reset(hash.get());
+  kaiju::tools::Scorer scorer(std::move(executor).value());
+  const Status scored = scorer.score(with_strangers(std::move(tokens).value(), batch, config.vocab_size), chunk, [&](std::span<const float> rows, int64_t) -> Status {
+    XXH3_128bits_update(hash.get(), rows.data(), rows.size_bytes());
+    if (!logits_path.empty() && !file.write(rows)) return {kaiju::StatusCode::kIo, fmt::format("writing {} failed: is the disk full?", logits_path)};
+    return {};
+  });
+  if (!scored.ok()) return fail(scored);
+  if (!logits_path.empty() && !file.close()) return fail({kaiju::StatusCode::kIo, fmt::format("writing {} failed: is the disk full?", logits_path)});
+
+  XXH128_canonical_t digest;
+  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(hash.get()));
+  fmt::print("model: {} {}\ntokens: {}\nbits: ", config.name, (*checkpoint)->digest(), count);
+  for (const unsigned char byte : digest.digest) fmt::print("{:02x}", byte);
+  fmt::print("\n");
+  return 0;
+}

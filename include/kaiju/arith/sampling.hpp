@@ -1,0 +1,103 @@
+// From a row of logits to a token, in integers (arithmetic.md, section 6): any order of summation gives the same draw.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kaiju/arith/exp2.hpp"
+
+namespace kaiju::arith {
+
+inline constexpr float kLog2E = 0x1.715476p+0f;  // f32(1.4426950408889634)
+
+// What `1 / temperature` becomes in powers of two.
+inline float temperature_factor(float temperature) { return static_cast<float>(1.4426950408889634 / static_cast<double>(temperature)); }
+
+// Probability mass of a logit under the row's maximum, in units of 2^-30 of the maximum's.
+KAIJU_HOST_DEVICE inline uint32_t mass(float logit, float maximum, float factor) {
+  const float t = mul(add(logit, -maximum), factor);
+  return t < -31.0f ? 0u : static_cast<uint32_t>(rint(mul(0x1p30f, exp2(t))));
+}
+
+KAIJU_HOST_DEVICE inline float penalise(float logit, float penalty) { return logit > 0.0f ? divide(logit, penalty) : mul(logit, penalty); }
+
+// Natural logarithm of a positive integer, by a fixed series in double, so that log-probabilities have one value everywhere.
+inline double natural_log(uint64_t total) {
+  int exponent = 63 - std::countl_zero(total);
+  double fraction = static_cast<double>(total) / static_cast<double>(uint64_t{1} << exponent);  // [1, 2)
+  if (fraction >= 1.5) fraction = fraction / 2.0, ++exponent;
+  const double s = (fraction - 1.0) / (fraction + 1.0);
+  const double y = s * s;
+  double sum = 1.0 / 25.0;
+  for (int k = 23; k >= 1; k -= 2) {
+    const double product = KAIJU_ROUNDED(sum * y);
+    sum = product + 1.0 / k;
+  }
+  const double whole = KAIJU_ROUNDED(exponent * 0.6931471805599453);
+  const double rest = KAIJU_ROUNDED((2.0 * s) * sum);
+  return whole + rest;
+}
+
+// ln of the softmax's denominator relative to the maximum, over plain logits.
+inline double log_total(std::span<const float> logits, float maximum) {
+  uint64_t total = 0;
+  for (const float logit : logits) total += mass(logit, maximum, kLog2E);
+  return natural_log(total) - 20.79441541679836;  // 30 ln 2
+}
+
+inline float logprob(float logit, float maximum, double log_total) {
+  return static_cast<float>((static_cast<double>(logit) - static_cast<double>(maximum)) - log_total);
+}
+
+// Candidate order: better logit first, then smaller id.
+struct Candidate {
+  float logit;
+  int32_t token;
+  uint32_t mass;
+  bool operator<(const Candidate& other) const { return logit != other.logit ? logit > other.logit : token < other.token; }
+};
+
+// Restricts `candidates` to the top k, min p and top p, in the contract's order. Leaves at least one.
+inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float top_p, float min_p) {
+  const bool ordered = top_k > 0 || top_p < 1.0f;
+  if (top_k > 0 && static_cast<size_t>(top_k) < candidates.size()) {
+    std::nth_element(candidates.begin(), candidates.begin() + top_k, candidates.end());
+    candidates.resize(static_cast<size_t>(top_k));
+  }
+  if (min_p > 0.0f) {
+    const auto least = static_cast<uint32_t>(__builtin_rint(static_cast<double>(min_p) * 1073741824.0));
+    std::erase_if(candidates, [least](const Candidate& c) { return c.mass < least; });
+  }
+  if (ordered && top_p < 1.0f) {
+    std::sort(candidates.begin(), candidates.end());
+    unsigned __int128 total = 0, sum = 0;
+    for (const Candidate& c : candidates) total += c.mass;
+    const auto share = static_cast<uint64_t>(__builtin_rint(static_cast<double>(top_p) * 4294967296.0));
+    size_t kept = 0;
+    while (kept < candidates.size()) {
+      sum += candidates[kept++].mass;
+      if ((sum << 32) >= share * total) break;
+    }
+    candidates.resize(kept);
+  }
+}
+
+// The first candidate by ascending id whose running mass exceeds floor(random * total / 2^64).
+inline int32_t draw(std::vector<Candidate>& candidates, uint64_t random) {
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+  uint64_t total = 0;
+  for (const Candidate& c : candidates) total += c.mass;
+  const auto target = static_cast<uint64_t>((static_cast<unsigned __int128>(random) * total) >> 64);
+  uint64_t sum = 0;
+  for (const Candidate& c : candidates) {
+    sum += c.mass;
+    if (sum > target) return c.token;
+  }
+  return candidates.back().token;
+}
+
+}  // namespace kaiju::arith

@@ -1,0 +1,52 @@
+// Backend: the operations a device offers to the model, one line each. The meaning of every one, to the bit, is
+// backend/reference.hpp; a conformance test holds each backend to it (tests/conformance).
+//
+// Rows are tokens. x is the residual stream, bf16 bits. All pointers are the device's own memory; shapes as noted.
+#pragma once
+
+#include <concepts>
+
+#include "kaiju/arith/float32.hpp"
+#include "kaiju/backend/batch.hpp"
+#include "kaiju/step/plan.hpp"
+#include "kaiju/step/result.hpp"
+#include "kaiju/tensor/matrix.hpp"
+
+namespace kaiju {
+
+// Rotated, quantised queries and what attention does with them.
+struct AttentionArgs {
+  const int8_t* queries = nullptr;     // [rows, heads, head_dim]
+  int32_t heads = 0;
+  float z = 0.0f;                      // integer score to power of two
+  const float* out_inverse = nullptr;  // [kv_heads, head_dim] co
+  int8_t* out = nullptr;               // [rows, heads, head_dim]
+};
+
+// One row of logits and how to draw from it.
+struct SampleArgs {
+  const float* logits = nullptr;         // [vocab_size]
+  int32_t vocab_size = 0;
+  const SamplingSpec* spec = nullptr;
+  const uint8_t* seen = nullptr;         // [vocab_size] 1 where the token occurs in the sequence; may be null without a penalty
+  int64_t position = 0;                  // of the token to be drawn
+  int32_t top_logprobs = 0;
+};
+
+template <class B>
+concept Backend = requires(B& backend, const Matrix& matrix, const arith::bf16* x_in, arith::bf16* x, const int8_t* a, int8_t* a_out, const uint8_t* h, uint8_t* h_out,
+                           const float* f, float* f_out, const Batch& batch, const KvSlot& kv, const arith::CosSin* angles, const AttentionArgs& attention,
+                           const SampleArgs& sample, SampledToken& token, int32_t n) {
+  backend.embed(matrix, f, batch.tokens, x);                      // x [rows, d_model] = bytes of the token's row times its scale
+  backend.norm(x_in, n, n, 0.0f, 0.0f, a_out);                    // (x, rows, width, eps, inverse scale) -> a [rows, width]
+  backend.linear(matrix, a, n, f, f_out);                         // out [rows, out] f32 = acc * scale[n]
+  backend.up(matrix, a, n, f, h_out);                             // h [rows, out] = square_byte(up_byte(acc, alpha[n]))
+  backend.add_linear(matrix, a, n, f, x);                         // x [rows, out] += acc * scale[n], one fma, back to bf16
+  backend.add_down(matrix, h, n, f, x);                           // the same with unsigned bytes
+  backend.queries(f, batch, angles, n, n, n, f, a_out);           // (q, batch, angles, heads, kv_heads, head_dim, cq) -> rotated bytes
+  backend.append(f, f, batch, angles, f, f, kv);                  // (k, v, batch, angles, ck, cv, slot): into the cache
+  backend.attend(attention, batch, kv);
+  backend.sample(sample, token);
+};
+
+}  // namespace kaiju

@@ -1,0 +1,203 @@
+// ReferenceBackend: the specification. Scalar, single-threaded, written to be read beside docs/arithmetic.md; every other backend must
+// give the same bits. Layout of a cache half: [64 tokens, head_dim] for keys and for values.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "kaiju/arith/rms.hpp"
+#include "kaiju/arith/sampling.hpp"
+#include "kaiju/arith/softmax.hpp"
+#include "kaiju/backend/backend.hpp"
+#include "kaiju/base/random.hpp"
+
+namespace kaiju {
+
+// Where the keys [head_dim] or values [head_dim] of one token stand, for the reference layout.
+inline int8_t* reference_row(std::byte* half, int32_t position, int32_t head_dim) {
+  return reinterpret_cast<int8_t*>(half) + int64_t{position % kBlockTokens} * head_dim;
+}
+
+// Sampling is host arithmetic on every CPU; backends share it.
+inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& scratch, SampledToken& result) {
+  const SamplingSpec& spec = *args.spec;
+  const std::span<const float> logits(args.logits, static_cast<size_t>(args.vocab_size));
+  const float plain_maximum = *std::max_element(logits.begin(), logits.end());
+  const double log_total = arith::log_total(logits, plain_maximum);
+
+  scratch.clear();
+  for (int32_t token = 0; token < args.vocab_size; ++token) {
+    float logit = logits[token];
+    if (spec.repetition_penalty != 1.0f && args.seen && args.seen[token]) logit = arith::penalise(logit, spec.repetition_penalty);
+    scratch.push_back({logit, token, 0});
+  }
+  for (const auto& [token, bias] : spec.logit_bias) scratch[token].logit = arith::add(scratch[token].logit, bias);
+
+  const arith::Candidate best = *std::min_element(scratch.begin(), scratch.end());
+  if (spec.temperature == 0.0f) {
+    result.token = best.token;
+  } else {
+    const float factor = arith::temperature_factor(spec.temperature);
+    for (arith::Candidate& c : scratch) c.mass = arith::mass(c.logit, best.logit, factor);
+    arith::truncate(scratch, spec.top_k, spec.top_p, spec.min_p);
+    result.token = arith::draw(scratch, random_bits(spec.seed, spec.stream, static_cast<uint64_t>(args.position)));
+  }
+  result.logprob = arith::logprob(logits[result.token], plain_maximum, log_total);
+
+  result.top.clear();
+  if (args.top_logprobs > 0) {
+    scratch.clear();
+    for (int32_t token = 0; token < args.vocab_size; ++token) scratch.push_back({logits[token], token, 0});
+    const auto count = std::min<size_t>(static_cast<size_t>(args.top_logprobs), scratch.size());
+    std::partial_sort(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(count), scratch.end());
+    for (size_t i = 0; i < count; ++i) result.top.push_back({scratch[i].token, arith::logprob(scratch[i].logit, plain_maximum, log_total)});
+  }
+}
+
+class ReferenceBackend {
+ public:
+  void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
+    for (size_t row = 0; row < tokens.size(); ++row) {
+      const int8_t* bytes = table.weight + int64_t{tokens[row]} * table.in;
+      for (int32_t i = 0; i < table.in; ++i) x[row * table.in + i] = arith::to_bf16(arith::mul(bytes[i], scale[tokens[row]]));
+    }
+  }
+
+  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+    for (int64_t row = 0; row < rows; ++row) arith::norm_quantise(x + row * width, width, eps, inverse_scale, a + row * width);
+  }
+
+  void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
+    each(w, a, rows, [&](int64_t at, int32_t n, int32_t acc) { out[at] = arith::mul(static_cast<float>(acc), scale[n]); });
+  }
+  void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
+    each(w, a, rows, [&](int64_t at, int32_t n, int32_t acc) { h[at] = arith::square_byte(arith::up_byte(acc, alpha[n])); });
+  }
+  void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
+    each(w, a, rows, [&](int64_t at, int32_t n, int32_t acc) { x[at] = arith::residual_add(x[at], acc, scale[n]); });
+  }
+  void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
+    each(w, h, rows, [&](int64_t at, int32_t n, int32_t acc) { x[at] = arith::residual_add(x[at], acc, scale[n]); });
+  }
+
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+    std::vector<float> head(head_dim);
+    for (int64_t row = 0; row < batch.row_count; ++row)
+      for (int32_t h = 0; h < heads; ++h) {
+        const int64_t at = (row * heads + h) * head_dim;
+        std::copy_n(q + at, head_dim, head.begin());
+        rotate(head.data(), head_dim, angles + row * (head_dim / 2));
+        const float* c = inverse + int64_t{h} * kv_heads / heads * head_dim;
+        for (int32_t i = 0; i < head_dim; ++i) out[at + i] = arith::quantise(head[i], c[i]);
+      }
+  }
+
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+    const int32_t head_dim = kv.head_dim;
+    std::vector<float> head(head_dim);
+    for (const BatchSegment& segment : batch.segments)
+      for (int32_t r = 0; r < segment.row_count; ++r) {
+        const int32_t position = segment.position + r;
+        if (kv.kind == BlockKind::kGlobal && position < segment.write_from) continue;
+        const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
+        for (int32_t g = 0; g < kv.kv_heads; ++g) {
+          const int64_t row = segment.first_row + r, at = (row * kv.kv_heads + g) * head_dim;
+          std::copy_n(k + at, head_dim, head.begin());
+          rotate(head.data(), head_dim, angles + row * (head_dim / 2));
+          int8_t* keys = reference_row(kv.keys(block, g), position, head_dim);
+          int8_t* values = reference_row(kv.values(block, g), position, head_dim);
+          for (int32_t i = 0; i < head_dim; ++i) {
+            keys[i] = arith::quantise(head[i], k_inverse[g * head_dim + i]);
+            values[i] = arith::quantise(v[at + i], v_inverse[g * head_dim + i]);
+          }
+        }
+      }
+  }
+
+  void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+    for (int32_t row = 0; row < batch.row_count; ++row)
+      for (int32_t h = 0; h < args.heads; ++h)
+        attend_one(args, batch.segments[batch.row_segment[row]], batch.positions[row], kv, row, h);
+  }
+
+  void sample(const SampleArgs& args, SampledToken& result) { sample_row(args, candidates_, result); }
+
+ private:
+  // Calls use(row * out + n, n, accumulator) for every output; the accumulator is exact.
+  template <class Byte, class Use>
+  static void each(const Matrix& w, const Byte* a, int32_t rows, Use use) {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int32_t n = 0; n < w.out; ++n) {
+        const int8_t* weight = w.weight + int64_t{n} * w.in;
+        int32_t acc = 0;
+        for (int32_t k = 0; k < w.in; ++k) acc += int32_t{weight[k]} * int32_t{a[row * w.in + k]};
+        use(row * w.out + n, n, acc);
+      }
+  }
+
+  static void rotate(float* head, int32_t head_dim, const arith::CosSin* angles) {
+    for (int32_t i = 0; i < head_dim / 2; ++i) arith::rotate(head[i], head[i + head_dim / 2], angles[i]);
+  }
+
+  // Sums of weights (total) and of weighted values (out), under an integer maximum.
+  struct Sums {
+    int32_t maximum = 0;
+    float total = 0.0f;
+    std::vector<float> out;  // [head_dim]; empty before the first chunk
+  };
+
+  // sums = scaled * factor + kept, under kept's maximum, which is the larger one or equal.
+  static Sums fold(const Sums& scaled, Sums kept, float z) {
+    const float factor = arith::exp2_product(scaled.maximum - kept.maximum, z);
+    kept.total = arith::fma(scaled.total, factor, kept.total);
+    for (size_t i = 0; i < kept.out.size(); ++i) kept.out[i] = arith::fma(scaled.out[i], factor, kept.out[i]);
+    return kept;
+  }
+
+  static void attend_one(const AttentionArgs& args, const BatchSegment& segment, int32_t position, const KvSlot& kv, int32_t row, int32_t head) {
+    const int32_t head_dim = kv.head_dim, g = head * kv.kv_heads / args.heads;
+    const BlockId* table = segment.table[static_cast<int32_t>(kv.kind)];
+    const int64_t at = (int64_t{row} * args.heads + head) * head_dim;
+    const int32_t first = kv.first_visible(position);
+
+    Sums all;
+    for (int32_t chunk = first / arith::kChunkKeys * arith::kChunkKeys; chunk <= position; chunk += arith::kChunkKeys) {
+      const int32_t from = std::max(chunk, first), to = std::min(chunk + arith::kChunkKeys - 1, position);
+      Sums sums = sum_chunk(args.queries + at, table, kv, g, from, to, args.z);
+      if (all.out.empty()) all = std::move(sums);
+      else if (all.maximum <= sums.maximum) all = fold(all, std::move(sums), args.z);
+      else all = fold(sums, std::move(all), args.z);
+    }
+    const float inverse = arith::divide(1.0f, all.total);
+    for (int32_t i = 0; i < head_dim; ++i) args.out[at + i] = arith::quantise(arith::mul(all.out[i], inverse), args.out_inverse[g * head_dim + i]);
+  }
+
+  // The visible keys [from, to] of one chunk.
+  static Sums sum_chunk(const int8_t* query, const BlockId* table, const KvSlot& kv, int32_t g, int32_t from, int32_t to, float z) {
+    const int32_t head_dim = kv.head_dim;
+    int32_t score[arith::kChunkKeys];
+    int32_t maximum = INT32_MIN;
+    for (int32_t j = from; j <= to; ++j) {
+      const int8_t* key = reference_row(kv.keys(table[j / kBlockTokens], g), j, head_dim);
+      int32_t dot = 0;
+      for (int32_t i = 0; i < head_dim; ++i) dot += int32_t{query[i]} * int32_t{key[i]};
+      score[j - from] = dot;
+      maximum = std::max(maximum, dot);
+    }
+    int64_t total = 0;
+    std::vector<int64_t> out(head_dim, 0);
+    for (int32_t j = from; j <= to; ++j) {
+      const auto weight = static_cast<int64_t>(arith::key_weight(score[j - from] - maximum, z));
+      const int8_t* value = reference_row(kv.values(table[j / kBlockTokens], g), j, head_dim);
+      total += weight;
+      for (int32_t i = 0; i < head_dim; ++i) out[i] += weight * value[i];
+    }
+    return {maximum, static_cast<float>(total), {out.begin(), out.end()}};
+  }
+
+  std::vector<arith::Candidate> candidates_;
+};
+
+static_assert(Backend<ReferenceBackend>);
+
+}  // namespace kaiju

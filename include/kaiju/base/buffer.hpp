@@ -1,0 +1,50 @@
+// Buffer: zeroed, 64-byte aligned memory of a fixed size, taken once. Large buffers come untouched from the system, so pages that are never
+// used cost nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+
+#include "kaiju/base/status.hpp"
+
+namespace kaiju {
+
+template <class T>
+class Buffer {
+ public:
+  Buffer() = default;
+
+  // kOutOfMemory names `what` and the bytes wanted.
+  static Result<Buffer> make(size_t count, const char* what) {
+    Buffer buffer;
+    if (count > std::numeric_limits<size_t>::max() / sizeof(T) - kAlignment) return out_of_memory(count, what);
+    buffer.count_ = count;
+    // calloc leaves fresh pages to the system to zero; the head room lets us align by hand.
+    buffer.memory_.reset(std::calloc(1, count * sizeof(T) + kAlignment));
+    if (!buffer.memory_) return out_of_memory(count, what);
+    return buffer;
+  }
+
+  T* data() {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.get());
+    return reinterpret_cast<T*>((address + kAlignment - 1) / kAlignment * kAlignment);
+  }
+  size_t size() const { return count_; }
+  size_t bytes() const { return count_ * sizeof(T); }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  static Status out_of_memory(size_t count, const char* what) {
+    return {StatusCode::kOutOfMemory, std::string(what) + " needs " + std::to_string(count) + " x " + std::to_string(sizeof(T)) + " bytes, which the system did not give"};
+  }
+
+  std::unique_ptr<void, Free> memory_;
+  size_t count_ = 0;
+};
+
+}  // namespace kaiju

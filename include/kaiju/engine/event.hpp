@@ -1,0 +1,57 @@
+// Event: what the engine tells its host about one request. Plain data, owned by whoever polled it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/engine/request.hpp"
+#include "kaiju/step/result.hpp"
+
+namespace kaiju {
+
+// Values of the C header.
+enum class EventKind : int32_t {
+  kNone = 0,
+  kToken = 1,   // one generated token
+  kDone = 5,    // last event of a request that ran: `reason`, `counts`, `timing`
+  kFailed = 6,  // last event of a request that could not go on: `status`; the session's history is as before the submit
+};
+
+enum class DoneReason : int32_t {
+  kNone = 0,
+  kStop = 1,       // a stop token or a stop string
+  kLength = 2,     // max_tokens reached
+  kCancelled = 3,  // by cancel, or because its session was destroyed
+};
+
+struct RequestCounts {
+  int32_t prompt_tokens = 0;  // history included
+  int32_t cached_tokens = 0;  // of those, not computed again
+  int32_t generated = 0;      // a stop token included
+};
+
+// Wall time on a steady clock.
+struct RequestTiming {
+  int64_t wait_ns = 0;     // from submit to admission
+  int64_t prefill_ns = 0;  // from admission to the first token
+  int64_t decode_ns = 0;   // from the first token to the last
+};
+
+struct Event {
+  EventKind kind = EventKind::kNone;
+  RequestId request = 0;
+  SessionId session = 0;
+  void* user_data = nullptr;
+  DoneReason reason = DoneReason::kNone;
+  Status status;                  // kFailed: why
+  int32_t token = -1;             // kToken
+  float logprob = 0.0f;           // kToken
+  std::vector<TokenLogprob> top;  // kToken with logprobs
+  std::string text;               // whole UTF-8, may be empty; kDone brings what was still held back
+  RequestCounts counts;           // so far; final in kDone
+  RequestTiming timing;           // so far; final in kDone
+};
+
+}  // namespace kaiju

@@ -1,0 +1,92 @@
+// Door one: a thin compiled facade. Composes checkpoint, tokenizer, executor and engine; adds nothing of its own.
+//
+//   auto model = kaiju::Model::load("model.kaiju.safetensors");
+//   auto engine = model.value()->create_engine();
+//   auto session = kaiju::Session::create(engine.value());
+//   session->generate(prompt, options, [](std::string_view text) { ...; return true; });
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/engine/engine.hpp"
+#include "kaiju/format/checkpoint.hpp"
+#include "kaiju/run/executors.hpp"
+#include "kaiju/text/chat.hpp"
+#include "kaiju/text/tokenizer.hpp"
+
+namespace kaiju {
+
+struct ModelOptions {
+  Verify verify = Verify::kFull;
+  Checkpoint::Progress progress;
+};
+
+struct RunOptions {
+  ExecutorOptions executor;
+  EngineOptions engine;
+};
+
+// Config, weights and tokenizer: immutable after load, safe from any thread, shared by any number of engines.
+class Model {
+ public:
+  static Result<std::shared_ptr<const Model>> load(const std::string& path, const ModelOptions& options = {});
+  static Result<std::shared_ptr<const Model>> create(std::shared_ptr<const Checkpoint> checkpoint);
+
+  const ModelConfig& config() const { return checkpoint_->config(); }
+  const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
+  int64_t weight_bytes() const;
+
+  // kUnsupported for a model without one.
+  Result<std::shared_ptr<const Tokenizer>> tokenizer() const;
+  Result<const ChatFormat*> chat() const;
+  // Where a reply ends unless the caller says otherwise: the symbols of the chat format, none for a model without.
+  std::vector<int32_t> stop_tokens() const;
+
+  // The engine keeps what it needs of the model alive.
+  Result<std::shared_ptr<Engine>> create_engine(const RunOptions& options = {}) const;
+
+ private:
+  Model() = default;
+
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::optional<ChatFormat> chat_;
+  Status no_chat_;
+};
+
+// Owns one session of an engine and keeps the engine alive. Movable; one thread at a time.
+class Session {
+ public:
+  static Result<Session> create(std::shared_ptr<Engine> engine);
+  Session(Session&& other) noexcept;
+  Session& operator=(Session&& other) noexcept;
+  ~Session();
+
+  SessionId id() const { return id_; }
+  Result<Session> fork(size_t length) const { return adopt(engine_, engine_->fork_session(id_, length)); }
+  Status truncate(size_t length) { return engine_->truncate_session(id_, length); }
+  Result<std::vector<int32_t>> tokens() const { return engine_->session_tokens(id_); }
+  Result<RequestId> submit(std::span<const int32_t> tokens, const RequestOptions& options) { return engine_->submit(id_, tokens, options); }
+
+  // Drives the engine until this request is done and returns its last event. on_text gets whole UTF-8; false stops the reply. Wants the engine
+  // to itself: kBusy while other requests are pending.
+  Result<Event> generate(std::span<const int32_t> tokens, const RequestOptions& options,
+                         const std::function<bool(std::string_view text)>& on_text = {});
+
+ private:
+  Session(std::shared_ptr<Engine> engine, SessionId id) : engine_(std::move(engine)), id_(id) {}
+  static Result<Session> adopt(const std::shared_ptr<Engine>& engine, Result<SessionId> id);
+
+  std::shared_ptr<Engine> engine_;
+  SessionId id_ = 0;
+};
+
+}  // namespace kaiju

@@ -1,0 +1,29 @@
+// Makes executors: which backend, how many threads, how much memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kaiju/format/checkpoint.hpp"
+#include "kaiju/step/executor.hpp"
+
+namespace kaiju {
+
+struct ExecutorOptions {
+  std::string backend = "auto";  // one of backend_names(), or "auto": the fastest this machine has
+  int32_t threads = 0;           // threads a step computes with, the caller's included; 0: one per core, at most 8
+  int32_t slot_count = 8;        // sequences that may be live at once
+  int32_t step_tokens = 256;     // most tokens one step processes
+  int64_t cache_bytes = 0;       // memory for global KV blocks; 0: enough for slot_count whole contexts
+};
+
+// Backends built into this library that this machine can run, best first.
+std::vector<std::string> backend_names();
+
+// kInvalidArgument for unknown names and impossible sizes, kUnsupported when the machine lacks the instructions or fails the arithmetic
+// self-check, kOutOfMemory with the bytes wanted. The executor keeps the checkpoint alive.
+Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options);
+
+}  // namespace kaiju

@@ -1,0 +1,81 @@
+// SamplingParams: what a caller may ask of sampling, and the check that turns it into the spec an executor may trust.
+// The drawing itself is arith/ (arithmetic.md, section 6).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/step/plan.hpp"
+
+namespace kaiju {
+
+// Wide types on purpose: values arrive from a C caller, and the check must see what was said, not what a conversion made of it.
+struct SamplingParams {
+  double temperature = 0.0;         // 0: greedy; else 0.001 to 100
+  int64_t top_k = 0;                // 0: off
+  double top_p = 1.0;               // 1: off
+  double min_p = 0.0;               // 0: off
+  double repetition_penalty = 1.0;  // 1: off
+  uint64_t seed = 0;
+  uint32_t stream = 0;  // tells retries of one request apart: same seed, another draw
+  std::vector<std::pair<int32_t, float>> logit_bias;  // (token, bias); a token at most once
+};
+
+namespace detail {
+
+inline std::string number_text(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+// NaN fails every comparison, so it is refused too.
+inline Status check_range(const char* name, double value, double low, double high) {
+  if (value >= low && value <= high) return {};
+  return invalid_argument(std::string(name) + " is " + number_text(value) + "; it must be from " + number_text(low) + " to " +
+                          number_text(high));
+}
+
+}  // namespace detail
+
+// The checked spec, or kInvalidArgument naming the field and its range.
+inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
+  // Below 0.001 the inverse temperature may overflow; 0 itself means greedy.
+  if (params.temperature != 0.0 && !(params.temperature >= 0.001 && params.temperature <= 100.0))
+    return invalid_argument("temperature is " + detail::number_text(params.temperature) +
+                            "; it must be 0 (greedy) or from 0.001 to 100");
+  if (params.top_k < 0 || params.top_k > INT32_MAX)
+    return invalid_argument("top_k is " + std::to_string(params.top_k) + "; it must be 0 (off) to 2147483647");
+  KAIJU_TRY(detail::check_range("top_p", params.top_p, 1e-6, 1.0));
+  KAIJU_TRY(detail::check_range("min_p", params.min_p, 0.0, 1.0));
+  KAIJU_TRY(detail::check_range("repetition_penalty", params.repetition_penalty, 0.01, 100.0));
+
+  SamplingSpec spec;
+  spec.temperature = static_cast<float>(params.temperature);
+  spec.top_k = static_cast<int32_t>(params.top_k);
+  spec.top_p = static_cast<float>(params.top_p);
+  spec.min_p = static_cast<float>(params.min_p);
+  spec.repetition_penalty = static_cast<float>(params.repetition_penalty);
+  spec.seed = params.seed;
+  spec.stream = params.stream;
+  spec.logit_bias = params.logit_bias;
+  std::sort(spec.logit_bias.begin(), spec.logit_bias.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });  // by token alone: a bias may be NaN here
+  for (size_t i = 0; i < spec.logit_bias.size(); ++i) {
+    const auto [token, bias] = spec.logit_bias[i];
+    if (token < 0 || token >= vocab_size)
+      return invalid_argument("logit_bias names token " + std::to_string(token) + "; tokens are 0 to " + std::to_string(vocab_size - 1));
+    if (i > 0 && spec.logit_bias[i - 1].first == token)
+      return invalid_argument("logit_bias names token " + std::to_string(token) + " twice");
+    KAIJU_TRY(detail::check_range(("logit_bias of token " + std::to_string(token)).c_str(), bias, -10000.0, 10000.0));
+  }
+  return spec;
+}
+
+}  // namespace kaiju

@@ -1,0 +1,73 @@
+// StopMatcher: finds stop strings in streamed text. Text that could still become a stop string is held back; the stop string itself, and
+// what follows it, never comes out. The answer does not depend on how the text was cut into pieces.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kaiju {
+
+// One thread at a time. Text and stop strings are whole UTF-8, so every cut falls between code points.
+class StopMatcher {
+ public:
+  StopMatcher() = default;
+  explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+
+  bool stopped() const { return stopped_; }
+
+  // Appends to `out` what is certainly not part of a stop string. True once a stop string is complete: of those that end first, the
+  // longest; further text is swallowed.
+  bool push(std::string_view text, std::string& out) {
+    if (stopped_) return true;
+    if (stops_.empty()) {
+      out += text;
+      return false;
+    }
+    const size_t old_size = held_.size();
+    held_ += text;
+    for (size_t end = old_size + 1; end <= held_.size(); ++end) {
+      const size_t start = longest_ending_at(end);
+      if (start == end) continue;
+      out.append(held_, 0, start);
+      held_.clear();
+      stopped_ = true;
+      return true;
+    }
+    const size_t keep = longest_beginning();
+    out.append(held_, 0, held_.size() - keep);
+    held_.erase(0, held_.size() - keep);
+    return false;
+  }
+
+  // The end of the text: what was held back comes out after all.
+  void finish(std::string& out) {
+    out += held_;
+    held_.clear();
+  }
+
+ private:
+  // Start of the longest stop string that ends at `end`, or `end` when none does.
+  size_t longest_ending_at(size_t end) const {
+    size_t start = end;
+    for (const std::string& stop : stops_)
+      if (stop.size() <= end && held_.compare(end - stop.size(), stop.size(), stop) == 0) start = std::min(start, end - stop.size());
+    return start;
+  }
+  // Size of the longest end of the held text that begins some stop string.
+  size_t longest_beginning() const {
+    size_t longest = 0;
+    for (const std::string& stop : stops_)
+      for (size_t size = std::min(stop.size() - 1, held_.size()); size > longest; --size)
+        if (held_.compare(held_.size() - size, size, stop, 0, size) == 0) longest = size;
+    return longest;
+  }
+
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace kaiju

@@ -1,0 +1,53 @@
+// The chat format: how a character's card and the turns of a conversation become tokens, and which turns to drop when they outgrow the context.
+//
+//   <begin> <card> NAME "\n" DESCRIPTION <close>  (<user> text <close> | <character> text <close>)*
+//
+// Symbols are inserted as ids and every text is encoded on its own, so no text can forge a symbol. A prompt for a reply ends with <character>;
+// the reply ends at <close>. A greeting is a character's turn before the first user's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/format/config.hpp"
+#include "kaiju/text/tokenizer.hpp"
+
+namespace kaiju {
+
+enum class ChatRole : int32_t { kCard = 1, kUser = 2, kCharacter = 3 };
+
+// Immutable, safe from any thread.
+class ChatFormat {
+ public:
+  // kUnsupported for a model without chat symbols or tokenizer; kBadModel when a symbol is a piece that text could produce.
+  static Result<ChatFormat> create(const ModelConfig& config, std::shared_ptr<const Tokenizer> tokenizer);
+
+  // One message with its symbols; a card begins the sequence. kInvalidArgument for text that is not UTF-8 and for an empty card.
+  Status append(ChatRole role, std::string_view text, std::vector<int32_t>& tokens) const;
+  // Asks for the character's reply.
+  void append_reply_start(std::vector<int32_t>& tokens) const { tokens.push_back(symbols_.character); }
+  // Closes a reply that ended for want of tokens.
+  void append_close(std::vector<int32_t>& tokens) const { tokens.push_back(symbols_.close); }
+
+  // Tokens that end a reply: <close>, and every other symbol, which no reply may hold.
+  const std::vector<int32_t>& stop_tokens() const { return stop_tokens_; }
+  const ChatSymbols& symbols() const { return symbols_; }
+
+ private:
+  ChatSymbols symbols_;
+  std::vector<int32_t> stop_tokens_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+// How many of the oldest turns to drop so that card + turns + reply fit the context. When they do not, turns go until what is left fits half of
+// the context: the cut moves in large steps and the prefix, with its cache, stays the same for many turns. A function of the history alone, so
+// a chat that is loaded again gets the same cut. The newest turn always stays, even where it does not fit: the caller checks that.
+// A turn is what should stay together, say a question and its answer.
+size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t card_tokens, size_t reply_tokens, size_t context);
+
+}  // namespace kaiju

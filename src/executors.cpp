@@ -1,0 +1,79 @@
+// The backends this library was built with, and the executors made of them.
+#include "kaiju/run/executors.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "kaiju/backend/cpu.hpp"
+#include "kaiju/backend/reference.hpp"
+#include "kaiju/backend/self_check.hpp"
+#include "kaiju/run/executor_for.hpp"
+
+namespace kaiju {
+namespace {
+
+constexpr int32_t kMostThreads = 256;
+
+int32_t blocks_for(int64_t tokens) { return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens); }
+
+// Global blocks: whole contexts, or what cache_bytes buys. Window blocks: for every live sequence its window, one block behind it for edits, and
+// the chunk being computed.
+void size_cache(const ModelConfig& config, const ExecutorOptions& options, int32_t (&counts)[kBlockKinds]) {
+  int64_t global_block_bytes = 0;
+  int32_t window = 0;
+  for (int32_t s = 0; s < config.slot_count; ++s) {
+    const LayerConfig& owner = config.layers[config.owner_of(s)];
+    if (owner.kind == LayerKind::kGlobal) global_block_bytes += int64_t{2} * kBlockTokens * config.kv_width();
+    else window = std::max(window, owner.window);
+  }
+  const int32_t context_blocks = blocks_for(config.context);
+  int64_t global = int64_t{options.slot_count} * context_blocks;
+  if (options.cache_bytes > 0 && global_block_bytes > 0) global = std::min(global, std::max<int64_t>(options.cache_bytes / global_block_bytes, context_blocks));
+  counts[static_cast<int32_t>(BlockKind::kGlobal)] = static_cast<int32_t>(global);
+  const int32_t per_sequence = std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1);
+  counts[static_cast<int32_t>(BlockKind::kWindow)] = options.slot_count * per_sequence;
+}
+
+template <class B>
+Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+  KAIJU_TRY(self_check(*backend));
+  Result<Weights> weights = Weights::from(std::move(checkpoint));
+  if (!weights.ok()) return weights.status();
+  typename ExecutorFor<B>::Sizes sizes{options.slot_count, options.step_tokens, {}};
+  size_cache(weights->config, options, sizes.block_count);
+  return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), sizes);
+}
+
+Status check(const ExecutorOptions& options) {
+  if (options.threads < 0 || options.threads > kMostThreads) return invalid_argument("threads must be 0 (one per core) to 256, not " + std::to_string(options.threads));
+  if (options.slot_count < 1 || options.slot_count > 65536) return invalid_argument("the number of live sequences must be 1 to 65536, not " + std::to_string(options.slot_count));
+  if (options.step_tokens < 1 || options.step_tokens > 65536) return invalid_argument("tokens per step must be 1 to 65536, not " + std::to_string(options.step_tokens));
+  if (options.cache_bytes < 0) return invalid_argument("cache bytes must not be negative");
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names = CpuBackend::isas();
+  names.push_back("reference");
+  return names;
+}
+
+Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+  KAIJU_TRY(check(options));
+  const std::vector<std::string> names = backend_names();
+  const std::string name = options.backend == "auto" ? names.front() : options.backend;
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    std::string known = "auto";
+    for (const std::string& each : names) known += ", " + each;
+    return invalid_argument("backend \"" + name + "\" is not one this machine can run; choose one of: " + known);
+  }
+  if (name == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options);
+  const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
+  Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(name, options.threads > 0 ? options.threads : cores);
+  if (!backend.ok()) return backend.status();
+  return make(std::move(backend).value(), std::move(checkpoint), options);
+}
+
+}  // namespace kaiju

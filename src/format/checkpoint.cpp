@@ -1,0 +1,150 @@
+// Checkpoint: brings a file's header, config, tensors and values together and refuses what breaks a rule of docs/checkpoint.md.
+#include "kaiju/format/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "digest.hpp"
+#include "header.hpp"
+#include "json.hpp"
+#include "mapped_file.hpp"
+#include "values.hpp"
+
+namespace kaiju {
+namespace {
+
+using format::quoted;
+
+bool by_name(const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; }
+
+class LoadedCheckpoint final : public Checkpoint {
+ public:
+  LoadedCheckpoint() = default;
+  explicit LoadedCheckpoint(format::MappedFile file) : file_(std::move(file)) {}
+
+  const ModelConfig& config() const override { return config_; }
+  const std::string& digest() const override { return digest_; }
+  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const TensorInfo* find(std::string_view name) const override {
+    const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+    return at != tensors_.end() && at->name == name ? &*at : nullptr;
+  }
+
+  const format::MappedFile& file() const { return file_; }
+
+  Status load(std::span<const std::byte> bytes, Verify verify, const Progress& progress) {
+    format::Header header;
+    KAIJU_TRY(format::parse_header(bytes, header));
+    tensors_ = std::move(header.tensors);
+    std::sort(tensors_.begin(), tensors_.end(), by_name);
+
+    auto config = config_from_json(header.metadata.config);
+    if (!config.ok()) return config.status();
+    config_ = std::move(config).value();
+    KAIJU_TRY(match_tensors());
+    KAIJU_TRY(take_digests(header.metadata));
+    KAIJU_TRY(format::check_scales(*this));
+    if (verify == Verify::kFull) KAIJU_TRY(format::check_bytes(*this, progress));
+    if (progress && progress(1.0) != 0) return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
+    return {};
+  }
+
+ private:
+  // Exactly the tensors the config asks for, of the types and shapes it asks for.
+  Status match_tensors() const {
+    size_t matched = 0;
+    for (const CheckpointWriter::Declaration& wanted : required_tensors(config_)) {
+      const TensorInfo* tensor = find(wanted.name);
+      const std::string shape = fmt::format("{} [{}]", dtype_name(wanted.dtype), fmt::join(wanted.shape, ", "));
+      if (!tensor) return bad_model(fmt::format("tensor {} is missing; the config asks for it as {}", wanted.name, shape));
+      if (tensor->dtype != wanted.dtype || tensor->shape != wanted.shape)
+        return bad_model(fmt::format("tensor {} is {} [{}]; the config asks for {}", wanted.name, dtype_name(tensor->dtype),
+                                     fmt::join(tensor->shape, ", "), shape));
+      ++matched;
+    }
+    if (const TensorInfo* tokenizer = find(format::kTokenizer)) {
+      if (tokenizer->dtype != DType::kU8 || tokenizer->shape.size() != 1 || tokenizer->shape[0] > format::kMostTokenizerBytes)
+        return bad_model(fmt::format("tensor tokenizer must be U8 [bytes], at most {} bytes", format::kMostTokenizerBytes));
+      ++matched;
+    }
+    if (matched == tensors_.size()) return {};
+    const auto wanted = required_tensors(config_);
+    for (const TensorInfo& tensor : tensors_)
+      if (tensor.name != format::kTokenizer && std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.name == tensor.name; }))
+        return bad_model(fmt::format("tensor {} is not one the config asks for", quoted(tensor.name)));
+    return internal_error("checkpoint: tensors lost count");
+  }
+
+  Status take_digests(const format::Metadata& metadata) {
+    constexpr format::JsonLimits kLimits = {1, format::kMostTensors + 1, 4096};
+    nlohmann::json digests;
+    KAIJU_TRY(format::parse_json(metadata.digests, "__metadata__.digests", kLimits, digests));
+    for (TensorInfo& tensor : tensors_) {
+      const auto found = digests.find(tensor.name);
+      if (found == digests.end()) return bad_model(fmt::format("__metadata__.digests lacks tensor {}", tensor.name));
+      if (!found->is_string() || !format::is_digest(found->get_ref<const std::string&>()))
+        return bad_model(fmt::format("__metadata__.digests: tensor {} must have 32 lower-case hexadecimal digits", tensor.name));
+      tensor.digest = found->get_ref<const std::string&>();
+      digests.erase(found);
+    }
+    if (!digests.empty()) return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", quoted(digests.begin().key())));
+    digest_ = format::root_digest(fmt::to_string(kArithmeticVersion), metadata.config, tensors_);
+    if (digest_ != metadata.digest)
+      return bad_model(fmt::format("__metadata__.digest is {}, but config, shapes and digests give {}: the header was altered or damaged",
+                                   quoted(metadata.digest), digest_));
+    return {};
+  }
+
+  format::MappedFile file_;
+  ModelConfig config_;
+  std::string digest_;
+  std::vector<TensorInfo> tensors_;
+};
+
+using Loaded = Result<std::shared_ptr<const Checkpoint>>;
+
+// No exception leaves the library: out of memory is an answer, and so is a callback that throws.
+template <class F>
+Loaded guarded(const std::string& prefix, F&& body) {
+  try {
+    Loaded loaded = body();
+    if (loaded.ok()) return loaded;
+    const Status status = loaded.status();
+    return Status(status.code(), prefix + status.message());
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "out of memory while reading a checkpoint");
+  } catch (const std::exception& error) {
+    return internal_error(prefix + error.what());
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, Verify verify, const Progress& progress) {
+  return guarded(path + ": ", [&]() -> Loaded {
+    auto file = format::MappedFile::open(path);
+    if (!file.ok()) return file.status();
+    auto checkpoint = std::make_shared<LoadedCheckpoint>(std::move(file).value());
+    Status status = checkpoint->load(checkpoint->file().bytes(), verify, progress);
+    // A file that is being written explains any other complaint, so this one goes first.
+    if (Status changed = checkpoint->file().check_unchanged(); !changed.ok() && status.code() != StatusCode::kCancelled) return changed;
+    if (!status.ok()) return status;
+    return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+  });
+}
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::from_memory(std::span<const std::byte> bytes, Verify verify) {
+  return guarded("checkpoint in memory: ", [&]() -> Loaded {
+    if (reinterpret_cast<uintptr_t>(bytes.data()) % format::kAlignment != 0)
+      return invalid_argument("the bytes are not aligned: give an address that is a multiple of 64");
+    auto checkpoint = std::make_shared<LoadedCheckpoint>();
+    if (Status status = checkpoint->load(bytes, verify, {}); !status.ok()) return status;
+    return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+  });
+}
+
+}  // namespace kaiju

@@ -1,0 +1,245 @@
+// The model's config: JSON text to ModelConfig and back, and every rule of docs/checkpoint.md, "Config".
+#include <fmt/format.h>
+
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <cstdlib>
+
+#include "json.hpp"
+#include "kaiju/format/checkpoint.hpp"
+
+namespace kaiju {
+namespace {
+
+using format::quoted;
+using nlohmann::json;
+
+constexpr size_t kMostConfigBytes = size_t{256} << 10;  // ten times what 256 layers take
+constexpr format::JsonLimits kConfigLimits = {3, 4096, 4096};
+constexpr size_t kMostNameBytes = 128;
+constexpr int32_t kMostPositions = 1 << 24;
+constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within int32 (arithmetic.md, section 1)
+
+struct ChatField {
+  const char* name;
+  int32_t ChatSymbols::*member;
+};
+constexpr ChatField kChatFields[] = {{"begin", &ChatSymbols::begin},         {"end", &ChatSymbols::end},     {"card", &ChatSymbols::card},
+                                     {"user", &ChatSymbols::user},           {"character", &ChatSymbols::character},
+                                     {"close", &ChatSymbols::close},         {"text", &ChatSymbols::text}};
+
+// Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not ignore.
+class Reader {
+ public:
+  Reader(const json& object, std::string path) : object_(object), path_(std::move(path)) {}
+
+  bool has(const char* key) const { return object_.contains(key); }
+  Status find(const char* key, const json** out) {
+    const auto found = object_.find(key);
+    if (found == object_.end()) return bad_model(fmt::format("{}.{} is missing", path_, key));
+    ++seen_;
+    known_.emplace_back(key);
+    *out = &*found;
+    return {};
+  }
+  // Whole and not negative, in plain digits: 1.0, 1e3 and -0 are refused, as are numbers beyond int32.
+  Status number(const char* key, int32_t& out) {
+    const json* value = nullptr;
+    KAIJU_TRY(find(key, &value));
+    if (!value->is_number_unsigned() || value->get<uint64_t>() > INT32_MAX)
+      return bad_model(fmt::format("{}.{} must be a whole number from 0 to {}", path_, key, INT32_MAX));
+    out = static_cast<int32_t>(value->get<uint64_t>());
+    return {};
+  }
+  Status string(const char* key, std::string& out) {
+    const json* value = nullptr;
+    KAIJU_TRY(find(key, &value));
+    if (!value->is_string()) return bad_model(fmt::format("{}.{} must be a string", path_, key));
+    out = value->get_ref<const std::string&>();
+    return {};
+  }
+  Status end() const {
+    if (seen_ == object_.size()) return {};
+    for (const auto& [key, value] : object_.items())
+      if (std::find(known_.begin(), known_.end(), key) == known_.end())
+        return bad_model(fmt::format("{}.{} is not a field this build knows", path_, quoted(key)));
+    return internal_error("config reader lost count");
+  }
+
+ private:
+  const json& object_;
+  std::string path_;
+  size_t seen_ = 0;
+  std::vector<std::string> known_;
+};
+
+Status read_layer(const json& value, const std::string& path, LayerConfig& layer) {
+  if (!value.is_object()) return bad_model(fmt::format("{} must be an object", path));
+  Reader reader(value, path);
+  std::string kind;
+  KAIJU_TRY(reader.string("kind", kind));
+  if (kind == "sliding") {
+    layer.kind = LayerKind::kSliding;
+    KAIJU_TRY(reader.number("window", layer.window));
+  } else if (kind == "global") {
+    layer.kind = LayerKind::kGlobal;
+  } else {
+    return bad_model(fmt::format("{}.kind is {}: must be \"sliding\" or \"global\"", path, quoted(kind)));
+  }
+  KAIJU_TRY(reader.number("kv_slot", layer.kv_slot));
+  KAIJU_TRY(reader.number("rope", layer.rope));
+  return reader.end();
+}
+
+Status read_chat(const json& value, ChatSymbols& chat) {
+  if (!value.is_object()) return bad_model("config.chat must be an object");
+  Reader reader(value, "config.chat");
+  for (const ChatField& field : kChatFields)
+    if (reader.has(field.name)) KAIJU_TRY(reader.number(field.name, chat.*field.member));
+  return reader.end();
+}
+
+Status read_config(const json& value, ModelConfig& config) {
+  Reader reader(value, "config");
+  KAIJU_TRY(reader.string("name", config.name));
+  KAIJU_TRY(reader.number("vocab_size", config.vocab_size));
+  KAIJU_TRY(reader.number("d_model", config.d_model));
+  KAIJU_TRY(reader.number("n_heads", config.n_heads));
+  KAIJU_TRY(reader.number("n_kv_heads", config.n_kv_heads));
+  KAIJU_TRY(reader.number("head_dim", config.head_dim));
+  KAIJU_TRY(reader.number("d_ff", config.d_ff));
+  KAIJU_TRY(reader.number("context", config.context));
+  const json* found = nullptr;
+  KAIJU_TRY(reader.find("norm_eps", &found));
+  if (!found->is_number()) return bad_model("config.norm_eps must be a number");
+  config.norm_eps = static_cast<float>(found->get<double>());
+  KAIJU_TRY(reader.find("layers", &found));
+  if (!found->is_array()) return bad_model("config.layers must be a list");
+  if (found->size() > kMostLayers) return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", found->size(), kMostLayers));
+  for (size_t i = 0; i < found->size(); ++i) {
+    config.layers.emplace_back();
+    KAIJU_TRY(read_layer((*found)[i], fmt::format("config.layers[{}]", i), config.layers.back()));
+  }
+  if (reader.has("chat")) {
+    KAIJU_TRY(reader.find("chat", &found));
+    KAIJU_TRY(read_chat(*found, config.chat));
+  }
+  return reader.end();
+}
+
+Status check_dimensions(const ModelConfig& c) {
+  const auto range = [](const char* field, int64_t value, int64_t least, int64_t most, int64_t multiple) -> Status {
+    if (value >= least && value <= most && value % multiple == 0) return {};
+    const std::string step = multiple > 1 ? fmt::format("a multiple of {} ", multiple) : "";
+    return bad_model(fmt::format("config.{} is {}: must be {}from {} to {}", field, value, step, least, most));
+  };
+  KAIJU_TRY(range("vocab_size", c.vocab_size, 16, 1 << 20, 16));
+  KAIJU_TRY(range("d_model", c.d_model, 64, kMostWidth, 64));
+  KAIJU_TRY(range("d_ff", c.d_ff, 64, kMostWidth, 64));
+  KAIJU_TRY(range("context", c.context, 1, kMostPositions, 1));
+  if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256)
+    return bad_model(fmt::format("config.head_dim is {}: must be 64, 128 or 256", c.head_dim));
+  KAIJU_TRY(range("n_heads", c.n_heads, 1, kMostWidth / c.head_dim, 1));
+  KAIJU_TRY(range("n_kv_heads", c.n_kv_heads, 1, c.n_heads, 1));
+  if (c.n_heads % c.n_kv_heads != 0)
+    return bad_model(fmt::format("config.n_kv_heads is {}: must divide n_heads, {}", c.n_kv_heads, c.n_heads));
+  if (!(c.norm_eps >= 1e-12f && c.norm_eps <= 1.0f))
+    return bad_model(fmt::format("config.norm_eps is {}: must be from 1e-12 to 1", c.norm_eps));
+  return {};
+}
+
+Status check_layers(const ModelConfig& c) {
+  if (c.layers.empty() || c.layers.size() > kMostLayers)
+    return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", c.layers.size(), kMostLayers));
+  int32_t next_slot = 0;
+  std::vector<bool> rope_seen(kMostLayers);
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    const LayerConfig& layer = c.layers[i];
+    const auto refuse = [&](const char* field, int64_t value, const std::string& rule) {
+      return bad_model(fmt::format("config.layers[{}].{} is {}: {}", i, field, value, rule));
+    };
+    if (layer.kind != LayerKind::kSliding && layer.kind != LayerKind::kGlobal)
+      return refuse("kind", static_cast<int64_t>(layer.kind), "must be sliding or global");
+    if (layer.kind == LayerKind::kSliding && (layer.window < 1 || layer.window > kMostPositions))
+      return refuse("window", layer.window, fmt::format("must be from 1 to {}", kMostPositions));
+    if (layer.kind == LayerKind::kGlobal && layer.window != 0) return refuse("window", layer.window, "a global layer has none");
+    if (layer.rope < 0 || layer.rope >= kMostLayers) return refuse("rope", layer.rope, "tables are numbered from 0 without gaps");
+    rope_seen[static_cast<size_t>(layer.rope)] = true;
+    if (layer.kv_slot < 0 || layer.kv_slot > next_slot)
+      return refuse("kv_slot", layer.kv_slot, fmt::format("slots are numbered from 0 in order of first use; the next new one is {}", next_slot));
+    if (layer.kv_slot == next_slot) {
+      ++next_slot;
+      continue;
+    }
+    const int32_t owner = c.owner_of(layer.kv_slot);
+    const LayerConfig& first = c.layers[static_cast<size_t>(owner)];
+    if (layer.kind != first.kind || layer.window != first.window || layer.rope != first.rope)
+      return refuse("kv_slot", layer.kv_slot, fmt::format("must share kind, window and rope with layer {}, which owns the slot", owner));
+  }
+  for (int32_t rope = 0; rope < c.rope_count; ++rope)
+    if (!rope_seen[static_cast<size_t>(rope)])
+      return bad_model(fmt::format("config.layers name no rope {}: tables are numbered from 0 without gaps", rope));
+  return {};
+}
+
+}  // namespace
+
+Status check_config(const ModelConfig& config) {
+  if (config.name.size() > kMostNameBytes) return bad_model(fmt::format("config.name is longer than {} bytes", kMostNameBytes));
+  for (const char c : config.name)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return bad_model("config.name holds a control character");
+  const std::string shown = json(config.name).dump(-1, ' ', false, json::error_handler_t::replace);
+  if (shown != json(config.name).dump(-1, ' ', false, json::error_handler_t::ignore)) return bad_model("config.name is not UTF-8");
+  KAIJU_TRY(check_dimensions(config));
+  ModelConfig derived = config;
+  derived.derive_counts();
+  KAIJU_TRY(check_layers(derived));
+  if (config.slot_count != derived.slot_count || config.rope_count != derived.rope_count)
+    return bad_model("config.slot_count and rope_count do not match the layers: call derive_counts()");
+  for (const ChatField& field : kChatFields) {
+    const int32_t id = config.chat.*field.member;
+    if (id < -1 || id >= config.vocab_size)
+      return bad_model(fmt::format("config.chat.{} is {}: must be a token id below vocab_size, {}", field.name, id, config.vocab_size));
+  }
+  return {};
+}
+
+std::string config_to_json(const ModelConfig& config) {
+  using nlohmann::ordered_json;
+  // The shortest decimal that is this f32, not the seventeen digits of its double.
+  char digits[32] = {};
+  std::to_chars(digits, digits + sizeof digits - 1, config.norm_eps);
+  ordered_json out = {{"name", config.name},         {"vocab_size", config.vocab_size}, {"d_model", config.d_model},
+                      {"n_heads", config.n_heads},   {"n_kv_heads", config.n_kv_heads}, {"head_dim", config.head_dim},
+                      {"d_ff", config.d_ff},         {"context", config.context},       {"norm_eps", std::strtod(digits, nullptr)}};
+  out["layers"] = ordered_json::array();
+  for (const LayerConfig& layer : config.layers) {
+    ordered_json entry;
+    entry["kind"] = layer.kind == LayerKind::kSliding ? "sliding" : "global";
+    if (layer.kind == LayerKind::kSliding) entry["window"] = layer.window;
+    entry["kv_slot"] = layer.kv_slot;
+    entry["rope"] = layer.rope;
+    out["layers"].push_back(std::move(entry));
+  }
+  ordered_json chat;
+  for (const ChatField& field : kChatFields)
+    if (config.chat.*field.member >= 0) chat[field.name] = config.chat.*field.member;
+  if (!chat.empty()) out["chat"] = std::move(chat);
+  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+Result<ModelConfig> config_from_json(std::string_view text) try {
+  if (text.size() > kMostConfigBytes) return bad_model(fmt::format("config is longer than {} bytes", kMostConfigBytes));
+  json value;
+  if (Status status = format::parse_json(text, "config", kConfigLimits, value); !status.ok()) return status;
+  ModelConfig config;
+  if (Status status = read_config(value, config); !status.ok()) return status;
+  config.derive_counts();
+  if (Status status = check_config(config); !status.ok()) return status;
+  return config;
+} catch (const std::bad_alloc&) {
+  return Status(StatusCode::kOutOfMemory, "config: out of memory");
+}
+
+}  // namespace kaiju

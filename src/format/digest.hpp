@@ -1,0 +1,35 @@
+// Digests: XXH3-128 as 32 hexadecimal digits (canonical, big-endian), and the root digest that is a checkpoint's identity.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kaiju/format/checkpoint.hpp"
+
+namespace kaiju::format {
+
+class Digest {
+ public:
+  Digest();
+  void restart();
+  void update(std::span<const std::byte> bytes);
+  std::string text() const;
+
+ private:
+  struct State;
+  struct Free {
+    void operator()(State* state) const;
+  };
+  std::unique_ptr<State, Free> state_;
+};
+
+bool is_digest(std::string_view text);  // 32 lower-case hexadecimal digits
+
+// Of docs/checkpoint.md, "Metadata": the tensors come sorted by name, each with its digest.
+std::string root_digest(std::string_view arithmetic, std::string_view config, const std::vector<TensorInfo>& sorted);
+
+}  // namespace kaiju::format

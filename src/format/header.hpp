@@ -1,0 +1,45 @@
+// The safetensors header: metadata and the place of every tensor, checked against the file's length; and its opposite, for the writer.
+// Leaves the config and what the tensors mean to checkpoint.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/format/checkpoint.hpp"
+
+namespace kaiju::format {
+
+inline constexpr uint64_t kMostHeaderBytes = uint64_t{64} << 20;
+inline constexpr size_t kMostTensors = 65536;
+inline constexpr uint64_t kAlignment = 64;  // of the data, and of every tensor before the scalars
+inline constexpr std::string_view kTokenizer = "tokenizer";
+inline constexpr int64_t kMostTokenizerBytes = INT32_MAX;  // what a SentencePiece model can be
+
+struct Metadata {
+  std::string config;   // JSON text, as it stands: the root digest covers every byte
+  std::string digests;  // JSON text
+  std::string digest;   // the root digest
+};
+
+struct Header {
+  Metadata metadata;
+  std::vector<TensorInfo> tensors;  // in file order; digests not filled in
+};
+
+// kBadModel names the tensor or field and the rule; kUnsupported means another format or arithmetic version.
+Status parse_header(std::span<const std::byte> file, Header& out);
+
+// Bytes of a tensor of this type and shape; 0 when that overflows or a dimension is not positive.
+uint64_t tensor_bytes(DType dtype, std::span<const int64_t> shape);
+// 0: a multiple of 64 bytes, 1: the scalars after them, 2: the tokenizer.
+int layout_group(std::string_view name, uint64_t bytes);
+
+// The first bytes of a file, length field and padding included. The length depends on names, shapes and the config only, not on the digests.
+std::string build_header(const Metadata& metadata, const std::vector<CheckpointWriter::Declaration>& tensors);
+
+}  // namespace kaiju::format

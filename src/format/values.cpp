@@ -1,0 +1,183 @@
+// The rules for values: see values.hpp.
+#include "values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "digest.hpp"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace kaiju::format {
+namespace {
+
+constexpr float kLeast = 1e-18f;
+constexpr float kMost = 1e18f;
+// With derived constants of at most 1e12 and |sum of products| < 2^31, no activation of any forward pass can become infinite or NaN: every
+// f32 stays below 1e36, but for the squares of a norm, whose overflow gives 1 / inf = 0.
+constexpr double kMostDerived = 1e12;
+
+Status check_range(const TensorInfo& tensor, std::span<const float> values) {
+  bool bad = false;
+  for (const float value : values) bad |= !(value >= kLeast && value <= kMost);  // NaN fails both
+  if (!bad) return {};
+  const auto first = std::find_if(values.begin(), values.end(), [](float value) { return !(value >= kLeast && value <= kMost); });
+  return bad_model(fmt::format("tensor {}[{}] is {}: must be finite, from 1e-18 to 1e18", tensor.name, first - values.begin(), *first));
+}
+
+// Reads constants of a checkpoint whose tensors all exist and are in range.
+class Constants {
+ public:
+  explicit Constants(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  double scalar(const std::string& name) const { return checkpoint_.view<float>(name)[0]; }
+  double largest(const std::string& name) const {
+    const auto values = checkpoint_.view<float>(name);
+    return *std::max_element(values.begin(), values.end());
+  }
+  double smallest(const std::string& name) const {
+    const auto values = checkpoint_.view<float>(name);
+    return *std::min_element(values.begin(), values.end());
+  }
+  double matrix(const std::string& name) const { return largest(name + ".scale") * scalar(name + ".scalar"); }
+
+ private:
+  const Checkpoint& checkpoint_;
+};
+
+// Each constant of arithmetic.md, section 3, for the row where it is largest: they grow with the scale (or shrink with the clip) they come from.
+Status check_derived(const Checkpoint& checkpoint) {
+  const ModelConfig& config = checkpoint.config();
+  const Constants c(checkpoint);
+  const auto check = [](const std::string& tensor, const char* constant, double value) -> Status {
+    if (value <= kMostDerived) return {};  // false for NaN
+    return bad_model(fmt::format("tensor {}: the constant `{}` derived from it is {:.3g}: must be at most 1e12", tensor, constant, value));
+  };
+  KAIJU_TRY(check("embed.scale", "e", c.largest("embed.scale") * c.scalar("embed.in_scalar")));
+  KAIJU_TRY(check("embed.scale", "sl", c.largest("embed.scale") * c.scalar("embed.out_scalar") * (c.scalar("final.in_clip") / 127)));
+  KAIJU_TRY(check("final.in_clip", "c_in", 127 / c.scalar("final.in_clip")));
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const int32_t slot = config.layers[i].kv_slot;
+    const std::string kv = fmt::format("kv.{}", slot);
+    const std::string attn = fmt::format("layers.{}.attn", i);
+    const std::string ffn = fmt::format("layers.{}.ffn", i);
+    const double in = c.scalar(attn + ".in_clip") / 127;
+    const double q_clip = c.scalar(attn + ".q_clip");
+    const double out_clip = c.scalar(attn + ".out_clip");
+    const double mid_clip = c.scalar(ffn + ".mid_clip");
+    KAIJU_TRY(check(attn + ".in_clip", "c_in", 1 / in));
+    if (config.owner_of(slot) == static_cast<int32_t>(i)) {
+      KAIJU_TRY(check(kv + ".k.scale", "sk", c.matrix(kv + ".k") * in));
+      KAIJU_TRY(check(kv + ".v.scale", "sv", c.matrix(kv + ".v") * in));
+      KAIJU_TRY(check(kv + ".k_clip", "ck", 127 / c.smallest(kv + ".k_clip")));
+      KAIJU_TRY(check(kv + ".v_clip", "cv", 127 / c.smallest(kv + ".v_clip")));
+    }
+    KAIJU_TRY(check(attn + ".q.scale", "sq", c.matrix(attn + ".q") * in));
+    KAIJU_TRY(check(attn + ".q_clip", "cq", 127 * c.largest(kv + ".k_clip") / q_clip));
+    KAIJU_TRY(check(attn + ".q_clip", "z", q_clip / 16129 * (1.4426950408889634 / std::sqrt(config.head_dim))));
+    KAIJU_TRY(check(attn + ".out_clip", "co", c.largest(kv + ".v_clip") / out_clip));
+    KAIJU_TRY(check(attn + ".o.scale", "so", c.matrix(attn + ".o") * (out_clip / 127)));
+    KAIJU_TRY(check(ffn + ".in_clip", "c_in", 127 / c.scalar(ffn + ".in_clip")));
+    KAIJU_TRY(check(ffn + ".up.scale", "alpha", c.matrix(ffn + ".up") * (c.scalar(ffn + ".in_clip") / 127) * (255 / mid_clip)));
+    KAIJU_TRY(check(ffn + ".down.scale", "sd", c.matrix(ffn + ".down") * (mid_clip * mid_clip / 255)));
+  }
+  return {};
+}
+
+constexpr std::string_view kWeight = ".weight";
+
+// Pieces small enough to be in the cache still when the rows are scanned after the digest.
+constexpr size_t kPieceBytes = size_t{128} << 10;
+
+Status check_rows(const TensorInfo& tensor, std::span<const int32_t> row_sums, size_t first, size_t count) {
+  const auto width = static_cast<size_t>(tensor.shape[1]);
+  const auto* weights = reinterpret_cast<const int8_t*>(tensor.bytes.data());
+  for (size_t row = first; row < first + count; ++row) {
+    const RowScan scan = scan_row(weights + row * width, width);
+    if (scan.has_minus_128) return bad_model(fmt::format("tensor {}: row {} holds the weight -128; weights run from -127 to 127", tensor.name, row));
+    if (scan.sum != row_sums[row])
+      return bad_model(fmt::format("tensor {}.row_sum[{}] is {}, but the row sums to {}",
+                                   std::string_view(tensor.name).substr(0, tensor.name.size() - kWeight.size()), row, row_sums[row], scan.sum));
+  }
+  return {};
+}
+
+}  // namespace
+
+RowScan scan_row(const int8_t* row, size_t count) {
+#if defined(__SSE2__)
+  // Bytes shifted by 128 are unsigned, and one instruction sums eight of them: 128 too much each.
+  const __m128i shift = _mm_set1_epi8(-128);
+  const __m128i zero = _mm_setzero_si128();
+  __m128i sums = zero, found = zero;
+  for (size_t i = 0; i < count; i += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + i));
+    const __m128i shifted = _mm_xor_si128(bytes, shift);
+    sums = _mm_add_epi64(sums, _mm_sad_epu8(shifted, zero));
+    found = _mm_or_si128(found, _mm_cmpeq_epi8(shifted, zero));
+  }
+  const int64_t sum = _mm_cvtsi128_si64(sums) + _mm_cvtsi128_si64(_mm_unpackhi_epi64(sums, sums));
+  return {static_cast<int32_t>(sum - 128 * static_cast<int64_t>(count)), _mm_movemask_epi8(found) != 0};
+#else
+  int32_t sum = 0;
+  int32_t least = 0;
+  for (size_t i = 0; i < count; ++i) {
+    sum += row[i];
+    least = std::min<int32_t>(least, row[i]);
+  }
+  return {sum, least == -128};
+#endif
+}
+
+Status check_scales(const Checkpoint& checkpoint) {
+  for (const TensorInfo& tensor : checkpoint.tensors())
+    if (tensor.dtype == DType::kF32) KAIJU_TRY(check_range(tensor, checkpoint.view<float>(tensor.name)));
+  return check_derived(checkpoint);
+}
+
+Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& progress) {
+  std::vector<const TensorInfo*> in_file_order;
+  size_t total = 0;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    in_file_order.push_back(&tensor);
+    total += tensor.bytes.size();
+  }
+  std::sort(in_file_order.begin(), in_file_order.end(),
+            [](const TensorInfo* a, const TensorInfo* b) { return a->bytes.data() < b->bytes.data(); });
+
+  Digest digest;
+  size_t done = 0;
+  for (const TensorInfo* tensor : in_file_order) {
+    const bool is_weight = tensor->dtype == DType::kI8;
+    const size_t row_bytes = is_weight ? static_cast<size_t>(tensor->shape[1]) : 1;
+    const size_t piece_rows = std::max<size_t>(1, kPieceBytes / row_bytes);
+    const size_t rows = tensor->bytes.size() / row_bytes;
+    std::span<const int32_t> row_sums;
+    if (is_weight) row_sums = checkpoint.view<int32_t>(tensor->name.substr(0, tensor->name.size() - kWeight.size()) + ".row_sum");
+
+    digest.restart();
+    // A broken rule is told after the digest: damage in transit is the likelier cause, and "copy it again" the better advice.
+    Status broken;
+    for (size_t row = 0; row < rows; row += piece_rows) {
+      const size_t count = std::min(piece_rows, rows - row);
+      digest.update(tensor->bytes.subspan(row * row_bytes, count * row_bytes));
+      if (is_weight && broken.ok()) broken = check_rows(*tensor, row_sums, row, count);
+      // Every 16 MiB or so.
+      const size_t before = done;
+      done += count * row_bytes;
+      if (progress && before >> 24 != done >> 24 && progress(static_cast<double>(done) / static_cast<double>(total)) != 0)
+        return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
+    }
+    if (digest.text() != tensor->digest)
+      return bad_model(fmt::format("tensor {}: its bytes do not match its digest: the file is damaged; copy or download it again", tensor->name));
+    KAIJU_TRY(broken);
+  }
+  return {};
+}
+
+}  // namespace kaiju::format

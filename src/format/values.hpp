@@ -1,0 +1,25 @@
+// The rules a checkpoint's values must satisfy (docs/checkpoint.md, "What a loader checks"). Structure is header.cpp's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/format/checkpoint.hpp"
+
+namespace kaiju::format {
+
+// Every F32 tensor, and the constants arithmetic.md, section 3, derives from them. Reads no weights.
+Status check_scales(const Checkpoint& checkpoint);
+
+// Every byte, once, in file order: digests, no weight of -128, row sums. kCancelled when `progress` says so.
+Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& progress);
+
+struct RowScan {
+  int32_t sum;
+  bool has_minus_128;
+};
+RowScan scan_row(const int8_t* row, size_t count);  // count is a multiple of 64
+
+}  // namespace kaiju::format

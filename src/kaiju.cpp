@@ -1,0 +1,109 @@
+// The facade; see kaiju.hpp.
+#include "kaiju/kaiju.hpp"
+
+#include <utility>
+
+namespace kaiju {
+
+Result<std::shared_ptr<const Model>> Model::load(const std::string& path, const ModelOptions& options) {
+  auto checkpoint = Checkpoint::open(path, options.verify, options.progress);
+  if (!checkpoint.ok()) return checkpoint.status();
+  return create(std::move(checkpoint).value());
+}
+
+Result<std::shared_ptr<const Model>> Model::create(std::shared_ptr<const Checkpoint> checkpoint) {
+  if (!checkpoint) return invalid_argument("no checkpoint");
+  std::shared_ptr<Model> model(new Model);
+  if (const TensorInfo* bytes = checkpoint->find("tokenizer")) {
+    auto tokenizer = Tokenizer::load(bytes->bytes, checkpoint->config().vocab_size);
+    if (!tokenizer.ok()) return tokenizer.status();
+    model->tokenizer_ = std::move(tokenizer).value();
+  }
+  auto chat = ChatFormat::create(checkpoint->config(), model->tokenizer_);
+  if (chat.ok()) {
+    model->chat_ = std::move(chat).value();
+  } else if (chat.status().code() == StatusCode::kUnsupported) {
+    model->no_chat_ = chat.status();
+  } else {
+    return chat.status();
+  }
+  model->checkpoint_ = std::move(checkpoint);
+  return std::shared_ptr<const Model>(std::move(model));
+}
+
+int64_t Model::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const TensorInfo& tensor : checkpoint_->tensors())
+    if (tensor.name != "tokenizer") bytes += static_cast<int64_t>(tensor.bytes.size());
+  return bytes;
+}
+
+Result<std::shared_ptr<const Tokenizer>> Model::tokenizer() const {
+  if (!tokenizer_) return Status(StatusCode::kUnsupported, "the model has no tokenizer; give it tokens instead of text");
+  return tokenizer_;
+}
+
+Result<const ChatFormat*> Model::chat() const {
+  if (!chat_) return no_chat_;
+  return &*chat_;
+}
+
+std::vector<int32_t> Model::stop_tokens() const { return chat_ ? chat_->stop_tokens() : std::vector<int32_t>(); }
+
+Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) const {
+  auto executor = make_executor(checkpoint_, options.executor);
+  if (!executor.ok()) return executor.status();
+  auto engine = Engine::create(std::move(executor).value(), tokenizer_, options.engine);
+  if (!engine.ok()) return engine.status();
+  return std::shared_ptr<Engine>(std::move(engine).value());
+}
+
+Result<Session> Session::adopt(const std::shared_ptr<Engine>& engine, Result<SessionId> id) {
+  if (!id.ok()) return id.status();
+  return Session(engine, id.value());
+}
+
+Result<Session> Session::create(std::shared_ptr<Engine> engine) {
+  if (!engine) return invalid_argument("no engine");
+  return adopt(engine, engine->create_session());
+}
+
+Session::Session(Session&& other) noexcept : engine_(std::move(other.engine_)), id_(std::exchange(other.id_, 0)) {}
+
+Session& Session::operator=(Session&& other) noexcept {
+  std::swap(engine_, other.engine_);
+  std::swap(id_, other.id_);
+  return *this;
+}
+
+Session::~Session() {
+  if (engine_ && id_) (void)engine_->destroy_session(id_);  // fails only when it is gone already
+}
+
+Result<Event> Session::generate(std::span<const int32_t> tokens, const RequestOptions& options,
+                                const std::function<bool(std::string_view text)>& on_text) {
+  if (engine_->pending() > 0) return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending");
+  auto request = submit(tokens, options);
+  if (!request.ok()) return request.status();
+  bool stopped = false;
+  Status failed;  // a step that failed once may succeed again without this request; one that fails twice will not
+  while (true) {
+    const Status stepped = engine_->step();
+    for (Event event; engine_->poll(event);) {
+      if (event.request != request.value()) continue;  // the end of a request whose session was destroyed
+      if (!event.text.empty() && on_text && !stopped && !on_text(event.text)) {
+        stopped = true;
+        engine_->cancel(request.value());
+      }
+      if (event.kind == EventKind::kFailed) return event.status;
+      if (event.kind == EventKind::kDone && !failed.ok()) return failed;
+      if (event.kind == EventKind::kDone) return event;
+    }
+    if (stepped.ok()) continue;
+    if (!failed.ok()) return stepped;
+    failed = stepped;
+    engine_->cancel(request.value());
+  }
+}
+
+}  // namespace kaiju

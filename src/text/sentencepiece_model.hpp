@@ -1,0 +1,43 @@
+// SentencepieceModel: what a SentencePiece file says, read from its protobuf wire form and checked in full.
+// SentencePiece itself trusts its file (its normaliser follows offsets unchecked), so it is given only clean_copy(), written from what was checked here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+
+namespace kaiju {
+
+enum class PieceKind : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+
+struct SentencepieceModel {
+  struct Piece {
+    std::string_view text;  // borrowed from the file
+    float score = 0.0f;
+    PieceKind kind = PieceKind::kNormal;
+  };
+  std::vector<Piece> pieces;
+  int32_t model_type = 1;  // 1 unigram, 2 byte pair encoding
+  bool byte_fallback = false;
+  bool whitespace_as_suffix = false;
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+  std::string_view charsmap;  // the normaliser's compiled rules, borrowed; empty for none
+};
+
+// kBadModel names the piece or the field and the rule it breaks.
+Result<SentencepieceModel> read_sentencepiece_model(std::span<const std::byte> bytes, int32_t vocab_size);
+// The checked fields and nothing else, as SentencePiece's own protobuf.
+std::string clean_copy(const SentencepieceModel& model);
+// The rules are a double-array trie followed by replacement strings; every jump a text could cause must stay inside.
+Status check_charsmap(std::string_view charsmap);
+// -1 unless `text` is one of <0x00> ... <0xFF>.
+int32_t byte_of_piece(std::string_view text);
+
+}  // namespace kaiju

@@ -1,0 +1,117 @@
+// The tokenizer over SentencePiece. The table of pieces is our own; SentencePiece only splits text.
+#include "kaiju/text/tokenizer.hpp"
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include "sentencepiece_model.hpp"
+
+namespace kaiju {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
+// What a piece stands for in text.
+std::string surface(const SentencepieceModel::Piece& piece, bool escaped) {
+  if (piece.kind == PieceKind::kControl) return {};
+  if (piece.kind == PieceKind::kUnknown) return "\xEF\xBF\xBD";  // U+FFFD
+  if (piece.kind == PieceKind::kByte) return std::string(1, static_cast<char>(byte_of_piece(piece.text)));
+  std::string text(piece.text);
+  if (!escaped) return text;
+  for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at) text.replace(at, kSpaceMark.size(), " ");
+  return text;
+}
+
+class SentencepieceTokenizer final : public Tokenizer {
+ public:
+  Status open(const SentencepieceModel& model) {
+    const auto status = processor_.LoadFromSerializedProto(clean_copy(model));
+    if (!status.ok()) return bad_model(fmt::format("tokenizer: SentencePiece refuses it: {}", status.message()));
+    if (processor_.GetPieceSize() != static_cast<int>(model.pieces.size())) return internal_error("tokenizer: SentencePiece lost pieces");
+    for (const auto& piece : model.pieces) {
+      pieces_.push_back(surface(piece, model.escape_whitespaces));
+      control_.push_back(piece.kind == PieceKind::kControl);
+    }
+    adds_space_ = model.add_dummy_prefix && !model.whitespace_as_suffix;
+    return {};
+  }
+
+  int32_t size() const override { return static_cast<int32_t>(pieces_.size()); }
+
+  Result<std::vector<int32_t>> encode(std::string_view text) const override {
+    if (text.size() > kMaxTextBytes) return invalid_argument(fmt::format("text of {} bytes; the limit of one call is {}", text.size(), kMaxTextBytes));
+    if (const size_t good = utf8_valid_prefix(text); good != text.size()) return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good));
+    try {
+      std::vector<int> ids;
+      const auto status = processor_.Encode(text, &ids);
+      if (!status.ok()) return internal_error(fmt::format("SentencePiece: {}", status.message()));
+      return std::vector<int32_t>(ids.begin(), ids.end());
+    } catch (const std::bad_alloc&) {
+      return Status(StatusCode::kOutOfMemory, fmt::format("no memory to split a text of {} bytes into tokens", text.size()));
+    } catch (const std::exception& error) {
+      return internal_error(fmt::format("SentencePiece: {}", error.what()));
+    }
+  }
+
+  std::string_view piece(int32_t token) const override { return token >= 0 && token < size() ? std::string_view(pieces_[token]) : std::string_view(); }
+  bool is_control(int32_t token) const override { return token >= 0 && token < size() && control_[token]; }
+  bool adds_space() const override { return adds_space_; }
+
+ private:
+  sentencepiece::SentencePieceProcessor processor_;
+  std::vector<std::string> pieces_;
+  std::vector<bool> control_;
+  bool adds_space_ = true;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::byte> model, int32_t vocab_size) {
+  try {
+    auto checked = read_sentencepiece_model(model, vocab_size);
+    if (!checked.ok()) return checked.status();
+    auto tokenizer = std::make_shared<SentencepieceTokenizer>();
+    KAIJU_TRY(tokenizer->open(*checked));
+    return std::shared_ptr<const Tokenizer>(std::move(tokenizer));
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "no memory to load the tokenizer");
+  } catch (const std::exception& error) {
+    return bad_model(fmt::format("tokenizer: {}", error.what()));
+  }
+}
+
+Result<std::string> Tokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  for (const int32_t token : tokens) {
+    if (token < 0 || token >= size()) return invalid_argument(fmt::format("token {} is outside the vocabulary of {} pieces", token, size()));
+    text += piece(token);
+  }
+  if (adds_space() && text.starts_with(' ')) text.erase(0, 1);
+  return text;
+}
+
+size_t utf8_valid_prefix(std::string_view text) {
+  const auto at = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0u; };
+  size_t i = 0;
+  while (i < text.size()) {
+    const uint32_t a = at(i);
+    if (a < 0x80) {
+      ++i;
+      continue;
+    }
+    const uint32_t b = at(i + 1), c = at(i + 2), d = at(i + 3);
+    const auto tail = [](uint32_t byte) { return (byte & 0xC0) == 0x80; };
+    if (a >= 0xC2 && a <= 0xDF && tail(b)) {
+      i += 2;
+    } else if (a >= 0xE0 && a <= 0xEF && tail(b) && tail(c) && !(a == 0xE0 && b < 0xA0) && !(a == 0xED && b >= 0xA0)) {
+      i += 3;
+    } else if (a >= 0xF0 && a <= 0xF4 && tail(b) && tail(c) && tail(d) && !(a == 0xF0 && b < 0x90) && !(a == 0xF4 && b >= 0x90)) {
+      i += 4;
+    } else {
+      return i;
+    }
+  }
+  return i;
+}
+
+}  // namespace kaiju
