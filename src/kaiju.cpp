@@ -38,6 +38,13 @@ int64_t Model::weight_bytes() const {
   return bytes;
 }
 
+int64_t Model::parameter_count() const {
+  int64_t count = 0;
+  for (const TensorInfo& tensor : checkpoint_->tensors())
+    if (tensor.dtype == DType::kI8) count += static_cast<int64_t>(tensor.bytes.size());
+  return count;
+}
+
 Result<std::shared_ptr<const Tokenizer>> Model::tokenizer() const {
   if (!tokenizer_) return Status(StatusCode::kUnsupported, "the model has no tokenizer; give it tokens instead of text");
   return tokenizer_;
@@ -93,7 +100,7 @@ Result<Event> Session::generate(std::span<const int32_t> tokens, const RequestOp
       if (event.request != request.value()) continue;  // the end of a request whose session was destroyed
       if (!event.text.empty() && on_text && !stopped && !on_text(event.text)) {
         stopped = true;
-        engine_->cancel(request.value());
+        (void)engine_->cancel(request.value());  // fails only with the engine, and then the next step says so
       }
       if (event.kind == EventKind::kFailed) return event.status;
       if (event.kind == EventKind::kDone && !failed.ok()) return failed;
@@ -102,7 +109,7 @@ Result<Event> Session::generate(std::span<const int32_t> tokens, const RequestOp
     if (stepped.ok()) continue;
     if (!failed.ok()) return stepped;
     failed = stepped;
-    engine_->cancel(request.value());
+    (void)engine_->cancel(request.value());
   }
 }
 

@@ -74,13 +74,41 @@ def _parse_small(text):
 MANNERS = _parse_manners(persona_talk.MANNERS)
 SMALL = _parse_small(persona_talk.SMALL)
 SMALL_PICK = [t for t in SMALL for _ in range({"day": 6, "story": 5, "list": 3, "who": 3, "quote": 3, "choice": 2, "repeat": 2}.get(t["name"], 1))]
-LOWER_START = set("My The A An It It's In At From There They We Anything People Once Keep Nothing That That's Friends You You're Your "
-                  "Yes No Every Say Look Home Breakfast Its Her His He She Somebody One Only What How Some Go Talking Busy Ask Tell Then "
-                  "Write Sleep Bad Good Hard Now As If".split())
+
+
+def _first_words():
+    """First words of answers and small talk that are not names: they may be lower-cased after an opener that ends in a comma."""
+    nodes = [a for kinds in (KINDS, TOLD) for k in kinds.values() for ask in k.asks.values() for a in ask.a.side(0)] + DEFLECT.side(0) + UNKNOWN.side(0)
+    nodes += [c for t in SMALL for c in t["c"] + [c for m in t["more"] for c in m[1]]] + [c for k in TOLD.values() for c in k.k.side(0)]
+    words = set()
+
+    def walk(node):
+        for item in node[:2]:
+            if item.__class__ is str:
+                if item.strip():
+                    words.add(item.split()[0].rstrip(".,!?"))
+                    return
+            elif item[0] == 0:
+                for option in item[1]:
+                    walk(option)
+                if all(option for option in item[1]):
+                    return
+            else:
+                return
+    for node in nodes:
+        walk(node)
+    return {w for w in words if w[:1].isupper() and w not in ("I", "I'm", "I'd", "I've", "I'll")} | {"Yes", "No", "True", "Exactly", "Wrong", "Not"}
+
+
+LOWER_START = _first_words()
 FORMAL = [(re.compile(r"\b" + a + r"\b"), b) for a, b in (("I'm", "I am"), ("I've", "I have"), ("I'd", "I would"), ("I'll", "I will"),
           ("It's", "It is"), ("it's", "it is"), ("don't", "do not"), ("can't", "cannot"), ("That's", "That is"), ("that's", "that is"),
           ("won't", "will not"), ("wouldn't", "would not"), ("isn't", "is not"), ("There's", "There is"), ("You're", "You are"),
           ("haven't", "have not"), ("You'd", "You would"), ("She's", "She is"), ("He's", "He is"), ("We've", "We have"))]
+
+
+def ended(text):
+    return text if text[-1:] in '.?!"' else text + "."
 
 
 def catchphrase(r, side):
@@ -277,13 +305,14 @@ class Talker:
                     first = text.split(" ", 1)[0].rstrip(",.!?")
                     text = o + " " + (text[0].lower() + text[1:] if first in LOWER_START else text)
                 else:
-                    text = o + " " + text
+                    text = o + " " + cap(text)
             x = r()
+            text = cap(text)
             if self.catch and x < 0.13:
                 text = self.catch + " " + text if r() < 0.5 else text + " " + self.catch
             elif x < 0.28:
                 text += " " + V.one(r, m["e"])
-        self.add("char", text, weight)
+        self.add("char", cap(text), weight)
 
     # ------------------------------------------------------------ questions and answers
     def question(self, kind, field, kinds=KINDS, slots=None):
@@ -332,7 +361,7 @@ class Talker:
     def answer(self, kind, field, kinds=KINDS, slots=None, tail=0.3):
         r, ask = self.r, kinds[kind].asks[field]
         slots = slots or self.facts[kind]
-        text = cap(say(V.one(r, ask.a.side(0)), r, slots))
+        text = say(V.one(r, ask.a.side(0)), r, slots)
         if text.count(". ") == 0 and r() < tail and ask.t.side(0) and self.manner["name"] != "gruff":
             text += " " + say(V.one(r, ask.t.side(0)), r, slots)
         return text
@@ -360,7 +389,7 @@ class Talker:
             tell = cap(say(V.one(r, TOLD[u].T.side(0)), r, self.told[u])) + "."
             self.user(tell + V.one(r, (" And you?", " What about you?", " How about you?", " And yours?", " You?", " What's yours?")))
             ack = cap(say(V.one(r, TOLD[u].k.side(0)), r, self.told[u])) + " " if r() < 0.4 else ""
-            return self.char(ack + self.answer(kind, field, tail=0.1), 4)
+            return self.char(ack + cap(self.answer(kind, field, tail=0.1)), 4)
         self.user(self.question(kind, field))
         self.char(self.answer(kind, field), 4)
 
@@ -385,10 +414,10 @@ class Talker:
         self.user(text + "?")
         answer = self.answer(kind, field, tail=0.15)
         if right:
-            self.char(V.one(r, ("Yes. ", "Yes, that's right. ", "I am glad you remember. ", "That's right. ", "True. ", "Yes, yes. ", "Exactly. ")) + answer, 4)
+            self.char(V.one(r, ("Yes. ", "Yes, that's right. ", "I am glad you remember. ", "That's right. ", "True. ", "Yes, yes. ", "Exactly. ")) + cap(answer), 4)
         else:
             start = V.one(r, ("No. ", "No, no. ", "Not at all. ", "No, you're mixing me up with someone. ", "Wrong. ", "Not {w}, no. ", "{w}? No. ", "Who told you that? "))
-            self.char(cap(start.replace("{w}", slots["w"])) + answer, 4)
+            self.char(cap(start.replace("{w}", slots["w"])) + cap(answer), 4)
 
     def several(self):
         r = self.r
@@ -407,13 +436,13 @@ class Talker:
                     picks.append(p)
             self.user(V.one(r, ("Tell me about yourself.", "Tell me something about you.", "Who are you?", "I'd like to know you better.", "Introduce yourself, please.", "What should I know about you?", "Tell me a bit about your life.")))
             self.asked.update(picks)
-            return self.char(" ".join(self.answer(k, f, tail=0) for k, f in picks), 4)
+            return self.char(" ".join(cap(self.answer(k, f, tail=0)) for k, f in picks), 4)
         q1, q2 = (say(V.one(r, KINDS[k].asks[f].q.side(0)), r, self.facts[k]) for k, f in ((k1, f1), (k2, f2)))
         if "?" in q1 + q2 or "," in q1 + q2:
             return self.ask_fact(k1, f1)
         self.asked.update(((k1, f1), (k2, f2)))
         self.user(cap(q1) + V.one(r, (" and ", ", and ", "? And ")) + q2 + "?")
-        self.char(self.answer(k1, f1, tail=0) + " " + V.one(r, ("", "", "And ")) + self.answer(k2, f2, tail=0.2), 4)
+        self.char(self.answer(k1, f1, tail=0) + " " + cap(self.answer(k2, f2, tail=0.2)), 4)
 
     def unknown(self):
         r = self.r
@@ -457,7 +486,7 @@ class Talker:
             k, f = V.one(r, free)
             self.asked.add((k, f))
             self.user(text + " " + self.question(k, f))
-            return self.char(note + " " + self.answer(k, f, tail=0), 4)
+            return self.char(note + " " + cap(self.answer(k, f, tail=0)), 4)
         self.user(text)
         self.char(note)
 
@@ -512,26 +541,25 @@ class Talker:
             slots["ushort"] = cap(say(V.one(r, USHORT), r, slots))
             slots["ushort_"] = slots["ushort"].rstrip(".")
         elif name == "day":
-            slots["uday"] = cap(say(V.one(r, UDAY), r, slots)) + V.one(r, (".", ".", "!"))
+            slots["uday"] = say(V.one(r, UDAY), r, slots)
             used = [slots[k] for k in ("ath", "pl", "an1", "p1", "n1", "fd") if slots[k] in slots["uday"]]
             slots["uword"] = V.one(r, used) if used else "that"
         elif name == "story":
             slots["tale"] = say(V.one(r, TALE), r, slots)
-            slots["tale"] = cap(slots["tale"]) + "."
         elif name == "test" and not self.turns:
             return self.small()
-        self.user(cap(say(V.one(r, topic["u"]), r, slots)))
+        self.user(ended(cap(say(V.one(r, topic["u"]), r, slots))) if name != "repeat" else cap(say(V.one(r, topic["u"]), r, slots)))
         weight = 4 if name in ("list", "who", "repeat") else 3
-        self.char(cap(say(V.one(r, topic["c"]), r, slots)), 3, plain=0.5 if name in ("repeat", "list") else 0.2)
+        reply = say(V.one(r, topic["c"]), r, slots)
+        if name == "repeat":
+            self.add("char", reply, 4)
+        else:
+            self.char(reply, 3, plain=0.5 if name == "list" else 0.2)
         more = topic["more"]
         if more and r() < 0.7:
             for users, chars in (more if name in ("day", "story", "sad") else sorted(more, key=lambda m: r())[:1 + int(r() * len(more))]):
-                self.user(cap(say(V.one(r, users), r, slots)) + ("" if weight == 4 else "."))
-                if self.turns[-1][1].endswith((".!", "..", "!.", "?.")):
-                    role, text, w = self.turns[-1]
-                    self.turns[-1] = (role, text[:-1], w)
-                c = cap(say(V.one(r, chars), r, slots))
-                self.char(c if c[-1] in ".?!\"" else c + ".", weight, plain=0.5)
+                self.user(ended(cap(say(V.one(r, users), r, slots))))
+                self.char(ended(say(V.one(r, chars), r, slots)), weight, plain=0.5)
 
     def _open_slots(self, name):
         r, s = self.r, self.side

@@ -886,7 +886,7 @@ v <panics|panic> at the thought of {v}
 v ~<breaks|break> into a cold sweat because of {v}
 s {P} [greatest|worst|secret|biggest] fear is {v}
 s Nothing frightens {O} like {v}
-s {v} [frightens|scares|terrifies] {O}
+s The thing that [frightens|scares|terrifies] {O} most is {v}
 s ~At night {S} <checks|check> the room for {v}
 l Fear; Afraid of; Fears; Scared of; ~Nightmares about
 ? v
@@ -908,7 +908,7 @@ a I can't stand {v}[|, not even in pictures].
 a {v}, [if you must know|and I'm not ashamed of it|ever since I was small].
 t [We all have something|Promise not to tell|I know it's silly].
 y are you afraid of {w}
-y do {w} scare you
+y is it true that you fear {w}
 = peeve
 v <hates|hate> [it when |]people who {v}
 v <cannot|cannot> stand people who {v}

@@ -532,8 +532,9 @@ c "{w3}". [Easy|There you go|Why, though]?
 > quote
 u {ushort}
 c You say "{ushort_}"? [I've wondered about that too|Say more|That's a good way to put it].
-c "{ushort_}", [hm. I'll think about it|he says. Or she. I can't tell in this light|I like that].
-c [Interesting|Hm]. Why do you say "{ushort_}"?
+c "{ushort_}". [Hm, I'll have to think about that|I'll write that on my wall|I like that|My grandmother would agree].
+c [Interesting|Hm]. What makes you say "{ushort_}"?
+c I wouldn't go that far. "{ushort_}"? [Prove it|Who told you that]!
 > choice
 u which do you prefer, {c1} or {c2}?
 u {c1} or {c2}?

@@ -43,6 +43,7 @@ class Model {
   const ModelConfig& config() const { return checkpoint_->config(); }
   const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
   int64_t weight_bytes() const;
+  int64_t parameter_count() const;  // int8 weights
 
   // kUnsupported for a model without one.
   Result<std::shared_ptr<const Tokenizer>> tokenizer() const;

@@ -17,7 +17,7 @@
 namespace kaiju {
 namespace {
 
-using format::quoted;
+using format::in_quotes;
 
 bool by_name(const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; }
 
@@ -75,7 +75,7 @@ class LoadedCheckpoint final : public Checkpoint {
     const auto wanted = required_tensors(config_);
     for (const TensorInfo& tensor : tensors_)
       if (tensor.name != format::kTokenizer && std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.name == tensor.name; }))
-        return bad_model(fmt::format("tensor {} is not one the config asks for", quoted(tensor.name)));
+        return bad_model(fmt::format("tensor {} is not one the config asks for", in_quotes(tensor.name)));
     return internal_error("checkpoint: tensors lost count");
   }
 
@@ -91,11 +91,11 @@ class LoadedCheckpoint final : public Checkpoint {
       tensor.digest = found->get_ref<const std::string&>();
       digests.erase(found);
     }
-    if (!digests.empty()) return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", quoted(digests.begin().key())));
+    if (!digests.empty()) return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.begin().key())));
     digest_ = format::root_digest(fmt::to_string(kArithmeticVersion), metadata.config, tensors_);
     if (digest_ != metadata.digest)
       return bad_model(fmt::format("__metadata__.digest is {}, but config, shapes and digests give {}: the header was altered or damaged",
-                                   quoted(metadata.digest), digest_));
+                                   in_quotes(metadata.digest), digest_));
     return {};
   }
 

@@ -12,7 +12,7 @@
 namespace kaiju {
 namespace {
 
-using format::quoted;
+using format::in_quotes;
 using nlohmann::json;
 
 constexpr size_t kMostConfigBytes = size_t{256} << 10;  // ten times what 256 layers take
@@ -63,7 +63,7 @@ class Reader {
     if (seen_ == object_.size()) return {};
     for (const auto& [key, value] : object_.items())
       if (std::find(known_.begin(), known_.end(), key) == known_.end())
-        return bad_model(fmt::format("{}.{} is not a field this build knows", path_, quoted(key)));
+        return bad_model(fmt::format("{}.{} is not a field this build knows", path_, in_quotes(key)));
     return internal_error("config reader lost count");
   }
 
@@ -85,7 +85,7 @@ Status read_layer(const json& value, const std::string& path, LayerConfig& layer
   } else if (kind == "global") {
     layer.kind = LayerKind::kGlobal;
   } else {
-    return bad_model(fmt::format("{}.kind is {}: must be \"sliding\" or \"global\"", path, quoted(kind)));
+    return bad_model(fmt::format("{}.kind is {}: must be \"sliding\" or \"global\"", path, in_quotes(kind)));
   }
   KAIJU_TRY(reader.number("kv_slot", layer.kv_slot));
   KAIJU_TRY(reader.number("rope", layer.rope));

@@ -32,15 +32,15 @@ Status take_metadata(json& root, Metadata& out) {
   for (const auto& [key, value] : object.items()) {
     // Nothing rides along that the root digest does not cover.
     if (std::find(std::begin(kFields), std::end(kFields), key) == std::end(kFields))
-      return bad_model(fmt::format("__metadata__.{} is not a field of a Kaiju checkpoint", quoted(key)));
-    if (!value.is_string()) return bad_model(fmt::format("__metadata__.{} must be a string", quoted(key)));
+      return bad_model(fmt::format("__metadata__.{} is not a field of a Kaiju checkpoint", in_quotes(key)));
+    if (!value.is_string()) return bad_model(fmt::format("__metadata__.{} must be a string", in_quotes(key)));
   }
   for (const char* key : {"format_version", "arithmetic", "config", "digests", "digest"})
     if (!object.contains(key)) return bad_model(fmt::format("__metadata__.{} is missing", key));
   for (const auto& [key, known] : {std::pair("format_version", "1"), std::pair("arithmetic", "1")})
     if (object[key] != known)
       return {StatusCode::kUnsupported, fmt::format("__metadata__.{} is {}: this build of kaiju reads {}; use a build that knows it", key,
-                                                    quoted(object[key].get_ref<const std::string&>()), known)};
+                                                    in_quotes(object[key].get_ref<const std::string&>()), known)};
   out.config = std::move(object["config"].get_ref<std::string&>());
   out.digests = std::move(object["digests"].get_ref<std::string&>());
   out.digest = std::move(object["digest"].get_ref<std::string&>());
@@ -49,10 +49,10 @@ Status take_metadata(json& root, Metadata& out) {
 }
 
 Status take_tensor(const std::string& name, const json& entry, std::span<const std::byte> data, TensorInfo& out) {
-  const auto refuse = [&](const std::string& rule) { return bad_model(fmt::format("tensor {}: {}", quoted(name), rule)); };
+  const auto refuse = [&](const std::string& rule) { return bad_model(fmt::format("tensor {}: {}", in_quotes(name), rule)); };
   if (!entry.is_object()) return refuse("must be an object with dtype, shape and data_offsets");
   for (const auto& [key, value] : entry.items())
-    if (key != "dtype" && key != "shape" && key != "data_offsets") return refuse(fmt::format("unknown field {}", quoted(key)));
+    if (key != "dtype" && key != "shape" && key != "data_offsets") return refuse(fmt::format("unknown field {}", in_quotes(key)));
   for (const char* key : {"dtype", "shape", "data_offsets"})
     if (!entry.contains(key)) return refuse(fmt::format("{} is missing", key));
 
@@ -60,7 +60,7 @@ Status take_tensor(const std::string& name, const json& entry, std::span<const s
   if (!dtype.is_string()) return refuse("dtype must be a string");
   const auto& spelling = dtype.get_ref<const std::string&>();
   const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](DType d) { return spelling == dtype_name(d); });
-  if (known == std::end(kDTypes)) return refuse(fmt::format("dtype {} is not one of I8, U8, I32, U64, F32", quoted(spelling)));
+  if (known == std::end(kDTypes)) return refuse(fmt::format("dtype {} is not one of I8, U8, I32, U64, F32", in_quotes(spelling)));
 
   const json& shape = entry["shape"];
   if (!shape.is_array() || shape.empty() || shape.size() > 2) return refuse("shape must be a list of one or two numbers");
@@ -93,14 +93,14 @@ Status check_layout(const std::vector<TensorInfo>& tensors, std::span<const std:
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
     if (tensor.bytes.data() < at)
-      return bad_model(fmt::format("tensor {}: overlaps tensor {}", quoted(tensor.name), quoted(tensors[i - 1].name)));
+      return bad_model(fmt::format("tensor {}: overlaps tensor {}", in_quotes(tensor.name), in_quotes(tensors[i - 1].name)));
     if (tensor.bytes.data() > at)
-      return bad_model(fmt::format("tensor {}: {} unused bytes lie before it; tensors must be contiguous", quoted(tensor.name), tensor.bytes.data() - at));
+      return bad_model(fmt::format("tensor {}: {} unused bytes lie before it; tensors must be contiguous", in_quotes(tensor.name), tensor.bytes.data() - at));
     at += tensor.bytes.size();
     const int own = layout_group(tensor.name, tensor.bytes.size());
     if (own < group)
       return bad_model(fmt::format("tensor {}: is out of order: tensors of a multiple of 64 bytes come first, then scalars, then the tokenizer",
-                                   quoted(tensor.name)));
+                                   in_quotes(tensor.name)));
     group = own;
   }
   if (at != data.data() + data.size()) return bad_model(fmt::format("{} bytes after the last tensor belong to none", data.data() + data.size() - at));

@@ -57,7 +57,7 @@ class Builder final : public nlohmann::json_sax<json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& key) override {
-    if (stack_.back()->contains(key)) return fail("{} has the key {} twice", what_, quoted(key));
+    if (stack_.back()->contains(key)) return fail("{} has the key {} twice", what_, in_quotes(key));
     key_ = std::move(key);
     return true;
   }
@@ -111,7 +111,7 @@ Status parse_json(std::string_view text, std::string_view what, const JsonLimits
   return {};
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr size_t kShown = 120;
   std::string out = "\"";
   for (const char c : text.substr(0, kShown)) {

@@ -22,6 +22,6 @@ struct JsonLimits {
 Status parse_json(std::string_view text, std::string_view what, const JsonLimits& limits, nlohmann::json& out);
 
 // `text` in double quotes for a message: control and non-ASCII bytes escaped, long ones cut.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace kaiju::format

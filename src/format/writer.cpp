@@ -43,7 +43,7 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
     const int own = format::layout_group(tensor.name, bytes);
     if (own < group)
       return invalid_argument(fmt::format("tensor {} is out of order: declare tensors of a multiple of 64 bytes, then scalars, then the tokenizer",
-                                          format::quoted(tensor.name)));
+                                          format::in_quotes(tensor.name)));
     group = own;
     if (tensor.name == format::kTokenizer) {
       if (tokenizer) return invalid_argument("tensor tokenizer is declared twice");
@@ -54,7 +54,7 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
     }
     const auto at = std::lower_bound(wanted.begin(), wanted.end(), tensor, by_name);
     if (at == wanted.end() || at->name != tensor.name)
-      return invalid_argument(fmt::format("tensor {} is not one the config asks for", format::quoted(tensor.name)));
+      return invalid_argument(fmt::format("tensor {} is not one the config asks for", format::in_quotes(tensor.name)));
     if (at->dtype != tensor.dtype || at->shape != tensor.shape)
       return invalid_argument(fmt::format("tensor {} must be {} [{}]", tensor.name, dtype_name(at->dtype), fmt::join(at->shape, ", ")));
     if (seen[static_cast<size_t>(at - wanted.begin())]) return invalid_argument(fmt::format("tensor {} is declared twice", tensor.name));
@@ -109,18 +109,25 @@ class FileWriter final : public CheckpointWriter {
   }
 
   Status write(std::span<const std::byte> bytes) override {
-    KAIJU_TRY(status_);
-    return status_ = write_pieces(bytes);
+    return once([&] { return write_pieces(bytes); });
   }
 
   Status finish() override {
-    KAIJU_TRY(status_);
-    status_ = complete();
-    if (status_.ok()) status_ = invalid_argument("the checkpoint is finished: nothing more can be written"), done_ = true;
-    return done_ ? Status() : status_;
+    KAIJU_TRY(once([&] { return complete(); }));
+    status_ = invalid_argument("the checkpoint is finished: nothing more can be written");
+    return {};
   }
 
  private:
+  // After the first failure every call repeats it: a file with a hole must not be finished.
+  template <class F>
+  Status once(F&& body) try {
+    if (status_.ok()) status_ = body();
+    return status_;
+  } catch (const std::bad_alloc&) {
+    return status_ = {StatusCode::kOutOfMemory, "out of memory while writing a checkpoint"};
+  }
+
   Status failed(const std::string& what) const {
     return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::strerror(errno))};
   }
@@ -206,8 +213,7 @@ class FileWriter final : public CheckpointWriter {
   format::Digest digest_;
   size_t current_ = 0;    // tensor being written
   uint64_t written_ = 0;  // its bytes so far
-  Status status_;         // the first failure: later calls repeat it
-  bool done_ = false;
+  Status status_;         // the first failure
 };
 
 }  // namespace

@@ -116,11 +116,18 @@ class Scheduler {
     blocked_ = false;
   }
 
+  // The engine has stopped: nobody runs or waits any more. The books stay as they are.
+  void abandon() {
+    running_.clear();
+    waiting_.clear();
+  }
+
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
   const std::deque<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
   const Cache& cache() const { return cache_; }
   const SessionCaches& caches() const { return caches_; }
   uint64_t sessions_dropped() const { return sessions_dropped_; }
+  uint64_t tokens_from_cache() const { return tokens_from_cache_; }
 
   // -- the step --
   // Admits whom it can and writes the next step; Sequence::granted says what each computes. A plan without segments: nothing to do.
@@ -265,6 +272,7 @@ class Scheduler {
     sequence.cache = &record;
     sequence.counts.prompt_tokens = sequence.prompt_count;
     sequence.counts.cached_tokens = sequence.next;
+    tokens_from_cache_ += static_cast<uint64_t>(sequence.next);
   }
 
   Status write_segment(Sequence& sequence, StepPlan& plan) {
@@ -298,6 +306,7 @@ class Scheduler {
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
   size_t rotation_ = 0;
   uint64_t sessions_dropped_ = 0;
+  uint64_t tokens_from_cache_ = 0;
   std::vector<Demand> demands_;
   std::vector<int32_t> grants_;
 };

@@ -1,0 +1,236 @@
+// The C interface over kaiju.hpp: engine, sessions and the convenience loop.
+#include "handles.hpp"
+#include "options.hpp"
+
+using kaiju::Status;
+using kaiju::StatusCode;
+using namespace kaiju::capi;
+
+static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) && KAIJU_EVENT_DONE == static_cast<int>(kaiju::EventKind::kDone) &&
+              KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed));
+static_assert(KAIJU_DONE_STOP == static_cast<int>(kaiju::DoneReason::kStop) && KAIJU_DONE_LENGTH == static_cast<int>(kaiju::DoneReason::kLength) &&
+              KAIJU_DONE_CANCELLED == static_cast<int>(kaiju::DoneReason::kCancelled));
+
+namespace {
+
+// Pointers go into `event`, `tokens` and `values`, which the engine's handle keeps until the next poll.
+kaiju_event to_c(const kaiju::Event& event, std::vector<int32_t>& tokens, std::vector<float>& values) {
+  kaiju_event out{};
+  out.request = event.request;
+  out.user_data = event.user_data;
+  out.kind = static_cast<int32_t>(event.kind);
+  out.reason = static_cast<int32_t>(event.reason);
+  out.status = static_cast<kaiju_status>(event.status.code());
+  if (event.kind == kaiju::EventKind::kToken) {
+    tokens.push_back(event.token);
+    values.push_back(event.logprob);
+    for (const kaiju::TokenLogprob& top : event.top) {
+      tokens.push_back(top.token);
+      values.push_back(top.logprob);
+    }
+  }
+  out.tokens = tokens.data();
+  out.token_count = tokens.size();
+  out.values = values.data();
+  out.value_count = values.size();
+  const std::string& text = event.kind == kaiju::EventKind::kFailed ? event.status.message() : event.text;
+  out.text = text.data();
+  out.text_size = text.size();
+  out.prompt_tokens = event.counts.prompt_tokens;
+  out.cached_tokens = event.counts.cached_tokens;
+  out.generated_tokens = event.counts.generated;
+  out.wait_nanoseconds = event.timing.wait_ns;
+  out.prefill_nanoseconds = event.timing.prefill_ns;
+  out.decode_nanoseconds = event.timing.decode_ns;
+  return out;
+}
+
+}  // namespace
+
+// -- engine --
+
+kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* options, kaiju_engine** out, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!model || !out) return missing(model ? "out" : "model");
+    auto engine = model->model->create_engine(run_options(options));
+    if (!engine.ok()) return engine.status();
+    *out = new kaiju_engine{std::move(engine).value(), model->model, {}, {}, {}};
+    return {};
+  });
+}
+
+void kaiju_engine_destroy(kaiju_engine* engine) { delete engine; }
+
+kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
+                                 const kaiju_options* options, void* user_data, kaiju_request* out, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine || !session) return missing(engine ? "session" : "engine");
+    if (session->engine != engine->engine) return kaiju::invalid_argument("the session belongs to another engine");
+    KAIJU_TRY(check_span("tokens", tokens, count));
+    kaiju::RequestOptions request = request_options(options, engine->model->stop_tokens());
+    request.user_data = user_data;
+    auto id = engine->engine->submit(session->id, {tokens, count}, request);
+    if (!id.ok()) return id.status();
+    if (out) *out = id.value();
+    return {};
+  });
+}
+
+kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request) {
+  return guard(nullptr, [&] { return engine ? engine->engine->cancel(request) : missing("engine"); });
+}
+
+kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
+  return guard(error, [&] { return engine ? engine->engine->step() : missing("engine"); });
+}
+
+size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
+  if (!engine || !events || !check_struct_size<kaiju_event>("kaiju_event", event_size).ok()) return 0;
+  return guard_value<size_t>(0, [&] {
+    engine->polled.clear();
+    engine->polled_tokens.clear();
+    engine->polled_values.clear();
+    for (kaiju::Event event; engine->polled.size() < capacity && engine->engine->poll(event); event = {}) engine->polled.push_back(std::move(event));
+    const size_t count = engine->polled.size();
+    engine->polled_tokens.resize(count);
+    engine->polled_values.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      const kaiju_event event = to_c(engine->polled[i], engine->polled_tokens[i], engine->polled_values[i]);
+      copy_sized(&event, sizeof event, reinterpret_cast<char*>(events) + i * event_size, event_size);
+    }
+    return count;
+  });
+}
+
+size_t kaiju_engine_pending(const kaiju_engine* engine) {
+  return engine ? guard_value<size_t>(0, [&] { return engine->engine->pending(); }) : 0;
+}
+
+int32_t kaiju_engine_wait(kaiju_engine* engine, int64_t timeout_nanoseconds) {
+  if (!engine) return 0;
+  const std::chrono::nanoseconds timeout(std::max<int64_t>(timeout_nanoseconds, 0));
+  return guard_value<int32_t>(0, [&] { return engine->engine->wait(timeout) ? 1 : 0; });
+}
+
+void kaiju_engine_wake(kaiju_engine* engine) {
+  if (engine) guard(nullptr, [&] { return engine->engine->wake(), Status(); });
+}
+
+kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!engine || !out) return missing(engine ? "out" : "engine");
+    KAIJU_TRY(check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size));
+    const kaiju::Metrics now = engine->engine->metrics();
+    const auto& global = now.blocks[static_cast<int>(kaiju::BlockKind::kGlobal)];
+    const auto& window = now.blocks[static_cast<int>(kaiju::BlockKind::kWindow)];
+    kaiju_metrics metrics{};
+    const size_t size = metrics.struct_size = out->struct_size;
+    metrics.steps = now.steps;
+    metrics.step_nanoseconds = now.step_ns;
+    metrics.tokens_prefilled = now.tokens_prefilled;
+    metrics.tokens_decoded = now.tokens_decoded;
+    metrics.tokens_from_cache = now.tokens_from_cache;
+    metrics.requests_waiting = now.requests_waiting;
+    metrics.requests_running = now.requests_running;
+    metrics.requests_done = now.requests_done;
+    metrics.requests_failed = now.requests_failed;
+    metrics.sessions = now.sessions;
+    metrics.sessions_dropped = now.sessions_dropped;
+    metrics.cache_global_blocks_total = static_cast<uint64_t>(global.total);
+    metrics.cache_global_blocks_free = static_cast<uint64_t>(global.free);
+    metrics.cache_window_blocks_total = static_cast<uint64_t>(window.total);
+    metrics.cache_window_blocks_free = static_cast<uint64_t>(window.free);
+    copy_sized(&metrics, sizeof metrics, out, size);
+    return {};
+  });
+}
+
+// -- sessions --
+
+namespace {
+
+Status adopt(const std::shared_ptr<kaiju::Engine>& engine, const kaiju::Result<kaiju::SessionId>& id, kaiju_session** out) {
+  if (!id.ok()) return id.status();
+  *out = new (std::nothrow) kaiju_session{engine, id.value()};
+  if (*out) return {};
+  (void)engine->destroy_session(id.value());
+  return Status(StatusCode::kOutOfMemory, "");
+}
+
+}  // namespace
+
+kaiju_status kaiju_session_create(kaiju_engine* engine, kaiju_session** out, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine || !out) return missing(engine ? "out" : "engine");
+    return adopt(engine->engine, engine->engine->create_session(), out);
+  });
+}
+
+kaiju_status kaiju_session_fork(kaiju_session* session, size_t length, kaiju_session** out, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!session || !out) return missing(session ? "out" : "session");
+    return adopt(session->engine, session->engine->fork_session(session->id, length), out);
+  });
+}
+
+kaiju_status kaiju_session_truncate(kaiju_session* session, size_t length, kaiju_error** error) {
+  return guard(error, [&] { return session ? session->engine->truncate_session(session->id, length) : missing("session"); });
+}
+
+size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens, size_t capacity) {
+  if (!session) return 0;
+  return guard_value<size_t>(0, [&]() -> size_t {
+    const auto history = session->engine->session_tokens(session->id);
+    if (!history.ok()) return 0;
+    size_t count = 0;
+    fill(history.value(), tokens, capacity, &count);
+    return count;
+  });
+}
+
+void kaiju_session_destroy(kaiju_session* session) {
+  if (!session) return;
+  guard(nullptr, [&] { return session->engine->destroy_session(session->id); });
+  delete session;
+}
+
+// -- convenience --
+
+kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count, const kaiju_options* options,
+                            kaiju_text_fn on_text, void* user_data, kaiju_event* done, size_t event_size, kaiju_error** error) {
+  if (done && !check_struct_size<kaiju_event>("kaiju_event", event_size).ok())
+    return guard(error, [&] { return check_struct_size<kaiju_event>("kaiju_event", event_size); });
+  if (kaiju_engine_pending(engine) > 0)
+    return guard(error, [] { return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending"); });
+  kaiju_request request = 0;
+  if (const kaiju_status status = kaiju_engine_submit(engine, session, tokens, count, options, nullptr, &request, error)) return status;
+  bool stopped = false;
+  kaiju_status failed = KAIJU_OK;  // a step that failed once may succeed again without this request; one that fails twice will not
+  while (true) {
+    const kaiju_status stepped = kaiju_engine_step(engine, failed ? nullptr : error);
+    for (kaiju_event event; kaiju_engine_poll(engine, &event, sizeof event, 1) == 1;) {
+      if (event.request != request) continue;
+      if (event.kind == KAIJU_EVENT_FAILED) {
+        if (failed || stepped) return failed ? failed : stepped;  // *error says why already
+        return guard(error, [&] { return Status(static_cast<StatusCode>(event.status), std::string(event.text, event.text_size)); });
+      }
+      if (event.text_size > 0 && on_text && !stopped && on_text(event.text, event.text_size, user_data)) {
+        stopped = true;
+        kaiju_engine_cancel(engine, request);
+      }
+      if (event.kind != KAIJU_EVENT_DONE) continue;
+      event.tokens = nullptr;
+      event.values = nullptr;
+      event.text = nullptr;
+      event.token_count = event.value_count = event.text_size = 0;
+      if (done) copy_sized(&event, sizeof event, done, event_size);
+      if (failed) return failed;
+      return stopped ? guard(error, [] { return Status(StatusCode::kCancelled, "on_text stopped the reply"); }) : KAIJU_OK;
+    }
+    if (failed && stepped) return failed;
+    if (stepped && !failed) {
+      failed = stepped;
+      kaiju_engine_cancel(engine, request);
+    }
+  }
+}

@@ -1,0 +1,109 @@
+// The handles behind kaiju.h, and the guard that turns a Status or an exception into a kaiju_status. Nothing here is visible outside capi/.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "kaiju.h"
+#include "kaiju/kaiju.hpp"
+
+struct kaiju_error {
+  kaiju::Status status;
+};
+
+struct kaiju_runtime {
+  std::string backends;
+};
+
+struct kaiju_model {
+  std::shared_ptr<const kaiju::Model> model;
+};
+
+struct kaiju_engine {
+  std::shared_ptr<kaiju::Engine> engine;
+  std::shared_ptr<const kaiju::Model> model;
+  std::vector<kaiju::Event> polled;                 // what the last poll's pointers point into
+  std::vector<std::vector<int32_t>> polled_tokens;
+  std::vector<std::vector<float>> polled_values;
+};
+
+struct kaiju_session {
+  std::shared_ptr<kaiju::Engine> engine;
+  kaiju::SessionId id = 0;
+};
+
+namespace kaiju::capi {
+
+// Hands a failure to the caller; details are dropped when there is no memory even for them.
+inline kaiju_status report(Status status, kaiju_error** error) noexcept {
+  const auto code = static_cast<kaiju_status>(status.code());
+  if (!status.ok() && error) *error = new (std::nothrow) kaiju_error{std::move(status)};
+  return code;
+}
+
+// Runs `body`, which returns a Status, and lets no exception out.
+template <class Body>
+kaiju_status guard(kaiju_error** error, const Body& body) noexcept {
+  try {
+    return report(body(), error);
+  } catch (const std::bad_alloc&) {
+    return report(Status(StatusCode::kOutOfMemory, ""), error);
+  } catch (const std::exception& problem) {
+    try {
+      return report(internal_error(problem.what()), error);
+    } catch (...) {
+      return KAIJU_INTERNAL;
+    }
+  } catch (...) {
+    return KAIJU_INTERNAL;
+  }
+}
+
+// The same for functions that return a number: `otherwise` when something threw.
+template <class Value, class Body>
+Value guard_value(Value otherwise, const Body& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return otherwise;
+  }
+}
+
+inline Status missing(const char* what) { return invalid_argument(std::string(what) + " is NULL"); }
+
+// Checks a (pointer, size) pair and makes a view of it.
+template <class T>
+Status check_span(const char* what, const T* data, size_t size) {
+  if (!data && size > 0) return invalid_argument(std::string(what) + " is NULL but its size is " + std::to_string(size));
+  return {};
+}
+
+// Writes as much as fits and tells the full count.
+template <class T, class Source>
+void fill(const Source& from, T* to, size_t capacity, size_t* count) {
+  const size_t fits = to ? std::min(capacity, from.size()) : 0;
+  std::copy_n(from.begin(), fits, to);
+  if (count) *count = from.size();
+}
+
+// Copies a struct whose caller may know fewer or more fields than we: what both know, and zeros in what only the caller knows.
+inline void copy_sized(const void* from, size_t known_bytes, void* to, size_t caller_bytes) {
+  std::memcpy(to, from, std::min(known_bytes, caller_bytes));
+  if (caller_bytes > known_bytes) std::memset(static_cast<char*>(to) + known_bytes, 0, caller_bytes - known_bytes);
+}
+
+// Larger sizes come from newer headers; this one guards against a struct_size that was never set.
+inline constexpr size_t kLargestStruct = 4096;
+
+template <class T>
+Status check_struct_size(const char* what, size_t size) {
+  if (size >= sizeof(T) && size <= kLargestStruct && size % alignof(T) == 0) return {};
+  return invalid_argument(std::string(what) + ": struct_size is " + std::to_string(size) + "; set it to sizeof(" + what + "), " +
+                          std::to_string(sizeof(T)) + " in this version");
+}
+
+}  // namespace kaiju::capi

@@ -1,0 +1,197 @@
+// The C interface over kaiju.hpp: version, errors, runtime, model and text. Engine and sessions are in engine.cpp, options in options.cpp.
+#include "kaiju.h"
+
+#include <unistd.h>
+
+#include "handles.hpp"
+#include "options.hpp"
+
+using kaiju::Status;
+using kaiju::StatusCode;
+using namespace kaiju::capi;
+
+// The codes are shared, value for value.
+static_assert(KAIJU_OK == static_cast<int>(StatusCode::kOk) && KAIJU_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
+              KAIJU_NOT_FOUND == static_cast<int>(StatusCode::kNotFound) && KAIJU_UNSUPPORTED == static_cast<int>(StatusCode::kUnsupported) &&
+              KAIJU_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory) && KAIJU_BUSY == static_cast<int>(StatusCode::kBusy) &&
+              KAIJU_CANCELLED == static_cast<int>(StatusCode::kCancelled) && KAIJU_IO == static_cast<int>(StatusCode::kIo) &&
+              KAIJU_BAD_MODEL == static_cast<int>(StatusCode::kBadModel) && KAIJU_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost) &&
+              KAIJU_INTERNAL == static_cast<int>(StatusCode::kInternal));
+static_assert(KAIJU_ROLE_CARD == static_cast<int>(kaiju::ChatRole::kCard) && KAIJU_ROLE_USER == static_cast<int>(kaiju::ChatRole::kUser) &&
+              KAIJU_ROLE_CHARACTER == static_cast<int>(kaiju::ChatRole::kCharacter));
+
+#define KAIJU_STRING2(x) #x
+#define KAIJU_STRING(x) KAIJU_STRING2(x)
+#define KAIJU_VERSION_TEXT KAIJU_STRING(KAIJU_VERSION_MAJOR) "." KAIJU_STRING(KAIJU_VERSION_MINOR) "." KAIJU_STRING(KAIJU_VERSION_PATCH)
+
+// -- version and errors --
+
+uint32_t kaiju_version(void) { return KAIJU_VERSION; }
+const char* kaiju_version_string(void) { return KAIJU_VERSION_TEXT; }
+
+const char* kaiju_build_info(void) {
+#ifdef NDEBUG
+  return "kaiju " KAIJU_VERSION_TEXT ", compiler " __VERSION__ ", release";
+#else
+  return "kaiju " KAIJU_VERSION_TEXT ", compiler " __VERSION__ ", debug";
+#endif
+}
+
+const char* kaiju_status_name(kaiju_status status) {
+  static constexpr const char* kNames[] = {"ok",        "invalid argument", "not found", "unsupported", "out of memory", "busy",
+                                           "cancelled", "input or output",  "bad model", "device lost", "internal error"};
+  return status >= 0 && static_cast<size_t>(status) < std::size(kNames) ? kNames[status] : "unknown status";
+}
+
+kaiju_status kaiju_error_status(const kaiju_error* error) { return error ? static_cast<kaiju_status>(error->status.code()) : KAIJU_OK; }
+
+const char* kaiju_error_message(const kaiju_error* error) {
+  if (!error) return "";
+  // A failure that left no room for a message still says what it was.
+  return error->status.message().empty() ? kaiju_status_name(kaiju_error_status(error)) : error->status.message().c_str();
+}
+
+void kaiju_error_destroy(kaiju_error* error) { delete error; }
+
+// -- runtime --
+
+kaiju_status kaiju_runtime_create(kaiju_runtime** out, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!out) return missing("out");
+    auto runtime = std::make_unique<kaiju_runtime>();
+    for (const std::string& name : kaiju::backend_names()) runtime->backends += (runtime->backends.empty() ? "" : ",") + name;
+    *out = runtime.release();
+    return {};
+  });
+}
+
+void kaiju_runtime_destroy(kaiju_runtime* runtime) { delete runtime; }
+
+size_t kaiju_runtime_device_count(const kaiju_runtime* runtime) { return runtime ? 1 : 0; }
+
+kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t index, kaiju_device_info* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!runtime || !out) return missing(runtime ? "out" : "runtime");
+    KAIJU_TRY(check_struct_size<kaiju_device_info>("kaiju_device_info", out->struct_size));
+    if (index != 0) return Status(StatusCode::kNotFound, "there is no such device");
+    const auto bytes = [page = sysconf(_SC_PAGESIZE)](long pages) { return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0; };
+    const size_t size = out->struct_size;
+    const kaiju_device_info info{size, "cpu", runtime->backends.c_str(), bytes(sysconf(_SC_PHYS_PAGES)), bytes(sysconf(_SC_AVPHYS_PAGES))};
+    copy_sized(&info, sizeof info, out, size);
+    return {};
+  });
+}
+
+// -- model --
+
+kaiju_status kaiju_model_load(kaiju_runtime*, const char* path, const kaiju_options* options, kaiju_progress_fn progress, void* user_data,
+                              kaiju_model** out, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!path || !out) return missing(path ? "out" : "path");
+    kaiju::ModelOptions load = model_options(options);
+    if (progress) load.progress = [=](double done) { return static_cast<int>(progress(done, user_data)); };
+    auto model = kaiju::Model::load(path, load);
+    if (!model.ok()) return model.status();
+    *out = new kaiju_model{std::move(model).value()};
+    return {};
+  });
+}
+
+void kaiju_model_destroy(kaiju_model* model) { delete model; }
+
+int64_t kaiju_model_number(const kaiju_model* model, int32_t property) {
+  if (!model) return -1;
+  const kaiju::ModelConfig& config = model->model->config();
+  switch (property) {
+    case KAIJU_MODEL_VOCABULARY: return config.vocab_size;
+    case KAIJU_MODEL_CONTEXT: return config.context;
+    case KAIJU_MODEL_WEIGHT_BYTES: return model->model->weight_bytes();
+    case KAIJU_MODEL_PARAMETERS: return model->model->parameter_count();
+    case KAIJU_MODEL_CHAT_BEGIN: return config.chat.begin;
+    case KAIJU_MODEL_CHAT_CARD: return config.chat.card;
+    case KAIJU_MODEL_CHAT_USER: return config.chat.user;
+    case KAIJU_MODEL_CHAT_CHARACTER: return config.chat.character;
+    case KAIJU_MODEL_CHAT_CLOSE: return config.chat.close;
+    case KAIJU_MODEL_CHAT_END: return config.chat.end;
+    case KAIJU_MODEL_CHAT_TEXT: return config.chat.text;
+    default: return -1;
+  }
+}
+
+kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property, const char** text, size_t* size) {
+  return guard(nullptr, [&]() -> Status {
+    if (!model || !text) return missing(model ? "text" : "model");
+    if (property != KAIJU_MODEL_NAME && property != KAIJU_MODEL_DIGEST) return Status(StatusCode::kNotFound, "no such property");
+    const std::string& value = property == KAIJU_MODEL_NAME ? model->model->config().name : model->model->checkpoint()->digest();
+    *text = value.c_str();
+    if (size) *size = value.size();
+    return {};
+  });
+}
+
+// -- text --
+
+kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens, size_t capacity, size_t* count,
+                            kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!model) return missing("model");
+    KAIJU_TRY(check_span("text", text, size));
+    KAIJU_TRY(check_span("tokens", tokens, capacity));
+    auto tokenizer = model->model->tokenizer();
+    if (!tokenizer.ok()) return tokenizer.status();
+    auto ids = (*tokenizer)->encode({size ? text : "", size});
+    if (!ids.ok()) return ids.status();
+    fill(*ids, tokens, capacity, count);
+    return {};
+  });
+}
+
+kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text, size_t capacity, size_t* size,
+                              kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!model) return missing("model");
+    KAIJU_TRY(check_span("tokens", tokens, count));
+    KAIJU_TRY(check_span("text", text, capacity));
+    auto tokenizer = model->model->tokenizer();
+    if (!tokenizer.ok()) return tokenizer.status();
+    auto bytes = (*tokenizer)->decode({tokens, count});
+    if (!bytes.ok()) return bytes.status();
+    fill(*bytes, text, capacity, size);
+    return {};
+  });
+}
+
+kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size, size_t message_count,
+                               int32_t flags, int32_t* tokens, size_t capacity, size_t* count, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!model) return missing("model");
+    KAIJU_TRY(check_span("messages", messages, message_count));
+    KAIJU_TRY(check_span("tokens", tokens, capacity));
+    if (message_count > 0) KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size));
+    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE)) return kaiju::invalid_argument("unknown flags " + std::to_string(flags));
+    auto chat = model->model->chat();
+    if (!chat.ok()) return chat.status();
+    std::vector<int32_t> out;
+    if (flags & KAIJU_CHAT_CLOSE) (*chat)->append_close(out);
+    for (size_t i = 0; i < message_count; ++i) {
+      kaiju_message message;
+      std::memcpy(&message, reinterpret_cast<const char*>(messages) + i * message_size, sizeof message);
+      const std::string which = "message " + std::to_string(i);
+      if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_CHARACTER)
+        return kaiju::invalid_argument(which + " has role " + std::to_string(message.role) + "; roles are 1 (card), 2 (user) and 3 (character)");
+      if (message.role == KAIJU_ROLE_CARD && !out.empty()) return kaiju::invalid_argument(which + " is a card; a card comes first");
+      KAIJU_TRY(check_span("content", message.content, message.content_size));
+      const std::string_view text(message.content_size ? message.content : "", message.content_size);
+      if (Status status = (*chat)->append(static_cast<kaiju::ChatRole>(message.role), text, out); !status.ok())
+        return Status(status.code(), which + ": " + status.message());
+    }
+    if (flags & KAIJU_CHAT_REPLY) (*chat)->append_reply_start(out);
+    fill(out, tokens, capacity, count);
+    return {};
+  });
+}
+
+size_t kaiju_chat_turns_to_drop(const size_t* turn_tokens, size_t turn_count, size_t card_tokens, size_t reply_tokens, size_t context) {
+  if (!turn_tokens) return 0;
+  return kaiju::chat_turns_to_drop({turn_tokens, turn_count}, card_tokens, reply_tokens, context);
+}

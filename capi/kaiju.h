@@ -1,0 +1,278 @@
+/* kaiju.h: the C interface of kaiju.
+ *
+ * Rules that hold for every function below:
+ *   - Handles are opaque.  X_create / X_load / X_fork give an owned handle; X_destroy takes it back, accepts NULL, never fails, and may be
+ *     called in any order: children keep what they need of their parents alive.
+ *   - A function that can fail returns kaiju_status.  One with something to explain also takes `kaiju_error **error` last: NULL ignores
+ *     details; *error is written only on failure and is then owned by the caller.  A NULL handle is KAIJU_INVALID_ARGUMENT, never a crash.
+ *   - Text in is (pointer, size), UTF-8; a NULL pointer is fine where the size is 0.  Pointers handed out are borrowed; each says until when.
+ *   - A function that fills a buffer writes at most `capacity` elements and always tells the full count, so a first call with NULL and 0 asks
+ *     for the size.  Compare the two: a count above the capacity means the buffer holds only the beginning.
+ *   - Structs cross by pointer only and grow only at the end.  A single struct starts with struct_size, which the caller sets; an array comes
+ *     with the size of one element.  Older sizes stay valid for ever.
+ *   - Any thread may call anything; step and poll want one thread at a time per engine, a session and an options bag one thread at a time.
+ *     submit, cancel, wake, pending and metrics never wait for a running step.
+ *   - The library never prints, never aborts, and starts no thread that calls you.
+ *
+ * Before version 1.0 the interface may still change; from then on numbers and layouts are forever. */
+#ifndef KAIJU_H
+#define KAIJU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32) && defined(KAIJU_BUILD)
+#  define KAIJU_API __declspec(dllexport)
+#elif defined(_WIN32) && !defined(KAIJU_STATIC)
+#  define KAIJU_API __declspec(dllimport)
+#elif defined(__GNUC__)
+#  define KAIJU_API __attribute__((visibility("default")))
+#else
+#  define KAIJU_API
+#endif
+#define KAIJU_OWN /* ownership moves with this value; read by binding generators */
+
+#define KAIJU_VERSION_MAJOR 0
+#define KAIJU_VERSION_MINOR 1
+#define KAIJU_VERSION_PATCH 0
+#define KAIJU_VERSION (KAIJU_VERSION_MAJOR * 10000 + KAIJU_VERSION_MINOR * 100 + KAIJU_VERSION_PATCH)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct kaiju_error   kaiju_error;
+typedef struct kaiju_runtime kaiju_runtime;
+typedef struct kaiju_options kaiju_options;
+typedef struct kaiju_model   kaiju_model;
+typedef struct kaiju_engine  kaiju_engine;
+typedef struct kaiju_session kaiju_session;
+typedef uint64_t kaiju_request; /* an id, not a handle: never reused, nothing to free; 0 is none */
+
+typedef int32_t kaiju_status;   /* fixed width: an enum's size is the compiler's choice */
+enum {
+  KAIJU_OK = 0,
+  KAIJU_INVALID_ARGUMENT = 1,
+  KAIJU_NOT_FOUND = 2,
+  KAIJU_UNSUPPORTED = 3,
+  KAIJU_OUT_OF_MEMORY = 4,
+  KAIJU_BUSY = 5,
+  KAIJU_CANCELLED = 6,
+  KAIJU_IO = 7,
+  KAIJU_BAD_MODEL = 8,
+  KAIJU_DEVICE_LOST = 9,
+  KAIJU_INTERNAL = 10
+};
+
+/* Options are numbered in three scopes with gaps.  Not built yet, numbers kept: 100 device, 101 weight type, 320 beams, 321 length penalty,
+ * 330 output (tokens, scores, embedding), 400 to 499 sessions and salts. */
+typedef int32_t kaiju_option;
+enum {
+  KAIJU_MODEL_VERIFY = 102,                /* int, 1: check digests and every value (the default); 0: structure only */
+
+  KAIJU_ENGINE_MAX_SESSIONS = 200,         /* int: sessions that may exist at once */
+  KAIJU_ENGINE_CACHE_BYTES = 201,          /* int: memory for global KV; 0: whole contexts for all running requests */
+  KAIJU_ENGINE_STEP_TOKENS = 202,          /* int: most tokens one step may process */
+  KAIJU_ENGINE_MAX_RUNNING = 203,          /* int: requests computed at once */
+  KAIJU_ENGINE_MAX_WAITING = 204,          /* int: a submit beyond is KAIJU_BUSY */
+  KAIJU_ENGINE_CHUNK_TOKENS = 205,         /* int: most prompt tokens of one request in a step; 0: as many as fit */
+  KAIJU_ENGINE_BACKEND = 210,              /* string: "auto" or a name from kaiju_device_info.backends */
+  KAIJU_ENGINE_THREADS = 211,              /* int: threads a step computes with, the caller's included; 0: one per core, at most 8 */
+
+  KAIJU_GENERATE_MAX_TOKENS = 300,         /* int: 0 only computes the prompt; -1 as many as the context has room for */
+  KAIJU_GENERATE_TEMPERATURE = 301,        /* float: 0 is greedy, else 0.001 to 100 */
+  KAIJU_GENERATE_TOP_K = 302,              /* int, 0: off */
+  KAIJU_GENERATE_TOP_P = 303,              /* float, 1: off */
+  KAIJU_GENERATE_MIN_P = 304,              /* float, 0: off */
+  KAIJU_GENERATE_SEED = 305,               /* int: all 64 bits count */
+  KAIJU_GENERATE_REPETITION_PENALTY = 306, /* float, 1: off */
+  KAIJU_GENERATE_LOGPROBS = 307,           /* int: alternatives reported with each token */
+  KAIJU_GENERATE_STOP = 308,               /* string, repeatable: ends the reply and is not part of its text */
+  KAIJU_GENERATE_STREAM = 309,             /* int: same seed, another draw; tells retries of one request apart */
+  KAIJU_GENERATE_STOP_TOKEN = 310          /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
+};
+
+typedef struct kaiju_option_info {
+  size_t struct_size;
+  const char *name;                    /* static: "generate.temperature" */
+  const char *help;                    /* static: one line */
+  int32_t type;                        /* 'i', 'f' or 's' */
+  int32_t repeatable;                  /* 1: each set adds a value */
+  double minimum, maximum, standard;   /* numbers only; `standard` holds when nothing is set */
+} kaiju_option_info;
+
+typedef struct kaiju_device_info {
+  size_t struct_size;
+  const char *name;                    /* borrowed until the runtime is destroyed */
+  const char *backends;                /* the same: "avx512,portable,reference", best first */
+  uint64_t memory_total, memory_free;  /* bytes; 0: not known */
+} kaiju_device_info;
+
+enum { /* kaiju_model_number; 3 is kept for labels.  Chat symbols are token ids, -1 where the model has none. */
+  KAIJU_MODEL_VOCABULARY = 1,
+  KAIJU_MODEL_CONTEXT = 2,
+  KAIJU_MODEL_WEIGHT_BYTES = 4,
+  KAIJU_MODEL_PARAMETERS = 5,
+  KAIJU_MODEL_CHAT_BEGIN = 10,
+  KAIJU_MODEL_CHAT_CARD = 11,
+  KAIJU_MODEL_CHAT_USER = 12,
+  KAIJU_MODEL_CHAT_CHARACTER = 13,
+  KAIJU_MODEL_CHAT_CLOSE = 14,
+  KAIJU_MODEL_CHAT_END = 15,
+  KAIJU_MODEL_CHAT_TEXT = 16
+};
+enum { /* kaiju_model_text; 1 is kept for the architecture, 3 for a chat template */
+  KAIJU_MODEL_NAME = 2,
+  KAIJU_MODEL_DIGEST = 4               /* the checkpoint's identity: 32 hexadecimal digits */
+};
+
+enum { KAIJU_ROLE_CARD = 1, KAIJU_ROLE_USER = 2, KAIJU_ROLE_CHARACTER = 3 };
+
+typedef struct kaiju_message {
+  int32_t role;                        /* KAIJU_ROLE_* */
+  int32_t reserved;                    /* 0 */
+  const char *content;
+  size_t content_size;
+} kaiju_message;
+
+enum { /* kaiju_chat_format */
+  KAIJU_CHAT_REPLY = 1,                /* end with the symbol that asks for the character's reply */
+  KAIJU_CHAT_CLOSE = 2                 /* begin with the symbol that closes a reply: after one that ended without it */
+};
+
+enum { /* 2 hypothesis, 3 values and 4 prefix ready are kept */
+  KAIJU_EVENT_TOKEN = 1,               /* one token; text is whole UTF-8 or empty */
+  KAIJU_EVENT_DONE = 5,                /* last event of a request; says why in `reason` and brings the text still held back */
+  KAIJU_EVENT_FAILED = 6               /* last event of a request; `status` and, as text, the message */
+};
+enum { KAIJU_DONE_STOP = 1, KAIJU_DONE_LENGTH = 2, KAIJU_DONE_CANCELLED = 3 };
+
+typedef struct kaiju_event {           /* pointers: borrowed until the next poll of this engine or its destroy */
+  kaiju_request request;
+  void *user_data;
+  int32_t kind, reason;
+  kaiju_status status;
+  int32_t reserved;
+  const int32_t *tokens; size_t token_count; /* TOKEN: the token, then the alternatives asked for, best first */
+  const float *values;   size_t value_count; /* TOKEN: their log-probabilities */
+  const char *text;      size_t text_size;   /* of the first token: may begin with a space, as words do */
+  int32_t prompt_tokens;               /* history included; these counts and times are final in DONE */
+  int32_t cached_tokens;               /* of those, not computed again */
+  int32_t generated_tokens;            /* a stop token included */
+  int32_t reserved2;
+  int64_t wait_nanoseconds;            /* from submit to admission */
+  int64_t prefill_nanoseconds;         /* from admission to the first token */
+  int64_t decode_nanoseconds;          /* from the first token to the last */
+} kaiju_event;
+
+typedef struct kaiju_metrics {
+  size_t struct_size;
+  uint64_t steps, step_nanoseconds;
+  uint64_t tokens_prefilled, tokens_decoded, tokens_from_cache;
+  uint64_t requests_waiting, requests_running, requests_done, requests_failed;
+  uint64_t sessions, sessions_dropped; /* dropped: times an idle session's KV made room for others */
+  uint64_t cache_global_blocks_total, cache_global_blocks_free;
+  uint64_t cache_window_blocks_total, cache_window_blocks_free;
+} kaiju_metrics;
+
+typedef int32_t (*kaiju_progress_fn)(double done, void *user_data); /* nonzero stops the load */
+typedef int32_t (*kaiju_text_fn)(const char *text, size_t text_size, void *user_data); /* whole UTF-8; nonzero stops */
+
+/* -- version and errors -- */
+KAIJU_API uint32_t     kaiju_version(void);
+KAIJU_API const char  *kaiju_version_string(void);                     /* static */
+KAIJU_API const char  *kaiju_build_info(void);                         /* static */
+KAIJU_API const char  *kaiju_status_name(kaiju_status status);         /* static; "unknown status" for other numbers */
+KAIJU_API kaiju_status kaiju_error_status(const kaiju_error *error);   /* KAIJU_OK for NULL */
+KAIJU_API const char  *kaiju_error_message(const kaiju_error *error);  /* borrowed from the error; "" for NULL */
+KAIJU_API void         kaiju_error_destroy(KAIJU_OWN kaiju_error *error);
+
+/* -- runtime: what other libraries keep in globals -- */
+KAIJU_API kaiju_status kaiju_runtime_create(KAIJU_OWN kaiju_runtime **out, kaiju_error **error);
+KAIJU_API void         kaiju_runtime_destroy(KAIJU_OWN kaiju_runtime *runtime);
+KAIJU_API size_t       kaiju_runtime_device_count(const kaiju_runtime *runtime);  /* 0 for NULL */
+KAIJU_API kaiju_status kaiju_runtime_device_info(const kaiju_runtime *runtime, size_t index, kaiju_device_info *out);
+
+/* -- options: one bag, three scopes; a function reads its scope's options and ignores the others' -- */
+/* Setters refuse unknown numbers, values of another type, values out of range and NaN, with the option's name and range in the error. */
+KAIJU_API kaiju_status kaiju_options_create(KAIJU_OWN kaiju_options **out);
+KAIJU_API void         kaiju_options_destroy(KAIJU_OWN kaiju_options *options);
+KAIJU_API kaiju_status kaiju_options_set_int(kaiju_options *options, kaiju_option option, int64_t value, kaiju_error **error);
+KAIJU_API kaiju_status kaiju_options_set_float(kaiju_options *options, kaiju_option option, double value, kaiju_error **error);
+KAIJU_API kaiju_status kaiju_options_set_string(kaiju_options *options, kaiju_option option, const char *text, size_t size,
+                                                kaiju_error **error);
+/* Replaces the biases; a token at most once, biases from -10000 to 10000. */
+KAIJU_API kaiju_status kaiju_options_set_logit_bias(kaiju_options *options, const int32_t *tokens, const float *bias, size_t count,
+                                                    kaiju_error **error);
+/* KAIJU_NOT_FOUND for an unknown number. */
+KAIJU_API kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info *out);
+
+/* -- model: immutable after load, share it freely -- */
+/* `path` ends with a zero byte.  `runtime`, `options` and `progress` may be NULL. */
+KAIJU_API kaiju_status kaiju_model_load(kaiju_runtime *runtime, const char *path, const kaiju_options *options, kaiju_progress_fn progress,
+                                        void *user_data, KAIJU_OWN kaiju_model **out, kaiju_error **error);
+KAIJU_API void         kaiju_model_destroy(KAIJU_OWN kaiju_model *model);
+KAIJU_API int64_t      kaiju_model_number(const kaiju_model *model, int32_t property);  /* -1 for NULL and unknown properties */
+/* Borrowed until the model is destroyed. */
+KAIJU_API kaiju_status kaiju_model_text(const kaiju_model *model, int32_t property, const char **text, size_t *size);
+
+/* -- text: KAIJU_UNSUPPORTED for a model without a tokenizer -- */
+/* Never gives a control symbol, whatever the text. */
+KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model *model, const char *text, size_t size, int32_t *tokens, size_t capacity,
+                                      size_t *count, kaiju_error **error);
+/* The bytes of the tokens, without the space that tokenizing puts before a text; whole UTF-8 only where the tokens are. */
+KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model *model, const int32_t *tokens, size_t count, char *text, size_t capacity,
+                                        size_t *size, kaiju_error **error);
+/* Messages with the model's chat symbols around them.  A card begins a sequence: its content is the name, a newline and the description.
+ * A greeting is a character's message before the first user's.  `message_size` is sizeof(kaiju_message), `flags` are KAIJU_CHAT_*. */
+KAIJU_API kaiju_status kaiju_chat_format(const kaiju_model *model, const kaiju_message *messages, size_t message_size, size_t message_count,
+                                         int32_t flags, int32_t *tokens, size_t capacity, size_t *count, kaiju_error **error);
+/* How many of the oldest turns to drop so that card + turns + reply fit the context.  Turns go until half of the context is left, so the
+ * cut, and with it the cached beginning, stays where it is for many turns.  Depends on the history alone.  The newest turn always stays. */
+KAIJU_API size_t       kaiju_chat_turns_to_drop(const size_t *turn_tokens, size_t turn_count, size_t card_tokens, size_t reply_tokens,
+                                                size_t context);
+
+/* -- engine: the host owns the loop -- */
+/* `options` may be NULL wherever it is taken. */
+KAIJU_API kaiju_status kaiju_engine_create(const kaiju_model *model, const kaiju_options *options, KAIJU_OWN kaiju_engine **out,
+                                           kaiju_error **error);
+KAIJU_API void         kaiju_engine_destroy(KAIJU_OWN kaiju_engine *engine);
+/* Appends tokens to the session's history and generates.  One request per session at a time, else KAIJU_BUSY. */
+KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine *engine, kaiju_session *session, const int32_t *tokens, size_t count,
+                                           const kaiju_options *options, void *user_data, kaiju_request *out, kaiju_error **error);
+/* Takes effect at the next step; its DONE still comes.  Unknown and finished requests are ignored. */
+KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine *engine, kaiju_request request);
+/* KAIJU_OK with nothing to do.  After KAIJU_DEVICE_LOST or KAIJU_INTERNAL every later call answers with that error at once. */
+KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine *engine, kaiju_error **error);
+/* Events written, oldest first.  `event_size` is sizeof(kaiju_event); 0 events for a size no version had. */
+KAIJU_API size_t       kaiju_engine_poll(kaiju_engine *engine, kaiju_event *events, size_t event_size, size_t capacity);
+KAIJU_API size_t       kaiju_engine_pending(const kaiju_engine *engine);  /* requests whose last event has not been polled */
+/* Blocks until there is something to step or poll, wake is called or the time is over; 1 if there is work. */
+KAIJU_API int32_t      kaiju_engine_wait(kaiju_engine *engine, int64_t timeout_nanoseconds);
+KAIJU_API void         kaiju_engine_wake(kaiju_engine *engine);
+KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine *engine, kaiju_metrics *out);
+
+/* -- sessions: a token history whose KV is kept from turn to turn -- */
+/* Destroying a session cancels its unfinished request.  fork and truncate want it idle, else KAIJU_BUSY. */
+KAIJU_API kaiju_status kaiju_session_create(kaiju_engine *engine, KAIJU_OWN kaiju_session **out, kaiju_error **error);
+/* A new session with the first `length` tokens; it shares their KV. */
+KAIJU_API kaiju_status kaiju_session_fork(kaiju_session *session, size_t length, KAIJU_OWN kaiju_session **out, kaiju_error **error);
+KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session *session, size_t length, kaiju_error **error);
+/* The history: after DONE the prompt and all generated tokens; while a request is unfinished, what it was before. */
+KAIJU_API size_t       kaiju_session_tokens(const kaiju_session *session, int32_t *tokens, size_t capacity);
+KAIJU_API void         kaiju_session_destroy(KAIJU_OWN kaiju_session *session);
+
+/* -- convenience, written only in terms of the functions above -- */
+/* Submits, steps and polls until the request is done; `on_text` may be NULL.  KAIJU_BUSY while other requests of the engine are pending,
+ * KAIJU_CANCELLED when on_text stopped it.  `done` may be NULL; otherwise it learns the last event's reason, counts and times (its pointers
+ * are NULL); `event_size` is sizeof(kaiju_event). */
+KAIJU_API kaiju_status kaiju_generate(kaiju_engine *engine, kaiju_session *session, const int32_t *tokens, size_t count,
+                                      const kaiju_options *options, kaiju_text_fn on_text, void *user_data, kaiju_event *done,
+                                      size_t event_size, kaiju_error **error);
+
+/* Not built yet, names kept: kaiju_prefix_pin / warm / destroy (shared beginnings), kaiju_session_save / restore, kaiju_model_label. */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

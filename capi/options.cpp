@@ -1,0 +1,204 @@
+// One table says everything about an option; setters check against it, describe reads it, the library's structs are filled from it.
+#include "options.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+namespace {
+
+using kaiju::Status;
+using kaiju::StatusCode;
+
+struct Row {
+  kaiju_option option;
+  const char* name;
+  char type;
+  bool repeatable;
+  double minimum, maximum, standard;
+  const char* help;
+};
+
+constexpr double kInt32Max = 2147483647.0;
+constexpr double kInt64Max = 9223372036854775807.0;
+
+constexpr Row kRows[] = {
+    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1, "1: check digests and every value; 0: structure only"},
+    {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536, "sessions that may exist at once"},
+    {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0, "memory for global KV; 0: whole contexts for all running requests"},
+    {KAIJU_ENGINE_STEP_TOKENS, "engine.step_tokens", 'i', false, 1, 65536, 256, "most tokens one step may process"},
+    {KAIJU_ENGINE_MAX_RUNNING, "engine.max_running", 'i', false, 1, 65536, 8, "requests computed at once"},
+    {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096, "requests that may wait; a submit beyond is refused"},
+    {KAIJU_ENGINE_CHUNK_TOKENS, "engine.chunk_tokens", 'i', false, 0, 65536, 0, "most prompt tokens of one request in a step; 0: as many as fit"},
+    {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
+    {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0, "threads a step computes with; 0: one per core, at most 8"},
+    {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256, "most generated tokens; 0: only the prompt; -1: to the context's end"},
+    {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0, "0: greedy; else from 0.001"},
+    {KAIJU_GENERATE_TOP_K, "generate.top_k", 'i', false, 0, kInt32Max, 0, "only the k likeliest tokens; 0: off"},
+    {KAIJU_GENERATE_TOP_P, "generate.top_p", 'f', false, 1e-6, 1, 1, "only the likeliest tokens that make up this mass; 1: off"},
+    {KAIJU_GENERATE_MIN_P, "generate.min_p", 'f', false, 0, 1, 0, "only tokens this likely beside the likeliest; 0: off"},
+    {KAIJU_GENERATE_SEED, "generate.seed", 'i', false, -kInt64Max, kInt64Max, 0, "same seed, same words"},
+    {KAIJU_GENERATE_REPETITION_PENALTY, "generate.repetition_penalty", 'f', false, 0.01, 100, 1, "above 1 makes tokens already seen less likely; 1: off"},
+    {KAIJU_GENERATE_LOGPROBS, "generate.logprobs", 'i', false, 0, kaiju::kMaxTopLogprobs, 0, "alternatives reported with each token"},
+    {KAIJU_GENERATE_STOP, "generate.stop", 's', true, 0, 0, 0, "text that ends the reply and is not part of it"},
+    {KAIJU_GENERATE_STREAM, "generate.stream", 'i', false, 0, 4294967295.0, 0, "same seed, another draw"},
+    {KAIJU_GENERATE_STOP_TOKEN, "generate.stop_token", 'i', true, -1, kInt32Max, -1, "token that ends the reply, instead of the model's own; -1: none"},
+};
+
+const Row* find_row(kaiju_option option) {
+  for (const Row& row : kRows)
+    if (row.option == option) return &row;
+  return nullptr;
+}
+
+std::string number(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.10g", value);
+  return text;
+}
+
+const char* type_name(char type) { return type == 'i' ? "an int" : type == 'f' ? "a float" : "a string"; }
+
+// `range` is the value as a number; strings have none.
+Status set(kaiju_options* options, kaiju_option option, char type, const double* range, kaiju_options::Value value) {
+  if (!options) return kaiju::capi::missing("options");
+  const Row* row = find_row(option);
+  if (!row) return kaiju::invalid_argument("there is no option " + std::to_string(option));
+  if (row->type != type) return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " + type_name(type));
+  if (range && !(*range >= row->minimum && *range <= row->maximum))
+    return kaiju::invalid_argument(std::string(row->name) + " is " + number(*range) + "; it must be from " + number(row->minimum) + " to " +
+                                   number(row->maximum));
+  auto& values = options->values[option];
+  if (row->repeatable && values.size() >= kaiju::kMaxStopStrings)
+    return kaiju::invalid_argument(std::string(row->name) + " may be given " + std::to_string(kaiju::kMaxStopStrings) + " times");
+  if (!row->repeatable) values.clear();
+  values.push_back(std::move(value));
+  return {};
+}
+
+template <class T>
+T get(const kaiju_options* options, kaiju_option option, T otherwise) {
+  if (!options) return otherwise;
+  const auto found = options->values.find(option);
+  return found == options->values.end() || found->second.empty() ? otherwise : std::get<T>(found->second.back());
+}
+
+int32_t get_int32(const kaiju_options* options, kaiju_option option) {
+  return static_cast<int32_t>(get<int64_t>(options, option, static_cast<int64_t>(find_row(option)->standard)));
+}
+
+double get_float(const kaiju_options* options, kaiju_option option) { return get<double>(options, option, find_row(option)->standard); }
+
+}  // namespace
+
+namespace kaiju::capi {
+
+ModelOptions model_options(const kaiju_options* options) {
+  ModelOptions out;
+  out.verify = get_int32(options, KAIJU_MODEL_VERIFY) ? Verify::kFull : Verify::kNone;
+  return out;
+}
+
+RunOptions run_options(const kaiju_options* options) {
+  RunOptions out;
+  out.executor.backend = get<std::string>(options, KAIJU_ENGINE_BACKEND, "auto");
+  out.executor.threads = get_int32(options, KAIJU_ENGINE_THREADS);
+  out.executor.slot_count = get_int32(options, KAIJU_ENGINE_MAX_RUNNING);
+  out.executor.step_tokens = get_int32(options, KAIJU_ENGINE_STEP_TOKENS);
+  out.executor.cache_bytes = get<int64_t>(options, KAIJU_ENGINE_CACHE_BYTES, 0);
+  out.engine.chunk_tokens = get_int32(options, KAIJU_ENGINE_CHUNK_TOKENS);
+  out.engine.max_waiting = get_int32(options, KAIJU_ENGINE_MAX_WAITING);
+  out.engine.max_sessions = get_int32(options, KAIJU_ENGINE_MAX_SESSIONS);
+  return out;
+}
+
+RequestOptions request_options(const kaiju_options* options, std::vector<int32_t> default_stop_tokens) {
+  RequestOptions out;
+  out.max_tokens = get_int32(options, KAIJU_GENERATE_MAX_TOKENS);
+  out.sampling.temperature = get_float(options, KAIJU_GENERATE_TEMPERATURE);
+  out.sampling.top_k = get_int32(options, KAIJU_GENERATE_TOP_K);
+  out.sampling.top_p = get_float(options, KAIJU_GENERATE_TOP_P);
+  out.sampling.min_p = get_float(options, KAIJU_GENERATE_MIN_P);
+  out.sampling.repetition_penalty = get_float(options, KAIJU_GENERATE_REPETITION_PENALTY);
+  out.sampling.seed = static_cast<uint64_t>(get<int64_t>(options, KAIJU_GENERATE_SEED, 0));
+  out.sampling.stream = static_cast<uint32_t>(get<int64_t>(options, KAIJU_GENERATE_STREAM, 0));
+  out.logprobs = get_int32(options, KAIJU_GENERATE_LOGPROBS);
+  out.stop_tokens = std::move(default_stop_tokens);
+  if (!options) return out;
+  out.sampling.logit_bias = options->logit_bias;
+  if (const auto stops = options->values.find(KAIJU_GENERATE_STOP); stops != options->values.end())
+    for (const auto& value : stops->second) out.stop_strings.push_back(std::get<std::string>(value));
+  if (const auto stops = options->values.find(KAIJU_GENERATE_STOP_TOKEN); stops != options->values.end()) {
+    out.stop_tokens.clear();
+    for (const auto& value : stops->second)
+      if (std::get<int64_t>(value) >= 0) out.stop_tokens.push_back(static_cast<int32_t>(std::get<int64_t>(value)));
+  }
+  return out;
+}
+
+}  // namespace kaiju::capi
+
+using namespace kaiju::capi;
+
+kaiju_status kaiju_options_create(kaiju_options** out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!out) return missing("out");
+    *out = new kaiju_options;
+    return {};
+  });
+}
+
+void kaiju_options_destroy(kaiju_options* options) { delete options; }
+
+kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option, int64_t value, kaiju_error** error) {
+  const auto range = static_cast<double>(value);
+  return guard(error, [&] { return set(options, option, 'i', &range, value); });
+}
+
+kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option, double value, kaiju_error** error) {
+  return guard(error, [&] { return set(options, option, 'f', &value, value); });
+}
+
+kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option, const char* text, size_t size, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    KAIJU_TRY(check_span("text", text, size));
+    const std::string_view value(size ? text : "", size);
+    if (const size_t good = kaiju::utf8_valid_prefix(value); good != size)
+      return kaiju::invalid_argument("the string is not UTF-8 at byte " + std::to_string(good));
+    if (option == KAIJU_GENERATE_STOP && (size == 0 || size > kaiju::kMaxStopStringBytes))
+      return kaiju::invalid_argument("generate.stop is " + std::to_string(size) + " bytes long; it must be 1 to " +
+                                     std::to_string(kaiju::kMaxStopStringBytes));
+    return set(options, option, 's', nullptr, std::string(value));
+  });
+}
+
+kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens, const float* bias, size_t count,
+                                          kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!options) return missing("options");
+    KAIJU_TRY(check_span("tokens", tokens, count));
+    KAIJU_TRY(check_span("bias", bias, count));
+    std::vector<std::pair<int32_t, float>> pairs;
+    for (size_t i = 0; i < count; ++i) {
+      if (tokens[i] < 0) return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));
+      if (!(std::abs(bias[i]) <= 10000.0f))
+        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + number(bias[i]) + "; it must be from -10000 to 10000");
+      pairs.emplace_back(tokens[i], bias[i]);
+    }
+    options->logit_bias = std::move(pairs);
+    return {};
+  });
+}
+
+kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!out) return missing("out");
+    KAIJU_TRY(check_struct_size<kaiju_option_info>("kaiju_option_info", out->struct_size));
+    const Row* row = find_row(option);
+    if (!row) return Status(StatusCode::kNotFound, "there is no such option");
+    const size_t size = out->struct_size;
+    const kaiju_option_info info{size, row->name, row->help, row->type, row->repeatable, row->minimum, row->maximum, row->standard};
+    copy_sized(&info, sizeof info, out, size);
+    return {};
+  });
+}

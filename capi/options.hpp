@@ -1,0 +1,25 @@
+// The options bag: numbered keys, typed values, and how they become the structs of the library.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "handles.hpp"
+
+struct kaiju_options {
+  using Value = std::variant<int64_t, double, std::string>;
+  std::map<kaiju_option, std::vector<Value>> values;  // one element each, more for repeatable options
+  std::vector<std::pair<int32_t, float>> logit_bias;
+};
+
+namespace kaiju::capi {
+
+// All take NULL for the defaults.
+ModelOptions model_options(const kaiju_options* options);
+RunOptions run_options(const kaiju_options* options);
+RequestOptions request_options(const kaiju_options* options, std::vector<int32_t> default_stop_tokens);
+
+}  // namespace kaiju::capi

@@ -1,0 +1,85 @@
+// kaiju-make: a valid random checkpoint of a preset's or a config file's shape, streamed to disk tensor by tensor.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "kaiju/format/checkpoint.hpp"
+#include "kaiju/format/presets.hpp"
+#include "kaiju/format/random_model.hpp"
+
+namespace {
+
+using kaiju::ModelConfig;
+using kaiju::Result;
+using kaiju::Status;
+using kaiju::StatusCode;
+
+constexpr size_t kMostConfigBytes = 1 << 20;  // far more than any config; keeps a wrong path from being read whole
+
+Result<ModelConfig> config_from_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (file) {
+    text.resize(kMostConfigBytes);
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(file.gcount()));
+  }
+  if (!file.is_open() || file.bad() || text.empty()) return Status(StatusCode::kIo, path + ": cannot read the config; check the path");
+  // A config file may end in a new line or begin with one; the parser wants the object.
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  auto config = kaiju::config_from_json(begin == std::string::npos ? "" : std::string_view(text).substr(begin));
+  if (!config.ok()) return Status(config.status().code(), path + ": " + config.status().message());
+  return config;
+}
+
+int fail(int code, const std::string& message) {
+  fmt::print(stderr, "kaiju-make: {}\n", message);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.", "kaiju-make");
+  std::string preset_name, config_path, out;
+  int32_t layers = 0;
+  uint64_t seed = 0;
+  auto* preset_option = app.add_option("--preset", preset_name, "nano (19 M parameters), small (13 B), medium (34 B) or large (110 B)");
+  auto* config_option = app.add_option("--config", config_path, "a JSON file of a config (docs/checkpoint.md) instead of a preset");
+  auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern: 1 to 256");
+  app.add_option("--seed", seed, "same seed, same bytes (default 0)");
+  app.add_option("--out", out, "the file to write; an existing one is replaced once the new one is whole")->required();
+  preset_option->excludes(config_option);
+  layers_option->excludes(config_option);
+  app.footer(
+      "Examples:\n"
+      "  kaiju-make --preset nano --seed 1 --out nano.kaiju\n"
+      "  kaiju-make --preset small --layers 14 --seed 7 --out small14.kaiju\n"
+      "  kaiju-make --config shape.json --seed 3 --out shape.kaiju");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return fail(2, fmt::format("{} (see kaiju-make --help)", error.what()));
+  }
+  if (preset_option->count() + config_option->count() == 0) return fail(2, "give --preset or --config (see kaiju-make --help)");
+  if (layers_option->count() > 0 && (layers < 1 || layers > kaiju::kMostLayers))
+    return fail(2, fmt::format("--layers {}: choose 1 to {}", layers, kaiju::kMostLayers));
+
+  const auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
+  if (!config.ok()) return fail(preset_option->count() ? 2 : 1, config.status().message());
+
+  const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {
+    if (terminal) fmt::print(stderr, "\r{}: {:3.0f}%", out, done * 100);
+    return 0;
+  });
+  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (!status.ok()) return fail(1, status.message());
+  return 0;
+}

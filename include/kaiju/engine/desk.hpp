@@ -1,0 +1,132 @@
+// Desk: what any thread may touch: the inbox, the sessions' histories, the events to poll, the figures, the error that stopped the engine.
+// One mutex, held for moments and never during a step's work. Engine checks what comes in and does what is in the inbox.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kaiju/engine/event.hpp"
+#include "kaiju/engine/metrics.hpp"
+#include "kaiju/engine/sequence.hpp"
+
+namespace kaiju {
+
+// What waits for the next step, in order of arrival.
+struct Command {
+  enum class Kind { kSubmit, kCancel, kFork, kDestroy };
+  Kind kind = Kind::kSubmit;
+  std::unique_ptr<Sequence> sequence;  // kSubmit
+  RequestId request = 0;               // kCancel
+  SessionId session = 0;               // kFork: the parent; kDestroy
+  SessionId child = 0;                 // kFork
+  int32_t length = 0;                  // kFork
+};
+
+struct History {
+  std::vector<int32_t> tokens;
+  RequestId request = 0;  // the unfinished one; 0: idle
+};
+
+// How a request ended, for the desk's books.
+struct Ending {
+  RequestId request = 0;
+  SessionId session = 0;
+  bool done = false;            // else failed: the history stays as it was
+  std::vector<int32_t> tokens;  // done: the new history
+};
+
+// Every member function is threadsafe.
+class Desk {
+ public:
+  // Runs `body(*this)` under the lock; Engine's public calls are such bodies, over the members below.
+  template <class Body>
+  auto locked(Body body) {
+    const std::lock_guard lock(mutex_);
+    return body(*this);
+  }
+  template <class Body>
+  auto locked(Body body) const {
+    const std::lock_guard lock(mutex_);
+    return body(*this);
+  }
+
+  // Driving thread: everything that arrived, oldest first.
+  void take_inbox(std::vector<Command>& commands) {
+    const std::lock_guard lock(mutex_);
+    commands.clear();
+    std::swap(commands, inbox);
+    submits_in_inbox = 0;
+  }
+  // Driving thread: what a step brought about. Both lists are emptied.
+  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, const Status& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (Event& event : new_events) events.push_back(std::move(event));
+      for (Ending& ending : endings) {
+        const auto session = sessions.find(ending.session);
+        if (session == sessions.end() || session->second.request != ending.request) continue;
+        session->second.request = 0;
+        if (ending.done) session->second.tokens = std::move(ending.tokens);
+      }
+      metrics = figures;
+      if (!error.ok()) stopped = error;
+    }
+    new_events.clear();
+    endings.clear();
+    changed_.notify_all();
+  }
+
+  bool poll(Event& event) {
+    const std::lock_guard lock(mutex_);
+    if (events.empty()) return false;
+    event = std::move(events.front());
+    events.pop_front();
+    if (event.kind == EventKind::kDone || event.kind == EventKind::kFailed) --pending;
+    return true;
+  }
+
+  bool wait(std::chrono::nanoseconds timeout) {
+    std::unique_lock lock(mutex_);
+    const auto ready = [&] { return woken || has_work() || !stopped.ok(); };
+    // The clock must not overflow when a host says "forever" with a huge number.
+    constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);
+    changed_.wait_for(lock, std::clamp(timeout, std::chrono::nanoseconds(0), kLongest), ready);
+    woken = false;
+    return has_work();
+  }
+  void wake() {
+    {
+      const std::lock_guard lock(mutex_);
+      woken = true;
+    }
+    changed_.notify_all();
+  }
+  void notify() const { changed_.notify_all(); }
+
+  // Guarded by the lock; use inside `locked`.
+  std::vector<Command> inbox;
+  size_t submits_in_inbox = 0;
+  std::unordered_map<SessionId, History> sessions;
+  std::deque<Event> events;
+  size_t pending = 0;
+  Metrics metrics;  // as of the last step
+  Status stopped;
+  bool woken = false;
+  uint64_t last_session = 0;
+  uint64_t last_request = 0;
+
+ private:
+  bool has_work() const { return !inbox.empty() || !events.empty() || metrics.requests_waiting + metrics.requests_running > 0; }
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+};
+
+}  // namespace kaiju

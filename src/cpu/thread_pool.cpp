@@ -1,0 +1,92 @@
+// ThreadPool: the part that waits. See include/kaiju/base/thread_pool.hpp for the rules.
+#include "kaiju/base/thread_pool.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "kaiju/base/float_state.hpp"
+
+namespace kaiju {
+namespace {
+
+// The longest gap between two operations of a step is a small row operation of the caller: some microseconds.
+constexpr auto kAwake = std::chrono::microseconds(60);
+constexpr int kPausesPerLook = 64;  // between looks at the clock
+
+uint32_t next_part(uint64_t offer) { return static_cast<uint32_t>(offer); }
+uint32_t part_count(uint64_t offer) { return static_cast<uint32_t>(offer >> 32); }
+bool has_parts(uint64_t offer) { return next_part(offer) < part_count(offer); }
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int32_t threads) {
+  for (int32_t thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_.store(true);
+  }
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(int32_t parts, Call call, void* context) {
+  call_ = call;
+  context_ = context;
+  parts_done_.store(0, std::memory_order_relaxed);
+  offer_.store(static_cast<uint64_t>(parts) << 32);
+  if (sleepers_.load() > 0) {
+    // Taking the mutex orders us after a worker that has counted itself but does not wait yet.
+    { const std::lock_guard lock(mutex_); }
+    wake_.notify_all();
+  }
+  take_parts(0);
+  for (int looks = 0; parts_done_.load(std::memory_order_acquire) < parts; ++looks) {
+    if (looks < 4096) pause();
+    else std::this_thread::yield();  // a worker lost its core in the middle of a part
+  }
+}
+
+void ThreadPool::take_parts(int32_t thread) {
+  while (has_parts(offer_.load(std::memory_order_relaxed))) {
+    const uint64_t offer = offer_.fetch_add(1, std::memory_order_acq_rel);
+    if (!has_parts(offer)) return;  // another thread was faster
+    call_(context_, static_cast<int32_t>(next_part(offer)), thread);
+    parts_done_.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void ThreadPool::serve(int32_t thread) {
+  const FloatState float_state;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const auto awake_until = std::chrono::steady_clock::now() + kAwake;
+    bool found = false;
+    do {
+      for (int i = 0; i < kPausesPerLook && !found; ++i) {
+        found = has_parts(offer_.load(std::memory_order_relaxed));
+        if (!found) pause();
+      }
+    } while (!found && std::chrono::steady_clock::now() < awake_until);
+    if (found) take_parts(thread);
+    else sleep_until_work();
+  }
+}
+
+void ThreadPool::sleep_until_work() {
+  std::unique_lock lock(mutex_);
+  sleepers_.fetch_add(1);
+  wake_.wait(lock, [this] { return stopping_.load() || has_parts(offer_.load()); });
+  sleepers_.fetch_sub(1);
+}
+
+}  // namespace kaiju

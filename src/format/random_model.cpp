@@ -1,0 +1,190 @@
+// Random models: see random_model.hpp. Every number is a function of (seed, tensor name, index), so no order of generation shows in the file.
+#include "kaiju/format/random_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+
+#include "kaiju/base/random.hpp"
+#include "values.hpp"
+
+namespace kaiju {
+namespace {
+
+// Standard deviation of integers uniform in [-127, 127].
+const double kWeightDeviation = std::sqrt(127.0 * 128.0 / 3.0);
+constexpr double kQueryGain = 2.0;    // scores q.k / sqrt(head_dim) then spread by 2: some keys matter, none alone
+constexpr double kLogitSpread = 2.5;  // standard deviation of the logits
+constexpr size_t kPieceBytes = size_t{256} << 10;
+
+bool ends_with(std::string_view text, std::string_view end) { return text.size() >= end.size() && text.substr(text.size() - end.size()) == end; }
+
+// FNV-1a: the tensor's own random stream.
+uint32_t stream_of(std::string_view name) {
+  uint32_t hash = 2166136261u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
+}
+
+class Generator {
+ public:
+  Generator(const ModelConfig& config, uint64_t seed) : config_(config), seed_(seed) {}
+
+  // `out` is a whole number of 16-byte blocks of the tensor, from byte `at` on.
+  void weights(std::string_view name, uint64_t at, std::span<int8_t> out) const {
+    const uint32_t stream = stream_of(name);
+    for (size_t i = 0; i < out.size(); i += 16) {
+      const uint64_t block = (at + i) / 16;
+      const auto random = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), stream, 1}, key());
+      std::memcpy(&out[i], random.data(), 16);
+      for (size_t k = i; k < i + 16; ++k) out[k] = out[k] == -128 ? int8_t{0} : out[k];
+    }
+  }
+
+  // Scales and clips; `in` is the fan-in of a scale's matrix.
+  float value(const std::string& name, uint64_t index, int64_t in) const {
+    const size_t dot = name.rfind('.');
+    const std::string matrix = name.substr(0, dot);
+    const std::string_view kind = std::string_view(name).substr(dot + 1);
+    if (name == "embed.scale") return f32(row_factor(matrix, index) / (kWeightDeviation * std::sqrt(config_.d_model) * virtual_scalar(matrix)));
+    // As an embedding a row has rms 1 / sqrt(d_model), so that layers outweigh it and a token does not simply predict itself; as a row of the
+    // logits matrix it spreads them by kLogitSpread.
+    if (name == "embed.in_scalar") return f32(virtual_scalar(matrix));
+    if (name == "embed.out_scalar") return f32(virtual_scalar(matrix) * kLogitSpread);
+    if (kind == "scalar") return f32(virtual_scalar(matrix));
+    if (kind == "scale")
+      return f32(gain(matrix) * row_factor(matrix, index) / (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(matrix)));
+    // A key or value channel has the rms of its row; four of those hold all but one value in 16,000.
+    if (kind == "k_clip") return f32(4 * row_factor(matrix + ".k", index) * vary(name, index));
+    if (kind == "v_clip") return f32(4 * row_factor(matrix + ".v", index) * vary(name, index));
+    if (kind == "q_clip") return f32(4 * kQueryGain * 4 * vary(name, index));  // queries times k_clip
+    if (kind == "out_clip") return f32(2.4 * vary(name, index));               // an average of values: smaller than they
+    return f32(4 * vary(name, index));                                         // in_clip, mid_clip: of something with rms 1
+  }
+
+ private:
+  static float f32(double x) { return static_cast<float>(x); }
+  std::array<uint32_t, 2> key() const { return {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)}; }
+  double uniform(std::string_view name, uint64_t index, double low, double high) const {
+    const auto random = philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), stream_of(name), 2}, key());
+    return low + (high - low) * (random[0] / 4294967296.0);
+  }
+  double row_factor(const std::string& matrix, uint64_t row) const { return uniform(matrix + ".row", row, 0.8, 1.2); }
+  double virtual_scalar(const std::string& matrix) const { return uniform(matrix + ".scalar", 0, 0.5, 2.0); }
+  double vary(const std::string& name, uint64_t index) const { return uniform(name, index, 0.9, 1.1); }
+
+  // Rms of the matrix's output for an input of rms 1.
+  double gain(const std::string& matrix) const {
+    const double branch = 1 / std::sqrt(2.0 * static_cast<double>(config_.layers.size()));  // all branches together add rms 1
+    if (ends_with(matrix, ".q")) return kQueryGain;
+    if (ends_with(matrix, ".o")) return branch;
+    if (ends_with(matrix, ".down")) return branch / std::sqrt(1.5);  // relu(u)^2 has mean square 3/2 for u of rms 1
+    return 1;
+  }
+
+  const ModelConfig& config_;
+  uint64_t seed_;
+};
+
+// Global layers see further than a window: their slowest frequencies must not wrap within the context.
+double rope_theta(const ModelConfig& config, int32_t rope) {
+  const bool is_global =
+      std::any_of(config.layers.begin(), config.layers.end(), [&](const LayerConfig& l) { return l.rope == rope && l.kind == LayerKind::kGlobal; });
+  if (!is_global) return 10'000;
+  return config.context <= 16384 ? 100'000 : 500'000;
+}
+
+class Stream {
+ public:
+  Stream(CheckpointWriter& writer, uint64_t total, const Checkpoint::Progress& progress) : writer_(writer), total_(total), progress_(progress) {}
+
+  template <class T>
+  Status write(std::span<const T> values) {
+    KAIJU_TRY(writer_.write(std::as_bytes(values)));
+    const uint64_t before = done_;
+    done_ += values.size_bytes();
+    if (progress_ && before >> 22 != done_ >> 22 && progress_(static_cast<double>(done_) / static_cast<double>(total_)) != 0)
+      return {StatusCode::kCancelled, "writing was cancelled by the progress callback"};
+    return {};
+  }
+
+ private:
+  CheckpointWriter& writer_;
+  uint64_t total_;
+  uint64_t done_ = 0;
+  const Checkpoint::Progress& progress_;
+};
+
+Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64_t seed, const Checkpoint::Progress& progress) {
+  const Generator generator(config, seed);
+  const auto tensors = required_tensors(config);
+  uint64_t total = 0;
+  for (const auto& tensor : tensors) {
+    uint64_t bytes = dtype_bytes(tensor.dtype);
+    for (const int64_t dimension : tensor.shape) bytes *= static_cast<uint64_t>(dimension);
+    total += bytes;
+  }
+  Stream stream(writer, total, progress);
+
+  // required_tensors gives weight, scale, row_sum of a matrix one after the other: the last weight's sums and width are what the next ones need.
+  std::vector<int32_t> row_sums;
+  std::vector<int8_t> piece;
+  std::vector<float> values;
+  int64_t in = 1;
+  for (const auto& tensor : tensors) {
+    const auto rows = static_cast<size_t>(tensor.shape[0]);
+    if (tensor.dtype == DType::kI8) {
+      in = tensor.shape[1];
+      const auto width = static_cast<size_t>(in);
+      const size_t piece_rows = std::max<size_t>(1, kPieceBytes / width);
+      row_sums.clear();
+      for (size_t row = 0; row < rows; row += piece_rows) {
+        const size_t count = std::min(piece_rows, rows - row);
+        piece.resize(count * width);
+        generator.weights(tensor.name, row * width, piece);
+        for (size_t i = 0; i < count; ++i) row_sums.push_back(format::scan_row(&piece[i * width], width).sum);
+        KAIJU_TRY(stream.write(std::span<const int8_t>(piece)));
+      }
+    } else if (tensor.dtype == DType::kI32) {
+      KAIJU_TRY(stream.write(std::span<const int32_t>(row_sums)));
+    } else if (tensor.dtype == DType::kU64) {
+      const int32_t rope = std::stoi(tensor.name.substr(tensor.name.rfind('.') + 1));
+      KAIJU_TRY(stream.write(std::span<const uint64_t>(rope_frequencies(rope_theta(config, rope), config.head_dim))));
+    } else {
+      values.resize(rows);
+      for (size_t i = 0; i < rows; ++i) values[i] = generator.value(tensor.name, i, in);
+      KAIJU_TRY(stream.write(std::span<const float>(values)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<uint64_t> rope_frequencies(double theta, int32_t head_dim) {
+  std::vector<uint64_t> out;
+  for (int32_t i = 0; i < head_dim / 2; ++i) {
+    const long double turns = std::pow(static_cast<long double>(theta), -2.0L * i / head_dim) / (2 * std::acos(-1.0L));
+    out.push_back(static_cast<uint64_t>(std::rint(std::ldexp(turns, 64))));
+  }
+  return out;
+}
+
+Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed, const Checkpoint::Progress& progress) try {
+  ModelConfig derived = config;
+  derived.derive_counts();
+  if (Status status = check_config(derived); !status.ok()) return Status(StatusCode::kInvalidArgument, status.message());
+  auto writer = CheckpointWriter::create(path, derived, required_tensors(derived));
+  if (!writer.ok()) return writer.status();
+  if (Status status = write_tensors(**writer, derived, seed, progress); !status.ok()) return status;
+  if (Status status = writer.value()->finish(); !status.ok()) return status;
+  if (progress) (void)progress(1.0);
+  return {};
+} catch (const std::bad_alloc&) {
+  return {StatusCode::kOutOfMemory, "out of memory while making a random checkpoint"};
+}
+
+}  // namespace kaiju

@@ -1,0 +1,167 @@
+// The second rung: the same steps give the same bits on every backend of this machine, however the work is cut.
+#include "catch.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "examples/tools/scorer.hpp"
+#include "kaiju/format/random_model.hpp"
+
+namespace {
+
+using namespace kaiju;
+
+struct Run {
+  std::string backend;
+  int32_t threads;
+  int32_t chunk;  // 0: whole
+  int32_t batch;
+};
+
+std::string name_of(const Run& run) { return fmt::format("{}, {} threads, chunk {}, batch {}", run.backend, run.threads, run.chunk, run.batch); }
+
+uint64_t digest_of(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& tokens, const Run& run) {
+  const int32_t chunk = run.chunk > 0 ? run.chunk : static_cast<int32_t>(tokens.size());
+  ExecutorOptions options;
+  options.backend = run.backend;
+  options.threads = run.threads;
+  options.slot_count = run.batch;
+  options.step_tokens = chunk * run.batch;
+  auto executor = make_executor(checkpoint, options);
+  INFO(executor.status().message());
+  REQUIRE(executor.ok());
+  std::vector<std::vector<int32_t>> sequences{tokens};
+  for (int32_t s = 1; s < run.batch; ++s) {  // strangers of other lengths and contents
+    std::vector<int32_t> stranger(tokens.size() - std::min<size_t>(tokens.size() - 1, static_cast<size_t>(s) * 5));
+    for (size_t i = 0; i < stranger.size(); ++i) stranger[i] = static_cast<int32_t>((tokens[i] * 7 + s * 13 + static_cast<int32_t>(i)) % checkpoint->config().vocab_size);
+    sequences.push_back(std::move(stranger));
+  }
+  XXH3_state_t* hash = XXH3_createState();
+  XXH3_64bits_reset(hash);
+  tools::Scorer scorer(std::move(executor).value());
+  const Status status = scorer.score(sequences, chunk, [&](std::span<const float> rows, int64_t) -> Status {
+    XXH3_64bits_update(hash, rows.data(), rows.size_bytes());
+    return {};
+  });
+  INFO(status.message());
+  REQUIRE(status.ok());
+  const uint64_t digest = XXH3_64bits_digest(hash);
+  XXH3_freeState(hash);
+  return digest;
+}
+
+// Every backend and thread count, chunk size and batch, against `expected`.
+void check_all(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& tokens, uint64_t expected) {
+  std::vector<Run> runs;
+  for (const std::string& backend : backend_names()) {
+    if (backend == "reference") continue;
+    for (const int32_t threads : {1, 2})
+      for (const int32_t chunk : {1, 7, 64, 0}) runs.push_back({backend, threads, chunk, 1});
+    runs.push_back({backend, 2, 7, 8});
+    runs.push_back({backend, 1, 64, 8});
+  }
+  for (const Run& run : runs) {
+    INFO(name_of(run));
+    CHECK(digest_of(checkpoint, tokens, run) == expected);
+  }
+}
+
+std::vector<int32_t> random_tokens(std::mt19937& random, int32_t vocab_size, size_t count) {
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size));
+  return tokens;
+}
+
+// Shapes that stress window edges, slot sharing, several KV heads and every head_dim.
+ModelConfig random_config(std::mt19937& random, int index) {
+  const auto pick = [&](std::initializer_list<int32_t> of) { return *(of.begin() + random() % of.size()); };
+  ModelConfig config;
+  config.name = fmt::format("random-{}", index);
+  config.vocab_size = pick({32, 48, 272});
+  config.d_model = pick({64, 128, 320});
+  config.head_dim = pick({64, 64, 128, 256});
+  config.n_kv_heads = pick({1, 1, 2, 3});
+  config.n_heads = config.n_kv_heads * pick({1, 2, 4});
+  config.d_ff = pick({64, 192, 256});
+  config.context = 1024;
+  config.rope_count = 2;
+  int32_t slot = -1;
+  const int32_t groups = pick({1, 2, 3});
+  for (int32_t group = 0; group < groups; ++group) {
+    const bool global = random() % 3 == 0;
+    const int32_t window = pick({1, 2, 63, 64, 65, 100, 128, 511, 512, 513});
+    ++slot;
+    const int32_t sharers = pick({1, 2});
+    for (int32_t i = 0; i < sharers; ++i)
+      config.layers.push_back({global ? LayerKind::kGlobal : LayerKind::kSliding, global ? 0 : window, slot, group % 2});
+  }
+  if (groups == 1) config.rope_count = 1;
+  config.slot_count = slot + 1;
+  return config;
+}
+
+std::string temporary_path(const std::string& name) {
+  return (std::filesystem::temp_directory_path() / fmt::format("kaiju-steps-{}-{}.safetensors", static_cast<long>(::getpid()), name)).string();
+}
+
+struct TemporaryModel {
+  TemporaryModel(const ModelConfig& config, uint64_t seed) : path(temporary_path(config.name)) {
+    const Status written = write_random_checkpoint(path, config, seed);
+    INFO(written.message());
+    REQUIRE(written.ok());
+    auto opened = Checkpoint::open(path);
+    INFO(opened.status().message());
+    REQUIRE(opened.ok());
+    checkpoint = *opened;
+  }
+  ~TemporaryModel() { std::filesystem::remove(path); }
+  std::string path;
+  std::shared_ptr<const Checkpoint> checkpoint;
+};
+
+}  // namespace
+
+TEST_CASE("the backends this build must have are there") {
+  // KAIJU_REQUIRE_BACKENDS names them, separated by commas; one that is missing fails here instead of being skipped.
+  const char* required = std::getenv("KAIJU_REQUIRE_BACKENDS");
+  std::string names = required ? required : "portable,reference";
+  const std::vector<std::string> present = backend_names();
+  for (size_t start = 0; start <= names.size();) {
+    const size_t end = std::min(names.find(',', start), names.size());
+    const std::string name = names.substr(start, end - start);
+    INFO(name);
+    CHECK(std::find(present.begin(), present.end(), name) != present.end());
+    start = end + 1;
+  }
+}
+
+TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 24 random models") {
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED") ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED"))) : std::random_device{}();
+  INFO("KAIJU_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 24; ++i) {
+    const ModelConfig config = random_config(random, i);
+    INFO("config " << config_to_json(config));
+    const TemporaryModel model(config, random());
+    const size_t count = i % 6 == 0 ? 700 : 60 + random() % 100;  // now and then past a chunk of 512 keys
+    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
+    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}));
+  }
+}
+
+TEST_CASE("the bundled model gives the reference's bits") {
+  const std::string path = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
+  if (!std::filesystem::exists(path)) {
+    WARN("no bundled model at " << path);
+    return;
+  }
+  auto checkpoint = Checkpoint::open(path);
+  REQUIRE(checkpoint.ok());
+  std::mt19937 random(1);
+  const std::vector<int32_t> tokens = random_tokens(random, (*checkpoint)->config().vocab_size, 66);
+  check_all(*checkpoint, tokens, digest_of(*checkpoint, tokens, {"reference", 1, 0, 1}));
+}

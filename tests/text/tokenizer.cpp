@@ -1,0 +1,155 @@
+// What the tokenizer promises for a sound model.
+#include "kaiju/text/tokenizer.hpp"
+
+#include <sentencepiece_trainer.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "catch.hpp"
+#include "tests/text/tiny_tokenizer.hpp"
+
+using namespace kaiju;
+using namespace kaiju::tests;
+
+namespace {
+
+std::shared_ptr<const Tokenizer> tiny() { return load(tiny_model().bytes()).value(); }
+
+std::string random_utf8(std::mt19937& random, size_t characters) {
+  std::string text;
+  for (size_t i = 0; i < characters; ++i) {
+    uint32_t c = random() % 4 == 0 ? random() % 0x110000 : random() % 0x250;
+    if (c >= 0xD800 && c < 0xE000) c -= 0x800;
+    if (c == 0x2581) c = ' ';  // SentencePiece's own mark for a space comes back as one
+    if (c < 0x80) {
+      text += static_cast<char>(c);
+    } else if (c < 0x800) {
+      text += {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    } else if (c < 0x10000) {
+      text += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+    } else {
+      text += {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)), static_cast<char>(0x80 | (c >> 6 & 63)),
+               static_cast<char>(0x80 | (c & 63))};
+    }
+  }
+  return text;
+}
+
+// A small model by SentencePiece's own trainer.
+std::string train(const std::string& normalization) {
+  std::vector<std::string> lines;
+  for (int i = 0; i < 60; ++i) lines.push_back(fmt::format("the quick brown fox number {} jumps over the lazy dog and says hello world", i));
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      std::unordered_map<std::string, std::string>{{"vocab_size", "330"}, {"byte_fallback", "true"}, {"hard_vocab_limit", "false"},
+                                                   {"normalization_rule_name", normalization}, {"minloglevel", "2"}, {"num_threads", "1"}},
+      lines, &model);
+  REQUIRE(status.ok());
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("any UTF-8 text comes back from its tokens byte for byte") {
+  const auto tokenizer = tiny();
+  for (const char* text : {"", " ", "  two  spaces  ", "\n\t\r\n", "hello the world", "na\xC3\xAFve caf\xC3\xA9", "\xF0\x9F\xA6\x96 \xE4\xBD\xA0\xE5\xA5\xBD"})
+    CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
+  const unsigned seed = 7;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 500; ++i) {
+    const std::string text = random_utf8(random, random() % 60);
+    CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
+  }
+}
+
+TEST_CASE("a zero byte inside a text is a byte like any other") {
+  const auto tokenizer = tiny();
+  const std::string text("a\0b", 3);
+  CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
+}
+
+TEST_CASE("words known to the model are one token") {
+  const auto tokenizer = tiny();
+  const auto tokens = tokenizer->encode("hello world").value();
+  REQUIRE(tokens.size() == 2);
+  CHECK(tokenizer->piece(tokens[0]) == "hello");
+  CHECK(tokenizer->piece(tokens[1]) == " world");
+}
+
+TEST_CASE("no text gives a control symbol") {
+  const auto tokenizer = tiny();
+  for (const char* text : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>", "<unk>", "hello<|end|>world<|char|>"})
+    for (const int32_t token : tokenizer->encode(text).value()) CHECK(token >= 8);
+}
+
+TEST_CASE("control symbols give no text") {
+  const auto tokenizer = tiny();
+  for (int32_t token = 1; token < 8; ++token) {
+    CHECK(tokenizer->is_control(token));
+    CHECK(tokenizer->piece(token).empty());
+  }
+  CHECK_FALSE(tokenizer->is_control(8));
+}
+
+TEST_CASE("byte pieces give their byte") {
+  const auto tokenizer = tiny();
+  for (int byte = 0; byte < 256; ++byte) CHECK(tokenizer->piece(8 + byte) == std::string(1, static_cast<char>(byte)));
+}
+
+TEST_CASE("a piece outside the vocabulary is empty and no control symbol") {
+  const auto tokenizer = tiny();
+  for (const int32_t token : {-1, tokenizer->size(), INT32_MAX, INT32_MIN}) {
+    CHECK(tokenizer->piece(token).empty());
+    CHECK_FALSE(tokenizer->is_control(token));
+  }
+}
+
+TEST_CASE("the space that encoding adds is gone after decoding") {
+  auto model = tiny_model();
+  model.model.add_dummy_prefix = true;
+  const auto tokenizer = load(model.bytes()).value();
+  CHECK(tokenizer->adds_space());
+  const auto tokens = tokenizer->encode("world").value();
+  CHECK(tokens.size() == 1);
+  CHECK(tokenizer->decode(tokens).value() == "world");
+  CHECK(tokenizer->decode(tokenizer->encode(" world").value()).value() == " world");
+}
+
+TEST_CASE("a model with pieces fewer than the vocabulary is fine") {
+  CHECK(load(tiny_model().bytes(), 4096).ok());
+}
+
+TEST_CASE("a byte pair model splits and joins text") {
+  auto model = tiny_model();
+  model.model.model_type = 2;
+  const auto tokenizer = load(model.bytes()).value();
+  for (const char* text : {"hello world", "the \xC3\xA9", ""}) CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
+}
+
+TEST_CASE("models as SentencePiece trains them are read, with and without a normaliser") {
+  for (const char* rules : {"identity", "nmt_nfkc", "nfkc_cf"}) {
+    const auto tokenizer = load(train(rules), 512);
+    INFO(rules << ": " << tokenizer.status().message());
+    REQUIRE(tokenizer.ok());
+    CHECK(tokenizer.value()->decode(tokenizer.value()->encode("hello world").value()).value() == "hello world");
+    // U+FF21, a wide A: NFKC makes it a plain one, nfkc_cf a small one, identity leaves it.
+    const std::string wide = tokenizer.value()->decode(tokenizer.value()->encode("\xEF\xBC\xA1").value()).value();
+    CHECK(wide == (rules == std::string("identity") ? "\xEF\xBC\xA1" : rules == std::string("nmt_nfkc") ? "A" : "a"));
+  }
+}
+
+TEST_CASE("many threads encode at once") {
+  const auto tokenizer = tiny();
+  const auto expected = tokenizer->encode("hello the world, I say").value();
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) wrong += tokenizer->encode("hello the world, I say").value() != expected;
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
