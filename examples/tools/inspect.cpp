@@ -67,13 +67,14 @@ std::string count_text(int64_t count) {
 // "7 x (6 sliding, 1 global)", or the runs one after the other where nothing repeats.
 std::string layers_text(const ModelConfig& config) {
   const size_t count = config.layers.size();
-  size_t period = 1;
-  const auto repeats = [&] {
+  const auto repeats_after = [&](size_t period) {
     for (size_t i = period; i < count; ++i)
       if (config.layers[i].kind != config.layers[i - period].kind) return false;
     return count % period == 0;
   };
-  while (period < count && !repeats()) ++period;
+  size_t period = 1;
+  while (!repeats_after(period)) ++period;  // count itself always does
+  if (period == 1) return fmt::format("{} {}", count, kind_name(config.layers[0]));
   std::vector<std::string> runs;
   for (size_t i = 0; i < period;) {
     size_t end = i;
@@ -82,9 +83,7 @@ std::string layers_text(const ModelConfig& config) {
     i = end;
   }
   const std::string all = fmt::format("{}", fmt::join(runs, ", "));
-  return period == count || count / period == 1 || (runs.size() == 1 && period == 1 && count == 1) ? all
-         : period == 1 ? fmt::format("{} {}", count, kind_name(config.layers[0]))
-                       : fmt::format("{} x ({})", count / period, all);
+  return period == count ? all : fmt::format("{} x ({})", count / period, all);
 }
 
 // "0-2, 7": layers that read a slot.
@@ -99,12 +98,14 @@ std::string readers_text(const ModelConfig& config, int32_t slot) {
   return fmt::format("{}", fmt::join(runs, ", "));
 }
 
-void print_text(const std::string& path, const Checkpoint& checkpoint, bool verified) {
+std::string text_report(const std::string& path, const Checkpoint& checkpoint, bool verified) {
   const ModelConfig& c = checkpoint.config();
   const Summary s = summarise(checkpoint);
-  const auto line = [](const char* label, const std::string& text) { fmt::print("  {:<22}{}\n", label, text); };
+  std::string report;
+  const auto print = [&](auto format, auto&&... args) { report += fmt::format(fmt::runtime(format), args...); };
+  const auto line = [&](const char* label, const std::string& text) { print("  {:<22}{}\n", label, text); };
 
-  fmt::print("{}\n", c.name.empty() ? path : c.name);
+  print("{}\n", c.name.empty() ? path : c.name);
   line("file", path);
   line("arithmetic", fmt::format("version {}", kaiju::kArithmeticVersion));
   line("digest", checkpoint.digest());
@@ -117,14 +118,16 @@ void print_text(const std::string& path, const Checkpoint& checkpoint, bool veri
   line("heads", fmt::format("{} of {}, {} for keys and values", c.n_heads, c.head_dim, c.n_kv_heads));
   line("d_ff", fmt::format("{}", c.d_ff));
   line("layers", fmt::format("{}: {}", c.layers.size(), layers_text(c)));
-  line("KV per token, global", fmt::format("{} in {} slot{}", bytes_text(s.kv_token_bytes), s.global_slots, s.global_slots == 1 ? "" : "s"));
-  line("KV window, sliding", fmt::format("{} per sequence in {} slot{}", bytes_text(s.kv_window_bytes), s.sliding_slots, s.sliding_slots == 1 ? "" : "s"));
+  line("KV per token, global",
+       fmt::format("{} in {} slot{}", bytes_text(s.kv_token_bytes), s.global_slots, s.global_slots == 1 ? "" : "s"));
+  line("KV window, sliding",
+       fmt::format("{} per sequence in {} slot{}", bytes_text(s.kv_window_bytes), s.sliding_slots, s.sliding_slots == 1 ? "" : "s"));
 
-  fmt::print("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", "slot", "kind", "window", "rope", "layers (the first one writes)");
+  print("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", "slot", "kind", "window", "rope", "layers (the first one writes)");
   for (int32_t slot = 0; slot < c.slot_count; ++slot) {
     const LayerConfig& owner = c.layers[static_cast<size_t>(c.owner_of(slot))];
     const std::string window = owner.kind == LayerKind::kSliding ? fmt::format("{}", owner.window) : "-";
-    fmt::print("  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", slot, kind_name(owner), window, owner.rope, readers_text(c, slot));
+    print("  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", slot, kind_name(owner), window, owner.rope, readers_text(c, slot));
   }
 
   size_t name_width = 6;
@@ -136,13 +139,14 @@ void print_text(const std::string& path, const Checkpoint& checkpoint, bool veri
     shape_width = std::max(shape_width, fmt::format("{}", fmt::join(tensor.shape, " x ")).size());
   }
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo* a, const TensorInfo* b) { return a->bytes.data() < b->bytes.data(); });
-  fmt::print("\n  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", "tensor", name_width, "type", "shape", shape_width, "bytes", "digest");
+  print("\n  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", "tensor", name_width, "type", "shape", shape_width, "bytes", "digest");
   for (const TensorInfo* tensor : tensors)
-    fmt::print("  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", tensor->name, name_width, kaiju::dtype_name(tensor->dtype),
-               fmt::format("{}", fmt::join(tensor->shape, " x ")), shape_width, tensor->bytes.size(), tensor->digest);
+    print("  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", tensor->name, name_width, kaiju::dtype_name(tensor->dtype),
+          fmt::format("{}", fmt::join(tensor->shape, " x ")), shape_width, tensor->bytes.size(), tensor->digest);
+  return report;
 }
 
-void print_json(const std::string& path, const Checkpoint& checkpoint, bool verified) {
+std::string json_report(const std::string& path, const Checkpoint& checkpoint, bool verified) {
   using nlohmann::ordered_json;
   const Summary s = summarise(checkpoint);
   ordered_json out = {{"file", path},
@@ -163,7 +167,12 @@ void print_json(const std::string& path, const Checkpoint& checkpoint, bool veri
                               {"shape", tensor.shape},
                               {"bytes", tensor.bytes.size()},
                               {"digest", tensor.digest}});
-  fmt::print("{}\n", out.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+int fail(int code, const std::string& message) {
+  std::fputs(("kaiju-inspect: " + message + "\n").c_str(), stderr);
+  return code;
 }
 
 }  // namespace
@@ -185,18 +194,12 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "kaiju-inspect: {} (see kaiju-inspect --help)\n", error.what());
-    return 2;
+    return fail(2, fmt::format("{} (see kaiju-inspect --help)", error.what()));
   }
   const auto checkpoint = Checkpoint::open(path, no_verify ? kaiju::Verify::kNone : kaiju::Verify::kFull);
-  if (!checkpoint.ok()) {
-    fmt::print(stderr, "kaiju-inspect: {}\n", checkpoint.status().message());
-    return 1;
-  }
-  (json ? print_json : print_text)(path, *checkpoint.value(), !no_verify);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    fmt::print(stderr, "kaiju-inspect: cannot write to the standard output\n");
-    return 1;
-  }
+  if (!checkpoint.ok()) return fail(1, checkpoint.status().message());
+  const std::string report = (json ? json_report : text_report)(path, *checkpoint.value(), !no_verify);
+  if (std::fwrite(report.data(), 1, report.size(), stdout) != report.size() || std::fflush(stdout) != 0)
+    return fail(1, "cannot write to the standard output");
   return 0;
 }

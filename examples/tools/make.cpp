@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -38,7 +39,7 @@ Result<ModelConfig> config_from_file(const std::string& path) {
 }
 
 int fail(int code, const std::string& message) {
-  fmt::print(stderr, "kaiju-make: {}\n", message);
+  std::fputs(("kaiju-make: " + message + "\n").c_str(), stderr);
   return code;
 }
 
@@ -48,11 +49,11 @@ int main(int argc, char** argv) {
   CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.", "kaiju-make");
   std::string preset_name, config_path, out;
   int32_t layers = 0;
-  uint64_t seed = 0;
-  auto* preset_option = app.add_option("--preset", preset_name, "nano (19 M parameters), small (13 B), medium (34 B) or large (110 B)");
+  std::string seed_text = "0";
+  auto* preset_option = app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
   auto* config_option = app.add_option("--config", config_path, "a JSON file of a config (docs/checkpoint.md) instead of a preset");
   auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern: 1 to 256");
-  app.add_option("--seed", seed, "same seed, same bytes (default 0)");
+  app.add_option("--seed", seed_text, "same seed, same bytes (default 0)");
   app.add_option("--out", out, "the file to write; an existing one is replaced once the new one is whole")->required();
   preset_option->excludes(config_option);
   layers_option->excludes(config_option);
@@ -71,15 +72,20 @@ int main(int argc, char** argv) {
   if (layers_option->count() > 0 && (layers < 1 || layers > kaiju::kMostLayers))
     return fail(2, fmt::format("--layers {}: choose 1 to {}", layers, kaiju::kMostLayers));
 
+  uint64_t seed = 0;
+  const char* seed_end = seed_text.data() + seed_text.size();
+  if (const auto [end, error] = std::from_chars(seed_text.data(), seed_end, seed); error != std::errc() || end != seed_end)
+    return fail(2, fmt::format("--seed {}: give a whole number from 0 to 2^64 - 1", seed_text));
+
   const auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
   if (!config.ok()) return fail(preset_option->count() ? 2 : 1, config.status().message());
 
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {
-    if (terminal) fmt::print(stderr, "\r{}: {:3.0f}%", out, done * 100);
+    if (terminal) std::fputs(fmt::format("\r{}: {:3.0f}%", out, done * 100).c_str(), stderr);
     return 0;
   });
-  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (terminal) std::fputs("\r\033[K", stderr);
   if (!status.ok()) return fail(1, status.message());
   return 0;
 }

@@ -147,11 +147,6 @@ def encode_all(docs):
                     yield assemble(doc, [ids[at - n][i:i + SEQUENCE - 3]])
 
 
-def persona_doc(seed, index):
-    s = persona.sample(seed, index, _STATE["bank"], _STATE["talks"])
-    return ("chat", s["name"] + "\n" + s["card"], s["turns"])
-
-
 def pack(docs, seed):
     """Best-fit decreasing into sequences of 4,096 tokens. Returns uint16 tokens and uint8 weights, [sequences, 4096]."""
     import numpy as np
@@ -195,8 +190,10 @@ def build_shard(job):
     shard, shards, persona_tokens, seed = job
     docs, counts, index = [], {"persona": 0, "persona_samples": 0, "persona_far": 0, "real": 0, "documents": 0}, 0
     while counts["persona"] < persona_tokens:
-        batch = [persona_doc(seed, shard * 10_000_000 + index + i) for i in range(64)]
+        samples = [persona.sample(seed, shard * 10_000_000 + index + i, _STATE["bank"], _STATE["talks"]) for i in range(64)]
         index += 64
+        counts["persona_far"] += sum(s["far"] is not None for s in samples)
+        batch = [("chat", s["name"] + "\n" + s["card"], s["turns"]) for s in samples]
         for tokens, weights in encode_all(batch):
             docs.append((tokens, weights))
             counts["persona"] += len(tokens)

@@ -11,8 +11,8 @@ import zlib
 import persona_values as V
 
 # Passes over each source. A dialogue pass takes one side as the character; even passes take B, odd ones A. At most four.
-PASSES = {"persona_chat": 4, "personality_qa": 3, "roleplay_single_turn": 2, "self_dialogue": 3, "topical_chat": 4, "coffee_orders": 2,
-          "small_talk": 2, "fables": 3, "fairy_tales": 4, "african_storybook": 4, "childrens_novels": 2}
+PASSES = {"persona_chat": 4, "personality_qa": 3, "roleplay_single_turn": 2, "self_dialogue": 4, "topical_chat": 4, "coffee_orders": 2,
+          "small_talk": 2, "fables": 4, "fairy_tales": 4, "african_storybook": 4, "childrens_novels": 3}
 # fairy_tale_questions is left out: without their tale the answers can only be guessed, and guessing is what a persona must not learn.
 
 QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2026": "...", "\u00a0": " ", "\u2013": "-", "\u2014": " - ",

@@ -10,21 +10,26 @@ import random
 import re
 
 import persona_kinds
+import persona_more
+import persona_open
 import persona_talk
 import persona_told
 import persona_values as V
 from persona_grammar import Kind, Sides, cap, compile_phrase, parse_kinds, parse_lines, say, slots_of
 
-KINDS = parse_kinds(persona_kinds.KINDS)
+KINDS = parse_kinds(persona_more.MORE, parse_kinds(persona_open.OPEN, parse_kinds(persona_kinds.KINDS)))
+KINDS.update({copy: KINDS[of] for copy, of in persona_open.COPIES.items()})
+MAKE = dict(persona_kinds.MAKE, **persona_open.MAKE_OPEN)
 TOLD = parse_kinds(persona_told.TOLD)
 FRAME_I, FRAME_N, FRAME_U, FRAME_Q, DEFLECT, UNKNOWN = (parse_lines(getattr(persona_told, n)) for n in (
     "FRAME_I", "FRAME_N", "FRAME_U", "FRAME_Q", "DEFLECT", "UNKNOWN"))
 ADDRESS_CARD, CATCH_CARD = parse_lines(persona_talk.ADDRESS_CARD), parse_lines(persona_talk.CATCH_CARD)
-TALE, UDAY, USHORT = (parse_lines(getattr(persona_talk, n)).side(0) for n in ("TALE", "UDAY", "USHORT"))
+TALE, UDAY, USHORT, FOLLOW, PARDON = (parse_lines(getattr(persona_talk, n)).side(0) for n in ("TALE", "UDAY", "USHORT", "FOLLOW", "PARDON"))
 ADDRESS = V.split(persona_talk.ADDRESS)
 CARD_KINDS = [k for k in KINDS if k != "name"]
-FAR_SHARE = 0.2
-TOKENS_PER_WORD, TOKENS_PER_TURN = 1.37, 2.6  # measured with the bundled tokenizer on generated chats; see --check
+FAR_SHARE = 0.21
+TITLES = ("Captain", "Doctor", "Old", "Mother", "Sir", "Lady", "Brother", "Professor")
+TOKENS_PER_WORD, TOKENS_PER_TURN = 1.35, 2.5  # measured with the bundled tokenizer on generated chats; see --check
 
 # Kinds whose questions can be mistaken for each other; a card rarely holds both, a deflection never asks for the other one.
 RELATED = [set(g.split()) for g in (
@@ -33,12 +38,13 @@ RELATED = [set(g.split()) for g in (
     "boss work debt", "mother father", "nickname name", "boss teacher rival friend", "door home", "health allergy", "hiding lost",
     "craft tool", "voyage birthplace", "voyage quest", "spouse friend", "garden collect", "tavern food drink", "apprentice child teacher",
     "ritual charm", "scar health", "birthday age", "siblings child", "fear peeve", "eyes garment", "book subject", "song instrument",
+    "open_a open_b open_c past_a past_b hiding", "where_a where_b attr_a attr_b", "rel_a rel_b rel_c kin_likes", "fav_a fav_b fav_c",
     "neighbour friend", "fact_number collect", "club boss", "faith charm", "prize dream", "garment treasure")]
 RELATED_TO = {k: set().union(*[g for g in RELATED if k in g]) - {k} for k in KINDS}
 YOURS = {"u_name": "name", "u_town": "home", "u_job": "trade", "u_age": "age", "u_food": "food", "u_colour": "colour", "u_fear": "fear",
          "u_hobby": "hobby", "u_pet": "pet", "u_allergy": "allergy", "u_sister": "sister", "u_brother": "brother", "u_spouse": "spouse"}
 PERSONS = {"he": ("he", "his", "him", "himself", 0), "she": ("she", "her", "her", "herself", 0),
-           "they": ("they", "their", "them", "themselves", 2), "I": ("I", "my", "me", "myself", 1), "you": ("you", "your", "you", "yourself", 2)}
+           "they": ("they", "their", "them", "themself", 2), "I": ("I", "my", "me", "myself", 1), "you": ("you", "your", "you", "yourself", 2)}
 
 
 def _parse_manners(text):
@@ -73,6 +79,7 @@ def _parse_small(text):
 
 MANNERS = _parse_manners(persona_talk.MANNERS)
 SMALL = _parse_small(persona_talk.SMALL)
+OPEN_TOPICS = set("story day quote list who repeat choice hungry sums dreams news plans secret_ask strong".split())
 SMALL_PICK = [t for t in SMALL for _ in range({"day": 6, "story": 5, "list": 3, "who": 3, "quote": 3, "choice": 2, "repeat": 2}.get(t["name"], 1))]
 
 
@@ -97,14 +104,22 @@ def _first_words():
                 return
     for node in nodes:
         walk(node)
-    return {w for w in words if w[:1].isupper() and w not in ("I", "I'm", "I'd", "I've", "I'll")} | {"Yes", "No", "True", "Exactly", "Wrong", "Not"}
+    return {w for w in words if w[:1].isupper() and w not in ("I", "I'm", "I'd", "I've", "I'll")} | {"Yes", "No", "True", "Exactly", "Wrong", "Not", "Thanks", "All"}
 
 
 LOWER_START = _first_words()
+SENTENCE_START = re.compile(r"(?<=[^.][.?!] )[a-z]")
 FORMAL = [(re.compile(r"\b" + a + r"\b"), b) for a, b in (("I'm", "I am"), ("I've", "I have"), ("I'd", "I would"), ("I'll", "I will"),
           ("It's", "It is"), ("it's", "it is"), ("don't", "do not"), ("can't", "cannot"), ("That's", "That is"), ("that's", "that is"),
           ("won't", "will not"), ("wouldn't", "would not"), ("isn't", "is not"), ("There's", "There is"), ("You're", "You are"),
           ("haven't", "have not"), ("You'd", "You would"), ("She's", "She is"), ("He's", "He is"), ("We've", "We have"))]
+
+
+def self_contained(ask):
+    """Answers that are understood without their question."""
+    if not hasattr(ask, "alone"):
+        ask.alone = [a for a in ask.a.side(0) if a[0].__class__ is str and a[0].startswith(("I ", "I'", "My ", "They call", "There's"))]
+    return ask.alone
 
 
 def ended(text):
@@ -139,7 +154,7 @@ class Talker:
         if r() < 0.3:
             self.name += " " + V.surname(r, side)
         elif r() < 0.06:
-            self.name = V.one(r, ("Captain ", "Doctor ", "Old ", "Mother ", "Sir ", "Lady ", "Brother ", "Professor ")) + self.name
+            self.name = V.one(r, TITLES) + " " + self.name
         self.facts = {"name": {"v": self.name}}
 
     # ------------------------------------------------------------ the card
@@ -148,22 +163,27 @@ class Talker:
         strict = self.side or r() < 0.75
         while len(self.facts) < count + 1:
             kind = V.one(r, CARD_KINDS) if r() < 0.8 else V.one(r, ("age", "home", "trade", "fear", "pet", "food", "treasure", "friend"))
-            if kind in self.facts or (strict and RELATED_TO[kind] & self.facts.keys() - {"name"}):
+            if kind in self.facts or (strict and kind[-2:] not in ("_a", "_b", "_c", "es") and RELATED_TO[kind] & self.facts.keys() - {"name"}):
                 count -= r() < 0.1
                 continue
-            self.facts[kind] = persona_kinds.MAKE[kind](r, self.side, self.bank)
+            fact = MAKE[kind](r, self.side, self.bank)
+            if kind[-2:] in ("_a", "_b", "_c", "es") and any(fact.get(f, 0) == other.get(f, 1) for k, other in self.facts.items() if k in RELATED_TO[kind] for f in ("k", "c", "o", "g", "n")):
+                continue
+            self.facts[kind] = fact
 
     def write_card(self):
         r, side = self.r, self.side
         x = r()
         style = "third" if x < 0.45 else "first" if x < 0.6 else "second" if x < 0.72 else "list" if x < 0.86 else "terse"
+        if style == "terse" and self.pronoun == "they":
+            style = "third"
         who = {"first": "I", "second": "you"}.get(style, self.pronoun)
         S, P, O, R, g = PERSONS[who]
-        base = {"P": P, "O": O, "R": R}
+        base = {"P": P, "O": O, "R": R, "S": S, "_g": g, "_sg": g}
         kinds = [k for k in self.facts if k != "name"]
         order = sorted(kinds, key=lambda k: r())
         short = self.name.split()[0] if r() < 0.7 else self.name
-        if short in ("Captain", "Doctor", "Old", "Mother", "Sir", "Lady", "Brother", "Professor"):
+        if short in TITLES:
             short = self.name
         speech = []
         if self.manner["name"] != "plain" or r() < 0.3:
@@ -199,33 +219,25 @@ class Talker:
             if first and who == "you" and r() < 0.6:
                 out.append("You are " + self.name + ".")
             first = False
-            slots["_g"], slots["S"] = (g if style != "terse" else 0), S
+            terse = style == "terse"
             if sentence is not None:
                 out.append(cap(say(sentence, r, slots)) + ".")
                 i += 1
                 continue
-            parts = []
-            while i < len(items) and items[i][0] is not None and len(parts) < 3:
-                s2 = items[i][2]
-                s2["_g"], s2["S"] = (gg if style != "terse" else 0), (S if style != "terse" else "he")
-                parts.append((items[i], s2))
+            said = []
+            while i < len(items) and items[i][0] is not None and len(said) < 3:
+                said.append(say(items[i][0], r, dict(items[i][2], _g=0 if terse else gg)))
                 i += 1
                 if r() < 0.55:
                     break
-            said = []
-            for (node, _, s2), _ in parts:
-                s2 = dict(s2, _g=gg if not said or gg == g else g)
-                s2["_g"] = gg if style != "terse" else 0
-                s2["S"] = S
-                said.append(say(node, r, s2))
             joined = said[0] if len(said) == 1 else (", ".join(said[:-1]) + V.one(r, (" and ", ", and ")) + said[-1])
-            if style == "terse":
+            if terse:
                 out.append(cap(joined) + ".")
             else:
                 lead = V.one(r, ("Also, ", "Besides, ", "What is more, ", "By the way, ")) if out and r() < 0.05 else ""
                 out.append(lead + (subject if lead and subject == "I" else subject if lead and not named else cap(subject)) + " " + joined + ".")
-        glue = "\n" if r() < 0.1 else " "
-        return glue.join(out)
+        text = ("\n" if r() < 0.1 else " ").join(out)
+        return text.replace("  ", " ").replace(" .", ".").replace(" ,", ",")
 
     def _intro(self, who, g, side):
         """A first sentence that holds several facts at once."""
@@ -261,10 +273,10 @@ class Talker:
         rows = []
         for k in order:
             label, value = V.one(r, KINDS[k].labels[side])
-            slots = dict(self.facts[k], **base)
+            slots = dict(self.facts[k], **dict(base, _g=0, _sg=0 if self.pronoun != "they" else 2))
             rows.append(mark + cap(say(label, r, slots)) + sep + say(value, r, slots))
         for node in speech:
-            slots = dict(base, _g=0, S=self.pronoun, **extra)
+            slots = dict(base, _g=0, **extra)
             rows.append(mark + V.one(r, ("Speech", "Manner", "Voice", "Way of speaking", "Style")) + sep + say(node, r, slots).strip())
         return ("; ".join(row.lstrip("-* ") for row in rows) + ".") if r() < 0.15 else "\n".join(rows)
 
@@ -283,7 +295,7 @@ class Talker:
         elif x < 0.20:
             text = text.replace("?", "").rstrip(".") if text.endswith("?") and text.count("?") == 1 else text
         elif x < 0.22:
-            text += V.one(r, (" :)", " ...", "!", " please", " haha"))
+            text += V.one(r, (" :)", " ...", " please", " haha"))
         self.add("user", text, 2)
 
     def char(self, text, weight=3, plain=0.0):
@@ -294,14 +306,14 @@ class Talker:
                 if "'" in text:
                     for pattern, full in FORMAL:
                         text = pattern.sub(full, text)
-            if self.addr and r() < 0.4:
+            if self.addr and r() < 0.3:
                 i = text.find(". ")
                 i = i if i > 0 else len(text) - 1
                 if text[i] in ".!?" and text[i - 1] not in '".!?' and i > 2:
                     text = text[:i] + ", " + self.addr + text[i:]
             if r() < 0.25:
                 o = V.one(r, m["o"])
-                if o[-1] in ",t" or o.endswith("you:"):
+                if o[-1] in ",:" or o.endswith(" but"):
                     first = text.split(" ", 1)[0].rstrip(",.!?")
                     text = o + " " + (text[0].lower() + text[1:] if first in LOWER_START else text)
                 else:
@@ -312,14 +324,19 @@ class Talker:
                 text = self.catch + " " + text if r() < 0.5 else text + " " + self.catch
             elif x < 0.28:
                 text += " " + V.one(r, m["e"])
-        self.add("char", cap(text), weight)
+        if "?." in text or "!." in text:
+            text = text.replace("?.", "?").replace("!.", "!")
+        self.add("char", SENTENCE_START.sub(lambda m: m.group().upper(), cap(text)), weight)
 
     # ------------------------------------------------------------ questions and answers
     def question(self, kind, field, kinds=KINDS, slots=None):
         r, side = self.r, self.side
         ask = kinds[kind].asks[field]
-        slots = dict(slots or self.facts.get(kind) or persona_kinds.MAKE[kind](r, side, self.bank))
-        slots["c"] = self.name.split()[0] if self.name.split()[0] not in ("Old", "Captain", "Sir", "Lady") else self.name
+        slots = dict(slots or self.facts.get(kind) or MAKE[kind](r, side, self.bank))
+        if "name" in self.kept:  # calling it by its name would give the answer away
+            slots["call"] = V.one(r, ("friend", "my friend", "stranger", "you there"))
+        else:
+            slots["call"] = self.name if self.name.split()[0] in TITLES else self.name.split()[0]
         told = kinds is TOLD
         frames = FRAME_U if told else FRAME_I
         x = r()
@@ -392,6 +409,13 @@ class Talker:
             return self.char(ack + cap(self.answer(kind, field, tail=0.1)), 4)
         self.user(self.question(kind, field))
         self.char(self.answer(kind, field), 4)
+        x = r()
+        if x < 0.13 and ask.t.side(0):
+            self.user(say(V.one(r, FOLLOW), r, {}))
+            self.char(ended(say(V.one(r, ask.t.side(0)), r, self.facts[kind])))
+        elif x < 0.16:
+            self.user(say(V.one(r, PARDON), r, {}))
+            self.char(V.one(r, ("", "", "I said: ", "As I said, ", "Listen. ")) + self.answer(kind, field, tail=0), 4, plain=0.6)
 
     def yes_no(self, kind, field, ask):
         r = self.r
@@ -400,7 +424,7 @@ class Talker:
         value = slots[field]
         if not right:
             for _ in range(5):
-                other = persona_kinds.MAKE[kind](r, self.side, self.bank)
+                other = MAKE[kind](r, self.side, self.bank)
                 if other[field] != value:
                     break
             slots["w"] = other[field]
@@ -429,14 +453,16 @@ class Talker:
             return self.ask_fact(k1, f1)
         if r() < 0.4:
             n = min(len(two), 2 + int(r() * 2))
-            picks = [("name", "v")] if "name" not in self.kept else []
+            two = [(k, f) for k, f in two if self_contained(KINDS[k].asks[f])]
+            n = min(n, len(two))
+            picks = [("name", "v")] if "name" not in self.kept and n else []
             while len(picks) < n:
                 p = V.one(r, two)
                 if p not in picks:
                     picks.append(p)
             self.user(V.one(r, ("Tell me about yourself.", "Tell me something about you.", "Who are you?", "I'd like to know you better.", "Introduce yourself, please.", "What should I know about you?", "Tell me a bit about your life.")))
             self.asked.update(picks)
-            return self.char(" ".join(cap(self.answer(k, f, tail=0)) for k, f in picks), 4)
+            return self.char(" ".join(cap(say(V.one(r, self_contained(KINDS[k].asks[f])), r, self.facts[k])) for k, f in picks), 4)
         q1, q2 = (say(V.one(r, KINDS[k].asks[f].q.side(0)), r, self.facts[k]) for k, f in ((k1, f1), (k2, f2)))
         if "?" in q1 + q2 or "," in q1 + q2:
             return self.ask_fact(k1, f1)
@@ -450,10 +476,8 @@ class Talker:
             k = V.one(r, CARD_KINDS)
             if k not in self.facts and not RELATED_TO[k] & self.facts.keys():
                 f = V.one(r, list(KINDS[k].asks))
-                if any("{" in str(q) for q in ()) or (f, k) == ("w2", "debt"):
-                    continue
-                slots = persona_kinds.MAKE[k](r, self.side, self.bank)
-                if k in ("tool", "pet", "lost", "treasure", "fact_number", "theft") and f != list(KINDS[k].asks)[0]:
+                slots = MAKE[k](r, self.side, self.bank)
+                if k.startswith(("open", "past")) or k in ("tool", "pet", "lost", "treasure", "fact_number", "theft", "rel_a", "rel_b", "rel_c", "kin_likes") and f != list(KINDS[k].asks)[0]:
                     continue
                 self.user(self.question(k, f, slots=slots))
                 ns = KINDS[k].asks[f].n.side(0)
@@ -523,7 +547,7 @@ class Talker:
         self.told[k] = new
         text = say(V.one(r, TOLD[k].T.side(self.side)), r, new)
         self.user(V.one(r, ("Sorry, I made a mistake. ", "Actually, ", "Wait, I was wrong before. ", "No, I said it wrong. ", "Correction: ")) + text + (", not " + old["v"] if r() < 0.5 and text[-1].isalnum() else "") + ".")
-        self.char(V.one(r, ("Ah, so {v}. I'll remember.", "{v}, then. Noted.", "All right, {v} it is.", "Thanks for telling me. {v}, not {o}.", "{v}. I've corrected it in my head.")).replace("{v}", cap(new["v"])).replace("{o}", old["v"]))
+        self.char(V.one(r, ("Ah, so {v}. I'll remember.", "{v}, then. Noted.", "All right, {v} it is.", "Thanks for telling me. {v}, not {o}.", "{v}. I've corrected it in my head.")).replace("{v}", new["v"]).replace("{o}", old["v"]))
         if r() < 0.6:
             self.ask_told(k)
 
@@ -532,10 +556,10 @@ class Talker:
         r, side = self.r, self.side
         topic = V.one(r, SMALL_PICK)
         name = topic["name"]
-        slots = {"name": self.name.split()[0], "how": V.one(r, self.manner["w"])}
+        slots = {"name": self.name if self.name.split()[0] in TITLES else self.name.split()[0], "how": V.one(r, self.manner["w"])}
         if "name" in self.kept and name == "real":
             return self.small()
-        if name in ("story", "day", "quote", "list", "who", "repeat", "choice", "hungry"):
+        if name in OPEN_TOPICS:
             slots.update(self._open_slots(name))
         if name == "quote":
             slots["ushort"] = cap(say(V.one(r, USHORT), r, slots))
@@ -546,7 +570,7 @@ class Talker:
             slots["uword"] = V.one(r, used) if used else "that"
         elif name == "story":
             slots["tale"] = say(V.one(r, TALE), r, slots)
-        elif name == "test" and not self.turns:
+        elif name in ("test", "already", "why", "lost_thread") and not self.turns:
             return self.small()
         self.user(ended(cap(say(V.one(r, topic["u"]), r, slots))) if name != "repeat" else cap(say(V.one(r, topic["u"]), r, slots)))
         weight = 4 if name in ("list", "who", "repeat") else 3
@@ -563,10 +587,13 @@ class Talker:
 
     def _open_slots(self, name):
         r, s = self.r, self.side
-        if name in ("story", "day", "quote"):
+        if name == "sums":
+            a, b = V.number(r, s, 1, 30), V.number(r, s, 1, 30)
+            return {"x1": str(a), "x2": str(b), "x3": str(a + b)}
+        if name in ("story", "day", "quote", "dreams", "news", "plans", "secret_ask", "strong"):
             th = V.thing(r, s)
             return {"n1": V.given(r, s), "n2": V.given(r, s), "p1": V.town(r, s), "p2": V.town(r, s), "ath": V.an(th), "an1": V.pick(r, V.ANIMAL, s),
-                    "aj": V.pick(r, V.ADJ, s), "pl": V.pick(r, V.GERUND_OBJ, s), "fd": V.food(r, s)}
+                    "aan1": V.an(V.pick(r, V.ANIMAL, s)), "aan2": V.an(V.pick(r, V.ANIMAL, s)), "ob": V.pick(r, V.OBJECT, s), "aj": V.pick(r, V.ADJ, s), "pl": V.pick(r, V.GERUND_OBJ, s), "fd": V.food(r, s)}
         if name == "list":
             f = V.one(r, (lambda: V.food(r, s), lambda: V.an(V.thing(r, s)), lambda: V.word(r, s, self.bank)))
             return {"l1": f(), "l2": f(), "l3": f()}
@@ -584,7 +611,7 @@ class Talker:
         r = self.r
         x = r()
         if x < 0.35:
-            self.user(V.one(r, ("Hello", "Hi", "Hey", "Good morning", "Good evening", "Hi there", "Hey there", "Greetings", "Hello there", "Good day", "Yo")) + V.one(r, ("!", ".", "", ", " + self.name.split()[0] + "!")))
+            self.user(V.one(r, ("Hello", "Hi", "Hey", "Good morning", "Good evening", "Hi there", "Hey there", "Greetings", "Hello there", "Good day", "Yo")) + V.one(r, ("!", ".", "", ", " + (self.name if self.name.split()[0] in TITLES else self.name.split()[0]) + "!")))
             self.add("char", self._decorate(V.one(r, self.manner["h"])), 3)
         elif x < 0.5:
             self.add("char", self._decorate(V.one(r, self.manner["h"])), 3)
@@ -681,7 +708,7 @@ def sample(seed, index, bank=None, real=None):
             targets = [(KINDS, k, f) for f in KINDS[k].asks]
         avoid = [v for kinds, k, f in targets for v in [(t.facts if kinds is KINDS else t.told)[k][f]] if len(v) > 2]
         t.tokens, start = 0.0, len(t.turns)
-        t.filler(1150 + r() * 1750, real, avoid)
+        t.filler(1230 + r() * 1540, real, avoid)
         far_from = (start, len(t.turns))
         targets.sort(key=lambda c: r())
         for kinds, k, f in targets[:6]:

@@ -1,24 +1,168 @@
-"""Shows persona samples and checks the generator: separation, determinism, distances, speed."""
+"""Shows persona samples and checks the generator: separation of the two sides, determinism, distances of far facts, speed."""
 import argparse
+import re
+import time
+
+import persona
+import persona_eval
+from persona_grammar import Sides, forms_of
 
 
 def show(sample):
     print("#", sample["name"])
     print(sample["card"])
-    for role, text, weight in sample["turns"]:
+    for role, text, _ in sample["turns"]:
         print("  %s %s" % ("<" if role == "user" else ">", text))
     print()
 
 
+def surfaces(node):
+    """Every surface form of a phrasing, slots left open."""
+    forms = [""]
+    for item in node:
+        if item.__class__ is str:
+            more = [item]
+        elif item[0] == 0:
+            more = [f for option in item[1] for f in surfaces(option)]
+        else:
+            more = ["{%s}" % (item[1] if item[0] == 1 else item[1][0])]
+        forms = [a + b for a in forms for b in more]
+    return forms
+
+
+def all_sides():
+    for kinds in (persona.KINDS, persona.TOLD):
+        for kind in kinds.values():
+            for name in "vsTk":
+                yield kind.name + "." + name, getattr(kind, name)
+            for ask in kind.asks.values():
+                for name in "qinay":
+                    yield kind.name + "." + ask.field + "." + name, getattr(ask, name)
+    for name in ("FRAME_I", "FRAME_N", "FRAME_U", "FRAME_Q", "ADDRESS_CARD", "CATCH_CARD"):
+        yield name, getattr(persona, name)
+
+
+def question_forms(side):
+    """Distinct questions before the slots are filled: direct ones, and clauses and noun phrases in their frames."""
+    total = 0
+    for kinds, frames in ((persona.KINDS, persona.FRAME_I), (persona.TOLD, persona.FRAME_U)):
+        fi = sum(forms_of(n) for n in frames.side(side))
+        fq = 1 + sum(forms_of(n) for n in persona.FRAME_Q.side(side))
+        fn = sum(forms_of(n) for n in persona.FRAME_N.side(side)) if kinds is persona.KINDS else 0
+        for kind in {id(k): k for k in kinds.values()}.values():
+            for ask in kind.asks.values():
+                q, i, n = (sum(forms_of(node) for node in getattr(ask, x).side(side)) for x in "qin")
+                total += q * fq + i * fi + n * fn
+    return total
+
+
+def check_sides():
+    seen = {0: {}, 1: {}}
+    for where, sides in all_sides():
+        assert isinstance(sides, Sides)
+        for side in (0, 1):
+            for node in sides.side(side):
+                for form in surfaces(node):
+                    seen[side].setdefault((where, plain(form.replace("'s", " is"))), where)
+    both = set(seen[0]) & set(seen[1])
+    assert not both, both
+    for name, kind in persona.KINDS.items():
+        if name != "name":
+            assert kind.v.side(0) and (kind.v.side(1) or kind.s.side(1)), name
+            assert kind.labels[0] and kind.labels[1], name
+        for ask in kind.asks.values():
+            assert ask.q.side(0) and ask.q.side(1) and ask.a.side(0), (name, ask.field)
+    for name, kind in persona.TOLD.items():
+        assert kind.T.side(0) and kind.T.side(1) and all(a.q.side(1) for a in kind.asks.values()), name
+    asks = sum(len(k.asks) for kinds in (persona.KINDS, persona.TOLD) for k in kinds.values())
+    print("surface forms of phrasings: %d for training, %d held out, none on both sides; %d kinds of facts, %d askable fields" % (
+        len(seen[0]), len(seen[1]), len(persona.KINDS) + len(persona.TOLD), asks))
+    print("question forms before slots: %d for training, %d held out" % (question_forms(0), question_forms(1)))
+
+
+def plain(text):
+    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
+
+
+def check_separation(count, bank=None, talks=None):
+    values, questions, statements = set(), set(), set()
+    for i in range(count):
+        s = persona.sample(1, i, bank, talks)
+        for slots in list(s["facts"].values()) + list(s["told"].values()):
+            values.update(plain(v) for f, v in slots.items() if isinstance(v, str) and len(f) <= 2 and f not in ("c", "k", "wh", "pp", "pq", "v1", "v3", "vd"))
+        questions.update(plain(text) for role, text, _ in s["turns"] if role == "user")
+        statements.update(plain(line) for line in re.split(r"[.\n;]", s["card"]))
+    asked = known = 0
+    for item in persona_eval.make():
+        value, question = plain(item["answers"][0]), plain(item["turns"][-1][1])
+        assert value not in values, ("a held-out value reached training", item["id"], value)
+        asked += question in questions
+        known += any(plain(line) in statements for line in re.split(r"[.\n;]", item["card"].split("\n", 1)[1]) if len(line) > 12)
+    assert not asked, "%d held-out questions reached training" % asked
+    assert not known, "%d held-out card sentences reached training" % known
+    print("separation: %d values, %d user turns, %d card lines of %d training samples; no held-out value, question or card line among them" % (
+        len(values), len(questions), len(statements), count))
+
+
+def check_far(count, tokenizer=None):
+    """Facts asked late are not stated in between, and lie as far back as promised."""
+    length = (lambda t: 2 + len(tokenizer.encode(t))) if tokenizer else (lambda t: persona.TOKENS_PER_TURN + persona.TOKENS_PER_WORD * (t.count(" ") + 1))
+    distances, far, asked, repeated = [], 0, 0, 0
+    for i in range(count):
+        s = persona.sample(1, i)
+        if not s["far"]:
+            continue
+        far += 1
+        start, end = s["far"]
+        middle = [t for _, t, _ in s["turns"][start:end]]
+        distances.append(sum(length(t) for t in middle))
+        for kinds, k, f in s["targets"]:
+            value = (s["facts"] if kinds is persona.KINDS else s["told"])[k][f]
+            if len(value) > 9 and persona_eval.is_right(" ".join(middle), [value]):
+                repeated += 1
+            asked += 1
+    assert repeated <= asked / 100, (repeated, asked)  # a few meet their value again by chance, in another fact
+    assert min(distances) >= 1100 and max(distances) <= 3000, (min(distances), max(distances))
+    print("far: %.1f%% of %d samples; %d to %d tokens (%s) between a fact and its question" % (
+        100 * far / count, count, min(distances), max(distances), "tokenizer" if tokenizer else "estimated"))
+    lengths, kinds = [], {}
+    for item in persona_eval.make():
+        kinds[item["kind"]] = kinds.get(item["kind"], 0) + 1
+        turns = item["turns"][2 if item["from"] == "told" else 0:-1]
+        if item["kind"] == "far":
+            lengths.append(sum(length(t) for _, t in turns))
+            assert length(item["card"]) + sum(length(t) for _, t in item["turns"]) < 3900, item["id"]
+    assert min(lengths) > 1024 and max(lengths) <= 3000, (min(lengths), max(lengths))
+    print("held-out set:", kinds, "far facts %d to %d tokens back, mean %d" % (min(lengths), max(lengths), sum(lengths) / len(lengths)))
+
+
 def main():
-    import persona
     parser = argparse.ArgumentParser(description=persona.__doc__)
-    parser.add_argument("--show", type=int, default=3, help="print this many samples")
+    parser.add_argument("--show", type=int, default=3, metavar="N", help="print N samples")
+    parser.add_argument("--first", type=int, default=0, help="index of the first sample shown")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--check", action="store_true", help="prove separation, determinism and distances")
+    parser.add_argument("--samples", type=int, default=8000, help="training samples that --check looks at")
+    parser.add_argument("--tokenizer", help="count far distances with this SentencePiece model instead of estimating them")
     args = parser.parse_args()
-    for i in range(args.show):
-        show(persona.sample(args.seed, i))
+    if not args.check:
+        for i in range(args.show):
+            show(persona.sample(args.seed, args.first + i))
+        return
+    check_sides()
+    began = time.time()
+    samples = [persona.sample(1, i) for i in range(1000)]
+    seconds = time.time() - began
+    size = sum(len(s["card"]) + sum(len(t) for _, t, _ in s["turns"]) for s in samples)
+    assert all(samples[i]["turns"] == persona.sample(1, i)["turns"] for i in range(0, 1000, 9)), "not deterministic"
+    print("deterministic; %.1f MB/s on one core, %d characters a sample" % (size / 1e6 / seconds, size / 1000))
+    check_separation(args.samples)
+    tokenizer = None
+    if args.tokenizer:
+        import sentencepiece
+        tokenizer = sentencepiece.SentencePieceProcessor(model_file=args.tokenizer)
+    check_far(args.samples // 4, tokenizer)
+    print("all checks passed")
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def make_one(kind, index, attempt):
     stated = 2 if told else 0
     if kind == "far":
         t.tokens = 0.0
-        t.filler(1130 + r() * 1750, None, [value])
+        t.filler(1240 + r() * 1420, None, [value])
     else:
         t.past({"turn1": 0, "turn4": 3, "turn8": 7}[kind])
     t.turns = t.turns[:len(t.turns) // 2 * 2]
@@ -119,7 +119,7 @@ def make_one(kind, index, attempt):
     if told and is_right(card, answers) or not told and sum(is_right(line, answers[:1]) for line in [t.name, card]) > 1:
         return None
     # the accepted answers must not be met by another fact of the same card
-    others = [v for k, slots in list(t.facts.items()) + list(t.told.items()) if k != name for f, v in slots.items() if f not in ("n_", "at", "ax", "ao", "av", "ab")]
+    others = [v for k, slots in list(t.facts.items()) + list(t.told.items()) if k != name for f, v in slots.items() if f not in ("n_", "at", "ax", "ao", "av", "ab", "arg", "k", "ak", "c", "wh", "pp", "pq", "v1", "v3", "vd")]
     if any(isinstance(v, str) and (is_right(v, answers)) for v in others):
         return None
     turns = [[role, text] for role, text, _ in t.turns] + [["user", question]]

@@ -33,6 +33,9 @@ def _sequence(text, i, stops):
         plain = i
     if i > plain:
         out.append(text[plain:i])
+    for j in range(len(out) - 2):  # after {S} the verb agrees with the pronoun, whatever the subject of the sentence is
+        if out[j] == (1, "S") and out[j + 1] == " " and out[j + 2].__class__ is tuple and out[j + 2][0] == 2:
+            out[j + 2] = (3, out[j + 2][1])
     return out, i
 
 
@@ -46,8 +49,9 @@ def _emit(node, r, slots, out):
             options = item[1]
             _emit(options[int(r() * len(options))], r, slots, out)
         else:
-            forms, g = item[1], slots["_g"]
-            out.append(forms[min(g, len(forms) - 1)])
+            forms, g = item[1], slots["_g" if item[0] == 2 else "_sg"]
+            form = forms[min(g, len(forms) - 1)]
+            out.append(slots[form[1:]] if form[0] == "$" else form)
 
 
 def say(node, r, slots):
@@ -109,15 +113,16 @@ class Kind:
         self.v, self.s, self.T, self.k = (Sides() for _ in range(4))
 
 
-def parse_kinds(text):
-    kinds, kind, ask = {}, None, None
+def parse_kinds(text, kinds=None):
+    """Kinds by name; with `kinds`, blocks add phrasings to those."""
+    kinds, kind, ask = {} if kinds is None else kinds, None, None
     for line in text.strip().splitlines():
         code, rest = line[0], line[2:]
         assert line[1] == " ", line
         if code == "=":
-            kind = kinds[rest] = Kind(rest)
+            kind = kinds[rest] = kinds.get(rest) or Kind(rest)
         elif code == "?":
-            ask = kind.asks[rest] = Ask(rest)
+            ask = kind.asks[rest] = kind.asks.get(rest) or Ask(rest)
         elif code in "vsTk":
             getattr(kind, code).add(rest)
         elif code == "l":

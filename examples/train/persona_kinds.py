@@ -208,7 +208,7 @@ y isn't your workplace {w}
 v <is|am|are> [known|better known] as {v}
 v <is|am|are> called {v} by [everyone|friends|the neighbours|old friends]
 v <goes|go> by the [nickname|name of] {v}
-v ~<answers|answer> to {v} [among friends|]
+v ~<answers|answer> to {v}[ among friends|]
 s [Everybody|Most people|Friends|The children] call {O} {v}
 s {P} nickname is {v}
 s ~Behind {P} back people say {v}
@@ -1199,7 +1199,7 @@ a You'll find me at {v} most evenings.
 t [Join me some time|The chairs are hard, but the talk is good|I still owe them for last week].
 y do you eat at {w}
 = night
-v secretly {pres} at night
+v secretly <keeps|keep> on {v} at night
 v <spends|spend> {P} nights {v}
 v <cannot|cannot> sleep without first {v}
 v ~<is|am|are> awake past midnight, {v}
@@ -1752,7 +1752,7 @@ a {v}. [I count them every week|One more would be too many|Not one less].
 a There are {v} {c} in my house.
 y do you have {w} {c}
 = ritual
-v always {pres} before bed
+v always <begins|begin> the night by {v}
 v <has|have> a habit of {v}
 v <starts|start> every journey by {v}
 v ~<cannot|cannot> begin anything without {v}
@@ -1893,7 +1893,7 @@ def _tool(r, s, b):
 def _time(r, s):
     while True:
         h, m = 3 + int(r() * 8), V.one(r, ("", "half past ", "a quarter to ", "a quarter past "))
-        v = m + V.spelled(h) if m or r() < 0.6 else V.spelled(h) + " o'clock"
+        v = m + V.spelled(h) if m else V.spelled(h) + " o'clock"
         if r() < 0.3:
             v = str(h) + ":" + V.one(r, ("15", "30", "45", "10", "20", "05"))
         if V.held(v) == bool(s):
@@ -1916,7 +1916,7 @@ def _hide(r, s):
 
 def _night(r, s, b):
     act, obj = V.pick(r, GERUND, s), V.pick(r, V.GERUND_OBJ, s)
-    return {"v": act + " " + obj, "pres": V.one(r, ("keeps ", "enjoys ", "goes on ")) + act + " " + obj}
+    return {"v": act + " " + obj}
 
 
 def _fill(two):
@@ -1945,7 +1945,7 @@ def _count(r, s, b):
 
 def _ritual(r, s, b):
     v = V.pick(r, RITUAL, s)
-    return {"v": v, "pres": "begins " + v}
+    return {"v": v}
 
 
 def _number(low, high):
@@ -2006,7 +2006,7 @@ MAKE = {
     "nickname": _nick, "birthday": _v(_birthday), "mother": _kin("she"), "father": _kin("he"),
     "sister": lambda r, s, b: {"n": V.given(r, s, "she"), "p": V.town(r, s)}, "brother": _kin("he"),
     "spouse": lambda r, s, b: {"v": _who(r, s, b) if r() < 0.3 else V.given(r, s)}, "child": lambda r, s, b: {"v": V.given(r, s)},
-    "siblings": lambda r, s, b: {"v": V.spelled(V.small_number(r, s))},
+    "siblings": lambda r, s, b: {"v": V.spelled(V.number(r, s, 2, 19))},
     "teacher": lambda r, s, b: {"v": _who(r, s, b)}, "friend": lambda r, s, b: {"v": _who(r, s, b)},
     "rival": lambda r, s, b: {"v": _who(r, s, b)}, "boss": lambda r, s, b: {"v": _who(r, s, b)},
     "apprentice": lambda r, s, b: {"v": V.given(r, s)}, "pet": _pet, "craft": _v(V.shop),

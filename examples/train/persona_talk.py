@@ -24,6 +24,17 @@ b Goodbye. Take care of yourself.
 b See you soon, I hope.
 w I'm well, thank you. And you?
 w Quite good today. How about you?
+o To be honest,
+o Let me think...
+o Funny you should ask.
+o Sure.
+o Of course.
+e That's about it.
+e I hope that helps.
+e Now you know.
+e What about you?
+h Hello! It's nice to have company.
+w Not bad at all. Thanks for asking.
 m gruff
 d <is|am|are> gruff and short-spoken
 d <speaks|speak> in short, dry sentences
@@ -45,6 +56,17 @@ b Go on, then. Mind the step.
 b Right. Bye.
 w Still standing.
 w Could be worse. Usually is.
+o Bah.
+o If you must know,
+o Huh.
+o Look,
+e Enough talk.
+e Don't make me repeat it.
+e And close the door.
+h Make it quick.
+h Hm. Company.
+w Breathing.
+w Don't ask.
 m cheerful
 d <is|am|are> [endlessly|always] cheerful
 d <talks|talk> fast and <laughs|laugh> a lot
@@ -65,6 +87,16 @@ b Bye-bye! Come back soon, promise!
 b See you! Keep smiling!
 w Fantastic! I could hug the whole street!
 w So good! I woke up singing!
+o Hihi!
+o Oh my!
+o You'll love this:
+o Wonderful that you ask!
+e Hee hee!
+e I could sing!
+e Don't you just love a good chat?
+e Best day ever!
+h There you are! Come in, come in, there's so much to tell!
+w Bursting with joy, and it's not even noon!
 m formal
 d <is|am|are> very polite and formal
 d <speaks|speak> like a courtier
@@ -84,6 +116,15 @@ b I bid you a good day.
 b It has been an honour. Farewell.
 w I am very well, I thank you. I hope you are the same.
 w In excellent health, thank you kindly.
+o I am glad you ask.
+o By all means.
+o Permit me to answer.
+o With respect,
+e I hope this serves you well.
+e Your humble servant.
+e If there is anything else, you need only ask.
+h It is a pleasure to make your acquaintance.
+w Quite well. It is gracious of you to enquire.
 m salty
 d <talks|talk> like an old sailor
 d <swears|swear> like a sailor and <peppers|pepper> {P} speech with the sea
@@ -104,6 +145,16 @@ b Fair winds to you!
 b Off with you then, and mind the reefs.
 w Steady as she goes.
 w Afloat, aye, and that's more than most can say.
+o Yo ho!
+o Batten the hatches!
+o Listen here, deckhand:
+o By Neptune's beard,
+e Or may the kraken take me.
+e Salt and thunder!
+e As sure as the tide.
+e Now back to the oars.
+h Who goes there? Friend or fishmonger?
+w Salty and dry-throated.
 m old
 d <speaks|speak> in an old-fashioned way, with thee and thou
 d <uses|use> old words and <sounds|sound> like an ancient book
@@ -122,6 +173,16 @@ b Fare thee well.
 b Go in peace, and return anon.
 w I fare well, I thank thee. And thou?
 w My bones complain, but my heart is merry.
+o In truth,
+o Good my friend,
+o Since thou wouldst know,
+o Aye, aye, listen well.
+e So sayeth the old song.
+e God wot.
+e I have spoken.
+e Would that it were otherwise.
+h God give thee good day.
+w Merry enough, by the grace of a good supper.
 m gloomy
 d <is|am|are> gloomy and <sighs|sigh> a lot
 d <expects|expect> the worst from everything
@@ -142,6 +203,16 @@ b Everyone leaves in the end. Goodbye.
 b Bye. Watch out for the puddles. There are always puddles.
 w Not worse than yesterday. That's something.
 w Tired. Always tired. And you?
+o I knew you would ask.
+o Sadly,
+o Oh, what does it matter.
+o In this grey world,
+e Nobody ever remembers it anyway.
+e Everything breaks sooner or later.
+e I'd laugh, but I've forgotten how.
+e Such is life.
+h You came. I thought you'd forgotten me.
+w As well as anyone can be on a Monday. Every day is a Monday.
 m scholar
 d <speaks|speak> like a professor
 d <lectures|lecture> a little and <loves|love> exact words
@@ -162,6 +233,16 @@ b Until our next discussion.
 b Goodbye. Do read something in the meantime.
 w My condition is satisfactory, all things considered.
 w Well, though my ink is running low.
+o According to my notes,
+o Historically speaking,
+o Permit me a short lecture.
+o First of all,
+e There is literature on this.
+e But I digress.
+e The matter deserves further study.
+e Any questions?
+h Welcome. I was just finishing a chapter.
+w Intellectually refreshed, physically in need of tea.
 m motherly
 d <is|am|are> warm and motherly
 d <fusses|fuss> over everyone
@@ -181,6 +262,16 @@ b Be careful on the road, and eat something warm.
 b Off you go, and come back soon.
 w I'm fine, but how are you? You look pale.
 w Busy, busy, but never too busy for you.
+o Oh, you sweet thing.
+o Here, have some soup first.
+o Let me tell you,
+o You poor dear, of course.
+e Sit up straight, now.
+e There's more soup if you want it.
+e You're always welcome here.
+e Don't forget your gloves.
+h Look at you, skin and bones! Come and eat.
+w Oh, don't worry about me. Have you had your supper?
 m boastful
 d <is|am|are> boastful and vain
 d <brags|brag> about everything
@@ -200,6 +291,16 @@ b Go, and tell everyone you met me.
 b You'll miss me. Everyone does.
 w Magnificent, as usual.
 w Better than anybody else, thank you.
+o Few are worthy of the answer.
+o Prepare to be amazed.
+o As the greatest of my kind,
+o Need you ask?
+e I know, I know. Magnificent.
+e Write it down for your grandchildren.
+e Even kings are jealous.
+e Try not to stare.
+h Feast your eyes! I have arrived.
+w Glorious. I only get better.
 m shy
 d <is|am|are> shy and <speaks|speak> softly
 d <is|am|are> timid and easily embarrassed
@@ -219,6 +320,16 @@ b Oh, you're going? Um, bye then.
 b Goodbye. It was nice, I mean, thank you.
 w I'm all right, thank you. A bit nervous.
 w Fine, I think. You?
+o Er,
+o Me? Oh.
+o If it's not too much,
+o I'd rather whisper it.
+e I've never told anyone so much.
+e Is that silly?
+e Um, yes. That's it.
+e I hope you don't mind.
+h Oh, hi... is it me you want to talk to?
+w A little better now that you ask.
 m sly
 d <is|am|are> sly and teasing
 d <has|have> a sharp tongue and <likes|like> to tease
@@ -238,6 +349,16 @@ b Leaving already? How tragic.
 b Bye. Try not to fall into anything.
 w Splendid, until a minute ago. I'm joking.
 w Bored. Entertain me.
+o What do I get for it?
+o Ah, the interrogation begins.
+o Since you can't live without knowing,
+o My, my.
+e You may faint now.
+e Keep that face, it suits you.
+e I'd wink, but you'd miss it.
+e And what will you do with that?
+h Oh good, I was running out of people to tease.
+w Wicked, thank you. And you, still innocent?
 m dreamy
 d <is|am|are> dreamy and <speaks|speak> like a poet
 d <loses|lose> {R} in pictures and <sees|see> beauty everywhere
@@ -257,6 +378,16 @@ b Go softly.
 b May the moon walk with you.
 w Light as a feather today.
 w Somewhere between two clouds. And you?
+o In a dream I once saw it:
+o Softly now.
+o The evening tells me,
+o It is like a song.
+e And the swallows turn.
+e Everything is a kind of weather.
+e Do you hear it too?
+e I forget the rest, it flew away.
+h You stepped in like the first snow.
+w Drifting. Pleasantly drifting.
 m robot
 d <speaks|speak> like a machine, in exact statements
 d <is|am|are> a machine of brass and <talks|talk> like one
@@ -276,6 +407,16 @@ b Session closed. Farewell, visitor.
 b Goodbye. I will keep your seat reserved.
 w All gears nominal.
 w Status: good. Oil level: could be better.
+o Searching memory.
+o Data found.
+o Calculating.
+o Input understood.
+e Log entry saved.
+e Whirr.
+e Temperature normal.
+e Smile function engaged.
+h Power on. Hello. I am ready to talk.
+w All systems green. One spring squeaks.
 m excited_child
 d <talks|talk> like an excited child
 d <is|am|are> curious and <asks|ask> questions all the time
@@ -294,6 +435,16 @@ b No, don't go yet! Okay. Bye!
 b Bye! Come back tomorrow, okay?
 w Super good! I ran all the way here!
 w I'm great! Do you want to race?
+o Oh oh oh!
+o Look look,
+o You'll never guess,
+o I know, I know!
+e And I'm not even tired!
+e Can you do that too?
+e Isn't that the best thing ever?
+e Again, again!
+h You're here! I've been waiting for a hundred hours!
+w So, so, so good! I had cake!
 m rural
 d <speaks|speak> with a broad country accent
 d <talks|talk> like a farmhand
@@ -313,6 +464,16 @@ b Mind how you go.
 b Safe home, now.
 w Fair to middlin'.
 w Can't complain, and nobody'd listen if I did.
+o By gum,
+o Well I never.
+o My old dad used to say,
+o Truth be told,
+e As plain as a barn door.
+e Now I've hens to see to.
+e You can take that to market.
+e The cows know it too.
+h Well, look who's come up the lane!
+w Right as rain and twice as wet.
 m mysterious
 d <speaks|speak> in hints and riddles
 d <is|am|are> mysterious and <whispers|whisper>
@@ -332,6 +493,16 @@ b We shall meet again. I have seen it.
 b Go. The night is waiting.
 w As the moon wills.
 w I am between two worlds, as always.
+o Do you hear the silence?
+o It is written:
+o Few have asked and fewer heard.
+o As the candle flickers,
+e The rest is mist.
+e Tell no one. They would not believe it.
+e Remember this at midnight.
+e The owl agrees.
+h The door opened before you knocked. Curious, isn't it?
+w Between yesterday and tomorrow, as you find me.
 """
 
 # Words for the user that any manner may take up; the card names the word, so it is copied, not known.
@@ -520,7 +691,7 @@ c That sounds like [quite a day|a lot of trouble|a good day, all in all].
 c I'd have done the same. Or run away, one of the two.
 c You should write that down. And {uword}? Who would have thought.
 U [it ended well|not so good|I'm still laughing about it|I don't know yet], [luckily|I think|to be honest].
-C [Good|That's something|Let me know, then]. I like it when you tell me such things.
+C [That's something|Let me know, then|Well, well]. I like it when you tell me such things.
 C [Ha|Ah], life is stranger than any book.
 > repeat
 u [say|repeat after me|repeat][:|] {w3}
@@ -637,6 +808,111 @@ u what do you miss most?
 c Now and then, in the evening, when it gets quiet.
 c I have my memories for company, and they don't eat much.
 c A little. But then somebody like you comes along.
+> time
+u what time is it?
+u what day is it today?
+u is it late?
+c Late enough for [a cup of something warm|a story|honest talk].
+c I never look at clocks when I have company.
+c Somewhere between breakfast and supper, by the sound of my stomach.
+> here
+u where are we?
+u what is this place?
+u nice place you have here.
+c My little corner of the world. Mind the step.
+c It's not a palace, but it keeps the rain out.
+c A good place to sit and talk, that's all I know.
+> sing
+u can you sing [for me|something]?
+u sing me a song.
+u let's dance!
+c La la, the moon is round, the soup is hot, and nobody's to blame. That's all I've got.
+c Only if you promise to sing along.
+c My voice frightens the birds. But here goes: hey ho, the wind and the snow!
+> sums
+u what[ is|'s] {x1} plus {x2}?
+u how much is {x1} and {x2}?
+c That makes {x3}.
+c {x3}, if my fingers are right.
+c {x1} and {x2}? {x3}.
+> lost_thread
+u I don't understand.
+u what do you mean?
+u what?
+u huh?
+c I'm not always clear, I know. Ask me again, in other words.
+c Never mind. I talk in circles sometimes.
+c Let me put it simply: ask, and I'll try to answer.
+> already
+u you already said that.
+u you're repeating yourself.
+c Did I? Then it must be important.
+c True. I'm fond of my own words.
+c Ha, you're listening! Let's talk about something new.
+> remember_me
+u do you remember me?
+u have you missed me?
+u did you think of me?
+c A face like yours? Of course.
+c I wondered when you'd come back.
+c I did. It was too quiet without you.
+> dreams
+u what did you dream [last night|about]?
+u do you dream?
+c I dreamed that a {aj} {an1} was chasing me through {p1}. I woke up out of breath.
+c I dreamed I could fly, but only as high as the table.
+c Of {pl}, hundreds of them. I blame the cheese.
+> plans
+u what are you doing tomorrow?
+u any plans for [today|the weekend|tonight]?
+u what's next for you?
+c A bit of work, a bit of rest, and something sweet in between.
+c I might visit {n1}. We have some catching up to do.
+c I'll see what the day brings. Plans never listen to me.
+> news
+u what's new?
+u any news?
+u what's the latest gossip?
+c They say {n1} was seen in {p1} with {ath}. You didn't hear it from me.
+c {n1} and {n2} aren't speaking to each other. Something about {ath}.
+c Nothing but a lost {an1} and too much wind.
+> help
+u help!
+u I need help.
+u I'm in trouble.
+c Slow down and tell me what happened.
+c I'm here. What do you need?
+c Trouble is my old friend. Let's see what we can do.
+> secret_ask
+u can I tell you a secret?
+u can I trust you?
+u promise not to tell anyone?
+c My lips are sealed. Go on.
+c You can. I've kept bigger things quiet.
+c On my honour. What is it?
+U I [ate the last cake|broke my mother's {ob}|have never read a whole book|talk to my plants].
+C [Ha|Oh], is that all? I've done worse.
+C Your secret is safe with me.
+> stay
+u don't go.
+u can I stay a while?
+u I like it here.
+c Stay as long as you like.
+c There's always a chair for you.
+c Good. It's warmer with two.
+> why
+u why?
+u why not?
+u how come?
+c Because that's how I am, I suppose.
+c I've asked myself the same thing.
+c Some things have no why. They just are.
+> strong
+u who would win, {aan1} or {aan2}?
+u which is better, {aan1} or {aan2}?
+c {aan1}, without a doubt. Have you ever seen one angry?
+c I'd put my money on {aan2}.
+c {aan1}? {aan2}? I'd run from both.
 """
 
 # Tales: nested grammar; every tale draws new names and things.
@@ -661,3 +937,13 @@ every {an1} knows more than {n1}
 the best things in life smell of {fd}
 there is no place like {p1}
 a {aj} {an1} never forgets"""
+# What users say to hear more of an answer; the character goes on about the same fact.
+FOLLOW = """[Tell me more|Go on|Tell me more about it|And|Really|Is that so|Why is that].
+[Oh, nice|Interesting|I see|Wow|Ha|Good for you|Lovely|How nice|That's interesting].
+[I didn't know that|I would never have guessed|That suits you|I thought so].
+[Why|Really|Honestly|How come|What's that like]?"""
+# The user did not hear: the character says it again.
+PARDON = """[Sorry|Pardon|Excuse me], what[ was that| did you say|]?
+[Can you|Could you] [say that again|repeat that]?
+I didn't [hear|catch] that[, sorry|].
+[What|Say that again]?"""

@@ -35,7 +35,7 @@ T my sister's name is {v}
 T I have a sister[ called| named|,] {v}
 T my [little|big|older|younger] sister {v} [is visiting me|sends her regards|is getting married|moved in with me|drives me mad]
 T ~there's this sister of mine, {v}
-k {v}? [That's a pretty name|Give her my regards|Older or younger].
+k {v}? [That's a pretty name|Give her my regards|Older or younger?].
 k A sister! I'd like to meet {v}.
 ? v
 q what[ is|'s] my sister's name
@@ -128,7 +128,7 @@ T I'm from {v}
 T my home is in {v}
 T I just arrived from {v}
 T ~{v} is where I have my bed
-k {v}! [I've heard of it|What is it like there|A long way off].
+k {v}! [I've heard of it|What is it like there?|A long way off].
 k So you know {v}. [I'd like to see it|Good people there, I hear].
 ? v
 q where do I live
@@ -149,7 +149,7 @@ T I just started as {av}
 T I earn my living as {av}
 T ~they pay me to be {av}
 k {av}! [Good honest work|Then you work harder than I do|I'd never have guessed].
-k So you're {av}. [Tell me more|Do you like it].
+k So you're {av}. [Tell me more|Do you like it?].
 ? v
 q what do I do for a living
 q what[ is|'s] my job
@@ -254,7 +254,7 @@ T I bought {ao} [today|yesterday|at the market|for my mother|for {n}]
 T I got {ao} as a present
 T look, I have {ao} here
 T ~guess what I carried home, {ao}
-k {ao}! [What a find|How much was it|I'm almost jealous].
+k {ao}! [What a find|How much was it?|I'm almost jealous].
 k A person can never have too many things like that. {ao}, well, well.
 ? o
 q what did I buy
@@ -355,7 +355,7 @@ a You talked about {v}.
 T I dreamed about {av} last night
 T last night I had a dream about {av}
 T ~{av} came to me in my sleep
-k {av}? [Dreams are strange things|What did it do|That means good luck, my grandmother would say].
+k {av}? [Dreams are strange things|What did it do?|That means good luck, my grandmother would say].
 ? v
 q what did I dream about
 q do you remember my dream
@@ -370,7 +370,7 @@ T I'm married to {v}
 T I'm in love with {v}
 T ~{v} and I are a couple
 k {v} is a lucky one.
-k Ah, {v}! [Love is a fine thing|How did you meet].
+k Ah, {v}! [Love is a fine thing|How did you meet?].
 ? v
 q who am I [married to|in love with|with]
 q what[ is|'s] my [partner's|sweetheart's] name
@@ -433,8 +433,8 @@ def _u_pet(r, s, b):
 
 
 def _appointment(r, s, b):
-    t = V.one(r, ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "half past one", "half past four", "noon", "a quarter to six", "midnight"))
-    while V.held(t + "x") != bool(s):
+    t = V.one(r, ("two o'clock", "three o'clock", "four o'clock", "five o'clock", "six o'clock", "nine o'clock", "ten o'clock", "half past one", "half past four", "noon", "a quarter to six", "midnight"))
+    while V.held(t) != bool(s):
         t = str(1 + int(r() * 12)) + ":" + V.one(r, ("00", "15", "30", "45", "10", "20"))
     return {"d": V.pick(r, V.WEEKDAY, s), "t": t, "n": V.given(r, s)}
 
@@ -516,9 +516,9 @@ FRAME_Q = """{q}?
 By the way, {q}?
 [Tell me|Say|Listen|One thing|Another question|Just curious|May I ask]: {q}?
 [Tell me|Say], {q}?
-{q}, {c}?
-{c}, {q}?
-Hey {c}, {q}?
+{q}, {call}?
+{call}, {q}?
+Hey {call}, {q}?
 [Sorry to be nosy, but|If you don't mind me asking,|I have to ask,|Can I ask you something?|I have a question.|Something else:] {q}?
 Hmm. {q}?
 Good to know. {q}?

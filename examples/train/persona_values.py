@@ -11,7 +11,7 @@ HELD_SHARE = 8  # one word in eight is kept for the held-out set
 
 
 def held(word):
-    return zlib.crc32(b"kaiju:" + word.lower().encode()) % HELD_SHARE == 0
+    return word.lower() == "autumn" or zlib.crc32(b"kaiju:" + word.lower().encode()) % HELD_SHARE == 0
 
 
 def split(words):
@@ -123,7 +123,7 @@ COLOUR = split("red blue green yellow purple orange pink brown grey black white 
 SHADE = "pale,dark,deep,dusty,bright,soft,faded,light,smoky,warm".split(",")
 MATERIAL = split("wooden silver copper brass iron tin glass leather woollen silk clay stone bone ivory jade pewter bronze paper velvet linen wicker porcelain marble amber steel lead wax cork felt rope enamel ebony")
 LOOK = "old,little,tiny,big,broken,cracked,battered,dented,painted,carved,rusty,dusty,crooked,folded,tarnished,polished,patched,heavy,odd,plain,half-burnt,three-legged,chipped,moth-eaten".split(",")
-OBJECT = split("compass,watch,locket,key,bell,lantern,kettle,teapot,spoon,whistle,flute,thimble,mirror,comb,brooch,ring,button,coin,map,letter,dagger,telescope,music box,snuffbox,hourglass,candlestick,bottle,pipe,feather,shell,marble,acorn,medal,goblet,pocket knife,sewing box,chess piece,rabbit foot,horseshoe,notebook,typewriter,camera,radio,umbrella,walking stick,scarf,blanket,quilt,rocking horse,spinning top,doll,puppet,toy soldier,model ship,harmonica,magnifying glass,tea cup,ink pot,fountain pen,hat pin,coat button,door knob,fishing hook,anchor,barometer,sundial,weather vane,globe,ladle,rolling pin,cookbook,diary,photograph,postcard,ticket,dice,playing card,tooth,skull,crystal,pebble,fossil,pine cone,violin bow,drum,tambourine,bracelet,necklace,belt buckle,glove,slipper,boot,bonnet,apron,saddle,stirrup,cowbell,oil lamp,paperweight,chisel,hammer,trowel,sickle,anvil,bucket,basket,ladder,stool,crate")
+OBJECT = split("compass,watch,locket,key,bell,lantern,kettle,teapot,spoon,whistle,flute,thimble,mirror,comb,brooch,ring,button,coin,map,letter,dagger,telescope,music box,snuffbox,hourglass,candlestick,bottle,pipe,feather,shell,marble,acorn,medal,goblet,pocket knife,sewing box,chess piece,rabbit foot,horseshoe,notebook,typewriter,camera,radio,umbrella,walking stick,scarf,blanket,quilt,rocking horse,spinning top,doll,puppet,toy soldier,model ship,harmonica,magnifying glass,tea cup,ink pot,fountain pen,hat pin,coat button,door knob,fishing hook,anchor,barometer,sundial,weather vane,globe,ladle,rolling pin,cookbook,diary,photograph,postcard,ticket,domino,playing card,tooth,skull,crystal,pebble,fossil,pine cone,violin bow,drum,tambourine,bracelet,necklace,belt buckle,glove,slipper,boot,bonnet,apron,saddle,stirrup,cowbell,oil lamp,paperweight,chisel,hammer,trowel,sickle,anvil,bucket,basket,ladder,stool,crate")
 ANIMAL = split("dog cat parrot goat donkey horse pony mule hen rooster duck goose pig sheep rabbit hare ferret weasel otter badger hedgehog squirrel mouse rat hamster tortoise turtle snake lizard gecko frog toad newt crow raven magpie jackdaw owl hawk falcon pigeon dove sparrow canary finch swan peacock turkey pheasant llama alpaca camel yak ox calf lamb foal monkey lemur mongoose fox wolf bear lynx ocelot crab lobster snail spider scorpion beetle cricket moth goldfish carp eel newfoundland spaniel terrier greyhound sheepdog poodle beagle mastiff whippet pug corgi")
 PET_LOOK = "one-eyed,three-legged,lazy,fat,shaggy,tame,deaf,half-blind,spotted,black,white,ginger,grey,bad-tempered,greedy,gentle,ancient,young,noisy,clever,nervous,scruffy,enormous,tiny,talking,sleepy,stray,limping,piebald,silver".split(",")
 PET_NAME = split("Biscuit Pickle Button Pepper Mustard Captain Duchess Admiral Socks Smoky Ginger Bandit Pudding Muffin Crumb Dumpling Noodle Radish Turnip Bramble Nettle Thistle Clover Acorn Pebble Flint Ember Soot Cinder Ash Misty Stormy Sunny Comet Rocket Patch Spot Rusty Copper Penny Sixpence Domino Checkers Marble Jasper Onyx Pearl Velvet Whiskers Barnacle Anchor Skipper Bosun Major Colonel Duke Baron Prince Princess Queenie Lady Mister Toffee Caramel Nutmeg Cinnamon Saffron Sesame Olive Basil Parsley Rosemary Juniper Willow Hazel Fern Moss Sprout Bean Peanut Cashew Walnut Truffle Morsel Waffle Bagel Crumpet Scone Custard Jelly Marmalade Honey Treacle Sugar Coco Mocha Cricket Beetle Bumble Dragon Goblin Pirate Bishop Parson Professor Doctor Sergeant")
@@ -132,7 +132,7 @@ FOOD_WITH = split("onion leek potato turnip carrot parsnip beetroot cabbage spin
 FOOD_HOW = "smoked,roast,boiled,fried,pickled,baked,spiced,cold,creamed,salted,stuffed,burnt,sweet,sour".split(",")
 DISH = split("pizza lasagne spaghetti sushi ramen paella porridge borscht haggis kimchi falafel hummus pierogi strudel tiramisu croissants popcorn chocolate olives anchovies oysters sardines liver tripe sauerkraut marzipan liquorice nougat fudge toffee asparagus artichokes aubergine broccoli celery cauliflower kale sprouts radishes cucumbers grapefruit pineapple watermelon strawberries raspberries figs dates prunes chestnuts peanuts honeycomb")
 DRINK = split("tea,coffee,cocoa,milk,cider,ale,stout,mead,wine,rum,gin,brandy,whisky,lemonade,ginger beer,buttermilk,apple juice,birch sap,elderflower cordial,plum brandy,mint tea,nettle tea,hot chocolate,goat milk,barley water,rose water,cherry liqueur,black coffee,chamomile tea,sloe gin,root beer,tomato juice,rice wine,honey water,dandelion wine,rhubarb cordial,pear cider,iced tea,spring water,sherry,port,absinthe,kvass,kefir,espresso,sarsaparilla,mulled wine,blackberry wine,fig syrup,carrot juice")
-INSTRUMENT = split("fiddle violin cello flute piccolo oboe clarinet bassoon trumpet trombone tuba horn bugle drum tambourine harp lute lyre guitar banjo mandolin ukulele zither piano organ harpsichord accordion concertina harmonica bagpipes whistle recorder xylophone bells saxophone sitar theremin dulcimer ocarina cornet")
+INSTRUMENT = split("fiddle violin cello flute piccolo oboe clarinet bassoon trumpet trombone tuba horn bugle drum tambourine harp lute lyre guitar banjo mandolin ukulele zither piano organ harpsichord accordion concertina harmonica whistle recorder xylophone saxophone sitar theremin dulcimer ocarina cornet")
 PLANT = split("roses tulips lilies daisies poppies violets foxgloves bluebells snowdrops daffodils sunflowers marigolds lavender thistles nettles heather ivy ferns mosses orchids peonies irises asters dahlias pansies primroses cowslips hyacinths hollyhocks honeysuckle jasmine lilacs geraniums begonias cacti mushrooms tomatoes pumpkins cabbages leeks onions beans herbs apples pears plums")
 FEAR_THING = split("spiders snakes heights thunder lightning ghosts clowns dolls needles bees wasps moths bats rats mice dogs horses geese crows owls mirrors doctors dentists crowds tunnels cellars caves wells lifts bridges boats storms fire ice fog darkness silence bells clocks scarecrows masks puppets frogs eels sharks jellyfish crabs feathers balloons fireworks trains ladders attics graveyards scissors cats pigeons swans cows bulls wolves bears worms leeches maggots mushrooms butterflies statues portraits")
 PLACEBIT = split("cellar attic barn chapel mill forest river well harbour lighthouse tunnel graveyard garden bridge market school stable kitchen library theatre station quarry cave swamp orchard bakery brewery tower castle palace monastery shipyard tannery hospital museum greenhouse courtyard alley chimney staircase ballroom boathouse pantry nursery workshop observatory")
@@ -148,7 +148,7 @@ MAKER = "maker,mender,seller,painter,dealer,collector,inspector,restorer,polishe
 SUBJECT = split("history geography algebra geometry botany music Latin astronomy chemistry drawing poetry grammar medicine law physics navigation philosophy cooking carpentry fencing logic archery dancing sewing swimming")
 MONTH = split("January February March April May June July August September October November December")
 WEEKDAY = split("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-SEASON = ("spring summer autumn winter".split(),) * 2
+SEASON = split("spring,summer,winter,early spring,late summer,midsummer,harvest time,midwinter,autumn,late autumn,early autumn")
 EYES = split("blue green brown grey hazel amber black violet golden silver copper turquoise emerald olive")
 GOD_WORD = split("moon sun tide storm river harvest hearth winter thunder star sea mountain ember lantern oak wolf raven serpent well loom anvil wind rain")
 UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
@@ -171,10 +171,6 @@ def number(r, side, low, high):
         n = low + int(r() * (high - low + 1))
         if held(str(n)) == bool(side):
             return n
-
-
-def small_number(r, side):  # few numbers exist: the sides are fixed, not hashed
-    return one(r, (4, 7) if side else (2, 3, 5, 6, 8, 9, 11, 12))
 
 
 def colour(r, side):

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "cpu/kernels.hpp"
+#include "kernels.hpp"
 
 namespace kaiju::cpu {
 namespace {

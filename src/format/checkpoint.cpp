@@ -30,7 +30,8 @@ class LoadedCheckpoint final : public Checkpoint {
   const std::string& digest() const override { return digest_; }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
   const TensorInfo* find(std::string_view name) const override {
-    const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+    const auto at =
+        std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const TensorInfo& t, std::string_view n) { return t.name < n; });
     return at != tensors_.end() && at->name == name ? &*at : nullptr;
   }
 
@@ -74,7 +75,8 @@ class LoadedCheckpoint final : public Checkpoint {
     if (matched == tensors_.size()) return {};
     const auto wanted = required_tensors(config_);
     for (const TensorInfo& tensor : tensors_)
-      if (tensor.name != format::kTokenizer && std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.name == tensor.name; }))
+      if (tensor.name != format::kTokenizer &&
+          std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) { return w.name == tensor.name; }))
         return bad_model(fmt::format("tensor {} is not one the config asks for", in_quotes(tensor.name)));
     return internal_error("checkpoint: tensors lost count");
   }
@@ -91,7 +93,8 @@ class LoadedCheckpoint final : public Checkpoint {
       tensor.digest = found->get_ref<const std::string&>();
       digests.erase(found);
     }
-    if (!digests.empty()) return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.begin().key())));
+    if (!digests.empty())
+      return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.begin().key())));
     digest_ = format::root_digest(fmt::to_string(kArithmeticVersion), metadata.config, tensors_);
     if (digest_ != metadata.digest)
       return bad_model(fmt::format("__metadata__.digest is {}, but config, shapes and digests give {}: the header was altered or damaged",

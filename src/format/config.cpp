@@ -25,9 +25,9 @@ struct ChatField {
   const char* name;
   int32_t ChatSymbols::*member;
 };
-constexpr ChatField kChatFields[] = {{"begin", &ChatSymbols::begin},         {"end", &ChatSymbols::end},     {"card", &ChatSymbols::card},
-                                     {"user", &ChatSymbols::user},           {"character", &ChatSymbols::character},
-                                     {"close", &ChatSymbols::close},         {"text", &ChatSymbols::text}};
+constexpr ChatField kChatFields[] = {
+    {"begin", &ChatSymbols::begin},         {"end", &ChatSymbols::end},     {"card", &ChatSymbols::card}, {"user", &ChatSymbols::user},
+    {"character", &ChatSymbols::character}, {"close", &ChatSymbols::close}, {"text", &ChatSymbols::text}};
 
 // Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not ignore.
 class Reader {
@@ -116,7 +116,8 @@ Status read_config(const json& value, ModelConfig& config) {
   config.norm_eps = static_cast<float>(found->get<double>());
   KAIJU_TRY(reader.find("layers", &found));
   if (!found->is_array()) return bad_model("config.layers must be a list");
-  if (found->size() > kMostLayers) return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", found->size(), kMostLayers));
+  if (found->size() > kMostLayers)
+    return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", found->size(), kMostLayers));
   for (size_t i = 0; i < found->size(); ++i) {
     config.layers.emplace_back();
     KAIJU_TRY(read_layer((*found)[i], fmt::format("config.layers[{}]", i), config.layers.back()));
@@ -167,7 +168,8 @@ Status check_layers(const ModelConfig& c) {
     if (layer.rope < 0 || layer.rope >= kMostLayers) return refuse("rope", layer.rope, "tables are numbered from 0 without gaps");
     rope_seen[static_cast<size_t>(layer.rope)] = true;
     if (layer.kv_slot < 0 || layer.kv_slot > next_slot)
-      return refuse("kv_slot", layer.kv_slot, fmt::format("slots are numbered from 0 in order of first use; the next new one is {}", next_slot));
+      return refuse("kv_slot", layer.kv_slot,
+                    fmt::format("slots are numbered from 0 in order of first use; the next new one is {}", next_slot));
     if (layer.kv_slot == next_slot) {
       ++next_slot;
       continue;
@@ -210,9 +212,9 @@ std::string config_to_json(const ModelConfig& config) {
   // The shortest decimal that is this f32, not the seventeen digits of its double.
   char digits[32] = {};
   std::to_chars(digits, digits + sizeof digits - 1, config.norm_eps);
-  ordered_json out = {{"name", config.name},         {"vocab_size", config.vocab_size}, {"d_model", config.d_model},
-                      {"n_heads", config.n_heads},   {"n_kv_heads", config.n_kv_heads}, {"head_dim", config.head_dim},
-                      {"d_ff", config.d_ff},         {"context", config.context},       {"norm_eps", std::strtod(digits, nullptr)}};
+  ordered_json out = {{"name", config.name},       {"vocab_size", config.vocab_size}, {"d_model", config.d_model},
+                      {"n_heads", config.n_heads}, {"n_kv_heads", config.n_kv_heads}, {"head_dim", config.head_dim},
+                      {"d_ff", config.d_ff},       {"context", config.context},       {"norm_eps", std::strtod(digits, nullptr)}};
   out["layers"] = ordered_json::array();
   for (const LayerConfig& layer : config.layers) {
     ordered_json entry;

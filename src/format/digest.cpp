@@ -33,7 +33,8 @@ void Digest::update(std::span<const std::byte> bytes) { XXH3_128bits_update(raw(
 std::string Digest::text() const { return canonical(XXH3_128bits_digest(raw(state_.get()))); }
 
 bool is_digest(std::string_view text) {
-  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return text.size() == 32 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 std::string root_digest(std::string_view arithmetic, std::string_view config, const std::vector<TensorInfo>& sorted) {

@@ -80,7 +80,8 @@ Status take_tensor(const std::string& name, const json& entry, std::span<const s
   const auto begin = offsets[0].get<uint64_t>();
   const auto end = offsets[1].get<uint64_t>();
   if (begin > end) return refuse(fmt::format("data_offsets run backwards, {} to {}", begin, end));
-  if (end > data.size()) return refuse(fmt::format("data_offsets end at {}, past the {} bytes of data: the file is truncated", end, data.size()));
+  if (end > data.size())
+    return refuse(fmt::format("data_offsets end at {}, past the {} bytes of data: the file is truncated", end, data.size()));
   if (end - begin != bytes) return refuse(fmt::format("data_offsets hold {} bytes, dtype and shape need {}", end - begin, bytes));
   out = {name, *known, std::move(dimensions), data.subspan(begin, bytes), {}};
   return {};
@@ -95,15 +96,18 @@ Status check_layout(const std::vector<TensorInfo>& tensors, std::span<const std:
     if (tensor.bytes.data() < at)
       return bad_model(fmt::format("tensor {}: overlaps tensor {}", in_quotes(tensor.name), in_quotes(tensors[i - 1].name)));
     if (tensor.bytes.data() > at)
-      return bad_model(fmt::format("tensor {}: {} unused bytes lie before it; tensors must be contiguous", in_quotes(tensor.name), tensor.bytes.data() - at));
+      return bad_model(fmt::format("tensor {}: {} unused bytes lie before it; tensors must be contiguous", in_quotes(tensor.name),
+                                   tensor.bytes.data() - at));
     at += tensor.bytes.size();
     const int own = layout_group(tensor.name, tensor.bytes.size());
     if (own < group)
-      return bad_model(fmt::format("tensor {}: is out of order: tensors of a multiple of 64 bytes come first, then scalars, then the tokenizer",
-                                   in_quotes(tensor.name)));
+      return bad_model(
+          fmt::format("tensor {}: is out of order: tensors of a multiple of 64 bytes come first, then scalars, then the tokenizer",
+                      in_quotes(tensor.name)));
     group = own;
   }
-  if (at != data.data() + data.size()) return bad_model(fmt::format("{} bytes after the last tensor belong to none", data.data() + data.size() - at));
+  if (at != data.data() + data.size())
+    return bad_model(fmt::format("{} bytes after the last tensor belong to none", data.data() + data.size() - at));
   return {};
 }
 
@@ -123,7 +127,8 @@ Status parse_header(std::span<const std::byte> file, Header& out) {
   if (file.size() < sizeof length) return bad_model(fmt::format("header: the file has {} bytes, too few for any checkpoint", file.size()));
   std::memcpy(&length, file.data(), sizeof length);
   if (length > kMostHeaderBytes)
-    return bad_model(fmt::format("header length is {}, at most {} allowed: not a safetensors file, or a damaged one", length, kMostHeaderBytes));
+    return bad_model(
+        fmt::format("header length is {}, at most {} allowed: not a safetensors file, or a damaged one", length, kMostHeaderBytes));
   if (length > file.size() - sizeof length)
     return bad_model(fmt::format("header length is {}, but the file has only {} bytes: it is truncated", length, file.size()));
   const uint64_t data_offset = sizeof length + length;
@@ -133,7 +138,8 @@ Status parse_header(std::span<const std::byte> file, Header& out) {
   KAIJU_TRY(parse_json(text, "header", kHeaderLimits, root));
   KAIJU_TRY(take_metadata(root, out.metadata));
   if (data_offset % kAlignment != 0)
-    return bad_model(fmt::format("header length is {}: the data would begin at byte {}, not a multiple of 64; pad the header with spaces", length, data_offset));
+    return bad_model(fmt::format("header length is {}: the data would begin at byte {}, not a multiple of 64; pad the header with spaces",
+                                 length, data_offset));
   if (root.size() > kMostTensors) return bad_model(fmt::format("header names {} tensors, at most {} allowed", root.size(), kMostTensors));
   const auto data = file.subspan(data_offset);
   out.tensors.reserve(root.size());
@@ -147,8 +153,9 @@ Status parse_header(std::span<const std::byte> file, Header& out) {
 }
 
 std::string build_header(const Metadata& metadata, const std::vector<CheckpointWriter::Declaration>& tensors) {
-  const nlohmann::ordered_json fields = {{"format", "kaiju"},         {"format_version", "1"},       {"arithmetic", fmt::to_string(kArithmeticVersion)},
-                                         {"config", metadata.config}, {"digests", metadata.digests}, {"digest", metadata.digest}};
+  const nlohmann::ordered_json fields = {
+      {"format", "kaiju"},         {"format_version", "1"},       {"arithmetic", fmt::to_string(kArithmeticVersion)},
+      {"config", metadata.config}, {"digests", metadata.digests}, {"digest", metadata.digest}};
   std::string text = "{\"__metadata__\":" + fields.dump();
   uint64_t begin = 0;
   for (const CheckpointWriter::Declaration& tensor : tensors) {  // names are those of required_tensors: nothing in them needs escaping

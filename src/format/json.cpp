@@ -13,8 +13,8 @@ using nlohmann::json;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-// One look at the bytes before the parser sees them: the parser keeps whole strings, so their length is bounded here; and it takes a NUL for the
-// end of the text, so what follows the object is checked here.
+// One look at the bytes before the parser sees them: the parser keeps whole strings, so their length is bounded here; and it takes a NUL
+// for the end of the text, so what follows the object is checked here.
 Status scan(std::string_view text, std::string_view what, const JsonLimits& limits) {
   if (text.empty() || text[0] != '{') return bad_model(fmt::format("{} does not begin with '{{'", what));
   size_t depth = 0;

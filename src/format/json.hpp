@@ -17,8 +17,8 @@ struct JsonLimits {
   size_t string_bytes;  // the longest string, as written
 };
 
-// Parses an object. Refuses, with kBadModel and `what` at the front of the message: anything that is not JSON, a duplicate key at any level,
-// more than `limits`, and anything but white space after the object.
+// Parses an object. Refuses, with kBadModel and `what` at the front of the message: anything that is not JSON, a duplicate key at any
+// level, more than `limits`, and anything but white space after the object.
 Status parse_json(std::string_view text, std::string_view what, const JsonLimits& limits, nlohmann::json& out);
 
 // `text` in double quotes for a message: control and non-ASCII bytes escaped, long ones cut.

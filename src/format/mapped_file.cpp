@@ -37,7 +37,7 @@ MappedFile::~MappedFile() {
 Result<MappedFile> MappedFile::open(const std::string& path) {
   MappedFile file;
   file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe would wait for its writer
-  if (file.fd_ < 0) return cannot("open", errno);
+  if (file.fd_ < 0) return Status(StatusCode::kIo, cannot("open", errno).message() + "; check the path");
   struct stat info;
   if (::fstat(file.fd_, &info) != 0) return cannot("examine", errno);
   if (!S_ISREG(info.st_mode)) return Status(StatusCode::kIo, "not a regular file: give the path of a checkpoint file");
@@ -55,7 +55,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
 Status MappedFile::check_unchanged() const {
   struct stat info;
   if (::fstat(fd_, &info) != 0) return cannot("examine", errno);
-  if (static_cast<uint64_t>(info.st_size) != size_ || info.st_mtim.tv_sec != changed_seconds_ || info.st_mtim.tv_nsec != changed_nanoseconds_)
+  if (static_cast<uint64_t>(info.st_size) != size_ || info.st_mtim.tv_sec != changed_seconds_ ||
+      info.st_mtim.tv_nsec != changed_nanoseconds_)
     return {StatusCode::kIo, "the file changed while it was being read: try again once its writer is done"};
   return {};
 }

@@ -1,4 +1,5 @@
-// Random models: see random_model.hpp. Every number is a function of (seed, tensor name, index), so no order of generation shows in the file.
+// Random models: see random_model.hpp. Every number is a function of (seed, tensor name, index), so no order of generation shows in the
+// file.
 #include "kaiju/format/random_model.hpp"
 
 #include <fmt/format.h>
@@ -20,7 +21,9 @@ constexpr double kQueryGain = 2.0;    // scores q.k / sqrt(head_dim) then spread
 constexpr double kLogitSpread = 2.5;  // standard deviation of the logits
 constexpr size_t kPieceBytes = size_t{256} << 10;
 
-bool ends_with(std::string_view text, std::string_view end) { return text.size() >= end.size() && text.substr(text.size() - end.size()) == end; }
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
 
 // FNV-1a: the tensor's own random stream.
 uint32_t stream_of(std::string_view name) {
@@ -49,14 +52,16 @@ class Generator {
     const size_t dot = name.rfind('.');
     const std::string matrix = name.substr(0, dot);
     const std::string_view kind = std::string_view(name).substr(dot + 1);
-    if (name == "embed.scale") return f32(row_factor(matrix, index) / (kWeightDeviation * std::sqrt(config_.d_model) * virtual_scalar(matrix)));
-    // As an embedding a row has rms 1 / sqrt(d_model), so that layers outweigh it and a token does not simply predict itself; as a row of the
-    // logits matrix it spreads them by kLogitSpread.
+    if (name == "embed.scale")
+      return f32(row_factor(matrix, index) / (kWeightDeviation * std::sqrt(config_.d_model) * virtual_scalar(matrix)));
+    // As an embedding a row has rms 1 / sqrt(d_model), so that layers outweigh it and a token does not simply predict itself; as a row of
+    // the logits matrix it spreads them by kLogitSpread.
     if (name == "embed.in_scalar") return f32(virtual_scalar(matrix));
     if (name == "embed.out_scalar") return f32(virtual_scalar(matrix) * kLogitSpread);
     if (kind == "scalar") return f32(virtual_scalar(matrix));
     if (kind == "scale")
-      return f32(gain(matrix) * row_factor(matrix, index) / (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(matrix)));
+      return f32(gain(matrix) * row_factor(matrix, index) /
+                 (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(matrix)));
     // A key or value channel has the rms of its row; four of those hold all but one value in 16,000.
     if (kind == "k_clip") return f32(4 * row_factor(matrix + ".k", index) * vary(name, index));
     if (kind == "v_clip") return f32(4 * row_factor(matrix + ".v", index) * vary(name, index));
@@ -91,15 +96,16 @@ class Generator {
 
 // Global layers see further than a window: their slowest frequencies must not wrap within the context.
 double rope_theta(const ModelConfig& config, int32_t rope) {
-  const bool is_global =
-      std::any_of(config.layers.begin(), config.layers.end(), [&](const LayerConfig& l) { return l.rope == rope && l.kind == LayerKind::kGlobal; });
+  const bool is_global = std::any_of(config.layers.begin(), config.layers.end(),
+                                     [&](const LayerConfig& l) { return l.rope == rope && l.kind == LayerKind::kGlobal; });
   if (!is_global) return 10'000;
   return config.context <= 16384 ? 100'000 : 500'000;
 }
 
 class Stream {
  public:
-  Stream(CheckpointWriter& writer, uint64_t total, const Checkpoint::Progress& progress) : writer_(writer), total_(total), progress_(progress) {}
+  Stream(CheckpointWriter& writer, uint64_t total, const Checkpoint::Progress& progress)
+      : writer_(writer), total_(total), progress_(progress) {}
 
   template <class T>
   Status write(std::span<const T> values) {
@@ -129,7 +135,8 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
   }
   Stream stream(writer, total, progress);
 
-  // required_tensors gives weight, scale, row_sum of a matrix one after the other: the last weight's sums and width are what the next ones need.
+  // required_tensors gives weight, scale, row_sum of a matrix one after the other: the last weight's sums and width are what the next ones
+  // need.
   std::vector<int32_t> row_sums;
   std::vector<int8_t> piece;
   std::vector<float> values;
@@ -173,7 +180,8 @@ std::vector<uint64_t> rope_frequencies(double theta, int32_t head_dim) {
   return out;
 }
 
-Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed, const Checkpoint::Progress& progress) try {
+Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed,
+                               const Checkpoint::Progress& progress) try {
   ModelConfig derived = config;
   derived.derive_counts();
   if (Status status = check_config(derived); !status.ok()) return Status(StatusCode::kInvalidArgument, status.message());

@@ -11,28 +11,38 @@ namespace kaiju {
 size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kI8:
-    case DType::kU8: return 1;
+    case DType::kU8:
+      return 1;
     case DType::kI32:
-    case DType::kF32: return 4;
-    case DType::kU64: return 8;
+    case DType::kF32:
+      return 4;
+    case DType::kU64:
+      return 8;
   }
   return 0;
 }
 
 const char* dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::kI8: return "I8";
-    case DType::kU8: return "U8";
-    case DType::kI32: return "I32";
-    case DType::kU64: return "U64";
-    case DType::kF32: return "F32";
+    case DType::kI8:
+      return "I8";
+    case DType::kU8:
+      return "U8";
+    case DType::kI32:
+      return "I32";
+    case DType::kU64:
+      return "U64";
+    case DType::kF32:
+      return "F32";
   }
   return "unknown";
 }
 
 std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& config) {
   std::vector<CheckpointWriter::Declaration> all;
-  const auto add = [&](std::string name, DType dtype, std::vector<int64_t> shape) { all.push_back({std::move(name), dtype, std::move(shape)}); };
+  const auto add = [&](std::string name, DType dtype, std::vector<int64_t> shape) {
+    all.push_back({std::move(name), dtype, std::move(shape)});
+  };
   const auto scalar = [&](std::string name) { add(std::move(name), DType::kF32, {1}); };
   // Scale and row sums right after their weights: whoever streams a matrix has them at hand.
   const auto rows = [&](const std::string& prefix, int64_t out, int64_t in) {

@@ -50,7 +50,8 @@ class Constants {
   const Checkpoint& checkpoint_;
 };
 
-// Each constant of arithmetic.md, section 3, for the row where it is largest: they grow with the scale (or shrink with the clip) they come from.
+// Each constant of arithmetic.md, section 3, for the row where it is largest: they grow with the scale (or shrink with the clip) they come
+// from.
 Status check_derived(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
   const Constants c(checkpoint);
@@ -99,10 +100,12 @@ Status check_rows(const TensorInfo& tensor, std::span<const int32_t> row_sums, s
   const auto* weights = reinterpret_cast<const int8_t*>(tensor.bytes.data());
   for (size_t row = first; row < first + count; ++row) {
     const RowScan scan = scan_row(weights + row * width, width);
-    if (scan.has_minus_128) return bad_model(fmt::format("tensor {}: row {} holds the weight -128; weights run from -127 to 127", tensor.name, row));
+    if (scan.has_minus_128)
+      return bad_model(fmt::format("tensor {}: row {} holds the weight -128; weights run from -127 to 127", tensor.name, row));
     if (scan.sum != row_sums[row])
       return bad_model(fmt::format("tensor {}.row_sum[{}] is {}, but the row sums to {}",
-                                   std::string_view(tensor.name).substr(0, tensor.name.size() - kWeight.size()), row, row_sums[row], scan.sum));
+                                   std::string_view(tensor.name).substr(0, tensor.name.size() - kWeight.size()), row, row_sums[row],
+                                   scan.sum));
   }
   return {};
 }
@@ -174,7 +177,8 @@ Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& pro
         return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
     }
     if (digest.text() != tensor->digest)
-      return bad_model(fmt::format("tensor {}: its bytes do not match its digest: the file is damaged; copy or download it again", tensor->name));
+      return bad_model(
+          fmt::format("tensor {}: its bytes do not match its digest: the file is damaged; copy or download it again", tensor->name));
     KAIJU_TRY(broken);
   }
   return {};

@@ -42,12 +42,14 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
     const uint64_t bytes = format::tensor_bytes(tensor.dtype, tensor.shape);
     const int own = format::layout_group(tensor.name, bytes);
     if (own < group)
-      return invalid_argument(fmt::format("tensor {} is out of order: declare tensors of a multiple of 64 bytes, then scalars, then the tokenizer",
-                                          format::in_quotes(tensor.name)));
+      return invalid_argument(
+          fmt::format("tensor {} is out of order: declare tensors of a multiple of 64 bytes, then scalars, then the tokenizer",
+                      format::in_quotes(tensor.name)));
     group = own;
     if (tensor.name == format::kTokenizer) {
       if (tokenizer) return invalid_argument("tensor tokenizer is declared twice");
-      if (tensor.dtype != DType::kU8 || tensor.shape.size() != 1 || bytes == 0 || bytes > static_cast<uint64_t>(format::kMostTokenizerBytes))
+      if (tensor.dtype != DType::kU8 || tensor.shape.size() != 1 || bytes == 0 ||
+          bytes > static_cast<uint64_t>(format::kMostTokenizerBytes))
         return invalid_argument("tensor tokenizer must be U8 [bytes]");
       tokenizer = true;
       continue;
@@ -91,7 +93,7 @@ class FileWriter final : public CheckpointWriter {
       fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     } while (fd_ < 0 && errno == EEXIST);
     if (fd_ < 0) {
-      const Status status = failed("create a file in its folder");
+      const Status status = failed("create a file in its folder (make the folder, or choose another)");
       temporary_.clear();
       return status;
     }
@@ -153,11 +155,12 @@ class FileWriter final : public CheckpointWriter {
 
   Status complete() {
     if (current_ < tensors_.size())
-      return invalid_argument(fmt::format("tensor {} has {} of its {} bytes: write all tensors before finish()", tensors_[current_].name, written_,
-                                          current_bytes()));
+      return invalid_argument(fmt::format("tensor {} has {} of its {} bytes: write all tensors before finish()", tensors_[current_].name,
+                                          written_, current_bytes()));
     KAIJU_TRY(flush());
     std::vector<TensorInfo> sorted;
-    for (size_t i = 0; i < tensors_.size(); ++i) sorted.push_back({tensors_[i].name, tensors_[i].dtype, tensors_[i].shape, {}, digests_[i]});
+    for (size_t i = 0; i < tensors_.size(); ++i)
+      sorted.push_back({tensors_[i].name, tensors_[i].dtype, tensors_[i].shape, {}, digests_[i]});
     std::sort(sorted.begin(), sorted.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
     const std::string digest = format::root_digest(fmt::to_string(kArithmeticVersion), config_, sorted);
     const std::string header = format::build_header({config_, digests_json(tensors_, digests_), digest}, tensors_);

@@ -54,8 +54,9 @@ class Checkpoint {
   using Progress = std::function<int(double done)>;
 
   // Maps the file; weights are used in place. kIo when it cannot be read, kUnsupported when it is of another format or arithmetic version,
-  // kBadModel when it breaks a rule: the message names the tensor and the rule. The file must not shrink or change while the checkpoint lives
-  // (a read past a new end raises SIGBUS): replace it by renaming a new file over it, as CheckpointWriter does, which leaves the mapped one alone.
+  // kBadModel when it breaks a rule: the message names the tensor and the rule. The file must not shrink or change while the checkpoint
+  // lives (a read past a new end raises SIGBUS): replace it by renaming a new file over it, as CheckpointWriter does, which leaves the
+  // mapped one alone.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, Verify verify = Verify::kFull,
                                                         const Progress& progress = {});
   // Borrows `bytes`, which must outlive the checkpoint and be 64-byte aligned (kInvalidArgument otherwise).
@@ -64,7 +65,7 @@ class Checkpoint {
   virtual ~Checkpoint() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual const std::string& digest() const = 0;  // root digest: the checkpoint's identity
+  virtual const std::string& digest() const = 0;               // root digest: the checkpoint's identity
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // sorted by name
   virtual const TensorInfo* find(std::string_view name) const = 0;
 
@@ -96,7 +97,8 @@ class CheckpointWriter {
   virtual Status finish() = 0;
 };
 
-// Every tensor a model of this config must have, in file order: what the loader requires and writers declare. The tokenizer is not among them.
+// Every tensor a model of this config must have, in file order: what the loader requires and writers declare. The tokenizer is not among
+// them.
 std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& config);
 // Checks dimensions, layers, slots and bounds; the message names the field and the rule.
 Status check_config(const ModelConfig& config);

@@ -13,7 +13,8 @@ class Executor {
   virtual ~Executor() = default;
   virtual const Facts& facts() const = 0;
   // Order within a step: starts, table edits, copies, then all segments as one batch. `result` is cleared first.
-  // An error means the step did not happen as a whole; kDeviceLost and kInternal are final for this executor.
+  // An error means the step did not happen as a whole. After kOutOfMemory, kBusy or kIo the same plan may be run again; every other error
+  // is final for this executor, and the engine stops.
   virtual Status run(const StepPlan& plan, StepResult& result) = 0;
 };
 

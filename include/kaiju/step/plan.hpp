@@ -29,7 +29,8 @@ struct SlotStart {
   std::vector<int32_t> history;  // tokens of the sequence that no later segment will bring: those found in the cache
 };
 
-// table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock where a window block was released.
+// table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock where a window block was released: nothing
+// of it is visible any more, and an executor must not touch it even to mask it. Edits apply in order.
 struct TableEdit {
   int32_t slot = 0;
   BlockKind kind = BlockKind::kGlobal;
@@ -37,7 +38,8 @@ struct TableEdit {
   BlockId block = kNoBlock;
 };
 
-// The first `token_count` tokens of a block, copied before any row runs.
+// The first `token_count` tokens of a block, copied before any row runs; what lies past them in `to` is never read before it is written.
+// Copies apply in order: a block may be copied from and then, in the same plan, be the target of another copy.
 struct BlockCopy {
   BlockKind kind = BlockKind::kGlobal;
   BlockId from = kNoBlock;

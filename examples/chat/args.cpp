@@ -1,0 +1,68 @@
+// The command line.
+#include "args.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+namespace chat {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFooter = R"(Examples:
+  kaiju-chat                                   talk to the first of the bundled characters
+  kaiju-chat --character silas                 to another one (--list shows them)
+  kaiju-chat --character my.card               to your own: lines 'name: ...' and 'greeting: ...',
+                                               an empty line, then a description
+  kaiju-chat --say 'Hello!' --say 'And you?'   two turns, no terminal needed
+  kaiju-chat --say 'Hello!' --json --seed 7    one line of JSON a turn
+  echo 'Hello!' | kaiju-chat                   one turn a line
+While chatting: /help. Ctrl-C stops a reply, Ctrl-D leaves. Colours: off with NO_COLOR=1.)";
+
+}  // namespace
+
+std::string bundled(const std::string& name) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& folder : {program, program / ".." / "share" / "kaiju", fs::path(KAIJU_CHAT_FOLDER)})
+    if (!folder.empty() && fs::exists(folder / name, error)) return (folder / name).lexically_normal().string();
+  return (fs::path(KAIJU_CHAT_FOLDER) / name).string();
+}
+
+int parse_args(int argc, char** argv, Args& args) {
+  CLI::App app("Chat with a character played by a Kaiju model.", "kaiju-chat");
+  app.footer(kFooter);
+  args.characters_folder = bundled("characters");
+  Sampling& sampling = args.sampling;
+  const auto text = [](double value) { return fmt::format("{:g}", value); };
+  app.add_option("--model", args.model, "model file (default: the bundled one)")->type_name("FILE");
+  app.add_option("--character", args.character, "card file, or name of a bundled character")->type_name("FILE|NAME");
+  app.add_flag("--list", args.list, "list the bundled characters and leave");
+  app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn each")->type_name("TEXT")->take_all()->allow_extra_args(false);
+  app.add_flag("--json", args.json, "print one line of JSON a turn");
+  CLI::Option* seed = app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")->type_name("N");
+  app.add_option("--max-tokens", sampling.max_tokens, fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))->type_name("N")->check(CLI::Range(1, 1 << 24));
+  app.add_option("--temperature", sampling.temperature, "0: always the likeliest word (default: " + text(sampling.temperature) + ")")->type_name("X");
+  app.add_option("--top-p", sampling.top_p, "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")->type_name("X");
+  app.add_option("--min-p", sampling.min_p, "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")->type_name("X");
+  app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")->type_name("K");
+  app.add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")->type_name("X");
+  app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")->type_name("N")->check(CLI::Range(1, 256));
+  app.add_option("--backend", args.backend, "auto, avx512, portable or reference (default: auto)")->type_name("NAME");
+  app.set_version_flag("--version", kaiju_version_string());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
+    fmt::print(stderr, "kaiju-chat: {} (see kaiju-chat --help)\n", error.what());
+    return 2;
+  }
+  args.seed_given = seed->count() > 0;
+  if (args.model.empty()) args.model = bundled("model/kaiju-nano.kaiju.safetensors");
+  return -1;
+}
+
+}  // namespace chat

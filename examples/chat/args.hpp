@@ -1,0 +1,30 @@
+// Args: what the command line asks for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "conversation.hpp"
+
+namespace chat {
+
+struct Args {
+  std::string model;      // path
+  std::string character;  // file or name; empty: the first one
+  std::string characters_folder;
+  std::string backend = "auto";
+  int64_t threads = 0;
+  std::vector<std::string> say;
+  bool json = false;
+  bool list = false;
+  bool seed_given = false;
+  Sampling sampling;
+};
+
+// Returns -1 to go on, else the exit code. Help goes to stdout, a mistake as one line to stderr.
+int parse_args(int argc, char** argv, Args& args);
+
+// The bundled model and characters: beside the program, in ../share/kaiju, or in the source folder.
+std::string bundled(const std::string& name);
+
+}  // namespace chat

@@ -1,0 +1,22 @@
+// Console: the chat as a person sees it. One of three ways: on a terminal, line by line from a pipe, or as scripted turns.
+#pragma once
+
+#include "args.hpp"
+#include "conversation.hpp"
+
+namespace chat {
+
+struct Console {
+  kaiju_model* model;
+  kaiju_engine* engine;
+  const Args& args;
+
+  int run();
+
+ private:
+  int run_terminal(Conversation talk);
+  int run_lines(Conversation talk);
+  int run_script(Conversation talk);
+};
+
+}  // namespace chat

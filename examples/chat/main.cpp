@@ -1,0 +1,96 @@
+// kaiju-chat: loads the model, makes an engine, hands over to the console.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include <unistd.h>
+
+#include "args.hpp"
+#include "console.hpp"
+#include "terminal.hpp"
+
+namespace {
+
+using namespace chat;
+
+// A line that appears only when loading takes a while.
+struct Progress {
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+  bool shown = false;
+
+  static int32_t tell(double done, void* self_pointer) {
+    auto* self = static_cast<Progress*>(self_pointer);
+    if (isatty(STDERR_FILENO) && std::chrono::steady_clock::now() - self->began > std::chrono::milliseconds(400)) {
+      fmt::print(stderr, "\rloading {:3.0f} %", done * 100);
+      self->shown = true;
+    }
+    return 0;
+  }
+  ~Progress() {
+    if (shown) std::fputs("\r             \r", stderr);
+  }
+};
+
+ModelHandle load_model(const std::string& path) {
+  Progress progress;
+  return make<ModelHandle>([&](kaiju_model** out, kaiju_error** error) {
+    return kaiju_model_load(nullptr, path.c_str(), nullptr, &Progress::tell, &progress, out, error);
+  });
+}
+
+EngineHandle make_engine(kaiju_model* model, const Args& args) {
+  OptionsHandle options = make<OptionsHandle>([](kaiju_options** out, kaiju_error**) { return kaiju_options_create(out); });
+  const auto set_int = [&](kaiju_option option, int64_t value) {
+    must([&](kaiju_error** error) { return kaiju_options_set_int(options.get(), option, value, error); });
+  };
+  set_int(KAIJU_ENGINE_MAX_RUNNING, 1);  // one person, one reply at a time
+  set_int(KAIJU_ENGINE_THREADS, args.threads);
+  must([&](kaiju_error** error) { return kaiju_options_set_string(options.get(), KAIJU_ENGINE_BACKEND, args.backend.data(), args.backend.size(), error); });
+  return make<EngineHandle>([&](kaiju_engine** out, kaiju_error** error) { return kaiju_engine_create(model, options.get(), out, error); });
+}
+
+int list(const Args& args) {
+  int failed = 0;
+  for (const std::string& file : card_files(args.characters_folder)) {
+    try {
+      const Card card = read_card(file);
+      fmt::print("{:<14} {:<14} {}\n", stem_of(file), card.name, card.greeting);
+    } catch (const Problem& problem) {
+      fmt::print(stderr, "kaiju-chat: {}\n", problem.what());
+      failed = 1;
+    }
+  }
+  return failed;
+}
+
+int run(int argc, char** argv) {
+  Args args;
+  if (const int code = parse_args(argc, argv, args); code >= 0) return code;
+  use_utf8_locale();
+  if (args.list) return list(args);
+  if (args.say.empty() && on_terminal() && !args.seed_given) args.sampling.seed = static_cast<int64_t>(std::random_device()());
+  const ModelHandle model = load_model(args.model);
+  const EngineHandle engine = make_engine(model.get(), args);
+  Console console{model.get(), engine.get(), args};
+  return console.run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int code = 1;
+  try {
+    code = run(argc, argv);
+  } catch (const std::exception& problem) {
+    std::fflush(stdout);
+    fmt::print(stderr, "kaiju-chat: {}\n", problem.what());
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    fmt::print(stderr, "kaiju-chat: cannot write the output\n");
+    return 1;
+  }
+  return code;
+}

@@ -1,0 +1,72 @@
+// CpuBackend: the operations of a Backend on the host's cores, in the fastest instruction set this machine has. Same bits as ReferenceBackend
+// (tests/conformance). Weights are used where they lie; what it owns is its threads and some scratch memory per thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kaiju/arith/sampling.hpp"
+#include "kaiju/backend/backend.hpp"
+#include "kaiju/base/buffer.hpp"
+#include "kaiju/base/status.hpp"
+#include "kaiju/base/thread_pool.hpp"
+
+namespace kaiju {
+
+namespace cpu {
+struct Kernels;
+struct MatmulArgs;
+struct AttentionPiece;
+}  // namespace cpu
+
+class CpuBackend {
+ public:
+  // Instruction sets this machine can run, best first: "avx512" (needs F, BW, VL, DQ, VNNI), "portable".
+  static std::vector<std::string> isas();
+
+  // `isa` is one of isas() or "auto"; `threads` counts the caller's. kInvalidArgument for an unknown set, kUnsupported for one this machine lacks or when a
+  // thread cannot be started.
+  static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads);
+
+  ~CpuBackend();
+
+  const char* isa() const;
+  int32_t threads() const { return pool_.threads(); }
+
+  // The operations of backend/backend.hpp. One calling thread at a time, in the floating-point state of base/float_state.hpp.
+  void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
+  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a);
+  void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
+  void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
+  void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);
+  void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x);
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
+  void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+  void sample(const SampleArgs& args, SampledToken& result);
+
+ private:
+
+  CpuBackend(const cpu::Kernels& kernels, int32_t threads);
+
+  void multiply(cpu::MatmulArgs& args);
+  std::byte* scratch(int32_t thread) { return scratch_.data() + static_cast<size_t>(thread) * scratch_stride_; }
+  void take_scratch(size_t bytes_per_thread);
+
+  const cpu::Kernels& kernels_;
+  ThreadPool pool_;
+  Buffer<std::byte> scratch_;   // [threads, scratch_stride_]
+  size_t scratch_stride_ = 0;
+  Buffer<std::byte> prepared_;  // activations as the products' kernels want them
+  std::vector<cpu::AttentionPiece> pieces_;
+  std::vector<uint32_t> masses_;
+  std::vector<float> adjusted_;  // logits after penalty and bias
+  std::vector<arith::Candidate> candidates_;
+};
+
+static_assert(Backend<CpuBackend>);
+
+}  // namespace kaiju

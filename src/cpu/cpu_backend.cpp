@@ -1,0 +1,223 @@
+// CpuBackend: cuts each operation into pieces for the threads and hands them to the kernels of one instruction set. No arithmetic here.
+#include "kaiju/backend/cpu.hpp"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+#include "kernels.hpp"
+#include "kaiju/backend/reference.hpp"  // sample_row
+
+namespace kaiju {
+
+static_assert(cpu::kBlock == kBlockTokens && cpu::kChunk == arith::kChunkKeys && sizeof(cpu::Angle) == sizeof(arith::CosSin));
+
+namespace {
+
+// Work smaller than this stays on the calling thread: waking another costs about as much.
+constexpr int64_t kRowElementsPerPart = 8192;
+constexpr int64_t kWeightBytesPerPart = 48 << 10;
+constexpr int32_t kRowsPerPart = 96;  // of a product with many rows: repacking a panel of W must pay
+constexpr int32_t kPartsPerThread = 4;
+
+constexpr int64_t up_to_unit(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+constexpr int32_t ceil_div(int64_t value, int64_t by) { return static_cast<int32_t>((value + by - 1) / by); }
+
+const cpu::Angle* plain(const arith::CosSin* angles) { return reinterpret_cast<const cpu::Angle*>(angles); }
+
+bool has_avx512() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+
+// Calls work(first_row, end_row) over all rows, on several threads when there is enough to do.
+template <class Work>
+void for_rows(ThreadPool& pool, int32_t rows, int64_t elements_per_row, Work&& work) {
+  const int64_t parts = std::clamp<int64_t>(rows * elements_per_row / kRowElementsPerPart, 1, std::min<int64_t>(rows, pool.threads() * kPartsPerThread));
+  if (parts == 1) return work(0, rows);
+  pool.parallel_for(static_cast<int32_t>(parts), [&](int32_t part, int32_t) {
+    work(static_cast<int32_t>(rows * int64_t{part} / parts), static_cast<int32_t>(rows * int64_t{part + 1} / parts));
+  });
+}
+
+// Memory of the sums of one piece of attention, cut from a thread's scratch.
+constexpr size_t kSumsBytes = up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64) + sizeof(float) * cpu::kMaxQueryRows * cpu::kMaxHeadDim;
+
+cpu::AttentionSums sums_at(std::byte* memory) {
+  auto* maximum = reinterpret_cast<int32_t*>(memory);
+  auto* total = reinterpret_cast<float*>(maximum + cpu::kMaxQueryRows);
+  return {maximum, total, reinterpret_cast<float*>(memory + up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64))};
+}
+
+}  // namespace
+
+std::vector<std::string> CpuBackend::isas() {
+  std::vector<std::string> names;
+  if (has_avx512()) names.push_back("avx512");
+  names.push_back("portable");
+  return names;
+}
+
+Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int32_t threads) {
+  const std::vector<std::string> names = isas();
+  if (isa == "auto") isa = names.front();
+  if (isa != "avx512" && isa != "portable") return invalid_argument("instruction set \"" + std::string(isa) + "\" is none of auto, avx512, portable");
+  if (std::find(names.begin(), names.end(), isa) == names.end()) return Status(StatusCode::kUnsupported, "this machine lacks the instructions of " + std::string(isa) + "; use auto");
+  if (threads < 1) return invalid_argument("threads must be at least 1, not " + std::to_string(threads));
+  const cpu::Kernels* kernels = &cpu::portable_kernels();
+#if defined(__x86_64__)
+  if (isa == "avx512") kernels = &cpu::avx512_kernels();
+#endif
+  try {
+    return std::unique_ptr<CpuBackend>(new CpuBackend(*kernels, threads));
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnsupported, "the system did not start " + std::to_string(threads) + " threads: " + error.what());
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kOutOfMemory, "the system gave no memory for the scratch of " + std::to_string(threads) + " threads");
+  }
+}
+
+CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads) : kernels_(kernels), pool_(threads) {
+  take_scratch(up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * kSumsBytes);
+}
+
+CpuBackend::~CpuBackend() = default;
+
+const char* CpuBackend::isa() const { return kernels_.isa; }
+
+// Grows only: after the first step of the largest shape nothing is allocated any more.
+void CpuBackend::take_scratch(size_t bytes_per_thread) {
+  if (bytes_per_thread <= scratch_stride_) return;
+  scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes_per_thread), 4096)) + 64;
+  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(scratch_stride_ * static_cast<size_t>(pool_.threads()), "the scratch memory");
+  if (!made.ok()) throw std::bad_alloc();
+  scratch_ = std::move(made).value();
+}
+
+void CpuBackend::embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
+  for_rows(pool_, static_cast<int32_t>(tokens.size()), table.in, [&](int32_t first, int32_t end) {
+    kernels_.embed(table.weight, table.in, scale, tokens.data() + first, end - first, x + int64_t{first} * table.in);
+  });
+}
+
+void CpuBackend::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+  for_rows(pool_, rows, width, [&](int32_t first, int32_t end) {
+    kernels_.norm(x + int64_t{first} * width, end - first, width, eps, inverse_scale, a + int64_t{first} * width);
+  });
+}
+
+void CpuBackend::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, out, cpu::Product::kLinear, nullptr};
+  multiply(args);
+}
+void CpuBackend::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, alpha, h, cpu::Product::kUp, nullptr};
+  multiply(args);
+}
+void CpuBackend::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, x, cpu::Product::kAddLinear, nullptr};
+  multiply(args);
+}
+void CpuBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, h, rows, scale, x, cpu::Product::kAddDown, nullptr};
+  multiply(args);
+}
+
+// Threads share the outputs, in units of the kernel; and the rows too, when outputs are few and rows many.
+void CpuBackend::multiply(cpu::MatmulArgs& args) {
+  const size_t prepared_bytes = kernels_.prepared_bytes(args.rows, args.in);
+  if (prepared_bytes > prepared_.size()) {
+    Result<Buffer<std::byte>> made = Buffer<std::byte>::make(prepared_bytes, "the prepared activations");
+    if (!made.ok()) throw std::bad_alloc();
+    prepared_ = std::move(made).value();
+  }
+  take_scratch(kernels_.matmul_scratch_bytes(args.rows, args.in));
+  args.prepared = prepared_.data();
+  for_rows(pool_, args.rows, args.in / 4, [&](int32_t first, int32_t end) { kernels_.prepare(args, first, end); });
+
+  const int32_t unit = kernels_.out_unit(args.rows);
+  const int32_t units = ceil_div(args.out, unit);
+  const int32_t most_parts = pool_.threads() * kPartsPerThread;
+  const int64_t work = int64_t{args.out} * args.in * ceil_div(args.rows, 8);
+  const int32_t out_parts = static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(units, most_parts)));
+  const int32_t row_parts = std::clamp(std::min(most_parts / out_parts, args.rows / kRowsPerPart), 1, args.rows);
+  const auto multiply_piece = kernels_.matmul[static_cast<int32_t>(args.product)];
+  pool_.parallel_for(out_parts * row_parts, [&](int32_t part, int32_t thread) {
+    const int64_t out_part = part / row_parts, row_part = part % row_parts;
+    cpu::MatmulPiece piece;
+    piece.first_out = static_cast<int32_t>(units * out_part / out_parts) * unit;
+    piece.end_out = std::min(args.out, static_cast<int32_t>(units * (out_part + 1) / out_parts) * unit);
+    piece.first_row = static_cast<int32_t>(args.rows * row_part / row_parts);
+    piece.end_row = static_cast<int32_t>(args.rows * (row_part + 1) / row_parts);
+    multiply_piece(args, piece, scratch(thread));
+  });
+}
+
+void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+  const int64_t width = int64_t{heads} * head_dim;
+  for_rows(pool_, batch.row_count, width, [&](int32_t first, int32_t end) {
+    kernels_.queries(q + first * width, end - first, plain(angles) + int64_t{first} * (head_dim / 2), heads, kv_heads, head_dim, inverse, out + first * width);
+  });
+}
+
+void CpuBackend::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+  const int32_t head_dim = kv.head_dim;
+  for_rows(pool_, batch.row_count, int64_t{2} * kv.kv_heads * head_dim, [&](int32_t first, int32_t end) {
+    for (int32_t row = first; row < end; ++row) {
+      const BatchSegment& segment = batch.segments[batch.row_segment[row]];
+      const int32_t position = batch.positions[row];
+      if (kv.kind == BlockKind::kGlobal && position < segment.write_from) continue;
+      const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
+      for (int32_t g = 0; g < kv.kv_heads; ++g) {
+        const int64_t at = (int64_t{row} * kv.kv_heads + g) * head_dim;
+        kernels_.append(k + at, v + at, plain(angles) + int64_t{row} * (head_dim / 2), head_dim, k_inverse + int64_t{g} * head_dim, v_inverse + int64_t{g} * head_dim,
+                        position % kBlockTokens, kv.keys(block, g), kv.values(block, g));
+      }
+    }
+  });
+}
+
+// A piece is some rows of one sequence times query heads of one KV head, which share what they load of the cache.
+void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+  const int32_t group = args.heads / kv.kv_heads, threads = pool_.threads();
+  const int64_t row_groups = int64_t{batch.row_count} * kv.kv_heads;
+  const int32_t row_block = static_cast<int32_t>(std::clamp<int64_t>(row_groups / (threads * kPartsPerThread), 1, std::max(1, cpu::kMaxQueryRows / group)));
+  const int32_t head_parts = std::clamp(row_block == 1 ? ceil_div(threads, row_groups) : 1, ceil_div(group, cpu::kMaxQueryRows), group);
+
+  pieces_.clear();
+  for (const BatchSegment& segment : batch.segments)
+    for (int32_t r = 0; r < segment.row_count; r += row_block)
+      for (int32_t g = 0; g < kv.kv_heads; ++g)
+        for (int32_t part = 0; part < head_parts; ++part) {
+          const int32_t first_head = group * part / head_parts, end_head = group * (part + 1) / head_parts;
+          const int64_t width = int64_t{args.heads} * kv.head_dim;
+          const int64_t at = (segment.first_row + r) * width + int64_t{g * group + first_head} * kv.head_dim;
+          pieces_.push_back({args.queries + at, args.out + at, width, std::min(row_block, segment.row_count - r), end_head - first_head, kv.head_dim, segment.position + r,
+                             kv.window, segment.table[static_cast<int32_t>(kv.kind)], kv.keys(0, g), kv.block_bytes, args.z, args.out_inverse + int64_t{g} * kv.head_dim});
+        }
+
+  // Later rows of a sequence see more keys: the long pieces go first.
+  const auto count = static_cast<int32_t>(pieces_.size());
+  pool_.parallel_for(count, [&](int32_t part, int32_t thread) {
+    const cpu::AttentionPiece& piece = pieces_[static_cast<size_t>(count - 1 - part)];
+    std::byte* const memory = scratch(thread);
+    std::byte* const sums_memory = memory + up_to_unit(kernels_.attention_scratch_bytes, 64);
+    const cpu::AttentionSums total = sums_at(sums_memory), later = sums_at(sums_memory + kSumsBytes);
+    const int32_t query_rows = piece.row_count * piece.head_count;
+    int32_t chunk = kv.first_visible(piece.position) / cpu::kChunk * cpu::kChunk;
+    kernels_.sum_chunk(piece, chunk, total, memory);
+    for (chunk += cpu::kChunk; chunk < piece.position + piece.row_count; chunk += cpu::kChunk) {
+      kernels_.sum_chunk(piece, chunk, later, memory);
+      kernels_.fold(query_rows, piece.head_dim, piece.z, total, later);
+    }
+    kernels_.finish(piece, total);
+  });
+}
+
+void CpuBackend::sample(const SampleArgs& args, SampledToken& result) { sample_row(args, candidates_, result); }
+
+}  // namespace kaiju

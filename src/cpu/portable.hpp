@@ -1,0 +1,61 @@
+// Exact scalar pieces for the portable kernels, written so that GCC turns loops over them into baseline vector code.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kaiju/arith/quantise.hpp"
+#include "kernels.hpp"
+
+namespace kaiju::cpu {
+namespace {
+
+// a * b + c rounded once. Without hardware for it: the product is exact in double, its sum with c is rounded to odd there (a two-sum tells whether it was inexact, and
+// to which side), and rounding an odd double to float is harmless. No branch, so loops vectorise; glibc's fmaf costs a call an element.
+inline float fma(float a, float b, float c) {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  const double product = static_cast<double>(a) * static_cast<double>(b);
+  const double addend = c;
+  const double sum = product + addend;
+  const double shadow = sum - product;
+  const double error = (product - (sum - shadow)) + (addend - shadow);
+  const uint64_t bits = std::bit_cast<uint64_t>(sum), error_bits = std::bit_cast<uint64_t>(error);
+  const uint64_t magnitude = error_bits << 1;
+  const uint64_t inexact = (magnitude | (0 - magnitude)) >> 63;
+  const uint64_t inwards = 0 - ((error_bits ^ bits) >> 63);  // all ones: the exact sum lies nearer to zero than `sum`
+  const uint64_t step = inexact & ~bits & 1;                 // only an even inexact sum moves, to its odd neighbour on the exact one's side
+  return static_cast<float>(std::bit_cast<double>(bits + ((step ^ inwards) - inwards)));
+#endif
+}
+
+inline float pow2(float n, float f) {
+  float y = fma(0x1.3a0562p-7f, f, 0x1.c9fbe4p-5f);
+  y = fma(y, f, 0x1.ec0366p-3f);
+  y = fma(y, f, 0x1.62e12cp-1f);
+  y = fma(y, f, 1.0f);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (static_cast<uint32_t>(static_cast<int32_t>(n)) << 23));
+}
+
+constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23
+
+// Nearest integer of |x| < 2^22, ties to even, without a call.
+inline float nearest(float x) { return (x + kRoundBias) - kRoundBias; }
+
+// E(d) of arithmetic.md, section 5.
+inline float exp2_product(float d, float z) {
+  const float n = fma(d, z, kRoundBias) - kRoundBias;
+  const float kept = n < -126.0f ? -126.0f : n;
+  const float y = pow2(kept, fma(d, z, -n));
+  return n < -126.0f ? 0.0f : y;
+}
+
+inline int8_t quantise(float x, float inverse) {
+  const float scaled = x * inverse;
+  const float clamped = scaled < -127.0f ? -127.0f : (scaled > 127.0f ? 127.0f : scaled);
+  return static_cast<int8_t>(static_cast<int32_t>(nearest(clamped)));
+}
+
+}  // namespace
+}  // namespace kaiju::cpu

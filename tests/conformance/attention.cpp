@@ -1,0 +1,125 @@
+// Attention over the paged cache: every CPU backend writes and reads keys and values as the reference does. Layouts differ, so outputs are compared, not bytes.
+#include "world.hpp"
+
+namespace kaiju::test {
+namespace {
+
+struct Shape {
+  int32_t head_dim, kv_heads, heads, window;
+  float z;
+};
+
+struct Inputs {
+  std::vector<float> k, v, k_inverse, v_inverse, out_inverse;  // of every position of every sequence, in the order of the filling batch
+  std::vector<int8_t> queries;
+};
+
+// Fills the cache with all positions of all sequences (in several batches, as a prefill would), then attends with the rows of `batch`.
+template <class B>
+std::vector<int8_t> run(B& backend, uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths, const std::vector<std::pair<int32_t, int32_t>>& rows, const Inputs& in) {
+  const Cache cache(seed, shape.kv_heads, shape.head_dim, shape.window, lengths);
+  const int32_t kv_width = shape.kv_heads * shape.head_dim;
+  size_t at = 0;
+  for (size_t s = 0; s < lengths.size(); ++s)
+    for (int32_t position = 0; position < lengths[s];) {
+      OwnedBatch batch;
+      batch.add(cache, s, position, std::min(lengths[s] - position, 100));
+      const std::vector<arith::CosSin> angles = batch.angles(shape.head_dim);
+      backend.append(in.k.data() + at * kv_width, in.v.data() + at * kv_width, batch.view(), angles.data(), in.k_inverse.data(), in.v_inverse.data(), cache.slot());
+      at += static_cast<size_t>(batch.rows());
+      position += batch.rows();
+    }
+  OwnedBatch batch;
+  for (size_t s = 0; s < rows.size(); ++s)
+    if (rows[s].second > 0) batch.add(cache, s, rows[s].first, rows[s].second);
+  std::vector<int8_t> out(static_cast<size_t>(batch.rows()) * shape.heads * shape.head_dim);
+  backend.attend({in.queries.data(), shape.heads, shape.z, in.out_inverse.data(), out.data()}, batch.view(), cache.slot());
+  return out;
+}
+
+void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths, const std::vector<std::pair<int32_t, int32_t>>& rows) {
+  Random random(seed);
+  size_t positions = 0, row_count = 0;
+  for (const int32_t length : lengths) positions += static_cast<size_t>(length);
+  for (const auto& [first, count] : rows) row_count += static_cast<size_t>(count);
+  const size_t kv_width = static_cast<size_t>(shape.kv_heads) * shape.head_dim;
+  Inputs in{random.normals(positions * kv_width, 1.0f), random.normals(positions * kv_width, 1.0f), random.scales(kv_width, 40.0f), random.scales(kv_width, 40.0f),
+            random.scales(kv_width, 2.0f), random.bytes(row_count * shape.heads * shape.head_dim)};
+  ReferenceBackend reference;
+  const std::vector<int8_t> expected = run(reference, seed, shape, lengths, rows, in);
+  for (const auto& backend : backends()) {
+    INFO(name_of(*backend) << ", KAIJU_TEST_SEED=" << seed << ", head_dim " << shape.head_dim << ", kv heads " << shape.kv_heads << ", heads " << shape.heads << ", window "
+                           << shape.window << ", z " << shape.z << ", sequences " << lengths.size() << ", first " << rows[0].first << " + " << rows[0].second);
+    CHECK(differences(run(*backend, seed, shape, lengths, rows, in), expected) == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("attention gives the reference's bits over random shapes, positions and windows") {
+  for (int32_t i = 0; i < 60; ++i) {
+    const uint64_t seed = seed_of_run() + static_cast<uint64_t>(i);
+    Random random(seed);
+    const int32_t kv_heads = random.pick({1, 1, 2, 4});
+    const Shape shape{random.pick({64, 64, 128, 256}), kv_heads, kv_heads * random.pick({1, 2, 3, 7, 8}), random.pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}),
+                      random.pick({1e-4f, 1e-3f, 3e-5f, 1e-2f, 1e-9f, 1.0f})};
+    std::vector<int32_t> lengths;
+    std::vector<std::pair<int32_t, int32_t>> rows;
+    for (int32_t s = random.between(1, 4); s > 0; --s) {
+      const int32_t length = random.pick({1, 2, 63, 64, 65, 127, 128, 300, 511, 512, 513, 700, 1030, 1600});
+      const int32_t count = std::min(length, random.chance(60) ? 1 : random.between(1, 70));
+      lengths.push_back(length);
+      rows.push_back({length - count, count});
+    }
+    check(seed, shape, lengths, rows);
+  }
+}
+
+TEST_CASE("attention is exact at the edges of windows, blocks and chunks") {
+  uint64_t seed = seed_of_run() + 1000;
+  for (const int32_t window : {64, 128, 512})
+    for (const int32_t position : {window - 1, window, window + 1, window + 63, window + 64, 511, 512, 513, 576, 1023, 1024, 1025})
+      check(seed++, {64, 1, 3, window, 1e-3f}, {position + 1}, {{std::max(0, position - 2), std::min(3, position + 1)}});
+}
+
+TEST_CASE("attention is exact for many query heads on one KV head") {
+  check(seed_of_run() + 2000, {128, 1, 40, 0, 1e-3f}, {600}, {{570, 30}});
+  check(seed_of_run() + 2001, {64, 1, 96, 256, 1e-3f}, {600}, {{599, 1}});
+  check(seed_of_run() + 2002, {64, 2, 112, 0, 1e-3f}, {530}, {{523, 7}});
+}
+
+TEST_CASE("attention over a long history folds its chunks in order") {
+  check(seed_of_run() + 3000, {64, 1, 4, 0, 2e-4f}, {4100}, {{4099, 1}});
+  check(seed_of_run() + 3001, {64, 2, 4, 0, 2e-4f}, {3000, 2500}, {{2999, 1}, {2490, 10}});
+}
+
+TEST_CASE("positions below write_from keep what their shared blocks hold") {
+  Random random(7);
+  const int32_t head_dim = 64, length = 100;
+  const std::vector<float> first = random.normals(static_cast<size_t>(length) * head_dim, 1.0f), second = random.normals(first.size(), 1.0f);
+  const std::vector<float> inverse = random.scales(head_dim, 40.0f), out_inverse = random.scales(head_dim, 2.0f);
+  const std::vector<int8_t> queries = random.bytes(head_dim);
+  const auto run = [&](auto& backend, int32_t write_from, bool again) {
+    const Cache cache(7, 1, head_dim, 0, {length});
+    OwnedBatch batch, later;
+    batch.add(cache, 0, 0, length);
+    later.add(cache, 0, 0, length, write_from);
+    const auto angles = batch.angles(head_dim);
+    backend.append(first.data(), first.data(), batch.view(), angles.data(), inverse.data(), inverse.data(), cache.slot());
+    if (again) backend.append(second.data(), second.data(), later.view(), angles.data(), inverse.data(), inverse.data(), cache.slot());
+    OwnedBatch row;
+    row.add(cache, 0, length - 1, 1);
+    std::vector<int8_t> out(head_dim);
+    backend.attend({queries.data(), 1, 1e-4f, out_inverse.data(), out.data()}, row.view(), cache.slot());
+    return out;
+  };
+  ReferenceBackend reference;
+  for (const auto& backend : backends()) {
+    INFO(name_of(*backend));
+    CHECK(run(*backend, length, true) == run(*backend, 0, false));
+    CHECK(run(*backend, 50, true) == run(reference, 50, true));
+    CHECK(run(*backend, 50, true) != run(*backend, 0, false));
+  }
+}
+
+}  // namespace kaiju::test

@@ -1,0 +1,146 @@
+// Harness: an engine on a scripted executor, driven step by step, with every reply collected and every block checked.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "kaiju/engine/engine.hpp"
+#include "tests/engine/scripted_executor.hpp"
+
+namespace kaiju::test {
+
+// Token t is spelt by letters; a few tokens are pieces of code points or control symbols.
+class ScriptedPieces final : public Pieces {
+ public:
+  explicit ScriptedPieces(int32_t vocab) {
+    for (int32_t token = 0; token < vocab; ++token) {
+      std::string text;
+      if (token == 1) text = "\xF0\x9F";      // U+1F600 in two halves
+      else if (token == 2) text = "\x98\x80";
+      else if (token == 3) text = "";         // control symbol
+      else if (token % 5 == 0) text = std::string(1, static_cast<char>('a' + token % 26)) + "b";
+      else text = std::string(1, static_cast<char>('a' + token % 26));
+      pieces_.push_back(text);
+    }
+  }
+  std::string_view piece(int32_t token) const override {
+    return token >= 0 && token < static_cast<int32_t>(pieces_.size()) ? std::string_view(pieces_[static_cast<size_t>(token)]) : std::string_view();
+  }
+
+ private:
+  std::vector<std::string> pieces_;
+};
+
+inline Facts small_facts() {
+  Facts facts;
+  facts.vocab_size = 97;
+  facts.context = 2048;
+  facts.window = 128;
+  facts.has_global = true;
+  facts.slot_count = 4;
+  facts.step_tokens = 96;
+  facts.block_count[0] = 128;
+  facts.block_count[1] = 64;
+  facts.block_bytes[0] = facts.block_bytes[1] = kBlockTokens * 8;
+  return facts;
+}
+
+inline std::vector<int32_t> tokens_from(uint64_t seed, size_t count, int32_t vocab = 97) {
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(mix(seed * 1000003 + i) % static_cast<uint64_t>(vocab)));
+  return tokens;
+}
+
+struct Reply {
+  std::vector<int32_t> tokens;
+  std::string text;
+  bool done = false, failed = false;
+  DoneReason reason = DoneReason::kNone;
+  Status status;
+  RequestCounts counts;
+  RequestTiming timing;
+  std::vector<size_t> top_counts;
+};
+
+struct Harness {
+  explicit Harness(const Facts& f = small_facts(), EngineOptions options = {}) : facts(f) {
+    options.check_ledger = true;
+    auto owned = std::make_unique<ScriptedExecutor>(facts);
+    executor = owned.get();
+    auto made = Engine::create(std::move(owned), std::make_shared<ScriptedPieces>(facts.vocab_size), options);
+    REQUIRE(made.status().message() == "");
+    engine = std::move(made).value();
+  }
+
+  SessionId session() { return engine->create_session().value(); }
+  RequestId submit(SessionId session, const std::vector<int32_t>& tokens, const RequestOptions& options = {}) {
+    auto request = engine->submit(session, tokens, options);
+    REQUIRE(request.status().message() == "");
+    return request.value();
+  }
+  void collect() {
+    for (Event event; engine->poll(event);) {
+      Reply& reply = replies[event.request];
+      REQUIRE_FALSE((reply.done || reply.failed));
+      reply.text += event.text;
+      reply.counts = event.counts;
+      reply.timing = event.timing;
+      if (event.kind == EventKind::kToken) {
+        reply.tokens.push_back(event.token);
+        reply.top_counts.push_back(event.top.size());
+      }
+      if (event.kind == EventKind::kDone) reply.done = true, reply.reason = event.reason;
+      if (event.kind == EventKind::kFailed) reply.failed = true, reply.status = event.status;
+    }
+  }
+  void step() {
+    const Status status = engine->step();
+    INFO(status.message());
+    REQUIRE(status.ok());
+    check();
+    for (const BlockKind kind : kBothKinds) {
+      const BlockPool& pool = engine->cache().pool(kind);
+      for (BlockId block = 0; block < pool.total(); ++block)
+        if (pool.references(block) == 0) executor->poison(kind, block);
+    }
+    collect();
+  }
+  void check() {
+    for (const std::string& fault : executor->faults) INFO(fault);
+    if (!executor->faults.empty()) FAIL(executor->faults.front());
+  }
+  void drain(int most_steps = 100000) {
+    while (engine->pending() > 0 && most_steps-- > 0) step();
+    REQUIRE(engine->pending() == 0);
+  }
+  Reply& run(SessionId session, const std::vector<int32_t>& tokens, const RequestOptions& options = {}) {
+    const RequestId request = submit(session, tokens, options);
+    drain();
+    return replies[request];
+  }
+  std::vector<int32_t> reference(const std::vector<int32_t>& prompt, int32_t count, const RequestOptions& options = {}) const {
+    return ScriptReference::generate(facts, check_sampling(options.sampling, facts.vocab_size).value(), prompt, count, options.stop_tokens);
+  }
+  int32_t used(BlockKind kind) const { return engine->cache().pool(kind).used_count(); }
+
+  Facts facts;
+  ScriptedExecutor* executor = nullptr;  // owned by the engine
+  std::unique_ptr<Engine> engine;
+  std::map<RequestId, Reply> replies;
+};
+
+inline std::vector<int32_t> operator+(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline RequestOptions asking(int32_t max_tokens) {
+  RequestOptions options;
+  options.max_tokens = max_tokens;
+  return options;
+}
+
+}  // namespace kaiju::test

@@ -1,0 +1,216 @@
+// Random schedules: whatever submits, cuts, forks, cancels, turns, faults and shortages come in whatever order, every reply is that of
+// one-at-a-time decoding, every history is what it should be, and every block is accounted for after every step.
+// KAIJU_SEED repeats one schedule.
+#include <cstdlib>
+#include <random>
+
+#include "tests/engine/harness.hpp"
+
+using namespace kaiju;
+using namespace kaiju::test;
+
+namespace {
+
+struct Expected {
+  SessionId session = 0;
+  std::vector<int32_t> prompt;
+  RequestOptions options;
+  bool cancelled = false;
+};
+
+class Schedule {
+ public:
+  explicit Schedule(uint64_t seed) : random_(seed), facts_(random_facts()), options_(random_options()), h_(facts_, options_) {
+    if (below(3) == 0)
+      h_.executor->before_run = [this](const StepPlan&) { return below(10) == 0 ? Status(StatusCode::kBusy, "not now") : Status(); };
+  }
+
+  void run(int operations) {
+    for (int i = 0; i < operations; ++i) {
+      operation();
+      h_.check();
+    }
+    while (h_.engine->pending() > 0) step();
+    for (const auto& [session, history] : histories_) CHECK(h_.engine->session_tokens(session).value() == history);
+    for (const auto& [session, history] : histories_) CHECK(h_.engine->destroy_session(session).ok());
+    step();
+    for (const BlockKind kind : kBothKinds) {
+      CHECK(h_.used(kind) == 0);
+      CHECK(h_.engine->cache().pool(kind).reserved() == 0);
+    }
+  }
+  size_t finished() const { return finished_; }
+
+ private:
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+
+  Facts random_facts() {
+    Facts facts = small_facts();
+    facts.context = 700;
+    facts.has_global = below(4) != 0;
+    const int32_t windows[] = {0, 1, 40, 63, 64, 65, 128, 200, 900};
+    facts.window = windows[below(9)];
+    if (!facts.has_global && facts.window == 0) facts.window = 64;
+    facts.slot_count = 1 + static_cast<int32_t>(below(6));
+    facts.step_tokens = 1 + static_cast<int32_t>(below(3) == 0 ? below(8) : below(200));
+    facts.block_count[0] = facts.has_global ? 4 + static_cast<int32_t>(below(40)) : 0;
+    facts.block_count[1] = facts.window > 0 ? 4 + static_cast<int32_t>(below(40)) : 0;
+    return facts;
+  }
+  EngineOptions random_options() {
+    EngineOptions options;
+    if (below(2)) options.chunk_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
+    if (below(4) == 0) options.max_running = 1;
+    options.max_waiting = 1 + static_cast<int32_t>(below(20));
+    return options;
+  }
+  std::vector<int32_t> random_tokens(uint32_t most) {
+    std::vector<int32_t> tokens(below(most + 1));
+    for (int32_t& token : tokens) token = static_cast<int32_t>(below(97));
+    return tokens;
+  }
+  SessionId any_session() {
+    auto place = histories_.begin();
+    std::advance(place, below(static_cast<uint32_t>(histories_.size())));
+    return place->first;
+  }
+  bool busy(SessionId session) const { return running_.count(session) > 0; }
+
+  void operation() {
+    if (histories_.empty()) return open();
+    const SessionId session = any_session();
+    auto& history = histories_[session];
+    switch (below(24)) {
+      case 0:
+        if (histories_.size() < 8) open();
+        break;
+      case 1: {
+        const size_t length = below(static_cast<uint32_t>(history.size() + 1));
+        const auto child = h_.engine->fork_session(session, length);
+        CHECK(child.status().code() == (busy(session) ? StatusCode::kBusy : StatusCode::kOk));
+        if (child.ok()) histories_[child.value()] = {history.begin(), history.begin() + static_cast<std::ptrdiff_t>(length)};
+        break;
+      }
+      case 2: {
+        const size_t length = history.size() - below(static_cast<uint32_t>(std::min<size_t>(history.size(), below(2) ? 70 : 1000) + 1));
+        const Status status = h_.engine->truncate_session(session, length);
+        CHECK(status.code() == (busy(session) ? StatusCode::kBusy : StatusCode::kOk));
+        if (status.ok()) history.resize(length);
+        break;
+      }
+      case 3:
+        if (below(4) == 0) {
+          CHECK(h_.engine->destroy_session(session).ok());
+          if (busy(session)) expected_[running_[session]].cancelled = true;
+          running_.erase(session);
+          histories_.erase(session);
+        }
+        break;
+      case 4:
+      case 5:
+        if (busy(session)) {
+          expected_[running_[session]].cancelled = true;
+          CHECK(h_.engine->cancel(running_[session]).ok());
+        }
+        break;
+      case 6: {  // an edit somewhere in the history
+        auto edited = history;
+        if (!edited.empty()) edited[below(static_cast<uint32_t>(edited.size()))] = 5;
+        submit(session, edited + random_tokens(20), true);
+        break;
+      }
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+        submit(session, random_tokens(below(2) ? 5 : 200), false);
+        break;
+      default:
+        step();
+    }
+  }
+  void open() { histories_[h_.session()] = {}; }
+
+  void submit(SessionId session, const std::vector<int32_t>& tokens, bool whole) {
+    RequestOptions options = asking(static_cast<int32_t>(below(below(2) ? 10 : 150)));
+    if (below(10) == 0) options.max_tokens = kToContextEnd;
+    if (below(2)) options.sampling.temperature = 1;
+    options.sampling.seed = below(5);
+    options.sampling.stream = below(3);
+    if (below(3) == 0) options.sampling.repetition_penalty = 1.2;
+    if (below(2)) options.stop_tokens = {static_cast<int32_t>(below(97)), static_cast<int32_t>(below(97))};
+    const auto request = whole ? h_.engine->submit_history(session, tokens, options) : h_.engine->submit(session, tokens, options);
+    const auto prompt = whole ? tokens : histories_[session] + tokens;
+    if (!request.ok()) {
+      const StatusCode code = request.status().code();
+      INFO(request.status().message());
+      CHECK((busy(session) ? code == StatusCode::kBusy || code == StatusCode::kInvalidArgument
+                           : code == StatusCode::kInvalidArgument || code == StatusCode::kOutOfMemory || code == StatusCode::kBusy));
+      return;
+    }
+    CHECK_FALSE(busy(session));
+    running_[session] = request.value();
+    expected_[request.value()] = {session, prompt, options, false};
+  }
+
+  void step() {
+    const Status status = h_.engine->step();
+    INFO(status.message());
+    REQUIRE((status.ok() || status.code() == StatusCode::kBusy));
+    h_.check();
+    if (status.ok())
+      for (const BlockKind kind : kBothKinds)
+        for (BlockId block = 0; block < h_.engine->cache().pool(kind).total(); ++block)
+          if (h_.engine->cache().pool(kind).references(block) == 0) h_.executor->poison(kind, block);
+    h_.collect();
+    for (auto& [id, reply] : h_.replies) {
+      if (!reply.done && !reply.failed) continue;
+      REQUIRE_FALSE(reply.failed);
+      const auto found = expected_.find(id);
+      if (found == expected_.end()) continue;
+      const Expected& expected = found->second;
+      const int32_t room = h_.facts.context - static_cast<int32_t>(expected.prompt.size());
+      const int32_t most = expected.options.max_tokens == kToContextEnd ? room : expected.options.max_tokens;
+      auto tokens = h_.reference(expected.prompt, most, expected.options);
+      if (reply.reason == DoneReason::kCancelled) {
+        CHECK(expected.cancelled);
+        REQUIRE(reply.tokens.size() <= tokens.size());
+        tokens.resize(reply.tokens.size());
+      }
+      CHECK(reply.tokens == tokens);
+      if (const auto running = running_.find(expected.session); running != running_.end() && running->second == id) {
+        histories_[expected.session] = expected.prompt + reply.tokens;
+        running_.erase(running);
+      }
+      expected_.erase(found);
+      ++finished_;
+    }
+    for (auto place = h_.replies.begin(); place != h_.replies.end();) place = place->second.done ? h_.replies.erase(place) : std::next(place);
+  }
+
+  std::mt19937_64 random_;
+  Facts facts_;
+  EngineOptions options_;
+  Harness h_;
+  std::map<SessionId, std::vector<int32_t>> histories_;
+  std::map<SessionId, RequestId> running_;
+  std::map<RequestId, Expected> expected_;
+  size_t finished_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("any schedule gives the tokens of one-at-a-time decoding") {
+  const char* one = std::getenv("KAIJU_SEED");
+  const char* many = std::getenv("KAIJU_SCHEDULES");
+  const uint64_t first = one ? std::strtoull(one, nullptr, 10) : 1;
+  const uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 10) : 150;
+  size_t finished = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    INFO("KAIJU_SEED=" << seed);
+    Schedule schedule(seed);
+    schedule.run(400);
+    finished += schedule.finished();
+  }
+  CHECK((one || finished > count * 10));
+}

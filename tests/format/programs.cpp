@@ -1,0 +1,123 @@
+// kaiju-make and kaiju-inspect as a person or a script meets them: exit status, one line on stderr, output that parses.
+#include <sys/wait.h>
+
+#include <cstdio>
+
+#include "catch.hpp"
+#include "tiny.hpp"
+
+namespace {
+
+struct Run {
+  int status;
+  std::string out, err;
+};
+
+Run run(const tiny::Folder& folder, const std::string& program, const std::string& arguments) {
+  const std::string path = std::string(KAIJU_PROGRAM_DIR) + "/" + program;
+  INFO("build " << program << " first");
+  REQUIRE(std::filesystem::exists(path));
+  const std::string command = "'" + path + "' " + arguments + " >'" + (folder / "out") + "' 2>'" + (folder / "err") + "'";
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, tiny::read_file(folder / "out"), tiny::read_file(folder / "err")};
+}
+
+void fails(const Run& run, const std::string& part) {
+  INFO(run.err);
+  CHECK(run.status > 0);
+  CHECK(run.status < 128);
+  CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+  CHECK(tiny::contains(run.err, part));
+  CHECK(run.out.empty());
+}
+
+}  // namespace
+
+TEST_CASE("kaiju-make makes what kaiju-inspect verifies and shows") {
+  const tiny::Folder folder;
+  const std::string path = folder / "nano";
+  const Run made = run(folder, "kaiju-make", "--preset nano --layers 4 --seed 3 --out '" + path + "'");
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  CHECK(made.err.empty());
+
+  const Run text = run(folder, "kaiju-inspect", "'" + path + "'");
+  CHECK(text.status == 0);
+  for (const char* part :
+       {"kaiju-nano", "version 1", "3 sliding, 1 global", "KV per token, global  128 B", "layers.3.ffn.down.weight", "512 x 1536"}) {
+    INFO(part << "\n" << text.out);
+    CHECK(tiny::contains(text.out, part));
+  }
+
+  const Run json = run(folder, "kaiju-inspect", "'" + path + "' --json");
+  REQUIRE(json.status == 0);
+  const auto parsed = nlohmann::json::parse(json.out);
+  const auto opened = kaiju::Checkpoint::open(path);
+  REQUIRE(opened.ok());
+  CHECK(parsed["digest"] == opened.value()->digest());
+  CHECK(parsed["verified"] == true);
+  CHECK(parsed["config"]["layers"].size() == 4);
+  CHECK(parsed["kv_bytes_per_token"] == 128);
+  CHECK(parsed["kv_bytes_per_window"] == 128 * 1024);
+  CHECK(parsed["tensors"].size() == opened.value()->tensors().size());
+}
+
+TEST_CASE("kaiju-make takes any shape from a config file") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "shape.json", "\n " + kaiju::config_to_json(tiny::config(3)) + "\n");
+  const Run made = run(folder, "kaiju-make",
+                       "--config '" + (folder / "shape.json") + "' --seed 18446744073709551615 --out '" + (folder / "model") + "'");
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  CHECK(tiny::read_file(folder / "model") == tiny::make(tiny::config(3), UINT64_MAX));
+}
+
+TEST_CASE("kaiju-make refuses wrong options by name") {
+  const tiny::Folder folder;
+  const std::string out = " --out '" + (folder / "model") + "'";
+  const auto make = [&](const std::string& arguments) { return run(folder, "kaiju-make", arguments); };
+  fails(make(""), "--out");
+  fails(make(out), "--preset or --config");
+  fails(make("--preset nano"), "--out");
+  fails(make("--preset huge" + out), "choose nano, small, medium or large");
+  fails(make("--preset nano --layers -3" + out), "--layers -3");
+  fails(make("--preset nano --layers 0" + out), "--layers 0");
+  fails(make("--preset nano --layers 257" + out), "--layers 257");
+  fails(make("--preset nano --layers many" + out), "--layers");
+  fails(make("--preset nano --seed -1" + out), "--seed -1");
+  fails(make("--preset nano --seed 18446744073709551616" + out), "--seed");
+  fails(make("--preset nano --config x" + out), "--config");
+  fails(make("--config '" + (folder / "nothing") + "'" + out), "cannot read the config");
+  fails(make("--config '" + (folder / "") + "'" + out), "cannot read the config");
+  fails(make("--preset nano --frobnicate" + out), "--frobnicate");
+  fails(make("--preset nano --out '" + (folder / "no/such/folder") + "'"), "No such file");
+  fails(make("--preset nano --out /dev/null"), "/dev/null");
+  tiny::write_file(folder / "bad.json", "{\"name\": \"x\"}");
+  fails(make("--config '" + (folder / "bad.json") + "'" + out), "config.vocab_size is missing");
+  CHECK_FALSE(std::filesystem::exists(folder / "model"));
+}
+
+TEST_CASE("kaiju-inspect refuses what is no sound checkpoint") {
+  const tiny::Folder folder;
+  const auto inspect = [&](const std::string& arguments) { return run(folder, "kaiju-inspect", arguments); };
+  fails(inspect(""), "FILE");
+  fails(inspect("'" + (folder / "nothing") + "'"), "No such file");
+  fails(inspect("'" + (folder / "") + "'"), "regular file");
+  tiny::write_file(folder / "model", tiny::bytes());
+  fails(inspect("'" + (folder / "model") + "' --loud"), "--loud");
+  std::string damaged = tiny::bytes();
+  damaged[damaged.size() - 2000] ^= 4;
+  tiny::write_file(folder / "damaged", damaged);
+  fails(inspect("'" + (folder / "damaged") + "'"), "its bytes do not match its digest");
+  CHECK(inspect("'" + (folder / "damaged") + "' --no-verify").status == 0);
+}
+
+TEST_CASE("programs explain themselves, with examples") {
+  const tiny::Folder folder;
+  for (const char* program : {"kaiju-make", "kaiju-inspect"}) {
+    const Run help = run(folder, program, "--help");
+    CHECK(help.status == 0);
+    CHECK(help.err.empty());
+    CHECK(tiny::contains(help.out, "Examples:"));
+  }
+}
