@@ -6,9 +6,11 @@ using kaiju::Status;
 using kaiju::StatusCode;
 using namespace kaiju::capi;
 
-static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) && KAIJU_EVENT_DONE == static_cast<int>(kaiju::EventKind::kDone) &&
+static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) &&
+              KAIJU_EVENT_DONE == static_cast<int>(kaiju::EventKind::kDone) &&
               KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed));
-static_assert(KAIJU_DONE_STOP == static_cast<int>(kaiju::DoneReason::kStop) && KAIJU_DONE_LENGTH == static_cast<int>(kaiju::DoneReason::kLength) &&
+static_assert(KAIJU_DONE_STOP == static_cast<int>(kaiju::DoneReason::kStop) &&
+              KAIJU_DONE_LENGTH == static_cast<int>(kaiju::DoneReason::kLength) &&
               KAIJU_DONE_CANCELLED == static_cast<int>(kaiju::DoneReason::kCancelled));
 
 namespace {
@@ -90,7 +92,8 @@ size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event
     engine->polled.clear();
     engine->polled_tokens.clear();
     engine->polled_values.clear();
-    for (kaiju::Event event; engine->polled.size() < capacity && engine->engine->poll(event); event = {}) engine->polled.push_back(std::move(event));
+    for (kaiju::Event event; engine->polled.size() < capacity && engine->engine->poll(event); event = {})
+      engine->polled.push_back(std::move(event));
     const size_t count = engine->polled.size();
     engine->polled_tokens.resize(count);
     engine->polled_values.resize(count);

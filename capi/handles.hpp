@@ -26,7 +26,7 @@ struct kaiju_model {
 struct kaiju_engine {
   std::shared_ptr<kaiju::Engine> engine;
   std::shared_ptr<const kaiju::Model> model;
-  std::vector<kaiju::Event> polled;                 // what the last poll's pointers point into
+  std::vector<kaiju::Event> polled;  // what the last poll's pointers point into
   std::vector<std::vector<int32_t>> polled_tokens;
   std::vector<std::vector<float>> polled_values;
 };

@@ -12,11 +12,12 @@ using namespace kaiju::capi;
 
 // The codes are shared, value for value.
 static_assert(KAIJU_OK == static_cast<int>(StatusCode::kOk) && KAIJU_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
-              KAIJU_NOT_FOUND == static_cast<int>(StatusCode::kNotFound) && KAIJU_UNSUPPORTED == static_cast<int>(StatusCode::kUnsupported) &&
+              KAIJU_NOT_FOUND == static_cast<int>(StatusCode::kNotFound) &&
+              KAIJU_UNSUPPORTED == static_cast<int>(StatusCode::kUnsupported) &&
               KAIJU_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory) && KAIJU_BUSY == static_cast<int>(StatusCode::kBusy) &&
               KAIJU_CANCELLED == static_cast<int>(StatusCode::kCancelled) && KAIJU_IO == static_cast<int>(StatusCode::kIo) &&
-              KAIJU_BAD_MODEL == static_cast<int>(StatusCode::kBadModel) && KAIJU_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost) &&
-              KAIJU_INTERNAL == static_cast<int>(StatusCode::kInternal));
+              KAIJU_BAD_MODEL == static_cast<int>(StatusCode::kBadModel) &&
+              KAIJU_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost) && KAIJU_INTERNAL == static_cast<int>(StatusCode::kInternal));
 static_assert(KAIJU_ROLE_CARD == static_cast<int>(kaiju::ChatRole::kCard) && KAIJU_ROLE_USER == static_cast<int>(kaiju::ChatRole::kUser) &&
               KAIJU_ROLE_CHARACTER == static_cast<int>(kaiju::ChatRole::kCharacter));
 
@@ -74,7 +75,9 @@ kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t inde
     if (!runtime || !out) return missing(runtime ? "out" : "runtime");
     KAIJU_TRY(check_struct_size<kaiju_device_info>("kaiju_device_info", out->struct_size));
     if (index != 0) return Status(StatusCode::kNotFound, "there is no such device");
-    const auto bytes = [page = sysconf(_SC_PAGESIZE)](long pages) { return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0; };
+    const auto bytes = [page = sysconf(_SC_PAGESIZE)](long pages) {
+      return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
+    };
     const size_t size = out->struct_size;
     const kaiju_device_info info{size, "cpu", runtime->backends.c_str(), bytes(sysconf(_SC_PHYS_PAGES)), bytes(sysconf(_SC_AVPHYS_PAGES))};
     copy_sized(&info, sizeof info, out, size);
@@ -103,18 +106,30 @@ int64_t kaiju_model_number(const kaiju_model* model, int32_t property) {
   if (!model) return -1;
   const kaiju::ModelConfig& config = model->model->config();
   switch (property) {
-    case KAIJU_MODEL_VOCABULARY: return config.vocab_size;
-    case KAIJU_MODEL_CONTEXT: return config.context;
-    case KAIJU_MODEL_WEIGHT_BYTES: return model->model->weight_bytes();
-    case KAIJU_MODEL_PARAMETERS: return model->model->parameter_count();
-    case KAIJU_MODEL_CHAT_BEGIN: return config.chat.begin;
-    case KAIJU_MODEL_CHAT_CARD: return config.chat.card;
-    case KAIJU_MODEL_CHAT_USER: return config.chat.user;
-    case KAIJU_MODEL_CHAT_CHARACTER: return config.chat.character;
-    case KAIJU_MODEL_CHAT_CLOSE: return config.chat.close;
-    case KAIJU_MODEL_CHAT_END: return config.chat.end;
-    case KAIJU_MODEL_CHAT_TEXT: return config.chat.text;
-    default: return -1;
+    case KAIJU_MODEL_VOCABULARY:
+      return config.vocab_size;
+    case KAIJU_MODEL_CONTEXT:
+      return config.context;
+    case KAIJU_MODEL_WEIGHT_BYTES:
+      return model->model->weight_bytes();
+    case KAIJU_MODEL_PARAMETERS:
+      return model->model->parameter_count();
+    case KAIJU_MODEL_CHAT_BEGIN:
+      return config.chat.begin;
+    case KAIJU_MODEL_CHAT_CARD:
+      return config.chat.card;
+    case KAIJU_MODEL_CHAT_USER:
+      return config.chat.user;
+    case KAIJU_MODEL_CHAT_CHARACTER:
+      return config.chat.character;
+    case KAIJU_MODEL_CHAT_CLOSE:
+      return config.chat.close;
+    case KAIJU_MODEL_CHAT_END:
+      return config.chat.end;
+    case KAIJU_MODEL_CHAT_TEXT:
+      return config.chat.text;
+    default:
+      return -1;
   }
 }
 
@@ -168,17 +183,20 @@ kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* me
     KAIJU_TRY(check_span("messages", messages, message_count));
     KAIJU_TRY(check_span("tokens", tokens, capacity));
     if (message_count > 0) KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size));
-    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE)) return kaiju::invalid_argument("unknown flags " + std::to_string(flags));
+    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN))
+      return kaiju::invalid_argument("unknown flags " + std::to_string(flags));
     auto chat = model->model->chat();
     if (!chat.ok()) return chat.status();
     std::vector<int32_t> out;
+    if (flags & KAIJU_CHAT_BEGIN) out.push_back((*chat)->symbols().begin);
     if (flags & KAIJU_CHAT_CLOSE) (*chat)->append_close(out);
     for (size_t i = 0; i < message_count; ++i) {
       kaiju_message message;
       std::memcpy(&message, reinterpret_cast<const char*>(messages) + i * message_size, sizeof message);
       const std::string which = "message " + std::to_string(i);
       if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_CHARACTER)
-        return kaiju::invalid_argument(which + " has role " + std::to_string(message.role) + "; roles are 1 (card), 2 (user) and 3 (character)");
+        return kaiju::invalid_argument(which + " has role " + std::to_string(message.role) +
+                                       "; roles are 1 (card), 2 (user) and 3 (character)");
       if (message.role == KAIJU_ROLE_CARD && !out.empty()) return kaiju::invalid_argument(which + " is a card; a card comes first");
       KAIJU_TRY(check_span("content", message.content, message.content_size));
       const std::string_view text(message.content_size ? message.content : "", message.content_size);

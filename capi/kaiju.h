@@ -137,7 +137,8 @@ typedef struct kaiju_message {
 
 enum { /* kaiju_chat_format */
   KAIJU_CHAT_REPLY = 1,                /* end with the symbol that asks for the character's reply */
-  KAIJU_CHAT_CLOSE = 2                 /* begin with the symbol that closes a reply: after one that ended without it */
+  KAIJU_CHAT_CLOSE = 2,                /* begin with the symbol that closes a reply: after one that ended without it */
+  KAIJU_CHAT_BEGIN = 4                 /* begin the sequence, where there is no card to do so */
 };
 
 enum { /* 2 hypothesis, 3 values and 4 prefix ready are kept */

@@ -25,24 +25,29 @@ constexpr double kInt64Max = 9223372036854775807.0;
 constexpr Row kRows[] = {
     {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1, "1: check digests and every value; 0: structure only"},
     {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536, "sessions that may exist at once"},
-    {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0, "memory for global KV; 0: whole contexts for all running requests"},
+    {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0,
+     "memory for global KV; 0: whole contexts for all running requests"},
     {KAIJU_ENGINE_STEP_TOKENS, "engine.step_tokens", 'i', false, 1, 65536, 256, "most tokens one step may process"},
     {KAIJU_ENGINE_MAX_RUNNING, "engine.max_running", 'i', false, 1, 65536, 8, "requests computed at once"},
     {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096, "requests that may wait; a submit beyond is refused"},
-    {KAIJU_ENGINE_CHUNK_TOKENS, "engine.chunk_tokens", 'i', false, 0, 65536, 0, "most prompt tokens of one request in a step; 0: as many as fit"},
+    {KAIJU_ENGINE_CHUNK_TOKENS, "engine.chunk_tokens", 'i', false, 0, 65536, 0,
+     "most prompt tokens of one request in a step; 0: as many as fit"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0, "threads a step computes with; 0: one per core, at most 8"},
-    {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256, "most generated tokens; 0: only the prompt; -1: to the context's end"},
+    {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
+     "most generated tokens; 0: only the prompt; -1: to the context's end"},
     {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0, "0: greedy; else from 0.001"},
     {KAIJU_GENERATE_TOP_K, "generate.top_k", 'i', false, 0, kInt32Max, 0, "only the k likeliest tokens; 0: off"},
     {KAIJU_GENERATE_TOP_P, "generate.top_p", 'f', false, 1e-6, 1, 1, "only the likeliest tokens that make up this mass; 1: off"},
     {KAIJU_GENERATE_MIN_P, "generate.min_p", 'f', false, 0, 1, 0, "only tokens this likely beside the likeliest; 0: off"},
     {KAIJU_GENERATE_SEED, "generate.seed", 'i', false, -kInt64Max, kInt64Max, 0, "same seed, same words"},
-    {KAIJU_GENERATE_REPETITION_PENALTY, "generate.repetition_penalty", 'f', false, 0.01, 100, 1, "above 1 makes tokens already seen less likely; 1: off"},
+    {KAIJU_GENERATE_REPETITION_PENALTY, "generate.repetition_penalty", 'f', false, 0.01, 100, 1,
+     "above 1 makes tokens already seen less likely; 1: off"},
     {KAIJU_GENERATE_LOGPROBS, "generate.logprobs", 'i', false, 0, kaiju::kMaxTopLogprobs, 0, "alternatives reported with each token"},
     {KAIJU_GENERATE_STOP, "generate.stop", 's', true, 0, 0, 0, "text that ends the reply and is not part of it"},
     {KAIJU_GENERATE_STREAM, "generate.stream", 'i', false, 0, 4294967295.0, 0, "same seed, another draw"},
-    {KAIJU_GENERATE_STOP_TOKEN, "generate.stop_token", 'i', true, -1, kInt32Max, -1, "token that ends the reply, instead of the model's own; -1: none"},
+    {KAIJU_GENERATE_STOP_TOKEN, "generate.stop_token", 'i', true, -1, kInt32Max, -1,
+     "token that ends the reply, instead of the model's own; -1: none"},
 };
 
 const Row* find_row(kaiju_option option) {
@@ -64,7 +69,8 @@ Status set(kaiju_options* options, kaiju_option option, char type, const double*
   if (!options) return kaiju::capi::missing("options");
   const Row* row = find_row(option);
   if (!row) return kaiju::invalid_argument("there is no option " + std::to_string(option));
-  if (row->type != type) return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " + type_name(type));
+  if (row->type != type)
+    return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " + type_name(type));
   if (range && !(*range >= row->minimum && *range <= row->maximum))
     return kaiju::invalid_argument(std::string(row->name) + " is " + number(*range) + "; it must be from " + number(row->minimum) + " to " +
                                    number(row->maximum));
@@ -182,7 +188,8 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
     for (size_t i = 0; i < count; ++i) {
       if (tokens[i] < 0) return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));
       if (!(std::abs(bias[i]) <= 10000.0f))
-        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + number(bias[i]) + "; it must be from -10000 to 10000");
+        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + number(bias[i]) +
+                                       "; it must be from -10000 to 10000");
       pairs.emplace_back(tokens[i], bias[i]);
     }
     options->logit_bias = std::move(pairs);

@@ -41,16 +41,29 @@ int parse_args(int argc, char** argv, Args& args) {
   app.add_option("--model", args.model, "model file (default: the bundled one)")->type_name("FILE");
   app.add_option("--character", args.character, "card file, or name of a bundled character")->type_name("FILE|NAME");
   app.add_flag("--list", args.list, "list the bundled characters and leave");
-  app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn each")->type_name("TEXT")->take_all()->allow_extra_args(false);
+  app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn each")
+      ->type_name("TEXT")
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_flag("--json", args.json, "print one line of JSON a turn");
-  CLI::Option* seed = app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")->type_name("N");
-  app.add_option("--max-tokens", sampling.max_tokens, fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))->type_name("N")->check(CLI::Range(1, 1 << 24));
-  app.add_option("--temperature", sampling.temperature, "0: always the likeliest word (default: " + text(sampling.temperature) + ")")->type_name("X");
-  app.add_option("--top-p", sampling.top_p, "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")->type_name("X");
-  app.add_option("--min-p", sampling.min_p, "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")->type_name("X");
+  CLI::Option* seed =
+      app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")->type_name("N");
+  app.add_option("--max-tokens", sampling.max_tokens, fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 24));
+  app.add_option("--temperature", sampling.temperature, "0: always the likeliest word (default: " + text(sampling.temperature) + ")")
+      ->type_name("X");
+  app.add_option("--top-p", sampling.top_p, "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")
+      ->type_name("X");
+  app.add_option("--min-p", sampling.min_p, "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")
+      ->type_name("X");
   app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")->type_name("K");
-  app.add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")->type_name("X");
-  app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")->type_name("N")->check(CLI::Range(1, 256));
+  app.add_option("--repetition-penalty", sampling.repetition_penalty,
+                 "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")
+      ->type_name("X");
+  app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256));
   app.add_option("--backend", args.backend, "auto, avx512, portable or reference (default: auto)")->type_name("NAME");
   app.set_version_flag("--version", kaiju_version_string());
   try {

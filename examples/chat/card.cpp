@@ -35,13 +35,15 @@ void check_line(const std::string& line, const std::string& file, size_t number)
   if (const size_t bad = utf8_error(line); bad != std::string::npos)
     throw Problem(fmt::format("{}:{}: not UTF-8 at byte {} of the line; save the card as UTF-8", file, number, bad + 1));
   for (const char c : line)
-    if (static_cast<unsigned char>(c) < 0x20 && c != '\t') throw Problem(fmt::format("{}:{}: a control character (code {})", file, number, static_cast<int>(c)));
+    if (static_cast<unsigned char>(c) < 0x20 && c != '\t')
+      throw Problem(fmt::format("{}:{}: a control character (code {})", file, number, static_cast<int>(c)));
 }
 
 }  // namespace
 
 Card parse_card(const std::string& text, const std::string& file) {
-  if (trimmed(text).empty()) throw Problem(fmt::format("{}:1: the card is empty; it needs a line 'name: ...', an empty line and a description", file));
+  if (trimmed(text).empty())
+    throw Problem(fmt::format("{}:1: the card is empty; it needs a line 'name: ...', an empty line and a description", file));
   Card card;
   std::istringstream lines(text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text);
   size_t number = 0, greeting_line = 0;
@@ -71,7 +73,8 @@ Card parse_card(const std::string& text, const std::string& file) {
       card.greeting = value;
       greeting_line = number;
     }
-    if (card.name.size() > kMaxNameBytes) throw Problem(fmt::format("{}:{}: the name is longer than {} bytes", file, number, kMaxNameBytes));
+    if (card.name.size() > kMaxNameBytes)
+      throw Problem(fmt::format("{}:{}: the name is longer than {} bytes", file, number, kMaxNameBytes));
   }
   card.description = trimmed(card.description);
   if (card.name.empty()) throw Problem(fmt::format("{}:1: the name is missing; begin with a line 'name: ...'", file));
@@ -119,7 +122,8 @@ std::string find_card(const std::string& file_or_name, const std::string& folder
     } catch (const Problem&) {  // a broken card has no name to be found by
     }
   }
-  throw Problem(fmt::format("no character '{}'; there are: {} (or give the path of a card file)", file_or_name, names.empty() ? "none" : names));
+  throw Problem(
+      fmt::format("no character '{}'; there are: {} (or give the path of a card file)", file_or_name, names.empty() ? "none" : names));
 }
 
 }  // namespace chat

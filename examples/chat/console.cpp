@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "terminal.hpp"
 
@@ -36,8 +37,9 @@ struct Totals {
 };
 
 std::string status_line(const Reply& reply) {
-  std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens not recomputed", reply.decode_rate(), reply.cached_tokens, reply.prompt_tokens);
-  if (reply.finish == "length") line += " · cut at --max-tokens";
+  std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens not recomputed", reply.decode_rate(), reply.cached_tokens,
+                                 reply.prompt_tokens);
+  if (reply.finish == "length") line += fmt::format(" · cut at {} tokens", reply.generated_tokens);
   if (reply.finish == "cancelled") line += " · stopped";
   if (reply.turns_dropped > 0) line += fmt::format(" · the oldest {} turns left the context", reply.turns_dropped);
   return line + "]";
@@ -49,8 +51,10 @@ std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* m
   kaiju_model_text(model, KAIJU_MODEL_NAME, &name, nullptr);
   kaiju_model_text(model, KAIJU_MODEL_DIGEST, &digest, nullptr);
   const auto rate = [](double count, double seconds) { return seconds > 0 ? count / seconds : 0; };
-  std::string out = fmt::format("  model      {} ({:.1f} M int8 weights, {:.8})\n", name, static_cast<double>(kaiju_model_number(model, KAIJU_MODEL_PARAMETERS)) * 1e-6, digest);
-  out += fmt::format("  context    {} of {} tokens, {} exchanges, {} turns left it\n", talk.tokens_in_context(), talk.context(), talk.exchanges(), talk.dropped());
+  std::string out = fmt::format("  model      {} ({:.1f} M int8 weights, {:.8})\n", name,
+                                static_cast<double>(kaiju_model_number(model, KAIJU_MODEL_PARAMETERS)) * 1e-6, digest);
+  out += fmt::format("  context    {} of {} tokens, {} exchanges, {} turns left it\n", talk.tokens_in_context(), talk.context(),
+                     talk.exchanges(), talk.dropped());
   out += fmt::format("  prompts    {} tokens, {} not recomputed, {:.0f} tokens/s\n", totals.prompt_tokens, totals.cached_tokens,
                      rate(static_cast<double>(totals.prompt_tokens - totals.cached_tokens), totals.prefill_seconds));
   out += fmt::format("  replies    {} tokens, {:.0f} tokens/s\n", totals.generated_tokens, rate(totals.decoded, totals.decode_seconds));
@@ -105,6 +109,12 @@ class Loop {
     std::fputc('\n', stdout);
   }
 
+  // Something went wrong that need not end the chat.
+  void complain(const Problem& problem) {
+    printer_.end_line();
+    say(Colour::kDim, fmt::format("  {}\n\n", problem.what()));
+  }
+
   // False to leave.
   bool line(const std::string& text) {
     if (blank(text)) return true;
@@ -140,6 +150,8 @@ class Loop {
   template <class Ask>
   void reply(const Ask& ask) {
     bool begun = false;
+    std::optional<QuietInput> quiet;
+    if (terminal_) quiet.emplace();
     const Reply reply = ask([&](std::string_view text) {
       if (!text.empty()) {
         if (!begun && terminal_) speaker();
@@ -164,7 +176,7 @@ class Loop {
 
   void say(Colour colour, const std::string& text) {
     printer_.colour(colour);
-    std::fputs(text.c_str(), stdout);
+    printer_.print(text);
     printer_.colour(Colour::kNone);
     std::fflush(stdout);
   }
@@ -175,11 +187,6 @@ class Loop {
   Printer printer_;
   Totals totals_;
 };
-
-void complain(const std::exception& problem) {
-  std::fflush(stdout);
-  fmt::print(stderr, "kaiju-chat: {}\n", problem.what());
-}
 
 }  // namespace
 
@@ -196,8 +203,10 @@ int Console::run() {
 int Console::run_script(Conversation talk) {
   for (const std::string& text : args.say) {
     const Reply reply = talk.say(text, [](std::string_view) { return true; });
-    if (args.json) print_json(reply);
-    else fmt::print("{}\n", reply.text);
+    if (args.json)
+      print_json(reply);
+    else
+      fmt::print("{}\n", reply.text);
     std::fflush(stdout);
   }
   return 0;
@@ -215,13 +224,13 @@ int Console::run_lines(Conversation talk) {
 int Console::run_terminal(Conversation talk) {
   const CatchInterrupt catch_interrupt;
   Loop loop(*this, std::move(talk), true);
-  LineReader reader("You: ", wants_colours());
+  LineReader reader("You:", wants_colours());
   loop.greet();
   while (const auto text = reader.read()) {
     try {
       if (!loop.line(*text)) return 0;
     } catch (const Problem& problem) {
-      complain(problem);
+      loop.complain(problem);
     }
   }
   std::fputc('\n', stdout);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <span>
 
+#include "utf8.hpp"
+
 namespace chat {
 namespace {
 
@@ -36,7 +38,12 @@ OptionsHandle sampling_options(const Sampling& sampling) {
 }  // namespace
 
 Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling, const std::string& card_file)
-    : model_(model), engine_(engine), options_(sampling_options(sampling)), card_(std::move(card)), max_tokens_(sampling.max_tokens), context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
+    : model_(model),
+      engine_(engine),
+      options_(sampling_options(sampling)),
+      card_(std::move(card)),
+      max_tokens_(sampling.max_tokens),
+      context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
   session_ = make<SessionHandle>([&](kaiju_session** out, kaiju_error** error) { return kaiju_session_create(engine_, out, error); });
   const std::string text = card_.name + "\n" + card_.description;
   card_tokens_ = format({message(KAIJU_ROLE_CARD, text)}, 0);
@@ -47,7 +54,8 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
   }
   const size_t used = tokens_in_context();
   if (used > context_ / 2)
-    throw Problem(fmt::format("{}: the card and its greeting are {} tokens long; this model has room for {}", card_file, used, context_ / 2));
+    throw Problem(
+        fmt::format("{}:1: the card and its greeting are {} tokens long; this model has room for {}", card_file, used, context_ / 2));
 }
 
 size_t Conversation::tokens_in_context() const {
@@ -60,7 +68,8 @@ std::vector<int32_t> Conversation::format(const std::vector<kaiju_message>& mess
   std::vector<int32_t> tokens;
   size_t count = 0;
   const auto call = [&](kaiju_error** error) {
-    return kaiju_chat_format(model_, messages.data(), sizeof(kaiju_message), messages.size(), flags, tokens.data(), tokens.size(), &count, error);
+    return kaiju_chat_format(model_, messages.data(), sizeof(kaiju_message), messages.size(), flags, tokens.data(), tokens.size(), &count,
+                             error);
   };
   must(call);
   tokens.resize(count);
@@ -69,6 +78,8 @@ std::vector<int32_t> Conversation::format(const std::vector<kaiju_message>& mess
 }
 
 Reply Conversation::say(const std::string& text, const OnText& on_text) {
+  if (const size_t bad = utf8_error(text); bad != std::string::npos)
+    throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
   Turn turn;
   turn.question = text;
   turn.prompt = format({message(KAIJU_ROLE_USER, text)}, KAIJU_CHAT_REPLY);
@@ -110,9 +121,11 @@ Reply Conversation::answer(Turn turn, const OnText& on_text) {
   const size_t start = history.size();
   history.insert(history.end(), turn.prompt.begin(), turn.prompt.end());
   if (history.size() + reserved > context_)
-    throw Problem(fmt::format("the message is {} tokens long; this model has room for {}", turn.prompt.size(), context_ - reserved - start));
+    throw Problem(
+        fmt::format("the message is {} tokens long; this model has room for {}", turn.prompt.size(), context_ - reserved - start));
 
   const size_t room = std::min(max_tokens, context_ - history.size());
+  if (drop > dropped_ && card_session_) fork(card_session_, session_);
   Reply reply = collect(submit(history, turn, static_cast<int64_t>(room)), on_text);
   reply.turns_dropped = drop > dropped_ ? drop - dropped_ : 0;
   dropped_ = drop;
@@ -124,7 +137,13 @@ Reply Conversation::answer(Turn turn, const OnText& on_text) {
   const std::vector<int32_t> close = format({}, KAIJU_CHAT_CLOSE);
   turn.tokens.insert(turn.tokens.end(), close.begin(), close.end());
   turns_.push_back(std::move(turn));
+  if (!card_session_) fork(session_, card_session_);
   return reply;
+}
+
+void Conversation::fork(const SessionHandle& from, SessionHandle& to) {
+  to = make<SessionHandle>(
+      [&](kaiju_session** out, kaiju_error** error) { return kaiju_session_fork(from.get(), card_tokens_.size(), out, error); });
 }
 
 kaiju_request Conversation::submit(const std::vector<int32_t>& history, const Turn& turn, int64_t max_tokens) {
@@ -136,7 +155,8 @@ kaiju_request Conversation::submit(const std::vector<int32_t>& history, const Tu
   if (same < now.size()) must([&](kaiju_error** error) { return kaiju_session_truncate(session_.get(), same, error); });
   kaiju_request request = 0;
   must([&](kaiju_error** error) {
-    return kaiju_engine_submit(engine_, session_.get(), history.data() + same, history.size() - same, options_.get(), nullptr, &request, error);
+    return kaiju_engine_submit(engine_, session_.get(), history.data() + same, history.size() - same, options_.get(), nullptr, &request,
+                               error);
   });
   return request;
 }

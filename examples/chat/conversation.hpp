@@ -58,16 +58,18 @@ class Conversation {
 
  private:
   struct Turn {
-    std::string question;          // empty for the greeting
-    std::vector<int32_t> prompt;   // question and the symbol that asks for a reply
-    std::vector<int32_t> tokens;   // the whole turn, closed
-    int64_t stream = 0;            // how often it was tried again
+    std::string question;         // empty for the greeting
+    std::vector<int32_t> prompt;  // question and the symbol that asks for a reply
+    std::vector<int32_t> tokens;  // the whole turn, closed
+    int64_t stream = 0;           // how often it was tried again
   };
 
   size_t first_exchange() const { return card_.greeting.empty() ? 0 : 1; }
   std::vector<int32_t> format(const std::vector<kaiju_message>& messages, int32_t flags) const;
   Reply answer(Turn turn, const OnText& on_text);
   // Brings the session to `history` and submits what it lacks.
+  // A session with the card alone, and its KV as long as there is memory for it.
+  void fork(const SessionHandle& from, SessionHandle& to);
   kaiju_request submit(const std::vector<int32_t>& history, const Turn& turn, int64_t max_tokens);
   Reply collect(kaiju_request request, const OnText& on_text);
   std::vector<int32_t> session_tokens() const;
@@ -76,6 +78,7 @@ class Conversation {
   kaiju_model* model_;
   kaiju_engine* engine_;
   SessionHandle session_;
+  SessionHandle card_session_;  // stays at the end of the card: where a cut begins anew
   OptionsHandle options_;
   Card card_;
   int64_t max_tokens_ = 0;

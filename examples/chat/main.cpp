@@ -1,12 +1,11 @@
 // kaiju-chat: loads the model, makes an engine, hands over to the console.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
-
-#include <unistd.h>
 
 #include "args.hpp"
 #include "console.hpp"
@@ -46,9 +45,11 @@ EngineHandle make_engine(kaiju_model* model, const Args& args) {
   const auto set_int = [&](kaiju_option option, int64_t value) {
     must([&](kaiju_error** error) { return kaiju_options_set_int(options.get(), option, value, error); });
   };
-  set_int(KAIJU_ENGINE_MAX_RUNNING, 1);  // one person, one reply at a time
+  set_int(KAIJU_ENGINE_MAX_RUNNING, 2);  // one person, one reply at a time; the other half keeps the card's KV
   set_int(KAIJU_ENGINE_THREADS, args.threads);
-  must([&](kaiju_error** error) { return kaiju_options_set_string(options.get(), KAIJU_ENGINE_BACKEND, args.backend.data(), args.backend.size(), error); });
+  must([&](kaiju_error** error) {
+    return kaiju_options_set_string(options.get(), KAIJU_ENGINE_BACKEND, args.backend.data(), args.backend.size(), error);
+  });
   return make<EngineHandle>([&](kaiju_engine** out, kaiju_error** error) { return kaiju_engine_create(model, options.get(), out, error); });
 }
 

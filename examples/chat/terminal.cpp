@@ -30,10 +30,14 @@ int terminal_width() {
 
 const char* code_of(Colour colour) {
   switch (colour) {
-    case Colour::kCharacter: return "\033[36m";
-    case Colour::kUser: return "\033[1m";
-    case Colour::kDim: return "\033[2m";
-    default: return "\033[0m";
+    case Colour::kCharacter:
+      return "\033[36m";
+    case Colour::kUser:
+      return "\033[1m";
+    case Colour::kDim:
+      return "\033[2m";
+    default:
+      return "\033[0m";
   }
 }
 
@@ -66,6 +70,17 @@ CatchInterrupt::CatchInterrupt() {
 }
 
 CatchInterrupt::~CatchInterrupt() { sigaction(SIGINT, &before, nullptr); }
+
+QuietInput::QuietInput() : active_(tcgetattr(STDIN_FILENO, &before_) == 0) {
+  if (!active_) return;
+  termios quiet = before_;
+  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+}
+
+QuietInput::~QuietInput() {
+  if (active_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+}
 
 void Printer::colour(Colour colour) {
   flush_word();
@@ -140,7 +155,8 @@ LineReader::~LineReader() {
 }
 
 void LineReader::set_prompt(const std::string& prompt) {
-  prompt_ = colours_ ? "\1\033[1m\1" + prompt + "\1\033[0m\1" : prompt;
+  // The space comes last: libedit prints an invisible part only together with what follows it.
+  prompt_ = (colours_ ? "\1\033[1m\1" + prompt + "\1\033[0m\1" : prompt) + " ";
 }
 
 char* LineReader::prompt_of(EditLine* line) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <histedit.h>
+#include <termios.h>
 
 #include <optional>
 #include <string>
@@ -13,8 +14,8 @@ enum class Colour { kNone, kCharacter, kUser, kDim };
 
 // Makes the locale UTF-8 so that editing counts characters, not bytes.
 void use_utf8_locale();
-bool on_terminal();        // both ends
-bool wants_colours();      // stdout is a terminal that is not "dumb", and NO_COLOR is empty
+bool on_terminal();    // both ends
+bool wants_colours();  // stdout is a terminal that is not "dumb", and NO_COLOR is empty
 
 // True once after each Ctrl-C while a CatchInterrupt lives.
 bool take_interrupt();
@@ -22,6 +23,18 @@ class CatchInterrupt {
  public:
   CatchInterrupt();
   ~CatchInterrupt();
+};
+
+// While it lives, what is typed does not show in the middle of a reply; it waits for the next prompt.
+class QuietInput {
+ public:
+  QuietInput();
+  ~QuietInput();
+  QuietInput(const QuietInput&) = delete;
+
+ private:
+  termios before_{};
+  bool active_;
 };
 
 // Prints streamed text with words wrapped at the terminal's width, and no control characters: a model must not steer the terminal.

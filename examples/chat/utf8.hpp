@@ -11,7 +11,11 @@ namespace chat {
 inline size_t utf8_next(std::string_view text, uint32_t& code) {
   if (text.empty()) return 0;
   const auto first = static_cast<uint8_t>(text[0]);
-  const size_t size = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+  const size_t size = first < 0x80                    ? 1
+                      : first >= 0xC2 && first < 0xE0 ? 2
+                      : first >= 0xE0 && first < 0xF0 ? 3
+                      : first >= 0xF0 && first < 0xF5 ? 4
+                                                      : 0;
   if (size == 0 || text.size() < size) return 0;
   code = size == 1 ? first : first & (0xFFu >> (size + 1));
   for (size_t i = 1; i < size; ++i) {

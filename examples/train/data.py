@@ -187,7 +187,7 @@ def start_worker(tokenizer):
 
 def build_shard(job):
     """One shard: its persona samples up to a token count, its share of the corpora, packed."""
-    shard, shards, persona_tokens, seed = job
+    shard, shards, persona_tokens, seed, validation = job
     docs, counts, index = [], {"persona": 0, "persona_samples": 0, "persona_far": 0, "real": 0, "documents": 0}, 0
     while counts["persona"] < persona_tokens:
         samples = [persona.sample(seed, shard * 10_000_000 + index + i, _STATE["bank"], _STATE["talks"]) for i in range(64)]
@@ -198,7 +198,8 @@ def build_shard(job):
             docs.append((tokens, weights))
             counts["persona"] += len(tokens)
             counts["persona_samples"] += 1
-    for tokens, weights in encode_all(_STATE["real"][shard::shards]):
+    real = [doc for _, doc in data_text.documents(_STATE["rows"], validation, shard, shards)]
+    for tokens, weights in encode_all(real):
         docs.append((tokens, weights))
         counts["real"] += len(tokens)
     counts["documents"] = len(docs)
@@ -229,15 +230,13 @@ def build(args):
     began = time.time()
     os.makedirs(args.out, exist_ok=True)
     progress("reading " + args.text)
-    rows = data_text.read(args.text)
+    rows = _STATE["rows"] = data_text.read(args.text)
     _STATE["bank"], _STATE["talks"] = data_text.word_bank(rows), data_text.filler_talks(rows)
     report = {"tokenizer_bytes": os.path.getsize(args.tokenizer), "loss_weight": LOSS_WEIGHT, "sequence": SEQUENCE, "seed": args.seed}
     for name in ("val", "train"):
         shards = SHARDS if name == "train" else 4
         target = tokens_number(args.persona_tokens) if name == "train" else tokens_number(args.validation_tokens)
-        _STATE["real"] = [doc for _, doc in data_text.documents(rows, validation=name == "val")]
-        random.Random(args.seed).shuffle(_STATE["real"])
-        jobs = [(i, shards, target // shards, args.seed + (0 if name == "train" else 500)) for i in range(shards)]
+        jobs = [(i, shards, target // shards, args.seed + (0 if name == "train" else 500), name == "val") for i in range(shards)]
         context = multiprocessing.get_context("fork")
         with context.Pool(min(args.workers, shards), start_worker, (args.tokenizer,)) as pool:
             parts = [None] * shards

@@ -150,11 +150,14 @@ def _pieces(text, passed):
     return [p for p in out if len(p) <= 2 * PIECE]
 
 
-def documents(rows, validation=False):
-    """Every pass of every source as (source, document), in a fixed order."""
+def documents(rows, validation=False, shard=0, shards=1):
+    """Every pass of every source as (source, document), in a fixed order; of a shard, its share. Two passes over one row land in
+    different shards, so that a sequence never holds a text and its repeat."""
     for source, passes in PASSES.items():
         for passed in range(1 if validation else passes):
             for n, row in enumerate(rows[source]):
+                if (n + 17 * passed) % shards != shard:
+                    continue
                 key = source + (row.get("title") or str(n))
                 if is_validation(key) != validation:
                     continue

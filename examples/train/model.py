@@ -64,7 +64,7 @@ def new_masters(cfg, device, seed=1):
 
     for name in MATRICES:
         p[name + "_scalar"] = log(1.0, cfg.shape(name)[0])
-    p["in_scalar"], p["out_scalar"] = log(20.0, 1), log(10 / cfg.d_model, 1)
+    p["in_scalar"], p["out_scalar"] = log(20.0, 1), log(0.5, 1)
     # In the units of unit-variance inputs, about four standard deviations; attention averages many values, so its output is smaller.
     p.update(attn_in=log(4.5, layers), ffn_in=log(4.5, layers), final_in=log(4.5, 1), k_clip=log(4.0, slots, hd), v_clip=log(4.0, slots, hd),
              q_clip=log(16.0, layers), out_clip=log(2.0, layers), mid=log(4.5, layers))

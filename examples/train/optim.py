@@ -2,7 +2,7 @@
 a short warm-up, a plateau, a straight line to zero over the last part."""
 import torch
 
-RATES = {"matrix": 3e-3, "embed": 2e-3, "scalar": 4e-3, "clip": 4e-3}
+RATES = {"matrix": 6e-3, "embed": 8e-3, "scalar": 4e-3, "clip": 4e-3}
 WEIGHT_DECAY = 0.1  # matrices only, times the learning rate
 WARM, FLAT = 0.02, 0.55  # shares of the run
 

@@ -14,6 +14,7 @@ import time
 import numpy as np
 import torch
 
+import attention
 import backward
 import export
 import model
@@ -160,7 +161,7 @@ def main():
     length.add_argument("--steps", type=int)
     length.add_argument("--like", metavar="RUN", help="steps and schedule of an earlier run")
     a.add_argument("--twin", action="store_true", help="train the bf16 twin")
-    a.add_argument("--batch", type=int, default=64, help="sequences a step")
+    a.add_argument("--batch", type=int, default=32, help="sequences a step")
     a.add_argument("--micro", type=int, default=32, help="sequences at a time")
     a.add_argument("--exact-from", type=float, default=0.67, help="progress from which the attention is the contract's to the bit")
     a.add_argument("--save-minutes", type=float, default=4)
@@ -188,6 +189,8 @@ def main():
     steps = len(like) if like is not None else args.steps
     log("%s, %.1f M parameters, %d sequences of %d, %s" % ("bf16 twin" if args.twin else "int8", sum(p.numel() for p in run.params.values()) / 1e6, data.count, cfg.context, device))
 
+    if device == "cuda":
+        log(attention.choose())
     began = last_log = last_save = time.time()
     logged, loss = done, None
     while True:

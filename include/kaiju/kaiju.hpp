@@ -77,8 +77,8 @@ class Session {
   Result<std::vector<int32_t>> tokens() const { return engine_->session_tokens(id_); }
   Result<RequestId> submit(std::span<const int32_t> tokens, const RequestOptions& options) { return engine_->submit(id_, tokens, options); }
 
-  // Drives the engine until this request is done and returns its last event. on_text gets whole UTF-8; false stops the reply. Wants the engine
-  // to itself: kBusy while other requests are pending.
+  // Drives the engine until this request is done and returns its last event. on_text gets whole UTF-8; false stops the reply. Wants the
+  // engine to itself: kBusy while other requests are pending.
   Result<Event> generate(std::span<const int32_t> tokens, const RequestOptions& options,
                          const std::function<bool(std::string_view text)>& on_text = {});
 

@@ -34,10 +34,23 @@ KAIJU_INLINE const uint8_t* half(const AttentionPiece& piece, int32_t block) {
   return reinterpret_cast<const uint8_t*>(piece.cache + int64_t{piece.table[block]} * piece.block_bytes);
 }
 
+// Brings the next block's keys and this block's values nearer; the hardware does not follow from block to block.
+KAIJU_INLINE void prefetch_block(const AttentionPiece& piece, int32_t chunk, int32_t b, int32_t end) {
+  const int32_t half_bytes = kBlock * piece.head_dim;
+  const uint8_t* values = half(piece, chunk / kBlock + b) + half_bytes;
+  const uint8_t* next = b + 1 < end ? half(piece, chunk / kBlock + b + 1) : values;
+  for (int32_t i = 0; i < half_bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(next + i), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(values + i), _MM_HINT_T1);
+  }
+}
+
 // Scores of kRows query rows with the keys of chunk blocks [first, end).
 template <int kRows>
-KAIJU_INLINE void score_tile(const AttentionPiece& piece, const uint8_t* query, int64_t stride, const int32_t* start, int32_t chunk, int32_t first, int32_t end, Scratch& scratch) {
+KAIJU_INLINE void score_tile(const AttentionPiece& piece, const uint8_t* query, int64_t stride, const int32_t* start, int32_t chunk, int32_t first, int32_t end, bool prefetch,
+                             Scratch& scratch) {
   for (int32_t b = first; b < end; ++b) {
+    if (prefetch) prefetch_block(piece, chunk, b, end);
     Ints acc[kRows][4];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -53,28 +66,42 @@ KAIJU_INLINE void score_tile(const AttentionPiece& piece, const uint8_t* query, 
   }
 }
 
-KAIJU_INLINE __mmask16 visible_lanes(Visible keys, int32_t at) {
-  return static_cast<__mmask16>(low_lanes(keys.to - at) & ~low_lanes(keys.from - at));
+// Which of the 64 keys of chunk block b are visible.
+KAIJU_INLINE uint64_t visible_in_block(Visible keys, int32_t b) {
+  const int32_t from = most(keys.from - kBlock * b, 0), to = keys.to - kBlock * b;
+  const uint64_t below_to = to >= kBlock ? ~uint64_t{0} : (uint64_t{1} << most(to, 0)) - 1;
+  return from >= kBlock ? 0 : below_to & (~uint64_t{0} << from);
 }
 
 // Turns the scores of query row r into weight bytes over blocks [first, end); returns their sum, and the maximum.
 KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first, int32_t end, float z, int32_t& maximum) {
   const int32_t* score = scratch.score[r];
-  Ints best = _mm512_set1_epi32(INT32_MIN);
-  for (int32_t at = kBlock * first; at < kBlock * end; at += 16) best = _mm512_mask_max_epi32(best, visible_lanes(keys, at), best, _mm512_load_si512(score + at));
-  maximum = _mm512_reduce_max_epi32(best);
+  Ints best[4];
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) best[c] = _mm512_set1_epi32(INT32_MIN);
+  for (int32_t b = first; b < end; ++b) {
+    const uint64_t seen = visible_in_block(keys, b);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c)
+      best[c] = _mm512_mask_max_epi32(best[c], static_cast<__mmask16>(seen >> (16 * c)), best[c], _mm512_load_si512(score + kBlock * b + 16 * c));
+  }
+  maximum = _mm512_reduce_max_epi32(_mm512_max_epi32(_mm512_max_epi32(best[0], best[1]), _mm512_max_epi32(best[2], best[3])));
 
   const Ints top = _mm512_set1_epi32(maximum);
   const Floats zs = _mm512_set1_ps(z);
   Ints high_sum = _mm512_setzero_si512(), low_sum = high_sum;
   for (int32_t b = first; b < end; ++b) {
+    const uint64_t seen = visible_in_block(keys, b);
     Ints p[4];  // weights in the low 16 bits
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) {
-      const int32_t at = kBlock * b + 16 * c;
-      const Floats d = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(score + at), top));
+      const Floats d = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(score + kBlock * b + 16 * c), top));
       const Floats e = exp2_product<false>(d, zs);  // where it should be 0 it is below 2^-126, and the weight 0 all the same
-      p[c] = _mm512_maskz_mov_epi32(visible_lanes(keys, at), _mm512_castps_si512(_mm512_fmadd_ps(_mm512_set1_ps(65535.0f), e, _mm512_set1_ps(kRoundBias))));
+      p[c] = _mm512_castps_si512(_mm512_fmadd_ps(_mm512_set1_ps(65535.0f), e, _mm512_set1_ps(kRoundBias)));
+    }
+    if (seen != ~uint64_t{0}) {
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) p[c] = _mm512_maskz_mov_epi32(static_cast<__mmask16>(seen >> (16 * c)), p[c]);
     }
     const __mmask32 odd_words = 0xAAAAAAAA;
     const __mmask64 odd_bytes = 0xAAAAAAAAAAAAAAAA;
@@ -84,8 +111,8 @@ KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first,
     const Ints high = _mm512_mask_mov_epi8(_mm512_srli_epi16(even, 8), odd_bytes, odd);
     _mm512_store_si512(scratch.weight[2 * r] + kBlock * b, high);
     _mm512_store_si512(scratch.weight[2 * r + 1] + kBlock * b, low);
-    high_sum = _mm512_dpbusd_epi32(high_sum, high, _mm512_set1_epi8(1));
-    low_sum = _mm512_dpbusd_epi32(low_sum, low, _mm512_set1_epi8(1));
+    add_products(high_sum, high, _mm512_set1_epi8(1));
+    add_products(low_sum, low, _mm512_set1_epi8(1));
   }
   return _mm512_reduce_add_epi32(_mm512_add_epi32(_mm512_slli_epi32(high_sum, 8), low_sum));
 }
@@ -101,7 +128,7 @@ KAIJU_INLINE void value_tile(const AttentionPiece& piece, const Scratch& scratch
       for (int c = 0; c < 4; ++c) acc[i][c] = _mm512_setzero_si512();
     }
     for (int32_t b = first; b < end; ++b) {
-      const uint8_t* values = half(piece, chunk / kBlock + b) + (kBlock + 0) * piece.head_dim + 4 * channel;
+      const uint8_t* values = half(piece, chunk / kBlock + b) + kBlock * piece.head_dim + 4 * channel;
       accumulate_tile<2 * kRows, false>(values, int64_t{4} * piece.head_dim, scratch.weight[2 * r] + kBlock * b, kChunk, kBlock / 4, acc);
     }
 #pragma GCC unroll 4
@@ -149,12 +176,12 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
 
     const int32_t first = from / kBlock, end = (to + kBlock - 1) / kBlock;
     switch (count) {
-      case 6: score_tile<6>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, scratch); break;
-      case 5: score_tile<5>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, scratch); break;
-      case 4: score_tile<4>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, scratch); break;
-      case 3: score_tile<3>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, scratch); break;
-      case 2: score_tile<2>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, scratch); break;
-      default: score_tile<1>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, scratch); break;
+      case 6: score_tile<6>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, tile == 0, scratch); break;
+      case 5: score_tile<5>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, tile == 0, scratch); break;
+      case 4: score_tile<4>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, tile == 0, scratch); break;
+      case 3: score_tile<3>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, tile == 0, scratch); break;
+      case 2: score_tile<2>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, tile == 0, scratch); break;
+      default: score_tile<1>(piece, queries[0], kMaxHeadDim, start, chunk, first, end, tile == 0, scratch); break;
     }
     for (int32_t r = 0; r < count; ++r) {
       if (keys[r].to <= keys[r].from) {  // its sums are computed but never looked at: bytes left from before would do as well
@@ -163,9 +190,10 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
       }
       sums.total[tile + r] = static_cast<float>(weigh(scratch, r, keys[r], first, end, piece.z, sums.maximum[tile + r]));
     }
-    for (int32_t r = 0; r < count; r += kValueTile) {
+    const int32_t step = count == 4 ? 2 : kValueTile;  // 2 + 2 loads less than 3 + 1
+    for (int32_t r = 0; r < count; r += step) {
       float* out = sums.out + int64_t{tile + r} * piece.head_dim;
-      switch (least(kValueTile, count - r)) {
+      switch (least(step, count - r)) {
         case 3: value_tile<3>(piece, scratch, r, chunk, first, end, out); break;
         case 2: value_tile<2>(piece, scratch, r, chunk, first, end, out); break;
         default: value_tile<1>(piece, scratch, r, chunk, first, end, out); break;

@@ -54,6 +54,12 @@ KAIJU_INLINE Floats exp2_product(Floats d, Floats z) {
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, _mm512_set1_ps(-126.0f), _CMP_GE_OQ), y, n);
 }
 
+// sum += the four products of each lane's unsigned and signed bytes. As assembly because GCC 12 copies the intrinsic's accumulators in every round of a loop and spills
+// them: 24 accumulators ran at 40% of the peak, this way at 95% (bench/ops, up, 512 rows).
+KAIJU_INLINE void add_products(Ints& sum, Ints unsigned_bytes, Ints signed_bytes) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
+}
+
 // acc[r][c] += 4-byte dot products of row r with outputs 16 c ... 16 c + 15. The panel holds, per group of 4 summed bytes, 64 outputs of 4 bytes each,
 // `panel_step` bytes apart; rows are `row_stride` bytes apart. One operand is unsigned: the panel or the rows.
 template <int kRows, bool kUnsignedPanel>
@@ -68,7 +74,10 @@ KAIJU_INLINE void accumulate_tile(const uint8_t* panel, int64_t panel_step, cons
       __builtin_memcpy(&four, rows + r * row_stride, 4);
       const Ints a = _mm512_set1_epi32(four);
 #pragma GCC unroll 4
-      for (int c = 0; c < 4; ++c) acc[r][c] = kUnsignedPanel ? _mm512_dpbusd_epi32(acc[r][c], w[c], a) : _mm512_dpbusd_epi32(acc[r][c], a, w[c]);
+      for (int c = 0; c < 4; ++c) {
+        if constexpr (kUnsignedPanel) add_products(acc[r][c], w[c], a);
+        else add_products(acc[r][c], a, w[c]);
+      }
     }
   }
 }

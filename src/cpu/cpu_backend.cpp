@@ -5,8 +5,8 @@
 #include <new>
 #include <system_error>
 
+#include "kaiju/arith/softmax.hpp"
 #include "kernels.hpp"
-#include "kaiju/backend/reference.hpp"  // sample_row
 
 namespace kaiju {
 
@@ -217,7 +217,5 @@ void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvS
     kernels_.finish(piece, total);
   });
 }
-
-void CpuBackend::sample(const SampleArgs& args, SampledToken& result) { sample_row(args, candidates_, result); }
 
 }  // namespace kaiju

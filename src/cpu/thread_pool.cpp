@@ -12,6 +12,7 @@ namespace {
 // The longest gap between two operations of a step is a small row operation of the caller: some microseconds.
 constexpr auto kAwake = std::chrono::microseconds(60);
 constexpr int kPausesPerLook = 64;  // between looks at the clock
+constexpr int kPausesBeforeYield = 512;  // some 10 us. Then whoever waits for this core may have it: on a busy machine it may be our own other half
 
 uint32_t next_part(uint64_t offer) { return static_cast<uint32_t>(offer); }
 uint32_t part_count(uint64_t offer) { return static_cast<uint32_t>(offer >> 32); }
@@ -52,8 +53,8 @@ void ThreadPool::run(int32_t parts, Call call, void* context) {
   }
   take_parts(0);
   for (int looks = 0; parts_done_.load(std::memory_order_acquire) < parts; ++looks) {
-    if (looks < 4096) pause();
-    else std::this_thread::yield();  // a worker lost its core in the middle of a part
+    if (looks < kPausesBeforeYield) pause();
+    else std::this_thread::yield();
   }
 }
 
@@ -71,11 +72,13 @@ void ThreadPool::serve(int32_t thread) {
   while (!stopping_.load(std::memory_order_relaxed)) {
     const auto awake_until = std::chrono::steady_clock::now() + kAwake;
     bool found = false;
+    int pauses = 0;
     do {
-      for (int i = 0; i < kPausesPerLook && !found; ++i) {
+      for (int i = 0; i < kPausesPerLook && !found; ++i, ++pauses) {
         found = has_parts(offer_.load(std::memory_order_relaxed));
         if (!found) pause();
       }
+      if (!found && pauses >= kPausesBeforeYield) std::this_thread::yield();
     } while (!found && std::chrono::steady_clock::now() < awake_until);
     if (found) take_parts(thread);
     else sleep_until_work();

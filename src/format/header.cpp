@@ -18,8 +18,8 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "checkpoints are little-endian and used in place");
 
 constexpr DType kDTypes[] = {DType::kI8, DType::kU8, DType::kI32, DType::kU64, DType::kF32};
-// Per tensor: itself, dtype, shape and two dimensions, data_offsets and two numbers.
-constexpr JsonLimits kHeaderLimits = {3, 8 * (kMostTensors + 1), size_t{16} << 20};
+// Per tensor: itself (an object counts twice), dtype, shape and two dimensions, data_offsets and two numbers.
+constexpr JsonLimits kHeaderLimits = {3, 9 * (kMostTensors + 1), size_t{16} << 20};
 
 Status take_metadata(json& root, Metadata& out) {
   const auto found = root.find("__metadata__");

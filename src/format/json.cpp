@@ -73,7 +73,8 @@ class Builder final : public nlohmann::json_sax<json> {
     return false;
   }
   bool add(json value) {
-    if (++count_ > limits_.values) return fail("{} holds more than {} values", what_, limits_.values);
+    count_ += value.is_object() ? 2 : 1;  // an object's map costs as much again
+    if (count_ > limits_.values) return fail("{} holds more than {} values", what_, limits_.values);
     if (stack_.empty())
       last_ = &(root_ = std::move(value));
     else if (stack_.back()->is_array())

@@ -17,8 +17,8 @@ namespace {
 
 constexpr size_t kMaxModelBytes = size_t{256} << 20;
 // SentencePiece collects the pieces that begin at one place in arrays of fixed size; a piece's length bounds how many there can be.
-constexpr size_t kMaxPieceBytes = 512;        // array of 1024
-constexpr size_t kMaxUserDefinedBytes = 64;   // array of 64
+constexpr size_t kMaxPieceBytes = 512;       // array of 1024
+constexpr size_t kMaxUserDefinedBytes = 64;  // array of 64
 
 Status damaged(std::string_view what) { return bad_model(fmt::format("tokenizer: {}", what)); }
 
@@ -41,9 +41,12 @@ class WireReader {
     if (!varint(key) || key >> 3 == 0 || key >> 3 > 0x1FFFFFFF) return false;
     field = {.id = static_cast<uint32_t>(key >> 3), .wire = static_cast<uint32_t>(key & 7), .number = 0, .bytes = {}};
     switch (field.wire) {
-      case 0: return varint(field.number);
-      case 1: return fixed(8, field.number);
-      case 5: return fixed(4, field.number);
+      case 0:
+        return varint(field.number);
+      case 1:
+        return fixed(8, field.number);
+      case 5:
+        return fixed(4, field.number);
       case 2: {
         uint64_t size = 0;
         if (!varint(size) || size > rest_.size()) return false;
@@ -51,7 +54,8 @@ class WireReader {
         rest_.remove_prefix(size);
         return true;
       }
-      default: return false;  // groups are not used by this format
+      default:
+        return false;  // groups are not used by this format
     }
   }
 
@@ -168,7 +172,7 @@ Status check_pieces(const SentencepieceModel& model, int32_t vocab_size) {
 
 // Follows every path a text could take through a Darts-clone double array (nodes may be shared, so it is a graph without cycles).
 struct TrieWalk {
-  static constexpr int kMaxMatches = 32;              // SentencePiece's array of matches at one place
+  static constexpr int kMaxMatches = 32;               // SentencePiece's array of matches at one place
   static constexpr size_t kMaxReplacementBytes = 256;  // what one match may grow to
   static constexpr int kMaxDepth = 256;
 
@@ -262,7 +266,8 @@ Status check_charsmap(std::string_view charsmap) {
   uint32_t trie_bytes = 0;
   if (charsmap.size() <= 4) return damaged("precompiled_charsmap is shorter than its header");
   std::memcpy(&trie_bytes, charsmap.data(), 4);
-  if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= charsmap.size() - 4) return damaged("precompiled_charsmap: the trie does not fit");
+  if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= charsmap.size() - 4)
+    return damaged("precompiled_charsmap: the trie does not fit");
   std::vector<uint32_t> units(trie_bytes / 4);
   std::memcpy(units.data(), charsmap.data() + 4, trie_bytes);
   const std::string_view strings = charsmap.substr(4 + trie_bytes);

@@ -1,5 +1,6 @@
 // SentencepieceModel: what a SentencePiece file says, read from its protobuf wire form and checked in full.
-// SentencePiece itself trusts its file (its normaliser follows offsets unchecked), so it is given only clean_copy(), written from what was checked here.
+// SentencePiece itself trusts its file (its normaliser follows offsets unchecked), so it is given only clean_copy(), written from what was
+// checked here.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ std::string surface(const SentencepieceModel::Piece& piece, bool escaped) {
   if (piece.kind == PieceKind::kByte) return std::string(1, static_cast<char>(byte_of_piece(piece.text)));
   std::string text(piece.text);
   if (!escaped) return text;
-  for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at) text.replace(at, kSpaceMark.size(), " ");
+  for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at) text.replace(at, kSpaceMark.size(), 1, ' ');
   return text;
 }
 
@@ -39,8 +39,10 @@ class SentencepieceTokenizer final : public Tokenizer {
   int32_t size() const override { return static_cast<int32_t>(pieces_.size()); }
 
   Result<std::vector<int32_t>> encode(std::string_view text) const override {
-    if (text.size() > kMaxTextBytes) return invalid_argument(fmt::format("text of {} bytes; the limit of one call is {}", text.size(), kMaxTextBytes));
-    if (const size_t good = utf8_valid_prefix(text); good != text.size()) return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good));
+    if (text.size() > kMaxTextBytes)
+      return invalid_argument(fmt::format("text of {} bytes; the limit of one call is {}", text.size(), kMaxTextBytes));
+    if (const size_t good = utf8_valid_prefix(text); good != text.size())
+      return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good));
     try {
       std::vector<int> ids;
       const auto status = processor_.Encode(text, &ids);
@@ -53,7 +55,9 @@ class SentencepieceTokenizer final : public Tokenizer {
     }
   }
 
-  std::string_view piece(int32_t token) const override { return token >= 0 && token < size() ? std::string_view(pieces_[token]) : std::string_view(); }
+  std::string_view piece(int32_t token) const override {
+    return token >= 0 && token < size() ? std::string_view(pieces_[token]) : std::string_view();
+  }
   bool is_control(int32_t token) const override { return token >= 0 && token < size() && control_[token]; }
   bool adds_space() const override { return adds_space_; }
 
@@ -83,7 +87,8 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::by
 Result<std::string> Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string text;
   for (const int32_t token : tokens) {
-    if (token < 0 || token >= size()) return invalid_argument(fmt::format("token {} is outside the vocabulary of {} pieces", token, size()));
+    if (token < 0 || token >= size())
+      return invalid_argument(fmt::format("token {} is outside the vocabulary of {} pieces", token, size()));
     text += piece(token);
   }
   if (adds_space() && text.starts_with(' ')) text.erase(0, 1);

@@ -141,3 +141,19 @@ TEST_CASE("the resume point is the last position whose window is whole") {
   CHECK(tables.resume_point(cache, 200) == 0);
   tables.clear(cache);
 }
+
+TEST_CASE("blocks that replace cut ones leave the window like any other") {
+  Cache cache(small_facts());
+  Tables tables;
+  const int32_t promise[kBlockKinds] = {60, 60};
+  REQUIRE(tables.reserve(cache, promise));
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(tables.extend(cache, 1000, {}));
+    tables.set_written(1000);
+    tables.release(cache, 1000, {}, true, {});
+    CHECK(cache.pool(BlockKind::kWindow).used_count() == 16 - cache.first_kept(1000));
+    tables.truncate(cache, BlockKind::kGlobal, 0);
+    tables.truncate(cache, BlockKind::kWindow, 0);
+  }
+  tables.clear(cache);
+}

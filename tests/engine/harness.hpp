@@ -18,16 +18,22 @@ class ScriptedPieces final : public Pieces {
   explicit ScriptedPieces(int32_t vocab) {
     for (int32_t token = 0; token < vocab; ++token) {
       std::string text;
-      if (token == 1) text = "\xF0\x9F";      // U+1F600 in two halves
-      else if (token == 2) text = "\x98\x80";
-      else if (token == 3) text = "";         // control symbol
-      else if (token % 5 == 0) text = std::string(1, static_cast<char>('a' + token % 26)) + "b";
-      else text = std::string(1, static_cast<char>('a' + token % 26));
+      if (token == 1)
+        text = "\xF0\x9F";  // U+1F600 in two halves
+      else if (token == 2)
+        text = "\x98\x80";
+      else if (token == 3)
+        text = "";  // control symbol
+      else if (token % 5 == 0)
+        text = std::string(1, static_cast<char>('a' + token % 26)) + "b";
+      else
+        text = std::string(1, static_cast<char>('a' + token % 26));
       pieces_.push_back(text);
     }
   }
   std::string_view piece(int32_t token) const override {
-    return token >= 0 && token < static_cast<int32_t>(pieces_.size()) ? std::string_view(pieces_[static_cast<size_t>(token)]) : std::string_view();
+    return token >= 0 && token < static_cast<int32_t>(pieces_.size()) ? std::string_view(pieces_[static_cast<size_t>(token)])
+                                                                      : std::string_view();
   }
 
  private:

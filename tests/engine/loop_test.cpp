@@ -273,6 +273,27 @@ TEST_CASE("too many waiting are refused, and too many sessions") {
   h.drain();
 }
 
+TEST_CASE("a caller who never steps cannot fill the inbox") {
+  EngineOptions options;
+  options.max_sessions = 10;
+  Harness h(small_facts(), options);
+  const SessionId session = h.session();
+  const RequestId request = h.submit(session, {1, 2}, asking(2));
+  for (int i = 0; i < 1000; ++i) CHECK((h.engine->cancel(request).ok() && h.engine->cancel(777).ok()));
+  for (int i = 0; i < 1000; ++i) CHECK(h.engine->destroy_session(h.session()).ok());
+  h.drain();
+  int forks = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto child = h.engine->fork_session(session, 1);
+    CHECK((child.ok() || child.status().code() == StatusCode::kBusy));
+    if (child.ok()) ++forks, (void)h.engine->destroy_session(child.value());
+  }
+  CHECK(forks < 20);
+  h.step();
+  CHECK(h.engine->fork_session(session, 1).ok());
+  CHECK(h.replies[request].reason == DoneReason::kCancelled);
+}
+
 TEST_CASE("a lost device is latched and said by every call at once") {
   for (const StatusCode code : {StatusCode::kDeviceLost, StatusCode::kInternal}) {
     Harness h;

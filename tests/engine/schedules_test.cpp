@@ -185,7 +185,8 @@ class Schedule {
       expected_.erase(found);
       ++finished_;
     }
-    for (auto place = h_.replies.begin(); place != h_.replies.end();) place = place->second.done ? h_.replies.erase(place) : std::next(place);
+    for (auto place = h_.replies.begin(); place != h_.replies.end();)
+      place = place->second.done ? h_.replies.erase(place) : std::next(place);
   }
 
   std::mt19937_64 random_;

@@ -167,7 +167,8 @@ class ScriptedExecutor final : public Executor {
     table[static_cast<size_t>(edit.index)] = edit.block;
   }
   void apply(const BlockCopy& copy) {
-    if (!valid(copy.kind, copy.from) || !valid(copy.kind, copy.to) || copy.from == copy.to) return fault("copy of blocks that do not exist");
+    if (!valid(copy.kind, copy.from) || !valid(copy.kind, copy.to) || copy.from == copy.to)
+      return fault("copy of blocks that do not exist");
     if (copy.token_count < 1 || copy.token_count >= kBlockTokens) return fault("copy of a count that is not part of a block");
     for (int32_t i = 0; i < kBlockTokens; ++i) {
       Entry entry = i < copy.token_count ? at(copy.kind, copy.from, i) : Entry{0, -1, Entry::kUnwritten};
@@ -185,8 +186,9 @@ class ScriptedExecutor final : public Executor {
     return index < table.size() ? table[index] : kNoBlock;
   }
   std::string where(BlockKind kind, const Segment& segment, int32_t position) const {
-    return std::string(kind == BlockKind::kGlobal ? " global" : " window") + " word of slot " + std::to_string(segment.slot) + " at position " +
-           std::to_string(position) + " (segment from " + std::to_string(segment.position) + ", run " + std::to_string(runs) + ")";
+    return std::string(kind == BlockKind::kGlobal ? " global" : " window") + " word of slot " + std::to_string(segment.slot) +
+           " at position " + std::to_string(position) + " (segment from " + std::to_string(segment.position) + ", run " +
+           std::to_string(runs) + ")";
   }
   uint64_t read(const Slot& slot, BlockKind kind, const Segment& segment, int32_t position) {
     const BlockId block = block_of(slot, kind, position);
@@ -200,7 +202,8 @@ class ScriptedExecutor final : public Executor {
     const BlockId block = block_of(slot, kind, position);
     if (block == kNoBlock) return fault("write without a block:" + where(kind, segment, position));
     for (const Slot& other : slots_)
-      if (&other != &slot && other.started && live_.count(static_cast<int32_t>(&other - slots_.data())) && block_of(other, kind, position) == block)
+      if (&other != &slot && other.started && live_.count(static_cast<int32_t>(&other - slots_.data())) &&
+          block_of(other, kind, position) == block)
         fault("write into a shared block:" + where(kind, segment, position));
     at(kind, block, position % kBlockTokens) = {word, position, Entry::kWritten};
     // What was written behind it belonged to something that has been cut off.

@@ -1,5 +1,10 @@
 // The writer: the file is there whole or not at all, and nothing it accepts is refused by the reader.
 #include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
 
 #include "catch.hpp"
 #include "tiny.hpp"
@@ -196,4 +201,30 @@ TEST_CASE("two writers of one name do not disturb each other: the last to finish
   CHECK(b.value()->finish().ok());
   CHECK(tiny::read_file(folder / "model") == tiny::bytes());
   CHECK(folder.file_count() == 1);
+}
+
+TEST_CASE("a process killed while it writes leaves the old checkpoint or the new one") {
+  const tiny::Folder folder;
+  const std::string path = folder / "model";
+  kaiju::ModelConfig config = tiny::config();
+  config.d_model = 256;
+  config.d_ff = 2048;
+  const std::string files[2] = {tiny::make(config, 0), tiny::make(config, 1)};
+  tiny::write_file(path, files[0]);
+  const auto begin = std::chrono::steady_clock::now();
+  REQUIRE(kaiju::write_random_checkpoint(path, config, 0).ok());
+  const auto whole = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin);
+  for (uint32_t round = 0; round < 50; ++round) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) ::_exit(kaiju::write_random_checkpoint(path, config, 1 - round % 2).ok() ? 0 : 1);
+    std::this_thread::sleep_for(whole * ((round * 7) % 50) / 40);  // from at once to after the end
+    ::kill(child, SIGKILL);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    const std::string left = tiny::read_file(path);
+    INFO("round " << round);
+    CHECK((left == files[0] || left == files[1]));
+    if (WIFEXITED(status)) CHECK(left == files[1 - round % 2]);
+  }
 }

@@ -1,10 +1,11 @@
 // Sampling parameters: what is refused, and how it is said.
+#include "kaiju/sample/params.hpp"
+
 #include <cmath>
 #include <limits>
 #include <string>
 
 #include "catch.hpp"
-#include "kaiju/sample/params.hpp"
 
 using namespace kaiju;
 
@@ -56,7 +57,8 @@ TEST_CASE("the ends of every range pass") {
 }
 
 TEST_CASE("NaN, infinities, negative and huge values are refused by name and range") {
-  const double bad[] = {std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), -1.0, -1e-300, 1e38, 1e308};
+  const double bad[] = {
+      std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), -1.0, -1e-300, 1e38, 1e308};
   for (const double value : bad) {
     INFO(value);
     SamplingParams params;

@@ -1,10 +1,11 @@
 // Stop strings in streamed text.
+#include "kaiju/sample/stop.hpp"
+
 #include <random>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
-#include "kaiju/sample/stop.hpp"
 
 using namespace kaiju;
 

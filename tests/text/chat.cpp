@@ -25,7 +25,9 @@ std::shared_ptr<const Tokenizer> tiny() { return load(tiny_model().bytes()).valu
 ChatFormat chat() { return ChatFormat::create(chat_config(), tiny()).value(); }
 
 // The tokens that the last `count` turns hold.
-size_t sum(const std::vector<size_t>& turns, size_t from) { return std::accumulate(turns.begin() + static_cast<long>(from), turns.end(), size_t{0}); }
+size_t sum(const std::vector<size_t>& turns, size_t from) {
+  return std::accumulate(turns.begin() + static_cast<long>(from), turns.end(), size_t{0});
+}
 
 }  // namespace
 
@@ -100,9 +102,11 @@ TEST_CASE("a model without a tokenizer cannot chat and says so") {
 }
 
 TEST_CASE("a model without one of the chat symbols cannot chat and names it") {
-  const std::pair<int32_t ChatSymbols::*, const char*> symbols[] = {
-      {&ChatSymbols::begin, "'begin'"}, {&ChatSymbols::card, "'card'"}, {&ChatSymbols::user, "'user'"},
-      {&ChatSymbols::character, "'character'"}, {&ChatSymbols::close, "'close'"}};
+  const std::pair<int32_t ChatSymbols::*, const char*> symbols[] = {{&ChatSymbols::begin, "'begin'"},
+                                                                    {&ChatSymbols::card, "'card'"},
+                                                                    {&ChatSymbols::user, "'user'"},
+                                                                    {&ChatSymbols::character, "'character'"},
+                                                                    {&ChatSymbols::close, "'close'"}};
   for (const auto& [symbol, name] : symbols) {
     ModelConfig config = chat_config();
     config.chat.*symbol = -1;

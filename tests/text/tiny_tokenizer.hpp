@@ -31,10 +31,12 @@ inline TinyModel tiny_model() {
   tiny.model.add_dummy_prefix = false;
   tiny.model.remove_extra_whitespaces = false;
   tiny.add("<unk>", 0, PieceKind::kUnknown);
-  for (const char* symbol : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"}) tiny.add(symbol, 0, PieceKind::kControl);
+  for (const char* symbol : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"})
+    tiny.add(symbol, 0, PieceKind::kControl);
   for (int byte = 0; byte < 256; ++byte) tiny.add(fmt::format("<0x{:02X}>", byte), 0, PieceKind::kByte);
   for (char letter = 'a'; letter <= 'z'; ++letter) tiny.add(std::string(1, letter), -8, PieceKind::kNormal);
-  for (const char* word : {"\xE2\x96\x81", "\xE2\x96\x81the", "hello", "\xE2\x96\x81world", ".", ",", "!", "?", "H", "W", "I"}) tiny.add(word, -5, PieceKind::kNormal);
+  for (const char* word : {"\xE2\x96\x81", "\xE2\x96\x81the", "hello", "\xE2\x96\x81world", ".", ",", "!", "?", "H", "W", "I"})
+    tiny.add(word, -5, PieceKind::kNormal);
   return tiny;
 }
 

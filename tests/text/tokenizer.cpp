@@ -43,7 +43,8 @@ std::string random_utf8(std::mt19937& random, size_t characters) {
 
 TEST_CASE("any UTF-8 text comes back from its tokens byte for byte") {
   const auto tokenizer = tiny();
-  for (const char* text : {"", " ", "  two  spaces  ", "\n\t\r\n", "hello the world", "na\xC3\xAFve caf\xC3\xA9", "\xF0\x9F\xA6\x96 \xE4\xBD\xA0\xE5\xA5\xBD"})
+  for (const char* text :
+       {"", " ", "  two  spaces  ", "\n\t\r\n", "hello the world", "na\xC3\xAFve caf\xC3\xA9", "\xF0\x9F\xA6\x96 \xE4\xBD\xA0\xE5\xA5\xBD"})
     CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
   const unsigned seed = 7;
   INFO("seed " << seed);
@@ -107,9 +108,7 @@ TEST_CASE("the space that encoding adds is gone after decoding") {
   CHECK(tokenizer->decode(tokenizer->encode(" world").value()).value() == " world");
 }
 
-TEST_CASE("a model with pieces fewer than the vocabulary is fine") {
-  CHECK(load(tiny_model().bytes(), 4096).ok());
-}
+TEST_CASE("a model with pieces fewer than the vocabulary is fine") { CHECK(load(tiny_model().bytes(), 4096).ok()); }
 
 TEST_CASE("a byte pair model splits and joins text") {
   auto model = tiny_model();

@@ -39,7 +39,7 @@ struct Charsmap {
   uint32_t trie_bytes = 512 * 4;
 
   Charsmap() {
-    units[0] = unit(0, 256);              // children at 256 ^ label
+    units[0] = unit(0, 256);  // children at 256 ^ label
     units[256 ^ 'a'] = unit('a', 64, true);
     units[(256 ^ 'a') ^ 64] = 0x80000000u | 0;  // value: offset of the string
   }
@@ -129,10 +129,18 @@ TEST_CASE("a group, a field number zero and an endless varint are refused") {
   refuse(with_tail(std::string(11, '\xFF')), "field");
 }
 TEST_CASE("a length past the end is refused") {
-  refuse(with_tail(std::string("\x0A\x7F" "abc", 5)), "field");
+  refuse(with_tail(std::string("\x0A\x7F"
+                               "abc",
+                               5)),
+         "field");
   refuse(with_tail(std::string("\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11)), "field");
 }
-TEST_CASE("unknown fields are skipped") { CHECK(load(with_tail(std::string("\xC2\x3E\x03" "abc", 6))).ok()); }
+TEST_CASE("unknown fields are skipped") {
+  CHECK(load(with_tail(std::string("\xC2\x3E\x03"
+                                   "abc",
+                                   6)))
+            .ok());
+}
 
 TEST_CASE("a sound normaliser is accepted and used") {
   const auto tokenizer = load(with_charsmap({}));
@@ -207,8 +215,8 @@ TEST_CASE("random damage to a trained model with a normaliser is refused or harm
 TEST_CASE("text that is not UTF-8 is refused with the place") {
   const auto tokenizer = load(tiny_model().bytes()).value();
   const std::pair<const char*, const char*> cases[] = {
-      {"abc\xFF", "byte 3"},          {"\x80", "byte 0"},               {"ab\xC3", "byte 2"},         {"\xC0\xAF", "byte 0"},
-      {"\xE0\x80\x80", "byte 0"},     {"a\xED\xA0\x80", "byte 1"},      {"\xF0\x80\x80\x80", "byte 0"}, {"\xF4\x90\x80\x80", "byte 0"},
+      {"abc\xFF", "byte 3"},          {"\x80", "byte 0"},          {"ab\xC3", "byte 2"},           {"\xC0\xAF", "byte 0"},
+      {"\xE0\x80\x80", "byte 0"},     {"a\xED\xA0\x80", "byte 1"}, {"\xF0\x80\x80\x80", "byte 0"}, {"\xF4\x90\x80\x80", "byte 0"},
       {"\xF5\x80\x80\x80", "byte 0"}, {"ok \xE4\xBD", "byte 3"},
   };
   for (const auto& [text, place] : cases) {

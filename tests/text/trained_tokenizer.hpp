@@ -24,10 +24,14 @@ inline std::string train_tokenizer(const std::string& normalization) {
     sentencepiece::util::Status status() const override { return {}; }
   } lines;
   std::string model;
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      std::unordered_map<std::string, std::string>{{"vocab_size", "330"}, {"byte_fallback", "true"}, {"hard_vocab_limit", "false"},
-                                                   {"normalization_rule_name", normalization}, {"minloglevel", "2"}, {"num_threads", "1"}},
-      &lines, &model);
+  const auto status =
+      sentencepiece::SentencePieceTrainer::Train(std::unordered_map<std::string, std::string>{{"vocab_size", "330"},
+                                                                                              {"byte_fallback", "true"},
+                                                                                              {"hard_vocab_limit", "false"},
+                                                                                              {"normalization_rule_name", normalization},
+                                                                                              {"minloglevel", "2"},
+                                                                                              {"num_threads", "1"}},
+                                                 &lines, &model);
   return status.ok() ? model : std::string();
 }
 

@@ -1,10 +1,11 @@
 // UTF-8 from bytes that arrive in any pieces.
+#include "kaiju/text/utf8_stream.hpp"
+
 #include <random>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
-#include "kaiju/text/utf8_stream.hpp"
 
 using namespace kaiju;
 
@@ -60,9 +61,9 @@ TEST_CASE("an incomplete code point is held back and becomes U+FFFD at the end")
 TEST_CASE("invalid bytes become U+FFFD by maximal subparts") {
   CHECK(whole("\x80") == kBad);
   CHECK(whole("\xFF\xFE") == kBad + kBad);
-  CHECK(whole("\xC0\xAF") == kBad + kBad);                  // overlong
-  CHECK(whole("\xE0\x9F\xBF") == kBad + kBad + kBad);       // overlong
-  CHECK(whole("\xED\xA0\x80") == kBad + kBad + kBad);       // surrogate
+  CHECK(whole("\xC0\xAF") == kBad + kBad);                        // overlong
+  CHECK(whole("\xE0\x9F\xBF") == kBad + kBad + kBad);             // overlong
+  CHECK(whole("\xED\xA0\x80") == kBad + kBad + kBad);             // surrogate
   CHECK(whole("\xF4\x90\x80\x80") == kBad + kBad + kBad + kBad);  // beyond U+10FFFF
   CHECK(whole("\xF0\x9F\x98z") == kBad + "z");
   CHECK(whole("\xE2\x82\xE2\x82\xAC") == kBad + "\xE2\x82\xAC");

@@ -1,4 +1,5 @@
-// BlockPool: who refers to each cache block of one kind, and how many free ones are promised. Knows numbers and counts; never touches memory.
+// BlockPool: who refers to each cache block of one kind, and how many free ones are promised. Knows numbers and counts; never touches
+// memory.
 #pragma once
 
 #include <cstdint>

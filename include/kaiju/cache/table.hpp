@@ -198,9 +198,8 @@ class Tables {
   bool empty() const { return blocks_[0].empty() && blocks_[1].empty(); }
   // Blocks of a kind that are here and nobody else's.
   int32_t own_count(const Cache& cache, BlockKind kind) const {
-    return static_cast<int32_t>(std::count_if(blocks(kind).begin(), blocks(kind).end(), [&](BlockId block) {
-      return block != kNoBlock && cache.pool(kind).references(block) == 1;
-    }));
+    return static_cast<int32_t>(std::count_if(blocks(kind).begin(), blocks(kind).end(),
+                                              [&](BlockId block) { return block != kNoBlock && cache.pool(kind).references(block) == 1; }));
   }
 
  private:

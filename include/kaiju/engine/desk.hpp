@@ -2,6 +2,7 @@
 // One mutex, held for moments and never during a step's work. Engine checks what comes in and does what is in the inbox.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -32,6 +33,7 @@ struct Command {
 struct History {
   std::vector<int32_t> tokens;
   RequestId request = 0;  // the unfinished one; 0: idle
+  bool known = false;     // the scheduler may hold KV of it
 };
 
 // How a request ended, for the desk's books.
@@ -62,7 +64,6 @@ class Desk {
     const std::lock_guard lock(mutex_);
     commands.clear();
     std::swap(commands, inbox);
-    submits_in_inbox = 0;
   }
   // Driving thread: what a step brought about. Both lists are emptied.
   void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, const Status& error) {
@@ -70,6 +71,7 @@ class Desk {
       const std::lock_guard lock(mutex_);
       for (Event& event : new_events) events.push_back(std::move(event));
       for (Ending& ending : endings) {
+        unfinished.erase(ending.request);
         const auto session = sessions.find(ending.session);
         if (session == sessions.end() || session->second.request != ending.request) continue;
         session->second.request = 0;
@@ -111,9 +113,10 @@ class Desk {
   void notify() const { changed_.notify_all(); }
 
   // Guarded by the lock; use inside `locked`.
+  size_t waiting_count() const { return unfinished.size() - std::min<size_t>(unfinished.size(), metrics.requests_running); }
   std::vector<Command> inbox;
-  size_t submits_in_inbox = 0;
   std::unordered_map<SessionId, History> sessions;
+  std::unordered_map<RequestId, bool> unfinished;  // true: a cancel is on its way already
   std::deque<Event> events;
   size_t pending = 0;
   Metrics metrics;  // as of the last step

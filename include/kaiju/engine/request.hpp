@@ -19,12 +19,12 @@ inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 
 struct RequestOptions {
-  SamplingParams sampling;      // seed and stream number included
-  int32_t max_tokens = 256;     // generated tokens; 0: only compute the prompt's KV; kToContextEnd
+  SamplingParams sampling;                // seed and stream number included
+  int32_t max_tokens = 256;               // generated tokens; 0: only compute the prompt's KV; kToContextEnd
   std::vector<std::string> stop_strings;  // UTF-8, none empty; the stop text itself is not part of the reply's text
   std::vector<int32_t> stop_tokens;       // end the reply; part of its tokens and of the history, not of its text
-  int32_t logprobs = 0;         // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
-  void* user_data = nullptr;    // comes back in every event of the request; never looked at
+  int32_t logprobs = 0;                   // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
+  void* user_data = nullptr;              // comes back in every event of the request; never looked at
 };
 
 }  // namespace kaiju

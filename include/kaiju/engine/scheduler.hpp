@@ -300,8 +300,8 @@ class Scheduler {
   SchedulerOptions options_;
   Cache cache_;
   SessionCaches caches_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;    // oldest first
-  std::vector<std::unique_ptr<Sequence>> running_;   // in order of admission
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // oldest first
+  std::vector<std::unique_ptr<Sequence>> running_;  // in order of admission
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
   size_t rotation_ = 0;

@@ -23,7 +23,7 @@ struct SamplingParams {
   double min_p = 0.0;               // 0: off
   double repetition_penalty = 1.0;  // 1: off
   uint64_t seed = 0;
-  uint32_t stream = 0;  // tells retries of one request apart: same seed, another draw
+  uint32_t stream = 0;                                // tells retries of one request apart: same seed, another draw
   std::vector<std::pair<int32_t, float>> logit_bias;  // (token, bias); a token at most once
 };
 
@@ -48,8 +48,7 @@ inline Status check_range(const char* name, double value, double low, double hig
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
   // Below 0.001 the inverse temperature may overflow; 0 itself means greedy.
   if (params.temperature != 0.0 && !(params.temperature >= 0.001 && params.temperature <= 100.0))
-    return invalid_argument("temperature is " + detail::number_text(params.temperature) +
-                            "; it must be 0 (greedy) or from 0.001 to 100");
+    return invalid_argument("temperature is " + detail::number_text(params.temperature) + "; it must be 0 (greedy) or from 0.001 to 100");
   if (params.top_k < 0 || params.top_k > INT32_MAX)
     return invalid_argument("top_k is " + std::to_string(params.top_k) + "; it must be 0 (off) to 2147483647");
   KAIJU_TRY(detail::check_range("top_p", params.top_p, 1e-6, 1.0));

@@ -1,9 +1,10 @@
-// The chat format: how a character's card and the turns of a conversation become tokens, and which turns to drop when they outgrow the context.
+// The chat format: how a character's card and the turns of a conversation become tokens, and which turns to drop when they outgrow the
+// context.
 //
 //   <begin> <card> NAME "\n" DESCRIPTION <close>  (<user> text <close> | <character> text <close>)*
 //
-// Symbols are inserted as ids and every text is encoded on its own, so no text can forge a symbol. A prompt for a reply ends with <character>;
-// the reply ends at <close>. A greeting is a character's turn before the first user's.
+// Symbols are inserted as ids and every text is encoded on its own, so no text can forge a symbol. A prompt for a reply ends with
+// <character>; the reply ends at <close>. A greeting is a character's turn before the first user's.
 #pragma once
 
 #include <cstddef>
@@ -44,10 +45,10 @@ class ChatFormat {
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
-// How many of the oldest turns to drop so that card + turns + reply fit the context. When they do not, turns go until what is left fits half of
-// the context: the cut moves in large steps and the prefix, with its cache, stays the same for many turns. A function of the history alone, so
-// a chat that is loaded again gets the same cut. The newest turn always stays, even where it does not fit: the caller checks that.
-// A turn is what should stay together, say a question and its answer.
+// How many of the oldest turns to drop so that card + turns + reply fit the context. When they do not, turns go until what is left fits
+// half of the context: the cut moves in large steps and the prefix, with its cache, stays the same for many turns. A function of the
+// history alone, so a chat that is loaded again gets the same cut. The newest turn always stays, even where it does not fit: the caller
+// checks that. A turn is what should stay together, say a question and its answer.
 size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t card_tokens, size_t reply_tokens, size_t context);
 
 }  // namespace kaiju

@@ -44,7 +44,8 @@ class Utf8Stream {
     }
     // Table 3-7: the second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
     low_ = 0x80, high_ = 0xBF;
-    if (byte >= 0xC2 && byte <= 0xDF) size_ = 2;
+    if (byte >= 0xC2 && byte <= 0xDF)
+      size_ = 2;
     else if (byte >= 0xE0 && byte <= 0xEF) {
       size_ = 3;
       if (byte == 0xE0) low_ = 0xA0;

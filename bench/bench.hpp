@@ -1,0 +1,60 @@
+// What the subcommands of kaiju-bench share: ceilings of the machine, timing, a table.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kaiju/base/thread_pool.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace kaiju::bench {
+
+// What the machine gives with so many threads, measured now. 0 where it cannot be measured here.
+struct Ceilings {
+  int32_t threads = 1;
+  double read_gb_per_s = 0;    // streaming reads of memory
+  double cached_gb_per_s = 0;  // streaming reads of 32 MiB: what a small model's weights see where the last-level cache holds them
+  double int8_gops = 0;        // vpdpbusd from registers, 2 operations a product
+  double fp32_gflops = 0;      // fused multiply-add from registers
+};
+Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes);
+
+// Seconds of the fastest of many runs: on a shared machine that is the machine, the rest are the neighbours. Runs at least `least_seconds` altogether.
+template <class Work>
+double best_seconds(double least_seconds, Work&& work) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e30;
+  const auto start = Clock::now();
+  for (int runs = 0; runs < 5 || std::chrono::duration<double>(Clock::now() - start).count() < least_seconds; ++runs) {
+    const auto before = Clock::now();
+    work();
+    const double seconds = std::chrono::duration<double>(Clock::now() - before).count();
+    if (runs > 0 || seconds > least_seconds) best = seconds < best ? seconds : best;
+  }
+  return best;
+}
+
+// One measured line.
+struct Line {
+  std::string group, operation, shape;
+  int32_t rows = 0;
+  double microseconds = 0;
+  double amount = 0;         // GOP/s, GB/s or millions a second
+  std::string unit;
+  double share = 0;          // of the ceiling; 0: none applies
+  std::string ceiling;
+};
+void print_table(const Ceilings& ceilings, const std::vector<Line>& lines);
+std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines);
+
+// Subcommands. `status` becomes the exit status: 1 when an answer is wrong.
+void add_ops(CLI::App& app, int& status);
+void add_step(CLI::App& app, int& status);  // bench/step.cpp
+
+}  // namespace kaiju::bench

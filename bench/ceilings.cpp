@@ -1,0 +1,122 @@
+// Ceilings: how fast this machine reads memory, multiplies bytes and floats. Without them a speed says nothing.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "bench.hpp"
+#include "kaiju/base/buffer.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define KAIJU_HAS_X86 1
+#endif
+
+namespace kaiju::bench {
+namespace {
+
+std::atomic<uint64_t> sink{0};  // keeps results alive
+
+#if KAIJU_HAS_X86
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+constexpr int64_t kPeakRounds = 200000;
+constexpr int kChains = 16;  // independent accumulators: latency times two issue ports, and some
+
+__attribute__((target("avx512f,avx512vnni"))) void multiply_bytes(int64_t rounds) {
+  __m512i acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm512_set1_epi32(i);
+  __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
+  for (int64_t r = 0; r < rounds; ++r) {
+    asm volatile("" : "+v"(a), "+v"(b));
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbusd_epi32(acc[i], a, b);
+  }
+  for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
+  sink += static_cast<uint64_t>(_mm512_reduce_add_epi32(acc[0]));
+}
+
+__attribute__((target("avx512f"))) void multiply_floats(int64_t rounds) {
+  __m512 acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
+  __m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
+  for (int64_t r = 0; r < rounds; ++r) {
+    asm volatile("" : "+v"(a), "+v"(b));
+#pragma GCC unroll 16
+    for (int i = 0; i < kChains; ++i) acc[i] = _mm512_fmadd_ps(acc[i], a, b);
+  }
+  for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+  sink += static_cast<uint64_t>(_mm512_reduce_add_ps(acc[0]));
+}
+
+__attribute__((target("avx512f"))) void read_wide(const std::byte* from, int64_t bytes) {
+  __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+  for (int64_t at = 0; at + 256 <= bytes; at += 256)
+    for (int i = 0; i < 4; ++i) sum[i] = _mm512_xor_si512(sum[i], _mm512_loadu_si512(from + at + 64 * i));
+  sink += static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]))));
+}
+#pragma GCC diagnostic pop
+#endif
+
+void read_plain(const std::byte* from, int64_t bytes) {
+  uint64_t sum[8] = {};
+  for (int64_t at = 0; at + 64 <= bytes; at += 64) {
+    uint64_t words[8];
+    std::memcpy(words, from + at, 64);
+    for (int i = 0; i < 8; ++i) sum[i] ^= words[i];
+  }
+  sink += sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+bool has_vnni() {
+#if KAIJU_HAS_X86
+  return __builtin_cpu_supports("avx512vnni");
+#else
+  return false;
+#endif
+}
+
+void read(const std::byte* from, int64_t bytes) {
+#if KAIJU_HAS_X86
+  if (has_vnni()) return read_wide(from, bytes);
+#endif
+  read_plain(from, bytes);
+}
+
+// Best rate over slices of the buffer that all threads share, each too short for the scheduler to step in.
+double read_rate(ThreadPool& pool, const std::byte* buffer, int64_t bytes, double seconds) {
+  constexpr int64_t kSlice = 16 << 20, kPart = 256 << 10;
+  int64_t at = 0;
+  const double best = best_seconds(seconds, [&] {
+    pool.parallel_for(static_cast<int32_t>(kSlice / kPart), [&](int32_t part, int32_t) { read(buffer + at + part * kPart, kPart); });
+    at = at + 2 * kSlice <= bytes ? at + kSlice : 0;
+  });
+  return static_cast<double>(kSlice) / best * 1e-9;
+}
+
+}  // namespace
+
+Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes) {
+  Ceilings found;
+  found.threads = pool.threads();
+  auto buffer = Buffer<std::byte>::make(static_cast<size_t>(buffer_bytes), "the bandwidth buffer");
+  if (buffer.ok()) {
+    std::memset(buffer->data(), 1, buffer->bytes());
+    found.read_gb_per_s = read_rate(pool, buffer->data(), buffer_bytes, 0.4);
+    found.cached_gb_per_s = read_rate(pool, buffer->data(), std::min<int64_t>(buffer_bytes, 32 << 20), 0.2);
+  }
+#if KAIJU_HAS_X86
+  if (has_vnni()) {
+    const auto rate = [&](void (*work)(int64_t), double operations) {
+      const double seconds = best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(kPeakRounds / 10); }); });
+      return operations * kChains * static_cast<double>(kPeakRounds / 10) * pool.threads() / seconds * 1e-9;
+    };
+    found.int8_gops = rate(multiply_bytes, 128);
+    found.fp32_gflops = rate(multiply_floats, 32);
+  }
+#endif
+  return found;
+}
+
+}  // namespace kaiju::bench

@@ -1,0 +1,15 @@
+// kaiju-bench: how fast, and how near to what the machine can give. Every answer is checked before it is timed.
+#include <CLI/CLI.hpp>
+
+#include "bench.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.");
+  app.footer("Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json");
+  app.require_subcommand(1);
+  int status = 0;
+  kaiju::bench::add_ops(app, status);
+  // kaiju::bench::add_step(app, status);
+  CLI11_PARSE(app, argc, argv);
+  return status;
+}

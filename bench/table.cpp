@@ -1,0 +1,34 @@
+// How kaiju-bench shows what it measured: a table for people, JSON for programs.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench.hpp"
+
+namespace kaiju::bench {
+
+void print_table(const Ceilings& ceilings, const std::vector<Line>& lines) {
+  fmt::print("ceilings, {} thread{}: read {:.1f} GB/s (32 MiB: {:.1f}), int8 {:.0f} GOP/s, fp32 {:.0f} GFLOP/s\n", ceilings.threads, ceilings.threads == 1 ? "" : "s",
+             ceilings.read_gb_per_s, ceilings.cached_gb_per_s, ceilings.int8_gops, ceilings.fp32_gflops);
+  std::string group;
+  for (const Line& line : lines) {
+    if (line.group != group) {
+      group = line.group;
+      fmt::print("\n{:<46}{:>6}{:>12}{:>18}   share of ceiling\n", group, "rows", "time", "rate");
+    }
+    const std::string time = line.microseconds < 1000 ? fmt::format("{:.1f} us", line.microseconds) : fmt::format("{:.2f} ms", line.microseconds / 1000);
+    const std::string share = line.share > 0 ? fmt::format("{:>5.0f}% of {}", 100 * line.share, line.ceiling) : std::string();
+    fmt::print("  {:<14}{:<30}{:>6}{:>12}{:>18}  {}\n", line.operation, line.shape, line.rows, time, fmt::format("{:.1f} {}", line.amount, line.unit), share);
+  }
+}
+
+std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines) {
+  nlohmann::ordered_json out;
+  out["ceilings"] = {{"threads", ceilings.threads}, {"read_gb_per_s", ceilings.read_gb_per_s}, {"cached_gb_per_s", ceilings.cached_gb_per_s}, {"int8_gops", ceilings.int8_gops}, {"fp32_gflops", ceilings.fp32_gflops}};
+  for (const Line& line : lines)
+    out["lines"].push_back({{"group", line.group}, {"operation", line.operation}, {"shape", line.shape}, {"rows", line.rows}, {"microseconds", line.microseconds},
+                            {"rate", line.amount}, {"unit", line.unit}, {"share", line.share}, {"ceiling", line.ceiling}});
+  return out.dump(2);
+}
+
+}  // namespace kaiju::bench

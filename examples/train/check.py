@@ -1,0 +1,141 @@
+"""Checks of the trainer that need no GPU (numpy 2.2 or older for Triton's interpreter).
+
+    python3 check.py kernels      Triton kernels, interpreted, against numpy: forward ones to the bit
+    python3 check.py gradients    backward.py against autograd over a straight-through model in float64"""
+import math
+import os
+import sys
+
+if "kernels" in sys.argv:
+    os.environ["TRITON_INTERPRET"] = "1"
+import numpy as np
+import torch
+
+import arith
+import attention
+import backward
+import kernels
+import model
+import ops
+
+torch.manual_seed(0)
+
+
+def integers(*shape):
+    return (torch.randn(shape) * 30).round().clamp(-127, 127)
+
+
+def report(name, wrong):
+    print("%-52s %s" % (name, "same bits" if wrong == 0 else "%d DIFFER" % wrong), flush=True)
+    return wrong != 0
+
+
+def check_kernels():
+    from triton.runtime import interpreter
+    handle = interpreter.TensorHandle  # the interpreter's own fma rounds twice
+    interpreter.InterpreterBuilder.create_fma = lambda self, x, y, z: handle(arith.fma(x.data, y.data, z.data), z.dtype.scalar)
+    bad = 0
+    for t, window, z, bm, bn, branch in ((256, None, 1.8e-4, 128, 64, True), (1152, 600, 1.3e-3, 128, 64, True), (768, 200, 1.8e-4, 64, 32, False)):
+        q, k, v, co = integers(1, t, 1, 64), integers(1, t, 64), integers(1, t, 64), torch.rand(64) * 4 + 1
+        q[:, ::3] = 0  # flat rows
+        a, o, lse = torch.zeros(1, t, 1, 64, dtype=torch.int8), torch.zeros(1, t, 1, 64), torch.zeros(1, 1, t)
+        kernels.attend[(t // bm, 1)](q, k, v, co, a, o, lse, float(np.float32(z)), -24.0 / z, t, window or 1 << 30, 64, 1, bm, bn, branch)
+        out, total, _ = arith.attention(q[0, :, 0].numpy(), k[0].numpy(), v[0].numpy(), np.float32(z), window)
+        out = out * (np.float32(1) / total)[:, None]
+        name = "attention, %d keys, window %s, tile %d" % (t, window, bn)
+        bad += report(name, int((out != o[0, :, 0].numpy()).sum() + (arith.quantise(out, co.numpy()) != a[0, :, 0].numpy()).sum()))
+    n, rope = 64, ops.Rope(arith.rope_frequencies(1e4, 64), 4096, "cpu")
+    acc, s, c, pos = torch.randint(-60000, 60000, (n, 512), dtype=torch.int32), torch.rand(512) * 1e-4, torch.rand(512) * 40, torch.arange(n, dtype=torch.int32) * 60
+    out = torch.zeros(n, 512)
+    kernels.project[(n // 4,)](acc, s, c, rope.cos, rope.sin, pos, out, n, 512, 32, 8, 4, True)
+    bad += report("project", int((out != ops.project(acc, s, c, rope, pos, 8).float()).sum()))
+    wide, alpha = torch.randint(-60000, 60000, (n, 1536), dtype=torch.int32), torch.rand(1536) * 1e-2
+    u, h = torch.zeros(n, 1536, dtype=torch.uint8), torch.zeros(n, 1536, dtype=torch.int8)
+    kernels.up[(n * 1536 // 2048,)](wide, alpha, u, h, n * 1536, 1536, 2048)
+    bad += report("up", sum(int((x != y).sum()) for x, y in zip((u, h), ops.up(wide, alpha))))
+    x, a, c = torch.randn(n, 512).bfloat16(), torch.zeros(n, 512, dtype=torch.int8), torch.tensor([28.2])
+    kernels.add_norm[(n // 4,)](x, None, None, None, c, x, a, 1e-5, 512, 4, False, False)  # without the sum: interpreted bf16 casts truncate
+    bad += report("norm", int((a != ops.add_norm(x, None, None, None, c, 1e-5)[1]).sum()))
+    return bad
+
+
+class Round(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def fake(x, clip):
+    return Round.apply((x * 127 / clip).clamp(-127, 127)) * clip / 127
+
+
+def reference(p, w, tokens, targets, weights, shape):
+    """The loss of the same model by autograd, every rounding passed straight through."""
+    cfg, positions = w.cfg, torch.arange(shape[1]).repeat(shape[0])
+
+    def whole(x):
+        scale = (x.detach().abs().amax(-1, keepdim=True) / 127).float().double()
+        return Round.apply(x / scale) * scale
+
+    def bf16(x):
+        return x + (x.detach().bfloat16().double() - x.detach())
+
+    def matrix(name, i):
+        return whole(p[name][i]) * p[name + "_scalar"][i].exp()
+
+    def norm(x):
+        return x / (x.square().mean(-1, keepdim=True) + cfg.norm_eps).sqrt()
+
+    table, kv = whole(p["embed"]), {}
+    x = bf16(p["in_scalar"].exp() * table[tokens])
+    for i in range(len(cfg.pattern)):
+        layer = w.layer(i)
+        slot, cos, sin = layer.slot, layer.rope.cos[positions].double(), layer.rope.sin[positions].double()
+        a = fake(norm(x), p["attn_in"][i].exp())
+        if layer.owner:
+            k = ops.rotate((a @ matrix("k", slot).T)[:, None], cos, sin)[:, 0]
+            kv[slot] = [fake(y, p[c][slot].exp()).view(*shape, 1, -1) for y, c in ((k, "k_clip"), (a @ matrix("v", slot).T, "v_clip"))]
+        q = ops.rotate((a @ matrix("q", i).T).view(len(a), cfg.n_heads, -1), cos, sin)
+        q = fake(q, p["q_clip"][i].exp() / p["k_clip"][slot].exp()).view(*shape, cfg.n_heads, -1)
+        s = attention.scores(q, kv[slot][0], 1 / math.sqrt(cfg.head_dim), layer.window).softmax(-1)
+        o = torch.einsum("bhts,bshd->bthd", s, kv[slot][1].expand_as(q)).reshape(len(a), -1)
+        x = bf16(x + fake(o, p["out_clip"][i].exp()) @ matrix("o", i).T)
+        mid = p["mid"][i].exp() * (w.clips["mid"][i] / p["mid"][i].detach().exp())
+        u = Round.apply((fake(norm(x), p["ffn_in"][i].exp()) @ matrix("up", i).T * 255 / mid).clamp(0, 255))
+        x = bf16(x + Round.apply(u * u / 255) * mid * mid / 255 @ matrix("down", i).T)
+    logits = fake(norm(x), p["final_in"].exp()) @ (table * p["out_scalar"].exp()).T
+    return (torch.nn.functional.cross_entropy(logits, targets, reduction="none") * weights.double()).sum() / weights.sum().double()
+
+
+def check_gradients():
+    """Differences come from bf16 in backward.py, and from elements that round to a limit without passing it, which count as saturated."""
+    cfg = model.Config(vocab_size=64, d_model=64, n_heads=2, head_dim=64, d_ff=128, context=64, pattern="SGSSG", window=16)
+    p, shape = model.new_masters(cfg, "cpu"), (2, 64)
+    for name, less in (("k_clip", 0.3), ("v_clip", 0.3), ("q_clip", 0.5)):
+        p[name] -= less
+    w, n = model.quantise(p, cfg), shape[0] * shape[1]
+    tokens, targets, weights = torch.randint(0, 64, (n,)), torch.randint(0, 64, (n,)), torch.rand(n)
+    mine = backward.Gradients(w, rows=1)
+    mine.run(tokens, torch.arange(shape[1], dtype=torch.int32).repeat(shape[0]), targets, weights, 1 / weights.sum().item(), shape, True)
+    leaves = {k: v.double().requires_grad_() for k, v in p.items()}
+    loss = reference(leaves, w, tokens, targets, weights, shape)
+    loss.backward()
+    print("loss %.6f, by autograd %.6f" % (mine.loss, loss.detach()))
+    bad = abs(float(mine.loss - loss)) > 2e-3
+    for name, g in mine.finish().items():
+        a, b = g.double().flatten(), leaves[name].grad.flatten()
+        cosine, ratio = float(a @ b / (a.norm() * b.norm())), float(a.norm() / b.norm())
+        wrong = name in model.MATRICES + ("embed",) and (cosine < 0.99 or abs(ratio - 1) > 0.05)  # the rest are small sums of large terms
+        bad += wrong
+        print("  %-12s cosine %.4f, ratio of norms %.4f%s" % (name, cosine, ratio, "   WRONG" if wrong else ""))
+    return bad
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] not in (["kernels"], ["gradients"]):
+        sys.exit(__doc__)
+    sys.exit(bool(check_kernels() if sys.argv[1] == "kernels" else check_gradients()))

@@ -1,0 +1,287 @@
+// Engine's calls from any thread: they check, then leave word at the desk. Part of engine.hpp, which says what each promises.
+#pragma once
+
+#include "kaiju/engine/engine.hpp"
+
+namespace kaiju {
+
+inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces,
+                                                      const EngineOptions& options) {
+  using Answer = Result<std::unique_ptr<Engine>>;
+  return guarded<Answer>([&]() -> Answer {
+    if (!executor) return invalid_argument("an engine needs an executor");
+    const Facts& facts = executor->facts();
+    if (facts.vocab_size < 1 || facts.context < 1 || facts.slot_count < 1 || facts.step_tokens < 1 || facts.window < 0 ||
+        facts.block_count[0] < 0 || facts.block_count[1] < 0)
+      return internal_error("the executor's facts make no sense: vocabulary, context, slots and step tokens must be positive");
+    const auto in_range = [](const char* name, int32_t value, int32_t low, int32_t high) -> Status {
+      if (value >= low && value <= high) return {};
+      return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " +
+                              std::to_string(high));
+    };
+    KAIJU_TRY(in_range("step_tokens", options.step_tokens, 0, facts.step_tokens));
+    KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, facts.step_tokens));
+    KAIJU_TRY(in_range("max_running", options.max_running, 0, facts.slot_count));
+    KAIJU_TRY(in_range("max_waiting", options.max_waiting, 1, INT32_MAX));
+    KAIJU_TRY(in_range("max_sessions", options.max_sessions, 1, INT32_MAX));
+    SchedulerOptions scheduling;
+    scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : facts.step_tokens;
+    scheduling.chunk_tokens = options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
+    scheduling.max_running = options.max_running > 0 ? options.max_running : facts.slot_count;
+    return std::unique_ptr<Engine>(new Engine(std::move(executor), std::move(pieces), options, scheduling));
+  });
+}
+
+// -- sessions ------------------------------------------------------------------------------------------------------------------------
+
+inline Result<History*> Engine::idle_session(Desk& desk, SessionId session) {
+  if (!desk.stopped.ok()) return desk.stopped;
+  const auto found = desk.sessions.find(session);
+  if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+  if (found->second.request != 0)
+    return Status(StatusCode::kBusy, "session " + std::to_string(session) + " is busy with request " +
+                                         std::to_string(found->second.request) + ": wait for its last event or cancel it");
+  return &found->second;
+}
+
+inline Result<SessionId> Engine::create_session() {
+  return guarded<Result<SessionId>>([&] {
+    return desk_.locked([&](Desk& desk) -> Result<SessionId> {
+      if (!desk.stopped.ok()) return desk.stopped;
+      if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
+        return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+      desk.sessions.try_emplace(desk.last_session + 1);
+      return ++desk.last_session;
+    });
+  });
+}
+
+inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
+  return guarded<Result<SessionId>>([&] {
+    return desk_.locked([&](Desk& desk) -> Result<SessionId> {
+      Result<History*> history = idle_session(desk, parent);
+      if (!history.ok()) return history.status();
+      const std::vector<int32_t>& tokens = (*history)->tokens;
+      if (length > tokens.size())
+        return invalid_argument("a fork of " + std::to_string(length) + " tokens was asked of a session of " +
+                                std::to_string(tokens.size()));
+      if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
+        return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+      if (desk.inbox.size() > static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
+        return Status(StatusCode::kBusy, "too much waits for the next step: call step first");
+      History child;
+      child.known = true;
+      child.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
+      Command command;
+      command.kind = Command::Kind::kFork;
+      command.session = parent;
+      command.child = desk.last_session + 1;
+      command.length = static_cast<int32_t>(length);
+      desk.inbox.reserve(desk.inbox.size() + 1);
+      desk.sessions.emplace(command.child, std::move(child));
+      desk.inbox.push_back(std::move(command));
+      return ++desk.last_session;
+    });
+  });
+}
+
+inline Status Engine::truncate_session(SessionId session, size_t length) {
+  return guarded<Status>([&] {
+    return desk_.locked([&](Desk& desk) -> Status {
+      Result<History*> history = idle_session(desk, session);
+      if (!history.ok()) return history.status();
+      if (length > (*history)->tokens.size())
+        return invalid_argument("a cut at " + std::to_string(length) + " was asked of a session of " +
+                                std::to_string((*history)->tokens.size()) + " tokens");
+      (*history)->tokens.resize(length);
+      return {};
+    });
+  });
+}
+
+inline Status Engine::set_session_tokens(SessionId session, std::span<const int32_t> tokens) {
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(check_tokens(tokens));
+    if (tokens.size() > static_cast<size_t>(facts().context))
+      return invalid_argument("a history of " + std::to_string(tokens.size()) + " tokens exceeds the context of " +
+                              std::to_string(facts().context));
+    std::vector<int32_t> copy(tokens.begin(), tokens.end());
+    return desk_.locked([&](Desk& desk) -> Status {
+      Result<History*> history = idle_session(desk, session);
+      if (!history.ok()) return history.status();
+      (*history)->tokens = std::move(copy);
+      return {};
+    });
+  });
+}
+
+inline Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) const {
+  using Answer = Result<std::vector<int32_t>>;
+  return guarded<Answer>([&] {
+    return desk_.locked([&](const Desk& desk) -> Answer {
+      const auto found = desk.sessions.find(session);
+      if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+      return found->second.tokens;
+    });
+  });
+}
+
+inline Status Engine::destroy_session(SessionId session) {
+  const Status status = guarded<Status>([&] {
+    return desk_.locked([&](Desk& desk) -> Status {
+      const auto found = desk.sessions.find(session);
+      if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+      if (desk.stopped.ok() && found->second.known) {
+        Command command;
+        command.kind = Command::Kind::kDestroy;
+        command.session = session;
+        command.request = found->second.request;
+        desk.inbox.push_back(std::move(command));
+      }
+      desk.sessions.erase(found);
+      return {};
+    });
+  });
+  desk_.notify();
+  return status;
+}
+
+// -- requests ------------------------------------------------------------------------------------------------------------------------
+
+inline Status Engine::check_tokens(std::span<const int32_t> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= facts().vocab_size)
+      return invalid_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; tokens are 0 to " +
+                              std::to_string(facts().vocab_size - 1));
+  return {};
+}
+
+inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& options) const {
+  Result<SamplingSpec> sampling = check_sampling(options.sampling, facts().vocab_size);
+  if (!sampling.ok()) return sampling.status();
+  if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
+    return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
+                            "; it must be 0 or more, or -1 for what fits the context");
+  if (options.logprobs < 0 || options.logprobs > std::min(kMaxTopLogprobs, facts().vocab_size))
+    return invalid_argument("logprobs is " + std::to_string(options.logprobs) + "; it must be from 0 to " +
+                            std::to_string(std::min(kMaxTopLogprobs, facts().vocab_size)));
+  for (const int32_t token : options.stop_tokens)
+    if (token < 0 || token >= facts().vocab_size)
+      return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " + std::to_string(facts().vocab_size - 1));
+  if (!options.stop_strings.empty() && !pieces_) return invalid_argument("stop strings need a tokenizer, and this engine has none");
+  if (options.stop_strings.size() > kMaxStopStrings)
+    return invalid_argument(std::to_string(options.stop_strings.size()) + " stop strings; at most " + std::to_string(kMaxStopStrings));
+  for (const std::string& stop : options.stop_strings)
+    if (stop.empty() || stop.size() > kMaxStopStringBytes || !is_utf8(stop))
+      return invalid_argument("a stop string must be UTF-8 of 1 to " + std::to_string(kMaxStopStringBytes) + " bytes");
+
+  auto sequence = std::make_unique<Sequence>();
+  sequence->user_data = options.user_data;
+  sequence->sampling = std::move(*sampling);
+  sequence->max_tokens = options.max_tokens;
+  sequence->top_logprobs = options.logprobs;
+  sequence->stop_tokens = options.stop_tokens;
+  sequence->text = ReplyText(options.stop_strings);
+  sequence->submitted = Clock::now();
+  return sequence;
+}
+
+inline Status Engine::check_length(Sequence& sequence) const {
+  const int64_t prompt = static_cast<int64_t>(sequence.tokens.size()), context = facts().context;
+  if (prompt == 0) return invalid_argument("the prompt is empty: a session without history needs at least one token");
+  const int64_t room = std::max<int64_t>(0, context - prompt);
+  if (sequence.max_tokens == kToContextEnd && room > 0) sequence.max_tokens = static_cast<int32_t>(room);
+  if (prompt > context || sequence.max_tokens == kToContextEnd || sequence.max_tokens > room)
+    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens and " +
+                            (sequence.max_tokens == kToContextEnd ? "at least 1" : std::to_string(sequence.max_tokens)) +
+                            " to generate exceed the context of " + std::to_string(context) + ": shorten the prompt or ask for at most " +
+                            std::to_string(room));
+  sequence.prompt_count = static_cast<int32_t>(prompt);
+  sequence.tokens.reserve(sequence.tokens.size() + static_cast<size_t>(std::min(sequence.max_tokens, 1024)));
+  return scheduler_.check_fits(sequence.prompt_count, sequence.max_tokens);
+}
+
+inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
+                                               const RequestOptions& options) {
+  Result<RequestId> answer = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
+    KAIJU_TRY(status());
+    KAIJU_TRY(check_tokens(tokens));
+    if (tokens.size() > static_cast<size_t>(facts().context))
+      return invalid_argument(std::to_string(tokens.size()) + " tokens exceed the context of " + std::to_string(facts().context));
+    Result<std::unique_ptr<Sequence>> prepared = prepare(options);
+    if (!prepared.ok()) return prepared.status();
+    return desk_.locked([&](Desk& desk) -> Result<RequestId> {
+      Result<History*> found = idle_session(desk, session);
+      if (!found.ok()) return found.status();
+      History& history = **found;
+      if (desk.waiting_count() >= static_cast<size_t>(options_.max_waiting))
+        return Status(StatusCode::kBusy, std::to_string(options_.max_waiting) + " requests are waiting already: try again later");
+      Sequence& sequence = **prepared;
+      if (!whole) sequence.tokens = history.tokens;
+      sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
+      KAIJU_TRY(check_length(sequence));
+      sequence.session = session;
+      sequence.request = desk.last_request + 1;
+      Command command;
+      command.sequence = std::move(*prepared);
+      desk.unfinished.try_emplace(sequence.request, false);
+      desk.inbox.push_back(std::move(command));
+      // Nothing below fails.
+      history.known = true;
+      ++desk.pending;
+      history.request = ++desk.last_request;
+      return history.request;
+    });
+  });
+  desk_.notify();
+  return answer;
+}
+
+inline Result<RequestId> Engine::submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options) {
+  return submit_tokens(session, tokens, false, options);
+}
+inline Result<RequestId> Engine::submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options) {
+  return submit_tokens(session, history, true, options);
+}
+
+inline Status Engine::cancel(RequestId request) {
+  const Status status = guarded<Status>([&] {
+    return desk_.locked([&](Desk& desk) -> Status {
+      if (!desk.stopped.ok()) return desk.stopped;
+      const auto found = desk.unfinished.find(request);
+      if (found == desk.unfinished.end() || found->second) return {};
+      Command command;
+      command.kind = Command::Kind::kCancel;
+      command.request = request;
+      desk.inbox.push_back(std::move(command));
+      found->second = true;
+      return {};
+    });
+  });
+  desk_.notify();
+  return status;
+}
+
+// -- the loop, seen from outside -----------------------------------------------------------------------------------------------------
+
+inline bool Engine::poll(Event& event) { return desk_.poll(event); }
+inline bool Engine::wait(std::chrono::nanoseconds timeout) { return desk_.wait(timeout); }
+inline void Engine::wake() { desk_.wake(); }
+inline size_t Engine::pending() const {
+  return desk_.locked([](const Desk& desk) { return desk.pending; });
+}
+inline Status Engine::status() const {
+  return desk_.locked([](const Desk& desk) { return desk.stopped; });
+}
+inline const Facts& Engine::facts() const { return executor_->facts(); }
+
+inline Metrics Engine::metrics() const {
+  return desk_.locked([](const Desk& desk) {
+    Metrics metrics = desk.metrics;
+    metrics.requests_waiting = desk.waiting_count();
+    metrics.sessions = desk.sessions.size();
+    return metrics;
+  });
+}
+
+}  // namespace kaiju

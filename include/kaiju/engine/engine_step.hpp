@@ -1,0 +1,187 @@
+// Engine's step: inbox, plan, run, commit, tell. Part of engine.hpp, which says what it promises.
+#pragma once
+
+#include "kaiju/engine/engine.hpp"
+
+namespace kaiju {
+
+inline void Engine::metrics_from_scheduler() {
+  metrics_.requests_waiting = scheduler_.waiting().size();
+  metrics_.requests_running = scheduler_.running().size();
+  metrics_.sessions_dropped = scheduler_.sessions_dropped();
+  metrics_.tokens_from_cache = scheduler_.tokens_from_cache();
+  for (const BlockKind kind : kBothKinds) {
+    const BlockPool& pool = scheduler_.cache().pool(kind);
+    metrics_.blocks[static_cast<int>(kind)] = {pool.total(), pool.free_count(), pool.reserved()};
+  }
+}
+
+inline Status Engine::step() {
+  if (stepping_.exchange(true)) return {StatusCode::kBusy, "another thread is in step: one thread drives an engine"};
+  Status answer = guarded<Status>([&] { return status(); });
+  if (answer.ok()) {
+    answer = guarded<Status>([&] { return step_once(); });
+    if (!answer.ok() && !plan_waits_) {
+      // A shortage of host memory half-way through the books leaves them unknown; one that the executor reports does not.
+      if (answer.code() == StatusCode::kOutOfMemory) answer = internal_error("no memory");
+      stop(answer);
+    }
+  }
+  stepping_ = false;
+  return answer;
+}
+
+inline Status Engine::step_once() {
+  if (!plan_waits_) {
+    do_inbox();
+    KAIJU_TRY(scheduler_.plan(plan_, Clock::now()));
+    if (plan_.segments.empty()) {
+      if (!scheduler_.waiting().empty())
+        return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().front()->request) +
+                              " does not fit though nothing else is here");
+      publish();
+      return {};
+    }
+  }
+  plan_waits_ = false;
+  const Clock::time_point before = Clock::now();
+  Status ran = executor_->run(plan_, result_);
+  metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - before).count());
+  if (!ran.ok()) {
+    plan_waits_ = ran.code() == StatusCode::kOutOfMemory || ran.code() == StatusCode::kBusy || ran.code() == StatusCode::kIo;
+    if (plan_waits_) publish();  // cancelled ones, at least
+    return ran;
+  }
+  ++metrics_.steps;
+  KAIJU_TRY(commit());
+  if (options_.check_ledger) KAIJU_TRY(scheduler_.check_ledger());
+  publish();
+  return {};
+}
+
+inline void Engine::do_inbox() {
+  desk_.take_inbox(commands_);
+  for (Command& command : commands_) {
+    switch (command.kind) {
+      case Command::Kind::kSubmit:
+        scheduler_.add(std::move(command.sequence));
+        break;
+      case Command::Kind::kFork:
+        scheduler_.fork(command.session, command.child, command.length);
+        break;
+      case Command::Kind::kCancel:
+      case Command::Kind::kDestroy:
+        if (std::unique_ptr<Sequence> sequence = scheduler_.remove(command.request)) end(std::move(sequence), DoneReason::kCancelled);
+        if (command.kind == Command::Kind::kDestroy) scheduler_.drop(command.session);
+        break;
+    }
+  }
+  commands_.clear();
+}
+
+inline Status Engine::commit() {
+  size_t sampled = 0;
+  size_t segment = 0;
+  const auto& running = scheduler_.running();
+  for (size_t i = 0; i < running.size();) {
+    Sequence& sequence = *running[i];
+    if (sequence.granted == 0) {
+      ++i;
+      continue;
+    }
+    const Segment& ran = plan_.segments[segment++];
+    if (!sequence.decoding()) metrics_.tokens_prefilled += static_cast<uint64_t>(sequence.granted);
+    Scheduler::commit(sequence);
+    bool done = sequence.max_tokens == 0 && sequence.remaining() == 0;
+    if (done) sequence.first_token = sequence.last_token = Clock::now();
+    DoneReason reason = DoneReason::kLength;
+    if (ran.sample) {
+      if (sampled >= result_.sampled.size() || result_.sampled[sampled].slot != ran.slot || result_.sampled[sampled].token < 0 ||
+          result_.sampled[sampled].token >= facts().vocab_size)
+        return internal_error("the executor's answer does not fit the plan: row " + std::to_string(sampled) + " of " +
+                              std::to_string(result_.sampled.size()));
+      commit_token(sequence, result_.sampled[sampled++], done, reason);
+    }
+    if (done)
+      end(scheduler_.finish(i), reason);
+    else
+      ++i;
+  }
+  return {};
+}
+
+inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, bool& done, DoneReason& reason) {
+  const Clock::time_point now = Clock::now();
+  if (sequence.counts.generated == 0) sequence.first_token = now;
+  sequence.last_token = now;
+  sequence.tokens.push_back(sampled.token);
+  ++sequence.counts.generated;
+  ++metrics_.tokens_decoded;
+  const bool stop_token = std::find(sequence.stop_tokens.begin(), sequence.stop_tokens.end(), sampled.token) != sequence.stop_tokens.end();
+  Event event = event_of(sequence, EventKind::kToken);
+  event.token = sampled.token;
+  event.logprob = sampled.logprob;
+  event.top = std::move(sampled.top);
+  bool stop_string = false;
+  if (pieces_ && !stop_token) stop_string = sequence.text.push(pieces_->piece(sampled.token), event.text);
+  events_.push_back(std::move(event));
+  if (stop_token || stop_string) {
+    done = true;
+    reason = DoneReason::kStop;
+  } else if (sequence.counts.generated >= sequence.max_tokens) {
+    done = true;
+    reason = DoneReason::kLength;
+  }
+}
+
+inline Event Engine::event_of(const Sequence& sequence, EventKind kind) const {
+  const auto ns = [](Clock::time_point from, Clock::time_point to) -> int64_t {
+    if (from == Clock::time_point() || to == Clock::time_point()) return 0;
+    return std::chrono::nanoseconds(to - from).count();
+  };
+  Event event;
+  event.kind = kind;
+  event.request = sequence.request;
+  event.session = sequence.session;
+  event.user_data = sequence.user_data;
+  event.counts = sequence.counts;
+  event.timing = {ns(sequence.submitted, sequence.admitted), ns(sequence.admitted, sequence.first_token),
+                  ns(sequence.first_token, sequence.last_token)};
+  return event;
+}
+
+inline void Engine::end(std::unique_ptr<Sequence> sequence, DoneReason reason) {
+  Event event = event_of(*sequence, EventKind::kDone);
+  event.reason = reason;
+  event.counts.prompt_tokens = sequence->prompt_count;
+  sequence->text.finish(event.text);
+  events_.push_back(std::move(event));
+  endings_.push_back({sequence->request, sequence->session, true, std::move(sequence->tokens)});
+  ++metrics_.requests_done;
+}
+
+// Fails everything that is here or still arrives, and latches the error.
+inline void Engine::stop(const Status& error) {
+  const Status stopped = guarded<Status>([&]() -> Status {
+    publish(error);  // from here on submit refuses, so the inbox is the last
+    desk_.take_inbox(commands_);
+    const auto fail = [&](const Sequence& sequence) {
+      Event event = event_of(sequence, EventKind::kFailed);
+      event.status = error;
+      events_.push_back(std::move(event));
+      endings_.push_back({sequence.request, sequence.session, false, {}});
+      ++metrics_.requests_failed;
+    };
+    for (const auto& sequence : scheduler_.running()) fail(*sequence);
+    for (const auto& sequence : scheduler_.waiting()) fail(*sequence);
+    for (const Command& command : commands_)
+      if (command.sequence) fail(*command.sequence);
+    commands_.clear();
+    scheduler_.abandon();
+    publish(error);
+    return {};
+  });
+  (void)stopped;
+}
+
+}  // namespace kaiju

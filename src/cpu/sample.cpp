@@ -1,0 +1,125 @@
+// CpuBackend::sample: the reference's sample_row without its passes over scalar exponentials and whole-vocabulary sorts. Masses come from the kernels; what is
+// sorted are the logits above a floor, lowered until the candidates that count are certainly among them. Order is by logit, so such a set is
+// a prefix of the contract's order whatever the floor.
+#include <algorithm>
+#include <cmath>
+
+#include "kaiju/backend/cpu.hpp"
+#include "kaiju/base/random.hpp"
+#include "kernels.hpp"
+
+namespace kaiju {
+namespace {
+
+constexpr double kLn2To30 = 20.79441541679836;  // as in arith::log_total
+constexpr float kFloors[] = {5.0f, 10.0f, HUGE_VALF};  // below the best logit, in units of the temperature
+
+using Candidates = std::vector<arith::Candidate>;
+
+// Every token whose logit is at least `floor`, by ascending id.
+void gather(const float* logits, const uint32_t* masses, int32_t count, float floor, Candidates& out) {
+  out.clear();
+  for (int32_t token = 0; token < count; ++token)
+    if (logits[token] >= floor) out.push_back({logits[token], token, masses ? masses[token] : 0});
+}
+
+uint64_t sum_of(const Candidates& candidates) {
+  uint64_t sum = 0;
+  for (const arith::Candidate& c : candidates) sum += c.mass;
+  return sum;
+}
+
+bool reaches(uint64_t sum, float top_p, uint64_t total) {
+  const auto share = static_cast<uint64_t>(__builtin_rint(static_cast<double>(top_p) * 4294967296.0));
+  return (static_cast<unsigned __int128>(sum) << 32) >= static_cast<unsigned __int128>(share) * total;
+}
+
+// Leaves in `out` what the contract keeps of the candidates (arithmetic.md, section 6, step 4).
+void keep(const SamplingSpec& spec, const float* logits, const uint32_t* masses, int32_t count, float best, uint64_t total, Candidates& out) {
+  const bool cut_by_rank = spec.top_k > 0 && spec.top_k < count;
+  if (!cut_by_rank && spec.min_p > 0.0f) {  // min_p knows its own floor
+    const auto least = static_cast<uint32_t>(__builtin_rint(static_cast<double>(spec.min_p) * 1073741824.0));
+    out.clear();
+    for (int32_t token = 0; token < count; ++token)
+      if (masses[token] >= least) out.push_back({logits[token], token, masses[token]});
+    return arith::truncate(out, spec.top_k, spec.top_p, spec.min_p);
+  }
+  for (const float below : kFloors) {
+    gather(logits, masses, count, best - below * spec.temperature, out);
+    const bool all = out.size() == static_cast<size_t>(count);
+    if (cut_by_rank) {
+      if (!all && out.size() < static_cast<size_t>(spec.top_k)) continue;
+      return arith::truncate(out, spec.top_k, spec.top_p, spec.min_p);
+    }
+    if (!all && !reaches(sum_of(out), spec.top_p, total)) continue;
+    std::sort(out.begin(), out.end());
+    size_t kept = 0;
+    for (uint64_t sum = 0; kept < out.size();) {
+      sum += out[kept++].mass;
+      if (reaches(sum, spec.top_p, total)) break;
+    }
+    out.resize(kept);
+    return;
+  }
+}
+
+// The token of a plain draw: first by id whose running mass exceeds the target.
+int32_t draw_from_all(const std::vector<uint32_t>& masses, int32_t count, uint64_t total, uint64_t random) {
+  const auto target = static_cast<uint64_t>((static_cast<unsigned __int128>(random) * total) >> 64);
+  uint64_t sum = 0;
+  int32_t token = 0;
+  for (; token < count - 1; ++token) {
+    sum += masses[static_cast<size_t>(token)];
+    if (sum > target) break;
+  }
+  return token;
+}
+
+}  // namespace
+
+void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
+  const SamplingSpec& spec = *args.spec;
+  const int32_t count = args.vocab_size;
+  const float plain_maximum = kernels_.maximum(args.logits, count);
+  const double log_total = arith::natural_log(kernels_.masses(args.logits, count, plain_maximum, arith::kLog2E, nullptr)) - kLn2To30;
+
+  const float* logits = args.logits;
+  float best = plain_maximum;
+  const bool penalised = spec.repetition_penalty != 1.0f && args.seen;
+  if (penalised || !spec.logit_bias.empty()) {
+    adjusted_.assign(args.logits, args.logits + count);
+    for (int32_t token = 0; penalised && token < count; ++token)
+      if (args.seen[token]) adjusted_[static_cast<size_t>(token)] = arith::penalise(args.logits[token], spec.repetition_penalty);
+    for (const auto& [token, bias] : spec.logit_bias) adjusted_[static_cast<size_t>(token)] = arith::add(adjusted_[static_cast<size_t>(token)], bias);
+    logits = adjusted_.data();
+    best = kernels_.maximum(logits, count);
+  }
+
+  if (spec.temperature == 0.0f) {
+    result.token = static_cast<int32_t>(std::find(logits, logits + count, best) - logits);
+  } else {
+    const uint64_t random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(args.position));
+    masses_.resize(static_cast<size_t>(count));
+    const uint64_t total = kernels_.masses(logits, count, best, arith::temperature_factor(spec.temperature), masses_.data());
+    const bool whole = (spec.top_k <= 0 || spec.top_k >= count) && spec.min_p <= 0.0f && spec.top_p >= 1.0f;
+    if (whole) {
+      result.token = draw_from_all(masses_, count, total, random);
+    } else {
+      keep(spec, logits, masses_.data(), count, best, total, candidates_);
+      result.token = arith::draw(candidates_, random);
+    }
+  }
+  result.logprob = arith::logprob(args.logits[result.token], plain_maximum, log_total);
+
+  result.top.clear();
+  if (args.top_logprobs <= 0) return;
+  const auto wanted = static_cast<size_t>(std::min(args.top_logprobs, count));
+  for (const float below : kFloors) {
+    gather(args.logits, nullptr, count, plain_maximum - below, candidates_);
+    if (candidates_.size() >= wanted) break;
+  }
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(wanted), candidates_.end());
+  for (size_t i = 0; i < wanted; ++i) result.top.push_back({candidates_[i].token, arith::logprob(candidates_[i].logit, plain_maximum, log_total)});
+}
+
+}  // namespace kaiju

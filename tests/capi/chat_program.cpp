@@ -1,0 +1,249 @@
+// kaiju-chat and the two small examples, run as a person would: what they print, what they refuse.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "catch.hpp"
+#include "tests/capi/host.hpp"
+
+using namespace kaiju::tests;
+
+namespace {
+
+struct Run {
+  int code = -1;
+  std::string out, err;
+  std::vector<std::string> lines() const {
+    std::vector<std::string> lines;
+    std::istringstream stream(out);
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+  }
+  // One line on stderr that says `what`, nothing but failure otherwise.
+  bool refuses(const std::string& what) const {
+    return code != 0 && code < 100 && err.find(what) != std::string::npos && std::count(err.begin(), err.end(), '\n') == 1;
+  }
+};
+
+std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string write_file(const std::string& name, const std::string& bytes) {
+  const std::string path = temporary_folder() + "/" + name;
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+Run run_program(const std::string& program, const std::vector<std::string>& args, const std::string& input = "") {
+  const std::string folder = temporary_folder();
+  std::string command = quoted(std::string(KAIJU_PROGRAM_DIR) + "/" + program);
+  for (const std::string& arg : args) command += " " + quoted(arg);
+  command += " <" + quoted(write_file("in", input)) + " >" + quoted(folder + "/out") + " 2>" + quoted(folder + "/err");
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 200, slurp(folder + "/out"), slurp(folder + "/err")};
+}
+
+const std::string& short_card() {
+  static const std::string path = write_file("short.card", "name: Ann\ngreeting: hello\n\nthe world.\n");
+  return path;
+}
+
+Run chat(std::vector<std::string> args, const std::string& input = "") {
+  for (const char* more : {"--model", chat_model_file().c_str(), "--threads", "1"}) args.push_back(more);
+  return run_program("kaiju-chat", args, input);
+}
+
+Run short_chat(std::vector<std::string> args, const std::string& input = "") {
+  for (const char* more : {"--character", short_card().c_str(), "--max-tokens", "12"}) args.push_back(more);
+  return chat(std::move(args), input);
+}
+
+Run chat_with_card(const std::string& card) {
+  return chat({"--say", "hello", "--max-tokens", "2", "--character", write_file("test.card", card)});
+}
+
+}  // namespace
+
+TEST_CASE("a scripted chat prints one line of JSON a turn with all its keys") {
+  const Run run = short_chat({"--say", "hello", "--say", "I say", "--json"});
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  REQUIRE(run.lines().size() == 2);
+  for (const std::string& line : run.lines()) {
+    const auto turn = nlohmann::json::parse(line);
+    CHECK(turn.size() == 6);
+    CHECK(turn["reply"].is_string());
+    CHECK(turn["prompt_tokens"].get<int>() > turn["cached_tokens"].get<int>());
+    CHECK(turn["prefill_tokens_per_second"].get<double>() > 0);
+    CHECK(turn["decode_tokens_per_second"].get<double>() >= 0);
+    CHECK((turn["finish"] == "stop" || turn["finish"] == "length"));
+  }
+  CHECK(nlohmann::json::parse(run.lines()[0])["cached_tokens"] == 0);
+  CHECK(nlohmann::json::parse(run.lines()[1])["cached_tokens"].get<int>() > 10);
+}
+
+TEST_CASE("same seed, same words; another seed, others") {
+  const std::vector<std::string> hot = {"--say", "hello", "--temperature", "1.5"};
+  auto with_seed = [&](const char* seed) {
+    auto args = hot;
+    args.insert(args.end(), {"--seed", seed});
+    return short_chat(args).out;
+  };
+  CHECK_FALSE(with_seed("7").empty());
+  CHECK(with_seed("7") == with_seed("7"));
+  CHECK(with_seed("7") != with_seed("8"));
+  CHECK(with_seed("0") == short_chat(hot).out);
+}
+
+TEST_CASE("a pipe speaks one turn a line and takes commands") {
+  const Run run = short_chat({"--temperature", "1.5"}, "hello\n\n/retry\n/stats\n/undo\nhello\n/quit\nnever\n");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  CHECK(run.out.find("\033") == std::string::npos);
+  CHECK(run.out.find("Forgotten: hello") != std::string::npos);
+  CHECK(run.out.find("seed") != std::string::npos);
+  const auto lines = run.lines();
+  CHECK(lines.front() == lines.back());    // the same question at the same place
+  CHECK(lines.front() != run.lines()[1]);  // another stream
+}
+
+TEST_CASE("a pipe without an end of line still gets its reply") {
+  CHECK(short_chat({}, "hello").out == short_chat({"--say", "hello"}).out);
+}
+
+TEST_CASE("a chat longer than the context goes on, and its card stays") {
+  std::vector<std::string> args = {"--json"};
+  for (int i = 0; i < 60; ++i) args.insert(args.end(), {"--say", "hello the world, I say hello"});
+  const Run run = short_chat(args);
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  REQUIRE(run.lines().size() == 60);
+  int cuts = 0, last = 0, cached = 0, prompts = 0;
+  for (const std::string& line : run.lines()) {
+    const auto turn = nlohmann::json::parse(line);
+    const int prompt = turn["prompt_tokens"];
+    CHECK(prompt + 12 <= kTinyContext);
+    cuts += prompt < last;
+    if (prompt < last) CHECK(prompt <= kTinyContext / 2 + 12);
+    last = prompt;
+    prompts += prompt;
+    cached += turn["cached_tokens"].get<int>();
+  }
+  CHECK(cuts >= 2);
+  CHECK(cuts <= 10);
+  CHECK(cached > prompts * 8 / 10);
+}
+
+TEST_CASE("the bundled characters are listed, six or more, and all can be read") {
+  const Run run = run_program("kaiju-chat", {"--list"});
+  CHECK(run.code == 0);
+  CHECK(run.err.empty());
+  CHECK(run.lines().size() >= 6);
+}
+
+TEST_CASE("help and version succeed") {
+  CHECK(run_program("kaiju-chat", {"--help"}).out.find("Examples") != std::string::npos);
+  CHECK(run_program("kaiju-chat", {"--help"}).code == 0);
+  CHECK(run_program("kaiju-chat", {"--version"}).out == "0.1.0\n");
+}
+
+TEST_CASE("a card may end its lines as Windows does and begin with a mark") {
+  CHECK(chat_with_card("\xEF\xBB\xBFname: A\r\ngreeting: hello\r\n\r\nthe world\r\n").code == 0);
+}
+TEST_CASE("a card without a name is refused") {
+  CHECK(chat_with_card("greeting: hello\n\nworld\n").refuses("test.card:1: the name is missing"));
+}
+TEST_CASE("an empty card file is refused") { CHECK(chat_with_card("").refuses("test.card:1: the card is empty")); }
+TEST_CASE("a card of blank lines is refused") { CHECK(chat_with_card("\n \n\n").refuses("test.card:1: the card is empty")); }
+TEST_CASE("a card that begins with its description is refused") { CHECK(chat_with_card("the world\n").refuses("test.card:1: expected")); }
+TEST_CASE("a card without a description is refused") { CHECK(chat_with_card("name: A\n\n \n").refuses("description is missing")); }
+TEST_CASE("a card with an unknown line in its header is refused by line") {
+  CHECK(chat_with_card("name: A\nage: 5\n\nworld\n").refuses("test.card:2: expected"));
+}
+TEST_CASE("a card with two names is refused by line") {
+  CHECK(chat_with_card("name: A\nname: B\n\nworld\n").refuses("test.card:2: a second 'name:'"));
+}
+TEST_CASE("a card with an empty name is refused by line") {
+  CHECK(chat_with_card("name:  \n\nworld\n").refuses("test.card:1: 'name:' has nothing"));
+}
+TEST_CASE("a card with an endless name is refused by line") {
+  CHECK(chat_with_card("name: " + std::string(101, 'x') + "\n\nworld\n").refuses("test.card:1: the name is longer"));
+}
+TEST_CASE("a card that is not UTF-8 is refused by line and byte") {
+  CHECK(chat_with_card("name: A\n\nthe w\xFFrld\n").refuses("test.card:3: not UTF-8 at byte 6"));
+}
+TEST_CASE("a card with a control character is refused by line") {
+  CHECK(chat_with_card("name: A\n\nthe \033[31m\n").refuses("test.card:3: a control character"));
+}
+TEST_CASE("a card too long for the context is refused") {
+  CHECK(chat_with_card("name: A\n\n" + std::string(2000, 'z') + "\n").refuses("has room for 256"));
+}
+TEST_CASE("a card larger than any card is refused") {
+  CHECK(chat_with_card("name: A\n\n" + std::string(1 << 21, 'z') + "\n").refuses("larger than"));
+}
+TEST_CASE("a card that is a folder is refused") {
+  CHECK(chat({"--say", "x", "--character", temporary_folder() + "/"}).refuses("a folder"));
+}
+TEST_CASE("a card that does not exist is refused by path") {
+  CHECK(chat({"--say", "x", "--character", "/nowhere/x.card"}).refuses("/nowhere/x.card"));
+}
+TEST_CASE("a character nobody knows is refused with those there are") {
+  CHECK(chat({"--say", "x", "--character", "nobody"}).refuses("wren"));
+}
+
+TEST_CASE("wrong options are refused in one line") {
+  CHECK(short_chat({"--nonsense"}).refuses("--nonsense"));
+  CHECK(short_chat({"--temperature", "hot"}).refuses("--temperature"));
+  CHECK(short_chat({"--say", "x", "--temperature", "nan"}).refuses("temperature is nan"));
+  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("temperature is -1"));
+  CHECK(short_chat({"--say", "x", "--top-p", "1.5"}).refuses("top_p is 1.5"));
+  CHECK(short_chat({"--say", "x", "--min-p", "-0.5"}).refuses("min_p is -0.5"));
+  CHECK(short_chat({"--say", "x", "--repetition-penalty", "0"}).refuses("repetition_penalty is 0"));
+  CHECK(short_chat({"--seed", "1.5"}).refuses("--seed"));
+  CHECK(chat({"--max-tokens", "0"}).refuses("--max-tokens"));
+  CHECK(chat({"--threads", "1000"}).refuses("--threads"));
+  CHECK(run_program("kaiju-chat", {"--say"}).refuses("--say"));
+  CHECK(short_chat({"--say", "x", "--backend", "quantum"}).refuses("quantum"));
+  CHECK(run_program("kaiju-chat", {"--say", "x", "--model", "/nowhere.safetensors"}).refuses("/nowhere.safetensors"));
+  CHECK(run_program("kaiju-chat", {"--say", "x", "--model", plain_model_file()}).refuses("cannot chat"));
+}
+
+TEST_CASE("a message that is not UTF-8 or too long is refused") {
+  CHECK(short_chat({"--say", "ab\xFF"}).refuses("not UTF-8 at byte 3"));
+  CHECK(short_chat({"--say", std::string(3000, 'z')}).refuses("has room for"));
+  CHECK(short_chat({}, "hello\nab\xFF\n").refuses("not UTF-8"));
+}
+
+TEST_CASE("output that cannot be written is an error") {
+  const std::string command = quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat") + " --list >/dev/full 2>/dev/null";
+  CHECK(WEXITSTATUS(std::system(command.c_str())) == 1);
+}
+
+TEST_CASE("the host loop serves two prompts at once") {
+  const Run run = run_program("host_loop", {chat_model_file(), "hello", "world"});
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK(run.out.find("1: done after") != std::string::npos);
+  CHECK(run.out.find("2: done after") != std::string::npos);
+  CHECK(run_program("host_loop", {"/nowhere", "a", "b"}).refuses("/nowhere"));
+}
+
+TEST_CASE("the minimal example gives one reply") {
+  const Run run = run_program("minimal", {chat_model_file(), "hello"});
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK_FALSE(run.out.empty());
+  CHECK(run_program("minimal", {plain_model_file(), "hello"}).refuses("cannot chat"));
+}

@@ -1,0 +1,111 @@
+// The thread pool: every part once, nothing left running, the float state as the contract wants it. TSan runs this too.
+#include "kaiju/base/thread_pool.hpp"
+
+#include <chrono>
+#include <ctime>
+#include <memory>
+
+#include "catch.hpp"
+#include "kaiju/base/float_state.hpp"
+
+namespace kaiju {
+namespace {
+
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+TEST_CASE("every part runs exactly once, on any number of threads") {
+  for (int32_t threads = 1; threads <= 5; ++threads) {
+    ThreadPool pool(threads);
+    CHECK(pool.threads() == threads);
+    for (const int32_t parts : {0, 1, 2, 3, 7, 64, 1000}) {
+      std::vector<int> done(static_cast<size_t>(parts), 0);  // plain: a part run twice at a time is a race TSan reports
+      pool.parallel_for(parts, [&](int32_t part, int32_t) { ++done[static_cast<size_t>(part)]; });
+      for (const int count : done) REQUIRE(count == 1);
+    }
+  }
+}
+
+TEST_CASE("threads that run at the same time have different numbers") {
+  ThreadPool pool(4);
+  std::vector<int> taken(4, 0);
+  std::atomic<int> strangers{0};
+  for (int round = 0; round < 200; ++round)
+    pool.parallel_for(16, [&](int32_t, int32_t thread) {
+      if (thread < 0 || thread >= 4) ++strangers;
+      else ++taken[static_cast<size_t>(thread)];  // plain, as scratch memory would be
+    });
+  CHECK(strangers == 0);
+  CHECK(taken[0] + taken[1] + taken[2] + taken[3] == 200 * 16);
+}
+
+TEST_CASE("what one piece of work writes, the next one reads, over many short pieces") {
+  ThreadPool pool(3);
+  std::vector<int64_t> values(8, 0);
+  for (int round = 0; round < 5000; ++round)
+    pool.parallel_for(8, [&, round](int32_t part, int32_t) { values[static_cast<size_t>(part)] += round; });
+  for (const int64_t value : values) CHECK(value == 5000 * 4999 / 2);
+}
+
+TEST_CASE("a pool wakes from sleep and still shares its work") {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::atomic<int> count{0};
+    pool.parallel_for(2, [&](int32_t, int32_t) { ++count; });
+    REQUIRE(count == 2);
+  }
+}
+
+TEST_CASE("an idle pool uses no processor time") {
+  ThreadPool pool(4);
+  pool.parallel_for(4, [](int32_t, int32_t) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const double before = processor_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(processor_seconds() - before < 0.02);
+}
+
+TEST_CASE("pools come and go, used or not") {
+  for (int i = 0; i < 50; ++i) {
+    ThreadPool pool(3);
+    if (i % 2) pool.parallel_for(3, [](int32_t, int32_t) {});
+  }
+}
+
+#if defined(__x86_64__)
+TEST_CASE("workers compute in the contract's float state, whatever their maker's") {
+  const unsigned found = _mm_getcsr();
+  _mm_setcsr(found | 0x8040 | 0x2000);  // flush to zero, subnormals are zero, round down
+  ThreadPool pool(3);
+  unsigned state[3] = {0x1F80, 0x1F80, 0x1F80};
+  for (int round = 0; round < 50; ++round)
+    pool.parallel_for(12, [&](int32_t, int32_t thread) {
+      if (thread > 0) state[thread] = _mm_getcsr() & ~0x3Fu;
+      std::this_thread::yield();
+    });
+  _mm_setcsr(found);
+  for (const unsigned s : state) CHECK(s == 0x1F80);
+}
+
+TEST_CASE("FloatState restores what it found") {
+  const unsigned found = _mm_getcsr();
+  const unsigned hostile = found | 0x8040;
+  _mm_setcsr(hostile);
+  {
+    const FloatState state;
+    volatile float tiny = 1e-39f;
+    CHECK(tiny * 0.5f != 0.0f);
+  }
+  const unsigned after = _mm_getcsr();
+  _mm_setcsr(found);
+  CHECK(after == hostile);
+}
+#endif
+
+}  // namespace kaiju
