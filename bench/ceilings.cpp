@@ -21,7 +21,7 @@ std::atomic<uint64_t> sink{0};  // keeps results alive
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-constexpr int64_t kPeakRounds = 200000;
+constexpr int64_t kPeakRounds = 200000;  // about half a millisecond: long enough for the clock to settle under wide vectors
 constexpr int kChains = 16;  // independent accumulators: latency times two issue ports, and some
 
 __attribute__((target("avx512f,avx512vnni"))) void multiply_bytes(int64_t rounds) {
@@ -86,7 +86,7 @@ void read(const std::byte* from, int64_t bytes) {
 
 // Best rate over slices of the buffer that all threads share, each too short for the scheduler to step in.
 double read_rate(ThreadPool& pool, const std::byte* buffer, int64_t bytes, double seconds) {
-  constexpr int64_t kSlice = 16 << 20, kPart = 256 << 10;
+  constexpr int64_t kSlice = 8 << 20, kPart = 128 << 10;
   int64_t at = 0;
   const double best = best_seconds(seconds, [&] {
     pool.parallel_for(static_cast<int32_t>(kSlice / kPart), [&](int32_t part, int32_t) { read(buffer + at + part * kPart, kPart); });
@@ -109,8 +109,8 @@ Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes) {
 #if KAIJU_HAS_X86
   if (has_vnni()) {
     const auto rate = [&](void (*work)(int64_t), double operations) {
-      const double seconds = best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(kPeakRounds / 10); }); });
-      return operations * kChains * static_cast<double>(kPeakRounds / 10) * pool.threads() / seconds * 1e-9;
+      const double seconds = best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(kPeakRounds); }); });
+      return operations * kChains * static_cast<double>(kPeakRounds) * pool.threads() / seconds * 1e-9;
     };
     found.int8_gops = rate(multiply_bytes, 128);
     found.fp32_gflops = rate(multiply_floats, 32);

@@ -74,7 +74,7 @@ int parse_args(int argc, char** argv, Args& args) {
     return 2;
   }
   args.seed_given = seed->count() > 0;
-  if (args.model.empty()) args.model = bundled("model/kaiju-nano.kaiju.safetensors");
+  if (args.model.empty()) args.model = bundled("model/kaiju-nano.safetensors");
   return -1;
 }
 

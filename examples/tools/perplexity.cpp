@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   auto checkpoint = kaiju::Checkpoint::open(model);
   if (!checkpoint.ok()) return fail(checkpoint.status());
   if (!(*checkpoint)->find("tokenizer")) return fail(kaiju::invalid_argument(fmt::format("{} carries no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
-  auto tokenizer = kaiju::Tokenizer::load((*checkpoint)->view<std::byte>("tokenizer"), (*checkpoint)->config().vocab_size);
+  auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")), (*checkpoint)->config().vocab_size);
   if (!tokenizer.ok()) return fail(tokenizer.status());
   std::ifstream file(text_path, std::ios::binary);
   if (!file) return fail({kaiju::StatusCode::kIo, fmt::format("cannot read {}: check the path", text_path)});

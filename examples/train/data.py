@@ -27,6 +27,7 @@ import time
 
 import data_text
 import persona
+import persona_noise
 
 SEQUENCE = 4096
 UNK, BOS, EOS, CARD, USER, CHAR, END, TEXT = range(8)
@@ -188,12 +189,17 @@ def start_worker(tokenizer):
 def build_shard(job):
     """One shard: its persona samples up to a token count, its share of the corpora, packed."""
     shard, shards, persona_tokens, seed, validation = job
-    docs, counts, index = [], {"persona": 0, "persona_samples": 0, "persona_far": 0, "real": 0, "documents": 0}, 0
+    docs, common, counts, index = [], None, {"persona": 0, "persona_samples": 0, "persona_far": 0, "real": 0, "documents": 0}, 0
     while counts["persona"] < persona_tokens:
         samples = [persona.sample(seed, shard * 10_000_000 + index + i, _STATE["bank"], _STATE["talks"]) for i in range(64)]
         index += 64
         counts["persona_far"] += sum(s["far"] is not None for s in samples)
-        batch = [("chat", s["name"] + "\n" + s["card"], s["turns"]) for s in samples]
+        common = common or persona_noise.common_words(samples + [persona.sample(seed, shard * 10_000_000 + 5_000_000 + i, _STATE["bank"], _STATE["talks"]) for i in range(192)])
+        batch = []
+        for i, s in enumerate(samples):
+            r = random.Random((seed * 64 + shard) * 10_000_000 + index + i).random
+            card, turns = (s["card"], s["turns"]) if validation else persona_noise.roughen(r, s["card"], s["turns"], common, _STATE["bank"], _STATE["talks"])
+            batch.append(("chat", s["name"] + "\n" + card, turns))
         for tokens, weights in encode_all(batch):
             docs.append((tokens, weights))
             counts["persona"] += len(tokens)

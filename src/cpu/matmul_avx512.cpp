@@ -174,12 +174,35 @@ KAIJU_INLINE void many_rows(const MatmulArgs& args, const uint8_t* panel, int32_
   }
 }
 
+// Brings the weights of the next panel into the second-level cache, some lines with every tile of rows, so that packing need not wait for memory.
+class PanelPrefetch {
+ public:
+  PanelPrefetch(const MatmulArgs& args, const MatmulPiece& piece, int32_t n) {
+    const int64_t bytes = int64_t{kPanelOuts} * args.in;
+    at_ = reinterpret_cast<const char*>(args.weight) + int64_t{n + kPanelOuts} * args.in;
+    end_ = n + 2 * kPanelOuts <= piece.end_out ? at_ + bytes : at_;
+    step_ = 64 * (bytes / 64 / ((piece.end_row - piece.first_row) / kTileRows + 1) + 1);
+  }
+  KAIJU_INLINE void some() {
+    for (const char* stop = end_ - at_ < step_ ? end_ : at_ + step_; at_ < stop; at_ += 64) _mm_prefetch(at_, _MM_HINT_T1);
+  }
+
+ private:
+  const char* at_;
+  const char* end_;
+  int64_t step_;
+};
+
 template <Product P>
 void multiply_many(const MatmulArgs& args, const MatmulPiece& piece, uint8_t* panel) {
   for (int32_t n = piece.first_out; n < piece.end_out; n += kPanelOuts) {
     pack_panel(args, n, P != Product::kAddDown, panel);
+    PanelPrefetch next(args, piece, n);
     int32_t row = piece.first_row;
-    for (; row + kTileRows <= piece.end_row; row += kTileRows) many_rows<P, kTileRows>(args, panel, row, n);
+    for (; row + kTileRows <= piece.end_row; row += kTileRows) {
+      next.some();
+      many_rows<P, kTileRows>(args, panel, row, n);
+    }
     switch (piece.end_row - row) {
       case 5: many_rows<P, 5>(args, panel, row, n); break;
       case 4: many_rows<P, 4>(args, panel, row, n); break;

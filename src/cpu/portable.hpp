@@ -43,19 +43,23 @@ constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23
 // Nearest integer of |x| < 2^22, ties to even, without a call.
 inline float nearest(float x) { return (x + kRoundBias) - kRoundBias; }
 
-// E(d) of arithmetic.md, section 5.
+// Both spelt so that they become one instruction each; a two-sided conditional stays a branch and stops the vectoriser.
+inline float at_least(float x, float low) { return x < low ? low : x; }
+inline float at_most(float x, float high) { return x > high ? high : x; }
+
+// E(d) of arithmetic.md, section 5, for d * z of at least -126.
 inline float exp2_product(float d, float z) {
   const float n = fma(d, z, kRoundBias) - kRoundBias;
-  const float kept = n < -126.0f ? -126.0f : n;
-  const float y = pow2(kept, fma(d, z, -n));
-  return n < -126.0f ? 0.0f : y;
+  return pow2(n, fma(d, z, -n));
 }
 
-inline int8_t quantise(float x, float inverse) {
-  const float scaled = x * inverse;
-  const float clamped = scaled < -127.0f ? -127.0f : (scaled > 127.0f ? 127.0f : scaled);
-  return static_cast<int8_t>(static_cast<int32_t>(nearest(clamped)));
-}
+// The least d * z for which exp2_product is asked. Anything below it weighs nothing: 65535 * 2^-100 rounds to 0.
+constexpr float kLeastExponent = -100.0f;
+
+// The factor of a merge, 0 where n < -126.
+inline float merge_factor(float d, float z) { return fma(d, z, kRoundBias) - kRoundBias < -126.0f ? 0.0f : exp2_product(d, z); }
+
+inline int8_t quantise(float x, float inverse) { return static_cast<int8_t>(static_cast<int32_t>(nearest(at_most(at_least(x * inverse, -127.0f), 127.0f)))); }
 
 }  // namespace
 }  // namespace kaiju::cpu

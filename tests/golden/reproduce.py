@@ -134,10 +134,8 @@ def norm(x, c, eps):
     for i in range(0, width, 256):
         part = x[:, i:i + 256]
         P[:, :part.shape[1]] = fma(part, part, P[:, :part.shape[1]])
-    w = 128
-    while w:
+    for w in (128, 64, 32, 16, 8, 4, 2, 1):
         P[:, :w] = P[:, :w] + P[:, w:2 * w]
-        w //= 2
     r = f32(1) / np.sqrt(P[:, 0] / f32(width) + eps)
     return quantise(x, (r * c)[:, None])
 
@@ -303,7 +301,11 @@ def main():
     args = parser.parse_args()
     text = sys.stdin.read() if args.tokens == "-" else open(args.tokens).read()
     tokens = np.array([int(word) for word in text.replace(",", " ").split()], np.int64)
-    rows = logits(Checkpoint(args.checkpoint), tokens)
+    checkpoint = Checkpoint(args.checkpoint)
+    if not len(tokens) or tokens.min() < 0 or tokens.max() >= checkpoint.config["vocab_size"]:
+        sys.exit("no tokens, or one that the vocabulary lacks")
+    np.seterr(over="ignore")                                 # the sum of a norm may reach infinity
+    rows = logits(checkpoint, tokens)
     if args.logits:
         np.save(args.logits, rows)
     if xxhash:

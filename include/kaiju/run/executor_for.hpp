@@ -128,6 +128,7 @@ class ExecutorFor final : public Executor {
     if (!is_slot(start.slot)) return internal_error("a plan starts slot " + std::to_string(start.slot) + ", which does not exist");
     Slot& slot = slots_[start.slot];
     slot.sampling = start.sampling;
+    for (auto& table : slot.table) std::fill(table.begin(), table.end(), kNoBlock);
     std::memset(slot.seen, 0, static_cast<size_t>(facts_.vocab_size));
     for (const int32_t token : start.history)
       if (is_token(token)) slot.seen[token] = 1;

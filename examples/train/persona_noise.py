@@ -1,0 +1,115 @@
+"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Three kinds of noise:
+    carriers     a question loses its first words and gets others in front, cut from real talk: any frame around the core must do
+    function words are dropped or doubled here and there, in cards and in what the user says
+    new words    a rare word that card and replies share becomes another one everywhere: a corpus word or an invented one, so that
+                 copying works for words that were never seen
+Values keep their spelling in all places, so the replies stay right. No held-out word gets in: banks are filtered, inventions checked."""
+import re
+
+import persona_values as V
+
+FUNCTION = set("a an the is are was were am be been do does did have has had of to in on at for with and or so that this it its my your his her their our me you i he "
+               "she they we not no yes as by from about what's there".split())
+WORD = re.compile(r"\b[a-z]{4,}")
+ENDS = (", ", ". ", ": ", " - ", "... ", "! ", " ", " ", " ")
+
+
+def fragment(r, talks):
+    """2 to 8 consecutive words somebody really said, without end marks."""
+    words = talks[int(r() * len(talks))]
+    words = words[int(r() * len(words))].split()
+    count = 2 + int(r() * 7)
+    first = int(r() * max(1, len(words) - count + 1))
+    return " ".join(words[first:first + count]).strip(".,!?:;\"")
+
+
+def recarry(r, text, talks):
+    """A question with other words around its core."""
+    words = text.split()
+    x = r()
+    cut = 1 + int(r() * 3) if x < 0.55 and len(words) > 5 else 0
+    words = words[min(cut, len(words) - 4) if cut else 0:]
+    text = " ".join(words)
+    if r() < 0.75:
+        text = fragment(r, talks) + ENDS[int(r() * len(ENDS))] + text
+    if r() < 0.15:
+        text = text.rstrip("?. ") + " " + fragment(r, talks) + "?"
+    return text[0].upper() + text[1:] if r() < 0.7 else text
+
+
+def stumble(r, text, rate):
+    """Drops or doubles function words."""
+    out = []
+    for line in text.split("\n"):
+        words = []
+        for w in line.split(" "):
+            if w.lower() in FUNCTION and r() < rate:
+                if r() < 0.75:
+                    continue
+                words.append(w)
+            words.append(w)
+        out.append(" ".join(words))
+    return "\n".join(out)
+
+
+def distract(r, card, talks):
+    """Real sentences between those of the card."""
+    parts = card.split(". ")
+    for _ in range(1 + int(r() * 2)):
+        parts.insert(int(r() * len(parts)), fragment(r, talks).capitalize())
+    return ". ".join(parts)
+
+
+def new_word(r, bank):
+    if r() < 0.5:
+        return bank[int(r() * len(bank))]
+    while True:
+        word = V.made_name(r, 0).lower()
+        if not V.held(word):
+            return word
+
+
+def rename(r, card, turns, common, bank):
+    """Exchanges up to four rare words that card (or the user) and stating replies share."""
+    stated = set(w for role, text, weight in turns if weight == 4 for w in WORD.findall(text))
+    source = set(WORD.findall(card)) | set(w for role, text, _ in turns if role == "user" and not text.endswith("?") for w in WORD.findall(text))
+    asked = set(w for role, text, _ in turns if role == "user" and text.endswith("?") for w in WORD.findall(text))
+    words = sorted((stated & source) - common - asked)
+    for _ in range(min(4, len(words))):
+        old, new = words.pop(int(r() * len(words))), new_word(r, bank)
+        for a, b in ((old, new), (old.capitalize(), new.capitalize())):
+            pattern = re.compile(r"\b" + a + r"\b")
+            card = pattern.sub(b, card)
+            turns = [(role, pattern.sub(b, text), weight) for role, text, weight in turns]
+    return card, turns
+
+
+def common_words(samples):
+    """Words so frequent in the samples' cards and replies that they belong to the phrasing."""
+    seen = {}
+    for s in samples:
+        for w in set(WORD.findall(s["card"])) | set(w for _, text, weight in s["turns"] if weight == 4 for w in WORD.findall(text)):
+            seen[w] = seen.get(w, 0) + 1
+    return set(w for w, n in seen.items() if n > len(samples) / 25)
+
+
+def roughen(r, card, turns, common, bank, talks):
+    """Card and turns of one sample with noise; a third of the samples stay as they are."""
+    if r() < 0.33:
+        return card, turns
+    if r() < 0.6:
+        card, turns = rename(r, card, turns, common, bank)
+    if r() < 0.4:
+        card = stumble(r, card, 0.12)
+    if r() < 0.3:
+        card = distract(r, card, talks)
+    rate, out = r(), []
+    for role, text, weight in turns:
+        if role == "user" and len(text) < 200:
+            if text.endswith("?") or text.lower().startswith(("tell", "remind", "i'd", "i want", "say", "let", "do tell")):
+                if r() < rate:
+                    text = recarry(r, text, talks)
+            if r() < 0.2:
+                text = stumble(r, text, 0.1)
+        out.append((role, text or "?", weight))
+    return card, out
