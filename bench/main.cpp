@@ -5,11 +5,11 @@
 
 int main(int argc, char** argv) {
   CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.");
-  app.footer("Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json");
+  app.footer("Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors");
   app.require_subcommand(1);
   int status = 0;
   kaiju::bench::add_ops(app, status);
-  // kaiju::bench::add_step(app, status);
+  kaiju::bench::add_step(app, status);
   CLI11_PARSE(app, argc, argv);
   return status;
 }

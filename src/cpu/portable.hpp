@@ -10,6 +10,9 @@
 namespace kaiju::cpu {
 namespace {
 
+inline int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+inline int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
+
 // a * b + c rounded once. Without hardware for it: the product is exact in double, its sum with c is rounded to odd there (a two-sum tells whether it was inexact, and
 // to which side), and rounding an odd double to float is harmless. No branch, so loops vectorise; glibc's fmaf costs a call an element.
 inline float fma(float a, float b, float c) {
@@ -60,6 +63,17 @@ constexpr float kLeastExponent = -100.0f;
 inline float merge_factor(float d, float z) { return fma(d, z, kRoundBias) - kRoundBias < -126.0f ? 0.0f : exp2_product(d, z); }
 
 inline int8_t quantise(float x, float inverse) { return static_cast<int8_t>(static_cast<int32_t>(nearest(at_most(at_least(x * inverse, -127.0f), 127.0f)))); }
+
+// sums[r * sums_stride] += dot product of row r of a with the bytes.
+template <int kRows>
+inline void dot(const int16_t* a, int64_t a_stride, const int8_t* bytes, int32_t count, int32_t* sums, int32_t sums_stride) {
+  int32_t sum[kRows] = {};
+  for (int32_t k = 0; k < count; ++k) {
+    const int16_t b = bytes[k];
+    for (int r = 0; r < kRows; ++r) sum[r] += int32_t{a[r * a_stride + k]} * int32_t{b};
+  }
+  for (int r = 0; r < kRows; ++r) sums[r * sums_stride] += sum[r];
+}
 
 }  // namespace
 }  // namespace kaiju::cpu
