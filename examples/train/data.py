@@ -74,6 +74,8 @@ def train_tokenizer(args):
     lines = [line[i:i + 4000] for line in lines for i in range(0, len(line), 4000)]
     rng.shuffle(lines)
     prefix = args.out[:-6] if args.out.endswith(".model") else args.out
+    os.chdir(os.path.dirname(os.path.abspath(prefix)))  # the model file records its own prefix: a name, not somebody's folder
+    prefix = os.path.basename(prefix)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_prefix=prefix, vocab_size=8192, model_type="unigram", byte_fallback=True, split_digits=True,
         normalization_rule_name="identity", add_dummy_prefix=False, remove_extra_whitespaces=False, character_coverage=0.9995,
