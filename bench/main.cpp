@@ -2,14 +2,15 @@
 #include <CLI/CLI.hpp>
 
 #include "bench.hpp"
+#include "examples/tools/program.hpp"
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.");
+  CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.", "kaiju-bench");
   app.footer("Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors");
   app.require_subcommand(1);
   int status = 0;
   kaiju::bench::add_ops(app, status);
   kaiju::bench::add_step(app, status);
-  CLI11_PARSE(app, argc, argv);
-  return status;
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
+  return kaiju::tools::finish(app, status);
 }

@@ -153,7 +153,7 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--streams", options->streams, "numbers of sequences decoded at once")->check(CLI::Range(1, 256))->delimiter(',');
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  command->add_option("--seconds", options->seconds, "time spent on each line")->capture_default_str();
+  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");

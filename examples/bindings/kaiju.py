@@ -44,7 +44,10 @@ def _load():
     found = [os.environ["KAIJU_LIBRARY"]] if "KAIJU_LIBRARY" in os.environ else glob.glob(os.path.join(tree, "build", "**", "libkaiju.so*"), recursive=True)
     if not found:
         raise Error("no libkaiju.so: build the project, or name the library in KAIJU_LIBRARY")
-    library = c.CDLL(sorted(found)[0])
+    try:
+        library = c.CDLL(sorted(found)[0])
+    except OSError as error:
+        raise Error(f"cannot load the kaiju library: {error}") from None
     library.kaiju_error_message.restype = c.c_char_p
     library.kaiju_model_number.restype = c.c_int64
     for name in ("error", "options", "model", "engine", "session"):
@@ -116,6 +119,8 @@ class Model(_Handle):
         """Token ids of [(role, text), ...] with roles card, user, character."""
         array = (_Message * len(messages))()
         for slot, (role, text) in zip(array, messages):
+            if role not in ROLES:
+                raise Error(f"no role {role!r}; there are {', '.join(ROLES)}")
             data = text.encode()
             slot.role, slot.content, slot.content_size = ROLES[role], data, len(data)
         return self._fill(lambda buffer, capacity, count: _call(_lib.kaiju_chat_format, self._handle, array, c.c_size_t(c.sizeof(_Message)),

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 
@@ -47,17 +48,26 @@ int parse_args(int argc, char** argv, Args& args) {
       ->allow_extra_args(false);
   app.add_flag("--json", args.json, "print one line of JSON a turn");
   CLI::Option* seed =
-      app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")->type_name("N");
+      app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
+          ->type_name("N")
+          ->check([](const std::string& given) {
+            uint64_t value = 0;
+            const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
+            return error == std::errc() && end == given.data() + given.size() ? std::string() : "give a whole number from 0 to 2^64 - 1";
+          });
   app.add_option("--max-tokens", sampling.max_tokens, fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 24));
   app.add_option("--temperature", sampling.temperature, "0: always the likeliest word (default: " + text(sampling.temperature) + ")")
-      ->type_name("X");
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 100.0));
   app.add_option("--top-p", sampling.top_p, "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")
-      ->type_name("X");
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--min-p", sampling.min_p, "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")
-      ->type_name("X");
-  app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")->type_name("K");
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")->type_name("K")->check(CLI::Range(0, 1 << 30));
   app.add_option("--repetition-penalty", sampling.repetition_penalty,
                  "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")
       ->type_name("X");

@@ -37,7 +37,7 @@ struct Totals {
 };
 
 std::string status_line(const Reply& reply) {
-  std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens not recomputed", reply.decode_rate(), reply.cached_tokens,
+  std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens reused", reply.decode_rate(), reply.cached_tokens,
                                  reply.prompt_tokens);
   if (reply.finish == "length") line += fmt::format(" · cut at {} tokens", reply.generated_tokens);
   if (reply.finish == "cancelled") line += " · stopped";
@@ -53,9 +53,9 @@ std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* m
   const auto rate = [](double count, double seconds) { return seconds > 0 ? count / seconds : 0; };
   std::string out = fmt::format("  model      {} ({:.1f} M int8 weights, {:.8})\n", name,
                                 static_cast<double>(kaiju_model_number(model, KAIJU_MODEL_PARAMETERS)) * 1e-6, digest);
-  out += fmt::format("  context    {} of {} tokens, {} exchanges, {} turns left it\n", talk.tokens_in_context(), talk.context(),
+  out += fmt::format("  context    {} of {} tokens, exchanges: {}, turns dropped: {}\n", talk.tokens_in_context(), talk.context(),
                      talk.exchanges(), talk.dropped());
-  out += fmt::format("  prompts    {} tokens, {} not recomputed, {:.0f} tokens/s\n", totals.prompt_tokens, totals.cached_tokens,
+  out += fmt::format("  prompts    {} tokens, {} of them reused, {:.0f} tokens/s\n", totals.prompt_tokens, totals.cached_tokens,
                      rate(static_cast<double>(totals.prompt_tokens - totals.cached_tokens), totals.prefill_seconds));
   out += fmt::format("  replies    {} tokens, {:.0f} tokens/s\n", totals.generated_tokens, rate(totals.decoded, totals.decode_seconds));
   return out + fmt::format("  seed       {}\n", seed);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kaiju/format/checkpoint.hpp"
+#include "program.hpp"
 
 namespace {
 
@@ -170,11 +171,6 @@ std::string json_report(const std::string& path, const Checkpoint& checkpoint, b
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-int fail(int code, const std::string& message) {
-  std::fputs(("kaiju-inspect: " + message + "\n").c_str(), stderr);
-  return code;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -187,19 +183,13 @@ int main(int argc, char** argv) {
   app.add_flag("--no-verify", no_verify, "check the structure only: faster on a large file, but blind to damaged weights");
   app.footer(
       "Examples:\n"
-      "  kaiju-inspect model.kaiju\n"
-      "  kaiju-inspect model.kaiju --json | jq .digest\n"
-      "  kaiju-inspect large.kaiju --no-verify");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    return fail(2, fmt::format("{} (see kaiju-inspect --help)", error.what()));
-  }
+      "  kaiju-inspect model.safetensors\n"
+      "  kaiju-inspect model.safetensors --json | jq .digest\n"
+      "  kaiju-inspect large.safetensors --no-verify");
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto checkpoint = Checkpoint::open(path, no_verify ? kaiju::Verify::kNone : kaiju::Verify::kFull);
-  if (!checkpoint.ok()) return fail(1, checkpoint.status().message());
+  if (!checkpoint.ok()) return kaiju::tools::fail(app, 1, checkpoint.status().message());
   const std::string report = (json ? json_report : text_report)(path, *checkpoint.value(), !no_verify);
-  if (std::fwrite(report.data(), 1, report.size(), stdout) != report.size() || std::fflush(stdout) != 0)
-    return fail(1, "cannot write to the standard output");
-  return 0;
+  std::fwrite(report.data(), 1, report.size(), stdout);
+  return kaiju::tools::finish(app);
 }

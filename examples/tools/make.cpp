@@ -12,6 +12,7 @@
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
+#include "program.hpp"
 
 namespace {
 
@@ -38,11 +39,6 @@ Result<ModelConfig> config_from_file(const std::string& path) {
   return config;
 }
 
-int fail(int code, const std::string& message) {
-  std::fputs(("kaiju-make: " + message + "\n").c_str(), stderr);
-  return code;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -59,26 +55,21 @@ int main(int argc, char** argv) {
   layers_option->excludes(config_option);
   app.footer(
       "Examples:\n"
-      "  kaiju-make --preset nano --seed 1 --out nano.kaiju\n"
-      "  kaiju-make --preset small --layers 14 --seed 7 --out small14.kaiju\n"
-      "  kaiju-make --config shape.json --seed 3 --out shape.kaiju");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    return fail(2, fmt::format("{} (see kaiju-make --help)", error.what()));
-  }
-  if (preset_option->count() + config_option->count() == 0) return fail(2, "give --preset or --config (see kaiju-make --help)");
+      "  kaiju-make --preset nano --seed 1 --out nano.safetensors\n"
+      "  kaiju-make --preset small --layers 14 --seed 7 --out small14.safetensors\n"
+      "  kaiju-make --config shape.json --seed 3 --out shape.safetensors");
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
+  if (preset_option->count() + config_option->count() == 0) return kaiju::tools::fail(app, 2, "give --preset or --config (see kaiju-make --help)");
   if (layers_option->count() > 0 && (layers < 1 || layers > kaiju::kMostLayers))
-    return fail(2, fmt::format("--layers {}: choose 1 to {}", layers, kaiju::kMostLayers));
+    return kaiju::tools::fail(app, 2, fmt::format("--layers {}: choose 1 to {}", layers, kaiju::kMostLayers));
 
   uint64_t seed = 0;
   const char* seed_end = seed_text.data() + seed_text.size();
   if (const auto [end, error] = std::from_chars(seed_text.data(), seed_end, seed); error != std::errc() || end != seed_end)
-    return fail(2, fmt::format("--seed {}: give a whole number from 0 to 2^64 - 1", seed_text));
+    return kaiju::tools::fail(app, 2, fmt::format("--seed {}: give a whole number from 0 to 2^64 - 1", seed_text));
 
   const auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
-  if (!config.ok()) return fail(preset_option->count() ? 2 : 1, config.status().message());
+  if (!config.ok()) return kaiju::tools::fail(app, preset_option->count() ? 2 : 1, config.status().message());
 
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {
@@ -86,6 +77,6 @@ int main(int argc, char** argv) {
     return 0;
   });
   if (terminal) std::fputs("\r\033[K", stderr);
-  if (!status.ok()) return fail(1, status.message());
+  if (!status.ok()) return kaiju::tools::fail(app, 1, status.message());
   return 0;
 }

@@ -9,14 +9,10 @@
 #include <iterator>
 
 #include "kaiju/text/tokenizer.hpp"
+#include "program.hpp"
 #include "scorer.hpp"
 
 namespace {
-
-int fail(const kaiju::Status& status) {
-  fmt::print(stderr, "kaiju-perplexity: {}\n", status.message());
-  return 1;
-}
 
 // Negative log-likelihood of `next` under one row of logits, in double.
 double surprise(std::span<const float> row, int32_t next) {
@@ -29,7 +25,7 @@ double surprise(std::span<const float> row, int32_t next) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Perplexity of a model on a text file, in windows of the model's context.");
+  CLI::App app("Perplexity of a model on a text file, in windows of the model's context.", "kaiju-perplexity");
   std::string model, text_path;
   kaiju::ExecutorOptions options;
   bool prose = true;
@@ -39,7 +35,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_flag("!--raw", prose, "do not open each window with the model's begin and prose symbols");
   app.footer("Example:\n  kaiju-perplexity model.safetensors --text story.txt");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
+  const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
 
   auto checkpoint = kaiju::Checkpoint::open(model);
   if (!checkpoint.ok()) return fail(checkpoint.status());
@@ -50,7 +47,7 @@ int main(int argc, char** argv) {
   if (!file) return fail({kaiju::StatusCode::kIo, fmt::format("cannot read {}: check the path", text_path)});
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   auto encoded = (*tokenizer)->encode(text);
-  if (!encoded.ok()) return fail(encoded.status());
+  if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
   const std::vector<int32_t>& ids = *encoded;
   if (ids.size() < 2) return fail(kaiju::invalid_argument(fmt::format("{} holds {} tokens: at least two are needed", text_path, ids.size())));
 
@@ -87,5 +84,5 @@ int main(int argc, char** argv) {
   }
   fmt::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(), std::exp(total / static_cast<double>(predicted)),
              total / std::log(2.0) / static_cast<double>(text.size()));
-  return 0;
+  return kaiju::tools::finish(app);
 }

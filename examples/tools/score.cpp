@@ -11,22 +11,18 @@
 #include <memory>
 
 #include "kaiju/base/random.hpp"
+#include "program.hpp"
 #include "scorer.hpp"
 
 namespace {
 
 using kaiju::Status;
 
-int fail(const Status& status) {
-  fmt::print(stderr, "kaiju-score: {}\n", status.message());
-  return 1;
-}
-
 kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t vocab_size) {
   std::ifstream file;
   if (path != "-") {
     file.open(path);
-    if (!file) return Status(kaiju::StatusCode::kIo, fmt::format("cannot read tokens from {}: check the path, or use - for standard input", path));
+    if (!file) return Status(kaiju::StatusCode::kIo, fmt::format("cannot read {}, the file of token ids: check the path, or use - for standard input", path));
   }
   std::istream& in = path == "-" ? std::cin : file;
   std::vector<int32_t> tokens;
@@ -77,7 +73,7 @@ std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, in
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.");
+  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.", "kaiju-score");
   std::string model, token_path, logits_path;
   kaiju::ExecutorOptions options;
   int32_t chunk = 0, batch = 1;
@@ -89,7 +85,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
   app.add_option("--batch", batch, "sequences per step: 1, or more to compute beside random strangers")->check(CLI::Range(1, 64))->capture_default_str();
   app.footer("Examples:\n  echo 1 3 17 42 | kaiju-score model.safetensors --tokens -\n  kaiju-score model.safetensors --tokens ids.txt --backend reference --chunk 7 --logits out.npy");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
+  const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
 
   auto checkpoint = kaiju::Checkpoint::open(model);
   if (!checkpoint.ok()) return fail(checkpoint.status());
@@ -126,5 +123,5 @@ int main(int argc, char** argv) {
   fmt::print("model: {} {}\ntokens: {}\nbits: ", config.name, (*checkpoint)->digest(), count);
   for (const unsigned char byte : digest.digest) fmt::print("{:02x}", byte);
   fmt::print("\n");
-  return 0;
+  return kaiju::tools::finish(app);
 }

@@ -1,6 +1,6 @@
 // Door one: a thin compiled facade. Composes checkpoint, tokenizer, executor and engine; adds nothing of its own.
 //
-//   auto model = kaiju::Model::load("model.kaiju.safetensors");
+//   auto model = kaiju::Model::load("model.safetensors");
 //   auto engine = model.value()->create_engine();
 //   auto session = kaiju::Session::create(engine.value());
 //   session->generate(prompt, options, [](std::string_view text) { ...; return true; });

@@ -207,9 +207,9 @@ TEST_CASE("wrong options are refused in one line") {
   CHECK(short_chat({"--nonsense"}).refuses("--nonsense"));
   CHECK(short_chat({"--temperature", "hot"}).refuses("--temperature"));
   CHECK(short_chat({"--say", "x", "--temperature", "nan"}).refuses("temperature is nan"));
-  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("temperature is -1"));
-  CHECK(short_chat({"--say", "x", "--top-p", "1.5"}).refuses("top_p is 1.5"));
-  CHECK(short_chat({"--say", "x", "--min-p", "-0.5"}).refuses("min_p is -0.5"));
+  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("--temperature: Value -1 not in range"));
+  CHECK(short_chat({"--say", "x", "--top-p", "1.5"}).refuses("--top-p: Value 1.5 not in range"));
+  CHECK(short_chat({"--say", "x", "--min-p", "-0.5"}).refuses("--min-p: Value -0.5 not in range"));
   CHECK(short_chat({"--say", "x", "--repetition-penalty", "0"}).refuses("repetition_penalty is 0"));
   CHECK(short_chat({"--seed", "1.5"}).refuses("--seed"));
   CHECK(chat({"--max-tokens", "0"}).refuses("--max-tokens"));

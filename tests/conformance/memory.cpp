@@ -1,0 +1,66 @@
+// Memory the user did not ask for is a bug: a program computing with a model holds its weights, its KV cache and little more.
+#include "catch.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kaiju/run/executors.hpp"
+
+namespace {
+
+constexpr bool kSanitized =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    true;
+#else
+    false;
+#endif
+
+// Most bytes resident at once in a child that ran `argv`; -1 when it did not end with 0.
+int64_t peak_bytes(const std::vector<std::string>& argv) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::vector<char*> pointers;
+    for (const std::string& word : argv) pointers.push_back(const_cast<char*>(word.c_str()));
+    pointers.push_back(nullptr);
+    if (!std::freopen("/dev/null", "w", stdout)) _exit(126);
+    execv(pointers[0], pointers.data());
+    _exit(127);
+  }
+  int status = 0;
+  rusage usage{};
+  if (wait4(child, &status, 0, &usage) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) return -1;
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+}  // namespace
+
+TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, KV cache and 64 MiB") {
+  if (kSanitized) return;  // shadow memory is not ours
+  const std::string model = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
+  const std::string tokens = (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.txt", static_cast<long>(::getpid()))).string();
+  {
+    std::ofstream file(tokens);
+    for (int i = 0; i < 3000; ++i) file << 100 + i << ' ';
+  }
+  const int64_t peak = peak_bytes({std::string(KAIJU_PROGRAM_DIR) + "/kaiju-score", model, "--tokens", tokens, "--chunk", "64", "--threads", "2"});
+  std::filesystem::remove(tokens);
+  REQUIRE(peak > 0);
+  auto checkpoint = kaiju::Checkpoint::open(model, kaiju::Verify::kNone);
+  REQUIRE(checkpoint.ok());
+  kaiju::ExecutorOptions options;
+  options.slot_count = 1;
+  options.step_tokens = 64;
+  auto executor = kaiju::make_executor(*checkpoint, options);
+  REQUIRE(executor.ok());
+  const kaiju::Facts& facts = executor.value()->facts();
+  const int64_t weights = static_cast<int64_t>(std::filesystem::file_size(model));
+  const int64_t cache = facts.block_bytes[0] * facts.block_count[0] + facts.block_bytes[1] * facts.block_count[1];
+  INFO("peak " << peak << ", weights " << weights << ", KV cache " << cache);
+  CHECK(peak <= weights + cache + (int64_t{64} << 20));
+  CHECK(peak > weights / 2);  // it did run the model
+}

@@ -1,0 +1,43 @@
+// How every program answers a wrong command line and an output that cannot be written.
+#include "catch.hpp"
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+const std::string kPrograms = KAIJU_PROGRAM_DIR;
+const std::string kModel = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
+
+int exit_code(const std::string& command) {
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("a wrong command line is exit code 2, from every program") {
+  for (const char* line : {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense", "kaiju-score x --tokens y --chunk -1",
+                           "kaiju-bench step x --seconds 0", "kaiju-make --out x --preset nano --layers 0", "kaiju-inspect x --nonsense"}) {
+    INFO(line);
+    CHECK(exit_code(kPrograms + "/" + line + " >/dev/null 2>&1") == 2);
+  }
+}
+
+TEST_CASE("--help is a success") {
+  for (const char* name : {"inspect", "make", "score", "perplexity", "bench"}) CHECK(exit_code(kPrograms + "/kaiju-" + name + " --help >/dev/null") == 0);
+}
+
+TEST_CASE("an output that cannot be written is exit code 1") {
+  CHECK(exit_code("echo 5 6 7 | " + kPrograms + "/kaiju-score " + kModel + " --tokens - >/dev/full 2>/dev/null") == 1);
+  CHECK(exit_code(kPrograms + "/kaiju-inspect " + kModel + " >/dev/full 2>/dev/null") == 1);
+}
+
+TEST_CASE("kaiju-score refuses tokens that are none, by name") {
+  for (const char* tokens : {"8192", "-1", "abc", "1,2,3", "99999999999999999999", ""}) {
+    INFO(tokens);
+    CHECK(exit_code(std::string("echo '") + tokens + "' | " + kPrograms + "/kaiju-score " + kModel + " --tokens - >/dev/null 2>&1") == 1);
+  }
+}
