@@ -64,8 +64,8 @@ def accepted(kind, field, slots):
 
 
 class Held(Talker):
-    def __init__(self, r):
-        super().__init__(r, side=1)
+    def __init__(self, r, side=1):
+        super().__init__(r, side=side)
 
     def past(self, pairs):
         """`pairs` exchanges that do not touch the kept facts."""
@@ -84,10 +84,10 @@ class Held(Talker):
                 del self.turns[before:]
 
 
-def make_one(kind, index, attempt):
+def make_one(kind, index, attempt, seed=SEED, side=1):
     """One question, or None when chance made an unclear one."""
-    r = new_random(SEED + attempt, index * 10 + list(COUNTS).index(kind)).random
-    t = Held(r)
+    r = new_random(seed + attempt, index * 10 + list(COUNTS).index(kind)).random
+    t = Held(r, side)
     t.draw_facts(3 + int(r() * 8))
     card = t.write_card()
     told = kind != "turn1" and r() < 0.3
@@ -127,12 +127,12 @@ def make_one(kind, index, attempt):
             "fact": name + "." + field, "from": "told" if told else "card"}
 
 
-def make():
-    for kind, count in COUNTS.items():
+def make(counts=COUNTS, seed=SEED, side=1):
+    for kind, count in counts.items():
         for index in range(count):
             attempt, item = 0, None
             while item is None:
-                item = make_one(kind, index, attempt)
+                item = make_one(kind, index, attempt, seed, side)
                 attempt += 1
             yield item
 
@@ -160,6 +160,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--make", metavar="OUT.jsonl")
     parser.add_argument("--freeze", action="store_true", help="with --make: record the sha256 instead of checking it")
+    parser.add_argument("--known", metavar="OUT.jsonl", help="80 questions with the training side's words and phrasings, on new cards: what is left when language is no obstacle")
     parser.add_argument("--score", metavar="REPLIES.jsonl")
     parser.add_argument("--set", metavar="SET.jsonl")
     args = parser.parse_args()
@@ -176,6 +177,9 @@ def main():
         elif open(record).read().split()[0] != digest:
             sys.exit("%s differs from the frozen set: %s; the generator changed after freezing" % (args.make, record))
         print(digest, text.count("\n"), "questions")
+    elif args.known:
+        with open(args.known, "w", newline="\n") as f:
+            f.writelines(json.dumps(item) + "\n" for item in make({kind: 20 for kind in COUNTS}, 777, 0))
     elif args.score and args.set:
         for g, (right, asked) in sorted(score(args.set, args.score).items()):
             print("%-32s %5.1f%%  %d of %d" % (g, 100 * right / asked, right, asked))

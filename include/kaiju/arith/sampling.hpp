@@ -63,7 +63,6 @@ struct Candidate {
 
 // Restricts `candidates` to the top k, min p and top p, in the contract's order. Leaves at least one.
 inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float top_p, float min_p) {
-  const bool ordered = top_k > 0 || top_p < 1.0f;
   if (top_k > 0 && static_cast<size_t>(top_k) < candidates.size()) {
     std::nth_element(candidates.begin(), candidates.begin() + top_k, candidates.end());
     candidates.resize(static_cast<size_t>(top_k));
@@ -72,7 +71,7 @@ inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float to
     const auto least = static_cast<uint32_t>(__builtin_rint(static_cast<double>(min_p) * 1073741824.0));
     std::erase_if(candidates, [least](const Candidate& c) { return c.mass < least; });
   }
-  if (ordered && top_p < 1.0f) {
+  if (top_p < 1.0f) {
     std::sort(candidates.begin(), candidates.end());
     unsigned __int128 total = 0, sum = 0;
     for (const Candidate& c : candidates) total += c.mass;
