@@ -206,7 +206,12 @@ def build_shard(job):
             docs.append((tokens, weights))
             counts["persona"] += len(tokens)
             counts["persona_samples"] += 1
-    real = [doc for _, doc in data_text.documents(_STATE["rows"], validation, shard, shards)]
+    real = []
+    for n, (source, doc) in enumerate(data_text.documents(_STATE["rows"], validation, shard, shards)):
+        if source == "tale_quiz" and not validation:
+            r = random.Random((seed * 64 + shard) * 10_000_000 + 9_000_000 + n).random
+            doc = ("chat",) + persona_noise.roughen(r, doc[1], doc[2], common, _STATE["bank"], _STATE["talks"])
+        real.append(doc)
     for tokens, weights in encode_all(real):
         docs.append((tokens, weights))
         counts["real"] += len(tokens)

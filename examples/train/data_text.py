@@ -8,12 +8,13 @@ import re
 import tarfile
 import zlib
 
+import data_quiz
 import persona_values as V
 
 # Passes over each source. A dialogue pass takes one side as the character; even passes take B, odd ones A. At most four.
-PASSES = {"persona_chat": 4, "personality_qa": 3, "roleplay_single_turn": 2, "self_dialogue": 4, "topical_chat": 4, "coffee_orders": 2,
-          "small_talk": 2, "fables": 4, "fairy_tales": 4, "african_storybook": 4, "childrens_novels": 3}
-# fairy_tale_questions is left out: without their tale the answers can only be guessed, and guessing is what a persona must not learn.
+PASSES = {"persona_chat": 4, "personality_qa": 3, "roleplay_single_turn": 2, "self_dialogue": 2, "topical_chat": 2, "coffee_orders": 1,
+          "small_talk": 2, "fables": 2, "fairy_tales": 2, "african_storybook": 2, "childrens_novels": 2, "tale_quiz": 4}
+# The questions on fairy tales come with the passage that answers them (data_quiz.py): without it they would teach guessing.
 
 QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2026": "...", "\u00a0": " ", "\u2013": "-", "\u2014": " - ",
                         "\u200b": "", "\ufeff": "", "\r": "", "\t": " ", "\u00ad": "", "`": "'"})
@@ -41,7 +42,7 @@ def is_validation(key):
 
 
 def read(tar_path):
-    """{source: [row]} of every JSON-lines file in the archive."""
+    """{source: [row]} of every JSON-lines file in the archive, and tale_quiz."""
     rows = {}
     with tarfile.open(tar_path) as tar:
         for member in tar:
@@ -49,6 +50,8 @@ def read(tar_path):
             if name.endswith(".jsonl"):
                 lines = tar.extractfile(member).read().decode("utf-8").split("\n")
                 rows[name[:-6]] = [json.loads(line) for line in lines if line.strip()]
+    rows["tale_quiz"] = [{"passage": passage, "turns": [turn for q, a in pairs for turn in (("user", q), ("bot", a))]} for passage, pairs in data_quiz.quizzes(
+        [prose(row["text"]) for row in rows["fairy_tales"]], [(row["turns"][0][1], row["turns"][1][1]) for row in rows["fairy_tale_questions"]])]
     return rows
 
 
@@ -103,6 +106,9 @@ def _dialogue(r, source, row, passed):
         turns = [(who, NAME_SLOT.sub(lambda m: names.get("User" + (m.group(1) or ""), names[who]), t)) for who, t in turns]
         if any("(link)" in t.lower() or "[" in t for _, t in turns):
             return None
+    elif source == "tale_quiz":
+        card = name + "\n" + row["passage"]
+        return ("chat", card, [("user", t, 2) if who == "user" else ("char", t[0].upper() + t[1:] + ("" if t[-1] in ".!?\"" else "."), 4) for who, t in turns])
     elif source == "personality_qa":
         me = "bot"
         if MACHINE.search(turns[0][1] + " " + turns[-1][1]):

@@ -15,7 +15,8 @@ import re
 import sys
 
 import persona_values as V
-from persona import KINDS, TOLD, Talker, new_random
+from persona import new_random
+from persona_talker import Talker
 
 SEED = 20_000_003  # no training run uses it; the sides are what separates
 COUNTS = {"turn1": 640, "turn4": 640, "turn8": 640, "far": 640}
@@ -92,11 +93,11 @@ def make_one(kind, index, attempt, seed=SEED, side=1):
     card = t.write_card()
     told = kind != "turn1" and r() < 0.3
     if told:
-        source, facts = TOLD, t.told
-        name = V.one(r, list(TOLD))
+        source, facts = t.language.told, t.told
+        name = V.one(r, list(source))
         t.tell(name, far=True)
     else:
-        source, facts = KINDS, t.facts
+        source, facts = t.language.kinds, t.facts
         name = V.one(r, [k for k in t.facts if k != "name"] if r() < 0.97 else ["name"])
         t.kept.add(name)
     field = V.one(r, list(source[name].asks))
