@@ -39,7 +39,7 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   KAIJU_TRY(self_check(*backend));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
-  typename ExecutorFor<B>::Sizes sizes{options.slot_count, options.step_tokens, {}};
+  ExecutorSizes sizes{options.slot_count, options.step_tokens, {}};
   size_cache(weights->config, options, sizes.block_count);
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), sizes);
 }

@@ -1,9 +1,11 @@
 // Weights: a checkpoint made ready to compute with. Matrices stay where the checkpoint has them; the constants of
-// arithmetic.md, section 3, are derived here, once, in double precision.
+// arithmetic.md, section 3, are derived here, once, in double precision. All fields are views: a device's copy of the weights is the same struct
+// with its views turned to the device's memory.
 #pragma once
 
 #include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,41 +16,45 @@ namespace kaiju {
 
 // Keys and values of one KV slot, run by the layer that owns it.
 struct KvWeights {
-  Matrix k, v;                         // [kv_width, d_model]
-  std::vector<float> k_scale, v_scale; // [kv_width] accumulator to float
-  std::vector<float> k_inverse;        // [kv_width] float to byte, ck
-  std::vector<float> v_inverse;        // [kv_width] cv
+  Matrix k, v;                             // [kv_width, d_model]
+  std::span<const float> k_scale, v_scale; // [kv_width] accumulator to float
+  std::span<const float> k_inverse;        // [kv_width] float to byte, ck
+  std::span<const float> v_inverse;        // [kv_width] cv
 };
 
 struct LayerWeights {
   LayerConfig config;
   bool owns_slot = false;
-  float attn_in = 0.0f;                // c_in of the attention's norm
-  Matrix q;                            // [query_width, d_model]
-  std::vector<float> q_scale;          // [query_width]
-  std::vector<float> q_inverse;        // [kv_width] cq: rotated query times key scale to byte
-  float z = 0.0f;                      // integer score to power of two
-  std::vector<float> out_inverse;      // [kv_width] co
-  Matrix o;                            // [d_model, query_width]
-  std::vector<float> o_scale;          // [d_model]
+  float attn_in = 0.0f;               // c_in of the attention's norm
+  Matrix q;                           // [query_width, d_model]
+  std::span<const float> q_scale;     // [query_width]
+  std::span<const float> q_inverse;   // [kv_width] cq: rotated query times key scale to byte
+  float z = 0.0f;                     // integer score to power of two
+  std::span<const float> out_inverse; // [kv_width] co
+  Matrix o;                           // [d_model, query_width]
+  std::span<const float> o_scale;     // [d_model]
   float ffn_in = 0.0f;
-  Matrix up;                           // [d_ff, d_model]
-  std::vector<float> up_alpha;         // [d_ff]
-  Matrix down;                         // [d_model, d_ff]
-  std::vector<float> down_scale;       // [d_model]
+  Matrix up;                          // [d_ff, d_model]
+  std::span<const float> up_alpha;    // [d_ff]
+  Matrix down;                        // [d_model, d_ff]
+  std::span<const float> down_scale;  // [d_model]
 };
 
 struct Weights {
-  std::shared_ptr<const Checkpoint> checkpoint;  // keeps the matrices' memory alive
+  std::shared_ptr<const Checkpoint> checkpoint; // keeps the matrices' memory alive
   ModelConfig config;
-  Matrix embed;                                  // [vocab_size, d_model]
-  std::vector<float> embed_scale;                // [vocab_size] byte to embedding
-  std::vector<float> logit_scale;                // [vocab_size] accumulator to logit
+  Matrix embed;                                 // [vocab_size, d_model]
+  std::span<const float> embed_scale;           // [vocab_size] byte to embedding
+  std::span<const float> logit_scale;           // [vocab_size] accumulator to logit
   float final_in = 0.0f;
   std::vector<LayerWeights> layers;
   std::vector<KvWeights> slots;
-  std::vector<std::vector<uint64_t>> rope;       // [tables][head_dim / 2] turns per token times 2^64
+  std::vector<std::vector<uint64_t>> rope;      // [tables][head_dim / 2] turns per token times 2^64
+  std::vector<std::vector<float>> constants;    // what the spans view
 
+  Weights() = default;
+  Weights(Weights&&) = default;  // a copy's views would look into the original
+  Weights& operator=(Weights&&) = default;
   static Result<Weights> from(std::shared_ptr<const Checkpoint> checkpoint);
 };
 
@@ -56,7 +62,7 @@ namespace detail {
 
 class WeightReader {
  public:
-  explicit WeightReader(const Checkpoint& file) : file_(file) {}
+  WeightReader(const Checkpoint& file, Weights& weights) : file_(file), constants_(weights.constants) {}
 
   double scalar(const std::string& name) const { return static_cast<double>(file_.view<float>(name)[0]); }
   std::span<const float> floats(const std::string& name) const { return file_.view<float>(name); }
@@ -65,33 +71,37 @@ class WeightReader {
     return {file_.view<int8_t>(name + ".weight").data(), file_.view<int32_t>(name + ".row_sum").data(), static_cast<int32_t>(tensor.shape[0]),
             static_cast<int32_t>(tensor.shape[1])};
   }
-  // S[n] * factor, rounded once to float.
-  std::vector<float> scales(const std::string& name, double factor) const {
-    const double virtual_scalar = scalar(name + ".scalar");
-    std::vector<float> out;
-    for (const float scale : floats(name + ".scale")) out.push_back(static_cast<float>((static_cast<double>(scale) * virtual_scalar) * factor));
+  // A view of make(element) for every element of the tensor, rounded once to float.
+  template <class Make>
+  std::span<const float> each(const std::string& name, Make make) {
+    std::vector<float>& out = constants_.emplace_back();
+    for (const float element : floats(name)) out.push_back(static_cast<float>(make(static_cast<double>(element))));
     return out;
+  }
+  // S[n] * factor.
+  std::span<const float> scales(const std::string& name, double factor) {
+    const double virtual_scalar = scalar(name + ".scalar");
+    return each(name + ".scale", [=](double scale) { return (scale * virtual_scalar) * factor; });
   }
 
  private:
   const Checkpoint& file_;
+  std::vector<std::vector<float>>& constants_;
 };
 
 }  // namespace detail
 
 // The checkpoint has been checked by its loader: every tensor read here is there, with its shape.
 inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoint) {
-  const detail::WeightReader file(*checkpoint);
   Weights w;
+  detail::WeightReader file(*checkpoint, w);
   w.config = checkpoint->config();
   const ModelConfig& config = w.config;
   const double final_clip = file.scalar("final.in_clip");
   const double in_scalar = file.scalar("embed.in_scalar"), out_scalar = file.scalar("embed.out_scalar");
   w.embed = {checkpoint->view<int8_t>("embed.weight").data(), checkpoint->view<int32_t>("embed.row_sum").data(), config.vocab_size, config.d_model};
-  for (const float scale : file.floats("embed.scale")) {
-    w.embed_scale.push_back(static_cast<float>(static_cast<double>(scale) * in_scalar));
-    w.logit_scale.push_back(static_cast<float>((static_cast<double>(scale) * out_scalar) * (final_clip / 127.0)));
-  }
+  w.embed_scale = file.each("embed.scale", [=](double scale) { return scale * in_scalar; });
+  w.logit_scale = file.each("embed.scale", [=](double scale) { return (scale * out_scalar) * (final_clip / 127.0); });
   w.final_in = static_cast<float>(127.0 / final_clip);
   for (int32_t r = 0; r < config.rope_count; ++r) {
     const auto table = checkpoint->view<uint64_t>("rope." + std::to_string(r));
@@ -100,10 +110,9 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   for (int32_t s = 0; s < config.slot_count; ++s) {
     const std::string name = "kv." + std::to_string(s);
     const double in_clip = file.scalar("layers." + std::to_string(config.owner_of(s)) + ".attn.in_clip");
-    KvWeights kv{file.matrix(name + ".k"), file.matrix(name + ".v"), file.scales(name + ".k", in_clip / 127.0), file.scales(name + ".v", in_clip / 127.0), {}, {}};
-    for (const float clip : file.floats(name + ".k_clip")) kv.k_inverse.push_back(static_cast<float>(127.0 / static_cast<double>(clip)));
-    for (const float clip : file.floats(name + ".v_clip")) kv.v_inverse.push_back(static_cast<float>(127.0 / static_cast<double>(clip)));
-    w.slots.push_back(std::move(kv));
+    const auto inverse = [](double clip) { return 127.0 / clip; };
+    w.slots.push_back({file.matrix(name + ".k"), file.matrix(name + ".v"), file.scales(name + ".k", in_clip / 127.0), file.scales(name + ".v", in_clip / 127.0),
+                       file.each(name + ".k_clip", inverse), file.each(name + ".v_clip", inverse)});
   }
   for (int32_t l = 0; l < static_cast<int32_t>(config.layers.size()); ++l) {
     const std::string name = "layers." + std::to_string(l);
@@ -116,16 +125,15 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
     layer.attn_in = static_cast<float>(127.0 / attn_clip);
     layer.q = file.matrix(name + ".attn.q");
     layer.q_scale = file.scales(name + ".attn.q", attn_clip / 127.0);
-    for (const float clip : file.floats(slot + ".k_clip")) layer.q_inverse.push_back(static_cast<float>((127.0 * static_cast<double>(clip)) / q_clip));
+    layer.q_inverse = file.each(slot + ".k_clip", [=](double clip) { return (127.0 * clip) / q_clip; });
     layer.z = static_cast<float>((q_clip / 16129.0) * (1.4426950408889634 / std::sqrt(static_cast<double>(config.head_dim))));
-    for (const float clip : file.floats(slot + ".v_clip")) layer.out_inverse.push_back(static_cast<float>(static_cast<double>(clip) / out_clip));
+    layer.out_inverse = file.each(slot + ".v_clip", [=](double clip) { return clip / out_clip; });
     layer.o = file.matrix(name + ".attn.o");
     layer.o_scale = file.scales(name + ".attn.o", out_clip / 127.0);
     layer.ffn_in = static_cast<float>(127.0 / ffn_clip);
     layer.up = file.matrix(name + ".ffn.up");
     const double virtual_up = file.scalar(name + ".ffn.up.scalar");
-    for (const float scale : file.floats(name + ".ffn.up.scale"))
-      layer.up_alpha.push_back(static_cast<float>(((static_cast<double>(scale) * virtual_up) * (ffn_clip / 127.0)) * (255.0 / mid_clip)));
+    layer.up_alpha = file.each(name + ".ffn.up.scale", [=](double scale) { return ((scale * virtual_up) * (ffn_clip / 127.0)) * (255.0 / mid_clip); });
     layer.down = file.matrix(name + ".ffn.down");
     layer.down_scale = file.scales(name + ".ffn.down", (mid_clip * mid_clip) / 255.0);
     w.layers.push_back(std::move(layer));

@@ -1,0 +1,155 @@
+// Slots: what an executor knows of every live sequence, and the check of each plan against it: block tables, sampling parameters, the rows of the step.
+// Host data alone; where the cache and the workspaces lie is the executor's affair.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kaiju/backend/batch.hpp"
+#include "kaiju/base/status.hpp"
+#include "kaiju/format/config.hpp"
+#include "kaiju/step/plan.hpp"
+
+namespace kaiju {
+
+// What an executor is sized for.
+struct ExecutorSizes {
+  int32_t slot_count = 1;    // live sequences
+  int32_t step_tokens = 64;  // most tokens of one plan
+  int32_t block_count[kBlockKinds] = {0, 0};
+};
+
+class Slots {
+ public:
+  struct Slot {
+    SamplingSpec sampling;
+    std::vector<BlockId> table[kBlockKinds];  // [context / 64]
+  };
+
+  void create(const ModelConfig& config, const ExecutorSizes& sizes) {
+    facts_.vocab_size = config.vocab_size;
+    facts_.context = config.context;
+    facts_.has_global = false;
+    facts_.slot_count = sizes.slot_count;
+    facts_.step_tokens = sizes.step_tokens;
+    lay_out_cache(config, sizes);
+    slots_.resize(static_cast<size_t>(sizes.slot_count));
+    for (Slot& slot : slots_)
+      for (auto& table : slot.table) table.assign(static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens), kNoBlock);
+    segments_.reserve(slots_.size());
+    positions_.resize(static_cast<size_t>(sizes.step_tokens));
+    row_segment_.resize(positions_.size());
+  }
+
+  const Facts& facts() const { return facts_; }
+  // Of every KV slot of the model; pools are null.
+  const std::vector<KvSlot>& kv_slots() const { return kv_slots_; }
+  const Slot& operator[](int32_t slot) const { return slots_[slot]; }
+
+  // Takes over starts and table edits, checks copies, and turns the segments into rows, refusing everything that would otherwise be a wild access.
+  Status apply(const StepPlan& plan) {
+    for (const SlotStart& start : plan.starts) KAIJU_TRY(begin_slot(start));
+    for (const TableEdit& edit : plan.table_edits) KAIJU_TRY(edit_table(edit));
+    for (const BlockCopy& copy : plan.copies) KAIJU_TRY(check_copy(copy));
+    return make_rows(plan);
+  }
+
+  // The rows of the plan last applied.
+  int32_t row_count() const { return row_count_; }
+  std::span<const BatchSegment> segments() const { return segments_; }
+  std::span<const int32_t> positions() const { return {positions_.data(), static_cast<size_t>(row_count_)}; }
+  std::span<const int32_t> row_segment() const { return {row_segment_.data(), static_cast<size_t>(row_count_)}; }
+
+ private:
+  // Gives each KV slot its place within the blocks of its kind.
+  void lay_out_cache(const ModelConfig& config, const ExecutorSizes& sizes) {
+    const int64_t slot_bytes = int64_t{2} * kBlockTokens * config.kv_width();
+    for (int32_t s = 0; s < config.slot_count; ++s) {
+      const LayerConfig& owner = config.layers[config.owner_of(s)];
+      const bool global = owner.kind == LayerKind::kGlobal;
+      const BlockKind kind = global ? BlockKind::kGlobal : BlockKind::kWindow;
+      int64_t& block_bytes = facts_.block_bytes[static_cast<int32_t>(kind)];
+      kv_slots_.push_back({nullptr, 0, block_bytes, config.n_kv_heads, config.head_dim, kind, global ? 0 : owner.window});
+      block_bytes += slot_bytes;
+      facts_.has_global |= global;
+      if (!global) facts_.window = std::max(facts_.window, owner.window);
+    }
+    for (KvSlot& slot : kv_slots_) slot.block_bytes = facts_.block_bytes[static_cast<int32_t>(slot.kind)];
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind) facts_.block_count[kind] = facts_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
+  }
+
+  Status begin_slot(const SlotStart& start) {
+    if (!is_slot(start.slot)) return internal_error("a plan starts slot " + std::to_string(start.slot) + ", which does not exist");
+    for (const int32_t token : start.history)
+      if (!is_token(token)) return internal_error("a plan's history names token " + std::to_string(token) + ", which is outside the vocabulary");
+    Slot& slot = slots_[start.slot];
+    slot.sampling = start.sampling;
+    for (auto& table : slot.table) std::fill(table.begin(), table.end(), kNoBlock);
+    return {};
+  }
+
+  Status edit_table(const TableEdit& edit) {
+    const auto kind = static_cast<int32_t>(edit.kind);
+    if (!is_slot(edit.slot) || edit.index < 0 || edit.index >= static_cast<int32_t>(slots_[edit.slot].table[kind].size()) || edit.block < kNoBlock ||
+        edit.block >= facts_.block_count[kind])
+      return internal_error("a plan edits a block table out of range: slot " + std::to_string(edit.slot) + ", index " + std::to_string(edit.index) + ", block " +
+                            std::to_string(edit.block));
+    slots_[edit.slot].table[kind][edit.index] = edit.block;
+    return {};
+  }
+
+  Status check_copy(const BlockCopy& copy) const {
+    const auto in_pool = [&](BlockId block) { return block >= 0 && block < facts_.block_count[static_cast<int32_t>(copy.kind)]; };
+    return in_pool(copy.from) && in_pool(copy.to) ? Status() : internal_error("a plan copies a block out of range");
+  }
+
+  Status make_rows(const StepPlan& plan) {
+    row_count_ = 0;
+    segments_.clear();
+    for (const Segment& segment : plan.segments) {
+      if (!is_slot(segment.slot)) return internal_error("a plan names slot " + std::to_string(segment.slot) + ", which does not exist");
+      if (segment.token_count < 1 || segment.first_token != row_count_ || segment.first_token + segment.token_count > static_cast<int32_t>(plan.tokens.size()))
+        return internal_error("a plan's segments do not follow one another");
+      if (row_count_ + segment.token_count > facts_.step_tokens)
+        return internal_error("a plan carries more than the " + std::to_string(facts_.step_tokens) + " tokens a step was sized for");
+      if (segment.position < 0 || segment.position + segment.token_count > facts_.context) return internal_error("a plan runs past the context");
+      const Slot& slot = slots_[segment.slot];
+      KAIJU_TRY(check_blocks(slot, segment));
+      for (int32_t i = 0; i < segment.token_count; ++i) {
+        const int32_t token = plan.tokens[segment.first_token + i];
+        if (!is_token(token)) return internal_error("a plan carries token " + std::to_string(token) + ", which is outside the vocabulary");
+        positions_[row_count_ + i] = segment.position + i;
+        row_segment_[row_count_ + i] = static_cast<int32_t>(segments_.size());
+      }
+      segments_.push_back({row_count_, segment.token_count, segment.position, segment.write_from, {slot.table[0].data(), slot.table[1].data()}});
+      row_count_ += segment.token_count;
+    }
+    return {};
+  }
+
+  // Every position a segment's rows read or write needs a block.
+  Status check_blocks(const Slot& slot, const Segment& segment) const {
+    const int32_t last = (segment.position + segment.token_count - 1) / kBlockTokens;
+    const int32_t window_first = facts_.window > 0 ? std::max(0, segment.position - facts_.window + 1) / kBlockTokens : 0;
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
+      if (facts_.block_bytes[kind] == 0) continue;
+      const int32_t first = kind == static_cast<int32_t>(BlockKind::kWindow) ? window_first : 0;
+      for (int32_t i = first; i <= last; ++i)
+        if (slot.table[kind][i] == kNoBlock) return internal_error("a plan needs block " + std::to_string(i) + " of slot " + std::to_string(segment.slot) + ", which its table lacks");
+    }
+    return {};
+  }
+
+  bool is_slot(int32_t slot) const { return slot >= 0 && slot < facts_.slot_count; }
+  bool is_token(int32_t token) const { return token >= 0 && token < facts_.vocab_size; }
+
+  Facts facts_;
+  std::vector<KvSlot> kv_slots_;
+  std::vector<Slot> slots_;
+  int32_t row_count_ = 0;
+  std::vector<BatchSegment> segments_;
+  std::vector<int32_t> positions_, row_segment_;
+};
+
+}  // namespace kaiju
