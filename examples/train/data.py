@@ -32,7 +32,7 @@ import persona_noise
 SEQUENCE = 4096
 UNK, BOS, EOS, CARD, USER, CHAR, END, TEXT = range(8)
 CONTROL = ["<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"]
-LOSS_WEIGHT = [0.0, 0.1, 0.3, 1.0, 1.5]
+LOSS_WEIGHT = [0.0, 0.1, 0.2, 1.0, 3.0]
 SHARDS = 64  # fixed, so that the result does not depend on the workers
 ROLE = {"user": USER, "char": CHAR}
 

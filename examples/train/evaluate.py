@@ -127,7 +127,7 @@ def persona(run, path, tokenizer, replies_path=None):
         at += count
     groups = {}
     for item, reply in zip(items, replies):
-        right = is_right(reply, item["answers"])
+        right = is_right(reply, item["answers"], item.get("stems", False))
         for g in (item["kind"], "from " + item["from"] if "from" in item else None, "all"):
             if g:
                 n = groups.setdefault(g, [0, 0])

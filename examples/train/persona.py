@@ -50,7 +50,7 @@ def far_chat(t, real):
     t.filler(1230 + r() * 1540, real, [v for v in values if len(v) > 2])
     last = len(t.turns)
     targets.sort(key=lambda c: r())
-    for told, k, f in targets[:6]:
+    for told, k, f in targets[:10]:
         (t.ask_told if told else t.ask_fact)(k, f)
         if r() < 0.15:
             t.small()
@@ -66,7 +66,7 @@ def sample(seed, index, bank=None, real=None):
     t.greet()
     where, values = far_chat(t, real) if far else (None, [])
     if not far:
-        for _ in range(2 + int(r() * r() * 22)):
+        for _ in range(3 + int(r() * r() * 26)):
             t.act()
     if r() < 0.15:
         t.goodbye()

@@ -4,7 +4,7 @@
     python3 persona_eval.py --score replies.jsonl --set persona_eval.jsonl      replies: {"id", "reply"} per line
 
 One line per question: {"id", "kind": turn1 | turn4 | turn8 | far, "card", "turns": [["user", text], ["char", text], ..., ["user",
-question]], "answers": [accepted phrases], "fact": kind.field, "from": card | told}. "card" is the text of the <|card|> segment,
+question]], "answers": [accepted phrases], "fact": kind.field, "from": card | told}; in eval/handwritten.jsonl the answers are "stems". "card" is the text of the <|card|> segment,
 name line first. In "far" the fact lies more than 1,024 tokens before the question (1,100 to 3,000).
 """
 import argparse
@@ -31,10 +31,12 @@ def words(text):
     return [w for w in re.findall(r"[^\W_]+", text) if w not in ARTICLES]
 
 
-def is_right(reply, answers):
-    """True when the reply contains one of the answers as whole words; case, punctuation and articles do not matter."""
+def is_right(reply, answers, stems=False):
+    """True when the reply contains one of the answers as whole words; case, punctuation and articles do not matter.
+    With `stems` the last word of an answer may go on: "umbrella" is met by "umbrellas"."""
     said = " " + " ".join(words(reply)) + " "
-    return any(a and " " + a + " " in said for a in (" ".join(words(answer)) for answer in answers))
+    end = "" if stems else " "
+    return any(a and " " + a + end in said for a in (" ".join(words(answer)) for answer in answers))
 
 
 def accepted(kind, field, slots):
@@ -149,7 +151,7 @@ def score(path, replies):
     with open(path) as f:
         for line in f:
             item = json.loads(line)
-            right = is_right(said.get(item["id"], ""), item["answers"])
+            right = is_right(said.get(item["id"], ""), item["answers"], item.get("stems", False))
             for g in (item["kind"], "from " + item["from"], "fact " + item["fact"], "all"):
                 n = groups.setdefault(g, [0, 0])
                 n[0] += right

@@ -1,8 +1,9 @@
-"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Three kinds of noise:
+"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Four kinds of noise:
     carriers     a question loses its first words and gets others in front, cut from real talk: any frame around the core must do
     function words are dropped or doubled here and there, in cards and in what the user says
     new words    a rare word that card and replies share becomes another one everywhere: a corpus word or an invented one, so that
                  copying works for words that were never seen
+    longer values  a rare word gets a neighbour everywhere, so that a value is copied to its end and not to where such values used to end
 Values keep their spelling in all places, so the replies stay right. No held-out word gets in: banks are filtered, inventions checked."""
 import re
 
@@ -70,13 +71,15 @@ def new_word(r, bank):
 
 
 def rename(r, card, turns, common, bank):
-    """Exchanges up to four rare words that card (or the user) and stating replies share."""
+    """Exchanges up to six rare words that card (or the user) and stating replies share, or gives them a neighbour."""
     stated = set(w for role, text, weight in turns if weight == 4 for w in WORD.findall(text))
     source = set(WORD.findall(card)) | set(w for role, text, _ in turns if role == "user" and not text.endswith("?") for w in WORD.findall(text))
     asked = set(w for role, text, _ in turns if role == "user" and text.endswith("?") for w in WORD.findall(text))
     words = sorted((stated & source) - common - asked)
-    for _ in range(min(4, len(words))):
-        old, new = words.pop(int(r() * len(words))), new_word(r, bank)
+    for _ in range(min(6, len(words))):
+        old, new, x = words.pop(int(r() * len(words))), new_word(r, bank), r()
+        if x < 0.3:
+            new = old + " " + new if x < 0.2 else new + " " + old
         for a, b in ((old, new), (old.capitalize(), new.capitalize())):
             pattern = re.compile(r"\b" + a + r"\b")
             card = pattern.sub(b, card)
@@ -94,10 +97,10 @@ def common_words(samples):
 
 
 def roughen(r, card, turns, common, bank, talks):
-    """Card and turns of one sample with noise; a third of the samples stay as they are."""
-    if r() < 0.33:
+    """Card and turns of one sample with noise; a fifth of the samples stay as they are."""
+    if r() < 0.2:
         return card, turns
-    if r() < 0.6:
+    if r() < 0.75:
         card, turns = rename(r, card, turns, common, bank)
     if r() < 0.4:
         card = stumble(r, card, 0.12)

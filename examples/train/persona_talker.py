@@ -634,32 +634,32 @@ class Talker:
 
     def act(self):
         r, x = self.r, self.r()
-        if x < 0.44:
+        if x < 0.56:
             self.ask_fact()
-        elif x < 0.50:
+        elif x < 0.62:
             self.several()
-        elif x < 0.56:
+        elif x < 0.64:
             self.unknown()
-        elif x < 0.67:
+        elif x < 0.74:
             self.tell()
-        elif x < 0.77:
+        elif x < 0.86:
             self.ask_told()
-        elif x < 0.79:
+        elif x < 0.865:
             self.ask_untold()
-        elif x < 0.81:
+        elif x < 0.885:
             self.correct()
         else:
             self.small()
 
     def filler(self, until, real, avoid):
         """Talk that keeps clear of the kept facts, until the chat has this many tokens. `real`: pairs from the corpora."""
-        r = self.r
+        r, ask = self.r, 0.5 if self.side else 0.65
         while self.tokens < until:
             x = r()
-            if real and x < 0.4:
+            if real and x < 0.12:
                 talk = V.one(r, real)
                 start = 2 * int(r() * (len(talk) // 4))
-                for i in range(start, len(talk) - 1, 2):
+                for i in range(start, min(start + 8, len(talk) - 1), 2):
                     if self.tokens > until:
                         break
                     pair = talk[i] + " " + talk[i + 1]
@@ -667,11 +667,11 @@ class Talker:
                         continue
                     self.add("user", talk[i], 2)
                     self.add("char", talk[i + 1], 2)
-            elif x < 0.5:
+            elif x < ask:
                 self.ask_fact()
-            elif x < 0.54:
+            elif x < ask + 0.04:
                 self.tell()
-            elif x < 0.58:
+            elif x < ask + 0.08:
                 self.ask_told()
             else:
                 self.small()
