@@ -9,6 +9,7 @@ Options with a word that is kept for the held-out set are not used.
 import re
 
 import persona_values as V
+from persona_noise import FUNCTION
 from persona_grammar import cap, compile_phrase, say
 from persona_language import phrase_files
 from persona_talker import MANNERS, Talker
@@ -34,8 +35,8 @@ HELD_NUMBERS = {V.spelled(n) for n in range(100) if V.held(str(n))}
 
 
 def is_held(option):
-    words = re.findall(r"(?<!@)\b[A-Za-z]{4,}|\d+", option)
-    return bool(re.search(r"\d:\d", option)) or any(V.held(w) for w in words) or any(w in HELD_NUMBERS for w in re.findall(r"[a-z-]+", option.lower()))
+    words = set(re.findall(r"(?<!@)\b[a-z]{3,}|\d+", option.lower())) - FUNCTION
+    return bool(re.search(r"\d:\d", option)) or any(V.held(w) or w[-1] == "s" and V.held(w[:-1]) for w in words) or any(w in HELD_NUMBERS for w in re.findall(r"[a-z-]+", option.lower()))
 
 
 def options_of(text):
