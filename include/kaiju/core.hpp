@@ -1,0 +1,8 @@
+// Door two: the header-only core. The engine over an executor of the host's own, and the arithmetic with its reference backend; nothing to link.
+// What reads checkpoints and text is compiled: kaiju.hpp.
+#pragma once
+
+#include "kaiju/backend/backend.hpp"
+#include "kaiju/backend/reference.hpp"
+#include "kaiju/engine/engine.hpp"
+#include "kaiju/step/executor.hpp"

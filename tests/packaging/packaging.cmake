@@ -1,0 +1,26 @@
+# Every way of linking, from an install tree and from the sources; the headers by themselves.
+set(folder ${CMAKE_CURRENT_LIST_DIR})
+set(prefix ${CMAKE_CURRENT_BINARY_DIR}/installed)
+
+add_test(NAME headers_alone_and_twice COMMAND sh ${folder}/headers.sh ${CMAKE_CXX_COMPILER} ${PROJECT_SOURCE_DIR}/include)
+add_test(NAME c_header_in_every_standard COMMAND sh ${folder}/c_header.sh ${PROJECT_SOURCE_DIR}/capi gcc g++ clang clang++)
+
+# A sanitizer in the library would have to be in its hosts too; these tests are not about that.
+if(NOT KAIJU_INSTALL OR KAIJU_ASAN OR KAIJU_TSAN)
+  return()
+endif()
+add_test(NAME install COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
+set_tests_properties(install PROPERTIES FIXTURES_SETUP installed)
+add_test(NAME install_pkg_config COMMAND sh ${folder}/pkg_config.sh ${prefix} ${folder} ${CMAKE_CURRENT_BINARY_DIR}/pkg_config ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
+set_tests_properties(install_pkg_config PROPERTIES FIXTURES_REQUIRED installed)
+
+# Configures, builds and runs a project of packaging/.
+function(add_consumer name project program)
+  add_test(NAME ${name} COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${folder}/${project} ${CMAKE_CURRENT_BINARY_DIR}/${name} --build-generator ${CMAKE_GENERATOR}
+    --build-options -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} ${ARGN} --test-command ${program})
+endfunction()
+foreach(project c cpp core)
+  add_consumer(install_find_package_${project} ${project} consumer)
+  set_tests_properties(install_find_package_${project} PROPERTIES FIXTURES_REQUIRED installed)
+endforeach()
+add_consumer(add_subdirectory subdirectory consumer_kaiju -DKAIJU_SOURCE_DIR=${PROJECT_SOURCE_DIR})
