@@ -250,7 +250,7 @@ int run(const Options& options) {
 void add_ops(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("ops", "each operation of the CPU backend, at the shapes of a nano and of a 1 B model");
   auto options = std::make_shared<Options>();
-  command->add_option("--backend", options->isa, "auto, avx512 or portable")->capture_default_str();
+  command->add_option("--backend", options->isa, "auto, avx512, avxvnni, avx2, neon or portable")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--rows", options->rows, "row counts of the products")->check(CLI::Range(1, 65536))->delimiter(',');
   command->add_option("--only", options->only, "operations whose name contains this");

@@ -149,7 +149,7 @@ void add_step(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("step", "prefill and decode of a whole model");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto, avx512, portable or reference")->capture_default_str();
+  command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable or reference")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--streams", options->streams, "numbers of sequences decoded at once")->check(CLI::Range(1, 256))->delimiter(',');
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();

@@ -62,16 +62,14 @@ std::vector<std::string> backend_names() {
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
   KAIJU_TRY(check(options));
-  const std::vector<std::string> names = backend_names();
-  const std::string name = options.backend == "auto" ? names.front() : options.backend;
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
-    std::string known = "auto";
-    for (const std::string& each : names) known += ", " + each;
-    return invalid_argument("backend \"" + name + "\" is not one this machine can run; choose one of: " + known);
-  }
-  if (name == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options);
+  if (options.backend == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options);
   const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
-  Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(name, options.threads > 0 ? options.threads : cores);
+  Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, options.threads > 0 ? options.threads : cores);
+  if (backend.status().code() == StatusCode::kInvalidArgument) {
+    std::string known = "auto";
+    for (const std::string& each : backend_names()) known += ", " + each;
+    return invalid_argument("backend \"" + options.backend + "\" is unknown; choose one of: " + known);
+  }
   if (!backend.ok()) return backend.status();
   return make(std::move(backend).value(), std::move(checkpoint), options);
 }

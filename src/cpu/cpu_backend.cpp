@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "kaiju/arith/softmax.hpp"
-#include "kernels.hpp"
+#include "instruction_sets.hpp"
 
 namespace kaiju {
 
@@ -17,22 +17,13 @@ namespace {
 // Work smaller than this stays on the calling thread: waking another costs about as much.
 constexpr int64_t kRowElementsPerPart = 8192;
 constexpr int64_t kWeightBytesPerPart = 48 << 10;
-constexpr int32_t kRowsPerPart = 96;  // of a product with many rows: repacking a panel of W must pay
+constexpr int32_t kRowsPerPart = 96;  // of a product with many rows, which read the weights again for every part of the rows
 constexpr int32_t kPartsPerThread = 4;
 
 constexpr int64_t up_to_unit(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 constexpr int32_t ceil_div(int64_t value, int64_t by) { return static_cast<int32_t>((value + by - 1) / by); }
 
 const cpu::Angle* plain(const arith::CosSin* angles) { return reinterpret_cast<const cpu::Angle*>(angles); }
-
-bool has_avx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma");
-#else
-  return false;
-#endif
-}
 
 // Calls work(first_row, end_row) over all rows, on several threads when there is enough to do.
 template <class Work>
@@ -57,23 +48,27 @@ cpu::AttentionSums sums_at(std::byte* memory) {
 
 std::vector<std::string> CpuBackend::isas() {
   std::vector<std::string> names;
-  if (has_avx512()) names.push_back("avx512");
-  names.push_back("portable");
+  for (const cpu::InstructionSet& set : cpu::instruction_sets())
+    if (set.runs_here()) names.emplace_back(set.name);
   return names;
 }
 
 Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int32_t threads) {
-  const std::vector<std::string> names = isas();
-  if (isa == "auto") isa = names.front();
-  if (isa != "avx512" && isa != "portable") return invalid_argument("instruction set \"" + std::string(isa) + "\" is none of auto, avx512, portable");
-  if (std::find(names.begin(), names.end(), isa) == names.end()) return Status(StatusCode::kUnsupported, "this machine lacks the instructions of " + std::string(isa) + "; use auto");
+  const auto sets = cpu::instruction_sets();
+  const auto set = std::find_if(sets.begin(), sets.end(), [&](const cpu::InstructionSet& each) { return isa == "auto" ? each.runs_here() : each.name == isa; });
+  if (set == sets.end()) {
+    std::string known = "auto";
+    for (const cpu::InstructionSet& each : sets) known.append(", ").append(each.name);
+    return invalid_argument("instruction set \"" + std::string(isa) + "\" is none of " + known);
+  }
+  if (!set->runs_here()) {
+    std::string here;
+    for (const std::string& name : isas()) here += ", " + name;
+    return Status(StatusCode::kUnsupported, "this machine lacks the instructions of " + std::string(isa) + "; choose one of auto" + here);
+  }
   if (threads < 1) return invalid_argument("threads must be at least 1, not " + std::to_string(threads));
-  const cpu::Kernels* kernels = &cpu::portable_kernels();
-#if defined(__x86_64__)
-  if (isa == "avx512") kernels = &cpu::avx512_kernels();
-#endif
   try {
-    return std::unique_ptr<CpuBackend>(new CpuBackend(*kernels, threads));
+    return std::unique_ptr<CpuBackend>(new CpuBackend(set->kernels(), threads));
   } catch (const std::system_error& error) {
     return Status(StatusCode::kUnsupported, "the system did not start " + std::to_string(threads) + " threads: " + error.what());
   } catch (const std::bad_alloc&) {
@@ -135,25 +130,25 @@ void CpuBackend::multiply(cpu::MatmulArgs& args) {
     if (!made.ok()) throw std::bad_alloc();
     prepared_ = std::move(made).value();
   }
-  take_scratch(kernels_.matmul_scratch_bytes(args.rows, args.in));
   args.prepared = prepared_.data();
-  for_rows(pool_, args.rows, args.in / 4, [&](int32_t first, int32_t end) { kernels_.prepare(args, first, end); });
+  const int32_t out_units = ceil_div(args.out, kernels_.out_unit), row_units = ceil_div(args.rows, kernels_.row_unit);
+  for_rows(pool_, row_units, int64_t{kernels_.row_unit} * args.in / 4, [&](int32_t first, int32_t end) {
+    kernels_.prepare(args, first * kernels_.row_unit, std::min(args.rows, end * kernels_.row_unit));
+  });
 
-  const int32_t unit = kernels_.out_unit(args.rows);
-  const int32_t units = ceil_div(args.out, unit);
   const int32_t most_parts = pool_.threads() * kPartsPerThread;
   const int64_t work = int64_t{args.out} * args.in * ceil_div(args.rows, 8);
-  const int32_t out_parts = static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(units, most_parts)));
-  const int32_t row_parts = std::clamp(std::min(most_parts / out_parts, args.rows / kRowsPerPart), 1, args.rows);
+  const int32_t out_parts = static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(out_units, most_parts)));
+  const int32_t row_parts = std::clamp(std::min(most_parts / out_parts, args.rows / kRowsPerPart), 1, row_units);
   const auto multiply_piece = kernels_.matmul[static_cast<int32_t>(args.product)];
-  pool_.parallel_for(out_parts * row_parts, [&](int32_t part, int32_t thread) {
+  pool_.parallel_for(out_parts * row_parts, [&](int32_t part, int32_t) {
     const int64_t out_part = part / row_parts, row_part = part % row_parts;
     cpu::MatmulPiece piece;
-    piece.first_out = static_cast<int32_t>(units * out_part / out_parts) * unit;
-    piece.end_out = std::min(args.out, static_cast<int32_t>(units * (out_part + 1) / out_parts) * unit);
-    piece.first_row = static_cast<int32_t>(args.rows * row_part / row_parts);
-    piece.end_row = static_cast<int32_t>(args.rows * (row_part + 1) / row_parts);
-    multiply_piece(args, piece, scratch(thread));
+    piece.first_out = static_cast<int32_t>(out_units * out_part / out_parts) * kernels_.out_unit;
+    piece.end_out = std::min(args.out, static_cast<int32_t>(out_units * (out_part + 1) / out_parts) * kernels_.out_unit);
+    piece.first_row = static_cast<int32_t>(row_units * row_part / row_parts) * kernels_.row_unit;
+    piece.end_row = std::min(args.rows, static_cast<int32_t>(row_units * (row_part + 1) / row_parts) * kernels_.row_unit);
+    multiply_piece(args, piece);
   });
 }
 

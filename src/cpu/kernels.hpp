@@ -1,9 +1,10 @@
 // Kernels: the table of plain functions one instruction set offers to CpuBackend. A kernel computes a piece of one operation on one thread; how an
 // operation is cut into pieces is cpu_backend.cpp's affair.
 //
-// Files of an instruction set are compiled with its flags, so nothing in them may have external linkage but their table: an inline function or template
-// shared with other files would be emitted in several versions, of which the linker keeps any one. Hence this header holds plain data only, and
-// those files call nothing outside themselves but intrinsics and memcpy (tests/cpu checks their objects for weak symbols).
+// An instruction set is one file (avx512.cpp, ...), compiled with its flags: its vectors (isa/) under the loops that all of them share (loops/). Nothing in it may have
+// external linkage but the table: an inline function or template shared with other files would be emitted in several versions, of which the linker keeps any one.
+// Hence this header holds plain data only, isa/ and loops/ are unnamed namespaces, and those files call nothing outside themselves but intrinsics and memcpy
+// (tests/cpu checks their objects for weak symbols).
 #pragma once
 
 #include <cstddef>
@@ -36,8 +37,8 @@ struct MatmulArgs {
 };
 
 struct MatmulPiece {
-  int32_t first_out = 0, end_out = 0;  // first_out a multiple of out_unit()
-  int32_t first_row = 0, end_row = 0;
+  int32_t first_out = 0, end_out = 0;  // first_out a multiple of out_unit
+  int32_t first_row = 0, end_row = 0;  // first_row a multiple of row_unit
 };
 
 // Consecutive rows of one sequence and consecutive query heads that share one KV head.
@@ -76,12 +77,12 @@ struct Kernels {
   void (*embed)(const int8_t* weight, int32_t width, const float* scale, const int32_t* tokens, int32_t rows, Bf16* x) = nullptr;
   void (*norm)(const Bf16* x, int32_t rows, int32_t width, float eps, float inverse, int8_t* a) = nullptr;
 
-  // Matrix products. Bytes that prepare() needs; what scratch a piece needs; in which steps outputs may be cut, and rows at all.
+  // Matrix products. Bytes that prepare() needs; in which steps rows (of both) and outputs may be cut.
   size_t (*prepared_bytes)(int32_t rows, int32_t in) = nullptr;
   void (*prepare)(const MatmulArgs& args, int32_t first_row, int32_t end_row) = nullptr;
-  size_t (*matmul_scratch_bytes)(int32_t rows, int32_t in) = nullptr;
-  int32_t (*out_unit)(int32_t rows) = nullptr;
-  void (*matmul[kProducts])(const MatmulArgs& args, const MatmulPiece& piece, std::byte* scratch) = {};
+  int32_t row_unit = 1;
+  int32_t out_unit = 1;
+  void (*matmul[kProducts])(const MatmulArgs& args, const MatmulPiece& piece) = {};
 
   // q [rows, heads, head_dim] -> rotated bytes; angles [rows, head_dim / 2]; inverse [kv_heads, head_dim]
   void (*queries)(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) = nullptr;
@@ -100,9 +101,10 @@ struct Kernels {
   uint64_t (*masses)(const float* logits, int32_t count, float maximum, float factor, uint32_t* mass) = nullptr;
 };
 
-const Kernels& portable_kernels();
-#if defined(__x86_64__)
 const Kernels& avx512_kernels();
-#endif
+const Kernels& avxvnni_kernels();
+const Kernels& avx2_kernels();
+const Kernels& neon_kernels();
+const Kernels& portable_kernels();
 
 }  // namespace kaiju::cpu

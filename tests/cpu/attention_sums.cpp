@@ -4,17 +4,16 @@
 #include "catch.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/cpu.hpp"
-#include "src/cpu/kernels.hpp"
+#include "src/cpu/instruction_sets.hpp"
 
 namespace kaiju {
 namespace {
 
 const cpu::Kernels& kernels_of(const std::string& isa) {
-#if defined(__x86_64__)
-  if (isa == "avx512") return cpu::avx512_kernels();
-#endif
-  REQUIRE(isa == "portable");
-  return cpu::portable_kernels();
+  for (const cpu::InstructionSet& set : cpu::instruction_sets())
+    if (set.name == isa) return set.kernels();
+  FAIL("no kernels for " << isa);
+  throw 0;
 }
 
 struct Sequence {

@@ -20,7 +20,6 @@ std::string output_of(const std::string& command) {
 
 }  // namespace
 
-#if defined(__x86_64__)
 TEST_CASE("objects of an instruction set define no function the linker could share") {
   const std::filesystem::path folder = std::filesystem::path(KAIJU_PROGRAM_DIR) / "../CMakeFiles/kaiju_objects.dir/src/cpu";
   if (!std::filesystem::exists(folder)) {
@@ -29,18 +28,18 @@ TEST_CASE("objects of an instruction set define no function the linker could sha
   }
   int objects = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().filename().string().find("_avx512.cpp.o") == std::string::npos) continue;
+    const std::string name = entry.path().filename().string();
+    if (name != "avx512.cpp.o" && name != "avxvnni.cpp.o" && name != "avx2.cpp.o" && name != "neon.cpp.o") continue;
     ++objects;
     const std::string symbols = output_of("nm --defined-only '" + entry.path().string() + "'");
     for (size_t at = 0; at < symbols.size();) {
       const size_t end = std::min(symbols.find('\n', at), symbols.size());
       const std::string line = symbols.substr(at, end - at);
       at = end + 1;
-      INFO(entry.path().filename().string() << ": " << line);
+      INFO(name << ": " << line);
       const bool weak = line.find(" W _Z") != std::string::npos || line.find(" V _Z") != std::string::npos || line.find(" u _Z") != std::string::npos;
       CHECK_FALSE(weak);
     }
   }
-  CHECK(objects >= 3);
+  CHECK(objects >= 1);
 }
-#endif

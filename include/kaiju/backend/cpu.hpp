@@ -24,10 +24,11 @@ struct AttentionPiece;
 
 class CpuBackend {
  public:
-  // Instruction sets this machine can run, best first: "avx512" (needs F, BW, VL, DQ, VNNI), "portable".
+  // Instruction sets this machine can run, best first, of "avx512" (needs F, BW, VL, DQ, VNNI), "avxvnni", "avx2" (both with FMA), "neon" (Arm with the dot-product
+  // extension) and "portable", which runs everywhere.
   static std::vector<std::string> isas();
 
-  // `isa` is one of isas() or "auto"; `threads` counts the caller's. kInvalidArgument for an unknown set, kUnsupported for one this machine lacks or when a
+  // `isa` is one of isas() or "auto", the best; `threads` counts the caller's. kInvalidArgument for an unknown set, kUnsupported for one this machine lacks or when a
   // thread cannot be started.
   static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads);
 

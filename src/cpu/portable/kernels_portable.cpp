@@ -71,7 +71,7 @@ void multiply_rows(const MatmulArgs& args, int32_t row, int32_t n, int32_t count
 }
 
 template <Product P>
-void multiply(const MatmulArgs& args, const MatmulPiece& piece, std::byte*) {
+void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
   for (int32_t n = piece.first_out; n < piece.end_out; n += kOuts) {
     const int32_t count = least(kOuts, piece.end_out - n);
     int32_t row = piece.first_row;
@@ -81,8 +81,6 @@ void multiply(const MatmulArgs& args, const MatmulPiece& piece, std::byte*) {
 }
 
 size_t prepared_bytes(int32_t rows, int32_t in) { return static_cast<size_t>(rows) * static_cast<size_t>(in) * sizeof(int16_t); }
-size_t scratch_bytes(int32_t, int32_t) { return 0; }
-int32_t out_unit(int32_t) { return kOuts; }
 
 void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
   auto* wide = static_cast<int16_t*>(args.prepared);
@@ -130,8 +128,7 @@ Kernels make_table() {
   kernels.norm = norm;
   kernels.prepared_bytes = prepared_bytes;
   kernels.prepare = prepare;
-  kernels.matmul_scratch_bytes = scratch_bytes;
-  kernels.out_unit = out_unit;
+  kernels.out_unit = kOuts;
   kernels.matmul[static_cast<int>(Product::kLinear)] = multiply<Product::kLinear>;
   kernels.matmul[static_cast<int>(Product::kUp)] = multiply<Product::kUp>;
   kernels.matmul[static_cast<int>(Product::kAddLinear)] = multiply<Product::kAddLinear>;

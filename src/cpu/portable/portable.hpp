@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kaiju/arith/quantise.hpp"
-#include "kernels.hpp"
+#include "../kernels.hpp"
 
 namespace kaiju::cpu {
 namespace {

@@ -1,0 +1,285 @@
+// Matrix products, weights in place.
+//
+// A vector's lanes are rows of activations, four bytes of K in each; four bytes of an output's weights are spread over it and multiplied. With fewer rows than
+// lanes a vector holds 2, 4, ... as many bytes of K for each row, and as many bytes of weights are spread: no lane is idle but those that fill up the last group. So
+// weights are read where they lie, once for a group of rows, and the activations alone are rearranged:
+//
+//   group of kRows x kVectors rows: [K / kStep][kVectors][kRows][kStep bytes],  kStep = 4 * kLanes / kRows
+//
+// A tile is some outputs of one group, its sums in registers. The sums of 16 outputs wait in memory for their epilogue, which adds what lanes of one row
+// have left to add, while it transposes them into vectors of outputs. Bound: memory below some 8 rows, above it the dot-product units, two loads
+// of weights for every 2 or 3 products each.
+//
+// Panels and weights differ in sign on some instruction sets (kUnsignedPanel): then bytes of the panel have 128 more than the activations, or less, and
+// 128 * row_sum[n] repairs the sum. Limits: K a multiple of 64; any number of outputs and rows.
+#pragma once
+
+#include "exp2.hpp"
+
+namespace kaiju::cpu {
+namespace {
+
+constexpr int32_t kBlockOuts = 16;
+constexpr int32_t kLine = 64;                // bytes of K a tile takes at a time
+constexpr int64_t kRowsBytes = 384 << 10;    // of activations that stay in the second-level cache while the weights pass
+constexpr int32_t kMostRows = kLanes * kMostVectors;
+
+// Rows that are multiplied together: kRows in each of some vectors.
+struct Group {
+  int32_t rows = 1, vectors = 1;
+  int32_t size() const { return rows * vectors; }
+};
+
+// The group that the next rows make, of so many that are left.
+KAIJU_INLINE Group group_of(int32_t left) {
+  Group group;
+  while (group.rows < kLanes && group.rows * kMostVectors < left) group.rows *= 2;
+  group.vectors = least((left + group.rows - 1) / group.rows, kMostVectors);
+  return group;
+}
+
+// Calls work with the group's rows of a vector as a constant.
+template <int kRows>
+struct Rows {
+  static constexpr int value = kRows;
+};
+template <int kRows = 1, class Work>
+KAIJU_INLINE void with_rows(const Group& group, const Work& work) {
+  if constexpr (kRows < kLanes) {
+    if (group.rows > kRows) return with_rows<2 * kRows>(group, work);
+  }
+  work(Rows<kRows>{});
+}
+
+// ---- transposition ----
+
+// Transposition in steps, each of which tells the lanes apart by one bit of their number. `parts` lanes belong to one row: a step by a lower bit adds the two sides,
+// one by a higher bit keeps both, as rows. v holds [rows told apart so far][outputs, and then vectors of outputs].
+constexpr int kSteps = kLanes == 16 ? 4 : kLanes == 8 ? 3 : 2;
+constexpr int bit_of(int step) { return 1 << (step == 0 ? 1 : step == 1 ? 0 : step); }
+
+template <int kParts, int kStep = 0, int kStreams = 1>
+KAIJU_INLINE void transpose(Ints* v) {
+  if constexpr (kStep < kSteps) {
+    constexpr bool kAdds = bit_of(kStep) < kParts;
+    constexpr int kCount = kLanes >> (kStep + 1);
+    Ints next[kLanes];
+#pragma GCC unroll 16
+    for (int s = 0; s < kStreams; ++s) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kCount; ++i) {
+        Ints clear, set;
+        split<kStep>(v[2 * (s * kCount + i)], v[2 * (s * kCount + i) + 1], clear, set);
+        if constexpr (kAdds) next[s * kCount + i] = clear + set;
+        else next[2 * s * kCount + i] = clear, next[(2 * s + 1) * kCount + i] = set;
+      }
+    }
+    transpose<kParts, kStep + 1, kAdds ? kStreams : 2 * kStreams>(next);
+#pragma GCC unroll 16
+    for (int r = 0; r < kLanes / kParts; ++r) v[r] = next[r];
+  }
+}
+
+// The row that ends up as the given one of transpose()'s results: its bits were taken in the order of the steps.
+constexpr int row_of(int result, int parts) {
+  int row = 0;
+  for (int step = kSteps - 1; step >= 0; --step) {
+    if (bit_of(step) < parts) continue;
+    row += result % 2 * bit_of(step) / parts;
+    result /= 2;
+  }
+  return row;
+}
+
+// In: kLanes outputs' sums, lanes [kRows][kLanes / kRows]. Out: lane o of out[r] is the sum of output o's lanes of row r.
+template <int kRows>
+KAIJU_INLINE void collect(const Ints* sums, int stride, Ints (&out)[kRows]) {
+  Ints v[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) v[i] = sums[i * stride];
+  transpose<kLanes / kRows>(v);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) out[row_of(r, kLanes / kRows)] = v[r];
+}
+
+// ---- activations ----
+
+constexpr bool flipped(Product product) { return (product == Product::kAddDown) != kUnsignedPanel; }
+
+size_t prepared_bytes(int32_t rows, int32_t in) { return static_cast<size_t>(rows + kMostRows) * static_cast<size_t>(in); }
+
+// Writes 64 bytes of one row, from column k on, into its group.
+template <int kStep>
+KAIJU_INLINE void place(const uint8_t* bytes, uint8_t flip, int32_t step_bytes, uint8_t* to) {
+  uint8_t line[kLine];
+  for (int i = 0; i < kLine; ++i) line[i] = bytes[i] ^ flip;
+#pragma GCC unroll 16
+  for (int i = 0; i < kLine; i += kStep) __builtin_memcpy(to + i / kStep * step_bytes, line + i, kStep);
+}
+
+// A whole group. Rows past the last one repeat it: their sums are not looked at.
+template <int kRows>
+void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8_t flip) {
+  constexpr int kStep = 4 * kLanes / kRows;
+  const int32_t step_bytes = 4 * kLanes * vectors;
+  auto* to = static_cast<uint8_t*>(args.prepared) + int64_t{start} * args.in;
+  const auto row_at = [&](int32_t row) { return static_cast<const uint8_t*>(args.bytes) + int64_t{least(start + row, args.rows - 1)} * args.in; };
+  for (int32_t k = 0; k < args.in; k += kLine, to += kLine * kRows * vectors)
+    for (int32_t v = 0; v < vectors; ++v) {
+      uint8_t* const at = to + 4 * kLanes * v;
+      if constexpr (kRows < kLanes) {
+        for (int32_t r = 0; r < kRows; ++r) place<kStep>(row_at(v * kRows + r) + k, flip, step_bytes, at + r * kStep);
+      } else {
+        for (int32_t part = 0; part < kLine; part += 4 * kLanes) {
+          Ints rows[kLanes], columns[kLanes];
+#pragma GCC unroll 16
+          for (int r = 0; r < kLanes; ++r) rows[r] = load<Ints>(row_at(v * kRows + r) + k + part) ^ (flip * 0x01010101);
+          collect<kLanes>(rows, 1, columns);
+#pragma GCC unroll 16
+          for (int i = 0; i < kLanes; ++i) store(at + (part / 4 + i) * step_bytes, columns[i]);
+        }
+      }
+    }
+}
+
+// first_row is a multiple of row_unit.
+void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
+  const auto flip = static_cast<uint8_t>(flipped(args.product) ? 0x80 : 0);
+  Group group;
+  for (int32_t row = first_row; row < end_row; row += group.size()) {
+    group = group_of(args.rows - row);
+    with_rows(group, [&](auto rows) __attribute__((always_inline)) { prepare_group<rows.value>(args, row, group.vectors, flip); });
+  }
+}
+
+// ---- sums ----
+
+// sums [kOuts][kVectors]. What lies `ahead` bytes after the weights comes next: it is brought into the second-level cache.
+template <int kRows, int kVectors, int kOuts>
+KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t in, int64_t ahead, Ints* sums) {
+  constexpr int kStep = 4 * kLanes / kRows;
+  constexpr int kUnrolled = kStep < 16 ? 16 / kStep : 1;
+  Ints acc[kOuts][kVectors] = {};
+  for (int64_t k = 0; k < in; k += kLine) {
+    const int8_t* weight[(kOuts + 3) / 4];  // every fourth output's: the others are within reach of an addressing mode
+#pragma GCC unroll 4
+    for (int o = 0; o < kOuts; o += 4) weight[o / 4] = weights + o * in + k;
+#pragma GCC unroll 16
+    for (int o = 0; o < kOuts; ++o) __builtin_prefetch(weight[o / 4] + o % 4 * in + ahead, 0, 2);
+    for (int i = 0; i < kLine; i += kStep * kUnrolled) {
+#pragma GCC unroll 4
+      for (int u = 0; u < kUnrolled; ++u, panel += 4 * kLanes * kVectors) {
+        Panel a[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) a[v] = load_panel(panel + 4 * kLanes * v);
+#pragma GCC unroll 16
+        for (int o = 0; o < kOuts; ++o) {
+          const Ints w = spread<kStep>(weight[o / 4] + o % 4 * in + i + u * kStep);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVectors; ++v) add_products(acc[o][v], a[v], w);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int o = 0; o < kOuts; ++o) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[o * kVectors + v] = acc[o][v];
+  }
+}
+
+// The sums of `outs` outputs, 16 or, at the end of a matrix, fewer.
+using BlockSums = void (*)(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs, Ints* sums);
+template <int kRows, int kVectors>
+void block_sums(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs, Ints* sums) {
+  constexpr int kOuts = tile_outs(kVectors);
+  int32_t o = 0;
+  for (; o + kOuts <= outs; o += kOuts) dot_tile<kRows, kVectors, kOuts>(panel, weight + o * in, in, ahead, sums + o * kVectors);
+  for (; o < outs; ++o) dot_tile<kRows, kVectors, 1>(panel, weight + o * in, in, ahead, sums + o * kVectors);
+}
+
+template <int kRows, int kVectors>
+BlockSums block_sums_of(int32_t vectors) {
+  if constexpr (kVectors > 1 && (kRows == 1 || 2 * (kVectors - 1) > kMostVectors)) {  // fewer vectors would be a group of half the rows
+    if (vectors < kVectors) return block_sums_of<kRows, kVectors - 1>(vectors);
+  }
+  return block_sums<kRows, kVectors>;
+}
+
+template <int kRows = 1>
+BlockSums block_sums_of(const Group& group) {
+  if constexpr (kRows < kLanes) {
+    if (group.rows > kRows) return block_sums_of<2 * kRows>(group);
+  }
+  return block_sums_of<kRows, kMostVectors>(group.vectors);
+}
+
+// ---- epilogue ----
+
+// Stores `count` outputs of one row, kLanes or fewer.
+template <Product P>
+KAIJU_INLINE void store_outputs(const MatmulArgs& args, int32_t row, int32_t n, Ints acc, Floats scale, int32_t count) {
+  const int64_t at = int64_t{row} * args.out + n;
+  const Floats sum = to_floats(acc);
+  if constexpr (P == Product::kLinear) {
+    store_some(static_cast<float*>(args.result) + at, sum * scale, count);
+  } else if constexpr (P == Product::kUp) {
+    const Floats shifted = sum * scale + floats(-128.0f);
+    const Floats u = to_floats(round_saturate(shifted, -128.0f, 127.0f) + 128);
+    // rint(u * u / 255): no quotient lies within 1/510 of a tie, so this float form gives the integers of arith::square_byte for all 256 bytes (tests/conformance).
+    store_some(static_cast<uint8_t*>(args.result) + at, to_bytes(nearest((u * u) * floats(1.0f / 255.0f))), count);
+  } else {
+    Bf16* x = static_cast<Bf16*>(args.result) + at;
+    store_some(x, to_bf16(fma(sum, scale, from_bf16(load_some<Words>(x, count)))), count);
+  }
+}
+
+// What a tile's sums still need: rows [row, end) of a group, up to 16 outputs from n on.
+template <Product P, int kRows>
+void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vectors, int32_t n, const Ints* sums) {
+  for (int32_t c = 0; c < kBlockOuts && n + c < args.out; c += kLanes) {
+    const int32_t count = args.out - n - c;
+    const Floats scale = load_some<Floats>(args.scale + n + c, count);
+    Ints repair{};
+    if constexpr (flipped(P)) repair = load_some<Ints>(args.row_sum + n + c, count) * (kUnsignedPanel ? -128 : 128);
+    for (int32_t v = 0; v < vectors; ++v) {
+      Ints out[kRows];
+      collect<kRows>(sums + c * vectors + v, vectors, out);
+      for (int r = 0; r < kRows; ++r)
+        if (row + v * kRows + r < end) store_outputs<P>(args, row + v * kRows + r, n + c, out[r] + repair, scale, count);
+    }
+  }
+}
+
+// Asks for the lines of a group's results while its sums are computed.
+template <Product P>
+KAIJU_INLINE void prefetch_results(const MatmulArgs& args, int32_t row, int32_t end, int32_t n) {
+  constexpr int64_t kBytes = P == Product::kLinear ? 4 : P == Product::kUp ? 1 : 2;
+  for (; row < end; ++row) __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{row} * args.out + n), 1, 3);
+}
+
+template <Product P>
+void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
+  alignas(64) Ints sums[kBlockOuts * kMostVectors];
+  const int32_t at_once = most(static_cast<int32_t>(kRowsBytes / args.in) / kMostRows, 1) * kMostRows;
+  for (int32_t first = piece.first_row; first < piece.end_row; first += at_once) {
+    const int32_t end = least(first + at_once, piece.end_row);
+    for (int32_t n = piece.first_out; n < piece.end_out; n += kBlockOuts) {
+      const int32_t outs = least(kBlockOuts, args.out - n);
+      const int8_t* weight = args.weight + int64_t{n} * args.in;
+      int64_t ahead = n + 2 * kBlockOuts <= piece.end_out ? int64_t{kBlockOuts} * args.in : 0;
+      Group group;
+      for (int32_t row = first; row < end; row += group.size()) {
+        group = group_of(args.rows - row);
+        const uint8_t* panel = static_cast<const uint8_t*>(args.prepared) + int64_t{row} * args.in;
+        prefetch_results<P>(args, row, least(row + group.size(), end), n);
+        block_sums_of(group)(panel, weight, args.in, ahead, outs, sums);
+        with_rows(group, [&](auto rows) __attribute__((always_inline)) { finish_block<P, rows.value>(args, row, least(row + group.size(), end), group.vectors, n, sums); });
+        ahead = 0;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kaiju::cpu

@@ -1,0 +1,88 @@
+// Row operations (embedding, norm) and the integer part of sampling. Bound: memory and call overhead; all of them together are a few microseconds of a
+// decode step.
+#pragma once
+
+#include "exp2.hpp"
+
+namespace kaiju::cpu {
+namespace {
+
+// width is a multiple of 16.
+void embed(const int8_t* weight, int32_t width, const float* scale, const int32_t* tokens, int32_t rows, Bf16* x) {
+  for (int32_t row = 0; row < rows; ++row) {
+    const int8_t* bytes = weight + int64_t{tokens[row]} * width;
+    const Floats s = floats(scale[tokens[row]]);
+    for (int32_t i = 0; i < width; i += kLanes) store(x + int64_t{row} * width + i, to_bf16(to_floats(to_ints(load<Bytes>(bytes + i))) * s));
+  }
+}
+
+// The contract's shape: 256 partial sums are the lanes of some vectors, and halving the width is adding the upper half of the vectors, then of the lanes.
+KAIJU_INLINE float sum_of_squares(const Bf16* x, int32_t width) {
+  constexpr int kPartials = 256 / kLanes;
+  Floats partial[kPartials] = {};
+  for (int32_t first = 0; first < width; first += 256) {
+    const int32_t count = least(256, width - first) / kLanes;
+#pragma GCC unroll 16
+    for (int j = 0; j < kPartials; ++j) {
+      if (j >= count) break;
+      const Floats value = from_bf16(load<Words>(x + first + kLanes * j));
+      partial[j] = fma(value, value, partial[j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int half = kPartials / 2; half > 0; half /= 2) {
+#pragma GCC unroll 32
+    for (int j = 0; j < half; ++j) partial[j] = partial[j] + partial[j + half];
+  }
+  float lane[kLanes];
+  store(lane, partial[0]);
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+    for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
+  }
+  return lane[0];
+}
+
+void norm(const Bf16* x, int32_t rows, int32_t width, float eps, float inverse, int8_t* a) {
+  for (int32_t row = 0; row < rows; ++row, x += width, a += width) {
+    const float mean = sum_of_squares(x, width) / static_cast<float>(width) + eps;
+    const Floats m = floats((1.0f / __builtin_sqrtf(mean)) * inverse);
+    for (int32_t i = 0; i < width; i += kLanes) store(a + i, quantise(from_bf16(load<Words>(x + i)), m));
+  }
+}
+
+float maximum(const float* logits, int32_t count) {
+  Floats best = floats(logits[0]);
+  int32_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) best = most(best, load<Floats>(logits + i));
+  float result = logits[0];
+  for (; i < count; ++i) result = logits[i] > result ? logits[i] : result;
+  for (int lane = 0; lane < kLanes; ++lane) result = best[lane] > result ? best[lane] : result;
+  return result;
+}
+
+// w = 0 if t < -31, else rint(2^30 * exp2(t)), t = (l - m) * factor: arithmetic.md, section 6.
+uint64_t masses(const float* logits, int32_t count, float maximum, float factor, uint32_t* mass) {
+  Longs total{};
+  for (int32_t i = 0; i < count; i += kLanes) {
+    const int32_t lanes = count - i;
+    const Floats t = (load_some<Floats>(logits + i, lanes) - floats(maximum)) * floats(factor);
+    const Ints kept = t >= floats(-31.0f);
+    const Floats bounded = most(t, floats(-31.0f)), n = to_floats(nearest(bounded));
+    Ints w = nearest(floats(0x1p30f) * scale(pow2_fraction(bounded - n), n)) & kept;
+    if (lanes < kLanes) {
+      w = load_some<Ints>(&w, lanes);
+      if (mass) __builtin_memcpy(mass + i, &w, sizeof(int32_t) * static_cast<size_t>(lanes));
+    } else if (mass) {
+      store(mass + i, w);
+    }
+    total += ((Longs)w & 0xFFFFFFFF) + ((Longs)w >> 32);
+  }
+  uint64_t sum = 0;
+  for (int lane = 0; lane < kLanes / 2; ++lane) sum += total[lane];
+  return sum;
+}
+
+}  // namespace
+}  // namespace kaiju::cpu

@@ -1,0 +1,31 @@
+// The loops of one instruction set, collected in its table.
+#pragma once
+
+#include "attention.hpp"
+#include "matmul.hpp"
+#include "rows.hpp"
+
+namespace kaiju::cpu {
+namespace {
+
+constexpr Kernels kTable = {
+    .isa = kIsa,
+    .embed = embed,
+    .norm = norm,
+    .prepared_bytes = prepared_bytes,
+    .prepare = prepare,
+    .row_unit = kMostRows,
+    .out_unit = kBlockOuts,
+    .matmul = {multiply<Product::kLinear>, multiply<Product::kUp>, multiply<Product::kAddLinear>, multiply<Product::kAddDown>},
+    .queries = queries,
+    .append = append,
+    .attention_scratch_bytes = sizeof(Scratch),
+    .sum_chunk = sum_chunk,
+    .fold = fold,
+    .finish = finish_attention,
+    .maximum = maximum,
+    .masses = masses,
+};
+
+}  // namespace
+}  // namespace kaiju::cpu

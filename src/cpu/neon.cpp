@@ -1,0 +1,7 @@
+// The table for Arm with NEON and the dot-product extension.
+#include "isa/neon.hpp"
+#include "loops/table.hpp"
+
+namespace kaiju::cpu {
+const Kernels& neon_kernels() { return kTable; }
+}  // namespace kaiju::cpu
