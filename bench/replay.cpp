@@ -1,0 +1,124 @@
+// kaiju-bench replay: how much of a chat service's traffic a cache of a given size serves without computing, beside what any cache could.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "bench.hpp"
+#include "bench/replay/bounds.hpp"
+#include "bench/replay/machine.hpp"
+#include "bench/replay/mooncake.hpp"
+#include "bench/replay/report.hpp"
+#include "bench/replay/traffic.hpp"
+#include "kaiju/format/presets.hpp"
+
+namespace kaiju::bench {
+namespace {
+
+struct Options {
+  replay::TrafficOptions traffic;
+  std::string trace;
+  std::string preset = "small";
+  std::vector<double> memory = {0.25};
+  bool json = false;
+};
+
+struct Failed {
+  Status status;
+};
+
+template <class T>
+T value_of(Result<T> result) {
+  if (!result.ok()) throw Failed{result.status()};
+  return std::move(result).value();
+}
+
+replay::Trace read_trace(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw Failed{Status(StatusCode::kIo, "cannot read " + path)};
+  Result<replay::Trace> trace = replay::read_mooncake(in);
+  if (!trace.ok()) throw Failed{invalid_argument(path + ": " + trace.status().message())};
+  return std::move(trace).value();
+}
+
+std::string describe(const Options& options) {
+  if (!options.trace.empty()) return options.trace;
+  const replay::TrafficOptions& t = options.traffic;
+  return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations, t.characters, t.seed, t.hours, t.warm_up_hours);
+}
+
+int run(const Options& options) {
+  const replay::Trace trace = options.trace.empty() ? value_of(replay::make_traffic(options.traffic)) : read_trace(options.trace);
+  const ModelConfig config = value_of(preset(options.preset));
+  const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
+  const replay::Bounds bounds(trace);
+  replay::Report report;
+  report.source = describe(options) + ", KV of " + config.name;
+  report.footprint_bytes = replay::whole_footprint(trace, sizes);
+  for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
+  report.prompt_tokens = bounds.prompt_tokens();
+  const auto share = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(std::max<uint64_t>(1, bounds.prompt_tokens())); };
+  for (const double part : options.memory) {
+    replay::Point point;
+    point.memory_share = part;
+    point.memory_bytes = part * report.footprint_bytes;
+    point.infinite = share(bounds.infinite());
+    point.farthest_next_use = share(bounds.farthest_next_use(point.memory_bytes, sizes));
+    point.priced = share(bounds.priced(point.memory_bytes, sizes));
+    point.belady = std::min(point.farthest_next_use, point.priced);
+    report.points.push_back(point);
+  }
+  fmt::print("{}\n", options.json ? replay::to_json(report) : replay::to_table(report));
+  return 0;
+}
+
+void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
+  const auto option = [&](const char* name, auto& value, const char* text) { command.add_option(name, value, text)->capture_default_str()->group("Traffic"); };
+  option("--seed", traffic.seed, "the same seed gives the same traffic");
+  option("--conversations", traffic.conversations, "at once");
+  option("--characters", traffic.characters, "chosen by Zipf's law");
+  option("--warm-up-hours", traffic.warm_up_hours, "virtual time before measuring begins");
+  option("--hours", traffic.hours, "virtual time measured");
+  option("--prompt-tokens-least", traffic.prompt_tokens_least, "of a character's prompt");
+  option("--prompt-tokens-most", traffic.prompt_tokens_most, "of a character's prompt");
+  option("--messages-least", traffic.messages_least, "of a history when the trace begins");
+  option("--messages-most", traffic.messages_most, "of a history when the trace begins");
+  option("--user-tokens", traffic.user_tokens, "of a message, mean");
+  option("--reply-tokens", traffic.reply_tokens, "of a reply, mean");
+  option("--reply-tokens-most", traffic.reply_tokens_most, "of a reply");
+  option("--context", traffic.context, "positions of a conversation");
+  option("--truncation-step", traffic.truncation_step, "tokens cut off at once when a chat outgrows the context");
+  option("--think-seconds", traffic.think_seconds, "from a reply to the next message, median");
+  option("--sitting-turns", traffic.sitting_turns, "turns before the user goes away, mean");
+  option("--gap-hours", traffic.gap_hours, "until the user comes back, median");
+  option("--swipe", traffic.swipe, "share of replies asked for once more");
+  option("--edit", traffic.edit, "share of turns that rewrite an earlier message");
+  option("--new-chat", traffic.new_chat, "share of sittings that begin a new conversation");
+  option("--versions-per-day", traffic.versions_per_day, "edits of a character by its author");
+}
+
+}  // namespace
+
+void add_replay(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
+  auto options = std::make_shared<Options>();
+  command->add_option("--trace", options->trace, "a recorded trace instead, in the Mooncake format (JSON lines)");
+  command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")->capture_default_str();
+  command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")->check(CLI::Range(0.001, 4.0))->delimiter(',')->capture_default_str();
+  command->add_flag("--json", options->json, "JSON on standard output instead of a table");
+  add_traffic_options(*command, options->traffic);
+  command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --trace conversation_trace.jsonl");
+  command->callback([options, &status] {
+    try {
+      status = run(*options);
+    } catch (const Failed& failed) {
+      fmt::print(stderr, "kaiju-bench: {}\n", failed.status.message());
+      status = 1;
+    }
+  });
+}
+
+}  // namespace kaiju::bench

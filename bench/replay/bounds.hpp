@@ -1,0 +1,61 @@
+// Bounds: what no cache of a given size could beat on a trace, with the whole future known. Counted in tokens, over texts; no engine is involved.
+//
+// Two relaxations, both above every real cache; the smaller one counts.
+//   Farthest next use: tokens of global KV alone, window blocks free of charge; when memory is short, what is needed latest goes first. Optimal
+//   for pieces of one size (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966).
+//   Priced: keeping KV from one use to the next occupies so many bytes for so many seconds. A request that finds anything needs a window before
+//   the point it resumes at, which is charged to the deepest piece it finds. The most tokens per byte-second are bought first, until the memory
+//   times the time is spent: the average over time may not exceed the memory, though a moment may (a fractional knapsack).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/replay/trace.hpp"
+
+namespace kaiju::replay {
+
+// What KV costs.
+struct KvSizes {
+  double global_bytes = 0;  // of a token, in all global slots
+  double window_bytes = 0;  // of a token, in all sliding slots
+  int32_t window = 0;       // tokens behind a resume point that sliding slots need
+};
+
+// Bytes that everything takes which the trace's conversations hold when it ends: every character's prompt once, every conversation's own tokens,
+// and a resume point for each of both.
+double whole_footprint(const Trace& trace, const KvSizes& sizes);
+
+class Bounds {
+ public:
+  explicit Bounds(const Trace& trace);
+
+  uint64_t prompt_tokens() const { return prompt_tokens_; }  // of measured requests, as are all figures here
+  // Found by a cache that forgets nothing. A prompt found whole still computes its last token.
+  uint64_t infinite() const { return infinite_; }
+  uint64_t farthest_next_use(double memory_bytes, const KvSizes& sizes) const;
+  uint64_t priced(double memory_bytes, const KvSizes& sizes) const;
+  uint64_t belady(double memory_bytes, const KvSizes& sizes) const;  // the smaller one
+
+ private:
+  // Neighbouring texts of one prompt between two uses of them.
+  struct Reuse {
+    int32_t from = 0, to = 0;  // requests
+    int32_t tokens = 0;
+    bool deepest = false;  // of all that `to` finds
+  };
+  struct Use {
+    double seconds = 0;
+    int32_t prompt_tokens = 0;
+    int32_t found = 0;  // by the infinite cache, before the last token is taken off
+    bool measured = false;
+  };
+  void find_reuses(const Trace& trace);
+
+  std::vector<Use> uses_;       // one a request
+  std::vector<Reuse> reuses_;   // by `from`
+  double measured_from_ = 0;
+  uint64_t prompt_tokens_ = 0, infinite_ = 0;
+};
+
+}  // namespace kaiju::replay

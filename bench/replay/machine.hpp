@@ -1,0 +1,48 @@
+// Machine: what KV costs in bytes and a step in seconds, for a model that is not run. The seconds are a model too: docs/performance.md, "Replay".
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+
+#include "bench/replay/bounds.hpp"
+#include "kaiju/format/config.hpp"
+#include "kaiju/run/slots.hpp"
+
+namespace kaiju::replay {
+
+// A step takes the longer of reading the weights and multiplying with them, and then reads the KV that its decode rows see.
+struct StepCost {
+  double weights_seconds = 3.55e-3;   // the design's figures for preset `small` on one H200
+  double row_seconds = 1 / 42e3;      // a prefilled token, or a decoded one
+  double kv_bytes_per_second = 3.3e12;
+  double global_read_bytes = 0;       // a visible token, all global layers: a KV slot is read by every layer that shares it
+  double window_read_bytes = 0;       // a token in the window, all sliding layers
+  int32_t window = 0;
+
+  double seconds(int32_t rows, int64_t global_tokens, int64_t window_tokens) const {
+    return std::max(weights_seconds, rows * row_seconds) +
+           (static_cast<double>(global_tokens) * global_read_bytes + static_cast<double>(window_tokens) * window_read_bytes) / kv_bytes_per_second;
+  }
+};
+
+inline StepCost step_cost(const ModelConfig& config) {
+  StepCost cost;
+  const double bytes = 2.0 * config.kv_width();
+  for (const LayerConfig& layer : config.layers) {
+    (layer.kind == LayerKind::kGlobal ? cost.global_read_bytes : cost.window_read_bytes) += bytes;
+    cost.window = std::max(cost.window, layer.window);
+  }
+  return cost;
+}
+
+inline Facts facts_without_memory(const ModelConfig& config, int32_t slot_count, int32_t step_tokens) {
+  Slots slots;
+  slots.create(config, {slot_count, step_tokens, {}});
+  return slots.facts();
+}
+
+inline KvSizes kv_sizes(const Facts& facts) {
+  return {static_cast<double>(facts.block_bytes[0]) / kBlockTokens, static_cast<double>(facts.block_bytes[1]) / kBlockTokens, facts.window};
+}
+
+}  // namespace kaiju::replay

@@ -1,0 +1,247 @@
+#include "bench/replay/traffic.hpp"
+
+#include <cmath>
+#include <queue>
+#include <string>
+
+#include "kaiju/base/random.hpp"
+
+namespace kaiju::replay {
+namespace {
+
+constexpr double kHour = 3600;
+constexpr int32_t kUserTokensMost = 300;
+
+// One stream of the seed's random numbers.
+class Dice {
+ public:
+  Dice(uint64_t seed, uint32_t stream) : seed_(seed), stream_(stream) {}
+  double uniform() { return static_cast<double>(random_bits(seed_, stream_, drawn_++) >> 11) * 0x1p-53; }
+  bool chance(double probability) { return uniform() < probability; }
+  int32_t between(int32_t least, int32_t most) { return least + static_cast<int32_t>(uniform() * (most - least + 1)); }
+  // Box and Muller, "A note on the generation of random normal deviates", 1958.
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log(1 - uniform()));
+    return radius * std::cos(6.283185307179586 * uniform());
+  }
+  double log_normal(double median, double sigma) { return median * std::exp(sigma * normal()); }
+  // 1, 2, ...
+  int32_t geometric(double mean) { return 1 + static_cast<int32_t>(std::log(1 - uniform()) / std::log(1 - 1 / std::max(mean, 1.0001))); }
+
+ private:
+  uint64_t seed_;
+  uint32_t stream_;
+  uint64_t drawn_ = 0;
+};
+
+struct Character {
+  int32_t root = kNone;  // the text of the version that new sittings get
+  double next_version = 0;
+};
+
+struct Conversation {
+  int32_t character = 0;
+  int32_t root = kNone;    // the version it was begun or resumed with
+  int32_t prompt = kNone;  // of the last turn
+  int32_t leaf = kNone;    // the last reply
+  int32_t turns_left = 0;  // of this sitting
+};
+
+class Generator {
+ public:
+  explicit Generator(const TrafficOptions& options) : options_(options), popularity_(static_cast<size_t>(options.characters)) {}
+
+  Trace make() {
+    trace_.characters = true;
+    trace_.conversation_count = options_.conversations;
+    trace_.measured_from = options_.warm_up_hours * kHour;
+    double sum = 0;
+    for (size_t rank = 0; rank < popularity_.size(); ++rank) popularity_[rank] = sum += 1.0 / static_cast<double>(rank + 1);
+    Dice dice(options_.seed, 0);
+    characters_.resize(popularity_.size());
+    for (Character& character : characters_) {
+      write_version(character, dice);
+      character.next_version = version_gap(dice);
+    }
+    for (int32_t c = 0; c < options_.conversations; ++c) {
+      dice_.emplace_back(options_.seed, static_cast<uint32_t>(c) + 1);
+      conversations_.emplace_back();
+      begin(c);
+    }
+    std::stable_sort(trace_.requests.begin(), trace_.requests.end(), earlier);
+    while (!due_.empty() && due_.top().seconds < end()) {
+      const Due due = due_.top();
+      due_.pop();
+      turn(due.conversation, due.seconds);
+    }
+    std::stable_sort(trace_.requests.begin(), trace_.requests.end(), earlier);  // a swipe was written before others' turns
+    return std::move(trace_);
+  }
+
+ private:
+  struct Due {
+    double seconds;
+    int32_t conversation;
+    bool operator<(const Due& other) const { return seconds != other.seconds ? seconds > other.seconds : conversation > other.conversation; }
+  };
+  static bool earlier(const Request& a, const Request& b) { return a.seconds < b.seconds; }
+
+  double end() const { return (options_.warm_up_hours + options_.hours) * kHour; }
+  double think(Dice& dice) const { return options_.reply_seconds + dice.log_normal(options_.think_seconds, options_.think_sigma); }
+  double version_gap(Dice& dice) const {
+    return options_.versions_per_day > 0 ? -std::log(1 - dice.uniform()) * 24 * kHour / options_.versions_per_day : 1e300;
+  }
+  static int32_t length(Dice& dice, double mean, int32_t most) {
+    constexpr double kSigma = 0.7;
+    return std::clamp(static_cast<int32_t>(dice.log_normal(mean * std::exp(-kSigma * kSigma / 2), kSigma)), 2, most);
+  }
+  int32_t user_length(Dice& dice) const { return length(dice, options_.user_tokens, kUserTokensMost); }
+  int32_t reply_length(Dice& dice) const { return length(dice, options_.reply_tokens, options_.reply_tokens_most); }
+  int32_t most_before_reply() const { return options_.context - options_.reply_tokens_most; }
+
+  void write_version(Character& character, Dice& dice) {
+    character.root = trace_.add(kNone, dice.between(options_.prompt_tokens_least, options_.prompt_tokens_most), ++contents_);
+  }
+  int32_t choose_character(Dice& dice) const {
+    const double point = dice.uniform() * popularity_.back();
+    return static_cast<int32_t>(std::upper_bound(popularity_.begin(), popularity_.end() - 1, point) - popularity_.begin());
+  }
+  int32_t add_user(int32_t before, Dice& dice) { return trace_.add(before, user_length(dice), ++contents_); }
+  // A generated token is named by the position it was generated at, which is all that an executor knows.
+  int32_t add_reply(int32_t before, Dice& dice) {
+    return trace_.add(before, reply_length(dice), ++contents_, trace_.texts[static_cast<size_t>(before)].end);
+  }
+
+  // A conversation as it stands when the trace begins: in the middle of a sitting, or between two.
+  void begin(int32_t c) {
+    Dice& dice = dice_[static_cast<size_t>(c)];
+    Conversation& conversation = conversations_[static_cast<size_t>(c)];
+    conversation.character = choose_character(dice);
+    conversation.root = characters_[static_cast<size_t>(conversation.character)].root;
+    conversation.leaf = conversation.root;
+    for (int32_t turns = dice.between(options_.messages_least, options_.messages_most) / 2; turns > 0; --turns) {
+      conversation.prompt = add_user(fit(conversation), dice);
+      conversation.leaf = add_reply(conversation.prompt, dice);
+    }
+    const double sitting = options_.sitting_turns * (options_.reply_seconds + options_.think_seconds * std::exp(options_.think_sigma * options_.think_sigma / 2));
+    const double gap = options_.gap_hours * kHour * std::exp(options_.gap_sigma * options_.gap_sigma / 2);
+    double age, rest;
+    if (dice.chance(sitting / (sitting + gap))) {
+      const double pause = think(dice);
+      age = pause * dice.uniform();
+      rest = pause - age;
+      conversation.turns_left = dice.geometric(options_.sitting_turns);
+    } else {
+      // The gap that a moment falls into is longer than the usual one: log-normal again, the median up by exp(sigma^2).
+      const double pause = dice.log_normal(options_.gap_hours * kHour * std::exp(options_.gap_sigma * options_.gap_sigma), options_.gap_sigma);
+      age = pause * dice.uniform();
+      rest = pause - age;
+    }
+    if (conversation.prompt != kNone)
+      trace_.requests.push_back({-age, conversation.prompt, conversation.leaf, c, RequestKind::kEarlier, conversation.turns_left == 0});
+    due_.push({rest, c});
+  }
+
+  void turn(int32_t c, double now) {
+    Dice& dice = dice_[static_cast<size_t>(c)];
+    Conversation& conversation = conversations_[static_cast<size_t>(c)];
+    if (conversation.turns_left == 0) sit_down(conversation, dice, now);
+    RequestKind kind = RequestKind::kTurn;
+    if (dice.chance(options_.edit) && go_back(conversation, dice)) kind = RequestKind::kEdit;
+    conversation.prompt = add_user(fit(conversation), dice);
+    conversation.leaf = add_reply(conversation.prompt, dice);
+    trace_.requests.push_back({now, conversation.prompt, conversation.leaf, c, kind, false});
+    while (dice.chance(options_.swipe)) {
+      now += think(dice) / 2;  // read, not answered
+      if (now >= end()) return;
+      conversation.leaf = add_reply(conversation.prompt, dice);
+      trace_.requests.push_back({now, conversation.prompt, conversation.leaf, c, RequestKind::kSwipe, false});
+    }
+    if (--conversation.turns_left == 0) {
+      trace_.requests.back().leaves = true;
+      now += dice.log_normal(options_.gap_hours * kHour, options_.gap_sigma);
+    } else {
+      now += think(dice);
+    }
+    due_.push({now, c});
+  }
+
+  // The user is back: perhaps to begin anew, perhaps to find the character changed, which changes all that is behind it.
+  void sit_down(Conversation& conversation, Dice& dice, double now) {
+    conversation.turns_left = dice.geometric(options_.sitting_turns);
+    const bool anew = dice.chance(options_.new_chat);
+    if (anew) conversation.character = choose_character(dice);
+    Character& character = characters_[static_cast<size_t>(conversation.character)];
+    if (character.next_version <= now) {
+      write_version(character, dice);
+      character.next_version = now + version_gap(dice);
+    }
+    if (anew) conversation.leaf = character.root;
+    else if (conversation.root != character.root) conversation.leaf = move(messages(conversation), character.root);
+    conversation.root = character.root;
+  }
+
+  // Back before the last message of the user, or one before it, or before that. False when the history is too short.
+  bool go_back(Conversation& conversation, Dice& dice) {
+    int32_t leaf = conversation.leaf;
+    for (int32_t turns = dice.geometric(1.4); turns > 0; --turns)
+      for (int32_t message = 0; message < 2; ++message) {
+        if (leaf == conversation.root) return false;
+        leaf = trace_.texts[static_cast<size_t>(leaf)].before;
+      }
+    conversation.leaf = leaf;
+    return true;
+  }
+
+  // Its messages, oldest first.
+  std::vector<int32_t> messages(const Conversation& conversation) const {
+    std::vector<int32_t> found;
+    for (int32_t text = conversation.leaf; text != conversation.root; text = trace_.texts[static_cast<size_t>(text)].before) found.push_back(text);
+    std::reverse(found.begin(), found.end());
+    return found;
+  }
+  // The same messages behind another text: to a cache they are other texts.
+  int32_t move(const std::vector<int32_t>& messages, int32_t behind) {
+    for (const int32_t message : messages) {
+      const Text text = trace_.texts[static_cast<size_t>(message)];
+      behind = trace_.add(behind, trace_.token_count(message), text.content, text.first);
+    }
+    return behind;
+  }
+  // The end of the history, shortened at its beginning if the next turn might not fit.
+  int32_t fit(const Conversation& conversation) {
+    const int32_t most = most_before_reply() - kUserTokensMost;
+    if (trace_.texts[static_cast<size_t>(conversation.leaf)].end <= most) return conversation.leaf;
+    std::vector<int32_t> kept = messages(conversation);
+    int32_t tokens = trace_.texts[static_cast<size_t>(conversation.leaf)].end;
+    size_t first = 0;
+    while (first < kept.size() && tokens > most - options_.truncation_step) tokens -= trace_.token_count(kept[first++]);
+    kept.erase(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(first));
+    return move(kept, conversation.root);
+  }
+
+  TrafficOptions options_;
+  Trace trace_;
+  std::vector<double> popularity_;  // cumulative
+  std::vector<Character> characters_;
+  std::vector<Conversation> conversations_;
+  std::vector<Dice> dice_;  // one stream a conversation
+  std::priority_queue<Due> due_;
+  int32_t contents_ = 0;
+};
+
+}  // namespace
+
+Result<Trace> make_traffic(const TrafficOptions& options) {
+  if (options.conversations < 1 || options.characters < 1) return invalid_argument("traffic needs at least one conversation and one character");
+  if (options.prompt_tokens_least < 1 || options.prompt_tokens_least > options.prompt_tokens_most)
+    return invalid_argument("prompt tokens: give the least and the most, in this order");
+  if (options.messages_least < 0 || options.messages_least > options.messages_most) return invalid_argument("messages: give the least and the most, in this order");
+  const int32_t least_context = options.prompt_tokens_most + options.truncation_step + options.reply_tokens_most + 2 * kUserTokensMost;
+  if (options.context < least_context)
+    return invalid_argument("a context of " + std::to_string(options.context) + " tokens has no room for the longest character prompt, one truncation step and a turn: give at least " +
+                            std::to_string(least_context));
+  return Generator(options).make();
+}
+
+}  // namespace kaiju::replay

@@ -1,0 +1,36 @@
+// Traffic: a chat service's day in miniature, from a seed. Which numbers and why: docs/performance.md, "Replay".
+#pragma once
+
+#include "bench/replay/trace.hpp"
+#include "kaiju/base/status.hpp"
+
+namespace kaiju::replay {
+
+struct TrafficOptions {
+  uint64_t seed = 1;
+  int32_t conversations = 2000;
+  int32_t characters = 200;   // Zipf: the r-th is chosen 1/r as often as the first
+  double warm_up_hours = 2;   // the cache fills
+  double hours = 8;           // measured: longer than most users stay away
+
+  int32_t prompt_tokens_least = 4096, prompt_tokens_most = 16384;  // of a character's prompt: uniform
+  int32_t messages_least = 20, messages_most = 180;                // of a history when the trace begins: uniform
+  double user_tokens = 30, reply_tokens = 100;                     // means; log-normal
+  int32_t reply_tokens_most = 400;
+  int32_t context = 24576;         // positions of a conversation, the reply's included
+  int32_t truncation_step = 4096;  // tokens: a chat that outgrows the context loses so much of its beginning, or a little more
+
+  double think_seconds = 40, think_sigma = 0.8;  // from a reply to the next message: log-normal, median and spread
+  double reply_seconds = 5;                      // how long a reply takes to arrive and be followed
+  double sitting_turns = 15;                     // turns before the user goes away: geometric, mean
+  double gap_hours = 3, gap_sigma = 1.3;         // until the user comes back: log-normal, median and spread
+  double swipe = 0.12;                           // of replies that are asked for once more
+  double edit = 0.03;                            // of turns that rewrite an earlier message, mostly the last one
+  double new_chat = 0.05;                        // of sittings that begin a new conversation instead of going on
+  double versions_per_day = 0.2;                 // edits of a character by its author; seen from a user's next sitting on
+};
+
+// The same options give the same trace. kInvalidArgument when they contradict each other: the message names the option.
+Result<Trace> make_traffic(const TrafficOptions& options);
+
+}  // namespace kaiju::replay

@@ -1,0 +1,157 @@
+// Where kaiju-bench replay gets its traces from: its own generator, and the public trace format.
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench/replay/mooncake.hpp"
+#include "bench/replay/traffic.hpp"
+#include "catch.hpp"
+
+using namespace kaiju;
+using namespace kaiju::replay;
+
+namespace {
+
+TrafficOptions few() {
+  TrafficOptions options;
+  options.conversations = 300;
+  options.characters = 30;
+  options.warm_up_hours = 1;
+  options.hours = 3;
+  options.versions_per_day = 4;
+  return options;
+}
+
+// Everything in a trace, as bytes.
+std::string bytes_of(const Trace& trace) {
+  std::ostringstream out;
+  for (const Text& text : trace.texts) out << text.before << ' ' << text.end << ' ' << text.content << ' ' << text.first << '\n';
+  for (const Request& request : trace.requests)
+    out << std::hexfloat << request.seconds << ' ' << request.prompt << ' ' << request.reply << ' ' << request.conversation << ' '
+        << static_cast<int>(request.kind) << request.leaves << '\n';
+  return out.str();
+}
+
+Result<Trace> read(const std::string& text) {
+  std::istringstream in(text);
+  return read_mooncake(in);
+}
+
+}  // namespace
+
+TEST_CASE("the same seed gives the same bytes, another seed others") {
+  TrafficOptions options = few();
+  const std::string first = bytes_of(make_traffic(options).value());
+  CHECK(first == bytes_of(make_traffic(options).value()));
+  options.seed = 2;
+  CHECK(first != bytes_of(make_traffic(options).value()));
+}
+
+TEST_CASE("traffic is a day of chats: requests in order, prompts of a character and a history, within the context") {
+  const TrafficOptions options = few();
+  const Trace trace = make_traffic(options).value();
+  size_t swipes = 0, edits = 0, earlier = 0, leaving = 0;
+  std::set<int32_t> prompts, roots;
+  double before = -1e300;
+  for (const Request& request : trace.requests) {
+    REQUIRE(request.seconds >= before);
+    before = request.seconds;
+    CHECK((request.kind == RequestKind::kEarlier) == (request.seconds < 0));
+    CHECK(request.seconds < 4 * 3600);
+    CHECK(trace.prompt_tokens(request) + trace.reply_tokens(request) <= options.context);
+    const int32_t root = trace.root(request.prompt);
+    CHECK(trace.token_count(root) >= options.prompt_tokens_least);
+    CHECK(trace.token_count(root) <= options.prompt_tokens_most);
+    CHECK(trace.texts[static_cast<size_t>(request.reply)].before == request.prompt);
+    CHECK(trace.texts[static_cast<size_t>(request.reply)].first == trace.prompt_tokens(request));
+    CHECK(prompts.insert(request.prompt).second == (request.kind != RequestKind::kSwipe));
+    roots.insert(root);
+    swipes += request.kind == RequestKind::kSwipe;
+    edits += request.kind == RequestKind::kEdit;
+    earlier += request.kind == RequestKind::kEarlier;
+    leaving += request.leaves;
+  }
+  CHECK(earlier == 300);
+  CHECK(swipes > 10);
+  CHECK(edits > 5);
+  CHECK(leaving > 300);
+  CHECK(roots.size() > 30);  // some characters were edited
+  for (size_t i = 0; i < trace.texts.size(); ++i) CHECK(trace.texts[i].before < static_cast<int32_t>(i));
+}
+
+TEST_CASE("a chat that outgrows the context loses thousands of tokens at once, not a few each turn") {
+  TrafficOptions options = few();
+  options.conversations = 20;
+  options.sitting_turns = 200;
+  options.edit = options.swipe = 0;
+  options.versions_per_day = 0;
+  options.new_chat = 0;
+  const Trace trace = make_traffic(options).value();
+  std::vector<int32_t> last(20, 0);
+  int32_t cuts = 0;
+  for (const Request& request : trace.requests) {
+    int32_t& tokens = last[static_cast<size_t>(request.conversation)];
+    const int32_t now = trace.prompt_tokens(request);
+    if (now < tokens) {
+      ++cuts;
+      CHECK(tokens - now > options.truncation_step - 1000);
+    }
+    tokens = now + trace.reply_tokens(request);
+  }
+  CHECK(cuts > 10);
+}
+
+TEST_CASE("traffic that cannot be is refused with the reason") {
+  TrafficOptions options = few();
+  options.context = 4096;
+  CHECK(make_traffic(options).status().message().find("context of 4096") != std::string::npos);
+}
+
+TEST_CASE("a recorded trace keeps what prompts share") {
+  Result<Trace> trace = read(
+      "{\"timestamp\": 3000, \"input_length\": 1100, \"output_length\": 7, \"hash_ids\": [5, 6, 9]}\n"
+      "\n"
+      "{\"timestamp\": 0, \"input_length\": 1030, \"output_length\": 0, \"hash_ids\": [5, 6, 7], \"more\": null}\n");
+  REQUIRE(trace.ok());
+  REQUIRE(trace->requests.size() == 2);
+  const Request& first = trace->requests[0];
+  const Request& second = trace->requests[1];
+  CHECK(first.seconds == 0);
+  CHECK(second.seconds == 3);
+  CHECK(trace->prompt_tokens(first) == 1030);
+  CHECK(trace->prompt_tokens(second) == 1100);
+  CHECK(first.reply == kNone);
+  CHECK(trace->reply_tokens(second) == 7);
+  CHECK(trace->texts[static_cast<size_t>(first.prompt)].before == trace->texts[static_cast<size_t>(second.prompt)].before);
+  CHECK(first.prompt != second.prompt);
+  // Equal ids are equal words, wherever they stand.
+  Result<Trace> moved = read("{\"timestamp\":0,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[1,1]}");
+  REQUIRE(moved.ok());
+  CHECK(moved->texts[0].content == moved->texts[1].content);
+}
+
+TEST_CASE("a malformed line of a recorded trace is refused by its number") {
+  const std::string good = "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1, \"hash_ids\": [1, 2]}\n";
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {"{\"timestamp\": 0,", "is not a JSON object"},
+      {"[1, 2]", "is not a JSON object"},
+      {"{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1}", "lacks hash_ids"},
+      {"{\"timestamp\": \"0\", \"input_length\": 600, \"output_length\": 1, \"hash_ids\": [1, 2]}", "timestamp"},
+      {"{\"timestamp\": 0, \"input_length\": 600.5, \"output_length\": 1, \"hash_ids\": [1, 2]}", "input_length"},
+      {"{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 1, \"hash_ids\": []}", "input_length"},
+      {"{\"timestamp\": 0, \"input_length\": 600, \"output_length\": -1, \"hash_ids\": [1, 2]}", "output_length"},
+      {"{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1, \"hash_ids\": [1]}", "2 blocks"},
+      {"{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1, \"hash_ids\": [1, \"x\"]}", "hash id"},
+      {"{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1, \"hash_ids\": 3}", "hash_ids"},
+      {"{\"timestamp\": 0, \"input_length\": 99999999999, \"output_length\": 1, \"hash_ids\": [1]}", "input_length"},
+  };
+  for (const auto& [line, reason] : bad) {
+    INFO(line);
+    const Result<Trace> trace = read(good + "\n" + line + "\n" + good);
+    REQUIRE_FALSE(trace.ok());
+    CHECK(trace.status().code() == StatusCode::kInvalidArgument);
+    CHECK(trace.status().message().find("line 3 ") == 0);
+    CHECK(trace.status().message().find(reason) != std::string::npos);
+  }
+}
