@@ -79,6 +79,11 @@ struct Harness {
     auto made = Engine::create(std::move(owned), std::make_shared<ScriptedPieces>(facts.vocab_size), options);
     REQUIRE(made.status().message() == "");
     engine = std::move(made).value();
+    // What others know must not be written.
+    executor->is_known = [tree = &engine->cache()](BlockKind kind, BlockId block) {
+      const NodeId node = tree->node_of(kind, block);
+      return node != kNoNode && tree->at(node).claim == kReady;
+    };
   }
 
   SessionId session() { return engine->create_session().value(); }
@@ -107,12 +112,15 @@ struct Harness {
     INFO(status.message());
     REQUIRE(status.ok());
     check();
-    for (const BlockKind kind : kBothKinds) {
-      const BlockPool& pool = engine->cache().pool(kind);
-      for (BlockId block = 0; block < pool.total(); ++block)
-        if (pool.references(block) == 0) executor->poison(kind, block);
-    }
+    poison_free();
     collect();
+  }
+  // What is free now must not be read.
+  void poison_free() {
+    const Arena& arena = engine->cache().arena();
+    for (const BlockKind kind : kBothKinds)
+      for (BlockId block = 0; block < arena.total(kind); ++block)
+        if (arena.state(kind, block) == BlockState::kFree) executor->poison(kind, block);
   }
   void check() {
     for (const std::string& fault : executor->faults) INFO(fault);
@@ -130,7 +138,8 @@ struct Harness {
   std::vector<int32_t> reference(const std::vector<int32_t>& prompt, int32_t count, const RequestOptions& options = {}) const {
     return ScriptReference::generate(facts, check_sampling(options.sampling, facts.vocab_size).value(), prompt, count, options.stop_tokens);
   }
-  int32_t used(BlockKind kind) const { return engine->cache().pool(kind).used_count(); }
+  int32_t used(BlockKind kind) const { return engine->cache().arena().used_count(kind); }
+  int32_t count(BlockKind kind, BlockState state) const { return engine->cache().arena().count(kind, state); }
 
   Facts facts;
   ScriptedExecutor* executor = nullptr;  // owned by the engine

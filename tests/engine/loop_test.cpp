@@ -79,7 +79,7 @@ TEST_CASE("idle sessions make room, the least recently used first, and compute a
   h.run(sessions[0], tokens_from(7, 1), asking(2));  // now the second is the oldest
   const auto prompt = tokens_from(8, 500);
   CHECK(h.run(h.session(), prompt, asking(2)).tokens == h.reference(prompt, 2));
-  CHECK(h.engine->metrics().sessions_dropped == 1);
+  CHECK(h.engine->metrics().cache.blocks_evicted[0] == 6);
   CHECK(h.run(sessions[2], tokens_from(9, 1), asking(1)).counts.cached_tokens == 359);
   const Reply& dropped = h.run(sessions[1], tokens_from(9, 1), asking(20));
   CHECK(dropped.counts.cached_tokens == 0);
@@ -95,7 +95,7 @@ TEST_CASE("a request that can never fit is refused with the numbers, and others 
   REQUIRE(refused.status().code() == StatusCode::kOutOfMemory);
   CHECK(refused.status().message().find("700 prompt tokens") != std::string::npos);
   CHECK(refused.status().message().find("13 global blocks") != std::string::npos);
-  CHECK(refused.status().message().find("has 10") != std::string::npos);
+  CHECK(refused.status().message().find("(of 10)") != std::string::npos);
   CHECK(h.engine->session_tokens(session).value().empty());
   CHECK(h.run(session, tokens_from(2, 500), asking(100)).tokens == h.reference(tokens_from(2, 500), 100));
 }
@@ -431,8 +431,8 @@ TEST_CASE("the figures add up") {
   CHECK(metrics.steps == h.executor->runs);
   CHECK(metrics.sessions == 1);
   CHECK(metrics.blocks[0].total == 128);
-  CHECK(metrics.blocks[0].free == 128 - (409 + 63) / 64);
-  CHECK(metrics.blocks[0].reserved == 0);
+  CHECK(metrics.blocks[0].cached == (409 + 63) / 64);
+  CHECK(metrics.blocks[0].live == 0);
   const Reply& reply = h.replies.rbegin()->second;
   CHECK(reply.timing.wait_ns > 0);
   CHECK(reply.timing.prefill_ns > 0);

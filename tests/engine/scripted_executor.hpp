@@ -121,6 +121,7 @@ class ScriptedExecutor final : public Executor {
   size_t most_segments = 0;
   int64_t rows = 0;
   std::function<Status(const StepPlan&)> before_run;  // may look, fail, or wait
+  std::function<bool(BlockKind, BlockId)> is_known;   // whether the block's words are others' too: it must not be written
 
  private:
   struct Entry {
@@ -169,6 +170,7 @@ class ScriptedExecutor final : public Executor {
   void apply(const BlockCopy& copy) {
     if (!valid(copy.kind, copy.from) || !valid(copy.kind, copy.to) || copy.from == copy.to)
       return fault("copy of blocks that do not exist");
+    if (is_known && is_known(copy.kind, copy.to)) return fault("copy into a block of the tree");
     if (copy.token_count < 1 || copy.token_count >= kBlockTokens) return fault("copy of a count that is not part of a block");
     for (int32_t i = 0; i < kBlockTokens; ++i) {
       Entry entry = i < copy.token_count ? at(copy.kind, copy.from, i) : Entry{0, -1, Entry::kUnwritten};
@@ -205,6 +207,7 @@ class ScriptedExecutor final : public Executor {
       if (&other != &slot && other.started && live_.count(static_cast<int32_t>(&other - slots_.data())) &&
           block_of(other, kind, position) == block)
         fault("write into a shared block:" + where(kind, segment, position));
+    if (is_known && is_known(kind, block)) fault("write into a block of the tree:" + where(kind, segment, position));
     at(kind, block, position % kBlockTokens) = {word, position, Entry::kWritten};
     // What was written behind it belonged to something that has been cut off.
     for (int32_t i = position % kBlockTokens + 1; i < kBlockTokens; ++i)

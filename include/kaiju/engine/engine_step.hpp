@@ -8,11 +8,13 @@ namespace kaiju {
 inline void Engine::metrics_from_scheduler() {
   metrics_.requests_waiting = scheduler_.waiting().size();
   metrics_.requests_running = scheduler_.running().size();
-  metrics_.sessions_dropped = scheduler_.sessions_dropped();
-  metrics_.tokens_from_cache = scheduler_.tokens_from_cache();
+  metrics_.cache = scheduler_.cache().stats();
+  metrics_.tokens_from_cache = metrics_.cache.hits();
   for (const BlockKind kind : kBothKinds) {
-    const BlockPool& pool = scheduler_.cache().pool(kind);
-    metrics_.blocks[static_cast<int>(kind)] = {pool.total(), pool.free_count(), pool.reserved()};
+    const Arena& arena = scheduler_.cache().arena();
+    const auto count = [&](BlockState state) { return arena.count(kind, state); };
+    metrics_.blocks[static_cast<int>(kind)] = {arena.total(kind), count(BlockState::kFree), count(BlockState::kCached),
+                                               count(BlockState::kLive), count(BlockState::kPinned)};
   }
 }
 
@@ -35,8 +37,8 @@ inline Status Engine::step_once() {
   if (!plan_waits_) {
     do_inbox();
     KAIJU_TRY(scheduler_.plan(plan_, Clock::now()));
-    if (plan_.segments.empty()) {
-      if (!scheduler_.waiting().empty())
+    if (plan_.segments.empty() && plan_.copies.empty()) {
+      if (scheduler_.running().empty() && !scheduler_.waiting().empty())
         return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().front()->request) +
                               " does not fit though nothing else is here");
       publish();
@@ -67,12 +69,12 @@ inline void Engine::do_inbox() {
         scheduler_.add(std::move(command.sequence));
         break;
       case Command::Kind::kFork:
-        scheduler_.fork(command.session, command.child, command.length);
+        scheduler_.fork(command.session, command.child);
         break;
       case Command::Kind::kCancel:
       case Command::Kind::kDestroy:
         if (std::unique_ptr<Sequence> sequence = scheduler_.remove(command.request)) end(std::move(sequence), DoneReason::kCancelled);
-        if (command.kind == Command::Kind::kDestroy) scheduler_.drop(command.session);
+        if (command.kind == Command::Kind::kDestroy) scheduler_.close(command.session);
         break;
     }
   }
@@ -91,7 +93,7 @@ inline Status Engine::commit() {
     }
     const Segment& ran = plan_.segments[segment++];
     if (!sequence.decoding()) metrics_.tokens_prefilled += static_cast<uint64_t>(sequence.granted);
-    Scheduler::commit(sequence);
+    scheduler_.commit(sequence);
     bool done = sequence.max_tokens == 0 && sequence.remaining() == 0;
     if (done) sequence.first_token = sequence.last_token = Clock::now();
     DoneReason reason = DoneReason::kLength;

@@ -3,14 +3,15 @@
 
 #include <cstdint>
 
+#include "kaiju/cache/options.hpp"
 #include "kaiju/step/facts.hpp"
 
 namespace kaiju {
 
 struct BlockMetrics {
-  int32_t total = 0;
-  int32_t free = 0;
-  int32_t reserved = 0;  // of the free ones, promised to running requests
+  int32_t total = 0;  // that there could be of this kind
+  int32_t free = 0;   // not in use; where the kinds share memory, the other kind may be in it
+  int32_t cached = 0, live = 0, pinned = 0;
 };
 
 struct Metrics {
@@ -24,7 +25,7 @@ struct Metrics {
   uint64_t requests_done = 0;
   uint64_t requests_failed = 0;
   uint64_t sessions = 0;
-  uint64_t sessions_dropped = 0;  // times an idle session's KV made room for others
+  CacheStats cache;  // where prompt tokens were found, and why not
   BlockMetrics blocks[kBlockKinds];
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kaiju/cache/domain.hpp"
 #include "kaiju/sample/params.hpp"
 
 namespace kaiju {
@@ -24,6 +25,7 @@ struct RequestOptions {
   std::vector<std::string> stop_strings;  // UTF-8, none empty; the stop text itself is not part of the reply's text
   std::vector<int32_t> stop_tokens;       // end the reply; part of its tokens and of the history, not of its text
   int32_t logprobs = 0;                   // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
+  Scope scope;                            // who may share this prompt's KV; nobody but the session and its forks unless it says so
   void* user_data = nullptr;              // comes back in every event of the request; never looked at
 };
 

@@ -1,4 +1,4 @@
-// Scheduler: who runs, and what the next step computes. Owns the block bookkeeping; writes StepPlans; knows no text, no events, no threads.
+// Scheduler: who runs, and what the next step computes. Owns the cache's books; writes StepPlans; knows no text, no events, no threads.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/cache/table.hpp"
+#include "kaiju/cache/lease.hpp"
 #include "kaiju/engine/sequence.hpp"
 #include "kaiju/engine/session.hpp"
 #include "kaiju/step/plan.hpp"
@@ -43,15 +43,17 @@ struct SchedulerOptions {
   int32_t step_tokens = 0;
   int32_t chunk_tokens = 0;
   int32_t max_running = 0;
+  CacheOptions cache;
 };
 
 // One thread at a time.
 class Scheduler {
  public:
-  Scheduler(const Facts& facts, const SchedulerOptions& options) : facts_(facts), options_(options), cache_(facts), caches_(cache_) {
+  Scheduler(const Facts& facts, const SchedulerOptions& options)
+      : facts_(facts), options_(options), tree_(facts, options.cache), books_(tree_) {
     if (facts.window > 0) {
-      // A pool that holds a window and little more wants small chunks rather than refusals.
-      const int64_t room = int64_t{facts.block_count[1]} * kBlockTokens - facts.window - kWindowSlack;
+      // Memory for a window and little more wants small chunks rather than refusals.
+      const int64_t room = int64_t{facts.block_count[1]} * kBlockTokens - facts.window - Lease::kWindowSlack;
       options_.chunk_tokens = static_cast<int32_t>(std::clamp<int64_t>(room, 1, options_.chunk_tokens));
     }
     for (int32_t slot = facts.slot_count - 1; slot >= 0; --slot) free_slots_.push_back(slot);
@@ -62,21 +64,22 @@ class Scheduler {
   // kOutOfMemory, with the numbers, when a sequence of this size could not run even alone. Safe from any thread.
   Status check_fits(int32_t prompt_tokens, int32_t max_tokens) const {
     const int32_t positions = prompt_tokens + std::max(0, max_tokens - 1);
-    const int32_t need[kBlockKinds] = {blocks_for(positions), std::min(blocks_for(positions), window_blocks(positions))};
-    for (const BlockKind kind : kBothKinds) {
-      const int32_t blocks = need[static_cast<int>(kind)], total = facts_.block_count[static_cast<int>(kind)];
-      if (cache_.uses(kind) && blocks > total)
-        return {StatusCode::kOutOfMemory, std::to_string(prompt_tokens) + " prompt tokens and " + std::to_string(max_tokens) +
-                                              " to generate need " + std::to_string(blocks) + " " + name(kind) + " blocks of " +
-                                              std::to_string(kBlockTokens) + " tokens; the cache has " + std::to_string(total) +
-                                              ": ask for fewer tokens or give the engine more memory"};
-    }
-    return {};
+    const BlockNeed need = Lease::need_alone(positions, options_.chunk_tokens, facts_);
+    if (tree_.arena().could_ever_hold(need)) return {};
+    std::string numbers;
+    for (const BlockKind kind : kBothKinds)
+      if (tree_.uses(kind))
+        numbers += (numbers.empty() ? "" : " and ") + std::to_string(need.count[static_cast<int>(kind)]) + " " + name_of(kind) + " blocks (of " +
+                   std::to_string(tree_.arena().total(kind)) + ")";
+    return {StatusCode::kOutOfMemory, std::to_string(prompt_tokens) + " prompt tokens and " + std::to_string(max_tokens) + " to generate need " +
+                                          numbers + " of " + std::to_string(kBlockTokens) + " tokens" +
+                                          (tree_.arena().shared() ? " in one memory" : "") +
+                                          ": ask for fewer tokens or give the engine more memory"};
   }
 
   // -- who is here --
   void add(std::unique_ptr<Sequence> sequence) {
-    caches_.touch(sequence->session);
+    books_.open(sequence->session);
     waiting_.push_back(std::move(sequence));
   }
   // Takes a sequence out, wherever it is; null when unknown. Its KV stays with its session.
@@ -96,23 +99,16 @@ class Scheduler {
   std::unique_ptr<Sequence> finish(size_t i) {
     std::unique_ptr<Sequence> sequence = std::move(running_[i]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-    SessionCache& record = *sequence->cache;
-    record.tables.unreserve(cache_);
-    int32_t written = 0;
-    for (const BlockKind kind : kBothKinds)
-      if (cache_.uses(kind)) written = std::max(written, record.tables.written(kind));
-    record.tokens.assign(sequence->tokens.begin(), sequence->tokens.begin() + written);
-    caches_.stop(record);
+    books_.turn_ended(sequence->session, sequence->lease.finish(tree_, sequence->tokens));
     free_slots_.push_back(sequence->slot);
-    sequence->cache = nullptr;
     sequence->slot = -1;
     blocked_ = false;
     return sequence;
   }
-  void fork(SessionId parent, SessionId child, int32_t length) { caches_.fork(parent, child, length); }
-  // Forgets an idle session's KV.
-  void drop(SessionId session) {
-    caches_.drop(session);
+  void fork(SessionId parent, SessionId child) { books_.fork(parent, child); }
+  // A session is gone. What only it could find goes too.
+  void close(SessionId session) {
+    books_.close(session);
     blocked_ = false;
   }
 
@@ -124,10 +120,8 @@ class Scheduler {
 
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
   const std::deque<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
-  const Cache& cache() const { return cache_; }
-  const SessionCaches& caches() const { return caches_; }
-  uint64_t sessions_dropped() const { return sessions_dropped_; }
-  uint64_t tokens_from_cache() const { return tokens_from_cache_; }
+  Tree& cache() { return tree_; }
+  const Tree& cache() const { return tree_; }
 
   // -- the step --
   // Admits whom it can and writes the next step; Sequence::granted says what each computes. A plan without segments: nothing to do.
@@ -135,7 +129,7 @@ class Scheduler {
     plan.clear();
     admit(plan, now);
     demands_.clear();
-    for (const auto& sequence : running_) demands_.push_back({sequence->remaining(), sequence->decoding()});
+    for (const auto& sequence : running_) demands_.push_back(demand(*sequence, plan));
     share_step(demands_, options_.step_tokens, options_.chunk_tokens, rotation_, grants_);
     if (!running_.empty()) rotation_ = (rotation_ + static_cast<size_t>(options_.step_tokens)) % running_.size();
     for (size_t i = 0; i < running_.size(); ++i) {
@@ -146,143 +140,94 @@ class Scheduler {
     return {};
   }
   // The step has run: what was granted is computed.
-  static void commit(Sequence& sequence) {
-    sequence.next += sequence.granted;
+  void commit(Sequence& sequence) {
+    sequence.lease.commit(tree_, sequence.tokens, sequence.granted);
+    sequence.next = sequence.lease.next();
     sequence.granted = 0;
-    sequence.cache->tables.set_written(sequence.next);
   }
 
-  // Recounts all references and promises. O(blocks).
+  // Recounts every block: each has one holder, and every count is what it counts. O(blocks).
   Status check_ledger() const {
+    KAIJU_TRY(tree_.check());
     for (const BlockKind kind : kBothKinds) {
-      const BlockPool& pool = cache_.pool(kind);
-      KAIJU_TRY(pool.check(name(kind)));
-      std::vector<int32_t> references(static_cast<size_t>(pool.total()), 0);
-      int32_t promised = 0;
-      for (const auto& [session, record] : caches_.records()) {
-        promised += record.tables.credit(kind);
-        if (!record.running && record.tables.credit(kind) != 0)
-          return pool.broken(name(kind), "idle session " + std::to_string(session) + " holds promises");
-        for (const BlockId block : record.tables.blocks(kind))
-          if (block != kNoBlock) ++references[static_cast<size_t>(block)];
-        if (record.running && record.tables.tail_is_shared(cache_, kind))
-          return pool.broken(name(kind), "session " + std::to_string(session) + " would write into a shared block");
+      const Arena& arena = tree_.arena();
+      std::vector<int32_t> holders(static_cast<size_t>(arena.total(kind)), 0);
+      const auto hold = [&](BlockId block) {
+        if (block != kNoBlock && tree_.node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
+      };
+      for (const auto& sequence : running_) {
+        for (const BlockId block : sequence->lease.stash(kind)) hold(block);
+        for (const BlockId block : sequence->lease.blocks(kind)) hold(block);
       }
-      for (BlockId block = 0; block < pool.total(); ++block)
-        if (references[static_cast<size_t>(block)] != pool.references(block))
-          return pool.broken(name(kind), "block " + std::to_string(block) + " counts " + std::to_string(pool.references(block)) +
-                                             " references, tables hold " + std::to_string(references[static_cast<size_t>(block)]));
-      if (promised != pool.reserved()) return pool.broken(name(kind), "sequences hold " + std::to_string(promised) + " promises");
+      for (BlockId block = 0; block < arena.total(kind); ++block) {
+        const bool in_tree = tree_.node_of(kind, block) != kNoNode, used = arena.state(kind, block) != BlockState::kFree;
+        if (holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0) != (used ? 1 : 0))
+          return arena.broken(kind, "block " + std::to_string(block) + (used ? " is in use and has " : " is free and has ") +
+                                        std::to_string(holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0)) + " holders");
+      }
     }
     return {};
   }
 
  private:
-  // Positions, beyond window and chunk, whose window blocks a running sequence may hold: 63 lost at either edge of the window and at the
-  // end of the chunk.
-  static constexpr int32_t kWindowSlack = 3 * (kBlockTokens - 1);
-  // Positions before the end of the prompt to which a session can return without computing its window again.
-  static constexpr int32_t kReturnTokens = 4 * kBlockTokens;
-
-  static const char* name(BlockKind kind) { return kind == BlockKind::kGlobal ? "global" : "window"; }
-
-  // Window blocks that a sequence of `positions` holds at most at once.
-  int32_t window_blocks(int32_t positions) const {
-    const int64_t chunk = std::min(positions, options_.chunk_tokens);
-    return static_cast<int32_t>((chunk + facts_.window + kWindowSlack) / kBlockTokens);
-  }
-
   // The oldest first; nobody overtakes it. Whoever did not fit is tried again when something has become free.
   void admit(StepPlan& plan, Clock::time_point now) {
     while (!blocked_ && !waiting_.empty() && static_cast<int32_t>(running_.size()) < options_.max_running) {
       running_.reserve(running_.size() + 1);
       Sequence& sequence = *waiting_.front();
-      if (!make_room(sequence)) {
+      if (!start(sequence, plan)) {
         blocked_ = true;
         return;
       }
-      start(sequence, plan);
       sequence.admitted = now;
       running_.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
     }
   }
 
-  // Keeps of the session's KV what the prompt begins with, and reserves every block the request may ever need, or none.
-  bool make_room(Sequence& sequence) {
-    SessionCache& record = caches_.touch(sequence.session);
-    Tables& tables = record.tables;
-    const int32_t common = record.common_prefix(sequence.tokens);
-    tables.truncate(cache_, BlockKind::kGlobal, common);
-    // A prompt found whole still computes its last token: that is what the first draw needs.
-    sequence.next = tables.resume_point(cache_, std::min(common, sequence.prompt_count - 1));
-    tables.truncate(cache_, BlockKind::kWindow, sequence.next);
-    record.tokens.resize(static_cast<size_t>(common));
-    sequence.write_from = common;
-
-    const KeepRange near_turn = {std::max(sequence.next, sequence.prompt_count - 1 - kReturnTokens), sequence.prompt_count - 1};
-    for (const KeepRange& keep : {near_turn, KeepRange{}}) {
-      sequence.keep = keep;
-      tables.review();
-      tables.release(cache_, sequence.next, keep, false, {});
-      if (reserve(sequence, tables)) return true;
-      if (!running_.empty() && !could_fit(sequence, tables)) continue;
-      while (caches_.drop_oldest(sequence.session)) {
-        ++sessions_dropped_;
-        if (reserve(sequence, tables)) return true;
-      }
+  // Holds what the prompt begins with, and every block the request may ever need, or nothing.
+  bool start(Sequence& sequence, StepPlan& plan) {
+    LeaseRequest request;
+    request.prompt = {sequence.tokens.data(), static_cast<size_t>(sequence.prompt_count)};
+    request.most_positions = sequence.most_positions();
+    request.chunk_tokens = options_.chunk_tokens;
+    request.regions = books_.regions(sequence.session, sequence.scope);
+    request.owner = sequence.session;
+    request.ticket = ++last_ticket_;
+    const EditSink sink = {&plan, free_slots_.back()};
+    for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
+      if (reuse >= Reuse::kGlobalOnly && !running_.empty()) return false;  // better wait than compute again
+      if (!sequence.lease.start(tree_, request, reuse, sink)) continue;
+      sequence.slot = free_slots_.back();
+      free_slots_.pop_back();
+      sequence.next = sequence.lease.next();
+      sequence.counts.prompt_tokens = sequence.prompt_count;
+      sequence.counts.cached_tokens = sequence.next;
+      return true;
     }
     return false;
   }
 
-  struct Need {
-    int32_t blocks[kBlockKinds];
-  };
-  // Blocks still to be taken, at most, counting those that come back meanwhile (Tables::release).
-  Need need(const Sequence& sequence, const Tables& tables) const {
-    const int32_t total = blocks_for(sequence.most_positions());
-    Need need{};
-    for (const BlockKind kind : kBothKinds) {
-      if (!cache_.uses(kind)) continue;
-      int32_t& count = need.blocks[static_cast<int>(kind)];
-      count = total - static_cast<int32_t>(tables.blocks(kind).size()) + (tables.tail_is_shared(cache_, kind) ? 1 : 0);
-      if (kind == BlockKind::kWindow)
-        count = std::min(count, std::max(0, window_blocks(sequence.most_positions()) + sequence.keep.block_count(cache_) -
-                                                tables.own_count(cache_, kind)));
-    }
-    return need;
-  }
-  bool reserve(const Sequence& sequence, Tables& tables) { return tables.reserve(cache_, need(sequence, tables).blocks); }
-  bool could_fit(const Sequence& sequence, const Tables& tables) const {
-    const Need needed = need(sequence, tables);
-    for (const BlockKind kind : kBothKinds)
-      if (needed.blocks[static_cast<int>(kind)] > cache_.pool(kind).available() + caches_.droppable(kind, sequence.session)) return false;
-    return true;
-  }
-
-  void start(Sequence& sequence, StepPlan& plan) {
-    SessionCache& record = caches_.touch(sequence.session);
-    sequence.slot = free_slots_.back();
-    const EditSink sink = {&plan, sequence.slot};
-    plan.starts.push_back({sequence.slot, sequence.sampling, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.next}});
-    for (const BlockKind kind : kBothKinds) record.tables.own_tail(cache_, kind, sink);
-    record.tables.bind(sink);
-    free_slots_.pop_back();
-    caches_.start(record);
-    sequence.cache = &record;
-    sequence.counts.prompt_tokens = sequence.prompt_count;
-    sequence.counts.cached_tokens = sequence.next;
-    tokens_from_cache_ += static_cast<uint64_t>(sequence.next);
+  Demand demand(Sequence& sequence, StepPlan& plan) {
+    sequence.lease.prepare(tree_, {&plan, sequence.slot});
+    sequence.counts.cached_tokens += sequence.lease.next() - sequence.next;
+    sequence.next = sequence.lease.next();
+    const int32_t wanted = std::min(sequence.remaining(), options_.chunk_tokens);
+    const int32_t tokens = sequence.lease.room(tree_, wanted);
+    return {tokens, sequence.decoding() && tokens > 0};
   }
 
   Status write_segment(Sequence& sequence, StepPlan& plan) {
-    Tables& tables = sequence.cache->tables;
+    Lease& lease = sequence.lease;
     const EditSink sink = {&plan, sequence.slot};
     const int32_t end = sequence.next + sequence.granted;
-    tables.release(cache_, sequence.next, sequence.keep, true, sink);
-    if (!tables.extend(cache_, end, sink))
+    if (!lease.extend(tree_, end, sink))
       return internal_error("cache ledger: request " + std::to_string(sequence.request) + " was promised too few blocks for position " +
                             std::to_string(end - 1));
+    if (!lease.bound()) {
+      plan.starts.push_back({sequence.slot, sequence.sampling, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.next}});
+      lease.bind(sink);
+    }
     Segment segment;
     segment.slot = sequence.slot;
     segment.position = sequence.next;
@@ -290,7 +235,7 @@ class Scheduler {
     segment.token_count = sequence.granted;
     segment.sample = end == static_cast<int32_t>(sequence.tokens.size()) && sequence.max_tokens > 0;
     segment.top_logprobs = segment.sample ? sequence.top_logprobs : 0;
-    segment.write_from = sequence.write_from;
+    segment.write_from = lease.write_from();
     plan.segments.push_back(segment);
     plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + sequence.next, sequence.tokens.begin() + end);
     return {};
@@ -298,15 +243,14 @@ class Scheduler {
 
   Facts facts_;
   SchedulerOptions options_;
-  Cache cache_;
-  SessionCaches caches_;
+  Tree tree_;
+  SessionBooks books_;
   std::deque<std::unique_ptr<Sequence>> waiting_;   // oldest first
   std::vector<std::unique_ptr<Sequence>> running_;  // in order of admission
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
+  int32_t last_ticket_ = 0;
   size_t rotation_ = 0;
-  uint64_t sessions_dropped_ = 0;
-  uint64_t tokens_from_cache_ = 0;
   std::vector<Demand> demands_;
   std::vector<int32_t> grants_;
 };

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "kaiju/cache/lease.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/reply_text.hpp"
-#include "kaiju/engine/session.hpp"
 
 namespace kaiju {
 
@@ -23,15 +23,14 @@ struct Sequence {
   int32_t top_logprobs = 0;
   std::vector<int32_t> stop_tokens;
   int32_t prompt_count = 0;
+  Scope scope;
 
   // Progress.
   std::vector<int32_t> tokens;  // the prompt, then what was generated
   int32_t next = 0;             // position of the next token to compute
   int32_t granted = 0;          // tokens it computes in the step being planned or run
-  int32_t write_from = 0;       // global KV below is in the cache already
   int32_t slot = -1;            // in the executor; -1 while waiting
-  KeepRange keep;
-  SessionCache* cache = nullptr;  // while running
+  Lease lease;          // while running
   ReplyText text;
   RequestCounts counts;
   Clock::time_point submitted, admitted, first_token, last_token;

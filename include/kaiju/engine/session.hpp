@@ -1,106 +1,87 @@
-// SessionCaches: the KV that sessions keep between turns, and which of it goes first when others need the room.
-// What the host sees of a session (its history) is in engine/desk.hpp; the two meet by comparing tokens, so a host may edit its history at
-// will: whatever still agrees is found again, and nothing else can be.
+// SessionBooks: what the scheduler remembers of a session between turns. The KV itself is the cache's, found again by comparing tokens, so a
+// host may edit a history at will: whatever still agrees is found, and nothing else can be.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <list>
+#include <deque>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "kaiju/cache/table.hpp"
+#include "kaiju/cache/tree.hpp"
 #include "kaiju/engine/request.hpp"
 
 namespace kaiju {
 
-struct SessionCache {
-  std::vector<int32_t> tokens;  // whose KV the tables hold: tables.written() of each kind is at most this many
-  Tables tables;
-  bool running = false;                       // a request computes on it; else it is idle and may be dropped
-  std::list<SessionId>::iterator idle_place;  // while idle
-
-  // Tokens at the beginning of `other` that are here too.
-  int32_t common_prefix(const std::vector<int32_t>& other) const {
-    return static_cast<int32_t>(std::mismatch(tokens.begin(), tokens.end(), other.begin(), other.end()).first - tokens.begin());
-  }
+struct SessionBook {
+  SessionId family = 0;             // the session it was first forked from, or itself: they share what no salt says otherwise
+  DomainId shared = kNoDomain;      // those of its last request, held until the next one's: a character's version stays while sessions use it
+  DomainId own = kNoDomain;
+  DomainId family_domain = kNoDomain;
+  std::deque<std::vector<NodeRef>> turns;  // resume points of its newest turns, newest last
 };
 
-// Records stay where they are while they exist. One thread at a time.
-class SessionCaches {
+// One thread at a time.
+class SessionBooks {
  public:
-  explicit SessionCaches(Cache& cache) : cache_(cache) {}
+  explicit SessionBooks(Tree& tree) : tree_(tree) {}
 
-  SessionCache* find(SessionId session) {
-    const auto found = records_.find(session);
-    return found == records_.end() ? nullptr : &found->second;
+  void open(SessionId session) { (void)book(session); }
+  // The child shares its parent's family.
+  void fork(SessionId parent, SessionId child) {
+    const SessionId family = book(parent).family;
+    SessionBook& to = books_[child];
+    to.family = family;
+    to.family_domain = tree_.domains().hold(DomainKind::kSession, std::to_string(family), tree_.namer());
   }
-  // The record of a session, idle and the last to be dropped; empty if there was none.
-  SessionCache& touch(SessionId session) {
-    const auto [place, added] = records_.try_emplace(session);
-    SessionCache& record = place->second;
-    if (added) {
-      try {
-        record.idle_place = idle_.insert(idle_.end(), session);
-      } catch (...) {
-        records_.erase(place);
-        throw;
-      }
-    } else if (!record.running) {
-      idle_.splice(idle_.end(), idle_, record.idle_place);
+  // Looks the scope up; the session holds its domains until the next call or close.
+  Regions regions(SessionId session, const Scope& scope) {
+    SessionBook& to = book(session);
+    const DomainId shared = tree_.domains().hold(DomainKind::kShared, scope.character, tree_.namer());
+    const DomainId own = scope.salt.empty() ? tree_.domains().hold(DomainKind::kSession, std::to_string(to.family), tree_.namer())
+                                            : tree_.domains().hold(DomainKind::kSalt, scope.salt, tree_.namer());
+    release(to);
+    to.shared = shared;
+    to.own = own;
+    return {shared, scope.shared_tokens, own};
+  }
+  // The resume points of a turn that ended; those of older turns stop being kept for it.
+  void turn_ended(SessionId session, std::vector<NodeRef> points) {
+    const auto found = books_.find(session);
+    if (found == books_.end()) return;
+    std::deque<std::vector<NodeRef>>& turns = found->second.turns;
+    turns.push_back(std::move(points));
+    while (std::ssize(turns) > tree_.retention().turns) {
+      for (const NodeRef& point : turns.front()) tree_.drop_point(point);
+      turns.pop_front();
     }
-    return record;
   }
-  void start(SessionCache& record) {
-    record.running = true;
-    parked_.splice(parked_.end(), idle_, record.idle_place);
+  void close(SessionId session) {
+    const auto found = books_.find(session);
+    if (found == books_.end()) return;
+    release(found->second);
+    if (found->second.family_domain != kNoDomain) tree_.release(found->second.family_domain);
+    books_.erase(found);
   }
-  void stop(SessionCache& record) {
-    record.running = false;
-    idle_.splice(idle_.end(), parked_, record.idle_place);
-  }
-
-  // The child shares what the parent holds of its first `length` tokens.
-  void fork(SessionId parent, SessionId child, int32_t length) {
-    const SessionCache* from = find(parent);
-    if (!from) return;
-    SessionCache& to = touch(child);
-    to.tokens.assign(from->tokens.begin(), from->tokens.begin() + std::min<std::ptrdiff_t>(length, std::ssize(from->tokens)));
-    to.tables.fork(cache_, from->tables, length);
-  }
-
-  // Drops the KV of an idle session. Its next turn computes it again.
-  void drop(SessionId session) {
-    const auto found = records_.find(session);
-    if (found == records_.end() || found->second.running) return;
-    found->second.tables.clear(cache_);
-    idle_.erase(found->second.idle_place);
-    records_.erase(found);
-  }
-  // Drops the idle session used longest ago, but not `except`. False when there is none.
-  bool drop_oldest(SessionId except) {
-    for (const SessionId session : idle_) {
-      if (session == except) continue;
-      drop(session);
-      return true;
-    }
-    return false;
-  }
-  // Blocks that would surely become free if all idle sessions but `except` were dropped (those shared among them are not counted).
-  int32_t droppable(BlockKind kind, SessionId except) const {
-    int32_t count = 0;
-    for (const SessionId session : idle_)
-      if (session != except) count += records_.at(session).tables.own_count(cache_, kind);
-    return count;
-  }
-
-  const std::unordered_map<SessionId, SessionCache>& records() const { return records_; }
+  size_t count() const { return books_.size(); }
 
  private:
-  Cache& cache_;
-  std::unordered_map<SessionId, SessionCache> records_;
-  std::list<SessionId> idle_;    // least recently used first
-  std::list<SessionId> parked_;  // list places of running sessions
+  SessionBook& book(SessionId session) {
+    const auto [place, added] = books_.try_emplace(session);
+    if (added) {
+      place->second.family = session;
+      place->second.family_domain = tree_.domains().hold(DomainKind::kSession, std::to_string(session), tree_.namer());
+    }
+    return place->second;
+  }
+  void release(SessionBook& of) {
+    for (DomainId* domain : {&of.shared, &of.own})
+      if (*domain != kNoDomain) tree_.release(std::exchange(*domain, kNoDomain));
+  }
+
+  Tree& tree_;
+  std::unordered_map<SessionId, SessionBook> books_;
 };
 
 }  // namespace kaiju

@@ -21,8 +21,11 @@ struct Facts {
   bool has_global = true;     // whether global blocks are needed at all
   int32_t slot_count = 0;     // sequences that may be live in the executor at once
   int32_t step_tokens = 0;    // most tokens one plan may carry
-  int32_t block_count[kBlockKinds] = {0, 0};     // pool sizes
+  int32_t block_count[kBlockKinds] = {0, 0};     // block numbers of each kind: 0 to this
   int64_t block_bytes[kBlockKinds] = {0, 0};     // bytes of one block
+  // Both kinds may share one arena, cut into slabs that are given to a kind on demand: slab s holds blocks [s n, (s + 1) n) of the kind it
+  // is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory of their own, block_count of each.
+  int32_t slab_blocks[kBlockKinds] = {0, 0};
 };
 
 }  // namespace kaiju

@@ -1,0 +1,104 @@
+// Domains: who may share blocks with whom. Every block belongs to one: a shared region (a character's version), a salt, or one session and
+// its forks. Keys are compared as text; what is in no common domain never meets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kaiju/cache/name.hpp"
+
+namespace kaiju {
+
+using NodeId = int32_t;
+inline constexpr NodeId kNoNode = -1;
+using DomainId = int32_t;
+inline constexpr DomainId kNoDomain = -1;
+
+enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
+
+// What a request says about who may share its KV.
+struct Scope {
+  std::string character;      // names the shared region: character id and version; may be empty
+  int32_t shared_tokens = 0;  // the first so many prompt tokens are the shared region; the boundary may lie anywhere in a block
+  std::string salt;           // the secret of what follows; empty: this session's own, which only its forks share
+};
+
+// A scope with its keys looked up.
+struct Regions {
+  DomainId shared = kNoDomain;
+  int32_t shared_tokens = 0;
+  DomainId own = kNoDomain;
+
+  // A block with one private token is private.
+  DomainId of_block(int32_t index) const { return (index + 1) * kBlockTokens <= shared_tokens ? shared : own; }
+};
+
+struct Domain {
+  DomainKind kind = DomainKind::kShared;
+  std::string key;
+  BlockName name;
+  int32_t holders = 0;        // sessions and requests that may still use it
+  int32_t nodes = 0;
+  NodeId first = kNoNode, last = kNoNode;  // its blocks in the tree, parents before children
+  bool ends_unheld = false;   // with its last holder it dies: a session's own, a retired character version
+  bool dead = false;          // nobody can reach its blocks any more: they go as soon as they can
+};
+
+// One thread at a time.
+class Domains {
+ public:
+  // The domain of a key, with one more holder.
+  DomainId hold(DomainKind kind, const std::string& key, const Namer& namer) {
+    const auto [place, added] = index_.try_emplace(static_cast<char>(kind) + key, kNoDomain);
+    if (added) {
+      place->second = fresh();
+      Domain& domain = domains_[static_cast<size_t>(place->second)];
+      domain = {};
+      domain.kind = kind;
+      domain.key = place->first;
+      domain.name = namer.of(place->first);
+      domain.ends_unheld = kind == DomainKind::kSession;
+    }
+    ++at(place->second).holders;
+    return place->second;
+  }
+  Domain& at(DomainId id) { return domains_[static_cast<size_t>(id)]; }
+  const Domain& at(DomainId id) const { return domains_[static_cast<size_t>(id)]; }
+  // Its key leads elsewhere from now on.
+  void kill(DomainId id) {
+    if (at(id).dead) return;
+    at(id).dead = true;
+    index_.erase(at(id).key);
+  }
+  // Forgets a domain that nobody holds and that has no blocks.
+  void forget_if_unused(DomainId id) {
+    if (at(id).holders > 0 || at(id).nodes > 0) return;
+    kill(id);
+    free_.push_back(id);
+  }
+  DomainId find(DomainKind kind, const std::string& key) const {
+    const auto found = index_.find(static_cast<char>(kind) + key);
+    return found == index_.end() ? kNoDomain : found->second;
+  }
+  size_t count() const { return domains_.size() - free_.size(); }
+  size_t end() const { return domains_.size(); }
+
+ private:
+  DomainId fresh() {
+    if (free_.empty()) {
+      if (free_.capacity() <= domains_.size()) free_.reserve(2 * domains_.size() + 16);  // forgetting must not fail
+      domains_.emplace_back();
+      return static_cast<DomainId>(domains_.size() - 1);
+    }
+    const DomainId id = free_.back();
+    free_.pop_back();
+    return id;
+  }
+  std::unordered_map<std::string, DomainId> index_;
+  std::vector<Domain> domains_;
+  std::vector<DomainId> free_;
+};
+
+}  // namespace kaiju

@@ -1,0 +1,667 @@
+// Lease: what one running sequence holds of the cache: its path in the tree, its block tables, and blocks in hand for all it may still need.
+// It finds what is there, follows a sequence that is computing the same, copies what it must not write, and leaves behind what it computed.
+// Every change an executor must know goes into a StepPlan.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "kaiju/cache/tree.hpp"
+#include "kaiju/step/plan.hpp"
+
+namespace kaiju {
+
+// Where the edits of one sequence go: its slot in the plan being written.
+struct EditSink {
+  StepPlan* plan = nullptr;
+  int32_t slot = 0;
+};
+
+struct LeaseRequest {
+  std::span<const int32_t> prompt;  // not empty
+  int32_t most_positions = 0;       // that will ever hold KV
+  int32_t chunk_tokens = 1;         // most tokens of it in a step
+  Regions regions;
+  uint64_t owner = 0;   // the session
+  int32_t ticket = 0;   // positive; no other lease's
+};
+
+// How much of what is cached a lease uses. Less than all is for an arena so full that the request fits only by giving up its own hits.
+enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
+
+// One thread at a time. While it holds anything, finish it before the tree dies.
+class Lease {
+ public:
+  // Window blocks that a sequence of `positions` holds at most at once: the window, the chunk, 63 positions lost at three edges, one block
+  // kept behind the window, and one that a follower has not let go of yet.
+  static int64_t window_blocks(int32_t positions, int32_t chunk_tokens, int32_t window) {
+    return (int64_t{std::min(positions, chunk_tokens)} + window + kWindowSlack) / kBlockTokens;
+  }
+  static constexpr int32_t kWindowSlack = 3 * (kBlockTokens - 1) + kBlockTokens;
+  // What a sequence that finds nothing needs.
+  static BlockNeed need_alone(int32_t positions, int32_t chunk_tokens, const Facts& facts) {
+    const int32_t blocks = blocks_for(positions);
+    BlockNeed need;
+    if (facts.has_global) need.count[0] = blocks;
+    if (facts.window > 0) need.count[1] = static_cast<int32_t>(std::min<int64_t>(blocks, window_blocks(positions, chunk_tokens, facts.window)));
+    return need;
+  }
+
+  // Finds what the prompt begins with, holds it, and takes every block the request may ever need; or does nothing and says false.
+  bool start(Tree& tree, const LeaseRequest& request, Reuse reuse, const EditSink& sink) {
+    request_ = request;
+    prompt_.assign(request.prompt.begin(), request.prompt.end());
+    request_.prompt = {};
+    const Found found = find(tree, reuse);
+    hold(tree, found);
+    if (!tree.take(need(tree, found), stash_)) {
+      let_go(tree);
+      return false;
+    }
+    next_ = found.resume;
+    completed_ = next_ / kBlockTokens;
+    count_found(tree, found);
+    insert_prompt(tree, found);
+    fill_tables(tree, found, sink);
+    mark_found(tree);
+    return true;
+  }
+
+  // Position of the next token to compute; the prompt's tokens below are in the cache.
+  int32_t next() const { return next_; }
+  int32_t followed_tokens() const { return followed_; }
+  // Global KV below is someone's already: the write mask.
+  int32_t write_from() const { return ready_ * kBlockTokens; }
+
+  // Before a step is planned: takes over what others have computed meanwhile.
+  void prepare(Tree& tree, const EditSink& sink) {
+    follow(tree);
+    if (seal_ != kNoNode && next_ <= request_.regions.shared_tokens) pass_seal(tree, sink);
+  }
+  // The slot has been started with the tokens below next(), and has our tables.
+  bool bound() const { return bound_; }
+  // Tokens from next() on that may be computed now; 0: others are computing them, or memory for them comes later.
+  int32_t room(Tree& tree, int32_t wanted) {
+    int32_t end = next_ + wanted;
+    if (seal_ != kNoNode && next_ < request_.regions.shared_tokens) {
+      const bool mine = tree.at(seal_).claim == request_.ticket;
+      end = std::min(end, mine ? request_.regions.shared_tokens : seal_index() * kBlockTokens);
+    }
+    for (int32_t index = std::max(ready_, next_ / kBlockTokens); index < path_count() && index * kBlockTokens < end; ++index) {
+      int32_t& claim = tree.at(path_[at(index)]).claim;
+      if (claim == kUnclaimed) claim = request_.ticket;
+      if (claim != request_.ticket) end = std::min(end, index * kBlockTokens);
+    }
+    if (tree.uses(BlockKind::kWindow)) {
+      release_windows(tree, {});
+      const int64_t held = std::ssize(table_[1]) + std::ssize(stash_[1]);
+      end = static_cast<int32_t>(std::min<int64_t>(end, held * kBlockTokens));
+    }
+    return std::max(0, end - next_);
+  }
+  // Writes the whole of both tables into a slot that was just started.
+  void bind(const EditSink& sink) {
+    for (const BlockKind kind : kBothKinds)
+      for (size_t i = 0; i < table(kind).size(); ++i)
+        if (table(kind)[i] != kNoBlock) sink.plan->table_edits.push_back({sink.slot, kind, static_cast<int32_t>(i), table(kind)[i]});
+    edits_.clear();
+    bound_ = true;
+  }
+  // Room for positions below `end`, which `room` allowed; tells a bound slot what has changed.
+  bool extend(Tree& tree, int32_t end, const EditSink& sink) {
+    release_windows(tree, sink);
+    for (const BlockKind kind : kBothKinds) {
+      if (!tree.uses(kind)) continue;
+      while (static_cast<int32_t>(table(kind).size()) < blocks_for(end)) {
+        const auto index = static_cast<int32_t>(table(kind).size());
+        const BlockId block = kind == BlockKind::kGlobal ? global_for(tree, index) : pop(kind);
+        if (block == kNoBlock) return false;
+        table(kind).push_back(block);
+        if (kind == BlockKind::kWindow) from_stash_.push_back(true);
+        edits_.push_back({sink.slot, kind, index, block});
+      }
+    }
+    flush(sink);
+    return true;
+  }
+  // `count` tokens from next() on have been computed; `tokens` are the whole sequence.
+  void commit(Tree& tree, std::span<const int32_t> tokens, int32_t count) {
+    count_computed(tree, count);
+    next_ += count;
+    for (; (completed_ + 1) * kBlockTokens <= next_; ++completed_) complete(tree, tokens, completed_);
+    if (seal_ != kNoNode && next_ == request_.regions.shared_tokens && tree.at(seal_).claim == request_.ticket) complete_seal(tree);
+  }
+  // Leaves everything computed behind and holds nothing any more. The resume points of this turn, for the session to drop one day.
+  std::vector<NodeRef> finish(Tree& tree, std::span<const int32_t> tokens) {
+    leave_pending(tree);
+    leave_tail(tree, tokens);
+    const bool joined = !detached_;
+    let_go(tree);
+    if (joined && next_ > next_at_start_) drop_superseded(tree);
+    return std::move(points_);
+  }
+
+  // -- for the ledger --
+  const std::vector<BlockId>& blocks(BlockKind kind) const { return table_[static_cast<size_t>(kind)]; }
+  const std::vector<BlockId>& stash(BlockKind kind) const { return stash_[static_cast<size_t>(kind)]; }
+  const std::vector<NodeId>& path() const { return path_; }
+  NodeId seal() const { return seal_; }
+
+ private:
+  struct Found {
+    int32_t resume = 0;
+    NodeId tail = kNoNode;  // its first tokens continue the path: copied
+    int32_t tail_tokens = 0;
+    int32_t first_window = 0;  // window blocks held from this index to the resume point's block
+    bool makes_seal = false;
+  };
+
+  static size_t at(int32_t index) { return static_cast<size_t>(index); }
+  std::vector<BlockId>& table(BlockKind kind) { return table_[static_cast<size_t>(kind)]; }
+  const std::vector<BlockId>& table(BlockKind kind) const { return table_[static_cast<size_t>(kind)]; }
+  int32_t path_count() const { return static_cast<int32_t>(path_.size()); }
+  int32_t prompt_count() const { return static_cast<int32_t>(prompt_.size()); }
+  int32_t limit() const { return prompt_count() - 1; }  // a prompt found whole still computes its last token
+  int32_t seal_index() const { return request_.regions.shared_tokens / kBlockTokens; }
+  int32_t seal_tokens() const { return request_.regions.shared_tokens % kBlockTokens; }
+  NodeId parent_of(int32_t index) const { return index == 0 ? kRoot : path_[at(index - 1)]; }
+  bool seal_possible() const {
+    return seal_tokens() > 0 && request_.regions.shared_tokens <= prompt_count();
+  }
+
+  // -- start --
+  Found find(Tree& tree, Reuse reuse) {
+    Found found;
+    if (reuse == Reuse::kNothing) {
+      detached_ = true;  // what is there stays there; nothing is added beside it
+      return found;
+    }
+    for (int32_t index = 0; index < prompt_count() / kBlockTokens; ++index) {
+      const DomainId domain = request_.regions.of_block(index);
+      const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
+      const NodeId node = tree.find(parent_of(index), domain, tokens, kBlockTokens, tree.name_after(parent_of(index), domain, tokens, kBlockTokens));
+      if (node == kNoNode) break;
+      path_.push_back(node);
+    }
+    while (ready_ < path_count() && tree.at(path_[at(ready_)]).claim == kReady) ++ready_;
+    if (reuse == Reuse::kAll) find_tail(tree, found);
+    find_resume(tree, found, reuse);
+    found.makes_seal = seal_possible() && seal_ == kNoNode && !seal_found_ && path_count() <= seal_index() &&
+                       found.resume < request_.regions.shared_tokens && reuse == Reuse::kAll;
+    return found;
+  }
+  // What continues the path within a block: a sealed tail, or the longest beginning of another block.
+  void find_tail(Tree& tree, Found& found) {
+    const int32_t index = path_count();
+    const std::span<const int32_t> rest(prompt_.data() + at(index * kBlockTokens), prompt_.size() - at(index * kBlockTokens));
+    if (index == seal_index() && seal_possible()) {
+      const DomainId shared = request_.regions.shared;
+      const BlockName name = tree.name_after(parent_of(index), shared, rest.data(), seal_tokens());
+      const NodeId seal = tree.find(parent_of(index), shared, rest.data(), seal_tokens(), name);
+      seal_found_ = seal != kNoNode;
+      if (seal_found_ && tree.at(seal).claim != kReady) seal_ = seal;
+      if (seal_found_ && seal_ == kNoNode) found.tail = seal, found.tail_tokens = seal_tokens();
+    }
+    if (ready_ < index || rest.empty()) return;
+    int32_t count = 0;
+    const NodeId partial = tree.find_partial(parent_of(index), request_.regions, index, rest, count);
+    if (count > found.tail_tokens) found.tail = partial, found.tail_tokens = count;
+  }
+  // The last position whose window is whole.
+  void find_resume(const Tree& tree, Found& found, Reuse reuse) {
+    const int32_t whole = ready_ * kBlockTokens;
+    int32_t position = std::min(limit(), whole + found.tail_tokens);
+    if (tree.uses(BlockKind::kWindow)) {
+      if (reuse == Reuse::kGlobalOnly) position = 0;
+      const auto has_window = [&](int32_t index) {
+        return tree.at(index < ready_ ? path_[at(index)] : found.tail).block[1] != kNoBlock;
+      };
+      for (int32_t index = blocks_for(position) - 1; index >= 0 && index >= tree.first_visible(position); --index)
+        if (!has_window(index)) position = index * kBlockTokens;
+      found.first_window = tree.first_kept(position);
+    }
+    if (reuse >= Reuse::kWholeBlocks) position = position / kBlockTokens * kBlockTokens;
+    if (position <= whole) found.tail = kNoNode;
+    found.tail_tokens = found.tail == kNoNode ? 0 : position - whole;
+    if (tree.uses(BlockKind::kWindow)) found.first_window = tree.first_kept(position);
+    found.resume = position;
+  }
+  // What is copied from: the block that the resume point lies in.
+  NodeId copied_from(const Found& found) const {
+    if (found.resume % kBlockTokens == 0) return kNoNode;
+    return found.tail != kNoNode ? found.tail : path_[at(found.resume / kBlockTokens)];
+  }
+  void hold(Tree& tree, const Found& found) {
+    for (const NodeId node : path_) tree.hold(node);
+    if (seal_ != kNoNode) tree.hold(seal_);
+    for (const BlockKind kind : kBothKinds)
+      if (tree.uses(kind)) table(kind).assign(at(found.resume / kBlockTokens), kNoBlock);
+    from_stash_.assign(table(BlockKind::kWindow).size(), false);
+    for (size_t index = 0; index < table(BlockKind::kGlobal).size(); ++index) table_[0][index] = tree.at(path_[index]).block[0];
+    for (int32_t index = found.first_window; index < static_cast<int32_t>(table_[1].size()); ++index)
+      if (tree.at(path_[at(index)]).block[1] != kNoBlock) {
+        tree.hold_window(path_[at(index)]);
+        table_[1][at(index)] = tree.at(path_[at(index)]).block[1];
+      }
+    window_first_ = found.first_window;
+    if (copy_source_ = copied_from(found); copy_source_ != kNoNode) {
+      tree.hold(copy_source_);
+      tree.hold_window(copy_source_);
+    }
+  }
+  BlockNeed need(const Tree& tree, const Found& found) const {
+    const int32_t blocks = blocks_for(request_.most_positions);
+    BlockNeed need;
+    if (tree.uses(BlockKind::kGlobal)) need.count[0] = std::max(0, blocks - path_count()) + (found.makes_seal ? 1 : 0);
+    if (tree.uses(BlockKind::kWindow))  // one more for a seal that we make, or may have to
+      need.count[1] = (found.makes_seal || seal_ != kNoNode ? 1 : 0) + static_cast<int32_t>(std::min<int64_t>(blocks - found.resume / kBlockTokens,
+                                                                    window_blocks(request_.most_positions, request_.chunk_tokens, tree.window())));
+    return need;
+  }
+  // The prompt's other blocks become nodes at once, so that others who want them see that they are being computed.
+  void insert_prompt(Tree& tree, const Found& found) {
+    const auto claim = [&](int32_t index, DomainId domain, int32_t count) {
+      const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
+      const NodeId node = tree.insert(parent_of(index), domain, tokens, count, tree.name_after(parent_of(index), domain, tokens, count),
+                                      request_.ticket, request_.owner);
+      if (node == kNoNode) return node;
+      tree.hold(node);
+      if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, pop(BlockKind::kGlobal));
+      return node;
+    };
+    for (int32_t index = path_count(); index <= prompt_count() / kBlockTokens && !detached_; ++index) {
+      if (found.makes_seal && index == seal_index()) seal_ = claim(index, request_.regions.shared, seal_tokens());
+      if ((index + 1) * kBlockTokens > prompt_count()) break;
+      const NodeId node = claim(index, request_.regions.of_block(index), kBlockTokens);
+      detached_ = node == kNoNode;
+      if (!detached_) path_.push_back(node);
+    }
+  }
+  // The block that the resume point lies in: global KV of a found block is masked; everything else is a copy of our own.
+  void fill_tables(Tree& tree, const Found& found, const EditSink& sink) {
+    if (copy_source_ != kNoNode) {
+      enter_block(tree, copy_source_, found.resume, found.tail != kNoNode, sink);
+      tree.let_go_window(copy_source_);
+      tree.let_go(copy_source_);
+      if (found.tail != kNoNode && found.tail_tokens == tree.at(found.tail).count) superseded_ = tree.ref(found.tail);
+    }
+    copy_source_ = kNoNode;
+  }
+  // Goes on at `position`, in the middle of a block that `source` holds.
+  void enter_block(Tree& tree, NodeId source, int32_t position, bool copy_global, const EditSink& sink) {
+    const int32_t index = position / kBlockTokens, count = position % kBlockTokens;
+    if (tree.uses(BlockKind::kGlobal)) {
+      const BlockId own = copy_global ? global_for(tree, index) : tree.at(source).block[0];
+      put(BlockKind::kGlobal, index, own, sink);
+      if (copy_global) sink.plan->copies.push_back({BlockKind::kGlobal, tree.at(source).block[0], own, count});
+    }
+    if (tree.uses(BlockKind::kWindow)) {
+      const BlockId own = pop(BlockKind::kWindow);
+      put(BlockKind::kWindow, index, own, sink);
+      from_stash_.resize(table_[1].size());
+      from_stash_[at(index)] = true;
+      sink.plan->copies.push_back({BlockKind::kWindow, tree.at(source).block[1], own, count});
+    }
+  }
+
+  // -- following and sealing --
+  void follow(Tree& tree) {
+    while (ready_ < path_count() && tree.at(path_[at(ready_)]).claim == kReady) ++ready_;
+    const bool windows = tree.uses(BlockKind::kWindow);
+    while (next_ % kBlockTokens == 0 && next_ / kBlockTokens < ready_) {
+      const int32_t index = next_ / kBlockTokens;
+      const NodeId node = path_[at(index)];
+      // A last block is computed again from its beginning: it is that or a copy.
+      if (next_ + kBlockTokens > limit() || (windows && tree.at(node).block[1] == kNoBlock)) return;
+      if (std::max(table_[0].size(), table_[1].size()) > at(index)) return;  // begun already
+      if (tree.uses(BlockKind::kGlobal)) table_[0].push_back(tree.at(node).block[0]);
+      if (windows) {
+        tree.hold_window(node);
+        table_[1].push_back(tree.at(node).block[1]);
+        from_stash_.push_back(false);
+      }
+      count_hit(tree, node, kBlockTokens);
+      followed_ += kBlockTokens;
+      next_ += kBlockTokens;
+      completed_ = next_ / kBlockTokens;
+      bound_ = false;
+      mark_at(tree, index, node);
+      release_windows(tree, {});
+    }
+  }
+  // At the seal: somebody made it, or we did; what follows is written into a copy.
+  void pass_seal(Tree& tree, const EditSink& sink) {
+    Node& seal = tree.at(seal_);
+    if (next_ == seal_index() * kBlockTokens && seal.claim == kUnclaimed) seal.claim = request_.ticket;
+    if (seal.claim != kReady) return;
+    const bool ours = next_ == request_.regions.shared_tokens;
+    const int32_t position = ours ? next_ : std::min(limit(), request_.regions.shared_tokens);
+    if (!ours && (next_ != seal_index() * kBlockTokens || position <= next_ || next_ / kBlockTokens < ready_ ||
+                  (tree.uses(BlockKind::kWindow) && seal.block[1] == kNoBlock))) {
+      if (next_ >= seal_index() * kBlockTokens) drop_seal(tree);  // of no use: computed again
+      return;
+    }
+    if (ours) {
+      if (tree.uses(BlockKind::kWindow)) tree.let_go_window(seal_);
+    } else {
+      count_hit(tree, seal_, position - next_);
+      followed_ += position - next_;
+      bound_ = false;
+    }
+    next_ = position;
+    enter_block(tree, seal_, position, true, sink);
+    drop_seal(tree);
+  }
+  void complete_seal(Tree& tree) {
+    if (tree.uses(BlockKind::kWindow)) {
+      tree.hold_window(seal_);
+      tree.attach(seal_, BlockKind::kWindow, table_[1][at(seal_index())]);
+    }
+    tree.make_ready(seal_);
+    mark_junction(tree, seal_);
+  }
+  void drop_seal(Tree& tree) {
+    tree.let_go(seal_);
+    seal_ = kNoNode;
+  }
+
+  // -- blocks that become full --
+  void complete(Tree& tree, std::span<const int32_t> tokens, int32_t index) {
+    if (index < path_count()) {
+      const NodeId node = path_[at(index)];
+      give_window(tree, node, index);
+      if (tree.at(node).claim == request_.ticket) tree.make_ready(node);
+      if (index == ready_) ++ready_;
+    } else if (!append(tree, tokens, index)) {
+      detached_ = true;
+      return;
+    }
+    mark_at(tree, index, path_[at(index)]);
+  }
+  // A block beyond the prompt joins the tree.
+  bool append(Tree& tree, std::span<const int32_t> tokens, int32_t index) {
+    if (detached_ || index != path_count()) return false;
+    const int32_t* block = &tokens[at(index * kBlockTokens)];
+    const DomainId domain = request_.regions.of_block(index);
+    const BlockName name = tree.name_after(parent_of(index), domain, block, kBlockTokens);
+    NodeId node = tree.find(parent_of(index), domain, block, kBlockTokens, name);
+    if (node != kNoNode && tree.at(node).claim != kReady) return false;
+    const bool found = node != kNoNode;  // then our own blocks stay ours, and go with us
+    if (!found) node = tree.insert(parent_of(index), domain, block, kBlockTokens, name, request_.ticket, request_.owner);
+    if (node == kNoNode) return false;
+    tree.hold(node);
+    if (!found && tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, table_[0][at(index)]);
+    give_window(tree, node, index);
+    if (!found) tree.make_ready(node);
+    path_.push_back(node);
+    ready_ = path_count();
+    return true;
+  }
+  void give_window(Tree& tree, NodeId node, int32_t index) {
+    if (!tree.uses(BlockKind::kWindow) || tree.at(node).block[1] != kNoBlock || table_[1][at(index)] == kNoBlock) return;
+    tree.hold_window(node);
+    tree.attach(node, BlockKind::kWindow, table_[1][at(index)]);
+  }
+
+  // -- window blocks that left the window --
+  void release_windows(Tree& tree, const EditSink& sink) {
+    if (!tree.uses(BlockKind::kWindow)) return;
+    const int32_t end = std::min(static_cast<int32_t>(table_[1].size()), tree.first_kept(next_));
+    for (; window_first_ < end; ++window_first_) {
+      BlockId& block = table_[1][at(window_first_)];
+      if (block == kNoBlock) continue;
+      release_window(tree, window_first_, block);
+      block = kNoBlock;
+      edits_.push_back({sink.slot, BlockKind::kWindow, window_first_, kNoBlock});
+    }
+    for (; owed_ > 0; --owed_) {
+      const BlockId block = tree.take(BlockKind::kWindow);
+      if (block == kNoBlock) break;
+      stash_[1].push_back(block);
+    }
+    if (sink.plan) flush(sink);
+  }
+  // What came out of our hand comes back into it: this block, if nobody has use for it, or another one.
+  void release_window(Tree& tree, int32_t index, BlockId block) {
+    const NodeId node = tree.node_of(BlockKind::kWindow, block);
+    if (node == kNoNode) {
+      stash_[1].push_back(block);
+      return;
+    }
+    tree.let_go_window(node);
+    if (!from_stash_[at(index)]) return;
+    const Node& n = tree.at(node);
+    if (n.window_refs == 0 && n.window_pins == 0 && n.retainers == 0 && !keeps(tree, index))
+      stash_[1].push_back(tree.detach(node, BlockKind::kWindow));
+    else
+      ++owed_;
+  }
+  void flush(const EditSink& sink) {
+    for (TableEdit& edit : edits_) {
+      edit.slot = sink.slot;
+      if (bound_) sink.plan->table_edits.push_back(edit);
+    }
+    edits_.clear();
+  }
+
+  // -- resume points --
+  template <class Visit>
+  void for_turn_points(Visit visit) const {
+    if (next_at_start_ > 0) visit(next_at_start_);  // where the turn before ended
+    if (limit() > 0) visit(limit());                // the first generated token: a swipe
+  }
+  bool keeps(const Tree& tree, int32_t index) const {
+    bool kept = false;
+    const auto look = [&](int32_t position) {
+      const int32_t node = (position - 1) / kBlockTokens;
+      kept = kept || (index <= node && index >= node - tree.reach());
+    };
+    if (tree.retention().turns > 0) for_turn_points(look);
+    if (const int32_t end = request_.regions.shared_tokens; tree.retention().junctions && end > 0 && end <= prompt_count()) look(end);
+    if (const int32_t every = tree.retention().every_tokens; every > 0) look((index * kBlockTokens / every + 1) * every);
+    return kept;
+  }
+  void mark_found(Tree& tree) {
+    next_at_start_ = next_;
+    if (tree.retention().turns > 0)
+      for_turn_points([&](int32_t position) {
+        if (const int32_t index = (position - 1) / kBlockTokens; index < completed_) mark_turn(tree, path_[at(index)]);
+      });
+    // Somebody else went on from here otherwise: others may, too.
+    if (next_ > 0 && next_ % kBlockTokens == 0) {
+      const NodeId node = path_[at(next_ / kBlockTokens - 1)];
+      if (tree.at(node).first_child != kNoNode && tree.at(tree.at(node).first_child).next_sibling != kNoNode) mark_junction(tree, node);
+    }
+  }
+  void mark_at(Tree& tree, int32_t index, NodeId node) {
+    const Retention& retention = tree.retention();
+    if (retention.turns > 0)
+      for_turn_points([&](int32_t position) {
+        if ((position - 1) / kBlockTokens == index) mark_turn(tree, node);
+      });
+    if (request_.regions.shared_tokens == (index + 1) * kBlockTokens) mark_junction(tree, node);
+    if (const int32_t every = retention.every_tokens; every > 0 && (index + 1) * kBlockTokens / every > index * kBlockTokens / every)
+      tree.add_point(node);
+  }
+  void mark_turn(Tree& tree, NodeId node) {
+    tree.add_point(node);
+    points_.push_back(tree.ref(node));
+  }
+  static void mark_junction(Tree& tree, NodeId node) {
+    if (!tree.retention().junctions || tree.at(node).junction) return;
+    tree.at(node).junction = true;
+    tree.add_point(node);
+  }
+
+  // -- the end --
+  // Blocks we were to compute and did not: the next who wants them will, or they go.
+  void leave_pending(Tree& tree) {
+    const int32_t half = next_ % kBlockTokens > 0 ? next_ / kBlockTokens : -1;  // its block is ours to leave as a tail
+    if (seal_ != kNoNode) leave(tree, seal_, seal_index() == half);
+    while (path_count() > ready_) {
+      leave(tree, path_.back(), path_count() - 1 == half);
+      path_.pop_back();
+    }
+  }
+  void leave(Tree& tree, NodeId node, bool keep_global) {
+    if (tree.at(node).claim == request_.ticket) tree.at(node).claim = kUnclaimed;
+    if (tree.at(node).claim == kUnclaimed && tree.at(node).refs == 1) {
+      if (keep_global && tree.uses(BlockKind::kGlobal) && holds(BlockKind::kGlobal, tree.at(node).block[0])) tree.detach(node, BlockKind::kGlobal);
+      tree.let_go(node);
+      tree.remove(node);
+      if (node == seal_) seal_ = kNoNode;
+    } else if (node != seal_) {
+      tree.let_go(node);
+    }
+  }
+  bool holds(BlockKind kind, BlockId block) const { return std::find(table(kind).begin(), table(kind).end(), block) != table(kind).end(); }
+  // A half-full last block stays, for whoever goes on from here.
+  void leave_tail(Tree& tree, std::span<const int32_t> tokens) {
+    const int32_t index = next_ / kBlockTokens, count = next_ % kBlockTokens;
+    if (count == 0) {
+      if (index > 0 && index == path_count()) mark_end(tree, path_.back());
+      return;
+    }
+    if (detached_ || index != path_count() || !owns(tree, index)) return;
+    const int32_t* block = &tokens[at(index * kBlockTokens)];
+    const DomainId domain = next_ <= request_.regions.shared_tokens ? request_.regions.shared : request_.regions.own;
+    const BlockName name = tree.name_after(parent_of(index), domain, block, count);
+    NodeId node = tree.find(parent_of(index), domain, block, count, name);
+    if (node == kNoNode) {
+      node = tree.insert(parent_of(index), domain, block, count, name, request_.ticket, request_.owner);
+      if (node == kNoNode) return;
+      tree.hold(node);
+      if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, table_[0][at(index)]);
+      give_window(tree, node, index);
+      tree.make_ready(node);
+      tree.let_go(node);
+      if (tree.uses(BlockKind::kWindow)) {
+        tree.let_go_window(node);
+        table_[1][at(index)] = kNoBlock;
+      }
+    }
+    if (tree.at(node).claim == kReady) mark_at(tree, index, node), mark_end(tree, node);
+  }
+  void mark_end(Tree& tree, NodeId node) {
+    if (tree.retention().turns > 0) mark_turn(tree, node);
+  }
+  // Whether the table's blocks at `index` are nobody else's.
+  bool owns(const Tree& tree, int32_t index) const {
+    for (const BlockKind kind : kBothKinds)
+      if (tree.uses(kind) && (std::ssize(table(kind)) <= index || table(kind)[at(index)] == kNoBlock ||
+                              tree.node_of(kind, table(kind)[at(index)]) != kNoNode))
+        return false;
+    return true;
+  }
+  void let_go(Tree& tree) {
+    for (const BlockId block : table_[1])
+      if (block != kNoBlock) {
+        if (const NodeId node = tree.node_of(BlockKind::kWindow, block); node != kNoNode) tree.let_go_window(node);
+        else tree.arena().give_back(BlockKind::kWindow, block);
+      }
+    for (const BlockId block : table_[0])
+      if (block != kNoBlock && tree.node_of(BlockKind::kGlobal, block) == kNoNode) tree.arena().give_back(BlockKind::kGlobal, block);
+    if (copy_source_ != kNoNode) {
+      tree.let_go_window(copy_source_);
+      tree.let_go(copy_source_);
+    }
+    if (seal_ != kNoNode) tree.let_go(seal_);
+    for (size_t i = path_.size(); i-- > 0;) tree.let_go(path_[i]);
+    for (const BlockKind kind : kBothKinds) {
+      for (const BlockId block : stash_[static_cast<size_t>(kind)]) tree.arena().give_back(kind, block);
+      stash_[static_cast<size_t>(kind)].clear();
+      table(kind).clear();
+    }
+    path_.clear();
+    seal_ = copy_source_ = kNoNode;
+    ready_ = 0;
+    seal_found_ = false;
+    detached_ = false;
+  }
+  // The tail we went on from is now the beginning of a longer block.
+  void drop_superseded(Tree& tree) {
+    if (!tree.alive(superseded_)) return;
+    const Node& node = tree.at(superseded_.node);
+    if (node.count < kBlockTokens && !node.junction && node.refs == 0 && node.pins == 0 && node.owner == request_.owner)
+      tree.remove(superseded_.node);
+  }
+
+  // -- accounts --
+  void count_found(Tree& tree, const Found& found) {
+    CacheStats& stats = tree.stats();
+    stats.prompt_tokens += prompt_.size();
+    for (int32_t index = 0; index < found.resume / kBlockTokens; ++index) count_hit(tree, path_[at(index)], kBlockTokens);
+    if (const NodeId source = copied_from(found); source != kNoNode) count_hit(tree, source, found.resume % kBlockTokens);
+    found_end_ = ready_ * kBlockTokens + found.tail_tokens;
+    evicted_end_ = path_count();
+    BlockName parent = tree.at(parent_of(path_count())).name;
+    for (; (evicted_end_ + 1) * kBlockTokens <= prompt_count(); ++evicted_end_) {
+      const DomainId domain = request_.regions.of_block(evicted_end_);
+      parent = tree.namer().of(parent, tree.domains().at(domain).name, &prompt_[at(evicted_end_ * kBlockTokens)], kBlockTokens);
+      if (!tree.was_evicted(parent)) break;
+    }
+    evicted_first_ = path_count();
+  }
+  void count_hit(Tree& tree, NodeId node, int32_t tokens) const {
+    const Node& n = tree.at(node);
+    CacheStats& stats = tree.stats();
+    (n.domain == request_.regions.shared ? stats.hit_shared : n.owner == request_.owner ? stats.hit_own : stats.hit_other) +=
+        static_cast<uint64_t>(tokens);
+  }
+  void count_computed(Tree& tree, int32_t count) const {
+    CacheStats& stats = tree.stats();
+    for (int32_t position = next_; position < std::min(next_ + count, prompt_count()); ++position) {
+      const int32_t index = position / kBlockTokens;
+      if (position == limit() && found_end_ >= prompt_count()) ++stats.miss_last;
+      else if (position < found_end_) ++stats.miss_window;
+      else if (index >= evicted_first_ && index < evicted_end_) ++stats.miss_evicted;
+      else ++stats.miss_new;
+    }
+  }
+
+  BlockId pop(BlockKind kind) {
+    auto& stash = stash_[static_cast<size_t>(kind)];
+    if (stash.empty()) return kNoBlock;
+    const BlockId block = stash.back();
+    stash.pop_back();
+    return block;
+  }
+  // The block for global KV at `index`: the node's, found or claimed; the seal's while we make it; else one of our own.
+  BlockId global_for(const Tree& tree, int32_t index) {
+    if (seal_ != kNoNode && index == seal_index() && next_ < request_.regions.shared_tokens && tree.at(seal_).claim == request_.ticket)
+      return tree.at(seal_).block[0];
+    return index < path_count() ? tree.at(path_[at(index)]).block[0] : pop(BlockKind::kGlobal);
+  }
+  void put(BlockKind kind, int32_t index, BlockId block, const EditSink& sink) {
+    if (static_cast<int32_t>(table(kind).size()) <= index) table(kind).resize(at(index) + 1, kNoBlock);
+    table(kind)[at(index)] = block;
+    edits_.push_back({sink.slot, kind, index, block});
+  }
+
+  LeaseRequest request_;
+  std::vector<int32_t> prompt_;
+  std::vector<NodeId> path_;  // one a block from the first on: found, claimed by us, or claimed by others
+  int32_t ready_ = 0;         // nodes of the path, from the first on, whose global KV is written
+  NodeId seal_ = kNoNode;     // the shared region's tail, while it is being made, by us or by others
+  bool seal_found_ = false;
+  bool detached_ = false;     // what we compute from here on does not join the tree
+  std::vector<BlockId> table_[kBlockKinds];
+  std::vector<uint8_t> from_stash_;  // of the window table: it came out of our hand
+  std::vector<BlockId> stash_[kBlockKinds];
+  int32_t owed_ = 0;  // window blocks that are still to come back into it
+  std::vector<TableEdit> edits_;  // that the slot does not know yet
+  bool bound_ = false;            // the slot has our tables
+  NodeId copy_source_ = kNoNode;
+  NodeRef superseded_;
+  std::vector<NodeRef> points_;
+  int32_t next_ = 0, next_at_start_ = 0;
+  int32_t completed_ = 0;     // blocks, from the first on, that are full and in the tree
+  int32_t window_first_ = 0;  // window blocks below were let go
+  int32_t followed_ = 0;
+  int32_t found_end_ = 0, evicted_first_ = 0, evicted_end_ = 0;
+};
+
+}  // namespace kaiju

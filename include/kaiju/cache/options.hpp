@@ -1,0 +1,40 @@
+// CacheOptions: how the cache names, keeps and tells. CacheStats: what it found, and why it did not find the rest.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kaiju {
+
+// Where a prompt can be resumed decides the hit rate: these say where window blocks are kept. They are kept, not pinned: the least recently
+// used go when room is needed, and those that no setting asks for go before them.
+struct Retention {
+  int32_t turns = 2;          // of a session's newest turns: where the prompt ended (a swipe) and where the reply ended (the next turn)
+  bool junctions = true;      // where a shared region ends, and where sequences were seen to branch
+  int32_t every_tokens = 0;   // besides, every so many positions; 0: off
+};
+
+struct CacheOptions {
+  std::string identity;            // what all KV depends on: checkpoint digest, arithmetic version
+  std::string key;                 // of the names; the same key gives the same names in another process
+  Retention retention;
+  size_t event_capacity = 0;       // 0: no events
+  bool publish_private = false;    // events for blocks behind a salt too
+};
+
+// Prompt tokens, by what happened to them. Sums to prompt_tokens.
+struct CacheStats {
+  uint64_t prompt_tokens = 0;
+  uint64_t hit_shared = 0;         // found in a shared region (a character's prompt)
+  uint64_t hit_own = 0;            // found, and this session had computed it
+  uint64_t hit_other = 0;          // found, computed by another session under the same salt
+  uint64_t miss_new = 0;           // never seen, as far as is remembered
+  uint64_t miss_evicted = 0;       // was here and had to make room
+  uint64_t miss_window = 0;        // global KV is here, but no resume point near: computed again behind the write mask
+  uint64_t miss_last = 0;          // a prompt found whole computes its last token again
+  uint64_t blocks_evicted[2] = {0, 0};  // of each kind
+
+  uint64_t hits() const { return hit_shared + hit_own + hit_other; }
+};
+
+}  // namespace kaiju
