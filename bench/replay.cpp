@@ -9,9 +9,11 @@
 
 #include "bench.hpp"
 #include "bench/replay/bounds.hpp"
+#include "bench/replay/drive.hpp"
 #include "bench/replay/machine.hpp"
 #include "bench/replay/mooncake.hpp"
 #include "bench/replay/report.hpp"
+#include "bench/replay/scripted.hpp"
 #include "bench/replay/traffic.hpp"
 #include "kaiju/format/presets.hpp"
 
@@ -23,6 +25,9 @@ struct Options {
   std::string trace;
   std::string preset = "small";
   std::vector<double> memory = {0.25};
+  int32_t slots = 256;
+  int32_t step_tokens = 2048;
+  Retention retention;
   bool json = false;
 };
 
@@ -50,13 +55,32 @@ std::string describe(const Options& options) {
   return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations, t.characters, t.seed, t.hours, t.warm_up_hours);
 }
 
+// The engine on an executor that computes nothing, with memory for `bytes` of KV.
+replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& config, double bytes, const Options& options) {
+  Facts facts = replay::facts_without_memory(config, options.slots, options.step_tokens);
+  replay::give_memory(facts, bytes);
+  auto executor = std::make_unique<replay::ScriptedReplies>(facts, replay::step_cost(config));
+  const replay::ScriptedReplies& script = *executor;
+  EngineOptions settings;
+  settings.max_sessions = trace.conversation_count + 1;
+  settings.max_waiting = trace.conversation_count + 1;
+  settings.cache.retention = options.retention;
+  const std::unique_ptr<Engine> engine = value_of(Engine::create(std::move(executor), nullptr, settings));
+  replay::DriveOptions driving;
+  driving.step_seconds = [&] { return script.seconds(); };
+  return value_of(replay::drive(trace, *engine, driving)).figures;
+}
+
 int run(const Options& options) {
   const replay::Trace trace = options.trace.empty() ? value_of(replay::make_traffic(options.traffic)) : read_trace(options.trace);
   const ModelConfig config = value_of(preset(options.preset));
-  const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
+  const Facts facts = replay::facts_without_memory(config, 1, 1);
+  const replay::KvSizes sizes = replay::kv_sizes(facts);
   const replay::Bounds bounds(trace);
   replay::Report report;
-  report.source = describe(options) + ", KV of " + config.name;
+  report.source = describe(options);
+  report.machine = fmt::format("KV of {}, {} slots, {} tokens a step, step times modelled", config.name, options.slots, options.step_tokens);
+  for (int kind = 0; kind < kBlockKinds; ++kind) report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
   report.footprint_bytes = replay::whole_footprint(trace, sizes);
   for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
   report.prompt_tokens = bounds.prompt_tokens();
@@ -69,6 +93,7 @@ int run(const Options& options) {
     point.farthest_next_use = share(bounds.farthest_next_use(point.memory_bytes, sizes));
     point.priced = share(bounds.priced(point.memory_bytes, sizes));
     point.belady = std::min(point.farthest_next_use, point.priced);
+    point.engine = drive_scripted(trace, config, point.memory_bytes, options);
     report.points.push_back(point);
   }
   fmt::print("{}\n", options.json ? replay::to_json(report) : replay::to_table(report));
@@ -108,6 +133,10 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--trace", options->trace, "a recorded trace instead, in the Mooncake format (JSON lines)");
   command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")->capture_default_str();
   command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")->check(CLI::Range(0.001, 4.0))->delimiter(',')->capture_default_str();
+  command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
+  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")->check(CLI::Range(1, 65536))->capture_default_str();
+  command->add_option("--retain-turns", options->retention.turns, "newest turns of a session whose resume points are kept")->check(CLI::Range(0, 1000))->capture_default_str();
+  command->add_option("--retain-every", options->retention.every_tokens, "besides, a resume point every so many tokens; 0: none")->check(CLI::Range(0, 1 << 24))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   add_traffic_options(*command, options->traffic);
   command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --trace conversation_trace.jsonl");

@@ -41,6 +41,18 @@ inline Facts facts_without_memory(const ModelConfig& config, int32_t slot_count,
   return slots.facts();
 }
 
+// Memory for KV as one arena, in slabs of whole blocks of either kind.
+inline void give_memory(Facts& facts, double bytes) {
+  const int64_t global = facts.block_bytes[0], window = facts.block_bytes[1];
+  const int64_t slab = global > 0 && window > 0 ? std::lcm(global, window) : std::max(global, window);
+  for (int kind = 0; kind < kBlockKinds; ++kind) {
+    if (facts.block_bytes[kind] == 0) continue;
+    const int64_t per_slab = slab / facts.block_bytes[kind];
+    facts.block_count[kind] = static_cast<int32_t>(static_cast<int64_t>(bytes) / slab * per_slab);
+    if (global > 0 && window > 0) facts.slab_blocks[kind] = static_cast<int32_t>(per_slab);
+  }
+}
+
 inline KvSizes kv_sizes(const Facts& facts) {
   return {static_cast<double>(facts.block_bytes[0]) / kBlockTokens, static_cast<double>(facts.block_bytes[1]) / kBlockTokens, facts.window};
 }

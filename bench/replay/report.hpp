@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/replay/drive.hpp"
+
 namespace kaiju::replay {
 
 // Shares are of the prompt tokens of measured requests.
@@ -15,10 +17,13 @@ struct Point {
   double farthest_next_use = 0;     // bounds.hpp
   double priced = 0;
   double belady = 0;                // the smaller of these two
+  Figures engine;
 };
 
 struct Report {
-  std::string source;  // one line: what was replayed
+  std::string source;   // one line: what was replayed
+  std::string machine;  // one line: on what
+  double block_bytes[kBlockKinds] = {0, 0};
   double footprint_bytes = 0;
   uint64_t requests = 0, prompt_tokens = 0;
   std::vector<Point> points;

@@ -1,0 +1,54 @@
+// Drive: puts a trace through an engine, in virtual time: requests arrive when the trace says, a step takes what `Pace` says, and when nothing is
+// to do, time jumps to the next arrival.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "bench/replay/trace.hpp"
+#include "kaiju/engine/engine.hpp"
+
+namespace kaiju::replay {
+
+// Of measured requests.
+struct Figures {
+  uint64_t requests = 0, prompt_tokens = 0, generated = 0;
+  uint64_t found_shared = 0;  // in the character's prompt
+  uint64_t found_own = 0;     // behind it: the conversation's
+  uint64_t found_other = 0;   // in a trace that does not tell the two apart
+  CacheStats cache;           // the cache's own account of the measured time; its hits are split otherwise
+  BlockMetrics blocks[kBlockKinds];  // at the end
+  std::vector<double> first_token_ms;  // from arrival to the first token, sorted
+  double seconds = 0;        // virtual, measured
+  double busy_seconds = 0;   // of those, in steps
+  uint64_t steps = 0;        // all from here on, not only measured
+  double host_seconds = 0;   // real time spent in the engine, executor excluded
+  uint64_t decoded = 0, prefilled = 0;
+
+  uint64_t found() const { return found_shared + found_own + found_other; }
+  double first_token_ms_at(double quantile) const;  // 0 when there is none
+};
+
+// A measured request as it ran: to be asked again of an engine that remembers nothing.
+struct Sample {
+  std::vector<int32_t> prompt, reply;
+};
+
+struct DriveOptions {
+  std::function<double()> step_seconds;  // of the step that just ran
+  bool replies_from_engine = false;  // the model says what it says; else it says what the trace says
+  int32_t sample_every = 0;          // keeps each so manieth measured request with a reply; 0: none
+};
+
+struct Driven {
+  Figures figures;
+  std::vector<Sample> samples;
+};
+
+// Runs the whole trace, but for what came before it. Fails as the engine does.
+Result<Driven> drive(const Trace& trace, Engine& engine, const DriveOptions& options);
+
+// Asks each sample of `engine` in a session of its own with nothing to share. How many replies differ.
+Result<int32_t> count_differing(const std::vector<Sample>& samples, Engine& engine);
+
+}  // namespace kaiju::replay
