@@ -15,7 +15,7 @@ class Driver {
 
   Result<Driven> run() {
     size_t next = 0;
-    while (next < trace_.requests.size() && trace_.requests[next].kind == RequestKind::kEarlier) ++next;
+    now_ = trace_.requests.empty() ? 0 : trace_.requests.front().seconds;
     for (;;) {
       for (; next < trace_.requests.size() && trace_.requests[next].seconds <= now_; ++next) KAIJU_TRY(arrive(static_cast<int32_t>(next)));
       if (unfinished_ == 0) {

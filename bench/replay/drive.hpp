@@ -45,7 +45,7 @@ struct Driven {
   std::vector<Sample> samples;
 };
 
-// Runs the whole trace, but for what came before it. Fails as the engine does.
+// Runs the whole trace. Fails as the engine does.
 Result<Driven> drive(const Trace& trace, Engine& engine, const DriveOptions& options);
 
 // Asks each sample of `engine` in a session of its own with nothing to share. How many replies differ.

@@ -21,7 +21,7 @@ enum class RequestKind : uint8_t {
   kTurn = 0,     // a message and its reply
   kSwipe = 1,    // another reply to the same message
   kEdit = 2,     // an earlier message is written anew and answered
-  kEarlier = 3,  // before the trace begins: known to the bounds, not replayed
+  kEarlier = 3,  // what a conversation was when the trace begins, at the time of its last turn: a prompt without a reply
 };
 
 struct Request {

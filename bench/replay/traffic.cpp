@@ -137,8 +137,7 @@ class Generator {
       age = pause * dice.uniform();
       rest = pause - age;
     }
-    if (conversation.prompt != kNone)
-      trace_.requests.push_back({-age, conversation.prompt, conversation.leaf, c, RequestKind::kEarlier, conversation.turns_left == 0});
+    trace_.requests.push_back({-age, conversation.leaf, kNone, c, RequestKind::kEarlier, conversation.turns_left == 0});
     due_.push({rest, c});
   }
 

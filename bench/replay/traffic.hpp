@@ -10,7 +10,7 @@ struct TrafficOptions {
   uint64_t seed = 1;
   int32_t conversations = 2000;
   int32_t characters = 200;   // Zipf: the r-th is chosen 1/r as often as the first
-  double warm_up_hours = 2;   // the cache fills
+  double warm_up_hours = 0.5; // not counted; what was cached when the trace begins comes from before it
   double hours = 8;           // measured: longer than most users stay away
 
   int32_t prompt_tokens_least = 4096, prompt_tokens_most = 16384;  // of a character's prompt: uniform

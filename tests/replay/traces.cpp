@@ -63,8 +63,11 @@ TEST_CASE("traffic is a day of chats: requests in order, prompts of a character 
     const int32_t root = trace.root(request.prompt);
     CHECK(trace.token_count(root) >= options.prompt_tokens_least);
     CHECK(trace.token_count(root) <= options.prompt_tokens_most);
-    CHECK(trace.texts[static_cast<size_t>(request.reply)].before == request.prompt);
-    CHECK(trace.texts[static_cast<size_t>(request.reply)].first == trace.prompt_tokens(request));
+    CHECK((request.kind == RequestKind::kEarlier) == (request.reply == kNone));
+    if (request.reply != kNone) {
+      CHECK(trace.texts[static_cast<size_t>(request.reply)].before == request.prompt);
+      CHECK(trace.texts[static_cast<size_t>(request.reply)].first == trace.prompt_tokens(request));
+    }
     CHECK(prompts.insert(request.prompt).second == (request.kind != RequestKind::kSwipe));
     roots.insert(root);
     swipes += request.kind == RequestKind::kSwipe;
