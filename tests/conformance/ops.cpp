@@ -234,4 +234,16 @@ TEST_CASE("an unknown instruction set or no thread at all is refused") {
   CHECK(CpuBackend::create("auto", 1).ok());
 }
 
+TEST_CASE("an instruction set this machine lacks is refused by name, with those it has") {
+#if defined(__x86_64__)
+  const std::string foreign = "neon";
+#else
+  const std::string foreign = "avx2";
+#endif
+  const Status refused = CpuBackend::create(foreign, 1).status();
+  CHECK(refused.code() == StatusCode::kUnsupported);
+  CHECK(refused.message().find("lacks the instructions of " + foreign) != std::string::npos);
+  CHECK(refused.message().find("portable") != std::string::npos);
+}
+
 }  // namespace kaiju::test

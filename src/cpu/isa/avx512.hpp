@@ -31,6 +31,20 @@ KAIJU_INLINE Ints nearest(Floats x) { return (Ints)_mm512_cvtps_epi32(x); }  // 
 KAIJU_INLINE int32_t sum_of(Ints x) { return _mm512_reduce_add_epi32((__m512i)x); }
 KAIJU_INLINE int32_t most_of(Ints x) { return _mm512_reduce_max_epi32((__m512i)x); }
 
+// Adds the upper half of the lanes to the lower one until one is left.
+KAIJU_INLINE float fold_lanes(Floats x) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+KAIJU_INLINE Ints to_ints(Bytes x) { return (Ints)_mm512_cvtepi8_epi32((__m128i)x); }
+KAIJU_INLINE Ints to_ints(Words x) { return (Ints)_mm512_cvtepu16_epi32((__m256i)x); }
+// The low bytes or 16 bits of each lane.
+KAIJU_INLINE Bytes to_bytes(Ints x) { return (Bytes)_mm512_cvtepi32_epi8((__m512i)x); }
+KAIJU_INLINE Words to_words(Ints x) { return (Words)_mm512_cvtepi32_epi16((__m512i)x); }
+
 // y times 2^n for any n, however small.
 constexpr bool kScalesByAny = true;
 KAIJU_INLINE Floats scale(Floats y, Floats n) { return _mm512_scalef_ps(y, n); }

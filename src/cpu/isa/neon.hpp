@@ -31,6 +31,22 @@ KAIJU_INLINE Ints nearest(Floats x) { return (Ints)vcvtnq_s32_f32((float32x4_t)x
 KAIJU_INLINE int32_t sum_of(Ints x) { return vaddvq_s32((int32x4_t)x); }
 KAIJU_INLINE int32_t most_of(Ints x) { return vmaxvq_s32((int32x4_t)x); }
 
+// Adds the upper half of the lanes to the lower one until one is left.
+KAIJU_INLINE float fold_lanes(Floats x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+
+KAIJU_INLINE Ints to_ints(Bytes x) {
+  int32_t four;
+  __builtin_memcpy(&four, &x, 4);
+  return (Ints)vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four)))));
+}
+KAIJU_INLINE Ints to_ints(Words x) { return (Ints)vmovl_u16((uint16x4_t)x); }
+// The low bytes or 16 bits of each lane.
+KAIJU_INLINE Words to_words(Ints x) { return (Words)vmovn_s32((int32x4_t)x); }
+KAIJU_INLINE Bytes to_bytes(Ints x) {
+  const int8x8_t eight = vmovn_s16(vcombine_s16(vmovn_s32((int32x4_t)x), vdup_n_s16(0)));
+  return load<Bytes>(&eight);
+}
+
 // y in [0.5, 2) times 2^n, for n of at least -126.
 constexpr bool kScalesByAny = false;
 KAIJU_INLINE Floats scale(Floats y, Floats n) { return (Floats)((Ints)y + (nearest(n) << 23)); }

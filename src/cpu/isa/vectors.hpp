@@ -47,15 +47,5 @@ KAIJU_INLINE void store_some(void* to, Vector v, int32_t count) {
 }
 
 KAIJU_INLINE Floats to_floats(Ints x) { return __builtin_convertvector(x, Floats); }
-KAIJU_INLINE Ints to_ints(Bytes x) { return __builtin_convertvector(x, Ints); }
-KAIJU_INLINE Bytes to_bytes(Ints x) { return __builtin_convertvector(x, Bytes); }  // the low bytes
-
-KAIJU_INLINE Floats from_bf16(Words bits) { return (Floats)(__builtin_convertvector(bits, Ints) << 16); }
-KAIJU_INLINE Words to_bf16(Floats x) {  // ties to even; finite inputs
-  using Bits = uint32_t __attribute__((vector_size(4 * kLanes)));
-  const Bits bits = (Bits)x;
-  return __builtin_convertvector((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, Words);
-}
-
 }  // namespace
 }  // namespace kaiju::cpu

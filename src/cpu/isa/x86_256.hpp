@@ -1,4 +1,5 @@
-// AVX2, and AVX-VNNI in 256 bits: 8 lanes, 16 registers. The two differ in how bytes and pairs of 16-bit numbers are multiplied and added, and in nothing else.
+// AVX2, and AVX-VNNI in 256 bits: 8 lanes, 16 registers. The two differ in how bytes and pairs of 16-bit numbers are multiplied and added,
+// and in how large a tile that leaves room for; in nothing else.
 #pragma once
 
 #include <immintrin.h>
@@ -15,8 +16,13 @@ namespace kaiju::cpu {
 namespace {
 
 // Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query rows, vectors of keys or channels.
+#if defined(__AVXVNNI__)
+constexpr int kMostVectors = 3;
+constexpr int tile_outs(int vectors) { return vectors == 1 ? 8 : 4; }
+#else  // a product needs two registers more
 constexpr int kMostVectors = 2;
 constexpr int tile_outs(int vectors) { return 8 / vectors; }
+#endif
 constexpr int kScoreRows = 4, kScoreVectors = 2;
 constexpr int kValueRows = 4, kValueVectors = 2;
 
@@ -35,6 +41,30 @@ KAIJU_INLINE int32_t most_of(Ints x) {
   int32_t best = x[0];
   for (int i = 1; i < kLanes; ++i) best = most(best, x[i]);
   return best;
+}
+
+// Adds the upper half of the lanes to the lower one until one is left.
+KAIJU_INLINE float fold_lanes(Floats x) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+KAIJU_INLINE Ints to_ints(Bytes x) {
+  long long eight;
+  __builtin_memcpy(&eight, &x, 8);
+  return (Ints)_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(eight));
+}
+KAIJU_INLINE Ints to_ints(Words x) { return (Ints)_mm256_cvtepu16_epi32((__m128i)x); }
+// The low bytes or 16 bits of each lane.
+KAIJU_INLINE Bytes to_bytes(Ints x) {
+  const __m256i fours = _mm256_shuffle_epi8((__m256i)x, _mm256_set1_epi32(0x0C080400));
+  const __m128i eight = _mm_unpacklo_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  return load<Bytes>(&eight);
+}
+KAIJU_INLINE Words to_words(Ints x) {
+  const __m256i pairs = _mm256_shuffle_epi8((__m256i)x, _mm256_set1_epi64x(0x0D0C090805040100));
+  return (Words)_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0x88));
 }
 
 // y in [0.5, 2) times 2^n, for n of at least -126.

@@ -7,7 +7,7 @@
 // Invisible keys, which may be uninitialised memory, get weight 0. Bound: dot products plus some 15 vector operations per vector of weights.
 #pragma once
 
-#include "exp2.hpp"
+#include "rounding.hpp"
 
 namespace kaiju::cpu {
 namespace {
@@ -190,12 +190,19 @@ KAIJU_INLINE void value_tiles(int32_t rows, const AttentionPiece& piece, const u
   value_tile<kRows>(piece, weights, chunk, first, end, out);
 }
 
+// Rows of each of as few parts as `most_rows` allows: 4 + 4 rows load less than 6 + 2.
+KAIJU_INLINE int32_t even_part(int32_t rows, int32_t most_rows) {
+  const int32_t parts = (rows + most_rows - 1) / most_rows;
+  return (rows + parts - 1) / parts;
+}
+
 void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums, std::byte* memory) {
   Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
   alignas(64) uint8_t queries[kScoreRows][kMaxHeadDim];
   const int32_t rows = piece.row_count * piece.head_count;
-  for (int32_t tile = 0; tile < rows; tile += kScoreRows) {
-    const int32_t count = least(kScoreRows, rows - tile);
+  const int32_t tile_rows = even_part(rows, kScoreRows);
+  for (int32_t tile = 0; tile < rows; tile += tile_rows) {
+    const int32_t count = least(tile_rows, rows - tile);
     Visible keys[kScoreRows];
     int32_t start[kScoreRows] = {}, from = kChunk, to = 0;
     for (int32_t r = 0; r < count; ++r) {
@@ -217,7 +224,7 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
       }
       sums.total[tile + r] = static_cast<float>(weigh(scratch, r, keys[r], first, end, piece.z, sums.maximum[tile + r]));
     }
-    const int32_t parts = (count + kValueRows - 1) / kValueRows, step = (count + parts - 1) / parts;  // even parts: 2 + 2 rows load less than 3 + 1
+    const int32_t step = even_part(count, kValueRows);
     for (int32_t r = 0; r < count; r += step)
       value_tiles(least(step, count - r), piece, scratch.weight[r], chunk, first, end, sums.out + int64_t{tile + r} * piece.head_dim);
   }

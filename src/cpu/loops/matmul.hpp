@@ -14,7 +14,7 @@
 // 128 * row_sum[n] repairs the sum. Limits: K a multiple of 64; any number of outputs and rows.
 #pragma once
 
-#include "exp2.hpp"
+#include "rounding.hpp"
 
 namespace kaiju::cpu {
 namespace {

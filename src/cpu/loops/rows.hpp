@@ -2,7 +2,7 @@
 // decode step.
 #pragma once
 
-#include "exp2.hpp"
+#include "rounding.hpp"
 
 namespace kaiju::cpu {
 namespace {
@@ -20,28 +20,23 @@ void embed(const int8_t* weight, int32_t width, const float* scale, const int32_
 KAIJU_INLINE float sum_of_squares(const Bf16* x, int32_t width) {
   constexpr int kPartials = 256 / kLanes;
   Floats partial[kPartials] = {};
-  for (int32_t first = 0; first < width; first += 256) {
-    const int32_t count = least(256, width - first) / kLanes;
-#pragma GCC unroll 16
+  const auto add = [&](int32_t first, int32_t count) __attribute__((always_inline)) {
+#pragma GCC unroll 32
     for (int j = 0; j < kPartials; ++j) {
-      if (j >= count) break;
+      if (j >= count) continue;
       const Floats value = from_bf16(load<Words>(x + first + kLanes * j));
       partial[j] = fma(value, value, partial[j]);
     }
-  }
+  };
+  int32_t first = 0;
+  for (; first + 256 <= width; first += 256) add(first, kPartials);
+  if (first < width) add(first, (width - first) / kLanes);
 #pragma GCC unroll 8
   for (int half = kPartials / 2; half > 0; half /= 2) {
 #pragma GCC unroll 32
     for (int j = 0; j < half; ++j) partial[j] = partial[j] + partial[j + half];
   }
-  float lane[kLanes];
-  store(lane, partial[0]);
-#pragma GCC unroll 4
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-#pragma GCC unroll 8
-    for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
-  }
-  return lane[0];
+  return fold_lanes(partial[0]);
 }
 
 void norm(const Bf16* x, int32_t rows, int32_t width, float eps, float inverse, int8_t* a) {

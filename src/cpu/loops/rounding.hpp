@@ -1,8 +1,15 @@
-// Rounding to bytes and powers of two, by vectors (arithmetic.md, sections 1 and 5).
+// Rounding to bf16 and to bytes, and powers of two, by vectors (arithmetic.md, sections 1 and 5).
 #pragma once
 
 namespace kaiju::cpu {
 namespace {
+
+KAIJU_INLINE Floats from_bf16(Words bits) { return (Floats)(to_ints(bits) << 16); }
+KAIJU_INLINE Words to_bf16(Floats x) {  // ties to even; finite inputs
+  using Bits = uint32_t __attribute__((vector_size(4 * kLanes)));
+  const Bits bits = (Bits)x;
+  return to_words((Ints)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16));
+}
 
 // clamp(rint(x), low, high)
 KAIJU_INLINE Ints round_saturate(Floats x, float low, float high) { return nearest(least(most(x, floats(low)), floats(high))); }
