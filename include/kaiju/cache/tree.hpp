@@ -325,6 +325,7 @@ class Tree {
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
+  static constexpr int32_t kSlabsLooked = 8;  // for one to hand over: 8 finds nearly what 128 do (kaiju-bench replay)
   enum WindowList : int8_t { kPassing = 0, kRetained = 1 };  // kPassing goes first
   struct List {
     NodeId oldest = kNoNode, newest = kNoNode;
@@ -460,12 +461,15 @@ class Tree {
   bool evict_for(BlockKind kind) {
     const BlockKind other = kind == BlockKind::kGlobal ? BlockKind::kWindow : BlockKind::kGlobal;
     const NodeId own = oldest(kind);
-    // The split between the kinds follows use: what has not been used for longest goes, if it goes with a whole slab.
+    // The split between the kinds follows use: a slab changes hands when all that is in it was used before our oldest. With anything newer in
+    // it, blocks that are in use every minute would go, and all that is behind them.
     if (arena_.shared()) {
-      const NodeId theirs = oldest(other);
-      if (theirs != kNoNode && (own == kNoNode || age(other, theirs) < age(kind, own))) {
+      const uint64_t then = own == kNoNode ? UINT64_MAX : age(kind, own);
+      NodeId theirs = oldest(other);
+      for (int32_t looked = 0; looked < kSlabsLooked && theirs != kNoNode && age(other, theirs) < then; ++looked) {
         const int32_t slab = arena_.slab_of(other, at(theirs).block[index(other)]);
-        if (arena_.is_idle(slab)) return clear_slab(other, slab);
+        if (arena_.is_idle(slab) && used_before(other, slab, then)) return clear_slab(other, slab);
+        theirs = next_oldest(other, theirs);
       }
       if (own == kNoNode && !arena_.idle_slabs(other).empty()) return clear_slab(other, arena_.idle_slabs(other).back());
     }
@@ -476,6 +480,12 @@ class Tree {
   NodeId oldest(BlockKind kind) const {
     if (kind == BlockKind::kGlobal) return nodes_list_.oldest;
     return window_lists_[kPassing].oldest != kNoNode ? window_lists_[kPassing].oldest : window_lists_[kRetained].oldest;
+  }
+  // Whose goes after `id`'s.
+  NodeId next_oldest(BlockKind kind, NodeId id) const {
+    if (kind == BlockKind::kGlobal) return at(id).newer;
+    if (at(id).window_newer != kNoNode) return at(id).window_newer;
+    return at(id).window_list == kPassing ? window_lists_[kRetained].oldest : kNoNode;
   }
   uint64_t age(BlockKind kind, NodeId id) const {
     return kind == BlockKind::kWindow && at(id).window_list == kPassing ? 0 : at(id).used;
@@ -489,6 +499,13 @@ class Tree {
   void tell_evicted(BlockKind kind, NodeId id) {
     ++stats_.blocks_evicted[index(kind)];
     if (on_evict) on_evict({kind, at(id).block[index(kind)], &at(id)});
+  }
+  // Whether all that an idle slab holds was used before then.
+  bool used_before(BlockKind kind, int32_t slab, uint64_t then) const {
+    const BlockId first = arena_.first_block(kind, slab);
+    for (BlockId block = first; block < first + arena_.per_slab(kind); ++block)
+      if (arena_.state(kind, block) == BlockState::kCached && age(kind, node_of(kind, block)) >= then) return false;
+    return true;
   }
   // Everything in an idle slab is cached.
   bool clear_slab(BlockKind kind, int32_t slab) {
