@@ -8,6 +8,9 @@
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/backend/self_check.hpp"
 #include "kaiju/run/executor_for.hpp"
+#if KAIJU_CUDA
+#include "cuda.hpp"
+#endif
 
 namespace kaiju {
 namespace {
@@ -34,15 +37,29 @@ void size_cache(const ModelConfig& config, const ExecutorOptions& options, int32
   counts[static_cast<int32_t>(BlockKind::kWindow)] = options.slot_count * per_sequence;
 }
 
+ExecutorSizes sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
+  ExecutorSizes sizes{options.slot_count, options.step_tokens, {}};
+  size_cache(config, options, sizes.block_count);
+  return sizes;
+}
+
 template <class B>
 Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
   KAIJU_TRY(self_check(*backend));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
-  ExecutorSizes sizes{options.slot_count, options.step_tokens, {}};
-  size_cache(weights->config, options, sizes.block_count);
+  const ExecutorSizes sizes = sizes_of(weights->config, options);
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), sizes);
 }
+
+#if KAIJU_CUDA
+Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+  Result<Weights> weights = Weights::from(std::move(checkpoint));
+  if (!weights.ok()) return weights.status();
+  const ExecutorSizes sizes = sizes_of(weights->config, options);
+  return cuda::make_executor(std::move(weights).value(), sizes);
+}
+#endif
 
 Status check(const ExecutorOptions& options) {
   if (options.threads < 0 || options.threads > kMostThreads) return invalid_argument("threads must be 0 (one per core) to 256, not " + std::to_string(options.threads));
@@ -56,12 +73,18 @@ Status check(const ExecutorOptions& options) {
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names = CpuBackend::isas();
+#if KAIJU_CUDA
+  if (cuda::present()) names.insert(names.begin(), "cuda");
+#endif
   names.push_back("reference");
   return names;
 }
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
   KAIJU_TRY(check(options));
+#if KAIJU_CUDA
+  if (options.backend == "cuda" || (options.backend == "auto" && cuda::present())) return make_cuda(std::move(checkpoint), options);
+#endif
   if (options.backend == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options);
   const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
   Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, options.threads > 0 ? options.threads : cores);

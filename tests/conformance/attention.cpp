@@ -1,4 +1,4 @@
-// Attention over the paged cache: every CPU backend writes and reads keys and values as the reference does. Layouts differ, so outputs are compared, not bytes.
+// Attention over the paged cache: every backend writes and reads keys and values as the reference does. Layouts differ, so outputs are compared, not bytes.
 #include "world.hpp"
 
 namespace kaiju::test {

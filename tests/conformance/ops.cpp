@@ -1,4 +1,4 @@
-// Rows, products and sampling: every CPU backend gives the reference's bits.
+// Rows, products and sampling: every backend gives the reference's bits.
 #include "world.hpp"
 
 namespace kaiju::test {

@@ -19,7 +19,7 @@ TEST_CASE("the reference backend passes the golden self-check") {
   }
 }
 
-TEST_CASE("every CPU backend passes the golden self-check") {
+TEST_CASE("every backend passes the golden self-check") {
   for (const auto& backend : backends()) {
     INFO(name_of(*backend));
     CHECK(self_check(*backend).message() == "");

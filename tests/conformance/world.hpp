@@ -9,17 +9,28 @@
 #include <string>
 #include <vector>
 
+#include "any_backend.hpp"
 #include "catch.hpp"
 #include "kaiju/arith/rotary.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
+#if KAIJU_CUDA
+#include "cuda/cuda.hpp"
+#include "cuda/on_host.hpp"
+#endif
 
 namespace kaiju::test {
 
-// Instruction sets under test: those of this machine, or exactly those KAIJU_TEST_ISAS names ("avx512,portable"); one that is missing then fails.
+// Backends under test: the instruction sets and the GPU of this machine, or exactly those KAIJU_TEST_ISAS names ("avx512,portable,cuda"); one that is missing then fails.
 inline std::vector<std::string> isas() {
   const char* named = std::getenv("KAIJU_TEST_ISAS");
-  if (!named) return CpuBackend::isas();
+  if (!named) {
+    std::vector<std::string> names = CpuBackend::isas();
+#if KAIJU_CUDA
+    if (cuda::present()) names.push_back("cuda");
+#endif
+    return names;
+  }
   std::vector<std::string> names;
   for (const char* p = named; *p;) {
     const char* end = p;
@@ -30,23 +41,39 @@ inline std::vector<std::string> isas() {
   return names;
 }
 
-// Every instruction set with 1, 2 and 3 threads; made once.
-inline const std::vector<std::unique_ptr<CpuBackend>>& backends() {
+inline void add_cuda([[maybe_unused]] std::vector<std::unique_ptr<AnyBackend>>& list) {
+#if KAIJU_CUDA
+  auto device = cuda::Device::open();
+  INFO(device.status().message());
+  REQUIRE(device.ok());
+  list.push_back(std::make_unique<Held<cuda::OnHost>>(std::make_unique<cuda::OnHost>(device.value()), "cuda"));
+#else
+  FAIL("this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
+#endif
+}
+
+// Every instruction set with 1, 2 and 3 threads, and the GPU; made once.
+inline const std::vector<std::unique_ptr<AnyBackend>>& backends() {
   static const auto made = [] {
-    std::vector<std::unique_ptr<CpuBackend>> list;
-    for (const std::string& isa : isas())
+    std::vector<std::unique_ptr<AnyBackend>> list;
+    for (const std::string& isa : isas()) {
+      if (isa == "cuda") {
+        add_cuda(list);
+        continue;
+      }
       for (int32_t threads = 1; threads <= 3; ++threads) {
         auto backend = CpuBackend::create(isa, threads);
         INFO(isa << ": " << backend.status().message());
         REQUIRE(backend.ok());
-        list.push_back(std::move(backend).value());
+        list.push_back(std::make_unique<Held<CpuBackend>>(std::move(backend).value(), isa + " with " + std::to_string(threads) + " threads"));
       }
+    }
     return list;
   }();
   return made;
 }
 
-inline std::string name_of(const CpuBackend& backend) { return std::string(backend.isa()) + " with " + std::to_string(backend.threads()) + " threads"; }
+inline std::string name_of(const AnyBackend& backend) { return backend.name(); }
 
 class Random {
  public:

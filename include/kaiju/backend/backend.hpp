@@ -33,10 +33,10 @@ struct SampleArgs {
   int32_t top_logprobs = 0;
 };
 
+// What the transformer asks of a device (model/forward.hpp).
 template <class B>
-concept Backend = requires(B& backend, const Matrix& matrix, const arith::bf16* x_in, arith::bf16* x, const int8_t* a, int8_t* a_out, const uint8_t* h, uint8_t* h_out,
-                           const float* f, float* f_out, const Batch& batch, const KvSlot& kv, const arith::CosSin* angles, const AttentionArgs& attention,
-                           const SampleArgs& sample, SampledToken& token, int32_t n) {
+concept ModelBackend = requires(B& backend, const Matrix& matrix, const arith::bf16* x_in, arith::bf16* x, const int8_t* a, int8_t* a_out, const uint8_t* h, uint8_t* h_out,
+                                const float* f, float* f_out, const Batch& batch, const KvSlot& kv, const arith::CosSin* angles, const AttentionArgs& attention, int32_t n) {
   backend.embed(matrix, f, batch.tokens, x);                      // x [rows, d_model] = bytes of the token's row times its scale
   backend.norm(x_in, n, n, 0.0f, 0.0f, a_out);                    // (x, rows, width, eps, inverse scale) -> a [rows, width]
   backend.linear(matrix, a, n, f, f_out);                         // out [rows, out] f32 = acc * scale[n]
@@ -46,7 +46,10 @@ concept Backend = requires(B& backend, const Matrix& matrix, const arith::bf16* 
   backend.queries(f, batch, angles, n, n, n, f, a_out);           // (q, batch, angles, heads, kv_heads, head_dim, cq) -> rotated bytes
   backend.append(f, f, batch, angles, f, f, kv);                  // (k, v, batch, angles, ck, cv, slot): into the cache
   backend.attend(attention, batch, kv);
-  backend.sample(sample, token);
 };
+
+// The same with draws, one row at a time.
+template <class B>
+concept Backend = ModelBackend<B> && requires(B& backend, const SampleArgs& sample, SampledToken& token) { backend.sample(sample, token); };
 
 }  // namespace kaiju

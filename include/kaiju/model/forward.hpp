@@ -21,7 +21,7 @@ struct Workspace {
 };
 
 // Runs every layer over the batch: keys and values land in the cache, the residual stream in `w.x`.
-template <Backend B>
+template <ModelBackend B>
 void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch, const Workspace& w) {
   const ModelConfig& config = model.config;
   const int32_t rows = batch.row_count;
@@ -49,7 +49,7 @@ void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots,
 }
 
 // Logits of `rows` rows of the residual stream. `x` and `a` [rows, d_model], out [rows, vocab_size].
-template <Backend B>
+template <ModelBackend B>
 void logits(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
   backend.norm(x, rows, model.config.d_model, model.config.norm_eps, model.final_in, a);
   backend.linear(model.embed, a, rows, model.logit_scale.data(), out);

@@ -107,6 +107,7 @@ class Slots {
   Status make_rows(const StepPlan& plan) {
     row_count_ = 0;
     segments_.clear();
+    if (plan.segments.size() > slots_.size()) return internal_error("a plan carries more segments than there are slots");
     for (const Segment& segment : plan.segments) {
       if (!is_slot(segment.slot)) return internal_error("a plan names slot " + std::to_string(segment.slot) + ", which does not exist");
       if (segment.token_count < 1 || segment.first_token != row_count_ || segment.first_token + segment.token_count > static_cast<int32_t>(plan.tokens.size()))

@@ -1,0 +1,21 @@
+# The CUDA backend: objects that become part of the library. KAIJU_CUDA_ARCHITECTURES chooses what is compiled; PTX of the oldest serves everything newer that is not listed.
+set(KAIJU_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real" CACHE STRING "GPU architectures the CUDA kernels are compiled for")
+set(CMAKE_CUDA_ARCHITECTURES ${KAIJU_CUDA_ARCHITECTURES})
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know how to ask nvcc for C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+endif()
+
+file(GLOB_RECURSE KAIJU_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp ${CMAKE_CURRENT_LIST_DIR}/*.cu)
+add_library(kaiju_cuda OBJECT ${KAIJU_CUDA_SOURCES})
+set_target_properties(kaiju_cuda PROPERTIES CUDA_STANDARD 20 CUDA_EXTENSIONS OFF)
+target_link_libraries(kaiju_cuda PRIVATE kaiju_core kaiju_flags CUDA::cudart_static)
+# The contract allows no contraction; nothing of CUDA's fast mathematics either.
+target_compile_options(kaiju_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
+
+target_include_directories(kaiju_objects PRIVATE ${CMAKE_CURRENT_LIST_DIR})
+target_compile_definitions(kaiju_objects PRIVATE KAIJU_CUDA=1)
+list(APPEND KAIJU_OBJECTS $<TARGET_OBJECTS:kaiju_cuda>)
+list(APPEND KAIJU_LIBRARIES CUDA::cudart_static)
+set(KAIJU_CUDA_PC_LIBS " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -lrt -ldl")

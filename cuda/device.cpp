@@ -1,0 +1,45 @@
+#include "device.hpp"
+
+namespace kaiju::cuda {
+namespace {
+
+Status refuse(const std::string& why) { return {StatusCode::kUnsupported, "the CUDA backend cannot run: " + why}; }
+
+Status answer(cudaError_t error) { return error == cudaSuccess ? Status() : refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\""); }
+
+}  // namespace
+
+Status Device::fit(int32_t index) {
+  int count = 0, major = 0, minor = 0;
+  KAIJU_TRY(answer(cudaGetDeviceCount(&count)));
+  if (index < 0 || index >= count) return refuse("there is no GPU number " + std::to_string(index) + " among " + std::to_string(count));
+  KAIJU_TRY(answer(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index)));
+  KAIJU_TRY(answer(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index)));
+  if (major < 8) return refuse("the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) + "; 8.0 or newer is needed");
+  return {};
+}
+
+Result<std::shared_ptr<Device>> Device::open(int32_t index) {
+  KAIJU_TRY(fit(index));
+  std::shared_ptr<Device> device(new Device);
+  cudaDeviceProp properties{};
+  KAIJU_TRY(answer(cudaGetDeviceProperties(&properties, index)));
+  device->name_ = properties.name;
+  device->capability_ = properties.major * 10 + properties.minor;
+  device->multiprocessors_ = properties.multiProcessorCount;
+  KAIJU_TRY(answer(cudaSetDevice(index)));
+  KAIJU_TRY(answer(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking)));
+  return device;
+}
+
+Device::~Device() {
+  if (stream_) cudaStreamDestroy(stream_);
+}
+
+bool Device::check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess && status_.ok())
+    status_ = Status(StatusCode::kDeviceLost, std::string("the GPU failed: ") + what + " answered \"" + cudaGetErrorString(error) + "\"; make a new engine");
+  return status_.ok();
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,45 @@
+// Device: one GPU, one stream on it, and the first error anything there answered with. After an error nothing more is launched: the latch stands
+// for the whole life of what uses the device, since a CUDA context that failed once answers every later call with the same error.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kaiju/base/status.hpp"
+
+namespace kaiju::cuda {
+
+class Device {
+ public:
+  // Whether the backend can run on GPU `index`. kUnsupported when there is no such GPU, no driver, or it is older than compute capability 8.0; the message says which.
+  static Status fit(int32_t index);
+  static Result<std::shared_ptr<Device>> open(int32_t index = 0);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  const std::string& name() const { return name_; }
+  int32_t capability() const { return capability_; }  // 90 for 9.0
+  int32_t multiprocessors() const { return multiprocessors_; }
+
+  // Records the first failure; `what` names the call. Returns whether everything has been well so far.
+  bool check(cudaError_t error, const char* what);
+  bool ok() const { return status_.ok(); }
+  // kDeviceLost with the call that failed first, or ok.
+  const Status& status() const { return status_; }
+
+ private:
+  Device() = default;
+
+  cudaStream_t stream_ = nullptr;
+  std::string name_;
+  int32_t capability_ = 0;
+  int32_t multiprocessors_ = 0;
+  Status status_;
+};
+
+}  // namespace kaiju::cuda

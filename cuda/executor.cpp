@@ -1,0 +1,312 @@
+// The executor on a GPU: one copy in, the forward pass, draws on the device, one copy out.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "backend.hpp"
+#include "cuda.hpp"
+#include "kaiju/backend/self_check.hpp"
+#include "kaiju/model/forward.hpp"
+#include "memory.hpp"
+#include "on_host.hpp"
+#include "weights.hpp"
+
+namespace kaiju::cuda {
+namespace {
+
+constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
+constexpr size_t kListBytes = 256 << 10;  // of a piece of the lists that most steps keep short: table edits, histories, biases
+
+constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+class CudaExecutor final : public Executor {
+ public:
+  CudaExecutor(std::shared_ptr<Device> device, Weights weights) : device_(device), backend_(std::move(device)), weights_(std::move(weights)) {}
+
+  const Facts& facts() const override { return slots_.facts(); }
+
+  Status take_memory(const ExecutorSizes& sizes) {
+    const ModelConfig& config = weights_.config;
+    slots_.create(config, sizes);
+    const Facts& facts = slots_.facts();
+    KAIJU_TRY(upload(weights_, weight_memory_));
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind) KAIJU_TRY(take(cache_[kind], static_cast<size_t>(facts.block_bytes[kind] * facts.block_count[kind]), "the KV cache"));
+    kv_slots_ = slots_.kv_slots();
+    for (KvSlot& slot : kv_slots_) slot.pool = cache_[static_cast<int32_t>(slot.kind)].data();
+
+    const auto rows = static_cast<size_t>(sizes.step_tokens), slots = static_cast<size_t>(sizes.slot_count);
+    const auto width = static_cast<size_t>(std::max(config.d_model, config.query_width()));
+    logit_rows_ = std::max(sizes.slot_count, std::min(sizes.step_tokens, kLogitRows));
+    const auto logit_rows = static_cast<size_t>(logit_rows_);
+    KAIJU_TRY(take(x_, rows * config.d_model, "the residual stream"));
+    KAIJU_TRY(take(a_, std::max(rows, logit_rows) * width, "the activations"));
+    KAIJU_TRY(take(q_, rows * config.query_width(), "the queries"));
+    KAIJU_TRY(take(queries_, rows * config.query_width(), "the quantised queries"));
+    KAIJU_TRY(take(k_, rows * config.kv_width(), "the keys"));
+    KAIJU_TRY(take(v_, rows * config.kv_width(), "the values"));
+    KAIJU_TRY(take(h_, rows * config.d_ff, "the feed-forward activations"));
+    KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
+    KAIJU_TRY(take(logits_, logit_rows * config.vocab_size, "the logits"));
+    KAIJU_TRY(take(adjusted_, slots * config.vocab_size, "the penalised logits"));
+    KAIJU_TRY(take(seen_, slots * config.vocab_size, "the seen tokens"));
+    KAIJU_TRY(take(drawn_, slots, "the draws"));
+    KAIJU_TRY(take(top_, slots * kMostTop, "the alternatives"));
+
+    const size_t half = static_cast<size_t>(config.head_dim) / 2;
+    KAIJU_TRY(take(frequencies_, weights_.rope.size() * half, "the rotary frequencies"));
+    angles_.resize(weights_.rope.size());
+    for (size_t r = 0; r < angles_.size(); ++r) {
+      KAIJU_TRY(take(angles_[r], rows * half, "the rotary angles"));
+      device_->check(cudaMemcpy(frequencies_.data() + r * half, weights_.rope[r].data(), half * sizeof(uint64_t), cudaMemcpyHostToDevice), "a copy to the GPU");
+    }
+
+    table_blocks_ = (config.context + kBlockTokens - 1) / kBlockTokens;
+    KAIJU_TRY(take(tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks_), "the block tables"));
+    const size_t input_bytes = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
+    KAIJU_TRY(take(inputs_, input_bytes, "a step's inputs"));
+    KAIJU_TRY(take(host_inputs_, input_bytes, "a step's inputs"));
+    KAIJU_TRY(take(list_, kListBytes, "a step's lists"));
+    KAIJU_TRY(take(host_list_, kListBytes, "a step's lists"));
+    KAIJU_TRY(take(host_drawn_, slots * sizeof(Drawn), "the draws"));
+    KAIJU_TRY(take(host_top_, slots * kMostTop * sizeof(Alternative), "the alternatives"));
+    edits_.reserve(slots * kBlockKinds);
+    segments_.reserve(slots);
+    segment_slot_.reserve(slots);
+    draws_.reserve(slots);
+    draw_row_.reserve(slots);
+
+    workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), k_.data(), v_.data(), h_.data(), {}};
+    for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
+    return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
+  }
+
+  Status run(const StepPlan& plan, StepResult& result) override {
+    if (!device_->ok()) return device_->status();
+    const FloatState float_state;
+    result.clear();
+    KAIJU_TRY(check_lists(plan));
+    KAIJU_TRY(slots_.apply(plan));
+    list_used_ = 0;
+    start_slots(plan);
+    edit_tables(plan);
+    for (const BlockCopy& copy : plan.copies) copy_block(copy);
+    if (!plan.segments.empty()) {
+      const Batch batch = send_inputs(plan);
+      check(mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), there_.segment_slot, batch.row_count, facts().vocab_size, seen_.data()), "marking tokens");
+      const int32_t half = weights_.config.head_dim / 2;
+      for (size_t r = 0; r < angles_.size(); ++r)
+        check(fill_angles(stream(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data()), "angles");
+      forward(backend_, weights_, kv_slots_, batch, workspace_);
+      return_logits(plan, result);
+      sample_rows(plan);
+    }
+    check(cudaStreamSynchronize(stream()), "a step");
+    if (!device_->ok()) {
+      result.clear();
+      return device_->status();
+    }
+    read_draws(plan, result);
+    return {};
+  }
+
+ private:
+  // Where the inputs of the step being run lie on the GPU.
+  struct There {
+    const int32_t* segment_slot = nullptr;
+    const int32_t* draw_row = nullptr;
+    const Draw* draws = nullptr;
+  };
+
+  cudaStream_t stream() const { return device_->stream(); }
+  void check(cudaError_t error, const char* what) { device_->check(error, what); }
+
+  Status check_lists(const StepPlan& plan) const {
+    for (const Segment& segment : plan.segments)
+      if (segment.top_logprobs > kMostTop)
+        return invalid_argument("a plan asks for " + std::to_string(segment.top_logprobs) + " alternatives of a token; the CUDA backend reports at most " + std::to_string(kMostTop));
+    return {};
+  }
+
+  // Copies `items` to the GPU, in pieces where they are many, and launches use(items there, count) on each piece.
+  template <class T, class Use>
+  void send_list(const std::vector<T>& items, const char* what, Use&& use) {
+    for (size_t done = 0; done < items.size() && device_->ok();) {
+      if (list_used_ + sizeof(T) > kListBytes) {  // the pieces before must have been read
+        check(cudaStreamSynchronize(stream()), what);
+        list_used_ = 0;
+      }
+      const size_t count = std::min(items.size() - done, (kListBytes - list_used_) / sizeof(T)), bytes = count * sizeof(T);
+      std::memcpy(host_list_.data() + list_used_, items.data() + done, bytes);
+      check(cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()), what);
+      check(use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)), what);
+      list_used_ = aligned(list_used_ + bytes);
+      done += count;
+    }
+  }
+
+  void start_slots(const StepPlan& plan) {
+    marks_.clear();
+    for (const SlotStart& start : plan.starts) {
+      check(cudaMemsetAsync(seen_.data() + int64_t{start.slot} * facts().vocab_size, 0, static_cast<size_t>(facts().vocab_size), stream()), "clearing a slot");
+      for (const int32_t token : start.history) marks_.push_back({start.slot, token});
+    }
+    send_list(marks_, "histories", [&](const TokenMark* marks, int32_t count) { return mark_seen(stream(), marks, count, facts().vocab_size, seen_.data()); });
+  }
+
+  // The host's tables have taken the edits, in order: what they ended as goes to the GPU, so the order of writes there does not matter. Entries cleared by a start stay
+  // behind on the GPU; no row reads what the host's check did not find in its own table.
+  void edit_tables(const StepPlan& plan) {
+    edits_.clear();
+    for (const TableEdit& edit : plan.table_edits) {
+      const auto kind = static_cast<int32_t>(edit.kind);
+      edits_.push_back({table_offset(edit.slot, kind) + edit.index, slots_[edit.slot].table[kind][edit.index], 0});
+    }
+    send_list(edits_, "table edits", [&](const TableWrite* writes, int32_t count) { return write_tables(stream(), writes, count, tables_.data()); });
+  }
+
+  int64_t table_offset(int32_t slot, int32_t kind) const { return (int64_t{slot} * kBlockKinds + kind) * table_blocks_; }
+
+  void copy_block(const BlockCopy& copy) {
+    const auto kind = static_cast<int32_t>(copy.kind);
+    const int64_t bytes = facts().block_bytes[kind];
+    if (copy.from != copy.to)
+      check(cudaMemcpyAsync(cache_[kind].data() + copy.to * bytes, cache_[kind].data() + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()), "a block copy");
+  }
+
+  // Everything a step's kernels read, in one copy.
+  Batch send_inputs(const StepPlan& plan) {
+    segments_.assign(slots_.segments().begin(), slots_.segments().end());
+    segment_slot_.clear();
+    draws_.clear();
+    draw_row_.clear();
+    for (size_t s = 0; s < plan.segments.size(); ++s) {
+      const Segment& segment = plan.segments[s];
+      for (int32_t kind = 0; kind < kBlockKinds; ++kind) segments_[s].table[kind] = tables_.data() + table_offset(segment.slot, kind);
+      segment_slot_.push_back(segment.slot);
+      if (!segment.sample) continue;
+      draws_.push_back(draw_of(slots_[segment.slot].sampling, segment.slot, int64_t{segment.position} + segment.token_count, segment.top_logprobs));
+      draw_row_.push_back(segment.first_token + segment.token_count - 1);
+    }
+    const auto rows = static_cast<size_t>(slots_.row_count());
+    size_t used = 0;
+    const auto put = [&](const auto* items, size_t count) {
+      using T = std::remove_cvref_t<decltype(*items)>;
+      std::memcpy(host_inputs_.data() + used, items, count * sizeof(T));
+      const T* there = reinterpret_cast<const T*>(inputs_.data() + used);
+      used = aligned(used + count * sizeof(T));
+      return there;
+    };
+    const Batch batch{slots_.row_count(),
+                      {put(plan.tokens.data(), rows), rows},
+                      {put(slots_.positions().data(), rows), rows},
+                      {put(segments_.data(), segments_.size()), segments_.size()},
+                      {put(slots_.row_segment().data(), rows), rows}};
+    there_ = {put(segment_slot_.data(), segment_slot_.size()), put(draw_row_.data(), draw_row_.size()), put(draws_.data(), draws_.size())};
+    check(cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), used, cudaMemcpyHostToDevice, stream()), "a step's inputs");
+    return batch;
+  }
+
+  void return_logits(const StepPlan& plan, StepResult& result) {
+    const int64_t vocab = facts().vocab_size, d_model = weights_.config.d_model;
+    int64_t rows = 0;
+    for (const Segment& segment : plan.segments) rows += segment.all_logits ? segment.token_count : 0;
+    result.logits.resize(static_cast<size_t>(rows * vocab));
+    float* out = result.logits.data();
+    for (const Segment& segment : plan.segments)
+      for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += logit_rows_) {
+        const int32_t count = std::min(logit_rows_, segment.token_count - done);
+        logits(backend_, weights_, x_.data() + (segment.first_token + done) * d_model, count, a_.data(), logits_.data());
+        if (device_->ok()) check(cudaMemcpyAsync(out, logits_.data(), static_cast<size_t>(count * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream()), "returning logits");
+        out += count * vocab;
+      }
+  }
+
+  void sample_rows(const StepPlan& plan) {
+    const auto rows = static_cast<int32_t>(draws_.size());
+    if (rows == 0 || !device_->ok()) return;
+    const int32_t vocab = facts().vocab_size;
+    check(gather_rows(stream(), x_.data(), there_.draw_row, rows, weights_.config.d_model, last_x_.data()), "gathering rows");
+    logits(backend_, weights_, last_x_.data(), rows, a_.data(), logits_.data());
+    if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) {
+      check(penalise(stream(), logits_.data(), there_.draws, rows, vocab, seen_.data(), adjusted_.data()), "penalties");
+      add_biases(plan);
+    }
+    check(sample(stream(), logits_.data(), adjusted_.data(), there_.draws, rows, vocab, drawn_.data(), top_.data()), "sampling");
+    check(cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()), "returning draws");
+    if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.top > 0; }))
+      check(cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()), "returning alternatives");
+  }
+
+  void add_biases(const StepPlan& plan) {
+    biases_.clear();
+    int32_t row = 0;
+    for (const Segment& segment : plan.segments) {
+      if (!segment.sample) continue;
+      for (const auto& [token, bias] : slots_[segment.slot].sampling.logit_bias) biases_.push_back({row, token, bias});
+      ++row;
+    }
+    send_list(biases_, "biases", [&](const Bias* biases, int32_t count) { return cuda::add_biases(stream(), biases, count, facts().vocab_size, adjusted_.data()); });
+  }
+
+  void read_draws(const StepPlan& plan, StepResult& result) {
+    const auto* drawn = reinterpret_cast<const Drawn*>(host_drawn_.data());
+    auto* top = reinterpret_cast<Alternative*>(host_top_.data());
+    for (const Segment& segment : plan.segments) {
+      if (!segment.sample) continue;
+      SampledToken& token = result.sampled.emplace_back();
+      token.slot = segment.slot;
+      read_drawn(*drawn++, top, token);
+      top += kMostTop;
+    }
+  }
+
+  std::shared_ptr<Device> device_;
+  CudaBackend backend_;
+  Weights weights_;
+  Slots slots_;
+  std::vector<KvSlot> kv_slots_;
+  int32_t logit_rows_ = 0, table_blocks_ = 0;
+
+  DeviceBuffer<std::byte> weight_memory_, cache_[kBlockKinds], inputs_, list_;
+  DeviceBuffer<BlockId> tables_;  // [slots, kinds, context / 64]
+  DeviceBuffer<uint64_t> frequencies_;
+  DeviceBuffer<arith::bf16> x_, last_x_;
+  DeviceBuffer<int8_t> a_, queries_;
+  DeviceBuffer<float> q_, k_, v_, logits_, adjusted_;
+  DeviceBuffer<uint8_t> h_, seen_;
+  DeviceBuffer<Drawn> drawn_;
+  DeviceBuffer<Alternative> top_;
+  std::vector<DeviceBuffer<arith::CosSin>> angles_;
+  PinnedBuffer host_inputs_, host_list_, host_drawn_, host_top_;
+  Workspace workspace_;
+
+  // The step being run.
+  There there_;
+  size_t list_used_ = 0;
+  std::vector<TokenMark> marks_;
+  std::vector<TableWrite> edits_;
+  std::vector<Bias> biases_;
+  std::vector<BatchSegment> segments_;
+  std::vector<int32_t> segment_slot_, draw_row_;
+  std::vector<Draw> draws_;
+};
+
+}  // namespace
+
+bool present() { return Device::fit(0).ok(); }
+
+Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorSizes& sizes) {
+  Result<std::shared_ptr<Device>> device = Device::open();
+  if (!device.ok()) return device.status();
+  {
+    OnHost checked(device.value());
+    const Status same_bits = self_check(checked);
+    KAIJU_TRY(checked.status());
+    KAIJU_TRY(same_bits);
+  }
+  auto executor = std::make_unique<CudaExecutor>(device.value(), std::move(weights));
+  KAIJU_TRY(executor->take_memory(sizes));
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,103 @@
+// The kernels as host code sees them: one function a launch, asynchronous on the stream, all pointers device memory. Each answers what the launch did.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kaiju/arith/float32.hpp"
+#include "kaiju/arith/rotary.hpp"
+#include "kaiju/backend/backend.hpp"
+
+namespace kaiju::cuda {
+
+// ---- kernels/rows.cu ----
+cudaError_t embed(cudaStream_t stream, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x);
+cudaError_t norm(cudaStream_t stream, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a);
+// angles [rows, half] of positions [rows] and frequencies [half].
+cudaError_t fill_angles(cudaStream_t stream, const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles);
+// out [count, width] = rows `row[i]` of x.
+cudaError_t gather_rows(cudaStream_t stream, const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out);
+
+// ---- kernels/products.cu ----
+enum class Product { kLinear, kUp, kAddLinear, kAddDown };
+
+struct ProductArgs {
+  const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
+  int32_t out, in;
+  const void* a;         // [rows, in] int8; uint8 for kAddDown
+  int32_t rows;
+  const float* scale;    // [out]
+  void* result;          // [rows, out] f32, uint8, bf16, bf16
+};
+inline constexpr int32_t kSkinnyRows = 64;  // up to here a kernel that reads weights at memory speed
+cudaError_t multiply(cudaStream_t stream, Product product, const ProductArgs& args);
+
+// ---- kernels/heads.cu ----
+cudaError_t queries(cudaStream_t stream, const float* q, int32_t rows, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
+cudaError_t append(cudaStream_t stream, const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
+
+// ---- kernels/attention.cu ----
+cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+
+// ---- kernels/sample.cu ----
+inline constexpr int32_t kMostTop = 128;  // alternatives reported with a token
+
+// How one row of logits is drawn from; derived on the host from SamplingSpec.
+struct Draw {
+  int32_t slot = 0;           // whose seen tokens count
+  int32_t greedy = 0;
+  int32_t adjusted = 0;       // whether penalties or biases make the logits differ from the plain ones
+  float penalty = 1.0f;
+  float factor = 0.0f;        // of the temperature
+  int32_t top_k = 0;          // 0: all
+  uint32_t least_mass = 0;    // min_p; 0: all
+  uint32_t cut = 0;           // whether top_p cuts
+  uint64_t share = 0;         // top_p times 2^32
+  uint64_t random = 0;
+  int32_t top = 0;            // alternatives wanted, at most kMostTop
+  int32_t unused = 0;
+};
+
+struct Alternative {
+  float logit;
+  int32_t token;
+};
+
+struct Drawn {
+  uint64_t total;     // sum of masses of the plain logits
+  float maximum;      // of the plain logits
+  int32_t token;
+  float logit;        // plain logit of the token
+  int32_t top_count;  // alternatives found, in no order
+};
+
+struct Bias {
+  int32_t row;
+  int32_t token;
+  float bias;
+};
+
+struct TokenMark {
+  int32_t slot;
+  int32_t token;
+};
+
+// seen [slots, vocab]: marks tokens of sequences.
+cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen);
+// The same for the rows of a batch: row r belongs to slot segment_slot[row_segment[r]].
+cudaError_t mark_rows(cudaStream_t stream, const int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, uint8_t* seen);
+// adjusted [rows, vocab]: plain logits under the repetition penalty, where draws[row].adjusted.
+cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab, const uint8_t* seen, float* adjusted);
+// Adds biases in place; a token at most once a row.
+cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted);
+// drawn [rows], top [rows, kMostTop].
+cudaError_t sample(cudaStream_t stream, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top);
+
+// ---- kernels/step.cu ----
+struct TableWrite {
+  int64_t index;  // into all tables
+  BlockId block;
+  int32_t unused;
+};
+cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables);
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,193 @@
+// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh).
+//
+// Two forms. Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
+// memory, which in integers needs no order. Many rows: tiles of outputs x rows in shared memory, copies running ahead, mma.sync; bound by the tensor cores.
+#include "../tiles/epilogue.cuh"
+#include "../tiles/mma.cuh"
+
+namespace kaiju::cuda {
+namespace {
+
+constexpr int32_t kThreads = 256;
+constexpr int32_t kWarps = kThreads / 32;
+constexpr int32_t kStep = 64;  // summed index of one step; divides every `in`
+
+template <Product kProduct>
+constexpr Sign kActivation = kProduct == Product::kAddDown ? Sign::kUnsigned : Sign::kSigned;
+
+// ---- few rows ----
+
+__device__ __forceinline__ uint4 load_once(const int8_t* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+
+// Weights are the 16-row operand, activations the 8-column one. Both are read 16 contiguous bytes a lane: a dot product does not mind in which order the summed index
+// is taken, so the bytes 16 t ... 16 t + 15 of a step stand for the places that lane t holds in two instructions.
+template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead>
+__global__ void __launch_bounds__(kThreads) skinny_kernel(ProductArgs args) {
+  constexpr int kOuts = 16 * kOutTiles, kRows = 8 * kRowTiles;
+  __shared__ int32_t sums[kOuts][kRows + 1];
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kOuts * (kRows + 1); i += kThreads) (&sums[0][0])[i] = 0;
+  __syncthreads();
+
+  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int32_t first_out = static_cast<int32_t>(blockIdx.x) * kOuts, steps = args.in / kStep;
+  const auto* a = static_cast<const int8_t*>(args.a);
+  constexpr uint4 kZero = {0, 0, 0, 0};
+  int32_t c[kOutTiles][kRowTiles][4] = {};
+  for (int32_t step = warp; step < steps; step += kWarps * kAhead) {
+    uint4 w[kAhead][kOutTiles][2];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+#pragma unroll
+      for (int m = 0; m < kOutTiles; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int32_t out = first_out + 16 * m + 8 * half + g, at = step + kWarps * u;
+          w[u][m][half] = out < args.out && at < steps ? load_once(args.weight + int64_t{out} * args.in + int64_t{at} * kStep + 16 * t) : kZero;
+        }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int32_t at = step + kWarps * u;
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) {
+        const int32_t row = 8 * r + g;
+        const uint4 b = row < args.rows && at < steps ? *reinterpret_cast<const uint4*>(a + int64_t{row} * args.in + int64_t{at} * kStep + 16 * t) : kZero;
+#pragma unroll
+        for (int m = 0; m < kOutTiles; ++m) {
+          const uint4 low = w[u][m][0], high = w[u][m][1];
+          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.x, high.x, low.y, high.y, b.x, b.y);
+          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.z, high.z, low.w, high.w, b.z, b.w);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kOutTiles; ++m)
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) atomicAdd(&sums[16 * m + g + 8 * (e / 2)][8 * r + 2 * t + e % 2], c[m][r][e]);
+  __syncthreads();
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kOuts * args.rows; i += kThreads) {
+    const int32_t n = first_out + i % kOuts, row = i / kOuts;
+    if (n < args.out) store_sum<kProduct>(args, int64_t{row} * args.out, n, sums[i % kOuts][row]);
+  }
+}
+
+template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead>
+cudaError_t launch_skinny(cudaStream_t stream, const ProductArgs& args) {
+  skinny_kernel<kProduct, kOutTiles, kRowTiles, kAhead><<<(args.out + 16 * kOutTiles - 1) / (16 * kOutTiles), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+// ---- many rows ----
+
+constexpr int32_t kTileOuts = 128;
+constexpr int32_t kStages = 4;
+
+// Where 16-byte piece `piece` of row `row` stands in a [rows][64 bytes] tile, so that eight rows of one piece fall into different banks.
+__device__ __forceinline__ uint32_t place(int32_t row, int32_t piece) { return static_cast<uint32_t>(row * kStep + ((piece ^ (row / 2 % 4)) * 16)); }
+
+// Warps stand 2 (rows) x 4 (outputs). Activations are the 16-row operand, so that a lane ends with two neighbouring outputs.
+template <Product kProduct, int kTileRows>
+__global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
+  constexpr int kRowTiles = kTileRows / 32, kOutTiles = 4, kStageBytes = (kTileRows + kTileOuts) * kStep;
+  extern __shared__ __align__(128) uint8_t memory[];
+  const uint32_t base = shared_address(memory);
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), warp = tid / 32, lane = tid % 32;
+  const int32_t first_row = static_cast<int32_t>(blockIdx.x) * kTileRows, first_out = static_cast<int32_t>(blockIdx.y) * kTileOuts;
+  const auto* a = static_cast<const int8_t*>(args.a);
+  const int32_t steps = args.in / kStep;
+
+  const auto load = [&](int32_t step) {
+    const uint32_t rows_at = base + static_cast<uint32_t>(step % kStages * kStageBytes), outs_at = rows_at + kTileRows * kStep;
+#pragma unroll
+    for (int j = 0; j < kTileRows * 4 / kThreads; ++j) {
+      const int32_t i = tid + j * kThreads;
+      const int32_t row = first_row + i / 4;
+      const bool valid = row < args.rows;
+      copy_async(rows_at + place(i / 4, i % 4), a + (valid ? int64_t{row} * args.in + int64_t{step} * kStep + i % 4 * 16 : 0), valid);
+    }
+#pragma unroll
+    for (int j = 0; j < kTileOuts * 4 / kThreads; ++j) {
+      const int32_t i = tid + j * kThreads;
+      const int32_t out = first_out + i / 4;
+      const bool valid = out < args.out;
+      copy_async(outs_at + place(i / 4, i % 4), args.weight + (valid ? int64_t{out} * args.in + int64_t{step} * kStep + i % 4 * 16 : 0), valid);
+    }
+  };
+
+#pragma unroll
+  for (int s = 0; s < kStages - 1; ++s) {
+    if (s < steps) load(s);
+    commit_copies();
+  }
+  const int32_t warp_row = warp / 4 * (kTileRows / 2), warp_out = warp % 4 * 32;
+  int32_t c[kRowTiles][kOutTiles][4] = {};
+  for (int32_t step = 0; step < steps; ++step) {
+    wait_copies<kStages - 2>();
+    __syncthreads();  // step `step` has arrived for all, and nobody reads the stage that is loaded next
+    if (step + kStages - 1 < steps) load(step + kStages - 1);
+    commit_copies();
+    const uint32_t rows_at = base + static_cast<uint32_t>(step % kStages * kStageBytes), outs_at = rows_at + kTileRows * kStep;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      uint32_t rows[kRowTiles][4], outs[kOutTiles / 2][4];
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r) load_matrices(rows[r], rows_at + place(warp_row + 16 * r + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+      for (int n = 0; n < kOutTiles / 2; ++n) load_matrices(outs[n], outs_at + place(warp_out + 16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+        for (int n = 0; n < kOutTiles; ++n)
+          mma<kActivation<kProduct>, Sign::kSigned>(c[r][n], rows[r][0], rows[r][1], rows[r][2], rows[r][3], outs[n / 2][n % 2 * 2], outs[n / 2][n % 2 * 2 + 1]);
+    }
+  }
+  const int32_t g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+    for (int n = 0; n < kOutTiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int32_t row = first_row + warp_row + 16 * r + g + 8 * (e / 2), out = first_out + warp_out + 8 * n + 2 * t + e % 2;
+        if (row < args.rows && out < args.out) store_sum<kProduct>(args, int64_t{row} * args.out, out, c[r][n][e]);
+      }
+}
+
+template <Product kProduct, int kTileRows>
+cudaError_t launch_tiled(cudaStream_t stream, const ProductArgs& args) {
+  constexpr int kBytes = kStages * (kTileRows + kTileOuts) * kStep;
+  // Per device and kernel; cheap, and needed anew for every device a process uses.
+  if (const cudaError_t error = cudaFuncSetAttribute(tiled_kernel<kProduct, kTileRows>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess) return error;
+  const dim3 grid(static_cast<unsigned>((args.rows + kTileRows - 1) / kTileRows), static_cast<unsigned>((args.out + kTileOuts - 1) / kTileOuts));
+  tiled_kernel<kProduct, kTileRows><<<grid, kThreads, kBytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+template <Product kProduct>
+cudaError_t multiply_as(cudaStream_t stream, const ProductArgs& args) {
+  if (args.rows <= 8) return launch_skinny<kProduct, 1, 1, 4>(stream, args);
+  if (args.rows <= 16) return launch_skinny<kProduct, 1, 2, 4>(stream, args);
+  if (args.rows <= 32) return launch_skinny<kProduct, 1, 4, 2>(stream, args);
+  if (args.rows <= kSkinnyRows) return launch_skinny<kProduct, 2, 8, 2>(stream, args);
+  if (args.rows <= 96) return launch_tiled<kProduct, 64>(stream, args);
+  return launch_tiled<kProduct, 128>(stream, args);
+}
+
+}  // namespace
+
+cudaError_t multiply(cudaStream_t stream, Product product, const ProductArgs& args) {
+  switch (product) {
+    case Product::kLinear: return multiply_as<Product::kLinear>(stream, args);
+    case Product::kUp: return multiply_as<Product::kUp>(stream, args);
+    case Product::kAddLinear: return multiply_as<Product::kAddLinear>(stream, args);
+    default: return multiply_as<Product::kAddDown>(stream, args);
+  }
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,103 @@
+// Embedding, norm, angles: one pass over rows each, bound by memory.
+#include "../kernels.hpp"
+#include "kaiju/arith/rms.hpp"
+
+namespace kaiju::cuda {
+namespace {
+
+constexpr int32_t kThreads = 256;
+
+int32_t blocks_for(int64_t items) { return static_cast<int32_t>((items + kThreads - 1) / kThreads); }
+
+struct alignas(8) Eight {
+  int8_t byte[8];
+};
+struct alignas(16) EightBf16 {
+  arith::bf16 value[8];
+};
+
+__global__ void embed_kernel(const int8_t* weight, int32_t width, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x) {
+  const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8;
+  if (at >= int64_t{rows} * width) return;
+  const int64_t row = at / width;
+  const int32_t token = tokens[row];
+  const float s = scale[token];
+  const Eight bytes = *reinterpret_cast<const Eight*>(weight + int64_t{token} * width + (at - row * width));
+  EightBf16 out;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) out.value[i] = arith::to_bf16(arith::mul(bytes.byte[i], s));
+  *reinterpret_cast<EightBf16*>(x + at) = out;
+}
+
+// One warp a row; lane l owns the partial sums 8 l ... 8 l + 7, so the tree's first five halvings are exchanges between lanes and its last three
+// happen within one.
+__global__ void norm_kernel(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+  const int32_t row = static_cast<int32_t>(blockIdx.x) * (kThreads / 32) + static_cast<int32_t>(threadIdx.x) / 32;
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  if (row >= rows) return;
+  const arith::bf16* in = x + int64_t{row} * width;
+  float partial[8] = {};
+#pragma unroll 4
+  for (int32_t i = lane * 8; i < width; i += static_cast<int32_t>(arith::kRmsPartials)) {
+    const EightBf16 values = *reinterpret_cast<const EightBf16*>(in + i);
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const float value = arith::from_bf16(values.value[e]);
+      partial[e] = arith::fma(value, value, partial[e]);
+    }
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+#pragma unroll
+    for (int e = 0; e < 8; ++e) partial[e] = arith::add(partial[e], __shfl_xor_sync(0xFFFFFFFFu, partial[e], distance));
+#pragma unroll
+  for (int distance = 4; distance > 0; distance /= 2)
+#pragma unroll
+    for (int e = 0; e < distance; ++e) partial[e] = arith::add(partial[e], partial[e + distance]);
+  const float m = arith::norm_multiplier(partial[0], static_cast<float>(width), eps, inverse_scale);
+#pragma unroll 4
+  for (int32_t i = lane * 8; i < width; i += static_cast<int32_t>(arith::kRmsPartials)) {
+    const EightBf16 values = *reinterpret_cast<const EightBf16*>(in + i);
+    Eight out;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) out.byte[e] = arith::quantise(arith::from_bf16(values.value[e]), m);
+    *reinterpret_cast<Eight*>(a + int64_t{row} * width + i) = out;
+  }
+}
+
+__global__ void angles_kernel(const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= int64_t{rows} * half) return;
+  angles[at] = arith::cos_sin(static_cast<uint64_t>(positions[at / half]), frequencies[at % half]);
+}
+
+__global__ void gather_kernel(const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out) {
+  const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8;
+  if (at >= int64_t{count} * width) return;
+  const int64_t i = at / width;
+  *reinterpret_cast<EightBf16*>(out + at) = *reinterpret_cast<const EightBf16*>(x + int64_t{row[i]} * width + (at - i * width));
+}
+
+}  // namespace
+
+cudaError_t embed(cudaStream_t stream, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x) {
+  embed_kernel<<<blocks_for(int64_t{rows} * table.in / 8), kThreads, 0, stream>>>(table.weight, table.in, scale, tokens, rows, x);
+  return cudaGetLastError();
+}
+
+cudaError_t norm(cudaStream_t stream, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+  norm_kernel<<<blocks_for(int64_t{rows} * 32), kThreads, 0, stream>>>(x, rows, width, eps, inverse_scale, a);
+  return cudaGetLastError();
+}
+
+cudaError_t fill_angles(cudaStream_t stream, const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles) {
+  angles_kernel<<<blocks_for(int64_t{rows} * half), kThreads, 0, stream>>>(positions, rows, frequencies, half, angles);
+  return cudaGetLastError();
+}
+
+cudaError_t gather_rows(cudaStream_t stream, const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out) {
+  gather_kernel<<<blocks_for(int64_t{count} * width / 8), kThreads, 0, stream>>>(x, row, count, width, out);
+  return cudaGetLastError();
+}
+
+}  // namespace kaiju::cuda

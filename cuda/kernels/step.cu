@@ -1,0 +1,19 @@
+// Block tables: the edits of a step.
+#include "../kernels.hpp"
+
+namespace kaiju::cuda {
+namespace {
+
+__global__ void write_tables_kernel(const TableWrite* writes, int32_t count, BlockId* tables) {
+  const int32_t i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) tables[writes[i].index] = writes[i].block;
+}
+
+}  // namespace
+
+cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables) {
+  write_tables_kernel<<<(count + 255) / 256, 256, 0, stream>>>(writes, count, tables);
+  return cudaGetLastError();
+}
+
+}  // namespace kaiju::cuda

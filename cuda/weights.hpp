@@ -1,0 +1,14 @@
+// The weights' copy in a GPU's memory.
+#pragma once
+
+#include "device.hpp"
+#include "kaiju/model/weights.hpp"
+#include "memory.hpp"
+
+namespace kaiju::cuda {
+
+// Copies every matrix and constant to one piece of the GPU's memory and turns the views of `weights` there. What a layer computes from the same input
+// (q, and k and v where it owns its slot) lies in one piece, as one matrix. Afterwards the checkpoint is no longer needed. The frequencies of `rope` stay on the host.
+Status upload(Weights& weights, DeviceBuffer<std::byte>& memory);
+
+}  // namespace kaiju::cuda
