@@ -45,7 +45,8 @@ int parse_args(int argc, char** argv, Args& args) {
   app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn each")
       ->type_name("TEXT")
       ->take_all()
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : ""; });
   app.add_flag("--json", args.json, "print one line of JSON a turn");
   CLI::Option* seed =
       app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")

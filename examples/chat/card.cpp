@@ -31,15 +31,29 @@ std::string lower(std::string text) {
   return text;
 }
 
+// The first control character that is no tab, npos without one.
+size_t control_character(const std::string& text) {
+  const auto found = std::find_if(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\t'; });
+  return found == text.end() ? std::string::npos : static_cast<size_t>(found - text.begin());
+}
+
 void check_line(const std::string& line, const std::string& file, size_t number) {
   if (const size_t bad = utf8_error(line); bad != std::string::npos)
     throw Problem(fmt::format("{}:{}: not UTF-8 at byte {} of the line; save the card as UTF-8", file, number, bad + 1));
-  for (const char c : line)
-    if (static_cast<unsigned char>(c) < 0x20 && c != '\t')
-      throw Problem(fmt::format("{}:{}: a control character (code {})", file, number, static_cast<int>(c)));
+  if (const size_t bad = control_character(line); bad != std::string::npos)
+    throw Problem(fmt::format("{}:{}: a control character (code {})", file, number, static_cast<int>(line[bad])));
 }
 
 }  // namespace
+
+void check_card(const Card& card) {
+  if (card.name.empty() || card.description.empty()) throw Problem("its character has no name or no description");
+  if (card.name.size() > kMaxNameBytes) throw Problem(fmt::format("its character's name is longer than {} bytes", kMaxNameBytes));
+  std::string description = card.description;
+  std::replace(description.begin(), description.end(), '\n', ' ');
+  for (const std::string& text : {card.name, card.greeting, description})
+    if (control_character(text) != std::string::npos) throw Problem("its character has a control character");
+}
 
 Card parse_card(const std::string& text, const std::string& file) {
   if (trimmed(text).empty())

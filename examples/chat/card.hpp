@@ -17,6 +17,9 @@ struct Card {
   std::string description;
 };
 
+// Throws Problem when a card from elsewhere than parse_card has no name or description, or holds control characters.
+void check_card(const Card& card);
+
 // Throws Problem with file and line.
 Card parse_card(const std::string& text, const std::string& file);
 Card read_card(const std::string& file);

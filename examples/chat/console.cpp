@@ -5,22 +5,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <utility>
 
+#include "printer.hpp"
 #include "terminal.hpp"
+#include "transcript.hpp"
 
 namespace chat {
 namespace {
-
-constexpr const char* kHelp =
-    "  /retry            another reply to your last message\n"
-    "  /undo             forget your last message and its reply\n"
-    "  /character        who there is; /character NAME or FILE begins anew with someone\n"
-    "  /stats            tokens, speed and seed of this chat\n"
-    "  /help             this list\n"
-    "  /quit             leave (Ctrl-D does too); Ctrl-C stops a reply\n";
 
 struct Totals {
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
@@ -36,16 +33,18 @@ struct Totals {
   }
 };
 
+std::string counted(size_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+
 std::string status_line(const Reply& reply) {
   std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens reused", reply.decode_rate(), reply.cached_tokens,
                                  reply.prompt_tokens);
   if (reply.finish == "length") line += fmt::format(" · cut at {} tokens", reply.generated_tokens);
   if (reply.finish == "cancelled") line += " · stopped";
-  if (reply.turns_dropped > 0) line += fmt::format(" · the oldest {} turns left the context", reply.turns_dropped);
+  if (reply.turns_dropped > 0) line += fmt::format(" · the oldest {} left the context", counted(reply.turns_dropped, "turn"));
   return line + "]";
 }
 
-std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* model, int64_t seed) {
+std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* model) {
   const char* name = "";
   const char* digest = "";
   kaiju_model_text(model, KAIJU_MODEL_NAME, &name, nullptr);
@@ -54,15 +53,18 @@ std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* m
   std::string out = fmt::format("  model      {} ({:.1f} M int8 weights, {:.8})\n", name,
                                 static_cast<double>(kaiju_model_number(model, KAIJU_MODEL_PARAMETERS)) * 1e-6, digest);
   out += fmt::format("  context    {} of {} tokens, exchanges: {}, turns dropped: {}\n", talk.tokens_in_context(), talk.context(),
-                     talk.exchanges(), talk.dropped());
+                     talk.exchanges().size(), talk.dropped());
   out += fmt::format("  prompts    {} tokens, {} of them reused, {:.0f} tokens/s\n", totals.prompt_tokens, totals.cached_tokens,
                      rate(static_cast<double>(totals.prompt_tokens - totals.cached_tokens), totals.prefill_seconds));
   out += fmt::format("  replies    {} tokens, {:.0f} tokens/s\n", totals.generated_tokens, rate(totals.decoded, totals.decode_seconds));
-  return out + fmt::format("  seed       {}\n", seed);
+  return out + fmt::format("  seed       {}\n", talk.seed());
 }
 
-void print_json(const Reply& reply) {
-  const nlohmann::ordered_json line = {{"reply", reply.text},
+void print_json(const Reply& reply, uint64_t seed) {
+  const nlohmann::ordered_json line = {{"turn", reply.exchange},
+                                       {"seed", seed},
+                                       {"retries", reply.retries},
+                                       {"reply", reply.text},
                                        {"prompt_tokens", reply.prompt_tokens},
                                        {"cached_tokens", reply.cached_tokens},
                                        {"prefill_tokens_per_second", std::round(reply.prefill_rate() * 10) / 10},
@@ -73,6 +75,12 @@ void print_json(const Reply& reply) {
 }
 
 bool blank(const std::string& line) { return line.find_first_not_of(" \t\r") == std::string::npos; }
+
+// A path as a shell would read it.
+std::string path_of(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  return home && path.starts_with("~/") ? home + path.substr(1) : path;
+}
 
 // Splits "/character  silas " into its words; the second may hold spaces.
 std::pair<std::string, std::string> command_of(const std::string& line) {
@@ -95,15 +103,12 @@ class Loop {
   Loop(Console& console, Conversation talk, bool terminal)
       : console_(console), talk_(std::move(talk)), terminal_(terminal), printer_(terminal && wants_colours(), terminal) {}
 
-  const Conversation& talk() const { return talk_; }
-
   void greet() {
     if (!terminal_) return;
-    const Card& card = talk_.card();
-    say(Colour::kDim, fmt::format("You are talking to {}. /help lists the commands, /character the others.\n", card.name));
-    if (!card.greeting.empty()) {
+    note(fmt::format("You are talking to {}. /help lists the commands, Ctrl-D leaves.\n", talk_.card().name));
+    if (!talk_.card().greeting.empty()) {
       speaker();
-      printer_.print(card.greeting);
+      printer_.print(talk_.card().greeting);
       printer_.end_line();
     }
     std::fputc('\n', stdout);
@@ -112,7 +117,7 @@ class Loop {
   // Something went wrong that need not end the chat.
   void complain(const Problem& problem) {
     printer_.end_line();
-    say(Colour::kDim, fmt::format("  {}\n\n", problem.what()));
+    note(fmt::format("  {}\n\n", problem.what()), 2);
   }
 
   // False to leave.
@@ -123,35 +128,90 @@ class Loop {
     return true;
   }
 
+  // What the next line to read begins with: /edit fetches the last message back.
+  std::string take_begun() { return std::exchange(begun_, ""); }
+
  private:
+  struct Command {
+    const char* name;
+    const char* argument;
+    const char* help;
+    void (Loop::*run)(const std::string& argument);
+  };
+  static std::span<const Command> commands();
+
   bool command(const std::string& text) {
     const auto [name, rest] = command_of(text);
     if (name == "/quit" || name == "/exit" || name == "/q") return false;
-    if (name == "/help" || name == "/?") {
-      say(Colour::kDim, kHelp);
-    } else if (name == "/retry") {
-      reply([&](const Conversation::OnText& on_text) { return talk_.retry(on_text); });
-    } else if (name == "/undo") {
-      say(Colour::kDim, fmt::format("  Forgotten: {}\n", talk_.undo()));
-    } else if (name == "/stats") {
-      say(Colour::kDim, stats(talk_, totals_, console_.model, console_.args.sampling.seed));
-    } else if (name == "/character" && rest.empty()) {
-      say(Colour::kDim, fmt::format("  You are talking to {}. There are: {}\n", talk_.card().name, names(console_.args.characters_folder)));
-    } else if (name == "/character") {
-      const std::string file = find_card(rest, console_.args.characters_folder);
-      talk_ = Conversation(console_.model, console_.engine, read_card(file), console_.args.sampling, file);
-      greet();
-    } else {
-      throw Problem(fmt::format("no command {}; /help lists them", name));
+    for (const Command& each : commands()) {
+      if (name != each.name) continue;
+      (this->*each.run)(rest);
+      return true;
     }
-    return true;
+    throw Problem(fmt::format("no command {}; /help lists them", name));
   }
+
+  void help(const std::string&) {
+    const auto entry = [&](const std::string& name, const char* text) { note(fmt::format("  {:<18}{}\n", name, text), 20); };
+    for (const Command& each : commands()) entry(fmt::format("{} {}", each.name, each.argument), each.help);
+    entry("/quit", "leave (Ctrl-D does too); Ctrl-C stops a reply");
+  }
+
+  void retry(const std::string&) {
+    reply([&](const Conversation::OnText& on_text) { return talk_.retry(on_text); });
+  }
+
+  void edit(const std::string& text) {
+    if (!text.empty()) return reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
+    if (!terminal_) throw Problem("/edit wants the new message after it");
+    begun_ = "/edit " + talk_.last_question();
+  }
+
+  void undo(const std::string&) { note(fmt::format("  Forgotten: {}\n", talk_.undo()), 2); }
+
+  void save(const std::string& file) {
+    if (file.empty()) throw Problem("give a file: /save chat.json");
+    save_transcript({talk_.card(), talk_.seed(), talk_.exchanges()}, path_of(file));
+    note(fmt::format("  Saved: {}\n", file), 2);
+  }
+
+  void load(const std::string& file) {
+    if (file.empty()) throw Problem("give a file that /save wrote: /load chat.json");
+    Transcript transcript = load_transcript(path_of(file));
+    Sampling sampling = console_.args.sampling;
+    sampling.seed = transcript.seed;
+    Conversation talk(console_.model, console_.engine, std::move(transcript.card), sampling, file);
+    talk.restore(transcript.exchanges);
+    talk_ = std::move(talk);
+    note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name), 2);
+    if (!terminal_) return;
+    if (transcript.exchanges.empty()) return greet();
+    const Exchange& last = transcript.exchanges.back();
+    note("\nYou: ");
+    printer_.print(last.question);
+    printer_.end_line();
+    speaker();
+    printer_.print(last.reply);
+    printer_.end_line();
+    std::fputc('\n', stdout);
+  }
+
+  void character(const std::string& name) {
+    const std::string& folder = console_.args.characters_folder;
+    if (name.empty()) return note(fmt::format("  You are talking to {}. There are: {}\n", talk_.card().name, names(folder)), 2);
+    const std::string file = find_card(name, folder);
+    talk_ = Conversation(console_.model, console_.engine, read_card(file), console_.args.sampling, file);
+    greet();
+  }
+
+  void statistics(const std::string&) { note(stats(talk_, totals_, console_.model), 13); }
 
   template <class Ask>
   void reply(const Ask& ask) {
     bool begun = false;
     std::optional<QuietInput> quiet;
     if (terminal_) quiet.emplace();
+    take_interrupt();
     const Reply reply = ask([&](std::string_view text) {
       if (!text.empty()) {
         if (!begun && terminal_) speaker();
@@ -160,12 +220,12 @@ class Loop {
       }
       return !take_interrupt();
     });
-    if (console_.args.json) return print_json(reply);
+    totals_.add(reply);
+    if (console_.args.json) return print_json(reply, talk_.seed());
     if (!begun && terminal_) speaker();
     printer_.end_line();
-    if (!begun) std::fputc('\n', stdout);
-    totals_.add(reply);
-    if (terminal_) say(Colour::kDim, status_line(reply) + "\n\n");
+    if (!begun && !terminal_) std::fputc('\n', stdout);
+    if (terminal_) note(status_line(reply) + "\n\n");
   }
 
   void speaker() {
@@ -174,10 +234,14 @@ class Loop {
     printer_.colour(Colour::kNone);
   }
 
-  void say(Colour colour, const std::string& text) {
-    printer_.colour(colour);
+  // What the chat itself says. Beside lines of JSON it goes to stderr.
+  void note(const std::string& text, int hang = 0) {
+    if (console_.args.json) return fmt::print(stderr, "{}", text);
+    printer_.hang(hang);
+    printer_.colour(Colour::kDim);
     printer_.print(text);
     printer_.colour(Colour::kNone);
+    printer_.hang(0);
     std::fflush(stdout);
   }
 
@@ -186,7 +250,22 @@ class Loop {
   bool terminal_;
   Printer printer_;
   Totals totals_;
+  std::string begun_;
 };
+
+std::span<const Loop::Command> Loop::commands() {
+  static constexpr Command kCommands[] = {
+      {"/retry", "", "another reply to your last message", &Loop::retry},
+      {"/edit", "[TEXT]", "your last message in other words; without TEXT it comes back to be edited", &Loop::edit},
+      {"/undo", "", "forget your last message and its reply", &Loop::undo},
+      {"/save", "FILE", "keep this chat in a file", &Loop::save},
+      {"/load", "FILE", "go on with a saved chat", &Loop::load},
+      {"/character", "[NAME]", "who there is; with a NAME or FILE, begin anew with someone", &Loop::character},
+      {"/stats", "", "tokens, speed and seed of this chat", &Loop::statistics},
+      {"/help", "", "this list", &Loop::help},
+  };
+  return kCommands;
+}
 
 }  // namespace
 
@@ -197,14 +276,14 @@ int Console::run() {
   const std::string file = args.character.empty() ? files.front() : find_card(args.character, args.characters_folder);
   Conversation talk(model, engine, read_card(file), args.sampling, file);
   if (!args.say.empty()) return run_script(std::move(talk));
-  return on_terminal() ? run_terminal(std::move(talk)) : run_lines(std::move(talk));
+  return on_terminal() && !args.json ? run_terminal(std::move(talk)) : run_lines(std::move(talk));
 }
 
 int Console::run_script(Conversation talk) {
   for (const std::string& text : args.say) {
     const Reply reply = talk.say(text, [](std::string_view) { return true; });
     if (args.json)
-      print_json(reply);
+      print_json(reply, talk.seed());
     else
       fmt::print("{}\n", reply.text);
     std::fflush(stdout);
@@ -226,7 +305,7 @@ int Console::run_terminal(Conversation talk) {
   Loop loop(*this, std::move(talk), true);
   LineReader reader("You:", wants_colours());
   loop.greet();
-  while (const auto text = reader.read()) {
+  while (const auto text = reader.read(loop.take_begun())) {
     try {
       if (!loop.line(*text)) return 0;
     } catch (const Problem& problem) {

@@ -15,6 +15,7 @@ struct Console {
 
  private:
   int run_terminal(Conversation talk);
+  // Also with --json on a terminal.
   int run_lines(Conversation talk);
   int run_script(Conversation talk);
 };

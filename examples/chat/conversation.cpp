@@ -31,7 +31,7 @@ OptionsHandle sampling_options(const Sampling& sampling) {
   set_float(KAIJU_GENERATE_MIN_P, sampling.min_p);
   set_int(KAIJU_GENERATE_TOP_K, sampling.top_k);
   set_float(KAIJU_GENERATE_REPETITION_PENALTY, sampling.repetition_penalty);
-  set_int(KAIJU_GENERATE_SEED, sampling.seed);
+  set_int(KAIJU_GENERATE_SEED, static_cast<int64_t>(sampling.seed));
   return options;
 }
 
@@ -43,6 +43,8 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
       options_(sampling_options(sampling)),
       card_(std::move(card)),
       max_tokens_(sampling.max_tokens),
+      seed_(sampling.seed),
+      greedy_(sampling.temperature == 0),
       context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
   session_ = make<SessionHandle>([&](kaiju_session** out, kaiju_error** error) { return kaiju_session_create(engine_, out, error); });
   const std::string text = card_.name + "\n" + card_.description;
@@ -77,35 +79,71 @@ std::vector<int32_t> Conversation::format(const std::vector<kaiju_message>& mess
   return tokens;
 }
 
-Reply Conversation::say(const std::string& text, const OnText& on_text) {
+std::vector<Exchange> Conversation::exchanges() const {
+  std::vector<Exchange> out;
+  for (size_t i = first_exchange(); i < turns_.size(); ++i) out.push_back(turns_[i].said);
+  return out;
+}
+
+void Conversation::need_exchange() const {
+  if (turns_.size() == first_exchange()) throw Problem("nothing was said yet");
+}
+
+const std::string& Conversation::last_question() const {
+  need_exchange();
+  return turns_.back().said.question;
+}
+
+Conversation::Turn Conversation::ask(const std::string& text) const {
   if (const size_t bad = utf8_error(text); bad != std::string::npos)
     throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
   Turn turn;
-  turn.question = text;
+  turn.said.question = text;
   turn.prompt = format({message(KAIJU_ROLE_USER, text)}, KAIJU_CHAT_REPLY);
-  return answer(std::move(turn), on_text);
+  return turn;
 }
 
+Reply Conversation::say(const std::string& text, const OnText& on_text) { return answer(ask(text), on_text); }
+
 Reply Conversation::retry(const OnText& on_text) {
-  if (!can_undo()) throw Problem("there is no reply to try again yet");
+  need_exchange();
+  if (greedy_) throw Problem("at temperature 0 there is only one reply; start with a higher --temperature");
   Turn turn = turns_.back();
+  ++turn.said.retries;
+  return answer_instead(std::move(turn), on_text);
+}
+
+Reply Conversation::edit(const std::string& text, const OnText& on_text) {
+  need_exchange();
+  return answer_instead(ask(text), on_text);
+}
+
+Reply Conversation::answer_instead(Turn turn, const OnText& on_text) {
+  Turn before = std::move(turns_.back());
   turns_.pop_back();
-  const Turn before = turn;
-  ++turn.stream;
   try {
     return answer(std::move(turn), on_text);
   } catch (...) {
-    turns_.push_back(before);
+    turns_.push_back(std::move(before));
     throw;
   }
 }
 
 std::string Conversation::undo() {
-  if (!can_undo()) throw Problem("there is nothing to undo yet");
-  const std::string question = turns_.back().question;
+  need_exchange();
+  const std::string question = turns_.back().said.question;
   turns_.pop_back();
   dropped_ = std::min(dropped_, turns_.size());
   return question;
+}
+
+void Conversation::restore(const std::vector<Exchange>& exchanges) {
+  for (const Exchange& each : exchanges) {
+    Turn turn = ask(each.question);
+    turn.said = each;
+    turn.tokens = format({message(KAIJU_ROLE_USER, each.question), message(KAIJU_ROLE_CHARACTER, each.reply)}, 0);
+    turns_.push_back(std::move(turn));
+  }
 }
 
 Reply Conversation::answer(Turn turn, const OnText& on_text) {
@@ -136,7 +174,10 @@ Reply Conversation::answer(Turn turn, const OnText& on_text) {
   if (turn.tokens.size() > turn.prompt.size() && is_symbol(turn.tokens.back())) turn.tokens.pop_back();
   const std::vector<int32_t> close = format({}, KAIJU_CHAT_CLOSE);
   turn.tokens.insert(turn.tokens.end(), close.begin(), close.end());
+  turn.said.reply = reply.text;
   turns_.push_back(std::move(turn));
+  reply.exchange = turns_.size() - first_exchange();
+  reply.retries = turns_.back().said.retries;
   if (!card_session_) fork(session_, card_session_);
   return reply;
 }
@@ -148,7 +189,7 @@ void Conversation::fork(const SessionHandle& from, SessionHandle& to) {
 
 kaiju_request Conversation::submit(const std::vector<int32_t>& history, const Turn& turn, int64_t max_tokens) {
   must([&](kaiju_error** error) { return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_MAX_TOKENS, max_tokens, error); });
-  must([&](kaiju_error** error) { return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_STREAM, turn.stream, error); });
+  must([&](kaiju_error** error) { return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_STREAM, turn.said.retries, error); });
 
   const std::vector<int32_t> now = session_tokens();
   const auto same = static_cast<size_t>(std::mismatch(now.begin(), now.end(), history.begin(), history.end()).first - now.begin());

@@ -18,8 +18,15 @@ struct Sampling {
   double min_p = 0.05;
   int64_t top_k = 0;
   double repetition_penalty = 1.05;
-  int64_t seed = 0;
+  uint64_t seed = 0;
   int64_t max_tokens = 256;
+};
+
+// A message and its reply, as text.
+struct Exchange {
+  std::string question;
+  std::string reply;
+  uint32_t retries = 0;  // how often another reply was asked for: the stream of the seed that drew this one
 };
 
 struct Reply {
@@ -30,6 +37,8 @@ struct Reply {
   int32_t generated_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0;
   size_t turns_dropped = 0;  // turns that left the context with this reply
+  size_t exchange = 0;       // of which exchange, from 1, and the stream that drew it
+  uint32_t retries = 0;
 
   double prefill_rate() const { return prefill_seconds > 0 ? (prompt_tokens - cached_tokens) / prefill_seconds : 0; }
   double decode_rate() const { return decode_seconds > 0 && generated_tokens > 1 ? (generated_tokens - 1) / decode_seconds : 0; }
@@ -44,32 +53,40 @@ class Conversation {
   Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling, const std::string& card_file);
 
   const Card& card() const { return card_; }
-  bool can_undo() const { return turns_.size() > first_exchange(); }
   size_t tokens_in_context() const;
   size_t context() const { return context_; }
   size_t dropped() const { return dropped_; }
-  size_t exchanges() const { return turns_.size() - first_exchange(); }
+  uint64_t seed() const { return seed_; }
+  std::vector<Exchange> exchanges() const;
+  // The last message; throws Problem when there is none.
+  const std::string& last_question() const;
 
   Reply say(const std::string& text, const OnText& on_text);
   // The last reply again, from another stream of the same seed.
   Reply retry(const OnText& on_text);
+  // The last message in other words, and the reply to them. Whatever goes wrong, the last exchange is then still as it was.
+  Reply edit(const std::string& text, const OnText& on_text);
   // Forgets the last question and its answer; gives back the question.
   std::string undo();
+  // Goes on after these, as if they had been said here. Only before anything was.
+  void restore(const std::vector<Exchange>& exchanges);
 
  private:
   struct Turn {
-    std::string question;         // empty for the greeting
+    Exchange said;                // empty for the greeting
     std::vector<int32_t> prompt;  // question and the symbol that asks for a reply
     std::vector<int32_t> tokens;  // the whole turn, closed
-    int64_t stream = 0;           // how often it was tried again
   };
 
   size_t first_exchange() const { return card_.greeting.empty() ? 0 : 1; }
+  void need_exchange() const;
+  Turn ask(const std::string& text) const;
+  Reply answer_instead(Turn turn, const OnText& on_text);
   std::vector<int32_t> format(const std::vector<kaiju_message>& messages, int32_t flags) const;
   Reply answer(Turn turn, const OnText& on_text);
-  // Brings the session to `history` and submits what it lacks.
   // A session with the card alone, and its KV as long as there is memory for it.
   void fork(const SessionHandle& from, SessionHandle& to);
+  // Brings the session to `history` and submits what it lacks.
   kaiju_request submit(const std::vector<int32_t>& history, const Turn& turn, int64_t max_tokens);
   Reply collect(kaiju_request request, const OnText& on_text);
   std::vector<int32_t> session_tokens() const;
@@ -82,6 +99,8 @@ class Conversation {
   OptionsHandle options_;
   Card card_;
   int64_t max_tokens_ = 0;
+  uint64_t seed_ = 0;
+  bool greedy_ = false;
   size_t context_ = 0;
   std::vector<int32_t> card_tokens_;
   std::vector<Turn> turns_;

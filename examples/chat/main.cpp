@@ -72,7 +72,7 @@ int run(int argc, char** argv) {
   if (const int code = parse_args(argc, argv, args); code >= 0) return code;
   use_utf8_locale();
   if (args.list) return list(args);
-  if (args.say.empty() && on_terminal() && !args.seed_given) args.sampling.seed = static_cast<int64_t>(std::random_device()());
+  if (args.say.empty() && on_terminal() && !args.seed_given) args.sampling.seed = std::random_device()();
   const ModelHandle model = load_model(args.model);
   const EngineHandle engine = make_engine(model.get(), args);
   Console console{model.get(), engine.get(), args};

@@ -2,9 +2,10 @@
 #include "terminal.hpp"
 
 #include <langinfo.h>
-#include <sys/ioctl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <csignal>
@@ -13,31 +14,87 @@
 #include <cstring>
 #include <cwchar>
 
-#include "utf8.hpp"
-
 namespace chat {
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+// Obeys escape sequences.
+bool steerable() {
+  const char* kind = std::getenv("TERM");
+  return kind && *kind && std::strcmp(kind, "dumb") != 0;
+}
+
+volatile std::sig_atomic_t interrupted = 0, resized = 0, suspended = 0;
 struct sigaction before;
 
 extern "C" void on_interrupt(int) { interrupted = 1; }
+extern "C" void on_resize(int) { resized = 1; }
+extern "C" void on_suspend(int) { suspended = 1; }
 
-int terminal_width() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20 ? size.ws_col : 80;
+void handle(int signal, void (*handler)(int), struct sigaction* old) {
+  struct sigaction action {};
+  action.sa_handler = handler;  // no SA_RESTART: what waits is woken
+  sigaction(signal, &action, old);
 }
 
-const char* code_of(Colour colour) {
-  switch (colour) {
-    case Colour::kCharacter:
-      return "\033[36m";
-    case Colour::kUser:
-      return "\033[1m";
-    case Colour::kDim:
-      return "\033[2m";
-    default:
-      return "\033[0m";
+// While a line is read: Ctrl-C, Ctrl-Z and a new window size come only while the reader waits for a key, never between looking and waiting.
+class SignalsForTheReader {
+ public:
+  SignalsForTheReader() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGINT, SIGTSTP, SIGWINCH}) sigaddset(&held, signal);
+    handle(SIGTSTP, on_suspend, &suspend_before_);
+    handle(SIGWINCH, on_resize, &resize_before_);
+    sigprocmask(SIG_BLOCK, &held, &open_);
+  }
+  ~SignalsForTheReader() {
+    sigaction(SIGTSTP, &suspend_before_, nullptr);
+    sigaction(SIGWINCH, &resize_before_, nullptr);
+    sigprocmask(SIG_SETMASK, &open_, nullptr);
+  }
+  const sigset_t* open() const { return &open_; }
+
+ private:
+  sigset_t open_;
+  struct sigaction suspend_before_, resize_before_;
+};
+
+void suspend(EditLine* line) {
+  el_set(line, EL_PREP_TERM, 0);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+  raise(SIGSTOP);
+  el_set(line, EL_PREP_TERM, 1);
+  el_set(line, EL_REFRESH);
+}
+
+// The terminal may have broken or joined lines by its own idea: the line is drawn anew from where the cursor's row begins.
+void redraw(EditLine* line) {
+  el_resize(line);
+  std::fputs(steerable() ? "\r\033[J" : "\n", stdout);
+  std::fflush(stdout);
+  el_set(line, EL_REFRESH);
+}
+
+// A character of the locale's encoding: 1; at the end of input 0; after Ctrl-C -1.
+int read_key(EditLine* line, wchar_t* key, const sigset_t* open) {
+  std::mbstate_t state{};
+  while (true) {
+    pollfd ready{STDIN_FILENO, POLLIN, 0};
+    if (ppoll(&ready, 1, nullptr, open) < 0) {
+      if (errno != EINTR || interrupted) return -1;
+      if (suspended) suspend(line);
+      if (resized) redraw(line);
+      suspended = 0;
+      resized = 0;
+      continue;
+    }
+    char byte = 0;
+    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+    if (count <= 0) return static_cast<int>(count);
+    const size_t size = std::mbrtowc(key, &byte, 1, &state);
+    if (size <= 1) return 1;  // a character, zero among them
+    if (size == static_cast<size_t>(-1)) state = {};  // not UTF-8: no key
   }
 }
 
@@ -52,8 +109,7 @@ bool on_terminal() { return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO); }
 
 bool wants_colours() {
   const char* no_colour = std::getenv("NO_COLOR");
-  const char* kind = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && kind && *kind && std::strcmp(kind, "dumb") != 0;
+  return isatty(STDOUT_FILENO) && !(no_colour && *no_colour) && steerable();
 }
 
 bool take_interrupt() {
@@ -64,9 +120,7 @@ bool take_interrupt() {
 
 CatchInterrupt::CatchInterrupt() {
   interrupted = 0;
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;  // no SA_RESTART: a waiting read returns
-  sigaction(SIGINT, &action, &before);
+  handle(SIGINT, on_interrupt, &before);
 }
 
 CatchInterrupt::~CatchInterrupt() { sigaction(SIGINT, &before, nullptr); }
@@ -74,63 +128,14 @@ CatchInterrupt::~CatchInterrupt() { sigaction(SIGINT, &before, nullptr); }
 QuietInput::QuietInput() : active_(tcgetattr(STDIN_FILENO, &before_) == 0) {
   if (!active_) return;
   termios quiet = before_;
-  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);  // Ctrl-D stays a character among the others
+  quiet.c_cc[VMIN] = 1;
+  quiet.c_cc[VTIME] = 0;
   tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
 }
 
 QuietInput::~QuietInput() {
   if (active_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-}
-
-void Printer::colour(Colour colour) {
-  flush_word();
-  if (colours_) std::fputs(code_of(colour), stdout);
-}
-
-void Printer::print(std::string_view text) {
-  uint32_t code = 0;
-  while (!text.empty()) {
-    const size_t size = utf8_next(text, code);
-    if (size == 0) {  // never from the library, which hands out whole UTF-8
-      text.remove_prefix(1);
-      continue;
-    }
-    if (code == '\n') {
-      flush_word();
-      std::fputc('\n', stdout);
-      column_ = spaces_ = 0;
-    } else if (code == ' ' || code == '\t') {
-      flush_word();
-      ++spaces_;
-    } else if (code >= 0x20 && !(code >= 0x7F && code < 0xA0)) {
-      const int width = wcwidth(static_cast<wchar_t>(code));
-      word_ += text.substr(0, size);
-      word_width_ += width < 0 ? 1 : width;
-    }
-    text.remove_prefix(size);
-  }
-  if (!wrap_) flush_word();
-  std::fflush(stdout);
-}
-
-void Printer::flush_word() {
-  if (word_.empty()) return;
-  if (wrap_ && column_ > 0 && column_ + spaces_ + word_width_ >= terminal_width()) {
-    std::fputc('\n', stdout);
-    column_ = spaces_ = 0;
-  }
-  std::fprintf(stdout, "%*s", spaces_, "");
-  std::fwrite(word_.data(), 1, word_.size(), stdout);
-  column_ += spaces_ + word_width_;
-  word_.clear();
-  word_width_ = spaces_ = 0;
-}
-
-void Printer::end_line() {
-  flush_word();
-  if (column_ > 0) std::fputc('\n', stdout);
-  column_ = spaces_ = 0;
-  std::fflush(stdout);
 }
 
 LineReader::LineReader(std::string prompt, bool colours) : colours_(colours) {
@@ -144,7 +149,8 @@ LineReader::LineReader(std::string prompt, bool colours) : colours_(colours) {
   // Colour codes stand between two \1 so that libedit does not count them.
   el_set(line_, EL_PROMPT_ESC, &LineReader::prompt_of, '\1');
   el_set(line_, EL_EDITOR, "emacs");
-  el_set(line_, EL_SIGNAL, 0);
+  el_set(line_, EL_SIGNAL, 0);  // read_key sees to them
+  el_set(line_, EL_GETCFN, &LineReader::key_of);
   if (history_) el_set(line_, EL_HIST, history, history_);
   el_source(line_, nullptr);
 }
@@ -165,10 +171,21 @@ char* LineReader::prompt_of(EditLine* line) {
   return self->prompt_.data();
 }
 
-std::optional<std::string> LineReader::read() {
+int LineReader::key_of(EditLine* line, wchar_t* key) {
+  LineReader* self = nullptr;
+  el_get(line, EL_CLIENTDATA, &self);
+  return read_key(line, key, self->open_signals_);
+}
+
+std::optional<std::string> LineReader::read(std::string begun) {
   if (!line_) return std::nullopt;
+  take_interrupt();  // one that came too late for the reply
+  const SignalsForTheReader signals;
+  open_signals_ = signals.open();
+  el_resize(line_);
+  std::replace_if(begun.begin(), begun.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  if (!begun.empty()) el_push(line_, begun.c_str());
   int count = 0;
-  errno = 0;
   const char* text = el_gets(line_, &count);
   if (!text || count <= 0) {
     if (!take_interrupt()) return std::nullopt;

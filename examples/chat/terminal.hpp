@@ -1,7 +1,8 @@
-// Terminal: what stands between the chat and the screen: colours where they are wanted, words wrapped as they stream, line editing, Ctrl-C.
+// Terminal: what stands between the keyboard and the chat: line editing, Ctrl-C, and what the terminal can do.
 #pragma once
 
 #include <histedit.h>
+#include <signal.h>
 #include <termios.h>
 
 #include <optional>
@@ -10,14 +11,12 @@
 
 namespace chat {
 
-enum class Colour { kNone, kCharacter, kUser, kDim };
-
 // Makes the locale UTF-8 so that editing counts characters, not bytes.
 void use_utf8_locale();
 bool on_terminal();    // both ends
 bool wants_colours();  // stdout is a terminal that is not "dumb", and NO_COLOR is empty
 
-// True once after each Ctrl-C while a CatchInterrupt lives.
+// True once after a Ctrl-C while a CatchInterrupt lives.
 bool take_interrupt();
 class CatchInterrupt {
  public:
@@ -25,7 +24,7 @@ class CatchInterrupt {
   ~CatchInterrupt();
 };
 
-// While it lives, what is typed does not show in the middle of a reply; it waits for the next prompt.
+// While it lives, what is typed does not show in the middle of a reply; it waits for the next prompt, Ctrl-D too.
 class QuietInput {
  public:
   QuietInput();
@@ -37,23 +36,6 @@ class QuietInput {
   bool active_;
 };
 
-// Prints streamed text with words wrapped at the terminal's width, and no control characters: a model must not steer the terminal.
-class Printer {
- public:
-  explicit Printer(bool colours, bool wrap) : colours_(colours), wrap_(wrap) {}
-  void colour(Colour colour);
-  void print(std::string_view text);
-  void end_line();  // what is held back, then a new line unless the cursor is at the beginning of one
-
- private:
-  void flush_word();
-  bool colours_, wrap_;
-  std::string word_;
-  int word_width_ = 0;
-  int column_ = 0;
-  int spaces_ = 0;  // before the word, dropped where a line breaks
-};
-
 // One line with editing and history.
 class LineReader {
  public:
@@ -61,14 +43,16 @@ class LineReader {
   ~LineReader();
   LineReader(const LineReader&) = delete;
 
-  // Without its end; nullopt at the end of input. Ctrl-C gives an empty line.
-  std::optional<std::string> read();
+  // Without its end; nullopt at the end of input. Ctrl-C gives an empty line. `begun` is there already, to be edited.
+  std::optional<std::string> read(std::string begun = "");
   void set_prompt(const std::string& prompt);
 
  private:
   static char* prompt_of(EditLine* line);
+  static int key_of(EditLine* line, wchar_t* key);
   std::string prompt_;
   bool colours_;
+  const sigset_t* open_signals_ = nullptr;  // while a line is read
   EditLine* line_ = nullptr;
   History* history_ = nullptr;
 };

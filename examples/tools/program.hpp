@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "kaiju.h"
+
 namespace kaiju::tools {
 
 inline int fail(const CLI::App& app, int code, const std::string& message) {
@@ -14,8 +16,9 @@ inline int fail(const CLI::App& app, int code, const std::string& message) {
   return code;
 }
 
-// The exit code to stop with at once: 0 after --help, 2 for a wrong command line. `app` has been given the program's name.
+// The exit code to stop with at once: 0 after --help and --version, 2 for a wrong command line. `app` has been given the program's name.
 inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+  app.set_version_flag("--version", kaiju_version_string());
   try {
     app.parse(argc, argv);
     return std::nullopt;

@@ -1,74 +1,12 @@
 // kaiju-chat and the two small examples, run as a person would: what they print, what they refuse.
-#include <sys/wait.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "catch.hpp"
-#include "tests/capi/host.hpp"
+#include "tests/capi/programs.hpp"
 
 using namespace kaiju::tests;
 
 namespace {
-
-struct Run {
-  int code = -1;
-  std::string out, err;
-  std::vector<std::string> lines() const {
-    std::vector<std::string> lines;
-    std::istringstream stream(out);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
-    return lines;
-  }
-  // One line on stderr that says `what`, nothing but failure otherwise.
-  bool refuses(const std::string& what) const {
-    return code != 0 && code < 100 && err.find(what) != std::string::npos && std::count(err.begin(), err.end(), '\n') == 1;
-  }
-};
-
-std::string slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string write_file(const std::string& name, const std::string& bytes) {
-  const std::string path = temporary_folder() + "/" + name;
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path;
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
-}
-
-Run run_program(const std::string& program, const std::vector<std::string>& args, const std::string& input = "") {
-  const std::string folder = temporary_folder();
-  std::string command = quoted(std::string(KAIJU_PROGRAM_DIR) + "/" + program);
-  for (const std::string& arg : args) command += " " + quoted(arg);
-  command += " <" + quoted(write_file("in", input)) + " >" + quoted(folder + "/out") + " 2>" + quoted(folder + "/err");
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 200, slurp(folder + "/out"), slurp(folder + "/err")};
-}
-
-const std::string& short_card() {
-  static const std::string path = write_file("short.card", "name: Ann\ngreeting: hello\n\nthe world.\n");
-  return path;
-}
-
-Run chat(std::vector<std::string> args, const std::string& input = "") {
-  for (const char* more : {"--model", chat_model_file().c_str(), "--threads", "1"}) args.push_back(more);
-  return run_program("kaiju-chat", args, input);
-}
-
-Run short_chat(std::vector<std::string> args, const std::string& input = "") {
-  for (const char* more : {"--character", short_card().c_str(), "--max-tokens", "12"}) args.push_back(more);
-  return chat(std::move(args), input);
-}
 
 Run chat_with_card(const std::string& card) {
   return chat({"--say", "hello", "--max-tokens", "2", "--character", write_file("test.card", card)});
@@ -77,13 +15,17 @@ Run chat_with_card(const std::string& card) {
 }  // namespace
 
 TEST_CASE("a scripted chat prints one line of JSON a turn with all its keys") {
-  const Run run = short_chat({"--say", "hello", "--say", "I say", "--json"});
+  const Run run = short_chat({"--say", "hello", "--say", "I say", "--json", "--seed", "18446744073709551615"});
   INFO(run.err);
   REQUIRE(run.code == 0);
   REQUIRE(run.lines().size() == 2);
+  int number = 0;
   for (const std::string& line : run.lines()) {
     const auto turn = nlohmann::json::parse(line);
-    CHECK(turn.size() == 6);
+    CHECK(turn.size() == 9);
+    CHECK(turn["turn"] == ++number);
+    CHECK(turn["seed"] == UINT64_MAX);
+    CHECK(turn["retries"] == 0);
     CHECK(turn["reply"].is_string());
     CHECK(turn["prompt_tokens"].get<int>() > turn["cached_tokens"].get<int>());
     CHECK(turn["prefill_tokens_per_second"].get<double>() > 0);
@@ -121,6 +63,109 @@ TEST_CASE("a pipe speaks one turn a line and takes commands") {
 
 TEST_CASE("a pipe without an end of line still gets its reply") {
   CHECK(short_chat({}, "hello").out == short_chat({"--say", "hello"}).out);
+}
+
+TEST_CASE("retries are other streams of the seed, counted in JSON, and notes stay out of it") {
+  const Run run = short_chat({"--temperature", "1.5", "--json"}, "hello\n/retry\n/retry\n/stats\n/undo\nhello\n");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  REQUIRE(run.lines().size() == 4);
+  std::vector<nlohmann::json> turns;
+  for (const std::string& line : run.lines()) turns.push_back(nlohmann::json::parse(line));
+  for (int i = 0; i < 3; ++i) CHECK(turns[i]["retries"] == i);
+  for (const auto& turn : turns) CHECK(turn["turn"] == 1);
+  CHECK(turns[0]["reply"] != turns[1]["reply"]);
+  CHECK(turns[0]["reply"] != turns[2]["reply"]);
+  CHECK(turns[1]["reply"] != turns[2]["reply"]);
+  CHECK(turns[3]["reply"] == turns[0]["reply"]);
+  CHECK(run.err.find("Forgotten: hello") != std::string::npos);
+}
+
+TEST_CASE("a retry that could not differ is refused") {
+  CHECK(short_chat({"--temperature", "0"}, "hello\n/retry\n").refuses("only one reply"));
+}
+
+TEST_CASE("an edited message gets the reply it would have got at once") {
+  const Run edited = short_chat({"--temperature", "1.5"}, "hello\nworld\n/edit I say\n");
+  const Run direct = short_chat({"--temperature", "1.5"}, "hello\nI say\n");
+  REQUIRE(edited.lines().size() == 3);
+  REQUIRE(direct.lines().size() == 2);
+  CHECK(edited.lines()[2] == direct.lines()[1]);
+  CHECK(edited.lines()[2] != edited.lines()[1]);
+  CHECK(short_chat({}, "/edit hello\n").refuses("nothing was said yet"));
+  CHECK(short_chat({}, "hello\n/edit\n").refuses("/edit wants"));
+}
+
+TEST_CASE("a saved chat goes on where it was, with its card and its seed") {
+  const std::string file = temporary_folder() + "/chat.json";
+  const Run before = short_chat({"--seed", "7", "--temperature", "1.5"}, "Gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80\n/retry\nhello\n/save " + file + "\n");
+  REQUIRE(before.code == 0);
+  const auto json = nlohmann::json::parse(slurp(file));
+  CHECK(json["seed"] == 7);
+  CHECK(json["character"]["name"] == "Ann");
+  REQUIRE(json["exchanges"].size() == 2);
+  CHECK(json["exchanges"][0]["user"] == "Gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80");
+  CHECK(json["exchanges"][0]["retries"] == 1);
+  CHECK(json["exchanges"][1]["reply"] == before.lines()[2]);
+
+  const std::string other = write_file("other.card", "name: Bob\n\nthe world.\n");
+  const Run after = chat({"--character", other, "--json", "--max-tokens", "12"}, "hello\n/load " + file + "\nhello\n/save " + file + "\n");
+  INFO(after.err);
+  REQUIRE(after.code == 0);
+  REQUIRE(after.lines().size() == 2);
+  const auto turn = nlohmann::json::parse(after.lines()[1]);
+  CHECK(turn["turn"] == 3);
+  CHECK(turn["seed"] == 7);
+  CHECK(nlohmann::json::parse(slurp(file))["exchanges"].size() == 3);
+}
+
+TEST_CASE("a chat longer than the context is saved whole, loaded, tried again and undone to its beginning") {
+  const std::string file = temporary_folder() + "/long.json";
+  std::string input;
+  for (int i = 0; i < 30; ++i) input += "hello the world, I say hello\n";
+  REQUIRE(short_chat({}, input + "/save " + file + "\n").code == 0);
+  REQUIRE(nlohmann::json::parse(slurp(file))["exchanges"].size() == 30);
+  input = "/load " + file + "\n/retry\nhello\n/stats\n";
+  for (int i = 0; i < 31; ++i) input += "/undo\n";
+  const Run run = short_chat({}, input + "hello\n");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  CHECK(run.out.find("exchanges: 31") != std::string::npos);
+  CHECK(run.lines().back() == short_chat({}, "hello\n").lines()[0]);
+}
+
+TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
+  const std::string good =
+      R"({"kaiju_chat": 1, "character": {"name": "A", "greeting": "", "description": "the"}, "seed": 1, "exchanges": [{"user": "a", "reply": "b", "retries": 0}]})";
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  REQUIRE(short_chat({}, "/load " + write_file("good.json", good) + "\n").code == 0);
+  const std::pair<const char*, std::string> bad[] = {
+      {"empty", ""},
+      {"cut", good.substr(0, good.size() / 2)},
+      {"another program's", "{}"},
+      {"an array", "[1]"},
+      {"another version", with("\"kaiju_chat\": 1", "\"kaiju_chat\": 2")},
+      {"negative seed", with("\"seed\": 1", "\"seed\": \"x\"")},
+      {"no name", with("\"name\": \"A\"", "\"name\": \"\"")},
+      {"a control character", with("\"name\": \"A\"", "\"name\": \"\\u001b[31m\"")},
+      {"not UTF-8", with("\"user\": \"a\"", "\"user\": \"\xFF\"")},
+      {"an empty message", with("\"user\": \"a\"", "\"user\": \"\"")},
+      {"exchanges missing", with("exchanges", "exchange")},
+  };
+  for (const auto& [what, text] : bad) {
+    INFO(what);
+    const std::string file = write_file("bad.json", text);
+    CHECK(short_chat({}, "/load " + file + "\n").refuses("bad.json"));
+    CHECK(short_chat({}, "/save " + file + "\n").refuses("choose another name"));
+    CHECK(slurp(file) == text);
+  }
+  CHECK(short_chat({}, "/load /nowhere/chat.json\n").refuses("/nowhere/chat.json"));
+  CHECK(short_chat({}, "/save /nowhere/chat.json\n").refuses("/nowhere/chat.json"));
+  CHECK(short_chat({}, "/load " + temporary_folder() + "\n").refuses("a folder"));
+  CHECK(short_chat({}, "/save\n").refuses("give a file"));
 }
 
 TEST_CASE("a chat longer than the context goes on, and its card stays") {
@@ -215,6 +260,8 @@ TEST_CASE("wrong options are refused in one line") {
   CHECK(chat({"--max-tokens", "0"}).refuses("--max-tokens"));
   CHECK(chat({"--threads", "1000"}).refuses("--threads"));
   CHECK(run_program("kaiju-chat", {"--say"}).refuses("--say"));
+  CHECK(run_program("kaiju-chat", {"--say", ""}).refuses("nothing to say"));
+  CHECK(run_program("kaiju-chat", {"--say", "hello", "--say", " \t"}).refuses("nothing to say"));
   CHECK(short_chat({"--say", "x", "--backend", "quantum"}).refuses("quantum"));
   CHECK(run_program("kaiju-chat", {"--say", "x", "--model", "/nowhere.safetensors"}).refuses("/nowhere.safetensors"));
   CHECK(run_program("kaiju-chat", {"--say", "x", "--model", plain_model_file()}).refuses("cannot chat"));

@@ -26,8 +26,9 @@ TEST_CASE("a wrong command line is exit code 2, from every program") {
   }
 }
 
-TEST_CASE("--help is a success") {
-  for (const char* name : {"inspect", "make", "score", "perplexity", "bench"}) CHECK(exit_code(kPrograms + "/kaiju-" + name + " --help >/dev/null") == 0);
+TEST_CASE("--help and --version are a success") {
+  for (const char* name : {"inspect", "make", "score", "perplexity", "bench"})
+    for (const char* option : {"--help", "--version"}) CHECK(exit_code(kPrograms + "/kaiju-" + name + " " + option + " | grep -q .") == 0);
 }
 
 TEST_CASE("an output that cannot be written is exit code 1") {

@@ -1,0 +1,36 @@
+// Printer: streamed text on its way to the screen. Words wrap at the terminal's width, and no control character passes: a model must not steer
+// the terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace chat {
+
+enum class Colour { kNone, kCharacter, kDim };
+
+class Printer {
+ public:
+  Printer(bool colours, bool wrap) : colours_(colours), wrap_(wrap) {}
+  void colour(Colour colour);
+  // Lines that wrap from here on begin this many columns to the right; fewer in a narrow window.
+  void hang(int columns) { hang_ = columns; }
+  void print(std::string_view text);
+  void end_line();  // what is held back, then a new line unless the cursor is at the beginning of one
+
+ private:
+  void put(std::string_view character, int width);
+  void flush_word();
+  void new_line();
+
+  bool colours_, wrap_;
+  std::string word_;
+  int word_width_ = 0;
+  int column_ = 0;
+  int spaces_ = 0;  // before the word, dropped where a line breaks
+  int hang_ = 0;
+  int width_ = 80;
+  bool joined_ = false;  // the character before wants its successor on the same line
+};
+
+}  // namespace chat

@@ -1,0 +1,105 @@
+// Transcripts as JSON:
+//   {"kaiju_chat": 1, "character": {"name", "greeting", "description"}, "seed", "exchanges": [{"user", "reply", "retries"}, ...]}
+#include "transcript.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "owned.hpp"
+
+namespace chat {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;
+constexpr size_t kMaxBytes = size_t{64} << 20;
+
+std::string why() { return std::error_code(errno, std::generic_category()).message(); }
+
+Json to_json(const Transcript& transcript) {
+  const Card& card = transcript.card;
+  Json json = {{"kaiju_chat", kFormat},
+               {"character", {{"name", card.name}, {"greeting", card.greeting}, {"description", card.description}}},
+               {"seed", transcript.seed},
+               {"exchanges", Json::array()}};
+  for (const Exchange& each : transcript.exchanges)
+    json["exchanges"].push_back({{"user", each.question}, {"reply", each.reply}, {"retries", each.retries}});
+  return json;
+}
+
+Transcript from_json(const Json& json) {
+  if (json.at("kaiju_chat") != kFormat) throw Problem("was saved by another version of kaiju-chat");
+  const Json& character = json.at("character");
+  Transcript transcript;
+  transcript.card = {character.at("name"), character.at("greeting"), character.at("description")};
+  check_card(transcript.card);
+  transcript.seed = json.at("seed").get<uint64_t>();
+  for (const Json& each : json.at("exchanges")) {
+    transcript.exchanges.push_back({each.at("user"), each.at("reply"), each.at("retries").get<uint32_t>()});
+    if (transcript.exchanges.back().question.empty()) throw Problem("has an empty message");
+  }
+  return transcript;
+}
+
+std::string read_whole(const std::string& file) {
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored)) throw Problem(fmt::format("{}: a folder, not a saved chat", file));
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw Problem(fmt::format("{}: cannot read it: {}", file, why()));
+  if (fs::file_size(file, ignored) > kMaxBytes) throw Problem(fmt::format("{}: too large for a saved chat", file));
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// On the disk, not only on its way there.
+void write_whole(const std::string& file, const std::string& text) {
+  std::FILE* stream = std::fopen(file.c_str(), "wb");
+  if (!stream) throw Problem(fmt::format("{}: cannot write it: {}", file, why()));
+  bool good = std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+  const std::string reason = why();
+  good = std::fclose(stream) == 0 && good;
+  if (good) return;
+  std::remove(file.c_str());
+  throw Problem(fmt::format("{}: cannot write it: {}", file, reason));
+}
+
+}  // namespace
+
+void save_transcript(const Transcript& transcript, const std::string& file) {
+  std::error_code error;
+  if (fs::exists(file, error)) {
+    try {
+      load_transcript(file);
+    } catch (const Problem&) {
+      throw Problem(fmt::format("{}: exists and is no saved chat; choose another name", file));
+    }
+  }
+  const std::string fresh = file + ".new";
+  write_whole(fresh, to_json(transcript).dump(2) + "\n");
+  fs::rename(fresh, file, error);
+  if (!error) return;
+  std::remove(fresh.c_str());
+  throw Problem(fmt::format("{}: cannot write it: {}", file, error.message()));
+}
+
+Transcript load_transcript(const std::string& file) {
+  const std::string text = read_whole(file);
+  try {
+    return from_json(Json::parse(text));
+  } catch (const Problem& problem) {
+    throw Problem(fmt::format("{}: {}", file, problem.what()));
+  } catch (const Json::exception&) {  // its own words name its own insides
+    throw Problem(fmt::format("{}: not a chat that /save wrote, or damaged since", file));
+  }
+}
+
+}  // namespace chat

@@ -1,0 +1,23 @@
+// Transcript: a chat as a JSON file, whole in itself: the card, what was said, the seed. Not the KV: any model may go on from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "card.hpp"
+#include "conversation.hpp"
+
+namespace chat {
+
+struct Transcript {
+  Card card;
+  uint64_t seed = 0;
+  std::vector<Exchange> exchanges;
+};
+
+// The file is the old one or the whole new one. A file that is no transcript is not overwritten. Both throw Problem.
+void save_transcript(const Transcript& transcript, const std::string& file);
+Transcript load_transcript(const std::string& file);
+
+}  // namespace chat

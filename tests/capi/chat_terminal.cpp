@@ -1,0 +1,250 @@
+// kaiju-chat in a terminal of its own: keys in, screen out.
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "catch.hpp"
+#include "tests/capi/programs.hpp"
+
+using namespace kaiju::tests;
+
+namespace {
+
+constexpr int kPatienceMs = 60000;  // far above any machine: a test that waits this long has failed
+
+// A chat on a pseudo-terminal. `set` are environment variables, NAME=VALUE.
+class Terminal {
+ public:
+  Terminal(std::vector<std::string> args, int columns, const std::vector<std::string>& set) {
+    args.insert(args.begin(), std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat");
+    args.insert(args.end(), {"--threads", "1"});
+    winsize size{};
+    size.ws_row = 50;
+    size.ws_col = static_cast<unsigned short>(columns);
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    child_ = forkpty(&fd_, nullptr, nullptr, &size);
+    if (child_ != 0) return;
+    unsetenv("NO_COLOR");
+    setenv("TERM", "xterm", 1);
+    setenv("HOME", temporary_folder().c_str(), 1);  // no ~/.editrc of whoever runs the test
+    for (const std::string& each : set) putenv(const_cast<char*>(each.c_str()));
+    execv(argv[0], argv.data());
+    _exit(126);
+  }
+  ~Terminal() {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    close(fd_);
+  }
+  Terminal(const Terminal&) = delete;
+
+  void type(const std::string& keys) { REQUIRE(write(fd_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size())); }
+
+  // What came up to `text`, all of it since the last call; fails when it never comes.
+  std::string until(const std::string& text) {
+    while (pending_.find(text) == std::string::npos)
+      if (!read_more()) FAIL("waited for '" << text << "', got: " << pending_);
+    const size_t end = pending_.find(text) + text.size();
+    const std::string out = pending_.substr(0, end);
+    pending_.erase(0, end);
+    return out;
+  }
+
+  void resize(int columns) {
+    winsize size{};
+    size.ws_row = 50;
+    size.ws_col = static_cast<unsigned short>(columns);
+    REQUIRE(ioctl(fd_, TIOCSWINSZ, &size) == 0);
+  }
+
+  // The exit code; 200 for a death by signal, 201 for none at all.
+  int wait_for_end() {
+    while (read_more()) {
+    }
+    int status = 0;
+    if (pollfd ended{fd_, POLLIN, 0}; poll(&ended, 1, 0) == 0) return 201;  // still running: the destructor ends it
+    waitpid(child_, &status, 0);
+    child_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 200;
+  }
+
+  const std::string& seen() const { return seen_; }
+
+ private:
+  bool read_more() {
+    pollfd ready{fd_, POLLIN, 0};
+    if (poll(&ready, 1, kPatienceMs) <= 0) return false;
+    char buffer[4096];
+    const ssize_t size = read(fd_, buffer, sizeof buffer);
+    if (size <= 0) return false;
+    pending_.append(buffer, static_cast<size_t>(size));
+    seen_.append(buffer, static_cast<size_t>(size));
+    return true;
+  }
+
+  int fd_ = -1;
+  pid_t child_ = -1;
+  std::string pending_, seen_;
+};
+
+Terminal short_talk(int columns = 80, const std::vector<std::string>& set = {}) {
+  return Terminal({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "12"}, columns, set);
+}
+
+// A model that talks for a long time when it is greedy.
+const std::string& talkative_model() {
+  static const std::string path = [] {
+    const std::string plain = temporary_folder() + "/long-plain.kaiju.safetensors", file = temporary_folder() + "/long.kaiju.safetensors";
+    if (!kaiju::write_random_checkpoint(plain, tiny_config(kTinyVocabulary, 1 << 17), 1).ok()) throw std::runtime_error("no checkpoint");
+    add_tokenizer(plain, file, tiny_model().bytes(), kTinyChat);
+    return file;
+  }();
+  return path;
+}
+
+Terminal long_talk() {
+  return Terminal({"--model", talkative_model(), "--character", short_card(), "--max-tokens", "100000", "--temperature", "0", "--repetition-penalty", "1"}, 80, {});
+}
+
+constexpr const char* kPrompt = "You:";
+constexpr const char* kCtrlC = "\x03";
+constexpr const char* kCtrlD = "\x04";
+
+size_t longest_line(const std::string& screen) {
+  size_t longest = 0, length = 0;
+  for (const char c : screen) {
+    length = c == '\n' ? 0 : length + (c != '\r');
+    longest = std::max(longest, length);
+  }
+  return longest;
+}
+
+}  // namespace
+
+TEST_CASE("on a terminal a message gets its reply and Ctrl-D leaves") {
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until("tokens/s");
+  screen.until(kPrompt);
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("Ctrl-C at the prompt clears the line and stays") {
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  screen.type(std::string("never said") + kCtrlC);
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  CHECK(screen.until("tokens/s").find("stopped") == std::string::npos);
+  screen.until(kPrompt);
+  screen.type("/undo\r");
+  screen.until("Forgotten: hello");
+  screen.type("/quit\r");
+  CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("Ctrl-C stops a reply, and the chat goes on") {
+  Terminal screen = long_talk();
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until("Ann:");
+  screen.type(kCtrlC);
+  screen.until("stopped");
+  screen.until(kPrompt);
+  screen.type("/undo\r");
+  screen.until("Forgotten: hello");
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("what is typed during a reply waits for the prompt, Ctrl-D too") {
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  screen.type(std::string("hello\r/stats\r") + kCtrlD);
+  const std::string reply = screen.until("tokens/s");
+  CHECK(reply.find("/stats") == std::string::npos);
+  screen.until("exchanges: 1");
+  CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("colours only where they are wanted") {
+  const auto screen_with = [](const std::vector<std::string>& set) {
+    Terminal screen = short_talk(80, set);
+    screen.until(kPrompt);
+    screen.type("hello\r");
+    screen.until("tokens/s");
+    screen.type(kCtrlD);
+    CHECK(screen.wait_for_end() == 0);
+    return screen.seen();
+  };
+  CHECK(screen_with({}).find("\033[36m") != std::string::npos);
+  CHECK(screen_with({"NO_COLOR=1"}).find("\033[36m") == std::string::npos);
+  CHECK(screen_with({"TERM=dumb"}).find('\033') == std::string::npos);
+}
+
+TEST_CASE("lines break where the window ends, words stay whole, and a resized window is noticed") {
+  const std::string card = write_file("long.card", "name: Ann\ngreeting: one fish two fish red fish blue fish and an incomprehensibilitiesandmore word\n\nthe world.\n");
+  Terminal screen({"--model", chat_model_file(), "--character", card, "--max-tokens", "1"}, 16, {"TERM=dumb"});
+  const std::string greeting = screen.until(kPrompt);
+  INFO(greeting);
+  CHECK(longest_line(greeting) < 16);
+  CHECK(greeting.find("one fish") != std::string::npos);
+  screen.resize(60);
+  screen.type("/help\r");
+  const std::string help = screen.until("Ctrl-C stops");
+  INFO(help);
+  CHECK(longest_line(help) < 60);
+  CHECK(longest_line(help) > 30);
+}
+
+TEST_CASE("/edit brings the last message back to be edited") {
+  Terminal screen = short_talk(80, {"TERM=dumb"});
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until("tokens/s");
+  screen.type("/edit\r");
+  screen.until("/edit hello");
+  screen.type(" world\r");
+  screen.until("tokens/s");
+  screen.type("/undo\r");
+  screen.until("Forgotten: hello world");
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("letters of any script and emoji can be typed, whatever the locale") {
+  const std::string text = "Gr\xC3\xBC\xC3\x9F \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80", file = temporary_folder() + "/typed.json";
+  Terminal screen = short_talk(80, {"LC_ALL=C"});
+  screen.until(kPrompt);
+  screen.type(text + "x\x7F\r");  // one too many, and a backspace
+  screen.until("tokens/s");
+  screen.type("/save " + file + "\r");
+  screen.until("Saved");
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+  CHECK(nlohmann::json::parse(slurp(file))["exchanges"][0]["user"] == text);
+}
+
+TEST_CASE("on a terminal a mistake is told and the chat goes on") {
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  screen.type("/nonsense\r");
+  screen.until("no command /nonsense");
+  screen.type("/retry\r");
+  screen.until("nothing was said yet");
+  screen.type("/load /nowhere/x.json\r");
+  screen.until("/nowhere/x.json: cannot read it");
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+}
