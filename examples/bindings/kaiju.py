@@ -5,7 +5,7 @@
     with engine.session() as session:
         print(session.reply([("card", "Wren\nWren is a robot gardener."), ("user", "hello!")], temperature=0))
 
-The shared library is found through $KAIJU_LIBRARY, or beside a build of this source tree.
+The shared library is found through $KAIJU_LIBRARY, in a build of this source tree, or where the system looks for libraries.
 """
 
 import ctypes as c
@@ -42,12 +42,10 @@ class Event(c.Structure):
 def _load():
     tree = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     found = [os.environ["KAIJU_LIBRARY"]] if "KAIJU_LIBRARY" in os.environ else glob.glob(os.path.join(tree, "build", "**", "libkaiju.so*"), recursive=True)
-    if not found:
-        raise Error("no libkaiju.so: build the project, or name the library in KAIJU_LIBRARY")
     try:
-        library = c.CDLL(sorted(found)[0])
+        library = c.CDLL(sorted(found)[0] if found else "libkaiju.so.0")
     except OSError as error:
-        raise Error(f"cannot load the kaiju library: {error}") from None
+        raise Error(f"cannot load the kaiju library: {error}; build or install it, or name it in KAIJU_LIBRARY") from None
     library.kaiju_error_message.restype = c.c_char_p
     library.kaiju_model_number.restype = c.c_int64
     for name in ("error", "options", "model", "engine", "session"):
