@@ -65,7 +65,7 @@ std::string bytes_of(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("every destroy takes NULL") {
+TEST_CASE("every destroy takes NULL", "[malformed]") {
   kaiju_error_destroy(nullptr);
   kaiju_runtime_destroy(nullptr);
   kaiju_options_destroy(nullptr);
@@ -74,7 +74,7 @@ TEST_CASE("every destroy takes NULL") {
   kaiju_session_destroy(nullptr);
 }
 
-TEST_CASE("questions about NULL have harmless answers") {
+TEST_CASE("questions about NULL have harmless answers", "[malformed]") {
   CHECK(kaiju_error_status(nullptr) == KAIJU_OK);
   CHECK(std::string(kaiju_error_message(nullptr)).empty());
   CHECK(kaiju_runtime_device_count(nullptr) == 0);
@@ -87,7 +87,7 @@ TEST_CASE("questions about NULL have harmless answers") {
   kaiju_engine_wake(nullptr);
 }
 
-TEST_CASE("a NULL handle or out pointer is refused by name") {
+TEST_CASE("a NULL handle or out pointer is refused by name", "[malformed]") {
   Host host;
   kaiju_runtime* runtime = nullptr;
   kaiju_model* model = nullptr;
@@ -136,7 +136,7 @@ TEST_CASE("a NULL handle or out pointer is refused by name") {
           "NULL");
 }
 
-TEST_CASE("a NULL buffer with a size is refused by name") {
+TEST_CASE("a NULL buffer with a size is refused by name", "[malformed]") {
   Host host;
   kaiju_request request = 0;
   refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, nullptr, 3, nullptr, 0, nullptr, e); }), "text is NULL");
@@ -168,76 +168,76 @@ TEST_CASE("an error is written only on failure") {
   CHECK(error == reinterpret_cast<kaiju_error*>(&options));
 }
 
-TEST_CASE("an unknown option is refused by number") { refused(set_int(299, 1), "299"); }
-TEST_CASE("option 0 is refused") { refused(set_string(0, "x"), "option 0"); }
-TEST_CASE("a negative option is refused") { refused(set_float(-1, 1), "-1"); }
-TEST_CASE("an int for a float option is refused") { refused(set_int(KAIJU_GENERATE_TEMPERATURE, 1), "generate.temperature is a float"); }
-TEST_CASE("a float for an int option is refused") { refused(set_float(KAIJU_GENERATE_SEED, 1.0), "generate.seed is an int"); }
-TEST_CASE("a string for an int option is refused") { refused(set_string(KAIJU_ENGINE_THREADS, "2"), "engine.threads is an int"); }
-TEST_CASE("an int for a string option is refused") { refused(set_int(KAIJU_GENERATE_STOP, 1), "generate.stop is a string"); }
-TEST_CASE("a temperature that is no number is refused") {
+TEST_CASE("an unknown option is refused by number", "[malformed]") { refused(set_int(299, 1), "299"); }
+TEST_CASE("option 0 is refused", "[malformed]") { refused(set_string(0, "x"), "option 0"); }
+TEST_CASE("a negative option is refused", "[malformed]") { refused(set_float(-1, 1), "-1"); }
+TEST_CASE("an int for a float option is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_TEMPERATURE, 1), "generate.temperature is a float"); }
+TEST_CASE("a float for an int option is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_SEED, 1.0), "generate.seed is an int"); }
+TEST_CASE("a string for an int option is refused", "[malformed]") { refused(set_string(KAIJU_ENGINE_THREADS, "2"), "engine.threads is an int"); }
+TEST_CASE("an int for a string option is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_STOP, 1), "generate.stop is a string"); }
+TEST_CASE("a temperature that is no number is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_TEMPERATURE, std::nan("")), "temperature is nan");
 }
-TEST_CASE("an infinite temperature is refused") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, INFINITY), "temperature is inf"); }
-TEST_CASE("a temperature of 1e38 is refused") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, 1e38), "temperature is 1e+38"); }
-TEST_CASE("a negative temperature is refused") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, -0.5), "from 0 to 100"); }
-TEST_CASE("a top_p of 0 is refused") { refused(set_float(KAIJU_GENERATE_TOP_P, 0), "top_p is 0"); }
-TEST_CASE("a top_p above 1 is refused") { refused(set_float(KAIJU_GENERATE_TOP_P, 1.01), "top_p is 1.01"); }
-TEST_CASE("a top_p that is no number is refused") { refused(set_float(KAIJU_GENERATE_TOP_P, std::nan("")), "top_p is nan"); }
-TEST_CASE("a negative top_k is refused") { refused(set_int(KAIJU_GENERATE_TOP_K, -1), "top_k is -1"); }
-TEST_CASE("a min_p above 1 is refused") { refused(set_float(KAIJU_GENERATE_MIN_P, 2), "min_p is 2"); }
-TEST_CASE("a repetition penalty of 0 is refused") { refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, 0), "repetition_penalty is 0"); }
-TEST_CASE("a repetition penalty that is no number is refused") {
+TEST_CASE("an infinite temperature is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, INFINITY), "temperature is inf"); }
+TEST_CASE("a temperature of 1e38 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, 1e38), "temperature is 1e+38"); }
+TEST_CASE("a negative temperature is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, -0.5), "from 0 to 100"); }
+TEST_CASE("a top_p of 0 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TOP_P, 0), "top_p is 0"); }
+TEST_CASE("a top_p above 1 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TOP_P, 1.01), "top_p is 1.01"); }
+TEST_CASE("a top_p that is no number is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TOP_P, std::nan("")), "top_p is nan"); }
+TEST_CASE("a negative top_k is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_TOP_K, -1), "top_k is -1"); }
+TEST_CASE("a min_p above 1 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_MIN_P, 2), "min_p is 2"); }
+TEST_CASE("a repetition penalty of 0 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, 0), "repetition_penalty is 0"); }
+TEST_CASE("a repetition penalty that is no number is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, std::nan("")), "repetition_penalty is nan");
 }
-TEST_CASE("an infinite repetition penalty is refused") {
+TEST_CASE("an infinite repetition penalty is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, -INFINITY), "repetition_penalty is -inf");
 }
-TEST_CASE("max_tokens below -1 is refused") { refused(set_int(KAIJU_GENERATE_MAX_TOKENS, -2), "max_tokens is -2"); }
-TEST_CASE("max_tokens beyond 32 bits is refused") { refused(set_int(KAIJU_GENERATE_MAX_TOKENS, INT64_MAX), "max_tokens"); }
-TEST_CASE("too many log-probabilities are refused") { refused(set_int(KAIJU_GENERATE_LOGPROBS, 65), "logprobs is 65"); }
-TEST_CASE("a stream beyond 32 bits is refused") { refused(set_int(KAIJU_GENERATE_STREAM, INT64_C(4294967296)), "stream"); }
-TEST_CASE("threads below 0 and above 256 are refused") {
+TEST_CASE("max_tokens below -1 is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_MAX_TOKENS, -2), "max_tokens is -2"); }
+TEST_CASE("max_tokens beyond 32 bits is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_MAX_TOKENS, INT64_MAX), "max_tokens"); }
+TEST_CASE("too many log-probabilities are refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_LOGPROBS, 65), "logprobs is 65"); }
+TEST_CASE("a stream beyond 32 bits is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_STREAM, INT64_C(4294967296)), "stream"); }
+TEST_CASE("threads below 0 and above 256 are refused", "[malformed]") {
   refused(set_int(KAIJU_ENGINE_THREADS, -1), "threads is -1");
   refused(set_int(KAIJU_ENGINE_THREADS, 257), "threads is 257");
 }
-TEST_CASE("an engine that may run nothing is refused") { refused(set_int(KAIJU_ENGINE_MAX_RUNNING, 0), "max_running is 0"); }
-TEST_CASE("a step of no tokens is refused") { refused(set_int(KAIJU_ENGINE_STEP_TOKENS, 0), "step_tokens is 0"); }
-TEST_CASE("negative cache bytes are refused") { refused(set_int(KAIJU_ENGINE_CACHE_BYTES, -1), "cache_bytes is -1"); }
-TEST_CASE("an empty stop string is refused") { refused(set_string(KAIJU_GENERATE_STOP, ""), "stop is 0 bytes"); }
-TEST_CASE("an overlong stop string is refused") { refused(set_string(KAIJU_GENERATE_STOP, std::string(1025, 'x')), "1025 bytes"); }
-TEST_CASE("a stop string that is not UTF-8 is refused") { refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 1"); }
-TEST_CASE("a 65th stop string is refused") {
+TEST_CASE("an engine that may run nothing is refused", "[malformed]") { refused(set_int(KAIJU_ENGINE_MAX_RUNNING, 0), "max_running is 0"); }
+TEST_CASE("a step of no tokens is refused", "[malformed]") { refused(set_int(KAIJU_ENGINE_STEP_TOKENS, 0), "step_tokens is 0"); }
+TEST_CASE("negative cache bytes are refused", "[malformed]") { refused(set_int(KAIJU_ENGINE_CACHE_BYTES, -1), "cache_bytes is -1"); }
+TEST_CASE("an empty stop string is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, ""), "stop is 0 bytes"); }
+TEST_CASE("an overlong stop string is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, std::string(1025, 'x')), "1025 bytes"); }
+TEST_CASE("a stop string that is not UTF-8 is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 1"); }
+TEST_CASE("a 65th stop string is refused", "[malformed]") {
   Options options;
   for (int i = 0; i < 64; ++i) REQUIRE(kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, nullptr) == KAIJU_OK);
   refused(ask([&](kaiju_error** e) { return kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, e); }), "64 times");
 }
-TEST_CASE("a logit bias that is no number is refused and the old ones stay") {
+TEST_CASE("a logit bias that is no number is refused and the old ones stay", "[malformed]") {
   Options options;
   const int32_t tokens[2] = {5, 6};
   const float bias[2] = {1.0f, std::nanf("")};
   refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(options.bag, tokens, bias, 2, e); }), "token 6 is nan");
 }
-TEST_CASE("a logit bias of a negative token is refused") {
+TEST_CASE("a logit bias of a negative token is refused", "[malformed]") {
   Options options;
   const int32_t token = -1;
   const float bias = 1.0f;
   refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(options.bag, &token, &bias, 1, e); }), "token -1");
 }
-TEST_CASE("a refused value leaves the option as it was") {
+TEST_CASE("a refused value leaves the option as it was", "[malformed]") {
   Host host;
   kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 2, nullptr);
   CHECK(kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, -9, nullptr) == KAIJU_INVALID_ARGUMENT);
   host.submit({1, 20});
   CHECK(host.drain().size() == 2);
 }
-TEST_CASE("describing an option that does not exist finds nothing") {
+TEST_CASE("describing an option that does not exist finds nothing", "[malformed]") {
   kaiju_option_info info{};
   info.struct_size = sizeof info;
   CHECK(kaiju_option_describe(299, &info) == KAIJU_NOT_FOUND);
 }
 
-TEST_CASE("a struct_size that was never set is refused") {
+TEST_CASE("a struct_size that was never set is refused", "[malformed]") {
   Host host;
   for (const size_t size : {size_t{0}, size_t{4}, sizeof(kaiju_metrics) - 8, sizeof(kaiju_metrics) + 1, SIZE_MAX}) {
     kaiju_metrics metrics{};
@@ -256,37 +256,37 @@ TEST_CASE("a struct_size that was never set is refused") {
       "sizeof(kaiju_event)");
 }
 
-TEST_CASE("a model file that does not exist is refused by path") {
+TEST_CASE("a model file that does not exist is refused by path", "[malformed]") {
   refused(load_file("/nowhere/model.safetensors"), "/nowhere/model.safetensors", KAIJU_IO);
 }
-TEST_CASE("a folder is no model") { CHECK(load_file(temporary_folder()).status != KAIJU_OK); }
-TEST_CASE("an empty file is no model") { CHECK(load_file(file_with("empty", "")).status == KAIJU_BAD_MODEL); }
-TEST_CASE("a text file is no model") {
+TEST_CASE("a folder is no model", "[malformed]") { CHECK(load_file(temporary_folder()).status != KAIJU_OK); }
+TEST_CASE("an empty file is no model", "[malformed]") { CHECK(load_file(file_with("empty", "")).status == KAIJU_BAD_MODEL); }
+TEST_CASE("a text file is no model", "[malformed]") {
   CHECK(load_file(file_with("text", "this is a text, not a model, and long enough to have a header")).status == KAIJU_BAD_MODEL);
 }
-TEST_CASE("a model cut short is refused") {
+TEST_CASE("a model cut short is refused", "[malformed]") {
   const std::string whole = bytes_of(chat_model_file());
   for (const size_t size : {size_t{7}, size_t{8}, size_t{100}, whole.size() / 2, whole.size() - 1})
     CHECK(load_file(file_with("cut", whole.substr(0, size))).status == KAIJU_BAD_MODEL);
 }
-TEST_CASE("a model with one changed byte is refused") {
+TEST_CASE("a model with one changed byte is refused", "[malformed]") {
   std::string bytes = bytes_of(chat_model_file());
   bytes[bytes.size() / 2] ^= 1;
   CHECK(load_file(file_with("changed", bytes)).status == KAIJU_BAD_MODEL);
 }
-TEST_CASE("a model whose tokenizer is damaged is refused by name") {
+TEST_CASE("a model whose tokenizer is damaged is refused by name", "[malformed]") {
   const std::string path = temporary_folder() + "/bad_tokenizer";
   add_tokenizer(plain_model_file(), path, "no sentencepiece", kTinyChat);
   refused(load_file(path), "tokenizer", KAIJU_BAD_MODEL);
 }
-TEST_CASE("a model whose tokenizer has too many pieces is refused by name") {
+TEST_CASE("a model whose tokenizer has too many pieces is refused by name", "[malformed]") {
   auto tiny = tiny_model();
   for (int i = 0; i < 100; ++i) tiny.add("word" + std::to_string(i), -9, kaiju::PieceKind::kNormal);
   const std::string path = temporary_folder() + "/large_tokenizer";
   add_tokenizer(plain_model_file(), path, tiny.bytes(), kTinyChat);
   refused(load_file(path), "vocabulary", KAIJU_BAD_MODEL);
 }
-TEST_CASE("a model whose chat symbols are plain text is refused") {
+TEST_CASE("a model whose chat symbols are plain text is refused", "[malformed]") {
   const std::string path = temporary_folder() + "/bad_symbols";
   kaiju::ChatSymbols chat = kTinyChat;
   chat.user = 300;
@@ -294,7 +294,7 @@ TEST_CASE("a model whose chat symbols are plain text is refused") {
   refused(load_file(path), "'user'", KAIJU_BAD_MODEL);
 }
 
-TEST_CASE("a model without a tokenizer says so and still generates") {
+TEST_CASE("a model without a tokenizer says so and still generates", "[malformed]") {
   Host host(plain_model_file());
   size_t count = 0;
   refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "x", 1, nullptr, 0, &count, e); }), "no tokenizer",
@@ -310,12 +310,12 @@ TEST_CASE("a model without a tokenizer says so and still generates") {
   CHECK(submit(host, {1, 20}).status != KAIJU_OK);  // no text, no stop strings
 }
 
-TEST_CASE("text that is not UTF-8 is refused with the place") {
+TEST_CASE("text that is not UTF-8 is refused with the place", "[malformed]") {
   Host host;
   refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "ab\xFF", 3, nullptr, 0, nullptr, e); }), "byte 2");
   refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "ok", 2}, {KAIJU_ROLE_USER, 0, "\xC3", 1}}, 0), "message 1");
 }
-TEST_CASE("unknown roles, flags and a late card are refused") {
+TEST_CASE("unknown roles, flags and a late card are refused", "[malformed]") {
   Host host;
   refused(format(host.model, {{0, 0, "x", 1}}, 0), "role 0");
   refused(format(host.model, {{4, 0, "x", 1}}, 0), "role 4");
@@ -324,7 +324,7 @@ TEST_CASE("unknown roles, flags and a late card are refused") {
   refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1}}, 64), "flags");
   refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "", 0}}, 0), "empty");
 }
-TEST_CASE("token ids outside the vocabulary are refused by number") {
+TEST_CASE("token ids outside the vocabulary are refused by number", "[malformed]") {
   Host host;
   for (const int32_t token : {-1, kTinyVocabulary, INT32_MAX, INT32_MIN}) {
     const std::string number = std::to_string(token);
@@ -333,22 +333,22 @@ TEST_CASE("token ids outside the vocabulary are refused by number") {
   }
   CHECK(host.history().empty());
 }
-TEST_CASE("a prompt longer than the context is refused") {
+TEST_CASE("a prompt longer than the context is refused", "[malformed]") {
   Host host;
   CHECK(submit(host, std::vector<int32_t>(kTinyContext + 1, 20)).status == KAIJU_INVALID_ARGUMENT);
   CHECK(submit(host, std::vector<int32_t>(kTinyContext - 3, 20)).status == KAIJU_INVALID_ARGUMENT);  // no room for max_tokens
   CHECK(host.history().empty());
 }
-TEST_CASE("an empty prompt in an empty session is refused") {
+TEST_CASE("an empty prompt in an empty session is refused", "[malformed]") {
   Host host;
   CHECK(submit(host, {}).status == KAIJU_INVALID_ARGUMENT);
 }
-TEST_CASE("a temperature too small to divide by is refused") {
+TEST_CASE("a temperature too small to divide by is refused", "[malformed]") {
   Host host;
   REQUIRE(kaiju_options_set_float(host.options, KAIJU_GENERATE_TEMPERATURE, 0.0001, nullptr) == KAIJU_OK);
   refused(submit(host, {1}), "temperature");
 }
-TEST_CASE("a logit bias or stop token outside the vocabulary is refused") {
+TEST_CASE("a logit bias or stop token outside the vocabulary is refused", "[malformed]") {
   Host host;
   const int32_t token = kTinyVocabulary;
   const float bias = 1;
@@ -358,7 +358,7 @@ TEST_CASE("a logit bias or stop token outside the vocabulary is refused") {
   REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_STOP_TOKEN, 100000, nullptr) == KAIJU_OK);
   refused(submit(host, {1}), "100000");
 }
-TEST_CASE("a backend that does not exist is refused with those there are") {
+TEST_CASE("a backend that does not exist is refused with those there are", "[malformed]") {
   Host host;
   REQUIRE(kaiju_options_set_string(host.options, KAIJU_ENGINE_BACKEND, "quantum", 7, nullptr) == KAIJU_OK);
   kaiju_engine* engine = nullptr;
@@ -367,7 +367,7 @@ TEST_CASE("a backend that does not exist is refused with those there are") {
   CHECK(answer.says("reference"));
   CHECK(engine == nullptr);
 }
-TEST_CASE("engine options that contradict each other are refused by name") {
+TEST_CASE("engine options that contradict each other are refused by name", "[malformed]") {
   Host host;
   kaiju_options_set_int(host.options, KAIJU_ENGINE_STEP_TOKENS, 16, nullptr);
   kaiju_options_set_int(host.options, KAIJU_ENGINE_CHUNK_TOKENS, 17, nullptr);
@@ -375,14 +375,14 @@ TEST_CASE("engine options that contradict each other are refused by name") {
   refused(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); }), "chunk_tokens is 17");
   CHECK(engine == nullptr);
 }
-TEST_CASE("a session of another engine is refused") {
+TEST_CASE("a session of another engine is refused", "[malformed]") {
   Host host, other;
   kaiju_request request = 0;
   const int32_t token = 1;
   refused(ask([&](kaiju_error** e) { return kaiju_engine_submit(host.engine, other.session, &token, 1, nullptr, nullptr, &request, e); }),
           "another engine");
 }
-TEST_CASE("a second request of a busy session is refused") {
+TEST_CASE("a second request of a busy session is refused", "[malformed]") {
   Host host;
   host.submit({1, 20});
   CHECK(submit(host, {30}).status == KAIJU_BUSY);
@@ -394,7 +394,7 @@ TEST_CASE("a second request of a busy session is refused") {
   CHECK(kaiju_generate(host.engine, host.session, &token, 1, host.options, nullptr, nullptr, nullptr, 0, nullptr) == KAIJU_BUSY);
   host.drain();
 }
-TEST_CASE("truncate and fork beyond the history are refused") {
+TEST_CASE("truncate and fork beyond the history are refused", "[malformed]") {
   Host host;
   CHECK(kaiju_session_truncate(host.session, 1, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_truncate(host.session, SIZE_MAX, nullptr) == KAIJU_INVALID_ARGUMENT);
@@ -402,12 +402,12 @@ TEST_CASE("truncate and fork beyond the history are refused") {
   CHECK(kaiju_session_fork(host.session, 1, &fork, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(fork == nullptr);
 }
-TEST_CASE("cancelling what never was is ignored") {
+TEST_CASE("cancelling what never was is ignored", "[malformed]") {
   Host host;
   CHECK(kaiju_engine_cancel(host.engine, 0) == KAIJU_OK);
   CHECK(kaiju_engine_cancel(host.engine, UINT64_MAX) == KAIJU_OK);
 }
-TEST_CASE("a session destroyed in the middle ends its request as cancelled") {
+TEST_CASE("a session destroyed in the middle ends its request as cancelled", "[malformed]") {
   Host host;
   host.submit({1, 20});
   kaiju_engine_step(host.engine, nullptr);
@@ -417,7 +417,7 @@ TEST_CASE("a session destroyed in the middle ends its request as cancelled") {
   CHECK(done.kind == KAIJU_EVENT_DONE);
   CHECK(done.reason == KAIJU_DONE_CANCELLED);
 }
-TEST_CASE("unknown properties of a model have no answer") {
+TEST_CASE("unknown properties of a model have no answer", "[malformed]") {
   Host host;
   const char* text = nullptr;
   CHECK(kaiju_model_number(host.model, 999) == -1);

@@ -101,29 +101,31 @@ const std::vector<Case>& cases() {
 
 }  // namespace
 
-TEST_CASE("every broken rule of the config is refused by name") {
-  for (const Case& c : cases()) {
-    tiny::Parts parts = tiny::take_apart(tiny::bytes());
-    parts.edit_config(c.edit);
-    const std::string text = parts.metadata()["config"];
-    tiny::seal(parts);
-    const auto direct = kaiju::config_from_json(text);
-    const kaiju::Status loaded = tiny::load(tiny::assemble(parts));
-    INFO(c.name << "\n  " << direct.status().message() << "\n  " << loaded.message());
-    CHECK(direct.status().code() == StatusCode::kBadModel);
-    CHECK(tiny::contains(direct.status().message(), c.field));
-    CHECK(loaded.code() == StatusCode::kBadModel);
-    CHECK(tiny::contains(loaded.message(), c.field));
-  }
+TEST_CASE("every broken rule of the config is refused by name", "[malformed]") {
+  for (const Case& c : cases()) DYNAMIC_SECTION(c.name) {
+      tiny::Parts parts = tiny::take_apart(tiny::bytes());
+      parts.edit_config(c.edit);
+      const std::string text = parts.metadata()["config"];
+      tiny::seal(parts);
+      const auto direct = kaiju::config_from_json(text);
+      const kaiju::Status loaded = tiny::load(tiny::assemble(parts));
+      INFO(direct.status().message() << "\n  " << loaded.message());
+      CHECK(direct.status().code() == StatusCode::kBadModel);
+      CHECK(tiny::contains(direct.status().message(), c.field));
+      CHECK(loaded.code() == StatusCode::kBadModel);
+      CHECK(tiny::contains(loaded.message(), c.field));
+    }
 }
 
-TEST_CASE("config text that is not what it seems is refused") {
+TEST_CASE("config text that is not what it seems is refused", "[malformed]") {
   const std::string good = kaiju::config_to_json(tiny::config());
-  const auto refused = [](const std::string& text, const std::string& part) {
-    const kaiju::Status status = kaiju::config_from_json(text).status();
-    INFO(text.substr(0, 200) << "\n  " << status.message());
-    CHECK(status.code() == StatusCode::kBadModel);
-    CHECK(tiny::contains(status.message(), part));
+  const auto refused = [](const std::string& name, const std::string& text, const std::string& part) {
+    DYNAMIC_SECTION(name) {
+      const kaiju::Status status = kaiju::config_from_json(text).status();
+      INFO(status.message());
+      CHECK(status.code() == StatusCode::kBadModel);
+      CHECK(tiny::contains(status.message(), part));
+    }
   };
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -131,35 +133,35 @@ TEST_CASE("config text that is not what it seems is refused") {
     REQUIRE(at != std::string::npos);
     return text.replace(at, from.size(), to);
   };
-  refused("", "config");
-  refused("[]", "config");
-  refused("null", "config");
-  refused("{", "config");
-  refused("{}", "config.name");
-  refused(good + "x", "after its closing brace");
-  refused(good + std::string(1, '\0') + "{}", "after its closing brace");
-  refused(good + good, "after its closing brace");
-  refused(with("\"d_ff\":64", "\"d_ff\":64,\"d_ff\":64"), "\"d_ff\" twice");
-  refused(with("\"kv_slot\":0", "\"kv_slot\":0,\"kv_slot\":0"), "\"kv_slot\" twice");
-  refused(with("\"begin\":1", "\"begin\":1,\"begin\":1"), "\"begin\" twice");
-  refused(with("\"d_ff\":64", "\"d_ff\":064"), "JSON");
-  refused(with("\"d_ff\":64", "\"d_ff\":+64"), "JSON");
-  refused(with("\"d_ff\":64", "\"d_ff\":6.4e1"), "config.d_ff");
-  refused(with("\"d_ff\":64", "\"d_ff\":-0"), "config.d_ff");
-  refused(with("\"d_ff\":64", "\"d_ff\":1e999"), "JSON");
-  refused(with("\"d_ff\":64", "\"d_ff\":18446744073709551680"), "config.d_ff");  // 2^64 + 64
-  refused(with("\"d_ff\":64", "\"d_ff\":NaN"), "JSON");
-  refused(with("\"d_ff\":64", "\"d_ff\":64,"), "JSON");
-  refused(with("\"d_ff\":64", "/* sixty-four */\"d_ff\":64"), "JSON");
-  refused(with("\"d_ff\":64", "\"d_ff\":[[[[[[64]]]]]]"), "nested");
-  refused(with("tiny", "\xff\xfe"), "JSON");
-  refused(with("tiny", "\xed\xa0\x80"), "JSON");
-  refused(with("tiny", std::string(5000, 'x')), "string longer");
-  refused("{\"name\":" + std::string(100000, '[') + std::string(100000, ']') + "}", "nested");
-  refused("{\"name\":\"" + std::string(300000, 'x') + "\"}", "config is longer");
+  refused("no text", "", "config");
+  refused("a list", "[]", "config");
+  refused("null", "null", "config");
+  refused("an open brace", "{", "config");
+  refused("an empty object", "{}", "config.name");
+  refused("a letter after the end", good + "x", "after its closing brace");
+  refused("a NUL and an object after the end", good + std::string(1, '\0') + "{}", "after its closing brace");
+  refused("the config twice", good + good, "after its closing brace");
+  refused("d_ff twice", with("\"d_ff\":64", "\"d_ff\":64,\"d_ff\":64"), "\"d_ff\" twice");
+  refused("kv_slot twice in a layer", with("\"kv_slot\":0", "\"kv_slot\":0,\"kv_slot\":0"), "\"kv_slot\" twice");
+  refused("begin twice in chat", with("\"begin\":1", "\"begin\":1,\"begin\":1"), "\"begin\" twice");
+  refused("a leading zero", with("\"d_ff\":64", "\"d_ff\":064"), "JSON");
+  refused("a plus sign", with("\"d_ff\":64", "\"d_ff\":+64"), "JSON");
+  refused("an exponent", with("\"d_ff\":64", "\"d_ff\":6.4e1"), "config.d_ff");
+  refused("minus zero", with("\"d_ff\":64", "\"d_ff\":-0"), "config.d_ff");
+  refused("beyond a double", with("\"d_ff\":64", "\"d_ff\":1e999"), "JSON");
+  refused("2^64 + 64", with("\"d_ff\":64", "\"d_ff\":18446744073709551680"), "config.d_ff");  // 2^64 + 64
+  refused("NaN", with("\"d_ff\":64", "\"d_ff\":NaN"), "JSON");
+  refused("a comma too many", with("\"d_ff\":64", "\"d_ff\":64,"), "JSON");
+  refused("a comment", with("\"d_ff\":64", "/* sixty-four */\"d_ff\":64"), "JSON");
+  refused("nested lists", with("\"d_ff\":64", "\"d_ff\":[[[[[[64]]]]]]"), "nested");
+  refused("bytes that are not UTF-8", with("tiny", "\xff\xfe"), "JSON");
+  refused("a surrogate", with("tiny", "\xed\xa0\x80"), "JSON");
+  refused("a name of 5000 bytes", with("tiny", std::string(5000, 'x')), "string longer");
+  refused("nested a hundred thousand deep", "{\"name\":" + std::string(100000, '[') + std::string(100000, ']') + "}", "nested");
+  refused("a text of 300,000 bytes", "{\"name\":\"" + std::string(300000, 'x') + "\"}", "config is longer");
   std::string many = "{\"layers\":[";
   for (int i = 0; i < 10000; ++i) many += "0,";
-  refused(many + "0]}", "values");
+  refused("ten thousand layers that are numbers", many + "0]}", "values");
 }
 
 TEST_CASE("a config survives the way to JSON and back") {

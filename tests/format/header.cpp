@@ -11,14 +11,17 @@ namespace {
 
 std::string length_field(uint64_t length) { return {reinterpret_cast<const char*>(&length), 8}; }
 
-void refused(const std::string& name, const std::string& file, const std::string& part, StatusCode code = StatusCode::kBadModel) {
+void refused(const std::string& file, const std::string& part, StatusCode code = StatusCode::kBadModel) {
   for (const Verify verify : {Verify::kFull, Verify::kNone}) {
     const kaiju::Status status = tiny::load(file, verify);
-    INFO(name << "\n  " << status.message());
+    INFO(status.message());
     CHECK(status.code() == code);
     CHECK(tiny::contains(status.message(), part));
     CHECK(status.message().size() < 600);  // however long the offending name or number
   }
+}
+void refused(const std::string& name, const std::string& file, const std::string& part) {
+  DYNAMIC_SECTION(name) { refused(file, part); }
 }
 
 struct HeaderCase {
@@ -247,26 +250,26 @@ TEST_CASE("the small file is sound, taken apart, sealed and put together again t
   CHECK(tiny::load(tiny::assemble(parts)).ok());
 }
 
-TEST_CASE("every lying tensor entry is refused by name") {
-  for (const HeaderCase& c : header_cases()) {
-    Parts parts = tiny::take_apart(tiny::bytes());
-    c.edit(parts);
-    try {  // digests made true where the change leaves them a meaning
-      Parts sealed = parts;
-      tiny::seal(sealed);
-      parts = sealed;
-    } catch (const std::exception&) {
+TEST_CASE("every lying tensor entry is refused by name", "[malformed]") {
+  for (const HeaderCase& c : header_cases()) DYNAMIC_SECTION(c.name) {
+      Parts parts = tiny::take_apart(tiny::bytes());
+      c.edit(parts);
+      try {  // digests made true where the change leaves them a meaning
+        Parts sealed = parts;
+        tiny::seal(sealed);
+        parts = sealed;
+      } catch (const std::exception&) {
+      }
+      refused(tiny::assemble(parts), c.part);
     }
-    refused(c.name, tiny::assemble(parts), c.part);
-  }
 }
 
-TEST_CASE("every lying metadata field is refused by name") {
-  for (const MetadataCase& c : metadata_cases()) {
-    Parts parts = tiny::take_apart(tiny::bytes());
-    c.edit(parts.metadata());
-    refused(c.name, tiny::assemble(parts), c.part, c.code);
-  }
+TEST_CASE("every lying metadata field is refused by name", "[malformed]") {
+  for (const MetadataCase& c : metadata_cases()) DYNAMIC_SECTION(c.name) {
+      Parts parts = tiny::take_apart(tiny::bytes());
+      c.edit(parts.metadata());
+      refused(tiny::assemble(parts), c.part, c.code);
+    }
   Parts parts = tiny::take_apart(tiny::bytes());
   parts.header.erase("__metadata__");
   refused("no metadata", tiny::assemble(parts), "not a Kaiju checkpoint");
@@ -274,7 +277,7 @@ TEST_CASE("every lying metadata field is refused by name") {
   refused("metadata a string", tiny::assemble(parts), "not a Kaiju checkpoint");
 }
 
-TEST_CASE("every lying header length is refused") {
+TEST_CASE("every lying header length is refused", "[malformed]") {
   const std::string good = tiny::bytes();
   uint64_t length = 0;
   std::memcpy(&length, good.data(), 8);
@@ -294,7 +297,7 @@ TEST_CASE("every lying header length is refused") {
   refused("length long by 64", with_length(length + 64), "header");
 }
 
-TEST_CASE("a header that would misalign the data is refused") {
+TEST_CASE("a header that would misalign the data is refused", "[malformed]") {
   const Parts parts = tiny::take_apart(tiny::bytes());
   std::string text = parts.header.dump();
   while ((8 + text.size()) % 64 != 13) text += ' ';
@@ -303,7 +306,7 @@ TEST_CASE("a header that would misalign the data is refused") {
   refused("data at 32 past a multiple of 64", tiny::assemble(text, parts.data, 1), "multiple of 64");
 }
 
-TEST_CASE("header text that is not what it seems is refused") {
+TEST_CASE("header text that is not what it seems is refused", "[malformed]") {
   const Parts parts = tiny::take_apart(tiny::bytes());
   const std::string good = parts.header.dump();
   const auto text = [&](const std::string& header) { return tiny::assemble(header, parts.data); };
@@ -345,7 +348,7 @@ TEST_CASE("header text that is not what it seems is refused") {
   refused("a string ending in a backslash", text("{\"x\\"), "ends early");
 }
 
-TEST_CASE("a header cannot buy much memory with few bytes") {
+TEST_CASE("a header cannot buy much memory with few bytes", "[malformed]") {
   const auto many = [](const char* first, const std::function<std::string(int)>& next, int count, const char* last) {
     std::string text = first;
     for (int i = 0; i < count; ++i) text += (i ? "," : "") + next(i);

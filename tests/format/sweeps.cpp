@@ -36,19 +36,16 @@ std::string seen(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-TEST_CASE("a file cut at any length is refused") {
+TEST_CASE("a file cut at any length is refused", "[malformed]") {
   const std::string& good = one_layer();
-  const uint64_t header = header_end(good);
   for (size_t size = 0; size < good.size(); ++size) {
-    // Within the data one length is like the next: all of them near the ends, every thirteenth between.
-    if (size > header + 200 && size + 200 < good.size() && size % 13 != 0) continue;
     const kaiju::Status status = tiny::load(good.substr(0, size), Verify::kNone);
     if (status.code() != kaiju::StatusCode::kBadModel || status.message().empty()) FAIL("length " << size << ": " << status.message());
   }
   SUCCEED();
 }
 
-TEST_CASE("every bit flip of the header is refused, or changes nothing") {
+TEST_CASE("every bit flip of the header is refused, or changes nothing", "[malformed]") {
   std::string file = one_layer();
   const tiny::Aligned original(file);
   const std::string wanted = seen(**Checkpoint::from_memory(original.bytes()).operator->());
@@ -72,7 +69,7 @@ TEST_CASE("every bit flip of the header is refused, or changes nothing") {
   CHECK(harmless < end / 100);
 }
 
-TEST_CASE("random damage anywhere is refused, or changes nothing") {
+TEST_CASE("random damage anywhere is refused, or changes nothing", "[malformed]") {
   const std::string& good = one_layer();
   const tiny::Aligned original(good);
   const std::string wanted = seen(**Checkpoint::from_memory(original.bytes()).operator->());
@@ -116,7 +113,7 @@ TEST_CASE("random damage anywhere is refused, or changes nothing") {
   SUCCEED();
 }
 
-TEST_CASE("random lies with true digests are refused by name, or are another sound model") {
+TEST_CASE("random lies with true digests are refused by name, or are another sound model", "[malformed]") {
   const tiny::Parts good = tiny::take_apart(one_layer());
   std::vector<std::string> names;
   for (const auto& [name, entry] : good.header.items())

@@ -18,8 +18,8 @@ kaiju::Status after(const std::function<void(Parts&)>& edit, Verify verify = Ver
   return tiny::load(tiny::assemble(parts), verify);
 }
 
-void refused(const std::string& name, const std::string& part, const kaiju::Status& status) {
-  INFO(name << "\n  " << status.message());
+void refused(const std::string& part, const kaiju::Status& status) {
+  INFO(status.message());
   CHECK(status.code() == StatusCode::kBadModel);
   CHECK(tiny::contains(status.message(), part));
 }
@@ -34,7 +34,7 @@ void set_weight(Parts& parts, const std::string& matrix, size_t row, size_t colu
 
 }  // namespace
 
-TEST_CASE("scales, virtual scalars and clips must be finite, positive and of a sane size") {
+TEST_CASE("scales, virtual scalars and clips must be finite, positive and of a sane size", "[malformed]") {
   const float infinity = std::numeric_limits<float>::infinity();
   const std::pair<const char*, float> bad[] = {{"NaN", std::nanf("")},   {"-NaN", -std::nanf("")}, {"infinite", infinity},
                                                {"-infinite", -infinity}, {"zero", 0.0f},           {"-zero", -0.0f},
@@ -58,50 +58,54 @@ TEST_CASE("scales, virtual scalars and clips must be finite, positive and of a s
                                                    {"layers.1.ffn.down.scale", 0},
                                                    {"final.in_clip", 0}};
   for (const auto& [tensor, index] : places)
-    for (const auto& [name, value] : bad)
-      for (const Verify verify : {Verify::kFull, Verify::kNone})  // small tensors are checked without weights too
-        refused(std::string(tensor) + " " + name, std::string("tensor ") + tensor + "[" + std::to_string(index) + "]",
-                after([&, t = tensor, i = index, v = value](Parts& p) { p.put<float>(t, i, v); }, verify));
+    for (const auto& [name, value] : bad) DYNAMIC_SECTION(tensor << " " << name) {
+        for (const Verify verify : {Verify::kFull, Verify::kNone})  // small tensors are checked without weights too
+          refused(std::string("tensor ") + tensor + "[" + std::to_string(index) + "]",
+                  after([&, t = tensor, i = index, v = value](Parts& p) { p.put<float>(t, i, v); }, verify));
+      }
 }
 
-TEST_CASE("constants derived from values each in range must stay in range themselves") {
-  const auto both = [](const char* a, float x, const char* b, float y) {
-    return after([=](Parts& p) { p.put<float>(a, 0, x), p.put<float>(b, 0, y); });
+TEST_CASE("constants derived from values each in range must stay in range themselves", "[malformed]") {
+  const auto too_large = [](const char* constant, const char* tensor, const char* a, float x, const char* b, float y) {
+    DYNAMIC_SECTION(constant << " from " << a) {
+      refused(std::string("tensor ") + tensor + ": the constant `" + constant + "`", after([=](Parts& p) { p.put<float>(a, 0, x), p.put<float>(b, 0, y); }));
+    }
   };
-  refused("e", "tensor embed.scale: the constant `e`", both("embed.scale", 1e10f, "embed.in_scalar", 1e10f));
-  refused("sl", "tensor embed.scale: the constant `sl`", both("embed.scale", 1e10f, "embed.out_scalar", 1e10f));
-  refused("c_in", "tensor final.in_clip: the constant `c_in`", both("final.in_clip", 1e-12f, "final.in_clip", 1e-12f));
-  refused("c_in", "tensor layers.0.attn.in_clip: the constant `c_in`",
-          both("layers.0.attn.in_clip", 1e-12f, "layers.0.attn.in_clip", 1e-12f));
-  refused("c_in", "tensor layers.1.ffn.in_clip: the constant `c_in`", both("layers.1.ffn.in_clip", 1e-12f, "layers.1.ffn.in_clip", 1e-12f));
-  refused("sk", "tensor kv.0.k.scale: the constant `sk`", both("kv.0.k.scale", 1e18f, "kv.0.k.scalar", 1e18f));
-  refused("sv", "tensor kv.1.v.scale: the constant `sv`", both("kv.1.v.scale", 1e18f, "kv.1.v.scalar", 1e18f));
-  refused("ck", "tensor kv.0.k_clip: the constant `ck`", both("kv.0.k_clip", 1e-17f, "kv.0.k_clip", 1e-17f));
-  refused("cv", "tensor kv.0.v_clip: the constant `cv`", both("kv.0.v_clip", 1e-17f, "kv.0.v_clip", 1e-17f));
-  refused("sq", "tensor layers.0.attn.q.scale: the constant `sq`", both("layers.0.attn.q.scale", 1e10f, "layers.0.attn.q.scalar", 1e10f));
-  refused("cq", "tensor layers.0.attn.q_clip: the constant `cq`", both("layers.0.attn.q_clip", 1e-18f, "kv.0.k_clip", 1e18f));
-  refused("z", "tensor layers.0.attn.q_clip: the constant `z`", both("layers.0.attn.q_clip", 1e18f, "layers.0.attn.q_clip", 1e18f));
-  refused("co", "tensor layers.0.attn.out_clip: the constant `co`", both("layers.0.attn.out_clip", 1e-10f, "kv.0.v_clip", 1e10f));
-  refused("so", "tensor layers.0.attn.o.scale: the constant `so`", both("layers.0.attn.o.scale", 1e15f, "layers.0.attn.o.scalar", 1e3f));
-  refused("alpha", "tensor layers.0.ffn.up.scale: the constant `alpha`",
-          both("layers.0.ffn.up.scale", 1e8f, "layers.0.ffn.mid_clip", 1e-10f));
-  refused("sd", "tensor layers.0.ffn.down.scale: the constant `sd`", both("layers.0.ffn.down.scale", 1e3f, "layers.0.ffn.mid_clip", 1e12f));
+  too_large("e", "embed.scale", "embed.scale", 1e10f, "embed.in_scalar", 1e10f);
+  too_large("sl", "embed.scale", "embed.scale", 1e10f, "embed.out_scalar", 1e10f);
+  too_large("c_in", "final.in_clip", "final.in_clip", 1e-12f, "final.in_clip", 1e-12f);
+  too_large("c_in", "layers.0.attn.in_clip", "layers.0.attn.in_clip", 1e-12f, "layers.0.attn.in_clip", 1e-12f);
+  too_large("c_in", "layers.1.ffn.in_clip", "layers.1.ffn.in_clip", 1e-12f, "layers.1.ffn.in_clip", 1e-12f);
+  too_large("sk", "kv.0.k.scale", "kv.0.k.scale", 1e18f, "kv.0.k.scalar", 1e18f);
+  too_large("sv", "kv.1.v.scale", "kv.1.v.scale", 1e18f, "kv.1.v.scalar", 1e18f);
+  too_large("ck", "kv.0.k_clip", "kv.0.k_clip", 1e-17f, "kv.0.k_clip", 1e-17f);
+  too_large("cv", "kv.0.v_clip", "kv.0.v_clip", 1e-17f, "kv.0.v_clip", 1e-17f);
+  too_large("sq", "layers.0.attn.q.scale", "layers.0.attn.q.scale", 1e10f, "layers.0.attn.q.scalar", 1e10f);
+  too_large("cq", "layers.0.attn.q_clip", "layers.0.attn.q_clip", 1e-18f, "kv.0.k_clip", 1e18f);
+  too_large("z", "layers.0.attn.q_clip", "layers.0.attn.q_clip", 1e18f, "layers.0.attn.q_clip", 1e18f);
+  too_large("co", "layers.0.attn.out_clip", "layers.0.attn.out_clip", 1e-10f, "kv.0.v_clip", 1e10f);
+  too_large("so", "layers.0.attn.o.scale", "layers.0.attn.o.scale", 1e15f, "layers.0.attn.o.scalar", 1e3f);
+  too_large("alpha", "layers.0.ffn.up.scale", "layers.0.ffn.up.scale", 1e8f, "layers.0.ffn.mid_clip", 1e-10f);
+  too_large("sd", "layers.0.ffn.down.scale", "layers.0.ffn.down.scale", 1e3f, "layers.0.ffn.mid_clip", 1e12f);
 }
 
-TEST_CASE("no weight may be -128, wherever it hides") {
+TEST_CASE("no weight may be -128, wherever it hides", "[malformed]") {
   for (const char* matrix : {"embed", "kv.0.k", "kv.1.v", "layers.0.attn.q", "layers.0.attn.o", "layers.1.ffn.up", "layers.1.ffn.down"})
     for (const size_t column : {0, 15, 16, 33, 63}) {
-      const kaiju::Status status = after([&](Parts& p) { set_weight(p, matrix, 3, column, -128); });
-      refused(matrix, std::string("tensor ") + matrix + ".weight: row 3 holds the weight -128", status);
+      DYNAMIC_SECTION(matrix << " column " << column) {
+        refused(std::string("tensor ") + matrix + ".weight: row 3 holds the weight -128", after([&](Parts& p) { set_weight(p, matrix, 3, column, -128); }));
+      }
     }
   CHECK(after([](Parts& p) { set_weight(p, "layers.0.ffn.up", 3, 9, -127); }).ok());
 }
 
-TEST_CASE("row sums must be those of the rows") {
+TEST_CASE("row sums must be those of the rows", "[malformed]") {
   for (const char* matrix : {"embed", "kv.0.v", "layers.1.attn.o", "layers.0.ffn.down"}) {
     const std::string tensor = std::string(matrix) + ".row_sum";
-    refused(tensor, "tensor " + tensor + "[2] is", after([&](Parts& p) { p.put<int32_t>(tensor, 2, p.get<int32_t>(tensor, 2) + 1); }));
-    refused(tensor, "tensor " + tensor + "[2] is", after([&](Parts& p) { p.put<int32_t>(tensor, 2, INT32_MIN); }));
+    DYNAMIC_SECTION(tensor << " one more") {
+      refused("tensor " + tensor + "[2] is", after([&](Parts& p) { p.put<int32_t>(tensor, 2, p.get<int32_t>(tensor, 2) + 1); }));
+    }
+    DYNAMIC_SECTION(tensor << " least of all") { refused("tensor " + tensor + "[2] is", after([&](Parts& p) { p.put<int32_t>(tensor, 2, INT32_MIN); })); }
   }
 }
 
@@ -110,23 +114,22 @@ TEST_CASE("without verification weights are not read, and structure is all that 
   CHECK(after([](Parts& p) { p.put<int32_t>("embed.row_sum", 0, 12345); }, Verify::kNone).ok());
 }
 
-TEST_CASE("every damaged tensor is caught by its digest, in every byte region") {
+TEST_CASE("every damaged tensor is caught by its digest, in every byte region", "[malformed]") {
   const Parts good = tiny::take_apart(tiny::bytes());
   for (const auto& [name, entry] : good.header.items()) {
     if (name == "__metadata__") continue;
     const auto [begin, end] = good.place(name);
-    for (const uint64_t at : {begin, (begin + end) / 2, end - 1}) {
-      Parts parts = good;
-      parts.data[at] ^= 1;  // the lowest bit of a float or weight: no other rule would notice
-      const kaiju::Status status = tiny::load(tiny::assemble(parts));
-      INFO(name << "\n  " << status.message());
-      CHECK(status.code() == StatusCode::kBadModel);
-      CHECK(tiny::contains(status.message(), name));
+    DYNAMIC_SECTION(name) {
+      for (const uint64_t at : {begin, (begin + end) / 2, end - 1}) {
+        Parts parts = good;
+        parts.data[at] ^= 1;  // the lowest bit of a float or weight: no other rule would notice
+        refused(name, tiny::load(tiny::assemble(parts)));
+      }
     }
   }
 }
 
-TEST_CASE("weights of two tensors of one shape, swapped, are caught by their digests") {
+TEST_CASE("weights of two tensors of one shape, swapped, are caught by their digests", "[malformed]") {
   Parts parts = tiny::take_apart(tiny::bytes());
   const auto swap = [&](const std::string& a, const std::string& b) {
     const auto [a0, a1] = parts.place(a);
@@ -144,7 +147,7 @@ TEST_CASE("weights of two tensors of one shape, swapped, are caught by their dig
   CHECK(tiny::contains(status.message(), "tensor layers.0.ffn.up.weight: its bytes do not match its digest"));
 }
 
-TEST_CASE("digests swapped along with their tensors are caught by the root digest") {
+TEST_CASE("digests swapped along with their tensors are caught by the root digest", "[malformed]") {
   Parts parts = tiny::take_apart(tiny::bytes());
   tiny::ordered_json digests = tiny::ordered_json::parse(parts.metadata()["digests"].get<std::string>());
   std::swap(digests["layers.0.ffn.up.weight"], digests["layers.1.ffn.up.weight"]);
@@ -155,7 +158,7 @@ TEST_CASE("digests swapped along with their tensors are caught by the root diges
   CHECK(tiny::contains(status.message(), "__metadata__.digest"));
 }
 
-TEST_CASE("a config that fits the tensors but is not the model's own is caught by the root digest") {
+TEST_CASE("a config that fits the tensors but is not the model's own is caught by the root digest", "[malformed]") {
   for (const auto& edit : std::vector<std::function<void(tiny::ordered_json&)>>{
            [](auto& c) { c["name"] = "other"; }, [](auto& c) { c["context"] = 128; }, [](auto& c) { c["norm_eps"] = 2e-5; },
            [](auto& c) { c["layers"][0]["window"] = 16; }, [](auto& c) { c["chat"]["begin"] = 2; }, [](auto& c) { c.erase("chat"); }}) {

@@ -1,0 +1,295 @@
+// Out of memory, disk errors: in every place, once and for good. The scenarios go from loading over engine, submit and step to saving.
+#include <filesystem>
+
+#include "kaiju/kaiju.hpp"
+#include "tests/capi/host.hpp"
+#include "tests/format/tiny.hpp"
+#include "tests/shortage/shortage.hpp"
+
+using kaiju::StatusCode;
+using shortage::sweep_files;
+using shortage::sweep_memory;
+
+namespace {
+
+// A model that chats, with a tokenizer of few pieces: every allocation of its loading is failed in turn.
+const std::string& small_chat_model() {
+  static const std::string path = [] {
+    kaiju::tests::TinyModel tiny;
+    tiny.add("<unk>", 0, kaiju::PieceKind::kUnknown);
+    for (const char* symbol : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"}) tiny.add(symbol, 0, kaiju::PieceKind::kControl);
+    for (const char* piece : {"\xE2\x96\x81", "a", "b", "ab"}) tiny.add(piece, -1, kaiju::PieceKind::kNormal);
+    const std::string plain = kaiju::tests::temporary_folder() + "/small-plain", chat = kaiju::tests::temporary_folder() + "/small-chat";
+    const kaiju::Status status = kaiju::write_random_checkpoint(plain, tiny::config(2), 1);
+    if (!status.ok()) throw std::runtime_error(status.message());
+    kaiju::tests::add_tokenizer(plain, chat, tiny.bytes(), kaiju::tests::kTinyChat);
+    return chat;
+  }();
+  return path;
+}
+
+StatusCode code(kaiju_status status) { return static_cast<StatusCode>(status); }
+
+// Owns what kaiju.h gives; the first failure counts, and what comes after it gets NULL handles.
+struct Owner {
+  kaiju_status first = KAIJU_OK;
+  kaiju_options* options = nullptr;
+  kaiju_model* model = nullptr;
+  kaiju_engine* engine = nullptr;
+  kaiju_session *session = nullptr, *second = nullptr;
+
+  ~Owner() {
+    kaiju_session_destroy(second);
+    kaiju_session_destroy(session);
+    kaiju_engine_destroy(engine);
+    kaiju_model_destroy(model);
+    kaiju_options_destroy(options);
+  }
+  template <class Call>
+  bool must(const Call& call) {
+    if (first != KAIJU_OK) return false;
+    kaiju_error* error = nullptr;
+    first = call(&error);
+    kaiju_error_destroy(error);
+    return first == KAIJU_OK;
+  }
+  void load(const char* path) {
+    must([&](kaiju_error** e) { return kaiju_model_load(nullptr, path, nullptr, nullptr, nullptr, &model, e); });
+  }
+  void choose() {
+    must([&](kaiju_error**) { return kaiju_options_create(&options); });
+    set(KAIJU_ENGINE_THREADS, 1);
+    set(KAIJU_ENGINE_MAX_RUNNING, 2);
+    set(KAIJU_ENGINE_STEP_TOKENS, 16);
+    set(KAIJU_GENERATE_MAX_TOKENS, 4);
+    set(KAIJU_GENERATE_LOGPROBS, 2);
+    set(KAIJU_GENERATE_STOP_TOKEN, -1);
+    must([&](kaiju_error** e) { return kaiju_options_set_string(options, KAIJU_ENGINE_BACKEND, "portable", 8, e); });
+    must([&](kaiju_error** e) { return kaiju_options_set_string(options, KAIJU_GENERATE_STOP, "a stop string that never comes", 30, e); });
+    must([&](kaiju_error** e) { return kaiju_options_set_float(options, KAIJU_GENERATE_TEMPERATURE, 0.8, e); });
+    const int32_t token = 9;
+    const float bias = 0.5f;
+    must([&](kaiju_error** e) { return kaiju_options_set_logit_bias(options, &token, &bias, 1, e); });
+  }
+  void set(kaiju_option option, int64_t value) {
+    must([&](kaiju_error** e) { return kaiju_options_set_int(options, option, value, e); });
+  }
+  void make_engine() {
+    must([&](kaiju_error** e) { return kaiju_engine_create(model, options, &engine, e); });
+  }
+  void make_session() {
+    must([&](kaiju_error** e) { return kaiju_session_create(engine, &session, e); });
+  }
+  void submit(kaiju_session* to, const std::array<int32_t, 5>& tokens = {1, 8, 9, 10, 11}) {
+    must([&](kaiju_error** e) { return kaiju_engine_submit(engine, to, tokens.data(), tokens.size(), options, nullptr, nullptr, e); });
+  }
+  // Polls what there is; a request that failed fails the scenario.
+  void poll() {
+    kaiju_event event;
+    while (kaiju_engine_poll(engine, &event, sizeof event, 1) == 1)
+      if (event.kind == KAIJU_EVENT_FAILED && first == KAIJU_OK) first = event.status;
+  }
+  void run() {
+    for (int steps = 0; first == KAIJU_OK && kaiju_engine_pending(engine) > 0 && steps < 100; ++steps) {
+      must([&](kaiju_error** e) { return kaiju_engine_step(engine, e); });
+      poll();
+    }
+  }
+};
+
+// Engine and model that are there before the shortage begins.
+struct Ready : Owner {
+  Ready() {
+    load(small_chat_model().c_str());
+    choose();
+    make_engine();
+    make_session();
+    if (first != KAIJU_OK) throw std::runtime_error("the tiny engine cannot be made");
+  }
+};
+
+// A scenario on an engine of its own, made outside the shortage and destroyed inside it.
+template <class Body>
+shortage::Scenario with_engine(const Body& body) {
+  return [body] {
+    std::unique_ptr<Owner> ready;
+    {
+      const heap::Pause pause;
+      ready = std::make_unique<Ready>();
+    }
+    body(*ready);
+    const StatusCode first = code(ready->first);
+    ready.reset();
+    return first;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint that is opened while memory runs out says so") {
+  const std::string& path = small_chat_model();
+  CHECK(sweep_memory([&] { return kaiju::Checkpoint::open(path).status().code(); }) > 500);
+}
+TEST_CASE("a config that is read while memory runs out says so") {
+  const std::string text = kaiju::config_to_json(tiny::config(2));
+  CHECK(sweep_memory([&] { return kaiju::config_from_json(text).status().code(); }) > 20);
+}
+TEST_CASE("a tokenizer that is loaded while memory runs out says so") {
+  const auto checkpoint = kaiju::Checkpoint::open(small_chat_model()).value();
+  const auto bytes = checkpoint->find("tokenizer")->bytes;
+  CHECK(sweep_memory([&] { return kaiju::Tokenizer::load(bytes, 16).status().code(); }) > 20);
+}
+TEST_CASE("a model that is loaded while memory runs out says so") {
+  const char* path = small_chat_model().c_str();
+  CHECK(sweep_memory([&] {
+          Owner owner;
+          owner.load(path);
+          return code(owner.first);
+        }) > 500);
+}
+TEST_CASE("options that are set while memory runs out say so") {
+  CHECK(sweep_memory([] {
+          Owner owner;
+          owner.choose();
+          return code(owner.first);
+        }) > 10);
+}
+TEST_CASE("an engine that is created while memory runs out says so") {
+  CHECK(sweep_memory([] {
+          std::unique_ptr<Owner> owner;
+          {
+            const heap::Pause pause;
+            owner = std::make_unique<Owner>();
+            owner->load(small_chat_model().c_str());
+            owner->choose();
+          }
+          owner->make_engine();
+          const StatusCode first = code(owner->first);
+          owner.reset();
+          return first;
+        }) > 50);
+}
+TEST_CASE("sessions that come, fork and go while memory runs out say so") {
+  CHECK(sweep_memory(with_engine([](Owner& o) {
+          kaiju_session_destroy(std::exchange(o.session, nullptr));
+          o.make_session();
+          o.must([&](kaiju_error** e) { return kaiju_session_fork(o.session, 0, &o.second, e); });
+          o.must([&](kaiju_error** e) { return kaiju_session_truncate(o.session, 0, e); });
+        })) > 2);
+}
+TEST_CASE("a submit while memory runs out says so") {
+  CHECK(sweep_memory(with_engine([](Owner& o) { o.submit(o.session); })) > 5);
+}
+TEST_CASE("steps while memory runs out say so") {
+  CHECK(sweep_memory(with_engine([](Owner& o) {
+          {
+            const heap::Pause pause;
+            o.submit(o.session);
+          }
+          o.run();
+        })) > 5);
+}
+TEST_CASE("a step that found no memory can be tried again, and the reply is the same") {
+  const auto reply = [](int64_t nth) {
+    Ready o;
+    o.submit(o.session);
+    heap::reset();
+    heap::fail_at(nth, false);
+    for (int steps = 0; kaiju_engine_pending(o.engine) > 0 && steps < 100; ++steps) {
+      (void)kaiju_engine_step(o.engine, nullptr);
+      o.poll();
+    }
+    heap::fail_at(0, false);
+    std::vector<int32_t> tokens(kaiju_session_tokens(o.session, nullptr, 0));
+    kaiju_session_tokens(o.session, tokens.data(), tokens.size());
+    return std::pair(o.first, tokens);
+  };
+  const auto wanted = reply(0);
+  REQUIRE(wanted.second.size() == 9);
+  int same = 0;
+  for (int64_t nth = 1; nth < 60; ++nth) {
+    INFO("allocation " << nth);
+    const auto got = reply(nth);
+    if (got.first == KAIJU_OK) CHECK(got.second == wanted.second);  // else the request was told to have failed
+    same += got.second == wanted.second;
+  }
+  CHECK(same > 20);
+}
+TEST_CASE("two requests, one cancelled, one session destroyed, while memory runs out") {
+  CHECK(sweep_memory(with_engine([](Owner& o) {
+          o.must([&](kaiju_error** e) { return kaiju_session_create(o.engine, &o.second, e); });
+          o.submit(o.session);
+          o.submit(o.second, {1, 8, 8, 8, 8});
+          o.must([&](kaiju_error** e) { return kaiju_engine_step(o.engine, e); });
+          o.must([&](kaiju_error**) { return kaiju_engine_cancel(o.engine, 1); });
+          kaiju_session_destroy(std::exchange(o.second, nullptr));
+          o.run();
+        })) > 20);
+}
+TEST_CASE("a whole generate while memory runs out says so") {
+  CHECK(sweep_memory(with_engine([](Owner& o) {
+          const int32_t tokens[] = {1, 4, 9, 6, 5};
+          o.must([&](kaiju_error** e) { return kaiju_generate(o.engine, o.session, tokens, 5, o.options, nullptr, nullptr, nullptr, 0, e); });
+        })) > 20);
+}
+TEST_CASE("text and tokens on their way while memory runs out say so") {
+  CHECK(sweep_memory(with_engine([](Owner& o) {
+          int32_t tokens[32];
+          char text[32];
+          size_t count = 0, size = 0;
+          o.must([&](kaiju_error** e) { return kaiju_tokenize(o.model, "ab ba", 5, tokens, 32, &count, e); });
+          o.must([&](kaiju_error** e) { return kaiju_detokenize(o.model, tokens, o.first ? 0 : count, text, 32, &size, e); });
+          const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "ab", 2}, {KAIJU_ROLE_USER, 0, "ba", 2}};
+          o.must([&](kaiju_error** e) { return kaiju_chat_format(o.model, messages, sizeof messages[0], 2, KAIJU_CHAT_REPLY, tokens, 32, &count, e); });
+        })) > 10);
+}
+TEST_CASE("a checkpoint that is written while memory runs out says so and leaves the old one") {
+  const tiny::Folder folder;
+  const std::string path = folder / "model";
+  const kaiju::ModelConfig config = tiny::config(1);
+  CHECK(sweep_memory([&] { return kaiju::write_random_checkpoint(path, config, 1).code(); }) > 100);
+  CHECK(folder.file_count() == 1);
+  CHECK(kaiju::Checkpoint::open(path).ok());
+}
+
+TEST_CASE("a checkpoint that is opened while the disk fails says so") {
+  const std::string& path = small_chat_model();
+  CHECK(sweep_files([&] { return kaiju::Checkpoint::open(path).status().code(); }) >= 4);
+}
+TEST_CASE("a model that is loaded while the disk fails says so") {
+  const char* path = small_chat_model().c_str();
+  CHECK(sweep_files([&] {
+          Owner owner;
+          owner.load(path);
+          return code(owner.first);
+        }) >= 4);
+}
+TEST_CASE("a checkpoint that is written while the disk fails says so, and its name holds the old one or the new one") {
+  const tiny::Folder folder;
+  const std::string path = folder / "model";
+  const kaiju::ModelConfig config = tiny::config(1);
+  uint64_t seed = 1;
+  const auto digest = [&] {
+    const auto checkpoint = kaiju::Checkpoint::open(path);
+    return checkpoint.ok() ? checkpoint.value()->digest() : "damaged: " + checkpoint.status().message();
+  };
+  REQUIRE(kaiju::write_random_checkpoint(path, config, seed).ok());
+  for (const bool for_good : {false, true})
+    for (int64_t nth = 1;; ++nth) {
+      const std::string before = digest();
+      const size_t files_before = shortage::open_files();
+      shortage::files::fail_at(nth, for_good);
+      const kaiju::Status status = kaiju::write_random_checkpoint(path, config, ++seed);
+      const bool reached = shortage::files::calls() >= nth;
+      shortage::files::fail_at(0, false);
+      INFO("file call " << nth << (for_good ? " and all after it: " : ": ") << status.message());
+      CHECK((status.ok() || status.code() == StatusCode::kIo));
+      CHECK(shortage::open_files() == files_before);
+      CHECK(folder.file_count() == 1);
+      const std::string now = digest();
+      CHECK(now.size() == 32);
+      if (status.ok()) CHECK(now != before);
+      if (!reached) break;
+      if (nth == 1 && for_good) CHECK(now == before);
+    }
+}

@@ -1,0 +1,65 @@
+// Sweeps: a scenario is run with its first, second, third ... allocation or file call failing, once or from then on, until it runs through.
+// After every failure it must have said so by a status, and given everything back.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "catch.hpp"
+#include "kaiju/base/status.hpp"
+#include "tests/heap.hpp"
+
+namespace shortage {
+
+// File calls of the library: open, stat, fstat, mmap, fallocate, pwrite, fsync, close, rename. Linked with --wrap (tests/CMakeLists.txt).
+namespace files {
+void fail_at(int64_t nth, bool for_good);  // as heap::fail_at
+int64_t calls();                           // since the last fail_at
+}  // namespace files
+
+// Does something from the beginning, gives everything back, and tells the first failure.
+using Scenario = std::function<kaiju::StatusCode()>;
+
+size_t open_files();
+
+namespace detail {
+
+template <class FailAt, class Met>
+int64_t sweep(const Scenario& scenario, kaiju::StatusCode expected, const FailAt& fail_at, const Met& met) {
+  REQUIRE(scenario() == kaiju::StatusCode::kOk);  // and makes what is made once
+  int64_t failures = 0;
+  for (const bool for_good : {false, true})
+    for (int64_t nth = 1;; ++nth) {
+      const size_t files_before = open_files();
+      heap::reset();
+      fail_at(nth, for_good);
+      const kaiju::StatusCode code = scenario();
+      const bool reached = met(nth);
+      fail_at(0, false);
+      const heap::Count after = heap::count();
+      const size_t files_after = open_files();
+      if (after.live_blocks != 0 || files_after != files_before || (code != expected && code != kaiju::StatusCode::kOk)) {
+        INFO("failure " << nth << (for_good ? " and all after it" : ""));
+        CHECK(static_cast<int>(code) == static_cast<int>(expected));
+        CHECK(after.live_blocks == 0);
+        CHECK(files_after == files_before);
+      }
+      if (!reached) break;
+      failures += code == expected;
+    }
+  REQUIRE(scenario() == kaiju::StatusCode::kOk);  // the shortage over, all is as before
+  return failures;
+}
+
+}  // namespace detail
+
+// How many allocations failed and were told as kOutOfMemory.
+inline int64_t sweep_memory(const Scenario& scenario) {
+  return detail::sweep(scenario, kaiju::StatusCode::kOutOfMemory, heap::fail_at, [](int64_t nth) { return heap::count().allocations >= nth; });
+}
+// How many file calls failed and were told as kIo.
+inline int64_t sweep_files(const Scenario& scenario) {
+  return detail::sweep(scenario, kaiju::StatusCode::kIo, files::fail_at, [](int64_t nth) { return files::calls() >= nth; });
+}
+
+}  // namespace shortage

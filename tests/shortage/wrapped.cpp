@@ -1,0 +1,89 @@
+// The library's file calls and C allocations, failing on demand: see shortage.hpp. The linker's --wrap puts these in their place.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+
+#include "tests/shortage/shortage.hpp"
+
+namespace shortage {
+namespace {
+
+int64_t made = 0;
+int64_t fails_at = 0;  // 0: never
+bool fails_for_good = false;
+
+bool fails() {
+  ++made;
+  const bool now = fails_at > 0 && (made == fails_at || (fails_for_good && made > fails_at));
+  if (now) errno = EIO;
+  return now;
+}
+
+}  // namespace
+
+namespace files {
+void fail_at(int64_t nth, bool for_good) {
+  made = 0;
+  fails_at = nth;
+  fails_for_good = for_good;
+}
+int64_t calls() { return made; }
+}  // namespace files
+
+size_t open_files() {
+  size_t count = 0;
+  if (DIR* folder = ::opendir("/proc/self/fd")) {
+    while (::readdir(folder)) ++count;
+    ::closedir(folder);
+  }
+  return count;
+}
+
+}  // namespace shortage
+
+using shortage::fails;
+
+extern "C" {
+void* __real_calloc(size_t count, size_t size);
+void* __real_XXH3_createState();
+int __real_open(const char* path, int flags, ...);
+int __real_stat(const char* path, struct stat* info);
+int __real_fstat(int file, struct stat* info);
+void* __real_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset);
+int __real_fallocate(int file, int mode, off_t offset, off_t size);
+ssize_t __real_pwrite(int file, const void* bytes, size_t size, off_t offset);
+int __real_fsync(int file);
+int __real_close(int file);
+int __real_rename(const char* from, const char* to);
+
+void* __wrap_calloc(size_t count, size_t size) { return heap::may_have() ? __real_calloc(count, size) : nullptr; }
+void* __wrap_XXH3_createState() { return heap::may_have() ? __real_XXH3_createState() : nullptr; }
+int __wrap_open(const char* path, int flags, ...) {
+  if (fails()) return -1;
+  va_list arguments;
+  va_start(arguments, flags);
+  const int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
+  va_end(arguments);
+  return __real_open(path, flags, mode);
+}
+int __wrap_stat(const char* path, struct stat* info) { return fails() ? -1 : __real_stat(path, info); }
+int __wrap_fstat(int file, struct stat* info) { return fails() ? -1 : __real_fstat(file, info); }
+void* __wrap_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset) {
+  return fails() ? MAP_FAILED : __real_mmap(address, size, protection, flags, file, offset);
+}
+int __wrap_fallocate(int file, int mode, off_t offset, off_t size) { return fails() ? -1 : __real_fallocate(file, mode, offset, size); }
+ssize_t __wrap_pwrite(int file, const void* bytes, size_t size, off_t offset) { return fails() ? -1 : __real_pwrite(file, bytes, size, offset); }
+int __wrap_fsync(int file) { return fails() ? -1 : __real_fsync(file); }
+// A close that fails has closed all the same, on Linux.
+int __wrap_close(int file) {
+  const bool failed = fails();
+  const int answer = __real_close(file);
+  return failed ? (errno = EIO, -1) : answer;
+}
+int __wrap_rename(const char* from, const char* to) { return fails() ? -1 : __real_rename(from, to); }
+}
