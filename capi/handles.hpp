@@ -51,7 +51,7 @@ kaiju_status guard(kaiju_error** error, const Body& body) noexcept {
   try {
     return report(body(), error);
   } catch (const std::bad_alloc&) {
-    return report(Status(StatusCode::kOutOfMemory, ""), error);
+    return report(kaiju::out_of_memory(), error);
   } catch (const std::exception& problem) {
     try {
       return report(internal_error(problem.what()), error);

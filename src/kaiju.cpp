@@ -12,6 +12,11 @@ Result<std::shared_ptr<const Model>> Model::load(const std::string& path, const 
 }
 
 Result<std::shared_ptr<const Model>> Model::create(std::shared_ptr<const Checkpoint> checkpoint) {
+  using Answer = Result<std::shared_ptr<const Model>>;
+  return guarded<Answer>([&] { return compose(std::move(checkpoint)); });
+}
+
+Result<std::shared_ptr<const Model>> Model::compose(std::shared_ptr<const Checkpoint> checkpoint) {
   if (!checkpoint) return invalid_argument("no checkpoint");
   std::shared_ptr<Model> model(new Model);
   if (const TensorInfo* bytes = checkpoint->find("tokenizer")) {
@@ -58,11 +63,14 @@ Result<const ChatFormat*> Model::chat() const {
 std::vector<int32_t> Model::stop_tokens() const { return chat_ ? chat_->stop_tokens() : std::vector<int32_t>(); }
 
 Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) const {
-  auto executor = make_executor(checkpoint_, options.executor);
-  if (!executor.ok()) return executor.status();
-  auto engine = Engine::create(std::move(executor).value(), tokenizer_, options.engine);
-  if (!engine.ok()) return engine.status();
-  return std::shared_ptr<Engine>(std::move(engine).value());
+  using Answer = Result<std::shared_ptr<Engine>>;
+  return guarded<Answer>([&]() -> Answer {
+    auto executor = make_executor(checkpoint_, options.executor);
+    if (!executor.ok()) return executor.status();
+    auto engine = Engine::create(std::move(executor).value(), tokenizer_, options.engine);
+    if (!engine.ok()) return engine.status();
+    return std::shared_ptr<Engine>(std::move(engine).value());
+  });
 }
 
 Result<Session> Session::adopt(const std::shared_ptr<Engine>& engine, Result<SessionId> id) {

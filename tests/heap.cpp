@@ -13,7 +13,7 @@ namespace {
 thread_local Count counted;
 thread_local int64_t fails_in = 0;  // 0: never
 thread_local bool fails_for_good = false;
-thread_local bool paused = false;
+thread_local int paused = 0;
 
 }  // namespace
 
@@ -58,8 +58,8 @@ void give(void* memory) {
 
 }  // namespace
 
-Pause::Pause() { paused = true; }
-Pause::~Pause() { paused = false; }
+Pause::Pause() { ++paused; }
+Pause::~Pause() { --paused; }
 
 const Count& count() { return counted; }
 void reset() { counted = {}; }

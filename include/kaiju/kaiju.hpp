@@ -56,6 +56,7 @@ class Model {
 
  private:
   Model() = default;
+  static Result<std::shared_ptr<const Model>> compose(std::shared_ptr<const Checkpoint> checkpoint);
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -72,7 +72,7 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
   } catch (const std::system_error& error) {
     return Status(StatusCode::kUnsupported, "the system did not start " + std::to_string(threads) + " threads: " + error.what());
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "the system gave no memory for the scratch of " + std::to_string(threads) + " threads");
+    return out_of_memory();
   }
 }
 
@@ -87,10 +87,11 @@ const char* CpuBackend::isa() const { return kernels_.isa; }
 // Grows only: after the first step of the largest shape nothing is allocated any more.
 void CpuBackend::take_scratch(size_t bytes_per_thread) {
   if (bytes_per_thread <= scratch_stride_) return;
-  scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes_per_thread), 4096)) + 64;
-  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(scratch_stride_ * static_cast<size_t>(pool_.threads()), "the scratch memory");
+  const size_t stride = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes_per_thread), 4096)) + 64;
+  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(stride * static_cast<size_t>(pool_.threads()), "the scratch memory");
   if (!made.ok()) throw std::bad_alloc();
   scratch_ = std::move(made).value();
+  scratch_stride_ = stride;
 }
 
 void CpuBackend::embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {

@@ -83,18 +83,19 @@ class LoadedCheckpoint final : public Checkpoint {
 
   Status take_digests(const format::Metadata& metadata) {
     constexpr format::JsonLimits kLimits = {1, format::kMostTensors + 1, 4096};
-    nlohmann::json digests;
+    format::JsonObject digests;
     KAIJU_TRY(format::parse_json(metadata.digests, "__metadata__.digests", kLimits, digests));
     for (TensorInfo& tensor : tensors_) {
-      const auto found = digests.find(tensor.name);
-      if (found == digests.end()) return bad_model(fmt::format("__metadata__.digests lacks tensor {}", tensor.name));
-      if (!found->is_string() || !format::is_digest(found->get_ref<const std::string&>()))
+      const auto found = digests.members.find(tensor.name);
+      if (found == digests.members.end()) return bad_model(fmt::format("__metadata__.digests lacks tensor {}", tensor.name));
+      const std::string* text = found->second.text();
+      if (!text || !format::is_digest(*text))
         return bad_model(fmt::format("__metadata__.digests: tensor {} must have 32 lower-case hexadecimal digits", tensor.name));
-      tensor.digest = found->get_ref<const std::string&>();
-      digests.erase(found);
+      tensor.digest = *text;
+      digests.members.erase(found);
     }
-    if (!digests.empty())
-      return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.begin().key())));
+    if (!digests.members.empty())
+      return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.members.begin()->first)));
     digest_ = format::root_digest(fmt::to_string(kArithmeticVersion), metadata.config, tensors_);
     if (digest_ != metadata.digest)
       return bad_model(fmt::format("__metadata__.digest is {}, but config, shapes and digests give {}: the header was altered or damaged",
@@ -112,23 +113,23 @@ using Loaded = Result<std::shared_ptr<const Checkpoint>>;
 
 // No exception leaves the library: out of memory is an answer, and so is a callback that throws.
 template <class F>
-Loaded guarded(const std::string& prefix, F&& body) {
+Loaded guarded(std::string_view source, F&& body) {
   try {
     Loaded loaded = body();
     if (loaded.ok()) return loaded;
     const Status status = loaded.status();
-    return Status(status.code(), prefix + status.message());
+    return Status(status.code(), fmt::format("{}: {}", source, status.message()));
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "out of memory while reading a checkpoint");
+    return out_of_memory();
   } catch (const std::exception& error) {
-    return internal_error(prefix + error.what());
+    return internal_error(fmt::format("{}: {}", source, error.what()));
   }
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, Verify verify, const Progress& progress) {
-  return guarded(path + ": ", [&]() -> Loaded {
+  return guarded(path, [&]() -> Loaded {
     auto file = format::MappedFile::open(path);
     if (!file.ok()) return file.status();
     auto checkpoint = std::make_shared<LoadedCheckpoint>(std::move(file).value());
@@ -141,7 +142,7 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& pa
 }
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::from_memory(std::span<const std::byte> bytes, Verify verify) {
-  return guarded("checkpoint in memory: ", [&]() -> Loaded {
+  return guarded("checkpoint in memory", [&]() -> Loaded {
     if (reinterpret_cast<uintptr_t>(bytes.data()) % format::kAlignment != 0)
       return invalid_argument("the bytes are not aligned: give an address that is a multiple of 64");
     auto checkpoint = std::make_shared<LoadedCheckpoint>();

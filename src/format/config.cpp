@@ -1,6 +1,7 @@
 // The model's config: JSON text to ModelConfig and back, and every rule of docs/checkpoint.md, "Config".
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <climits>
 #include <cmath>
@@ -13,7 +14,8 @@ namespace kaiju {
 namespace {
 
 using format::in_quotes;
-using nlohmann::json;
+using format::Json;
+using format::JsonObject;
 
 constexpr size_t kMostConfigBytes = size_t{256} << 10;  // ten times what 256 layers take
 constexpr format::JsonLimits kConfigLimits = {3, 4096, 4096};
@@ -32,51 +34,56 @@ constexpr ChatField kChatFields[] = {
 // Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not ignore.
 class Reader {
  public:
-  Reader(const json& object, std::string path) : object_(object), path_(std::move(path)) {}
+  Reader(const JsonObject& object, std::string path) : object_(object), path_(std::move(path)) {}
 
-  bool has(const char* key) const { return object_.contains(key); }
-  Status find(const char* key, const json** out) {
-    const auto found = object_.find(key);
-    if (found == object_.end()) return bad_model(fmt::format("{}.{} is missing", path_, key));
-    ++seen_;
+  bool has(const char* key) const { return object_.find(key); }
+  Status find(const char* key, const Json** out) {
+    *out = object_.find(key);
+    if (!*out) return bad_model(fmt::format("{}.{} is missing", path_, key));
     known_.emplace_back(key);
-    *out = &*found;
     return {};
   }
   // Whole and not negative, in plain digits: 1.0, 1e3 and -0 are refused, as are numbers beyond int32.
   Status number(const char* key, int32_t& out) {
-    const json* value = nullptr;
+    const Json* value = nullptr;
     KAIJU_TRY(find(key, &value));
-    if (!value->is_number_unsigned() || value->get<uint64_t>() > INT32_MAX)
+    if (!value->whole() || *value->whole() > INT32_MAX)
       return bad_model(fmt::format("{}.{} must be a whole number from 0 to {}", path_, key, INT32_MAX));
-    out = static_cast<int32_t>(value->get<uint64_t>());
+    out = static_cast<int32_t>(*value->whole());
     return {};
   }
-  Status string(const char* key, std::string& out) {
-    const json* value = nullptr;
+  // Any number.
+  Status number(const char* key, float& out) {
+    const Json* value = nullptr;
     KAIJU_TRY(find(key, &value));
-    if (!value->is_string()) return bad_model(fmt::format("{}.{} must be a string", path_, key));
-    out = value->get_ref<const std::string&>();
+    if (const auto* fraction = std::get_if<double>(&value->value)) return out = static_cast<float>(*fraction), Status();
+    if (value->whole()) return out = static_cast<float>(*value->whole()), Status();
+    if (const auto* negative = std::get_if<int64_t>(&value->value)) return out = static_cast<float>(*negative), Status();
+    return bad_model(fmt::format("{}.{} must be a number", path_, key));
+  }
+  Status string(const char* key, std::string& out) {
+    const Json* value = nullptr;
+    KAIJU_TRY(find(key, &value));
+    if (!value->text()) return bad_model(fmt::format("{}.{} must be a string", path_, key));
+    out = *value->text();
     return {};
   }
   Status end() const {
-    if (seen_ == object_.size()) return {};
-    for (const auto& [key, value] : object_.items())
+    for (const auto& [key, value] : object_.members)
       if (std::find(known_.begin(), known_.end(), key) == known_.end())
         return bad_model(fmt::format("{}.{} is not a field this build knows", path_, in_quotes(key)));
-    return internal_error("config reader lost count");
+    return {};
   }
 
  private:
-  const json& object_;
+  const JsonObject& object_;
   std::string path_;
-  size_t seen_ = 0;
-  std::vector<std::string> known_;
+  std::vector<std::string_view> known_;
 };
 
-Status read_layer(const json& value, const std::string& path, LayerConfig& layer) {
-  if (!value.is_object()) return bad_model(fmt::format("{} must be an object", path));
-  Reader reader(value, path);
+Status read_layer(const Json& value, const std::string& path, LayerConfig& layer) {
+  if (!value.object()) return bad_model(fmt::format("{} must be an object", path));
+  Reader reader(*value.object(), path);
   std::string kind;
   KAIJU_TRY(reader.string("kind", kind));
   if (kind == "sliding") {
@@ -92,15 +99,15 @@ Status read_layer(const json& value, const std::string& path, LayerConfig& layer
   return reader.end();
 }
 
-Status read_chat(const json& value, ChatSymbols& chat) {
-  if (!value.is_object()) return bad_model("config.chat must be an object");
-  Reader reader(value, "config.chat");
+Status read_chat(const Json& value, ChatSymbols& chat) {
+  if (!value.object()) return bad_model("config.chat must be an object");
+  Reader reader(*value.object(), "config.chat");
   for (const ChatField& field : kChatFields)
     if (reader.has(field.name)) KAIJU_TRY(reader.number(field.name, chat.*field.member));
   return reader.end();
 }
 
-Status read_config(const json& value, ModelConfig& config) {
+Status read_config(const JsonObject& value, ModelConfig& config) {
   Reader reader(value, "config");
   KAIJU_TRY(reader.string("name", config.name));
   KAIJU_TRY(reader.number("vocab_size", config.vocab_size));
@@ -110,17 +117,16 @@ Status read_config(const json& value, ModelConfig& config) {
   KAIJU_TRY(reader.number("head_dim", config.head_dim));
   KAIJU_TRY(reader.number("d_ff", config.d_ff));
   KAIJU_TRY(reader.number("context", config.context));
-  const json* found = nullptr;
-  KAIJU_TRY(reader.find("norm_eps", &found));
-  if (!found->is_number()) return bad_model("config.norm_eps must be a number");
-  config.norm_eps = static_cast<float>(found->get<double>());
+  KAIJU_TRY(reader.number("norm_eps", config.norm_eps));
+  const Json* found = nullptr;
   KAIJU_TRY(reader.find("layers", &found));
-  if (!found->is_array()) return bad_model("config.layers must be a list");
-  if (found->size() > kMostLayers)
-    return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", found->size(), kMostLayers));
-  for (size_t i = 0; i < found->size(); ++i) {
+  const std::vector<Json>* layers = found->array();
+  if (!layers) return bad_model("config.layers must be a list");
+  if (layers->size() > kMostLayers)
+    return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", layers->size(), kMostLayers));
+  for (size_t i = 0; i < layers->size(); ++i) {
     config.layers.emplace_back();
-    KAIJU_TRY(read_layer((*found)[i], fmt::format("config.layers[{}]", i), config.layers.back()));
+    KAIJU_TRY(read_layer((*layers)[i], fmt::format("config.layers[{}]", i), config.layers.back()));
   }
   if (reader.has("chat")) {
     KAIJU_TRY(reader.find("chat", &found));
@@ -191,8 +197,7 @@ Status check_config(const ModelConfig& config) {
   if (config.name.size() > kMostNameBytes) return bad_model(fmt::format("config.name is longer than {} bytes", kMostNameBytes));
   for (const char c : config.name)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return bad_model("config.name holds a control character");
-  const std::string shown = json(config.name).dump(-1, ' ', false, json::error_handler_t::replace);
-  if (shown != json(config.name).dump(-1, ' ', false, json::error_handler_t::ignore)) return bad_model("config.name is not UTF-8");
+  if (!format::is_utf8(config.name)) return bad_model("config.name is not UTF-8");
   KAIJU_TRY(check_dimensions(config));
   ModelConfig derived = config;
   derived.derive_counts();
@@ -208,32 +213,30 @@ Status check_config(const ModelConfig& config) {
 }
 
 std::string config_to_json(const ModelConfig& config) {
-  using nlohmann::ordered_json;
   // The shortest decimal that is this f32, not the seventeen digits of its double.
   char digits[32] = {};
   std::to_chars(digits, digits + sizeof digits - 1, config.norm_eps);
-  ordered_json out = {{"name", config.name},       {"vocab_size", config.vocab_size}, {"d_model", config.d_model},
-                      {"n_heads", config.n_heads}, {"n_kv_heads", config.n_kv_heads}, {"head_dim", config.head_dim},
-                      {"d_ff", config.d_ff},       {"context", config.context},       {"norm_eps", std::strtod(digits, nullptr)}};
-  out["layers"] = ordered_json::array();
+  std::string text = fmt::format("{{\"name\":{},\"vocab_size\":{},\"d_model\":{},\"n_heads\":{},\"n_kv_heads\":{},\"head_dim\":{},\"d_ff\":{},\"context\":{},\"norm_eps\":{},\"layers\":[",
+                                 format::json_string(config.name), config.vocab_size, config.d_model, config.n_heads, config.n_kv_heads, config.head_dim,
+                                 config.d_ff, config.context, format::json_number(std::strtod(digits, nullptr)));
   for (const LayerConfig& layer : config.layers) {
-    ordered_json entry;
-    entry["kind"] = layer.kind == LayerKind::kSliding ? "sliding" : "global";
-    if (layer.kind == LayerKind::kSliding) entry["window"] = layer.window;
-    entry["kv_slot"] = layer.kv_slot;
-    entry["rope"] = layer.rope;
-    out["layers"].push_back(std::move(entry));
+    const bool sliding = layer.kind == LayerKind::kSliding;
+    if (text.back() != '[') text += ',';
+    text += fmt::format("{{\"kind\":\"{}\"", sliding ? "sliding" : "global");
+    if (sliding) text += fmt::format(",\"window\":{}", layer.window);
+    text += fmt::format(",\"kv_slot\":{},\"rope\":{}}}", layer.kv_slot, layer.rope);
   }
-  ordered_json chat;
+  text += ']';
+  std::string chat;
   for (const ChatField& field : kChatFields)
-    if (config.chat.*field.member >= 0) chat[field.name] = config.chat.*field.member;
-  if (!chat.empty()) out["chat"] = std::move(chat);
-  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    if (config.chat.*field.member >= 0) chat += fmt::format("{}\"{}\":{}", chat.empty() ? "" : ",", field.name, config.chat.*field.member);
+  if (!chat.empty()) text += fmt::format(",\"chat\":{{{}}}", chat);
+  return text + "}";
 }
 
 Result<ModelConfig> config_from_json(std::string_view text) try {
   if (text.size() > kMostConfigBytes) return bad_model(fmt::format("config is longer than {} bytes", kMostConfigBytes));
-  json value;
+  JsonObject value;
   if (Status status = format::parse_json(text, "config", kConfigLimits, value); !status.ok()) return status;
   ModelConfig config;
   if (Status status = read_config(value, config); !status.ok()) return status;
@@ -241,7 +244,7 @@ Result<ModelConfig> config_from_json(std::string_view text) try {
   if (Status status = check_config(config); !status.ok()) return status;
   return config;
 } catch (const std::bad_alloc&) {
-  return Status(StatusCode::kOutOfMemory, "config: out of memory");
+  return out_of_memory();
 }
 
 }  // namespace kaiju

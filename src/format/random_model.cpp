@@ -192,7 +192,7 @@ Status write_random_checkpoint(const std::string& path, const ModelConfig& confi
   if (progress) (void)progress(1.0);
   return {};
 } catch (const std::bad_alloc&) {
-  return {StatusCode::kOutOfMemory, "out of memory while making a random checkpoint"};
+  return out_of_memory();
 }
 
 }  // namespace kaiju

@@ -127,7 +127,7 @@ class FileWriter final : public CheckpointWriter {
     if (status_.ok()) status_ = body();
     return status_;
   } catch (const std::bad_alloc&) {
-    return status_ = {StatusCode::kOutOfMemory, "out of memory while writing a checkpoint"};
+    return status_ = out_of_memory();
   }
 
   Status failed(const std::string& what) const {
@@ -198,7 +198,8 @@ class FileWriter final : public CheckpointWriter {
     while (!bytes.empty()) {
       const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at_));
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) return failed("write");
+      if (count == 0) errno = EIO;
+      if (count <= 0) return failed("write");
       at_ += static_cast<uint64_t>(count);
       bytes = bytes.subspan(static_cast<size_t>(count));
     }
@@ -229,7 +230,7 @@ Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(const std::st
   if (Status status = writer->open(); !status.ok()) return status;
   return std::unique_ptr<CheckpointWriter>(std::move(writer));
 } catch (const std::bad_alloc&) {
-  return Status(StatusCode::kOutOfMemory, "out of memory while creating a checkpoint");
+  return out_of_memory();
 }
 
 }  // namespace kaiju

@@ -49,7 +49,7 @@ class SentencepieceTokenizer final : public Tokenizer {
       if (!status.ok()) return internal_error(fmt::format("SentencePiece: {}", status.message()));
       return std::vector<int32_t>(ids.begin(), ids.end());
     } catch (const std::bad_alloc&) {
-      return Status(StatusCode::kOutOfMemory, fmt::format("no memory to split a text of {} bytes into tokens", text.size()));
+      return out_of_memory();
     } catch (const std::exception& error) {
       return internal_error(fmt::format("SentencePiece: {}", error.what()));
     }
@@ -78,7 +78,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::by
     KAIJU_TRY(tokenizer->open(*checked));
     return std::shared_ptr<const Tokenizer>(std::move(tokenizer));
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "no memory to load the tokenizer");
+    return out_of_memory();
   } catch (const std::exception& error) {
     return bad_model(fmt::format("tokenizer: {}", error.what()));
   }

@@ -14,7 +14,7 @@ void check(const chat::Card& card) {
   promise(!card.description.empty(), "a card has a description");
   for (const std::string* text : {&card.name, &card.greeting, &card.description}) {
     promise(chat::utf8_error(*text) == std::string_view::npos, "a card is UTF-8");
-    for (const char c : *text) promise(static_cast<unsigned char>(c) >= 0x20 || c == '\t' || c == '\n', "a card has no control characters");
+    for (const char c : *text) promise((static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) || c == '\t' || c == '\n', "a card has no control characters");
   }
   promise((card.name + card.greeting).find('\n') == std::string::npos, "name and greeting are one line each");
 }

@@ -33,16 +33,24 @@ int64_t sweep(const Scenario& scenario, kaiju::StatusCode expected, const FailAt
       const size_t files_before = open_files();
       heap::reset();
       fail_at(nth, for_good);
-      const kaiju::StatusCode code = scenario();
+      kaiju::StatusCode code = kaiju::StatusCode::kInternal;
+      bool thrown = false;
+      try {
+        code = scenario();
+      } catch (...) {
+        thrown = true;
+      }
       const bool reached = met(nth);
       fail_at(0, false);
       const heap::Count after = heap::count();
       const size_t files_after = open_files();
-      if (after.live_blocks != 0 || files_after != files_before || (code != expected && code != kaiju::StatusCode::kOk)) {
+      if (thrown || after.live_blocks != 0 || files_after != files_before || (code != expected && code != kaiju::StatusCode::kOk)) {
         INFO("failure " << nth << (for_good ? " and all after it" : ""));
+        CHECK_FALSE(thrown);
         CHECK(static_cast<int>(code) == static_cast<int>(expected));
         CHECK(after.live_blocks == 0);
         CHECK(files_after == files_before);
+        break;  // the rest would be the same
       }
       if (!reached) break;
       failures += code == expected;

@@ -1,6 +1,7 @@
 // The library's file calls and C allocations, failing on demand: see shortage.hpp. The linker's --wrap puts these in their place.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sentencepiece_processor.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -86,4 +87,22 @@ int __wrap_close(int file) {
   return failed ? (errno = EIO, -1) : answer;
 }
 int __wrap_rename(const char* from, const char* to) { return fails() ? -1 : __real_rename(from, to); }
+
+// SentencePiece is left out: when memory runs out inside its protobuf messages it crashes in their destructors (0.1.97, protobuf 3.21), and
+// nothing outside can help that.
+using sentencepiece::SentencePieceProcessor;
+sentencepiece::util::Status __real__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProtoESt17basic_string_viewIcSt11char_traitsIcEE(
+    SentencePieceProcessor* self, std::string_view model);
+sentencepiece::util::Status __real__ZNK13sentencepiece22SentencePieceProcessor6EncodeESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE(
+    const SentencePieceProcessor* self, std::string_view text, std::vector<int>* ids);
+sentencepiece::util::Status __wrap__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProtoESt17basic_string_viewIcSt11char_traitsIcEE(
+    SentencePieceProcessor* self, std::string_view model) {
+  const heap::Pause pause;
+  return __real__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProtoESt17basic_string_viewIcSt11char_traitsIcEE(self, model);
+}
+sentencepiece::util::Status __wrap__ZNK13sentencepiece22SentencePieceProcessor6EncodeESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE(
+    const SentencePieceProcessor* self, std::string_view text, std::vector<int>* ids) {
+  const heap::Pause pause;
+  return __real__ZNK13sentencepiece22SentencePieceProcessor6EncodeESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE(self, text, ids);
+}
 }

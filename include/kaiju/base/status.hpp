@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 #include <variant>
@@ -63,7 +64,21 @@ class [[nodiscard]] Result {
 
 inline Status invalid_argument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 inline Status bad_model(std::string message) { return {StatusCode::kBadModel, std::move(message)}; }
+// Needs no memory itself: so short a message lies within the string.
+inline Status out_of_memory() { return {StatusCode::kOutOfMemory, "out of memory"}; }
 inline Status internal_error(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
+
+// Runs `body`, which gives an `Answer` (a Status, or a Result); a shortage of memory is an answer too, and no exception leaves.
+template <class Answer, class Body>
+Answer guarded(const Body& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Answer(out_of_memory());
+  } catch (...) {
+    return Answer(Status(StatusCode::kInternal, "an exception"));
+  }
+}
 
 }  // namespace kaiju
 

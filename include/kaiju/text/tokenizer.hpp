@@ -1,4 +1,5 @@
 // Tokenizer: text to token ids and back, by the SentencePiece model inside a checkpoint. Immutable, safe from any thread.
+// Running out of memory inside SentencePiece itself can end the process: its protobuf messages do not survive it. Everything else answers.
 // A damaged model is refused by name before SentencePiece sees it: src/text/sentencepiece_model.hpp checks it and hands on a clean copy.
 #pragma once
 
