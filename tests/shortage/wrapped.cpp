@@ -58,7 +58,6 @@ int __real_fstat(int file, struct stat* info);
 void* __real_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset);
 int __real_fallocate(int file, int mode, off_t offset, off_t size);
 ssize_t __real_pwrite(int file, const void* bytes, size_t size, off_t offset);
-int __real_fsync(int file);
 int __real_close(int file);
 int __real_rename(const char* from, const char* to);
 
@@ -79,7 +78,7 @@ void* __wrap_mmap(void* address, size_t size, int protection, int flags, int fil
 }
 int __wrap_fallocate(int file, int mode, off_t offset, off_t size) { return fails() ? -1 : __real_fallocate(file, mode, offset, size); }
 ssize_t __wrap_pwrite(int file, const void* bytes, size_t size, off_t offset) { return fails() ? -1 : __real_pwrite(file, bytes, size, offset); }
-int __wrap_fsync(int file) { return fails() ? -1 : __real_fsync(file); }
+int __wrap_fsync(int) { return fails() ? -1 : 0; }  // waiting for the disk would test nothing
 // A close that fails has closed all the same, on Linux.
 int __wrap_close(int file) {
   const bool failed = fails();

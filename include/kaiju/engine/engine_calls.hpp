@@ -232,9 +232,10 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
       sequence.request = desk.last_request + 1;
       Command command;
       command.sequence = std::move(*prepared);
+      if (desk.inbox.size() == desk.inbox.capacity()) desk.inbox.reserve(2 * desk.inbox.size() + 1);
       desk.unfinished.try_emplace(sequence.request, false);
-      desk.inbox.push_back(std::move(command));
       // Nothing below fails.
+      desk.inbox.push_back(std::move(command));
       history.known = true;
       ++desk.pending;
       history.request = ++desk.last_request;

@@ -166,7 +166,6 @@ inline void Engine::end(std::unique_ptr<Sequence> sequence, DoneReason reason) {
 inline void Engine::stop(const Status& error) {
   const Status stopped = guarded<Status>([&]() -> Status {
     publish(error);  // from here on submit refuses, so the inbox is the last
-    desk_.take_inbox(commands_);
     const auto fail = [&](const Sequence& sequence) {
       Event event = event_of(sequence, EventKind::kFailed);
       event.status = error;
@@ -176,8 +175,13 @@ inline void Engine::stop(const Status& error) {
     };
     for (const auto& sequence : scheduler_.running()) fail(*sequence);
     for (const auto& sequence : scheduler_.waiting()) fail(*sequence);
-    for (const Command& command : commands_)
-      if (command.sequence) fail(*command.sequence);
+    const auto fail_commands = [&] {
+      for (const Command& command : commands_)
+        if (command.sequence) fail(*command.sequence);
+    };
+    fail_commands();  // those of this step that were not come to
+    desk_.take_inbox(commands_);
+    fail_commands();
     commands_.clear();
     scheduler_.abandon();
     publish(error);

@@ -78,7 +78,8 @@ class Scheduler {
   }
 
   // -- who is here --
-  void add(std::unique_ptr<Sequence> sequence) {
+  // Taken only when all went well: a sequence that memory had no place for stays with the caller.
+  void add(std::unique_ptr<Sequence>&& sequence) {
     books_.open(sequence->session);
     waiting_.push_back(std::move(sequence));
   }
