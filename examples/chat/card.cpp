@@ -33,7 +33,8 @@ std::string lower(std::string text) {
 
 // The first control character that is no tab, npos without one.
 size_t control_character(const std::string& text) {
-  const auto found = std::find_if(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\t'; });
+  const auto is_control = [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; };
+  const auto found = std::find_if(text.begin(), text.end(), is_control);
   return found == text.end() ? std::string::npos : static_cast<size_t>(found - text.begin());
 }
 
