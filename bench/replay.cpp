@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "bench.hpp"
 #include "bench/replay/bounds.hpp"
@@ -16,6 +17,7 @@
 #include "bench/replay/scripted.hpp"
 #include "bench/replay/traffic.hpp"
 #include "kaiju/format/presets.hpp"
+#include "kaiju/run/executors.hpp"
 
 namespace kaiju::bench {
 namespace {
@@ -23,7 +25,12 @@ namespace {
 struct Options {
   replay::TrafficOptions traffic;
   std::string trace;
+  int32_t in_turn = 0;
   std::string preset = "small";
+  std::string model;
+  std::string backend = "auto";
+  int32_t threads = 0;
+  int32_t checked = 20;
   std::vector<double> memory = {0.25};
   int32_t slots = 256;
   int32_t step_tokens = 2048;
@@ -49,10 +56,24 @@ replay::Trace read_trace(const std::string& path) {
   return std::move(trace).value();
 }
 
+replay::Trace make_trace(const Options& options) {
+  constexpr int32_t kRounds = 6, kHistoryTokens = 8192;
+  if (!options.trace.empty()) return read_trace(options.trace);
+  if (options.in_turn > 0) return replay::make_in_turn(options.in_turn, kRounds, kHistoryTokens);
+  return value_of(replay::make_traffic(options.traffic));
+}
+
 std::string describe(const Options& options) {
   if (!options.trace.empty()) return options.trace;
+  if (options.in_turn > 0) return fmt::format("{} sessions in turn", options.in_turn);
   const replay::TrafficOptions& t = options.traffic;
   return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations, t.characters, t.seed, t.hours, t.warm_up_hours);
+}
+
+void check_lengths(const replay::Trace& trace, const ModelConfig& config) {
+  for (const replay::Request& request : trace.requests)
+    if (const int32_t tokens = trace.prompt_tokens(request) + trace.reply_tokens(request); tokens > config.context)
+      throw Failed{invalid_argument(fmt::format("a prompt and its reply have {} tokens, the context of {} is {}: choose shorter ones (--context, --prompt-tokens-most)", tokens, config.name, config.context))};
 }
 
 // The engine on an executor that computes nothing, with memory for `bytes` of KV.
@@ -71,33 +92,72 @@ replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& co
   return value_of(replay::drive(trace, *engine, driving)).figures;
 }
 
+std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Checkpoint>& checkpoint, int32_t slots, const Options& options) {
+  ExecutorOptions making;
+  making.backend = options.backend;
+  making.threads = options.threads;
+  making.slot_count = slots;
+  making.step_tokens = std::min(options.step_tokens, 256);
+  return value_of(kaiju::make_executor(checkpoint, making));
+}
+
+// The engine with a model that computes, its steps timed; a slot, and a context of memory, for every conversation.
+replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<const Checkpoint>& checkpoint, const Options& options, replay::Report& report) {
+  std::unique_ptr<Executor> executor = make_executor(checkpoint, trace.conversation_count, options);
+  const Facts facts = executor->facts();
+  EngineOptions settings;
+  settings.cache.retention = options.retention;
+  const std::unique_ptr<Engine> engine = value_of(Engine::create(std::move(executor), nullptr, settings));
+  replay::DriveOptions driving;
+  uint64_t before = 0;
+  driving.step_seconds = [&] { return 1e-9 * static_cast<double>(engine->metrics().step_ns - std::exchange(before, engine->metrics().step_ns)); };
+  driving.replies_from_engine = true;
+  driving.sample_every = options.checked > 0 ? std::max(1, static_cast<int32_t>(report.requests) / options.checked) : 0;
+  replay::Driven driven = value_of(replay::drive(trace, *engine, driving));
+  const std::unique_ptr<Engine> alone = value_of(Engine::create(make_executor(checkpoint, 1, options), nullptr, {}));
+  report.checked = static_cast<int32_t>(driven.samples.size());
+  report.differing = value_of(replay::count_differing(driven.samples, *alone));
+  replay::Point point;
+  for (int kind = 0; kind < kBlockKinds; ++kind) point.memory_bytes += static_cast<double>(facts.block_count[kind]) * static_cast<double>(facts.block_bytes[kind]);
+  point.memory_share = point.memory_bytes / report.footprint_bytes;
+  point.engine = std::move(driven.figures);
+  return point;
+}
+
 int run(const Options& options) {
-  const replay::Trace trace = options.trace.empty() ? value_of(replay::make_traffic(options.traffic)) : read_trace(options.trace);
-  const ModelConfig config = value_of(preset(options.preset));
+  const std::shared_ptr<const Checkpoint> checkpoint = options.model.empty() ? nullptr : value_of(Checkpoint::open(options.model));
+  const ModelConfig config = checkpoint ? checkpoint->config() : value_of(preset(options.preset));
+  const replay::Trace trace = make_trace(options);
+  check_lengths(trace, config);
   const Facts facts = replay::facts_without_memory(config, 1, 1);
   const replay::KvSizes sizes = replay::kv_sizes(facts);
   const replay::Bounds bounds(trace);
   replay::Report report;
   report.source = describe(options);
-  report.machine = fmt::format("KV of {}, {} slots, {} tokens a step, step times modelled", config.name, options.slots, options.step_tokens);
+  report.machine = checkpoint ? fmt::format("{} computes, backend {}", config.name, options.backend)
+                              : fmt::format("KV of {}, {} slots, {} tokens a step, step times modelled", config.name, options.slots, options.step_tokens);
   for (int kind = 0; kind < kBlockKinds; ++kind) report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
   report.footprint_bytes = replay::whole_footprint(trace, sizes);
   for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
   report.prompt_tokens = bounds.prompt_tokens();
   const auto share = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(std::max<uint64_t>(1, bounds.prompt_tokens())); };
-  for (const double part : options.memory) {
-    replay::Point point;
-    point.memory_share = part;
-    point.memory_bytes = part * report.footprint_bytes;
+  const auto add = [&](replay::Point point) {
     point.infinite = share(bounds.infinite());
     point.farthest_next_use = share(bounds.farthest_next_use(point.memory_bytes, sizes));
     point.priced = share(bounds.priced(point.memory_bytes, sizes));
     point.belady = std::min(point.farthest_next_use, point.priced);
-    point.engine = drive_scripted(trace, config, point.memory_bytes, options);
-    report.points.push_back(point);
+    report.points.push_back(std::move(point));
+  };
+  if (checkpoint) {
+    add(drive_model(trace, checkpoint, options, report));
+  } else {
+    for (const double part : options.memory) {
+      const double bytes = part * report.footprint_bytes;
+      add({part, bytes, 0, 0, 0, 0, drive_scripted(trace, config, bytes, options)});
+    }
   }
   fmt::print("{}\n", options.json ? replay::to_json(report) : replay::to_table(report));
-  return 0;
+  return report.differing > 0 ? 1 : 0;
 }
 
 void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
@@ -131,7 +191,12 @@ void add_replay(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
   auto options = std::make_shared<Options>();
   command->add_option("--trace", options->trace, "a recorded trace instead, in the Mooncake format (JSON lines)");
+  command->add_option("--in-turn", options->in_turn, "so many sessions with nothing in common, each in its turn, instead")->check(CLI::Range(1, 1 << 20));
   command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")->capture_default_str();
+  command->add_option("--model", options->model, "a checkpoint that really computes, on a CPU; memory for all conversations, step times measured");
+  command->add_option("--backend", options->backend, "with --model: auto or a backend's name")->capture_default_str();
+  command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
+  command->add_option("--check", options->checked, "with --model: about so many replies are computed again alone, without a cache, and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")->check(CLI::Range(0.001, 4.0))->delimiter(',')->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")->check(CLI::Range(1, 65536))->capture_default_str();
@@ -139,7 +204,7 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--retain-every", options->retention.every_tokens, "besides, a resume point every so many tokens; 0: none")->check(CLI::Range(0, 1 << 24))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   add_traffic_options(*command, options->traffic);
-  command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --trace conversation_trace.jsonl");
+  command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --trace conversation_trace.jsonl\n  kaiju-bench replay --in-turn 200 --memory 4,2,1.333,1.053,0.9,0.7");
   command->callback([options, &status] {
     try {
       status = run(*options);

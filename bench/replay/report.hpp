@@ -26,6 +26,7 @@ struct Report {
   double block_bytes[kBlockKinds] = {0, 0};
   double footprint_bytes = 0;
   uint64_t requests = 0, prompt_tokens = 0;
+  int32_t checked = 0, differing = 0;  // replies computed again alone
   std::vector<Point> points;
 };
 

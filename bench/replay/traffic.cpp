@@ -243,4 +243,25 @@ Result<Trace> make_traffic(const TrafficOptions& options) {
   return Generator(options).make();
 }
 
+Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens) {
+  constexpr double kTurnSeconds = 3;  // each is done before the next comes
+  Trace trace;
+  trace.conversation_count = sessions;
+  trace.measured_from = sessions * kTurnSeconds;
+  int32_t contents = 0;
+  std::vector<int32_t> leaves;
+  for (int32_t session = 0; session < sessions; ++session) leaves.push_back(trace.add(kNone, history_tokens, ++contents));
+  for (int32_t round = 0; round < rounds; ++round)
+    for (int32_t session = 0; session < sessions; ++session) {
+      int32_t& leaf = leaves[static_cast<size_t>(session)];
+      Request request;
+      request.seconds = (round * sessions + session) * kTurnSeconds;
+      request.prompt = trace.add(leaf, 30, ++contents);
+      request.reply = leaf = trace.add(request.prompt, 100, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
+      request.conversation = session;
+      trace.requests.push_back(request);
+    }
+  return trace;
+}
+
 }  // namespace kaiju::replay

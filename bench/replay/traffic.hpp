@@ -33,4 +33,8 @@ struct TrafficOptions {
 // The same options give the same trace. kInvalidArgument when they contradict each other: the message names the option.
 Result<Trace> make_traffic(const TrafficOptions& options);
 
+// The worst case for a cache that drops what was used longest ago: sessions with nothing in common, each with a history of so many tokens and a turn
+// of 30 and 100 tokens when all others have had theirs. The first round is not measured.
+Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens);
+
 }  // namespace kaiju::replay

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/scripted.hpp"
 #include "bench/replay/traffic.hpp"
 #include "catch.hpp"
 #include "kaiju/format/presets.hpp"
+#include "tests/engine/scripted_executor.hpp"
 
 using namespace kaiju;
 using namespace kaiju::replay;
@@ -115,4 +118,46 @@ TEST_CASE("one memory for both kinds of blocks finds as much as any fixed split 
   const double shared = outcome(trace, 0.4).rate;
   INFO("shared " << shared << ", best fixed " << best);
   CHECK(shared > best - 0.01);
+}
+
+TEST_CASE("sessions in turn find all but what is new while what they keep fits, at 25, 50, 75 and 95% of the memory") {
+  const Trace trace = make_in_turn(40, 3, 1500);
+  // Kept: the least, a block behind the window, two turns' resume points, and what one running request reserves: 1.5 times the least here.
+  for (const double occupancy : {0.25, 0.5, 0.75, 0.95}) {
+    const Outcome out = outcome(trace, 1.5 / occupancy);
+    INFO("occupancy " << occupancy);
+    CHECK(out.rate > out.infinite - 0.01);
+  }
+}
+
+TEST_CASE("under chat traffic in little memory every reply is that of one-at-a-time decoding") {
+  Trace trace = chats();
+  Facts facts;
+  facts.vocab_size = 97;
+  facts.context = 2048;
+  facts.window = 128;
+  facts.slot_count = 6;
+  facts.step_tokens = 256;
+  facts.block_bytes[0] = 3 * kBlockTokens;
+  facts.block_bytes[1] = 7 * kBlockTokens;
+  give_memory(facts, 0.4 * whole_footprint(trace, kv_sizes(facts)));
+  auto scripted = std::make_unique<test::ScriptedExecutor>(facts);
+  const test::ScriptedExecutor& executor = *scripted;
+  const auto engine = Engine::create(std::move(scripted), nullptr, {}).value();
+  DriveOptions options;
+  options.step_seconds = [] { return 0.02; };
+  options.replies_from_engine = true;
+  options.sample_every = 3;
+  Result<Driven> driven = drive(trace, *engine, options);
+  INFO(driven.status().message());
+  REQUIRE(driven.ok());
+  for (const std::string& fault : executor.faults) FAIL_CHECK(fault);
+  CHECK(driven->figures.cache.blocks_evicted[0] > 0);
+  CHECK(driven->figures.found() > driven->figures.prompt_tokens / 2);
+  REQUIRE(driven->samples.size() > 20);
+  give_memory(facts, 4e6);
+  const auto alone = Engine::create(std::make_unique<test::ScriptedExecutor>(facts), nullptr, {}).value();
+  CHECK(count_differing(driven->samples, *alone).value() == 0);
+  ++driven->samples[3].prompt[5];
+  CHECK(count_differing(driven->samples, *alone).value() == 1);
 }
