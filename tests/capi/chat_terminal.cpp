@@ -111,8 +111,8 @@ const std::string& talkative_model() {
   return path;
 }
 
-Terminal long_talk() {
-  return Terminal({"--model", talkative_model(), "--character", short_card(), "--max-tokens", "100000", "--temperature", "0", "--repetition-penalty", "1"}, 80, {});
+Terminal long_talk(const char* max_tokens = "100000") {
+  return Terminal({"--model", talkative_model(), "--character", short_card(), "--max-tokens", max_tokens, "--temperature", "0", "--repetition-penalty", "1"}, 80, {});
 }
 
 constexpr const char* kPrompt = "You:";
@@ -169,9 +169,11 @@ TEST_CASE("Ctrl-C stops a reply, and the chat goes on") {
 }
 
 TEST_CASE("what is typed during a reply waits for the prompt, Ctrl-D too") {
-  Terminal screen = short_talk();
+  Terminal screen = long_talk("4000");
   screen.until(kPrompt);
-  screen.type(std::string("hello\r/stats\r") + kCtrlD);
+  screen.type("hello\r");
+  screen.until("Ann:");
+  screen.type(std::string("/stats\r") + kCtrlD);
   const std::string reply = screen.until("tokens/s");
   CHECK(reply.find("/stats") == std::string::npos);
   screen.until("exchanges: 1");
