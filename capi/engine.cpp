@@ -8,10 +8,13 @@ using namespace kaiju::capi;
 
 static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) &&
               KAIJU_EVENT_DONE == static_cast<int>(kaiju::EventKind::kDone) &&
-              KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed));
+              KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed) &&
+              KAIJU_EVENT_SUSPENDED == static_cast<int>(kaiju::EventKind::kSuspended) &&
+              KAIJU_EVENT_RESUMED == static_cast<int>(kaiju::EventKind::kResumed));
 static_assert(KAIJU_DONE_STOP == static_cast<int>(kaiju::DoneReason::kStop) &&
               KAIJU_DONE_LENGTH == static_cast<int>(kaiju::DoneReason::kLength) &&
-              KAIJU_DONE_CANCELLED == static_cast<int>(kaiju::DoneReason::kCancelled));
+              KAIJU_DONE_CANCELLED == static_cast<int>(kaiju::DoneReason::kCancelled) &&
+              KAIJU_DONE_DEADLINE == static_cast<int>(kaiju::DoneReason::kDeadline));
 
 namespace {
 
@@ -82,6 +85,19 @@ kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request) {
   return guard(nullptr, [&] { return engine ? engine->engine->cancel(request) : missing("engine"); });
 }
 
+kaiju_status kaiju_engine_suspend(kaiju_engine* engine, kaiju_request request) {
+  return guard(nullptr, [&] { return engine ? engine->engine->suspend(request) : missing("engine"); });
+}
+
+kaiju_status kaiju_engine_resume(kaiju_engine* engine, kaiju_request request) {
+  return guard(nullptr, [&] { return engine ? engine->engine->resume(request) : missing("engine"); });
+}
+
+int64_t kaiju_engine_now(const kaiju_engine* engine) {
+  if (!engine) return 0;
+  return guard_value<int64_t>(0, [&] { return std::chrono::nanoseconds(engine->engine->now().time_since_epoch()).count(); });
+}
+
 kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
   return guard(error, [&] { return engine ? engine->engine->step() : missing("engine"); });
 }
@@ -122,7 +138,7 @@ void kaiju_engine_wake(kaiju_engine* engine) {
 kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out) {
   return guard(nullptr, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");
-    KAIJU_TRY(check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size));
+    KAIJU_TRY(check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size, offsetof(kaiju_metrics, prompt_tokens)));
     const kaiju::Metrics now = engine->engine->metrics();
     const auto& global = now.blocks[static_cast<int>(kaiju::BlockKind::kGlobal)];
     const auto& window = now.blocks[static_cast<int>(kaiju::BlockKind::kWindow)];
@@ -137,6 +153,7 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
     metrics.requests_running = now.requests_running;
     metrics.requests_done = now.requests_done;
     metrics.requests_failed = now.requests_failed;
+    metrics.requests_suspended = now.requests_suspended;
     metrics.sessions = now.sessions;
     metrics.cache_blocks_evicted = now.cache.blocks_evicted[0] + now.cache.blocks_evicted[1];
     metrics.cache_global_blocks_total = static_cast<uint64_t>(global.total);

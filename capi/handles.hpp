@@ -36,6 +36,11 @@ struct kaiju_session {
   kaiju::SessionId id = 0;
 };
 
+struct kaiju_conversation {
+  kaiju::Conversation talk;
+  std::shared_ptr<const kaiju::Model> model;
+};
+
 namespace kaiju::capi {
 
 // Hands a failure to the caller; details are dropped when there is no memory even for them.
@@ -99,9 +104,10 @@ inline void copy_sized(const void* from, size_t known_bytes, void* to, size_t ca
 // Larger sizes come from newer headers; this one guards against a struct_size that was never set.
 inline constexpr size_t kLargestStruct = 4096;
 
+// `smallest` is the size in the first version that had the struct.
 template <class T>
-Status check_struct_size(const char* what, size_t size) {
-  if (size >= sizeof(T) && size <= kLargestStruct && size % alignof(T) == 0) return {};
+Status check_struct_size(const char* what, size_t size, size_t smallest = sizeof(T)) {
+  if (size >= smallest && size <= kLargestStruct && size % alignof(T) == 0) return {};
   return invalid_argument(std::string(what) + ": struct_size is " + std::to_string(size) + "; set it to sizeof(" + what + "), " +
                           std::to_string(sizeof(T)) + " in this version");
 }

@@ -47,6 +47,7 @@ typedef struct kaiju_options kaiju_options;
 typedef struct kaiju_model   kaiju_model;
 typedef struct kaiju_engine  kaiju_engine;
 typedef struct kaiju_session kaiju_session;
+typedef struct kaiju_conversation kaiju_conversation;
 typedef uint64_t kaiju_request; /* an id, not a handle: never reused, nothing to free; 0 is none */
 
 typedef int32_t kaiju_status;   /* fixed width: an enum's size is the compiler's choice */
@@ -76,6 +77,8 @@ enum {
   KAIJU_ENGINE_MAX_RUNNING = 203,          /* int: requests computed at once */
   KAIJU_ENGINE_MAX_WAITING = 204,          /* int: a submit beyond is KAIJU_BUSY */
   KAIJU_ENGINE_CHUNK_TOKENS = 205,         /* int: most prompt tokens of one request in a step; 0: as many as fit */
+  KAIJU_ENGINE_MAX_EVENTS = 206,           /* int: events that may wait to be polled; while so many do, step answers KAIJU_BUSY */
+  KAIJU_ENGINE_RESERVE_TOKENS = 207,       /* int: memory is reserved for so many generated tokens at a time; 0: for all of max_tokens */
   KAIJU_ENGINE_BACKEND = 210,              /* string: "auto" or a name from kaiju_device_info.backends */
   KAIJU_ENGINE_THREADS = 211,              /* int: threads a step computes with, the caller's included; 0: one per core, at most 8 */
 
@@ -89,7 +92,9 @@ enum {
   KAIJU_GENERATE_LOGPROBS = 307,           /* int: alternatives reported with each token */
   KAIJU_GENERATE_STOP = 308,               /* string, repeatable: ends the reply and is not part of its text */
   KAIJU_GENERATE_STREAM = 309,             /* int: same seed, another draw; tells retries of one request apart */
-  KAIJU_GENERATE_STOP_TOKEN = 310          /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
+  KAIJU_GENERATE_STOP_TOKEN = 310,         /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
+  KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones are served first, whatever waits below; equal ones in order of arrival */
+  KAIJU_GENERATE_DEADLINE = 312            /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
 };
 
 typedef struct kaiju_option_info {
@@ -144,9 +149,11 @@ enum { /* kaiju_chat_format */
 enum { /* 2 hypothesis, 3 values and 4 prefix ready are kept */
   KAIJU_EVENT_TOKEN = 1,               /* one token; text is whole UTF-8 or empty */
   KAIJU_EVENT_DONE = 5,                /* last event of a request; says why in `reason` and brings the text still held back */
-  KAIJU_EVENT_FAILED = 6               /* last event of a request; `status` and, as text, the message */
+  KAIJU_EVENT_FAILED = 6,              /* last event of a request; `status` and, as text, the message */
+  KAIJU_EVENT_SUSPENDED = 7,           /* not computed for now: by suspend, or because memory reserved in parts ran short: then it goes on by itself */
+  KAIJU_EVENT_RESUMED = 8              /* computed again */
 };
-enum { KAIJU_DONE_STOP = 1, KAIJU_DONE_LENGTH = 2, KAIJU_DONE_CANCELLED = 3 };
+enum { KAIJU_DONE_STOP = 1, KAIJU_DONE_LENGTH = 2, KAIJU_DONE_CANCELLED = 3, KAIJU_DONE_DEADLINE = 4 };
 
 typedef struct kaiju_event {           /* pointers: borrowed until the next poll of this engine or its destroy */
   kaiju_request request;
@@ -179,8 +186,19 @@ typedef struct kaiju_metrics {
   uint64_t hit_shared, hit_own, hit_other;      /* in a shared region; computed by the same session; by another one under the same salt */
   uint64_t miss_new, miss_evicted, miss_window; /* never seen; had made room; known, but too far from a point to resume at */
   uint64_t miss_last;                           /* a prompt found whole computes its last token again */
+  uint64_t requests_suspended;
 } kaiju_metrics;
 
+typedef struct kaiju_conversation_info {
+  size_t struct_size;
+  uint64_t turns;
+  uint64_t turns_dropped;              /* oldest turns that are not in the context any more */
+  uint64_t replies, reply;             /* of the newest turn: how many, and which is chosen, from 0 */
+  uint64_t tokens;                     /* in the context: head, turns, closes */
+} kaiju_conversation_info;
+enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
+
+typedef int64_t (*kaiju_clock_fn)(void *user_data); /* nanoseconds on a steady clock; called from submit, step and engine_now, on their threads */
 typedef int32_t (*kaiju_progress_fn)(double done, void *user_data); /* nonzero stops the load */
 typedef int32_t (*kaiju_text_fn)(const char *text, size_t text_size, void *user_data); /* whole UTF-8; nonzero stops */
 
@@ -210,6 +228,8 @@ KAIJU_API kaiju_status kaiju_options_set_string(kaiju_options *options, kaiju_op
 /* Replaces the biases; a token at most once, biases from -10000 to 10000. */
 KAIJU_API kaiju_status kaiju_options_set_logit_bias(kaiju_options *options, const int32_t *tokens, const float *bias, size_t count,
                                                     kaiju_error **error);
+/* The clock of engines created with these options, for deadlines and times; NULL: the system's steady one. */
+KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options *options, kaiju_clock_fn clock, void *user_data);
 /* KAIJU_NOT_FOUND for an unknown number. */
 KAIJU_API kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info *out);
 
@@ -248,7 +268,13 @@ KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine *engine, kaiju_session *
                                            const kaiju_options *options, void *user_data, kaiju_request *out, kaiju_error **error);
 /* Takes effect at the next step; its DONE still comes.  Unknown and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine *engine, kaiju_request request);
-/* KAIJU_OK with nothing to do.  After KAIJU_DEVICE_LOST or KAIJU_INTERNAL every later call answers with that error at once. */
+/* Sets a request aside at the next step, whatever its state; SUSPENDED comes.  Its KV stays until others need the room, its deadline runs on. */
+KAIJU_API kaiju_status kaiju_engine_suspend(kaiju_engine *engine, kaiju_request request);
+/* Lets it go on at its old place in the order of service; RESUMED comes once it is computed again. */
+KAIJU_API kaiju_status kaiju_engine_resume(kaiju_engine *engine, kaiju_request request);
+/* What the engine's clock says, in nanoseconds: a deadline is this and something more. */
+KAIJU_API int64_t      kaiju_engine_now(const kaiju_engine *engine);  /* 0 for NULL */
+/* KAIJU_OK with nothing to do.  KAIJU_BUSY, and nothing done, while KAIJU_ENGINE_MAX_EVENTS wait to be polled.  After KAIJU_DEVICE_LOST or KAIJU_INTERNAL every later call answers with that error at once. */
 KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine *engine, kaiju_error **error);
 /* Events written, oldest first.  `event_size` is sizeof(kaiju_event); 0 events for a size no version had. */
 KAIJU_API size_t       kaiju_engine_poll(kaiju_engine *engine, kaiju_event *events, size_t event_size, size_t capacity);
@@ -267,6 +293,42 @@ KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session *session, size_t len
 /* The history: after DONE the prompt and all generated tokens; while a request is unfinished, what it was before. */
 KAIJU_API size_t       kaiju_session_tokens(const kaiju_session *session, int32_t *tokens, size_t capacity);
 KAIJU_API void         kaiju_session_destroy(KAIJU_OWN kaiju_session *session);
+
+/* -- conversations: the turns of one chat, and the session that holds their KV -- */
+/* What the model sees is the head, then the turns that were not cut off, each an input, a reply and the symbol that closes it (the model's
+ * own, where it can chat).  The host drives the engine; when a request is done its reply is part of the turn, without the stop token that
+ * ended it.  All but info, turn and tokens answer KAIJU_BUSY while a reply is under way.  Destroying a conversation cancels it. */
+/* `head` stays at the beginning whatever is cut, a character's card say; it may fill half of the context. */
+KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine *engine, const int32_t *head, size_t count, KAIJU_OWN kaiju_conversation **out,
+                                                 kaiju_error **error);
+KAIJU_API void         kaiju_conversation_destroy(KAIJU_OWN kaiju_conversation *conversation);
+/* A new turn: its input ends with what asks for a reply (kaiju_chat_format, KAIJU_CHAT_REPLY).  Where the chat outgrows the context the oldest
+ * turns go, many at a time, as kaiju_chat_turns_to_drop says; max_tokens is cut to the room there is. */
+KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation *conversation, const int32_t *input, size_t count,
+                                              const kaiju_options *options, void *user_data, kaiju_request *out, kaiju_error **error);
+/* Another reply to the newest turn, from the next stream of the seed; computes one token of the prompt again. */
+KAIJU_API kaiju_status kaiju_conversation_swipe(kaiju_conversation *conversation, const kaiju_options *options, void *user_data,
+                                                kaiju_request *out, kaiju_error **error);
+/* Which of the newest turn's replies is the one, from 0. */
+KAIJU_API kaiju_status kaiju_conversation_choose(kaiju_conversation *conversation, size_t reply, kaiju_error **error);
+/* A turn that was computed elsewhere or not at all: a greeting (no input), a chat that is loaded again. */
+KAIJU_API kaiju_status kaiju_conversation_append(kaiju_conversation *conversation, const int32_t *input, size_t input_count,
+                                                 const int32_t *reply, size_t reply_count, kaiju_error **error);
+/* `part` is KAIJU_TURN_INPUT: the turn's replies and all later turns go, and swipe asks for an answer to the new input; or KAIJU_TURN_REPLY: later
+ * turns stay.  What was before the edit is not computed again. */
+KAIJU_API kaiju_status kaiju_conversation_edit(kaiju_conversation *conversation, size_t turn, int32_t part, const int32_t *tokens,
+                                               size_t count, kaiju_error **error);
+/* Forgets the newest turn. */
+KAIJU_API kaiju_status kaiju_conversation_undo(kaiju_conversation *conversation, kaiju_error **error);
+/* The first `turns` turns again, with the chosen replies; shares their KV. */
+KAIJU_API kaiju_status kaiju_conversation_fork(kaiju_conversation *conversation, size_t turns, KAIJU_OWN kaiju_conversation **out,
+                                               kaiju_error **error);
+KAIJU_API kaiju_status kaiju_conversation_describe(kaiju_conversation *conversation, kaiju_conversation_info *out);
+/* The tokens of a turn's part, and what the next turn goes on from. */
+KAIJU_API kaiju_status kaiju_conversation_turn(kaiju_conversation *conversation, size_t turn, int32_t part, int32_t *tokens, size_t capacity,
+                                               size_t *count, kaiju_error **error);
+KAIJU_API kaiju_status kaiju_conversation_tokens(kaiju_conversation *conversation, int32_t *tokens, size_t capacity, size_t *count,
+                                                 kaiju_error **error);
 
 /* -- convenience, written only in terms of the functions above -- */
 /* Submits, steps and polls until the request is done; `on_text` may be NULL.  KAIJU_BUSY while other requests of the engine are pending,

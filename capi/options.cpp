@@ -32,6 +32,9 @@ constexpr Row kRows[] = {
     {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096, "requests that may wait; a submit beyond is refused"},
     {KAIJU_ENGINE_CHUNK_TOKENS, "engine.chunk_tokens", 'i', false, 0, 65536, 0,
      "most prompt tokens of one request in a step; 0: as many as fit"},
+    {KAIJU_ENGINE_MAX_EVENTS, "engine.max_events", 'i', false, 1, kInt32Max, 16384, "events that may wait to be polled; step refuses while so many do"},
+    {KAIJU_ENGINE_RESERVE_TOKENS, "engine.reserve_tokens", 'i', false, 0, kInt32Max, 0,
+     "generated tokens whose memory is reserved at a time; 0: all of max_tokens"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0, "threads a step computes with; 0: one per core, at most 8"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
@@ -48,6 +51,8 @@ constexpr Row kRows[] = {
     {KAIJU_GENERATE_STREAM, "generate.stream", 'i', false, 0, 4294967295.0, 0, "same seed, another draw"},
     {KAIJU_GENERATE_STOP_TOKEN, "generate.stop_token", 'i', true, -1, kInt32Max, -1,
      "token that ends the reply, instead of the model's own; -1: none"},
+    {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0, "higher ones are served first"},
+    {KAIJU_GENERATE_DEADLINE, "generate.deadline", 'i', false, 0, kInt64Max, 0, "nanoseconds on the engine's clock; 0: none"},
 };
 
 const Row* find_row(kaiju_option option) {
@@ -115,6 +120,10 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.chunk_tokens = get_int32(options, KAIJU_ENGINE_CHUNK_TOKENS);
   out.engine.max_waiting = get_int32(options, KAIJU_ENGINE_MAX_WAITING);
   out.engine.max_sessions = get_int32(options, KAIJU_ENGINE_MAX_SESSIONS);
+  out.engine.max_events = get_int32(options, KAIJU_ENGINE_MAX_EVENTS);
+  out.engine.reserve_tokens = get_int32(options, KAIJU_ENGINE_RESERVE_TOKENS);
+  if (options && options->clock)
+    out.engine.clock = [clock = options->clock, data = options->clock_data] { return Clock::time_point(std::chrono::nanoseconds(clock(data))); };
   return out;
 }
 
@@ -129,6 +138,9 @@ RequestOptions request_options(const kaiju_options* options, std::vector<int32_t
   out.sampling.seed = static_cast<uint64_t>(get<int64_t>(options, KAIJU_GENERATE_SEED, 0));
   out.sampling.stream = static_cast<uint32_t>(get<int64_t>(options, KAIJU_GENERATE_STREAM, 0));
   out.logprobs = get_int32(options, KAIJU_GENERATE_LOGPROBS);
+  out.priority = get_int32(options, KAIJU_GENERATE_PRIORITY);
+  if (const auto deadline = get<int64_t>(options, KAIJU_GENERATE_DEADLINE, 0); deadline > 0)
+    out.deadline = Clock::time_point(std::chrono::nanoseconds(deadline));
   out.stop_tokens = std::move(default_stop_tokens);
   if (!options) return out;
   out.sampling.logit_bias = options->logit_bias;
@@ -193,6 +205,15 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
       pairs.emplace_back(tokens[i], bias[i]);
     }
     options->logit_bias = std::move(pairs);
+    return {};
+  });
+}
+
+kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock, void* user_data) {
+  return guard(nullptr, [&]() -> Status {
+    if (!options) return missing("options");
+    options->clock = clock;
+    options->clock_data = user_data;
     return {};
   });
 }

@@ -13,6 +13,8 @@ struct kaiju_options {
   using Value = std::variant<int64_t, double, std::string>;
   std::map<kaiju_option, std::vector<Value>> values;  // one element each, more for repeatable options
   std::vector<std::pair<int32_t, float>> logit_bias;
+  kaiju_clock_fn clock = nullptr;
+  void* clock_data = nullptr;
 };
 
 namespace kaiju::capi {

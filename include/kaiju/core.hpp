@@ -4,5 +4,6 @@
 
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/backend/reference.hpp"
+#include "kaiju/engine/conversation.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/step/executor.hpp"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kaiju/base/status.hpp"
+#include "kaiju/engine/conversation.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/run/executors.hpp"

@@ -77,21 +77,41 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
 }
 
 CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads) : kernels_(kernels), pool_(threads) {
-  take_scratch(up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * kSumsBytes);
+  const size_t bytes = up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * kSumsBytes;
+  scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes), 4096)) + 64;
+  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(scratch_stride_ * static_cast<size_t>(pool_.threads()), "the scratch memory");
+  if (!made.ok()) throw std::bad_alloc();
+  scratch_ = std::move(made).value();
 }
 
 CpuBackend::~CpuBackend() = default;
 
 const char* CpuBackend::isa() const { return kernels_.isa; }
 
-// Grows only: after the first step of the largest shape nothing is allocated any more.
-void CpuBackend::take_scratch(size_t bytes_per_thread) {
-  if (bytes_per_thread <= scratch_stride_) return;
-  const size_t stride = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes_per_thread), 4096)) + 64;
-  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(stride * static_cast<size_t>(pool_.threads()), "the scratch memory");
-  if (!made.ok()) throw std::bad_alloc();
-  scratch_ = std::move(made).value();
-  scratch_stride_ = stride;
+Status CpuBackend::take_memory(const StepSizes& sizes) {
+  KAIJU_TRY(take_prepared(sizes.rows, sizes.widest_input));
+  // At most: pieces full of query rows, one more at the end of each segment, and what cutting for the threads adds (attend).
+  const int64_t parts = int64_t{pool_.threads()} * kPartsPerThread, group_parts = ceil_div(sizes.heads / sizes.kv_heads, cpu::kMaxQueryRows);
+  const int64_t pieces = (2 * parts + ceil_div(int64_t{sizes.rows} * sizes.heads, cpu::kMaxQueryRows / 2) + int64_t{sizes.segments} * sizes.kv_heads) * group_parts + parts;
+  const auto vocab = static_cast<size_t>(sizes.vocab_size);
+  try {
+    pieces_.reserve(static_cast<size_t>(pieces));
+    masses_.reserve(vocab);
+    adjusted_.reserve(vocab);
+    candidates_.reserve(vocab);
+  } catch (const std::bad_alloc&) {
+    return {StatusCode::kOutOfMemory, "the system gave no memory to draw from " + std::to_string(vocab) + " tokens and to attend for " + std::to_string(sizes.rows) + " rows"};
+  }
+  return {};
+}
+
+Status CpuBackend::take_prepared(int32_t rows, int32_t inputs) {
+  const size_t bytes = kernels_.prepared_bytes(rows, inputs);
+  if (bytes <= prepared_.size()) return {};
+  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(bytes, "the prepared activations");
+  if (!made.ok()) return made.status();
+  prepared_ = std::move(made).value();
+  return {};
 }
 
 void CpuBackend::embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
@@ -125,12 +145,7 @@ void CpuBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const
 
 // Threads share the outputs, in units of the kernel; and the rows too, when outputs are few and rows many.
 void CpuBackend::multiply(cpu::MatmulArgs& args) {
-  const size_t prepared_bytes = kernels_.prepared_bytes(args.rows, args.in);
-  if (prepared_bytes > prepared_.size()) {
-    Result<Buffer<std::byte>> made = Buffer<std::byte>::make(prepared_bytes, "the prepared activations");
-    if (!made.ok()) throw std::bad_alloc();
-    prepared_ = std::move(made).value();
-  }
+  if (!take_prepared(args.rows, args.in).ok()) throw std::bad_alloc();
   args.prepared = prepared_.data();
   const int32_t out_units = ceil_div(args.out, kernels_.out_unit), row_units = ceil_div(args.rows, kernels_.row_unit);
   for_rows(pool_, row_units, int64_t{kernels_.row_unit} * args.in / 4, [&](int32_t first, int32_t end) {

@@ -1,9 +1,8 @@
-// The chat format and its cut; see chat.hpp.
+// The chat format; see chat.hpp.
 #include "kaiju/text/chat.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace kaiju {
@@ -37,20 +36,6 @@ Status ChatFormat::append(ChatRole role, std::string_view text, std::vector<int3
   tokens.insert(tokens.end(), encoded->begin(), encoded->end());
   tokens.push_back(symbols_.close);
   return {};
-}
-
-size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t card_tokens, size_t reply_tokens, size_t context) {
-  // Plays the conversation again from its beginning: after each turn the cut stays or moves.
-  const auto minus = [](size_t a, size_t b) { return a > b ? a - b : 0; };
-  const size_t room = minus(minus(context, card_tokens), reply_tokens);
-  const size_t half = minus(context / 2, card_tokens);
-  size_t dropped = 0, kept_tokens = 0;
-  for (size_t turn = 0; turn < turn_tokens.size(); ++turn) {
-    kept_tokens = kept_tokens > SIZE_MAX - turn_tokens[turn] ? SIZE_MAX : kept_tokens + turn_tokens[turn];
-    if (kept_tokens <= room) continue;
-    for (; dropped < turn && kept_tokens > std::min(half, room); ++dropped) kept_tokens = minus(kept_tokens, turn_tokens[dropped]);
-  }
-  return dropped;
 }
 
 }  // namespace kaiju

@@ -66,6 +66,7 @@ struct Reply {
   bool done = false, failed = false;
   DoneReason reason = DoneReason::kNone;
   Status status;
+  int suspended = 0, resumed = 0;
   RequestCounts counts;
   RequestTiming timing;
   std::vector<size_t> top_counts;
@@ -103,6 +104,8 @@ struct Harness {
         reply.tokens.push_back(event.token);
         reply.top_counts.push_back(event.top.size());
       }
+      reply.suspended += event.kind == EventKind::kSuspended;
+      reply.resumed += event.kind == EventKind::kResumed;
       if (event.kind == EventKind::kDone) reply.done = true, reply.reason = event.reason;
       if (event.kind == EventKind::kFailed) reply.failed = true, reply.status = event.status;
     }

@@ -1,4 +1,4 @@
-// Random schedules: whatever submits, cuts, forks, cancels, turns, faults and shortages come in whatever order, every reply is that of
+// Random schedules: whatever submits, cuts, forks, cancels, suspensions, deadlines, turns, faults and shortages come in whatever order, every reply is that of
 // one-at-a-time decoding, every history is what it should be, and every block is accounted for after every step.
 // KAIJU_SEED repeats one schedule.
 #include <cstdlib>
@@ -30,6 +30,7 @@ class Schedule {
       operation();
       h_.check();
     }
+    for (const auto& [session, request] : running_) CHECK(h_.engine->resume(request).ok());
     while (h_.engine->pending() > 0) step();
     for (const auto& [session, history] : histories_) CHECK(h_.engine->session_tokens(session).value() == history);
     for (const auto& [session, history] : histories_) CHECK(h_.engine->destroy_session(session).ok());
@@ -61,6 +62,8 @@ class Schedule {
     if (below(2)) options.chunk_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
     if (below(4) == 0) options.max_running = 1;
     options.max_waiting = 1 + static_cast<int32_t>(below(20));
+    if (below(2)) options.reserve_tokens = 1 + static_cast<int32_t>(below(100));
+    options.clock = [this] { return time_; };
     return options;
   }
   std::vector<int32_t> random_tokens(uint32_t most) {
@@ -119,9 +122,12 @@ class Schedule {
         break;
       }
       case 7:
+        if (busy(session)) CHECK((below(2) ? h_.engine->suspend(running_[session]) : h_.engine->resume(running_[session])).ok());
+        break;
       case 8:
       case 9:
       case 10:
+      case 11:
         submit(session, random_tokens(below(2) ? 5 : 200), false);
         break;
       default:
@@ -137,6 +143,8 @@ class Schedule {
     options.sampling.seed = below(5);
     options.sampling.stream = below(3);
     if (below(3) == 0) options.sampling.repetition_penalty = 1.2;
+    options.priority = static_cast<int32_t>(below(3));
+    if (below(4) == 0) options.deadline = time_ + Clock::duration(below(60));
     if (below(2)) options.stop_tokens = {static_cast<int32_t>(below(97)), static_cast<int32_t>(below(97))};
     const auto request = whole ? h_.engine->submit_history(session, tokens, options) : h_.engine->submit(session, tokens, options);
     const auto prompt = whole ? tokens : histories_[session] + tokens;
@@ -153,6 +161,7 @@ class Schedule {
   }
 
   void step() {
+    time_ += Clock::duration(1);
     const Status status = h_.engine->step();
     INFO(status.message());
     REQUIRE((status.ok() || status.code() == StatusCode::kBusy));
@@ -168,8 +177,9 @@ class Schedule {
       const int32_t room = h_.facts.context - static_cast<int32_t>(expected.prompt.size());
       const int32_t most = expected.options.max_tokens == kToContextEnd ? room : expected.options.max_tokens;
       auto tokens = h_.reference(expected.prompt, most, expected.options);
-      if (reply.reason == DoneReason::kCancelled) {
-        CHECK(expected.cancelled);
+      if (reply.reason == DoneReason::kDeadline) CHECK(expected.options.deadline <= time_);
+      if (reply.reason == DoneReason::kCancelled || reply.reason == DoneReason::kDeadline) {
+        CHECK((expected.cancelled || reply.reason == DoneReason::kDeadline));
         REQUIRE(reply.tokens.size() <= tokens.size());
         tokens.resize(reply.tokens.size());
       }
@@ -186,6 +196,7 @@ class Schedule {
   }
 
   std::mt19937_64 random_;
+  Clock::time_point time_{Clock::duration(1)};
   Facts facts_;
   EngineOptions options_;
   Harness h_;

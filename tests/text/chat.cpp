@@ -1,5 +1,6 @@
 // What the chat format promises: symbols come as ids and only from us, and the cut keeps the beginning still.
 #include "kaiju/text/chat.hpp"
+#include "kaiju/text/truncate.hpp"
 
 #include <algorithm>
 #include <numeric>

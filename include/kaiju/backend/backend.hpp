@@ -8,6 +8,7 @@
 
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/backend/batch.hpp"
+#include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
 #include "kaiju/step/result.hpp"
 #include "kaiju/tensor/matrix.hpp"
@@ -31,6 +32,22 @@ struct SampleArgs {
   const uint8_t* seen = nullptr;         // [vocab_size] 1 where the token occurs in the sequence; may be null without a penalty
   int64_t position = 0;                  // of the token to be drawn
   int32_t top_logprobs = 0;
+};
+
+// The largest step a backend will be asked for.
+struct StepSizes {
+  int32_t rows = 0;
+  int32_t segments = 0;
+  int32_t widest_input = 0;  // of any product: its inputs
+  int32_t heads = 0;
+  int32_t kv_heads = 0;
+  int32_t vocab_size = 0;
+};
+
+// A backend with scratch of its own takes it in take_memory, before the first step: kOutOfMemory there, and no allocation later.
+template <class B>
+concept TakesMemory = requires(B& backend, const StepSizes& sizes) {
+  { backend.take_memory(sizes) } -> std::same_as<Status>;
 };
 
 // What the transformer asks of a device (model/forward.hpp).

@@ -34,6 +34,9 @@ class CpuBackend {
 
   ~CpuBackend();
 
+  // Scratch for steps up to these sizes: none of them allocates any more. Larger ones still run, and take more on the way.
+  Status take_memory(const StepSizes& sizes);
+
   const char* isa() const;
   int32_t threads() const { return pool_.threads(); }
 
@@ -50,12 +53,11 @@ class CpuBackend {
   void sample(const SampleArgs& args, SampledToken& result);
 
  private:
-
   CpuBackend(const cpu::Kernels& kernels, int32_t threads);
 
   void multiply(cpu::MatmulArgs& args);
   std::byte* scratch(int32_t thread) { return scratch_.data() + static_cast<size_t>(thread) * scratch_stride_; }
-  void take_scratch(size_t bytes_per_thread);
+  Status take_prepared(int32_t rows, int32_t inputs);
 
   const cpu::Kernels& kernels_;
   ThreadPool pool_;
@@ -68,6 +70,6 @@ class CpuBackend {
   std::vector<arith::Candidate> candidates_;
 };
 
-static_assert(Backend<CpuBackend>);
+static_assert(Backend<CpuBackend> && TakesMemory<CpuBackend>);
 
 }  // namespace kaiju

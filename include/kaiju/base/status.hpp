@@ -54,7 +54,7 @@ class [[nodiscard]] Result {
   Status status() const { return ok() ? Status() : std::get<Status>(state_); }
   T& value() & { return std::get<T>(state_); }
   const T& value() const& { return std::get<T>(state_); }
-  T&& value() && { return std::get<T>(std::move(state_)); }
+  T value() && { return std::get<T>(std::move(state_)); }  // by value: a temporary result may be unpacked in a loop or bound to a name
   T* operator->() { return &std::get<T>(state_); }
   T& operator*() & { return std::get<T>(state_); }
 

@@ -27,6 +27,7 @@ struct LeaseRequest {
   Regions regions;
   uint64_t owner = 0;   // the session
   int32_t ticket = 0;   // positive; no other lease's
+  bool counted = true;  // in the statistics; not when it goes on with what was counted before
 };
 
 // How much of what is cached a lease uses. Less than all is for an arena so full that the request fits only by giving up its own hits.
@@ -591,6 +592,7 @@ class Lease {
 
   // -- accounts --
   void count_found(Tree& tree, const Found& found) {
+    if (!request_.counted) return;
     CacheStats& stats = tree.stats();
     stats.prompt_tokens += prompt_.size();
     for (int32_t index = 0; index < found.resume / kBlockTokens; ++index) count_hit(tree, path_[at(index)], kBlockTokens);
@@ -606,12 +608,14 @@ class Lease {
     evicted_first_ = path_count();
   }
   void count_hit(Tree& tree, NodeId node, int32_t tokens) const {
+    if (!request_.counted) return;
     const Node& n = tree.at(node);
     CacheStats& stats = tree.stats();
     (n.domain == request_.regions.shared ? stats.hit_shared : n.owner == request_.owner ? stats.hit_own : stats.hit_other) +=
         static_cast<uint64_t>(tokens);
   }
   void count_computed(Tree& tree, int32_t count) const {
+    if (!request_.counted) return;
     CacheStats& stats = tree.stats();
     for (int32_t position = next_; position < std::min(next_ + count, prompt_count()); ++position) {
       const int32_t index = position / kBlockTokens;

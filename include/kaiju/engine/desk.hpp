@@ -6,25 +6,33 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "kaiju/base/ring.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/sequence.hpp"
 
 namespace kaiju {
 
+// What the host wants of an unfinished request; its newest word counts, so there is never more than one command of a request in the inbox.
+struct Wish {
+  bool cancel = false;
+  bool suspend = false;
+  bool told = false;  // a command is on its way
+};
+
 // What waits for the next step, in order of arrival.
 struct Command {
-  enum class Kind { kSubmit, kCancel, kFork, kDestroy };
+  enum class Kind { kSubmit, kWish, kFork, kDestroy };
   Kind kind = Kind::kSubmit;
   std::unique_ptr<Sequence> sequence;  // kSubmit
-  RequestId request = 0;               // kCancel
+  RequestId request = 0;               // kWish; kDestroy: the session's unfinished one
+  Wish wish;                           // kWish
   SessionId session = 0;               // kFork: the parent; kDestroy
   SessionId child = 0;                 // kFork
 };
@@ -63,6 +71,13 @@ class Desk {
     const std::lock_guard lock(mutex_);
     commands.clear();
     std::swap(commands, inbox);
+    for (Command& command : commands) {
+      if (command.kind != Command::Kind::kWish) continue;
+      if (const auto found = unfinished.find(command.request); found != unfinished.end()) {
+        found->second.told = false;
+        command.wish = found->second;
+      }
+    }
   }
   // Driving thread: what a step brought about. Both lists are emptied.
   void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, const Status& error) {
@@ -87,8 +102,7 @@ class Desk {
   bool poll(Event& event) {
     const std::lock_guard lock(mutex_);
     if (events.empty()) return false;
-    event = std::move(events.front());
-    events.pop_front();
+    event = events.pop_front();
     if (event.kind == EventKind::kDone || event.kind == EventKind::kFailed) --pending;
     return true;
   }
@@ -115,8 +129,8 @@ class Desk {
   size_t waiting_count() const { return unfinished.size() - std::min<size_t>(unfinished.size(), metrics.requests_running); }
   std::vector<Command> inbox;
   std::unordered_map<SessionId, History> sessions;
-  std::unordered_map<RequestId, bool> unfinished;  // true: a cancel is on its way already
-  std::deque<Event> events;
+  std::unordered_map<RequestId, Wish> unfinished;
+  Ring<Event> events;  // bounded: step refuses while the host leaves too many
   size_t pending = 0;
   Metrics metrics;  // as of the last step
   Status stopped;

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <span>
@@ -39,9 +40,14 @@ struct EngineOptions {
   int32_t step_tokens = 0;     // most tokens a step computes; 0: what the executor allows
   int32_t chunk_tokens = 0;    // most prompt tokens of one request in a step; 0: step_tokens
   int32_t max_running = 0;     // requests computed at once; 0: the executor's slot_count
-  int32_t max_waiting = 4096;  // a submit beyond is refused with kBusy
+  int32_t reserve_tokens = 0;  // memory is reserved for so many generated tokens at a time; 0: for all of max_tokens. Where the next part
+                               // is not to be had, a request is suspended and goes on by itself
+  int32_t max_waiting = 4096;  // requests waiting or suspended; a submit beyond is refused with kBusy
+  int32_t max_events = 16384;  // events to poll; while there are as many, step refuses with kBusy
   int32_t max_sessions = 65536;
   CacheOptions cache;
+  // The host's steady clock, for deadlines and timings; called from submit and step, by any thread. Empty: Clock::now.
+  std::function<Clock::time_point()> clock;
   bool check_ledger = false;  // recount every block after every step (tests)
 };
 
@@ -63,6 +69,8 @@ class Engine {
   Status set_session_tokens(SessionId session, std::span<const int32_t> tokens);
   // The history: after kDone the prompt and all generated tokens; while a request is unfinished, what it was before.
   Result<std::vector<int32_t>> session_tokens(SessionId session) const;
+  // The session's request whose last event is still to come from a step; 0: the session is idle.
+  Result<RequestId> unfinished_request(SessionId session) const;
   // Gives the session up; an unfinished request of it is cancelled (its kDone still comes).
   Status destroy_session(SessionId session);
 
@@ -75,10 +83,16 @@ class Engine {
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
   // Takes effect at the next step, whatever the request's state; unknown and finished ids are ignored.
   Status cancel(RequestId request);
+  // Sets a request aside at the next step, whatever its state: kSuspended comes. Its KV stays until others need the room; its deadline runs
+  // on. Unknown and finished ids are ignored, here and below.
+  Status suspend(RequestId request);
+  // Lets it go on at its old place in the order of service: kResumed comes once it is computed again.
+  Status resume(RequestId request);
 
   // -- the loop --
   // Admits, plans, runs and commits one step. Ok with nothing to do. An error that is not final (kOutOfMemory, kBusy, kIo of the executor)
-  // leaves everything as it was: the next call tries the same step again.
+  // leaves everything as it was: the next call tries the same step again,
+  // without the requests that were cancelled or suspended or have run out of time meanwhile. kBusy as well while max_events are unread.
   Status step();
   // Moves the oldest event out; false when there is none.
   bool poll(Event& event);
@@ -91,6 +105,7 @@ class Engine {
   // The error that stopped the engine, or ok.
   Status status() const;
   const Facts& facts() const;  // of the executor; constant
+  Clock::time_point now() const { return options_.clock ? options_.clock() : Clock::now(); }
   // Recounts every block against every table; kInternal with the ledger when they differ. On the thread that steps.
   Status check_ledger() const { return scheduler_.check_ledger(); }
   // The block books, for tests and tools. On the thread that steps.
@@ -111,10 +126,22 @@ class Engine {
   Status check_length(Sequence& sequence) const;
 
   Status step_once();
+  Status ready_to_step() const;
   void do_inbox();
+  void do_wish(const Command& command);
+  void end_overdue(Clock::time_point now);
+  void tell_suspended(Sequence& sequence);
+  void tell_moves();
+  Sequence* planned(RequestId request) const;
+  bool session_is_planned(SessionId session) const;
+  void end_request(RequestId request, DoneReason reason);
+  void let_leave();
+  // Leaves a command about an unfinished request at the desk.
+  template <class Change>
+  Status change_wish(RequestId request, Change change);
   Status commit();
-  void commit_token(Sequence& sequence, SampledToken& sampled, bool& done, DoneReason& reason);
-  void end(std::unique_ptr<Sequence> sequence, DoneReason reason);
+  void commit_token(Sequence& sequence, SampledToken& sampled, Clock::time_point now, bool& done, DoneReason& reason);
+  void end(Sequence& sequence, DoneReason reason);
   void stop(const Status& error);
   Event event_of(const Sequence& sequence, EventKind kind) const;
   void metrics_from_scheduler();
@@ -145,9 +172,11 @@ class Engine {
 
   // Of the thread that steps.
   Scheduler scheduler_;
+  Deadlines deadlines_;
   StepPlan plan_;
   StepResult result_;
   bool plan_waits_ = false;  // planned, but the executor asked to try again
+  std::vector<SessionId> closing_;  // sessions to close once the waiting plan has run
   std::vector<Command> commands_;
   std::vector<Event> events_;
   std::vector<Ending> endings_;

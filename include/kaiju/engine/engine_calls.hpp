@@ -23,11 +23,14 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, facts.step_tokens));
     KAIJU_TRY(in_range("max_running", options.max_running, 0, facts.slot_count));
     KAIJU_TRY(in_range("max_waiting", options.max_waiting, 1, INT32_MAX));
+    KAIJU_TRY(in_range("reserve_tokens", options.reserve_tokens, 0, INT32_MAX));
+    KAIJU_TRY(in_range("max_events", options.max_events, 1, INT32_MAX));
     KAIJU_TRY(in_range("max_sessions", options.max_sessions, 1, INT32_MAX));
     SchedulerOptions scheduling;
     scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : facts.step_tokens;
     scheduling.chunk_tokens = options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
     scheduling.cache = options.cache;
+    scheduling.reserve_tokens = options.reserve_tokens;
     scheduling.max_running = options.max_running > 0 ? options.max_running : facts.slot_count;
     return std::unique_ptr<Engine>(new Engine(std::move(executor), std::move(pieces), options, scheduling));
   });
@@ -127,6 +130,17 @@ inline Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) co
   });
 }
 
+inline Result<RequestId> Engine::unfinished_request(SessionId session) const {
+  using Answer = Result<RequestId>;
+  return guarded<Answer>([&] {
+    return desk_.locked([&](const Desk& desk) -> Answer {
+      const auto found = desk.sessions.find(session);
+      if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+      return found->second.request;
+    });
+  });
+}
+
 inline Status Engine::destroy_session(SessionId session) {
   const Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
@@ -187,7 +201,9 @@ inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& o
   sequence->top_logprobs = options.logprobs;
   sequence->stop_tokens = options.stop_tokens;
   sequence->text = ReplyText(options.stop_strings);
-  sequence->submitted = Clock::now();
+  sequence->priority = options.priority;
+  sequence->deadline = options.deadline;
+  sequence->submitted = now();
   return sequence;
 }
 
@@ -223,7 +239,9 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
       if (!found.ok()) return found.status();
       History& history = **found;
       if (desk.waiting_count() >= static_cast<size_t>(options_.max_waiting))
-        return Status(StatusCode::kBusy, std::to_string(options_.max_waiting) + " requests are waiting already: try again later");
+        return Status(StatusCode::kBusy, std::to_string(desk.waiting_count()) + " requests are waiting or suspended (max_waiting is " +
+                                             std::to_string(options_.max_waiting) + ") and " + std::to_string(desk.metrics.requests_running) +
+                                             " are running: try again later");
       Sequence& sequence = **prepared;
       if (!whole) sequence.tokens = history.tokens;
       sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
@@ -233,7 +251,7 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
       Command command;
       command.sequence = std::move(*prepared);
       if (desk.inbox.size() == desk.inbox.capacity()) desk.inbox.reserve(2 * desk.inbox.size() + 1);
-      desk.unfinished.try_emplace(sequence.request, false);
+      desk.unfinished.try_emplace(sequence.request);
       // Nothing below fails.
       desk.inbox.push_back(std::move(command));
       history.known = true;
@@ -253,22 +271,37 @@ inline Result<RequestId> Engine::submit_history(SessionId session, std::span<con
   return submit_tokens(session, history, true, options);
 }
 
-inline Status Engine::cancel(RequestId request) {
+template <class Change>
+Status Engine::change_wish(RequestId request, Change change) {
   const Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
       if (!desk.stopped.ok()) return desk.stopped;
       const auto found = desk.unfinished.find(request);
-      if (found == desk.unfinished.end() || found->second) return {};
-      Command command;
-      command.kind = Command::Kind::kCancel;
-      command.request = request;
-      desk.inbox.push_back(std::move(command));
-      found->second = true;
+      if (found == desk.unfinished.end()) return {};
+      Wish& wish = found->second;
+      if (!wish.told) {
+        Command command;
+        command.kind = Command::Kind::kWish;
+        command.request = request;
+        desk.inbox.push_back(std::move(command));
+        wish.told = true;
+      }
+      change(wish);
       return {};
     });
   });
   desk_.notify();
   return status;
+}
+
+inline Status Engine::cancel(RequestId request) {
+  return change_wish(request, [](Wish& wish) { wish.cancel = true; });
+}
+inline Status Engine::suspend(RequestId request) {
+  return change_wish(request, [](Wish& wish) { wish.suspend = true; });
+}
+inline Status Engine::resume(RequestId request) {
+  return change_wish(request, [](Wish& wish) { wish.suspend = false; });
 }
 
 // -- the loop, seen from outside -----------------------------------------------------------------------------------------------------

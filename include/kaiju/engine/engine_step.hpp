@@ -8,6 +8,7 @@ namespace kaiju {
 inline void Engine::metrics_from_scheduler() {
   metrics_.requests_waiting = scheduler_.waiting().size();
   metrics_.requests_running = scheduler_.running().size();
+  metrics_.requests_suspended = scheduler_.suspended().size();
   metrics_.cache = scheduler_.cache().stats();
   metrics_.tokens_from_cache = metrics_.cache.hits();
   for (const BlockKind kind : kBothKinds) {
@@ -20,7 +21,7 @@ inline void Engine::metrics_from_scheduler() {
 
 inline Status Engine::step() {
   if (stepping_.exchange(true)) return {StatusCode::kBusy, "another thread is in step: one thread drives an engine"};
-  Status answer = guarded<Status>([&] { return status(); });
+  Status answer = guarded<Status>([&] { return ready_to_step(); });
   if (answer.ok()) {
     answer = guarded<Status>([&] { return step_once(); });
     if (!answer.ok() && !plan_waits_) {
@@ -33,10 +34,23 @@ inline Status Engine::step() {
   return answer;
 }
 
+// What must hold before a step, and is no reason to stop when it does not.
+inline Status Engine::ready_to_step() const {
+  return desk_.locked([&](const Desk& desk) -> Status {
+    if (desk.stopped.ok() && desk.events.size() >= static_cast<size_t>(options_.max_events))
+      return {StatusCode::kBusy, std::to_string(desk.events.size()) + " events are unread, and max_events is " +
+                                     std::to_string(options_.max_events) + ": poll them first"};
+    return desk.stopped;
+  });
+}
+
 inline Status Engine::step_once() {
+  const Clock::time_point begin = now();
+  do_inbox();
+  end_overdue(begin);
   if (!plan_waits_) {
-    do_inbox();
-    KAIJU_TRY(scheduler_.plan(plan_, Clock::now()));
+    KAIJU_TRY(scheduler_.plan(plan_, begin));
+    tell_moves();
     if (plan_.segments.empty() && plan_.copies.empty()) {
       if (scheduler_.running().empty() && !scheduler_.waiting().empty())
         return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().front()->request) +
@@ -46,12 +60,12 @@ inline Status Engine::step_once() {
     }
   }
   plan_waits_ = false;
-  const Clock::time_point before = Clock::now();
+  const Clock::time_point before = now();
   Status ran = executor_->run(plan_, result_);
-  metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - before).count());
+  metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(now() - before).count());
   if (!ran.ok()) {
     plan_waits_ = ran.code() == StatusCode::kOutOfMemory || ran.code() == StatusCode::kBusy || ran.code() == StatusCode::kIo;
-    if (plan_waits_) publish();  // cancelled ones, at least
+    if (plan_waits_) publish();  // who was cancelled or suspended, at least
     return ran;
   }
   ++metrics_.steps;
@@ -66,22 +80,97 @@ inline void Engine::do_inbox() {
   for (Command& command : commands_) {
     switch (command.kind) {
       case Command::Kind::kSubmit:
+        deadlines_.add(*command.sequence);
         scheduler_.add(std::move(command.sequence));
         break;
       case Command::Kind::kFork:
         scheduler_.fork(command.session, command.child);
         break;
-      case Command::Kind::kCancel:
+      case Command::Kind::kWish:
+        do_wish(command);
+        break;
       case Command::Kind::kDestroy:
-        if (std::unique_ptr<Sequence> sequence = scheduler_.remove(command.request)) end(std::move(sequence), DoneReason::kCancelled);
-        if (command.kind == Command::Kind::kDestroy) scheduler_.close(command.session);
+        end_request(command.request, DoneReason::kCancelled);
+        if (session_is_planned(command.session))
+          closing_.push_back(command.session);
+        else
+          scheduler_.close(command.session);
         break;
     }
   }
   commands_.clear();
 }
 
+inline void Engine::do_wish(const Command& command) {
+  Sequence* const in_plan = planned(command.request);
+  if (command.wish.cancel) {
+    end_request(command.request, DoneReason::kCancelled);
+  } else if (in_plan) {
+    in_plan->aside = command.wish.suspend;
+    if (in_plan->aside) tell_suspended(*in_plan);
+  } else if (command.wish.suspend) {
+    if (Sequence* sequence = scheduler_.suspend(command.request)) tell_suspended(*sequence);
+  } else {
+    scheduler_.resume(command.request);
+  }
+}
+
+inline void Engine::end_overdue(Clock::time_point now) {
+  while (const RequestId request = deadlines_.take_over(now)) end_request(request, DoneReason::kDeadline);
+}
+
+// A sequence that has to stay until the plan that waits to be run again has run: the cache's books count on it.
+inline Sequence* Engine::planned(RequestId request) const {
+  if (!plan_waits_) return nullptr;
+  for (const auto& sequence : scheduler_.running())
+    if (sequence->request == request) return sequence.get();
+  return nullptr;
+}
+
+// The same of a session, whose request may have ended for the host already.
+inline bool Engine::session_is_planned(SessionId session) const {
+  const auto& running = scheduler_.running();
+  return plan_waits_ && std::any_of(running.begin(), running.end(), [&](const auto& sequence) { return sequence->session == session; });
+}
+
+// Ends a request, wherever it is.
+inline void Engine::end_request(RequestId request, DoneReason reason) {
+  if (Sequence* sequence = planned(request)) {
+    if (!std::exchange(sequence->ended, true)) end(*sequence, reason);
+  } else if (std::unique_ptr<Sequence> gone = scheduler_.remove(request)) {
+    end(*gone, reason);
+  }
+}
+
+// The plan has run: who was only waiting for that goes.
+inline void Engine::let_leave() {
+  for (size_t i = 0; i < scheduler_.running().size();) {
+    Sequence& sequence = *scheduler_.running()[i];
+    if (sequence.ended)
+      scheduler_.finish(i);
+    else if (std::exchange(sequence.aside, false))
+      scheduler_.suspend(sequence.request);
+    else
+      ++i;
+  }
+  for (const SessionId session : closing_) scheduler_.close(session);
+  closing_.clear();
+}
+
+inline void Engine::tell_suspended(Sequence& sequence) {
+  if (std::exchange(sequence.suspended, true)) return;
+  events_.push_back(event_of(sequence, EventKind::kSuspended));
+}
+
+inline void Engine::tell_moves() {
+  for (Sequence* sequence : scheduler_.displaced())
+    if (sequence->slot < 0) tell_suspended(*sequence);
+  for (const auto& sequence : scheduler_.running())
+    if (std::exchange(sequence->suspended, false)) events_.push_back(event_of(*sequence, EventKind::kResumed));
+}
+
 inline Status Engine::commit() {
+  const Clock::time_point computed = now();
   size_t sampled = 0;
   size_t segment = 0;
   const auto& running = scheduler_.running();
@@ -94,26 +183,31 @@ inline Status Engine::commit() {
     const Segment& ran = plan_.segments[segment++];
     if (!sequence.decoding()) metrics_.tokens_prefilled += static_cast<uint64_t>(sequence.granted);
     scheduler_.commit(sequence);
+    if (sequence.ended) {
+      sampled += ran.sample;
+      ++i;
+      continue;
+    }
     bool done = sequence.max_tokens == 0 && sequence.remaining() == 0;
-    if (done) sequence.first_token = sequence.last_token = Clock::now();
+    if (done) sequence.first_token = sequence.last_token = computed;
     DoneReason reason = DoneReason::kLength;
     if (ran.sample) {
       if (sampled >= result_.sampled.size() || result_.sampled[sampled].slot != ran.slot || result_.sampled[sampled].token < 0 ||
           result_.sampled[sampled].token >= facts().vocab_size)
         return internal_error("the executor's answer does not fit the plan: row " + std::to_string(sampled) + " of " +
                               std::to_string(result_.sampled.size()));
-      commit_token(sequence, result_.sampled[sampled++], done, reason);
+      commit_token(sequence, result_.sampled[sampled++], computed, done, reason);
     }
     if (done)
-      end(scheduler_.finish(i), reason);
+      end(*scheduler_.finish(i), reason);
     else
       ++i;
   }
+  let_leave();
   return {};
 }
 
-inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, bool& done, DoneReason& reason) {
-  const Clock::time_point now = Clock::now();
+inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, Clock::time_point now, bool& done, DoneReason& reason) {
   if (sequence.counts.generated == 0) sequence.first_token = now;
   sequence.last_token = now;
   sequence.tokens.push_back(sampled.token);
@@ -152,13 +246,15 @@ inline Event Engine::event_of(const Sequence& sequence, EventKind kind) const {
   return event;
 }
 
-inline void Engine::end(std::unique_ptr<Sequence> sequence, DoneReason reason) {
-  Event event = event_of(*sequence, EventKind::kDone);
+// Tells that a request is over, and what its session's history is now.
+inline void Engine::end(Sequence& sequence, DoneReason reason) {
+  deadlines_.remove(sequence);
+  Event event = event_of(sequence, EventKind::kDone);
   event.reason = reason;
-  event.counts.prompt_tokens = sequence->prompt_count;
-  sequence->text.finish(event.text);
+  event.counts.prompt_tokens = sequence.prompt_count;
+  sequence.text.finish(event.text);
   events_.push_back(std::move(event));
-  endings_.push_back({sequence->request, sequence->session, true, std::move(sequence->tokens)});
+  endings_.push_back({sequence.request, sequence.session, true, sequence.tokens});
   ++metrics_.requests_done;
 }
 
@@ -167,6 +263,7 @@ inline void Engine::stop(const Status& error) {
   const Status stopped = guarded<Status>([&]() -> Status {
     publish(error);  // from here on submit refuses, so the inbox is the last
     const auto fail = [&](const Sequence& sequence) {
+      if (sequence.ended) return;
       Event event = event_of(sequence, EventKind::kFailed);
       event.status = error;
       events_.push_back(std::move(event));
@@ -175,6 +272,7 @@ inline void Engine::stop(const Status& error) {
     };
     for (const auto& sequence : scheduler_.running()) fail(*sequence);
     for (const auto& sequence : scheduler_.waiting()) fail(*sequence);
+    for (const auto& sequence : scheduler_.suspended()) fail(*sequence);
     const auto fail_commands = [&] {
       for (const Command& command : commands_)
         if (command.sequence) fail(*command.sequence);
@@ -184,6 +282,7 @@ inline void Engine::stop(const Status& error) {
     fail_commands();
     commands_.clear();
     scheduler_.abandon();
+    deadlines_.clear();
     publish(error);
     return {};
   });

@@ -17,6 +17,8 @@ enum class EventKind : int32_t {
   kToken = 1,   // one generated token
   kDone = 5,    // last event of a request that ran: `reason`, `counts`, `timing`
   kFailed = 6,  // last event of a request that could not go on: `status`; the session's history is as before the submit
+  kSuspended = 7,  // not computed for now: by suspend, or because memory reserved in parts ran short (then it goes on by itself)
+  kResumed = 8,    // computed again
 };
 
 enum class DoneReason : int32_t {
@@ -24,6 +26,7 @@ enum class DoneReason : int32_t {
   kStop = 1,       // a stop token or a stop string
   kLength = 2,     // max_tokens reached
   kCancelled = 3,  // by cancel, or because its session was destroyed
+  kDeadline = 4,   // its deadline passed before it was done
 };
 
 struct RequestCounts {

@@ -22,6 +22,7 @@ struct Metrics {
   uint64_t tokens_from_cache = 0;  // of prompts, not computed
   uint64_t requests_waiting = 0;
   uint64_t requests_running = 0;
+  uint64_t requests_suspended = 0;
   uint64_t requests_done = 0;
   uint64_t requests_failed = 0;
   uint64_t sessions = 0;

@@ -1,7 +1,9 @@
 // RequestOptions: what a caller says about one turn, besides its tokens.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +13,8 @@
 namespace kaiju {
 
 using SessionId = uint64_t;  // never reused; 0 is none
-using RequestId = uint64_t;  // never reused; 0 is none
+using RequestId = uint64_t;  // never reused; 0 is none; later requests have larger ones
+using Clock = std::chrono::steady_clock;
 
 // As many tokens as the context has room for (memory is reserved for all of them).
 inline constexpr int32_t kToContextEnd = -1;
@@ -25,6 +28,8 @@ struct RequestOptions {
   std::vector<std::string> stop_strings;  // UTF-8, none empty; the stop text itself is not part of the reply's text
   std::vector<int32_t> stop_tokens;       // end the reply; part of its tokens and of the history, not of its text
   int32_t logprobs = 0;                   // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
+  int32_t priority = 0;                   // higher ones are admitted and computed first; equal ones in order of arrival
+  std::optional<Clock::time_point> deadline;  // on the engine's clock: the first step from then on ends the request with kDeadline
   Scope scope;                            // who may share this prompt's KV; nobody but the session and its forks unless it says so
   void* user_data = nullptr;              // comes back in every event of the request; never looked at
 };

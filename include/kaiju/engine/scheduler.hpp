@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/engine/policy.hpp"
 #include "kaiju/engine/sequence.hpp"
 #include "kaiju/engine/session.hpp"
 #include "kaiju/step/plan.hpp"
@@ -23,7 +24,7 @@ struct Demand {
 };
 
 // Shares a step's tokens out. Decode rows come first, one token each, starting with row `first` so that a budget below the number of rows
-// still serves all in turn; then prefill, oldest first, at most `chunk` each. grants[i] may be 0.
+// still serves all in turn; then prefill, in the order given, at most `chunk` each. grants[i] may be 0.
 inline void share_step(const std::vector<Demand>& demands, int32_t budget, int32_t chunk, size_t first, std::vector<int32_t>& grants) {
   grants.assign(demands.size(), 0);
   for (size_t n = 0; n < demands.size() && budget > 0; ++n) {
@@ -43,6 +44,7 @@ struct SchedulerOptions {
   int32_t step_tokens = 0;
   int32_t chunk_tokens = 0;
   int32_t max_running = 0;
+  int32_t reserve_tokens = 0;
   CacheOptions cache;
 };
 
@@ -81,29 +83,35 @@ class Scheduler {
   // Taken only when all went well: a sequence that memory had no place for stays with the caller.
   void add(std::unique_ptr<Sequence>&& sequence) {
     books_.open(sequence->session);
-    waiting_.push_back(std::move(sequence));
+    const auto place = place_for(waiting_, *sequence);
+    if (place == waiting_.begin()) blocked_ = false;  // who did not fit is not the first any more
+    waiting_.insert(place, std::move(sequence));
   }
-  // Takes a sequence out, wherever it is; null when unknown. Its KV stays with its session.
+  // Takes a sequence out for good, wherever it is; null when unknown. Its KV stays with its session.
   std::unique_ptr<Sequence> remove(RequestId request) {
-    for (size_t i = 0; i < waiting_.size(); ++i)
-      if (waiting_[i]->request == request) {
-        std::unique_ptr<Sequence> sequence = std::move(waiting_[i]);
-        waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-        blocked_ = false;
-        return sequence;
-      }
-    for (size_t i = 0; i < running_.size(); ++i)
-      if (running_[i]->request == request) return finish(i);
-    return nullptr;
+    std::unique_ptr<Sequence> sequence = take(request);
+    if (!sequence) sequence = take_out(suspended_, request);
+    if (sequence) turn_over(*sequence);
+    return sequence;
   }
-  // Takes running sequence `i` out; those after it move down.
+  // Sets a sequence aside until resume. What it has computed stays with its session, for as long as nobody else needs the room. Null when it
+  // is not here, or set aside already.
+  Sequence* suspend(RequestId request) {
+    if (holds(suspended_, request)) return nullptr;
+    suspended_.reserve(suspended_.size() + 1);
+    std::unique_ptr<Sequence> sequence = take(request);
+    if (!sequence) return nullptr;
+    suspended_.push_back(std::move(sequence));
+    return suspended_.back().get();
+  }
+  // Back to its place among the waiting.
+  void resume(RequestId request) {
+    if (std::unique_ptr<Sequence> sequence = take_out(suspended_, request)) add(std::move(sequence));
+  }
+  // Takes running sequence `i` out for good; those after it move down.
   std::unique_ptr<Sequence> finish(size_t i) {
-    std::unique_ptr<Sequence> sequence = std::move(running_[i]);
-    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-    books_.turn_ended(sequence->session, sequence->lease.finish(tree_, sequence->tokens));
-    free_slots_.push_back(sequence->slot);
-    sequence->slot = -1;
-    blocked_ = false;
+    std::unique_ptr<Sequence> sequence = stop(i);
+    turn_over(*sequence);
     return sequence;
   }
   void fork(SessionId parent, SessionId child) { books_.fork(parent, child); }
@@ -117,10 +125,14 @@ class Scheduler {
   void abandon() {
     running_.clear();
     waiting_.clear();
+    suspended_.clear();
   }
 
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
   const std::deque<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
+  const std::vector<std::unique_ptr<Sequence>>& suspended() const { return suspended_; }
+  // Whose memory had to be renewed in the last plan; a slot of -1: there was none, and it waits.
+  const std::vector<Sequence*>& displaced() const { return displaced_; }
   Tree& cache() { return tree_; }
   const Tree& cache() const { return tree_; }
 
@@ -128,6 +140,7 @@ class Scheduler {
   // Admits whom it can and writes the next step; Sequence::granted says what each computes. A plan without segments: nothing to do.
   Status plan(StepPlan& plan, Clock::time_point now) {
     plan.clear();
+    renew();
     admit(plan, now);
     demands_.clear();
     for (const auto& sequence : running_) demands_.push_back(demand(*sequence, plan));
@@ -171,7 +184,76 @@ class Scheduler {
   }
 
  private:
-  // The oldest first; nobody overtakes it. Whoever did not fit is tried again when something has become free.
+  template <class List>
+  static auto place_of(List& list, RequestId request) {
+    return std::find_if(list.begin(), list.end(), [&](const auto& sequence) { return sequence->request == request; });
+  }
+  template <class List>
+  static bool holds(const List& list, RequestId request) {
+    return place_of(list, request) != list.end();
+  }
+  template <class List>
+  static std::unique_ptr<Sequence> take_out(List& list, RequestId request) {
+    const auto place = place_of(list, request);
+    if (place == list.end()) return nullptr;
+    std::unique_ptr<Sequence> sequence = std::move(*place);
+    list.erase(place);
+    return sequence;
+  }
+
+  // Takes a waiting or running sequence out.
+  std::unique_ptr<Sequence> take(RequestId request) {
+    if (std::unique_ptr<Sequence> sequence = take_out(waiting_, request)) {
+      blocked_ = false;
+      return sequence;
+    }
+    const auto place = place_of(running_, request);
+    return place == running_.end() ? nullptr : stop(static_cast<size_t>(place - running_.begin()));
+  }
+  // Computes running sequence `i` no more, for now.
+  std::unique_ptr<Sequence> stop(size_t i) {
+    std::unique_ptr<Sequence> sequence = std::move(running_[i]);
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    std::vector<NodeRef> points = sequence->lease.finish(tree_, sequence->tokens);
+    if (sequence->restarted) {
+      for (const NodeRef& point : sequence->last_points) tree_.drop_point(point);
+      sequence->last_points = std::move(points);
+    } else {
+      sequence->first_points = std::move(points);
+    }
+    sequence->restarted = true;
+    sequence->lease = Lease();
+    free_slots_.push_back(sequence->slot);
+    sequence->slot = -1;
+    sequence->granted = 0;
+    blocked_ = false;
+    return sequence;
+  }
+  void turn_over(Sequence& sequence) {
+    if (!sequence.restarted) return;  // it never ran
+    std::vector<NodeRef>& points = sequence.first_points;
+    points.insert(points.end(), sequence.last_points.begin(), sequence.last_points.end());
+    books_.turn_ended(sequence.session, std::move(points));
+  }
+
+  // Whose memory was reserved in parts and is used up asks for more at its place in the order of service.
+  void renew() {
+    displaced_.clear();
+    for (size_t i = 0; i < running_.size();) {
+      if (std::ssize(running_[i]->tokens) <= running_[i]->leased_positions) {
+        ++i;
+        continue;
+      }
+      displaced_.push_back(running_[i].get());
+      add(stop(i));
+    }
+  }
+  int32_t positions_to_lease(const Sequence& sequence) const {
+    if (options_.reserve_tokens == 0) return sequence.most_positions();
+    return static_cast<int32_t>(std::min<int64_t>(sequence.most_positions(), std::ssize(sequence.tokens) + options_.reserve_tokens));
+  }
+
+  // In the order of service; nobody overtakes the first. Whoever did not fit is tried again when something has become free.
   void admit(StepPlan& plan, Clock::time_point now) {
     while (!blocked_ && !waiting_.empty() && static_cast<int32_t>(running_.size()) < options_.max_running) {
       running_.reserve(running_.size() + 1);
@@ -180,8 +262,8 @@ class Scheduler {
         blocked_ = true;
         return;
       }
-      sequence.admitted = now;
-      running_.push_back(std::move(waiting_.front()));
+      if (!sequence.started()) sequence.admitted = now;
+      running_.insert(place_for(running_, sequence), std::move(waiting_.front()));
       waiting_.pop_front();
     }
   }
@@ -189,11 +271,12 @@ class Scheduler {
   // Holds what the prompt begins with, and every block the request may ever need, or nothing.
   bool start(Sequence& sequence, StepPlan& plan) {
     LeaseRequest request;
-    request.prompt = {sequence.tokens.data(), static_cast<size_t>(sequence.prompt_count)};
-    request.most_positions = sequence.most_positions();
+    request.prompt = sequence.tokens;
+    request.most_positions = sequence.leased_positions = positions_to_lease(sequence);
     request.chunk_tokens = options_.chunk_tokens;
     request.regions = books_.regions(sequence.session, sequence.scope);
     request.owner = sequence.session;
+    request.counted = !sequence.restarted;
     request.ticket = ++last_ticket_;
     const EditSink sink = {&plan, free_slots_.back()};
     for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
@@ -203,7 +286,7 @@ class Scheduler {
       free_slots_.pop_back();
       sequence.next = sequence.lease.next();
       sequence.counts.prompt_tokens = sequence.prompt_count;
-      sequence.counts.cached_tokens = sequence.next;
+      if (!sequence.restarted) sequence.counts.cached_tokens = sequence.next;
       return true;
     }
     return false;
@@ -211,7 +294,7 @@ class Scheduler {
 
   Demand demand(Sequence& sequence, StepPlan& plan) {
     sequence.lease.prepare(tree_, {&plan, sequence.slot});
-    sequence.counts.cached_tokens += sequence.lease.next() - sequence.next;
+    if (!sequence.restarted) sequence.counts.cached_tokens += sequence.lease.next() - sequence.next;
     sequence.next = sequence.lease.next();
     const int32_t wanted = std::min(sequence.remaining(), options_.chunk_tokens);
     const int32_t tokens = sequence.lease.room(tree_, wanted);
@@ -246,8 +329,10 @@ class Scheduler {
   SchedulerOptions options_;
   Tree tree_;
   SessionBooks books_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // oldest first
-  std::vector<std::unique_ptr<Sequence>> running_;  // in order of admission
+  std::deque<std::unique_ptr<Sequence>> waiting_;     // in the order of service (policy.hpp)
+  std::vector<std::unique_ptr<Sequence>> running_;    // likewise
+  std::vector<std::unique_ptr<Sequence>> suspended_;  // in no order
+  std::vector<Sequence*> displaced_;                  // by the last plan
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
   int32_t last_ticket_ = 0;

@@ -1,8 +1,8 @@
 // Sequence: one request from submit to its last event: its tokens, how far they are computed, what its reply looks like so far.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kaiju/cache/lease.hpp"
@@ -10,8 +10,6 @@
 #include "kaiju/engine/reply_text.hpp"
 
 namespace kaiju {
-
-using Clock = std::chrono::steady_clock;
 
 struct Sequence {
   // What was asked; constant after submit.
@@ -23,6 +21,8 @@ struct Sequence {
   int32_t top_logprobs = 0;
   std::vector<int32_t> stop_tokens;
   int32_t prompt_count = 0;
+  int32_t priority = 0;
+  std::optional<Clock::time_point> deadline;
   Scope scope;
 
   // Progress.
@@ -30,13 +30,21 @@ struct Sequence {
   int32_t next = 0;             // position of the next token to compute
   int32_t granted = 0;          // tokens it computes in the step being planned or run
   int32_t slot = -1;            // in the executor; -1 while waiting
-  Lease lease;          // while running
+  bool ended = false;           // over for the host; it leaves once the step it is planned for has run
+  bool aside = false;           // likewise, to be suspended
+  bool suspended = false;       // the host was told so, and not yet that it goes on
+  bool restarted = false;       // computed before, then set aside: what the cache has of it now is its own doing
+  int32_t leased_positions = 0;                    // it has memory for these
+  std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time it was computed
+  Lease lease;                  // while running
   ReplyText text;
   RequestCounts counts;
   Clock::time_point submitted, admitted, first_token, last_token;
 
   int32_t remaining() const { return static_cast<int32_t>(tokens.size()) - next; }
-  bool decoding() const { return next >= prompt_count; }
+  // All is computed but the token drawn last.
+  bool decoding() const { return counts.generated > 0 && remaining() == 1; }
+  bool started() const { return admitted != Clock::time_point(); }
   // The most positions that will ever hold KV: the last token drawn needs none.
   int32_t most_positions() const { return prompt_count + std::max(0, max_tokens - 1); }
 };

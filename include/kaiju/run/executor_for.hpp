@@ -68,6 +68,9 @@ class ExecutorFor final : public Executor {
     KAIJU_TRY(take(last_x_, static_cast<size_t>(sizes.slot_count) * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(last_logits_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the logits"));
     KAIJU_TRY(take(seen_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the seen tokens"));
+    if constexpr (TakesMemory<B>)
+      KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count, std::max({config.d_model, config.query_width(), config.d_ff}), config.n_heads, config.n_kv_heads,
+                                       config.vocab_size}));
     angles_.resize(weights_.rope.size());
     for (auto& angles : angles_) KAIJU_TRY(take(angles, rows * (config.head_dim / 2), "the rotary angles"));
 

@@ -1,5 +1,4 @@
-// The chat format: how a character's card and the turns of a conversation become tokens, and which turns to drop when they outgrow the
-// context.
+// The chat format: how a character's card and the turns of a conversation become tokens.
 //
 //   <begin> <card> NAME "\n" DESCRIPTION <close>  (<user> text <close> | <character> text <close>)*
 //
@@ -10,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -44,11 +42,5 @@ class ChatFormat {
   std::vector<int32_t> stop_tokens_;
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
-
-// How many of the oldest turns to drop so that card + turns + reply fit the context. When they do not, turns go until what is left fits
-// half of the context: the cut moves in large steps and the prefix, with its cache, stays the same for many turns. A function of the
-// history alone, so a chat that is loaded again gets the same cut. The newest turn always stays, even where it does not fit: the caller
-// checks that. A turn is what should stay together, say a question and its answer.
-size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t card_tokens, size_t reply_tokens, size_t context);
 
 }  // namespace kaiju

@@ -1,0 +1,42 @@
+// Ring: a queue that keeps its memory: after the fullest moment nothing is allocated any more.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace kaiju {
+
+template <class T>
+class Ring {
+ public:
+  bool empty() const { return count_ == 0; }
+  size_t size() const { return count_; }
+
+  void push_back(T value) {
+    if (count_ == slots_.size()) grow();
+    slots_[(first_ + count_) % slots_.size()] = std::move(value);
+    ++count_;
+  }
+  // Not when empty.
+  T pop_front() {
+    T value = std::exchange(slots_[first_], T());
+    first_ = (first_ + 1) % slots_.size();
+    --count_;
+    return value;
+  }
+
+ private:
+  void grow() {
+    std::vector<T> larger(slots_.empty() ? 16 : slots_.size() * 2);
+    for (size_t i = 0; i < count_; ++i) larger[i] = std::move(slots_[(first_ + i) % slots_.size()]);
+    slots_ = std::move(larger);
+    first_ = 0;
+  }
+
+  std::vector<T> slots_;
+  size_t first_ = 0;
+  size_t count_ = 0;
+};
+
+}  // namespace kaiju

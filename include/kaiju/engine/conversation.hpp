@@ -1,0 +1,296 @@
+// Conversation: the turns of one chat, and the session that holds their KV. It keeps the book every chat program needs: another answer to
+// the same turn (swipe), an edit, undo, a fork, and the cut when a chat outgrows the context. Tokens in, tokens out: text/chat.hpp makes
+// them of text. The host drives the engine and polls; when a request is done, its reply is part of the turn, without the stop token that
+// ended it.
+//
+//   history = head, then the turns that were not cut off;   a turn = input, reply, close
+//
+// Nothing here computes: say and swipe submit the whole history, and the cache finds what of it is there. So a swipe computes the input's
+// last token again, and an edit what follows it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kaiju/engine/engine.hpp"
+#include "kaiju/text/truncate.hpp"
+
+namespace kaiju {
+
+// Values of the C header.
+enum class TurnPart : int32_t {
+  kInput = 1,  // what is said to the model, up to the token that asks for its reply; empty for a greeting
+  kReply = 2,
+};
+
+// One thread at a time. Movable; destroying it cancels the reply under way. The calls that change it answer kBusy while a reply is under way.
+class Conversation {
+ public:
+  // `head` stays at the beginning whatever is cut, a character's card say; it may fill half of the context. Where a request's scope names a
+  // character and no shared_tokens, the head is what is shared. `close` follows every turn's reply.
+  static Result<Conversation> create(std::shared_ptr<Engine> engine, std::span<const int32_t> head, std::span<const int32_t> close = {});
+  Conversation(Conversation&& other) noexcept
+      : engine_(std::move(other.engine_)),
+        session_(std::exchange(other.session_, 0)),
+        head_(std::move(other.head_)),
+        close_(std::move(other.close_)),
+        turns_(std::move(other.turns_)),
+        dropped_(other.dropped_),
+        asked_(std::exchange(other.asked_, {})) {}
+  Conversation& operator=(Conversation&& other) noexcept {
+    std::swap(engine_, other.engine_);
+    std::swap(session_, other.session_);
+    std::swap(head_, other.head_);
+    std::swap(close_, other.close_);
+    std::swap(turns_, other.turns_);
+    std::swap(dropped_, other.dropped_);
+    std::swap(asked_, other.asked_);
+    return *this;
+  }
+  ~Conversation() {
+    if (engine_ && session_) (void)engine_->destroy_session(session_);  // fails only when it is gone already
+  }
+
+  // -- asking for a reply --
+  // A new turn. max_tokens is cut to what the context has room for; a quarter of the context, or max_tokens if that is less, is kept free
+  // for it. kInvalidArgument, with the room there is, for an input that does not fit even so; else what Engine::submit answers.
+  Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
+  // Another reply to the newest turn, after those it has; each is drawn from the next stream of the seed.
+  Result<RequestId> swipe(const RequestOptions& options);
+
+  // -- the book --
+  // A turn that was computed elsewhere or not at all: a greeting, a chat that is loaded again.
+  Status append(std::span<const int32_t> input, std::span<const int32_t> reply);
+  // Which of the newest turn's replies is the one, from 0.
+  Status choose(size_t reply);
+  // Another input takes its replies and all later turns away (swipe asks for an answer to it); another reply leaves later turns as they are.
+  Status edit(size_t turn, TurnPart part, std::span<const int32_t> tokens);
+  // Forgets the newest turn.
+  Status undo();
+  // The first `turns` turns again, with the chosen replies, in a session that shares their KV.
+  Result<Conversation> fork(size_t turns);
+  // Takes a finished reply into the book; every call that needs that does it itself.
+  Status settle();
+
+  // -- looking --
+  size_t turn_count() const { return turns_.size(); }
+  size_t dropped_count() const { return dropped_; }  // oldest turns that are not in the context any more
+  size_t reply_count() const { return turns_.empty() ? 0 : turns_.back().replies.size(); }  // of the newest turn
+  size_t chosen_reply() const { return turns_.empty() ? 0 : turns_.back().chosen; }
+  // Without the close. Empty where there is no reply yet; kNotFound for an unknown turn.
+  Result<std::vector<int32_t>> turn(size_t turn, TurnPart part) const;
+  // What the next turn goes on from.
+  std::vector<int32_t> history() const { return history_of(turns_.size()); }
+  SessionId session() const { return session_; }
+
+ private:
+  struct Turn {
+    std::vector<int32_t> input;
+    std::vector<std::vector<int32_t>> replies;
+    size_t chosen = 0;
+    uint32_t streams = 0;  // replies asked for
+
+    size_t reply_size() const { return replies.empty() ? 0 : replies[chosen].size(); }
+  };
+  struct Asked {
+    RequestId request = 0;  // the unsettled one; 0: none
+    size_t prompt_count = 0;
+    std::vector<int32_t> stop_tokens;
+  };
+
+  Conversation(std::shared_ptr<Engine> engine, SessionId session, std::vector<int32_t> head, std::vector<int32_t> close)
+      : engine_(std::move(engine)), session_(session), head_(std::move(head)), close_(std::move(close)) {}
+
+  Status check_tokens(std::span<const int32_t> tokens) const;
+  // Head and turns [dropped, count), each closed.
+  std::vector<int32_t> history_of(size_t count) const;
+  // Submits the turns before `turn`, and its input.
+  Result<RequestId> ask(size_t turn, std::span<const int32_t> input, uint32_t stream, RequestOptions options);
+
+  std::shared_ptr<Engine> engine_;
+  SessionId session_ = 0;
+  std::vector<int32_t> head_;
+  std::vector<int32_t> close_;
+  std::vector<Turn> turns_;
+  size_t dropped_ = 0;
+  Asked asked_;
+};
+
+inline Result<Conversation> Conversation::create(std::shared_ptr<Engine> engine, std::span<const int32_t> head, std::span<const int32_t> close) {
+  if (!engine) return invalid_argument("no engine");
+  const auto context = static_cast<size_t>(engine->facts().context);
+  if (head.size() > context / 2)
+    return invalid_argument("the head is " + std::to_string(head.size()) + " tokens long; it may fill half of the context, " +
+                            std::to_string(context / 2));
+  Result<SessionId> session = engine->create_session();
+  if (!session.ok()) return session.status();
+  Conversation made(std::move(engine), session.value(), {head.begin(), head.end()}, {close.begin(), close.end()});
+  KAIJU_TRY(made.check_tokens(head));
+  KAIJU_TRY(made.check_tokens(close));
+  return made;
+}
+
+inline Status Conversation::check_tokens(std::span<const int32_t> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= engine_->facts().vocab_size)
+      return invalid_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; tokens are 0 to " +
+                              std::to_string(engine_->facts().vocab_size - 1));
+  return {};
+}
+
+inline std::vector<int32_t> Conversation::history_of(size_t count) const {
+  std::vector<int32_t> tokens = head_;
+  const auto append = [&](const std::vector<int32_t>& more) { tokens.insert(tokens.end(), more.begin(), more.end()); };
+  for (size_t i = dropped_; i < count; ++i) {
+    append(turns_[i].input);
+    if (!turns_[i].replies.empty()) append(turns_[i].replies[turns_[i].chosen]);
+    append(close_);
+  }
+  return tokens;
+}
+
+inline Status Conversation::settle() {
+  if (asked_.request == 0) return {};
+  Result<RequestId> unfinished = engine_->unfinished_request(session_);
+  if (!unfinished.ok()) return unfinished.status();
+  if (unfinished.value() != 0)
+    return {StatusCode::kBusy, "a reply is under way, request " + std::to_string(asked_.request) + ": wait for its last event or cancel it"};
+  KAIJU_TRY(engine_->status());  // a stopped engine has left the history as it was
+  Result<std::vector<int32_t>> tokens = engine_->session_tokens(session_);
+  if (!tokens.ok()) return tokens.status();
+  std::vector<int32_t> reply(tokens->begin() + static_cast<std::ptrdiff_t>(asked_.prompt_count), tokens->end());
+  if (!reply.empty() && std::find(asked_.stop_tokens.begin(), asked_.stop_tokens.end(), reply.back()) != asked_.stop_tokens.end()) reply.pop_back();
+  turns_.back().replies.push_back(std::move(reply));
+  turns_.back().chosen = turns_.back().replies.size() - 1;
+  asked_ = {};
+  return {};
+}
+
+inline Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t stream, RequestOptions options) {
+  const auto context = static_cast<size_t>(engine_->facts().context);
+  if (options.max_tokens < 0) options.max_tokens = engine_->facts().context;
+  const size_t reserved = std::min<size_t>(std::max<size_t>(context / 4, 1), static_cast<size_t>(std::max(options.max_tokens, 1)));
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < turn; ++i) sizes.push_back(turns_[i].input.size() + turns_[i].reply_size() + close_.size());
+  sizes.push_back(input.size());
+  const size_t dropped = std::exchange(dropped_, chat_turns_to_drop(sizes, head_.size(), reserved, context));
+  std::vector<int32_t> prompt = history_of(turn);
+  const size_t before = prompt.size();
+  prompt.insert(prompt.end(), input.begin(), input.end());
+
+  Result<RequestId> request = [&]() -> Result<RequestId> {
+    if (prompt.size() + reserved > context)
+      return invalid_argument("the input is " + std::to_string(input.size()) + " tokens long; there is room for " +
+                              std::to_string(context - std::min(context, reserved + before)));
+    options.max_tokens = static_cast<int32_t>(std::min(static_cast<size_t>(options.max_tokens), context - prompt.size()));
+    options.sampling.stream += stream;
+    if (!options.scope.character.empty() && options.scope.shared_tokens == 0) options.scope.shared_tokens = static_cast<int32_t>(head_.size());
+    return engine_->submit_history(session_, prompt, options);
+  }();
+  if (request.ok())
+    asked_ = {request.value(), prompt.size(), std::move(options.stop_tokens)};
+  else
+    dropped_ = dropped;
+  return request;
+}
+
+inline Result<RequestId> Conversation::say(std::span<const int32_t> input, const RequestOptions& options) {
+  KAIJU_TRY(settle());
+  Turn turn;
+  turn.input.assign(input.begin(), input.end());
+  turn.streams = 1;
+  turns_.reserve(turns_.size() + 1);
+  Result<RequestId> request = ask(turns_.size(), input, 0, options);
+  if (request.ok()) turns_.push_back(std::move(turn));
+  return request;
+}
+
+inline Result<RequestId> Conversation::swipe(const RequestOptions& options) {
+  KAIJU_TRY(settle());
+  if (turns_.empty() || turns_.back().input.empty()) return invalid_argument("there is no turn to answer again");
+  Turn& turn = turns_.back();
+  turn.replies.reserve(turn.replies.size() + 1);
+  Result<RequestId> request = ask(turns_.size() - 1, turn.input, turn.streams, options);
+  if (request.ok()) ++turn.streams;
+  return request;
+}
+
+inline Status Conversation::append(std::span<const int32_t> input, std::span<const int32_t> reply) {
+  KAIJU_TRY(settle());
+  KAIJU_TRY(check_tokens(input));
+  KAIJU_TRY(check_tokens(reply));
+  Turn turn;
+  turn.input.assign(input.begin(), input.end());
+  turn.replies.emplace_back(reply.begin(), reply.end());
+  turn.streams = 1;
+  turns_.push_back(std::move(turn));
+  return {};
+}
+
+inline Status Conversation::choose(size_t reply) {
+  KAIJU_TRY(settle());
+  if (reply >= reply_count())
+    return {StatusCode::kNotFound, "there is no reply " + std::to_string(reply) + "; the newest turn has " + std::to_string(reply_count())};
+  turns_.back().chosen = reply;
+  return {};
+}
+
+inline Status Conversation::edit(size_t turn, TurnPart part, std::span<const int32_t> tokens) {
+  KAIJU_TRY(settle());
+  KAIJU_TRY(check_tokens(tokens));
+  if (turn >= turns_.size())
+    return {StatusCode::kNotFound, "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size())};
+  std::vector<int32_t> copy(tokens.begin(), tokens.end());
+  Turn& edited = turns_[turn];
+  if (part == TurnPart::kReply) {
+    if (edited.replies.empty()) edited.replies.emplace_back();
+    edited.replies[edited.chosen] = std::move(copy);
+    return {};
+  }
+  edited = {std::move(copy), {}, 0, 0};
+  turns_.resize(turn + 1);
+  dropped_ = std::min(dropped_, turn);
+  return {};
+}
+
+inline Status Conversation::undo() {
+  KAIJU_TRY(settle());
+  if (turns_.empty()) return {StatusCode::kNotFound, "there is no turn to undo"};
+  turns_.pop_back();
+  dropped_ = std::min(dropped_, turns_.size());
+  return {};
+}
+
+inline Result<Conversation> Conversation::fork(size_t turns) {
+  KAIJU_TRY(settle());
+  if (turns > turns_.size())
+    return Status(StatusCode::kNotFound, "a fork after " + std::to_string(turns) + " turns was asked of a conversation of " + std::to_string(turns_.size()));
+  Result<std::vector<int32_t>> tokens = engine_->session_tokens(session_);
+  if (!tokens.ok()) return tokens.status();
+  const std::vector<int32_t> wanted = history_of(std::max(turns, std::min(dropped_, turns_.size())));
+  const auto same = static_cast<size_t>(std::mismatch(tokens->begin(), tokens->end(), wanted.begin(), wanted.end()).first - tokens->begin());
+  Result<SessionId> session = engine_->fork_session(session_, same);
+  if (!session.ok()) return session.status();
+  Conversation child(engine_, session.value(), head_, close_);
+  for (size_t i = 0; i < turns; ++i) {
+    Turn turn = {turns_[i].input, {}, 0, 1};
+    if (!turns_[i].replies.empty()) turn.replies.push_back(turns_[i].replies[turns_[i].chosen]);
+    child.turns_.push_back(std::move(turn));
+  }
+  child.dropped_ = std::min(dropped_, turns);
+  return child;
+}
+
+inline Result<std::vector<int32_t>> Conversation::turn(size_t turn, TurnPart part) const {
+  if (turn >= turns_.size())
+    return Status(StatusCode::kNotFound, "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size()));
+  if (part == TurnPart::kInput) return turns_[turn].input;
+  return turns_[turn].replies.empty() ? std::vector<int32_t>() : turns_[turn].replies[turns_[turn].chosen];
+}
+
+}  // namespace kaiju

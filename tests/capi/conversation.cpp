@@ -1,0 +1,251 @@
+// Conversations and the order of service through the C interface.
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "catch.hpp"
+#include "tests/capi/host.hpp"
+
+using namespace kaiju::tests;
+
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+struct Chat : Host {
+  kaiju_conversation* talk = nullptr;
+  const Tokens head = {1, 3, 20, 30, 6};
+  const Tokens hello = {4, 40, 41, 42, 6, 5};
+
+  Chat() {
+    kaiju_options_set_float(options, KAIJU_GENERATE_TEMPERATURE, 1.0, nullptr);
+    check(ask([&](kaiju_error** e) { return kaiju_conversation_create(engine, head.data(), head.size(), &talk, e); }));
+  }
+  ~Chat() { kaiju_conversation_destroy(talk); }
+
+  kaiju_request say(const Tokens& input) {
+    kaiju_request request = 0;
+    check(ask([&](kaiju_error** e) { return kaiju_conversation_say(talk, input.data(), input.size(), options, nullptr, &request, e); }));
+    return request;
+  }
+  kaiju_request swipe() {
+    kaiju_request request = 0;
+    check(ask([&](kaiju_error** e) { return kaiju_conversation_swipe(talk, options, nullptr, &request, e); }));
+    return request;
+  }
+  kaiju_conversation_info info(kaiju_conversation* of = nullptr) {
+    kaiju_conversation_info info{};
+    info.struct_size = sizeof info;
+    REQUIRE(kaiju_conversation_describe(of ? of : talk, &info) == KAIJU_OK);
+    return info;
+  }
+  Tokens turn(size_t index, int32_t part) {
+    size_t count = 0;
+    REQUIRE(kaiju_conversation_turn(talk, index, part, nullptr, 0, &count, nullptr) == KAIJU_OK);
+    Tokens tokens(count);
+    REQUIRE(kaiju_conversation_turn(talk, index, part, tokens.data(), count, &count, nullptr) == KAIJU_OK);
+    return tokens;
+  }
+  Tokens tokens(kaiju_conversation* of = nullptr) {
+    Tokens tokens(info(of).tokens);
+    size_t count = 0;
+    REQUIRE(kaiju_conversation_tokens(of ? of : talk, tokens.data(), tokens.size(), &count, nullptr) == KAIJU_OK);
+    CHECK(count == tokens.size());
+    return tokens;
+  }
+};
+
+Tokens operator+(Tokens a, const Tokens& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+}  // namespace
+
+TEST_CASE("a conversation keeps turns, swipes, edits and undo") {
+  Chat chat;
+  chat.say(chat.hello);
+  const Tokens first = chat.drain();
+  const Tokens one = chat.head + chat.hello + first + Tokens{6};
+  CHECK(chat.tokens() == one);
+  CHECK(chat.turn(0, KAIJU_TURN_INPUT) == chat.hello);
+  CHECK(chat.turn(0, KAIJU_TURN_REPLY) == first);
+
+  chat.swipe();
+  kaiju_event done{};
+  const Tokens second = chat.drain(&done);
+  CHECK(second != first);
+  CHECK(done.prompt_tokens - done.cached_tokens == 1);
+  CHECK(chat.info().replies == 2);
+  CHECK(chat.info().reply == 1);
+  REQUIRE(kaiju_conversation_choose(chat.talk, 0, nullptr) == KAIJU_OK);
+  CHECK(chat.tokens() == one);
+
+  chat.say(chat.hello);
+  const Tokens third = chat.drain();
+  CHECK(chat.tokens() == one + chat.hello + third + Tokens{6});
+  const Tokens told = {50, 51};
+  REQUIRE(kaiju_conversation_edit(chat.talk, 0, KAIJU_TURN_REPLY, told.data(), 2, nullptr) == KAIJU_OK);
+  CHECK(chat.info().turns == 2);
+  CHECK(chat.tokens() == chat.head + chat.hello + told + Tokens{6} + chat.hello + third + Tokens{6});
+  const Tokens asked = {4, 43, 6, 5};
+  REQUIRE(kaiju_conversation_edit(chat.talk, 0, KAIJU_TURN_INPUT, asked.data(), asked.size(), nullptr) == KAIJU_OK);
+  CHECK(chat.info().turns == 1);
+  CHECK(chat.info().replies == 0);
+  chat.swipe();
+  const Tokens answer = chat.drain();
+  CHECK(chat.tokens() == chat.head + asked + answer + Tokens{6});
+  REQUIRE(kaiju_conversation_undo(chat.talk, nullptr) == KAIJU_OK);
+  CHECK(chat.tokens() == chat.head);
+  CHECK(kaiju_conversation_undo(chat.talk, nullptr) == KAIJU_NOT_FOUND);
+}
+
+TEST_CASE("a forked conversation goes its own way") {
+  Chat chat;
+  chat.say(chat.hello);
+  chat.drain();
+  chat.say(chat.hello);
+  chat.drain();
+  const Tokens before = chat.tokens();
+  kaiju_conversation* fork = nullptr;
+  REQUIRE(kaiju_conversation_fork(chat.talk, 1, &fork, nullptr) == KAIJU_OK);
+  kaiju_request request = 0;
+  REQUIRE(kaiju_conversation_say(fork, chat.hello.data(), chat.hello.size(), chat.options, nullptr, &request, nullptr) == KAIJU_OK);
+  CHECK(kaiju_conversation_undo(fork, nullptr) == KAIJU_BUSY);
+  chat.drain();
+  CHECK(chat.info(fork).turns == 2);
+  CHECK(chat.tokens() == before);
+  CHECK(chat.tokens(fork) == before);  // same history, seed and stream: same words
+  kaiju_conversation_destroy(fork);
+}
+
+TEST_CASE("a greeting and a loaded chat are turns that nobody computed") {
+  Chat chat;
+  chat.say(chat.hello);
+  chat.drain();
+  const Tokens spoken = chat.turn(0, KAIJU_TURN_REPLY), greeting = {5, 44, 45};
+  Chat loaded;
+  REQUIRE(kaiju_conversation_append(loaded.talk, nullptr, 0, greeting.data(), greeting.size(), nullptr) == KAIJU_OK);
+  CHECK(loaded.tokens() == loaded.head + greeting + Tokens{6});
+  CHECK(kaiju_conversation_swipe(loaded.talk, nullptr, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+  REQUIRE(kaiju_conversation_undo(loaded.talk, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_conversation_append(loaded.talk, chat.hello.data(), chat.hello.size(), spoken.data(), spoken.size(), nullptr) == KAIJU_OK);
+  CHECK(loaded.tokens() == chat.tokens());
+}
+
+TEST_CASE("conversations refuse by name") {
+  Chat chat;
+  kaiju_conversation_info info{};
+  const int32_t token = 20;
+  const auto refused = [](const Answer& answer, const char* what) {
+    INFO(answer.message);
+    CHECK(answer.status == KAIJU_INVALID_ARGUMENT);
+    CHECK(answer.says(what));
+  };
+  kaiju_conversation_destroy(nullptr);
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(nullptr, nullptr, 0, nullptr, e); }), "engine is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(chat.engine, nullptr, 0, nullptr, e); }), "out is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(chat.engine, nullptr, 3, &chat.talk, e); }), "head is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_say(nullptr, &token, 1, nullptr, nullptr, nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_say(chat.talk, nullptr, 1, nullptr, nullptr, nullptr, e); }), "input is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_swipe(nullptr, nullptr, nullptr, nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_choose(nullptr, 0, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_append(nullptr, nullptr, 0, nullptr, 0, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_append(chat.talk, nullptr, 0, nullptr, 1, e); }), "reply is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(nullptr, 0, 1, nullptr, 0, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(chat.talk, 0, 3, nullptr, 0, e); }), "part is 3");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(chat.talk, 0, 1, nullptr, 1, e); }), "tokens is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_undo(nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_fork(nullptr, 0, nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_fork(chat.talk, 0, nullptr, e); }), "out is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_turn(nullptr, 0, 1, nullptr, 0, nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_tokens(nullptr, nullptr, 0, nullptr, e); }), "conversation is NULL");
+  CHECK(kaiju_conversation_describe(chat.talk, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_conversation_describe(chat.talk, &info) == KAIJU_INVALID_ARGUMENT);  // struct_size was never set
+  CHECK(kaiju_conversation_edit(chat.talk, 0, 1, &token, 1, nullptr) == KAIJU_NOT_FOUND);
+  CHECK(kaiju_conversation_turn(chat.talk, 0, 1, nullptr, 0, nullptr, nullptr) == KAIJU_NOT_FOUND);
+  CHECK(kaiju_engine_suspend(nullptr, 1) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_engine_resume(nullptr, 1) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_engine_now(nullptr) == 0);
+  CHECK(kaiju_options_set_clock(nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+}
+
+TEST_CASE("a deadline on the host's clock ends a request, a suspended one too, and each says so") {
+  Host host;
+  int64_t time = 5000;
+  kaiju_session_destroy(std::exchange(host.session, nullptr));
+  kaiju_engine_destroy(std::exchange(host.engine, nullptr));
+  REQUIRE(kaiju_options_set_clock(host.options, [](void* data) { return *static_cast<int64_t*>(data); }, &time) == KAIJU_OK);
+  REQUIRE(kaiju_engine_create(host.model, host.options, &host.engine, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_session_create(host.engine, &host.session, nullptr) == KAIJU_OK);
+  CHECK(kaiju_engine_now(host.engine) == 5000);
+  kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 100, nullptr);
+  for (const bool suspend : {false, true}) {
+    REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_DEADLINE, kaiju_engine_now(host.engine) + 10, nullptr) == KAIJU_OK);
+    const kaiju_request request = host.submit({1, 20});
+    REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+    if (suspend) {
+      kaiju_event event{};
+      REQUIRE(kaiju_engine_suspend(host.engine, request) == KAIJU_OK);
+      REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+      REQUIRE(kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1);
+      REQUIRE(kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1);
+      CHECK(event.kind == KAIJU_EVENT_SUSPENDED);
+      kaiju_metrics metrics{};
+      metrics.struct_size = sizeof metrics;
+      REQUIRE(kaiju_engine_metrics(host.engine, &metrics) == KAIJU_OK);
+      CHECK(metrics.requests_suspended == 1);
+    }
+    time += 10;
+    kaiju_event done{};
+    host.drain(&done);
+    CHECK(done.kind == KAIJU_EVENT_DONE);
+    CHECK(done.reason == KAIJU_DONE_DEADLINE);
+    CHECK(done.generated_tokens >= 1);
+  }
+}
+
+TEST_CASE("a suspended request goes on with the same words") {
+  Host host;
+  kaiju_options_set_float(host.options, KAIJU_GENERATE_TEMPERATURE, 1.0, nullptr);
+  kaiju_options_set_int(host.options, KAIJU_ENGINE_RESERVE_TOKENS, 2, nullptr);
+  host.submit({1, 20, 30});
+  const auto whole = host.drain();
+  REQUIRE(kaiju_session_truncate(host.session, 3, nullptr) == KAIJU_OK);
+  const kaiju_request request = host.submit({});
+  for (int i = 0; i < 3; ++i) REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_engine_suspend(host.engine, request) == KAIJU_OK);
+  for (int i = 0; i < 3; ++i) REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+  CHECK(kaiju_engine_pending(host.engine) == 1);
+  REQUIRE(kaiju_engine_resume(host.engine, request) == KAIJU_OK);
+  CHECK(host.drain() == whole);
+}
+
+TEST_CASE("a struct of an older header, without the newer fields, is filled as far as it goes") {
+  Host host;
+  struct Canary {
+    kaiju_metrics metrics;
+  } old;
+  std::memset(&old, 0x5A, sizeof old);
+  old.metrics.struct_size = offsetof(kaiju_metrics, prompt_tokens);  // as first published
+  REQUIRE(kaiju_engine_metrics(host.engine, &old.metrics) == KAIJU_OK);
+  CHECK(old.metrics.sessions == 1);
+  CHECK(old.metrics.prompt_tokens == 0x5A5A5A5A5A5A5A5A);  // not ours to write
+}
+
+TEST_CASE("events nobody polls stop the steps, with the number") {
+  Host host;
+  kaiju_session_destroy(std::exchange(host.session, nullptr));
+  kaiju_engine_destroy(std::exchange(host.engine, nullptr));
+  kaiju_options_set_int(host.options, KAIJU_ENGINE_MAX_EVENTS, 3, nullptr);
+  REQUIRE(kaiju_engine_create(host.model, host.options, &host.engine, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_session_create(host.engine, &host.session, nullptr) == KAIJU_OK);
+  host.submit({1, 20});
+  for (int i = 0; i < 3; ++i) REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+  const Answer full = ask([&](kaiju_error** e) { return kaiju_engine_step(host.engine, e); });
+  CHECK(full.status == KAIJU_BUSY);
+  CHECK(full.says("3 events are unread"));
+  kaiju_event events[8];
+  CHECK(kaiju_engine_poll(host.engine, events, sizeof events[0], 8) == 3);
+  CHECK(host.drain().size() == 5);
+}
