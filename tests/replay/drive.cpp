@@ -122,9 +122,9 @@ TEST_CASE("one memory for both kinds of blocks finds as much as any fixed split 
 
 TEST_CASE("sessions in turn find all but what is new while what they keep fits, at 25, 50, 75 and 95% of the memory") {
   const Trace trace = make_in_turn(40, 3, 1500);
-  // Kept: the least, a block behind the window, two turns' resume points, and what one running request reserves: 1.5 times the least here.
+  // Kept: the least, a block behind the window, two turns' resume points, and what one running request reserves: 1.2 times the least here.
   for (const double occupancy : {0.25, 0.5, 0.75, 0.95}) {
-    const Outcome out = outcome(trace, 1.5 / occupancy);
+    const Outcome out = outcome(trace, 1.2 / occupancy);
     INFO("occupancy " << occupancy);
     CHECK(out.rate > out.infinite - 0.01);
   }
