@@ -18,7 +18,7 @@ ASK_FOR_REPLY, CLOSE_LAST = 1, 2
 _OPTIONS = {  # name: (number, kind)
     "max_sessions": (200, "i"), "step_tokens": (202, "i"), "max_running": (203, "i"), "backend": (210, "s"), "threads": (211, "i"),
     "max_tokens": (300, "i"), "temperature": (301, "f"), "top_k": (302, "i"), "top_p": (303, "f"), "min_p": (304, "f"), "seed": (305, "i"),
-    "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"),
+    "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "max_events": (206, "i"), "reserve_tokens": (207, "i"),
 }
 _TEXT = c.CFUNCTYPE(c.c_int32, c.POINTER(c.c_char), c.c_size_t, c.c_void_p)
 
