@@ -175,18 +175,6 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
 
 // -- sessions --
 
-namespace {
-
-Status adopt(const std::shared_ptr<kaiju::Engine>& engine, const kaiju::Result<kaiju::SessionId>& id, kaiju_session** out) {
-  if (!id.ok()) return id.status();
-  *out = new (std::nothrow) kaiju_session{engine, id.value()};
-  if (*out) return {};
-  (void)engine->destroy_session(id.value());
-  return Status(StatusCode::kOutOfMemory, "");
-}
-
-}  // namespace
-
 kaiju_status kaiju_session_create(kaiju_engine* engine, kaiju_session** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");

@@ -101,6 +101,15 @@ inline void copy_sized(const void* from, size_t known_bytes, void* to, size_t ca
   if (caller_bytes > known_bytes) std::memset(static_cast<char*>(to) + known_bytes, 0, caller_bytes - known_bytes);
 }
 
+// Makes the handle of a session that was just made; without memory for it the session goes again.
+inline Status adopt(const std::shared_ptr<Engine>& engine, const Result<SessionId>& id, kaiju_session** out) {
+  if (!id.ok()) return id.status();
+  *out = new (std::nothrow) kaiju_session{engine, id.value()};
+  if (*out) return {};
+  (void)engine->destroy_session(id.value());
+  return Status(StatusCode::kOutOfMemory, "");
+}
+
 // Larger sizes come from newer headers; this one guards against a struct_size that was never set.
 inline constexpr size_t kLargestStruct = 4096;
 

@@ -94,7 +94,10 @@ enum {
   KAIJU_GENERATE_STREAM = 309,             /* int: same seed, another draw; tells retries of one request apart */
   KAIJU_GENERATE_STOP_TOKEN = 310,         /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
   KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones are served first, whatever waits below; equal ones in order of arrival */
-  KAIJU_GENERATE_DEADLINE = 312            /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
+  KAIJU_GENERATE_DEADLINE = 312,           /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
+
+  KAIJU_SESSION_KEY = 410,                 /* string, 16 to 1024 bytes: seals what save writes; restore takes what the same key sealed and nothing else */
+  KAIJU_SESSION_KV = 411                   /* int, 1: save the KV too, so that nothing is computed again (the default); 0: the tokens alone */
 };
 
 typedef struct kaiju_option_info {
@@ -200,6 +203,8 @@ enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
 
 typedef int64_t (*kaiju_clock_fn)(void *user_data); /* nanoseconds on a steady clock; called from submit, step and engine_now, on their threads */
 typedef int32_t (*kaiju_progress_fn)(double done, void *user_data); /* nonzero stops the load */
+typedef int32_t (*kaiju_write_fn)(const void *data, size_t size, void *user_data); /* takes all; nonzero stops */
+typedef int64_t (*kaiju_read_fn)(void *data, size_t size, void *user_data); /* bytes read: 1 to size, 0 at the end, negative stops */
 typedef int32_t (*kaiju_text_fn)(const char *text, size_t text_size, void *user_data); /* whole UTF-8; nonzero stops */
 
 /* -- version and errors -- */
@@ -293,6 +298,18 @@ KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session *session, size_t len
 /* The history: after DONE the prompt and all generated tokens; while a request is unfinished, what it was before. */
 KAIJU_API size_t       kaiju_session_tokens(const kaiju_session *session, int32_t *tokens, size_t capacity);
 KAIJU_API void         kaiju_session_destroy(KAIJU_OWN kaiju_session *session);
+/* Saved sessions: the history and its KV, bound to model and arithmetic.  Reads the session scope's options.  On the thread that steps, between
+ * two steps, else KAIJU_BUSY; the callbacks run before the call returns and must not step.  KAIJU_CANCELLED when a callback stopped it. */
+KAIJU_API kaiju_status kaiju_session_save(kaiju_session *session, const kaiju_options *options, kaiju_write_fn write, void *user_data,
+                                          kaiju_error **error);
+/* Reads exactly what save wrote.  KAIJU_BAD_MODEL for what is damaged or cut off, KAIJU_UNSUPPORTED for another version or model,
+ * KAIJU_INVALID_ARGUMENT for a key missing or too many. */
+KAIJU_API kaiju_status kaiju_session_restore(kaiju_engine *engine, const kaiju_options *options, kaiju_read_fn read, void *user_data,
+                                             KAIJU_OWN kaiju_session **out, kaiju_error **error);
+/* The same with a file; `path` ends with a zero byte.  The file is there whole or not at all, an old one as it was. */
+KAIJU_API kaiju_status kaiju_session_save_file(kaiju_session *session, const kaiju_options *options, const char *path, kaiju_error **error);
+KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine *engine, const kaiju_options *options, const char *path,
+                                                  KAIJU_OWN kaiju_session **out, kaiju_error **error);
 
 /* -- conversations: the turns of one chat, and the session that holds their KV -- */
 /* What the model sees is the head, then the turns that were not cut off, each an input, a reply and the symbol that closes it (the model's
@@ -338,7 +355,7 @@ KAIJU_API kaiju_status kaiju_generate(kaiju_engine *engine, kaiju_session *sessi
                                       const kaiju_options *options, kaiju_text_fn on_text, void *user_data, kaiju_event *done,
                                       size_t event_size, kaiju_error **error);
 
-/* Not built yet, names kept: kaiju_prefix_pin / warm / destroy (shared beginnings), kaiju_session_save / restore, kaiju_model_label. */
+/* Not built yet, names kept: kaiju_prefix_pin / warm / destroy (shared beginnings), kaiju_model_label. */
 
 #ifdef __cplusplus
 }

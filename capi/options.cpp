@@ -53,6 +53,8 @@ constexpr Row kRows[] = {
      "token that ends the reply, instead of the model's own; -1: none"},
     {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0, "higher ones are served first"},
     {KAIJU_GENERATE_DEADLINE, "generate.deadline", 'i', false, 0, kInt64Max, 0, "nanoseconds on the engine's clock; 0: none"},
+    {KAIJU_SESSION_KEY, "session.key", 's', false, 0, 0, 0, "secret that seals saved sessions, 16 to 1024 bytes"},
+    {KAIJU_SESSION_KV, "session.kv", 'i', false, 0, 1, 1, "1: save the KV too; 0: the tokens alone"},
 };
 
 const Row* find_row(kaiju_option option) {
@@ -154,6 +156,13 @@ RequestOptions request_options(const kaiju_options* options, std::vector<int32_t
   return out;
 }
 
+Result<Sealer> session_key(const kaiju_options* options) {
+  const auto key = get<std::string>(options, KAIJU_SESSION_KEY, "");
+  return key.empty() ? Sealer() : make_sealer(key);
+}
+
+bool session_kv(const kaiju_options* options) { return get_int32(options, KAIJU_SESSION_KV) != 0; }
+
 }  // namespace kaiju::capi
 
 using namespace kaiju::capi;
@@ -186,6 +195,7 @@ kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option optio
     if (option == KAIJU_GENERATE_STOP && (size == 0 || size > kaiju::kMaxStopStringBytes))
       return kaiju::invalid_argument("generate.stop is " + std::to_string(size) + " bytes long; it must be 1 to " +
                                      std::to_string(kaiju::kMaxStopStringBytes));
+    if (option == KAIJU_SESSION_KEY && !kaiju::make_sealer(value).ok()) return kaiju::make_sealer(value).status();
     return set(options, option, 's', nullptr, std::string(value));
   });
 }

@@ -22,6 +22,9 @@ namespace kaiju::capi {
 // All take NULL for the defaults.
 ModelOptions model_options(const kaiju_options* options);
 RunOptions run_options(const kaiju_options* options);
+// No key: an empty one.
+Result<Sealer> session_key(const kaiju_options* options);
+bool session_kv(const kaiju_options* options);
 RequestOptions request_options(const kaiju_options* options, std::vector<int32_t> default_stop_tokens);
 
 }  // namespace kaiju::capi

@@ -38,17 +38,19 @@ void size_cache(const ModelConfig& config, const ExecutorOptions& options, int32
 }
 
 ExecutorSizes sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
-  ExecutorSizes sizes{options.slot_count, options.step_tokens, {}};
+  ExecutorSizes sizes{options.slot_count, options.step_tokens, {}, {}};
   size_cache(config, options, sizes.block_count);
   return sizes;
 }
 
 template <class B>
-Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options,
+                                       std::string kv_layout) {
   KAIJU_TRY(self_check(*backend));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
-  const ExecutorSizes sizes = sizes_of(weights->config, options);
+  ExecutorSizes sizes = sizes_of(weights->config, options);
+  sizes.kv_layout = std::move(kv_layout);
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), sizes);
 }
 
@@ -85,7 +87,7 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
 #if KAIJU_CUDA
   if (options.backend == "cuda" || (options.backend == "auto" && cuda::present())) return make_cuda(std::move(checkpoint), options);
 #endif
-  if (options.backend == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options);
+  if (options.backend == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference");
   const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
   Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, options.threads > 0 ? options.threads : cores);
   if (backend.status().code() == StatusCode::kInvalidArgument) {
@@ -94,7 +96,8 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
     return invalid_argument("backend \"" + options.backend + "\" is unknown; choose one of: " + known);
   }
   if (!backend.ok()) return backend.status();
-  return make(std::move(backend).value(), std::move(checkpoint), options);
+  std::string kv_layout = backend.value()->isa();
+  return make(std::move(backend).value(), std::move(checkpoint), options, std::move(kv_layout));
 }
 
 }  // namespace kaiju

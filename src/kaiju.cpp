@@ -67,7 +67,9 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
   return guarded<Answer>([&]() -> Answer {
     auto executor = make_executor(checkpoint_, options.executor);
     if (!executor.ok()) return executor.status();
-    auto engine = Engine::create(std::move(executor).value(), tokenizer_, options.engine);
+    EngineOptions settings = options.engine;
+    settings.cache.identity = checkpoint_->digest() + " arithmetic " + std::to_string(kArithmeticVersion);
+    auto engine = Engine::create(std::move(executor).value(), tokenizer_, settings);
     if (!engine.ok()) return engine.status();
     return std::shared_ptr<Engine>(std::move(engine).value());
   });

@@ -65,6 +65,15 @@ class Model {
   Status no_chat_;
 };
 
+// -- saved sessions --
+inline constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 1024;
+// Seals with HMAC-SHA-256: who has not the key can make no session that is restored with it. kInvalidArgument for keys of other lengths.
+Result<Sealer> make_sealer(std::string_view key);
+// Engine::save_session into a file that only its owner can read, and that is there whole or not at all, an old one as it was; kIo names path and reason.
+Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options = {});
+// Engine::restore_session from a file; every refusal names the path.
+Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
+
 // Owns one session of an engine and keeps the engine alive. Movable; one thread at a time.
 class Session {
  public:

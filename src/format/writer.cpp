@@ -1,14 +1,8 @@
 // CheckpointWriter: streams tensors into a temporary file and gives it its name when it is whole and on the disk.
 // Digests are computed on the way; all have the same length, so the header's place is known at the start and it is written last.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -16,6 +10,7 @@
 #include "header.hpp"
 #include "json.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "new_file.hpp"
 
 namespace kaiju {
 namespace {
@@ -70,33 +65,12 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
 class FileWriter final : public CheckpointWriter {
  public:
   FileWriter(std::string path, std::string config, Declarations tensors)
-      : path_(std::move(path)), config_(std::move(config)), tensors_(std::move(tensors)), digests_(tensors_.size(), std::string(32, '0')) {
+      : file_(std::move(path)), config_(std::move(config)), tensors_(std::move(tensors)), digests_(tensors_.size(), std::string(32, '0')) {
     buffer_.reserve(kBufferBytes);
   }
 
-  ~FileWriter() override {
-    if (fd_ >= 0) ::close(fd_);
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  }
-
   Status open() {
-    struct stat info;
-    if (::stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-      return {StatusCode::kIo, fmt::format("{}: exists and is not a regular file: choose another path", path_)};
-    const size_t slash = path_.rfind('/');
-    folder_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
-    const std::string name = slash == std::string::npos ? path_ : path_.substr(slash + 1);
-    if (name.empty()) return invalid_argument(fmt::format("{}: names a folder, not a file", path_.empty() ? "the path" : path_));
-    static std::atomic<uint32_t> count{0};
-    do {
-      temporary_ = fmt::format("{}/.{}.{}-{}.tmp", folder_, name, ::getpid(), count++);
-      fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    } while (fd_ < 0 && errno == EEXIST);
-    if (fd_ < 0) {
-      const Status status = failed("create a file in its folder (make the folder, or choose another)");
-      temporary_.clear();
-      return status;
-    }
+    KAIJU_TRY(file_.open());
     const std::string header = format::build_header({config_, digests_json(tensors_, digests_), std::string(32, '0')}, tensors_);
     if (header.size() > format::kMostHeaderBytes) return invalid_argument("the header would exceed 64 MiB");
     header_bytes_ = at_ = header.size();
@@ -104,10 +78,7 @@ class FileWriter final : public CheckpointWriter {
     for (const auto& tensor : tensors_)
       if (__builtin_add_overflow(total, format::tensor_bytes(tensor.dtype, tensor.shape), &total) || total > INT64_MAX)
         return invalid_argument("the tensors' sizes overflow");
-    // A full disk is told now rather than after the last gigabyte; file systems that cannot reserve space find out as they go.
-    if (::fallocate(fd_, 0, 0, static_cast<off_t>(total)) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
-      return failed(fmt::format("reserve {} bytes", total));
-    return {};
+    return file_.reserve(total);
   }
 
   Status write(std::span<const std::byte> bytes) override {
@@ -128,10 +99,6 @@ class FileWriter final : public CheckpointWriter {
     return status_;
   } catch (const std::bad_alloc&) {
     return status_ = out_of_memory();
-  }
-
-  Status failed(const std::string& what) const {
-    return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::strerror(errno))};
   }
 
   uint64_t current_bytes() const { return format::tensor_bytes(tensors_[current_].dtype, tensors_[current_].shape); }
@@ -167,18 +134,7 @@ class FileWriter final : public CheckpointWriter {
     if (header.size() != header_bytes_) return internal_error("checkpoint writer: the header changed its length");
     at_ = 0;
     KAIJU_TRY(put(std::as_bytes(std::span(header))));
-
-    if (::fsync(fd_) != 0) return failed("flush to the disk");
-    if (::close(std::exchange(fd_, -1)) != 0) return failed("close");
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("give the finished file its name");
-    temporary_.clear();
-    // The name itself is on the disk only when the folder is.
-    const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return failed("open its folder to flush it");
-    const bool flushed = ::fsync(folder) == 0 || errno == EINVAL;  // EINVAL: a file system without such a thing
-    const Status status = flushed ? Status() : failed("flush its folder");
-    ::close(folder);
-    return status;
+    return file_.commit();
   }
 
   Status store(std::span<const std::byte> bytes) {
@@ -195,22 +151,15 @@ class FileWriter final : public CheckpointWriter {
   }
 
   Status put(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at_));
-      if (count < 0 && errno == EINTR) continue;
-      if (count == 0) errno = EIO;
-      if (count <= 0) return failed("write");
-      at_ += static_cast<uint64_t>(count);
-      bytes = bytes.subspan(static_cast<size_t>(count));
-    }
+    KAIJU_TRY(file_.put(bytes, at_));
+    at_ += bytes.size();
     return {};
   }
 
-  std::string path_, folder_, temporary_;
+  format::NewFile file_;
   std::string config_;
   Declarations tensors_;
   std::vector<std::string> digests_;
-  int fd_ = -1;
   uint64_t header_bytes_ = 0;
   uint64_t at_ = 0;  // where the next put goes
   std::vector<std::byte> buffer_;

@@ -50,7 +50,8 @@ inline Facts small_facts() {
   facts.step_tokens = 96;
   facts.block_count[0] = 128;
   facts.block_count[1] = 64;
-  facts.block_bytes[0] = facts.block_bytes[1] = kBlockTokens * 8;
+  facts.block_bytes[0] = facts.block_bytes[1] = kBlockTokens * ScriptedExecutor::kWordBytes;
+  facts.kv_layout = "scripted";
   return facts;
 }
 

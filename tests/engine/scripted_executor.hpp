@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <set>
 #include <string>
@@ -86,6 +87,7 @@ class ScriptReference {
 
 class ScriptedExecutor final : public Executor {
  public:
+  static constexpr int64_t kWordBytes = 16;  // of a token in a block, with what the script notes beside it
   explicit ScriptedExecutor(const Facts& facts) : facts_(facts), slots_(static_cast<size_t>(facts.slot_count)) {
     for (int kind = 0; kind < kBlockKinds; ++kind) pool_[kind].resize(static_cast<size_t>(facts.block_count[kind]) * kBlockTokens);
   }
@@ -101,7 +103,13 @@ class ScriptedExecutor final : public Executor {
     most_segments = std::max(most_segments, plan.segments.size());
     for (const SlotStart& start : plan.starts) begin(start);
     for (const TableEdit& edit : plan.table_edits) apply(edit);
+    const auto transfer = [&](BlockTransfer::Way way) {
+      for (size_t i = 0; i < plan.transfers.size(); ++i)
+        if (plan.transfers[i].way == way && !apply(plan.transfers[i])) result.failed_transfers.push_back(static_cast<int32_t>(i));
+    };
+    transfer(BlockTransfer::Way::kDown);
     for (const BlockCopy& copy : plan.copies) apply(copy);
+    transfer(BlockTransfer::Way::kUp);
     if (static_cast<int32_t>(plan.tokens.size()) > facts_.step_tokens) fault("more tokens than a step may carry");
     std::set<int32_t> used;
     for (const Segment& segment : plan.segments) {
@@ -118,6 +126,8 @@ class ScriptedExecutor final : public Executor {
 
   std::vector<std::string> faults;  // must stay empty
   size_t runs = 0;
+  size_t transfers = 0;
+  std::function<bool(const BlockTransfer&)> fails_transfer;
   size_t most_segments = 0;
   int64_t rows = 0;
   std::function<Status(const StepPlan&)> before_run;  // may look, fail, or wait
@@ -130,6 +140,7 @@ class ScriptedExecutor final : public Executor {
     int32_t position = -1;
     State state = kUnwritten;
   };
+  static_assert(sizeof(Entry) == kWordBytes);
   struct Slot {
     bool started = false;
     int32_t next = 0;
@@ -166,6 +177,20 @@ class ScriptedExecutor final : public Executor {
     auto& table = slots_[static_cast<size_t>(edit.slot)].table[static_cast<int>(edit.kind)];
     if (static_cast<int32_t>(table.size()) <= edit.index) table.resize(static_cast<size_t>(edit.index) + 1, kNoBlock);
     table[static_cast<size_t>(edit.index)] = edit.block;
+  }
+  // A failed one leaves garbage where it should have written.
+  bool apply(const BlockTransfer& transfer) {
+    if (!valid(transfer.kind, transfer.block) || !transfer.host) return fault("transfer of a block that does not exist"), false;
+    if (transfer.way == BlockTransfer::Way::kUp && is_known && is_known(transfer.kind, transfer.block)) fault("transfer into a block of the tree");
+    ++transfers;
+    const bool fails = fails_transfer && fails_transfer(transfer);
+    const size_t bytes = kBlockTokens * sizeof(Entry);
+    Entry* block = &at(transfer.kind, transfer.block, 0);
+    if (transfer.way == BlockTransfer::Way::kDown)
+      fails ? std::memset(transfer.host, 0xEE, bytes) : std::memcpy(transfer.host, block, bytes);
+    else
+      fails ? std::memset(static_cast<void*>(block), 0xEE, bytes) : std::memcpy(static_cast<void*>(block), transfer.host, bytes);
+    return !fails;
   }
   void apply(const BlockCopy& copy) {
     if (!valid(copy.kind, copy.from) || !valid(copy.kind, copy.to) || copy.from == copy.to)

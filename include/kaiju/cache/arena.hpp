@@ -45,6 +45,7 @@ class Arena {
       k.next_free.assign(static_cast<size_t>(k.total), kNoBlock);
     }
     slabs_.resize(static_cast<size_t>(slabs));
+    for (const BlockKind kind : kBothKinds) at(kind).open.reserve(slabs_.size()), at(kind).idle.reserve(slabs_.size());  // taking must not fail
     for (int32_t slab = slabs - 1; slab >= 0; --slab) empty_of(slab).push_back(slab);  // low numbers first
   }
 

@@ -97,6 +97,8 @@ class Tree {
   Domains& domains() { return domains_; }
   const Domains& domains() const { return domains_; }
   const Namer& namer() const { return namer_; }
+  const std::string& identity() const { return options_.identity; }
+  uint64_t epoch() const { return epoch_; }
   CacheEvents& events() { return events_; }
   CacheStats& stats() { return stats_; }
   const CacheStats& stats() const { return stats_; }
@@ -312,6 +314,7 @@ class Tree {
   }
   // Nothing known so far may be found again: the weights' scales have changed.
   void set_epoch(uint64_t epoch) {
+    epoch_ = epoch;
     for (size_t id = 0; id < domains_.end(); ++id)
       if (domains_.at(static_cast<DomainId>(id)).nodes > 0 || domains_.at(static_cast<DomainId>(id)).holders > 0)
         purge(static_cast<DomainId>(id));
@@ -604,6 +607,7 @@ class Tree {
   Buffer<uint64_t> ghosts_;  // low halves of names evicted lately, by their high halves
   std::vector<NodeId> owner_of_[kBlockKinds];
   uint64_t clock_ = 0;
+  uint64_t epoch_ = 0;
   List nodes_list_, window_lists_[2];
 };
 

@@ -30,6 +30,7 @@
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/request.hpp"
+#include "kaiju/engine/saved_session.hpp"
 #include "kaiju/engine/scheduler.hpp"
 #include "kaiju/step/executor.hpp"
 #include "kaiju/text/pieces.hpp"
@@ -73,6 +74,15 @@ class Engine {
   Result<RequestId> unfinished_request(SessionId session) const;
   // Gives the session up; an unfinished request of it is cancelled (its kDone still comes).
   Status destroy_session(SessionId session);
+
+  // -- sessions saved and restored, in this process or another one; docs/cache.md says what is in one --
+  // kBusy while another thread is in step, or while a step waits to be run again. The callbacks run here and must call no step.
+  // Writes an idle session: tokens, and the KV that is known of them. What was written before an error is to be thrown away.
+  Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
+  // A new session with the saved history. Reads exactly what was written. KV that finds no room, or was saved on a backend that lays it out
+  // otherwise, is computed again when needed. Refused, and nothing stays: kBadModel damaged or cut off, kUnsupported another version, model or scale epoch,
+  // kInvalidArgument a key too few or too many; and whatever `read` says.
+  Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
 
   // -- requests --
   // Appends tokens to the history (none: go on from it) and generates. One request per session at a time, else kBusy.
@@ -125,6 +135,11 @@ class Engine {
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_length(Sequence& sequence) const;
 
+  template <class Answer, class Body>
+  Answer between_steps(Body body);
+  Status transfer(const BlockTransfer& transfer);
+  Status check_saved(const SavedSession& saved, const Scope& scope) const;
+  Status restore_kv(SessionId session, const RestoreOptions& options, const SavedSession& saved, SessionReader& reader);
   Status step_once();
   Status ready_to_step() const;
   void do_inbox();
@@ -174,6 +189,7 @@ class Engine {
   Scheduler scheduler_;
   Deadlines deadlines_;
   StepPlan plan_;
+  StepPlan transfer_plan_;  // of saving and restoring
   StepResult result_;
   bool plan_waits_ = false;  // planned, but the executor asked to try again
   std::vector<SessionId> closing_;  // sessions to close once the waiting plan has run
@@ -186,4 +202,5 @@ class Engine {
 }  // namespace kaiju
 
 #include "kaiju/engine/engine_calls.hpp"
+#include "kaiju/engine/engine_saved.hpp"
 #include "kaiju/engine/engine_step.hpp"

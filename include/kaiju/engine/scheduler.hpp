@@ -133,6 +133,7 @@ class Scheduler {
   const std::vector<std::unique_ptr<Sequence>>& suspended() const { return suspended_; }
   // Whose memory had to be renewed in the last plan; a slot of -1: there was none, and it waits.
   const std::vector<Sequence*>& displaced() const { return displaced_; }
+  SessionBooks& books() { return books_; }
   Tree& cache() { return tree_; }
   const Tree& cache() const { return tree_; }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kaiju/cache/known_path.hpp"
 #include "kaiju/cache/tree.hpp"
 #include "kaiju/engine/request.hpp"
 
@@ -45,6 +46,13 @@ class SessionBooks {
     to.shared = shared;
     to.own = own;
     return {shared, scope.shared_tokens, own};
+  }
+  // What is known of the session's history, in the domains of its last request, or else of its family.
+  KnownPath known_path(SessionId session, std::span<const int32_t> tokens) const {
+    const auto found = books_.find(session);
+    if (found == books_.end()) return {};
+    const SessionBook& of = found->second;
+    return KnownPath::find(tree_, of.shared, of.own != kNoDomain ? of.own : of.family_domain, tokens);
   }
   // The resume points of a turn that ended; those of older turns stop being kept for it.
   void turn_ended(SessionId session, std::vector<NodeRef> points) {

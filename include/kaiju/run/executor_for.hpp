@@ -32,7 +32,11 @@ class ExecutorFor final : public Executor {
     result.clear();
     KAIJU_TRY(slots_.apply(plan));
     for (const SlotStart& start : plan.starts) forget_tokens(start);
+    for (const BlockTransfer& transfer : plan.transfers)
+      if (transfer.way == BlockTransfer::Way::kDown) transfer_block(transfer);
     for (const BlockCopy& copy : plan.copies) copy_block(copy);
+    for (const BlockTransfer& transfer : plan.transfers)
+      if (transfer.way == BlockTransfer::Way::kUp) transfer_block(transfer);
     if (plan.segments.empty()) return {};
     mark_tokens(plan);
     fill_angles();
@@ -104,6 +108,16 @@ class ExecutorFor final : public Executor {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = slots_.facts().block_bytes[kind];
     std::memcpy(cache_[kind].data() + copy.to * bytes, cache_[kind].data() + copy.from * bytes, static_cast<size_t>(bytes));
+  }
+
+  void transfer_block(const BlockTransfer& transfer) {
+    const auto kind = static_cast<int32_t>(transfer.kind);
+    const int64_t bytes = slots_.facts().block_bytes[kind];
+    std::byte* block = cache_[kind].data() + transfer.block * bytes;
+    if (transfer.way == BlockTransfer::Way::kDown)
+      std::memcpy(transfer.host, block, static_cast<size_t>(bytes));
+    else
+      std::memcpy(block, transfer.host, static_cast<size_t>(bytes));
   }
 
   void fill_angles() {

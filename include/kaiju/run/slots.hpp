@@ -18,6 +18,7 @@ struct ExecutorSizes {
   int32_t slot_count = 1;    // live sequences
   int32_t step_tokens = 64;  // most tokens of one plan
   int32_t block_count[kBlockKinds] = {0, 0};
+  std::string kv_layout;  // see Facts
 };
 
 class Slots {
@@ -31,6 +32,7 @@ class Slots {
     facts_.vocab_size = config.vocab_size;
     facts_.context = config.context;
     facts_.has_global = false;
+    facts_.kv_layout = sizes.kv_layout;
     facts_.slot_count = sizes.slot_count;
     facts_.step_tokens = sizes.step_tokens;
     lay_out_cache(config, sizes);
@@ -51,6 +53,7 @@ class Slots {
   Status apply(const StepPlan& plan) {
     for (const SlotStart& start : plan.starts) KAIJU_TRY(begin_slot(start));
     for (const TableEdit& edit : plan.table_edits) KAIJU_TRY(edit_table(edit));
+    for (const BlockTransfer& transfer : plan.transfers) KAIJU_TRY(check_transfer(transfer));
     for (const BlockCopy& copy : plan.copies) KAIJU_TRY(check_copy(copy));
     return make_rows(plan);
   }
@@ -97,6 +100,11 @@ class Slots {
                             std::to_string(edit.block));
     slots_[edit.slot].table[kind][edit.index] = edit.block;
     return {};
+  }
+
+  Status check_transfer(const BlockTransfer& transfer) const {
+    if (transfer.host && transfer.block >= 0 && transfer.block < facts_.block_count[static_cast<int32_t>(transfer.kind)]) return {};
+    return internal_error("a plan transfers a block out of range, or to no memory");
   }
 
   Status check_copy(const BlockCopy& copy) const {

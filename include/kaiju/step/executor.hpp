@@ -12,7 +12,8 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual const Facts& facts() const = 0;
-  // Order within a step: starts, table edits, copies, then all segments as one batch. `result` is cleared first.
+  // Order within a step: starts, table edits, transfers down, copies, transfers up, then all segments as one batch. `result` is cleared first.
+  // A plan without segments may carry transfers alone. A transfer that fails is told in the result; the step happens all the same.
   // An error means the step did not happen as a whole. After kOutOfMemory, kBusy or kIo the same plan may be run again; every other error
   // is final for this executor, and the engine stops.
   virtual Status run(const StepPlan& plan, StepResult& result) = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace kaiju {
 
@@ -26,6 +27,9 @@ struct Facts {
   // Both kinds may share one arena, cut into slabs that are given to a kind on demand: slab s holds blocks [s n, (s + 1) n) of the kind it
   // is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory of their own, block_count of each.
   int32_t slab_blocks[kBlockKinds] = {0, 0};
+  // How the bytes lie within a block. Blocks read out under one name may be written back under the same name, by any executor of the same
+  // checkpoint. Empty: this executor carries out no transfers.
+  std::string kv_layout;
 };
 
 }  // namespace kaiju

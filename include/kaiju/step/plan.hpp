@@ -1,6 +1,7 @@
 // StepPlan: everything one step does, decided before it starts, as plain data. The host tower writes it, an executor reads it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -38,6 +39,16 @@ struct TableEdit {
   BlockId block = kNoBlock;
 };
 
+// A whole block between the executor's memory and the host's: block_bytes at `host`, which stays as it is until the step is over. Down comes
+// before everything else that a plan does to a block, up after its copies and before its rows.
+struct BlockTransfer {
+  enum class Way : int32_t { kDown = 0, kUp = 1 };
+  Way way = Way::kDown;
+  BlockKind kind = BlockKind::kGlobal;
+  BlockId block = kNoBlock;
+  std::byte* host = nullptr;
+};
+
 // The first `token_count` tokens of a block, copied before any row runs; what lies past them in `to` is never read before it is written.
 // Copies apply in order: a block may be copied from and then, in the same plan, be the target of another copy.
 struct BlockCopy {
@@ -63,6 +74,7 @@ struct Segment {
 struct StepPlan {
   std::vector<SlotStart> starts;
   std::vector<TableEdit> table_edits;
+  std::vector<BlockTransfer> transfers;
   std::vector<BlockCopy> copies;
   std::vector<Segment> segments;  // at most one per slot
   std::vector<int32_t> tokens;
@@ -70,6 +82,7 @@ struct StepPlan {
   void clear() {
     starts.clear();
     table_edits.clear();
+    transfers.clear();
     copies.clear();
     segments.clear();
     tokens.clear();

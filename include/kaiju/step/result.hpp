@@ -21,10 +21,12 @@ struct SampledToken {
 
 struct StepResult {
   std::vector<SampledToken> sampled;
+  std::vector<int32_t> failed_transfers;  // indices into StepPlan::transfers of those whose bytes are not to be used
   std::vector<float> logits;  // rows of segments with all_logits, in plan order: [rows, vocab_size]
 
   void clear() {
     sampled.clear();
+    failed_transfers.clear();
     logits.clear();
   }
 };

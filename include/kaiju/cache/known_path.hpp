@@ -1,0 +1,131 @@
+// KnownPath: the blocks a token history has in the tree: walked, to save them, and put there anew from KV that comes from elsewhere.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kaiju/cache/tree.hpp"
+
+namespace kaiju {
+
+struct KnownPath {
+  std::vector<NodeId> nodes;  // one a block from the first on; the last may be a tail
+  int32_t tokens = 0;         // that they cover
+
+  // What is computed of `tokens` in these two domains, either of which may be kNoDomain. A tail counts when all of it is in `tokens`.
+  static KnownPath find(const Tree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
+    KnownPath path;
+    NodeId parent = kRoot;
+    const auto whole = [&](DomainId domain, const int32_t* block) {
+      return domain == kNoDomain ? kNoNode
+                                 : tree.find(parent, domain, block, kBlockTokens, tree.name_after(parent, domain, block, kBlockTokens));
+    };
+    for (; path.tokens + kBlockTokens <= std::ssize(tokens); path.tokens += kBlockTokens) {
+      const int32_t* block = tokens.data() + path.tokens;
+      NodeId node = whole(shared, block);
+      if (node == kNoNode) node = whole(own, block);
+      if (node == kNoNode || tree.at(node).claim != kReady) break;
+      path.nodes.push_back(parent = node);
+    }
+    const Regions regions{shared, static_cast<int32_t>(tokens.size()), own};
+    int32_t count = 0;
+    const NodeId tail =
+        tree.find_partial(parent, regions, static_cast<int32_t>(path.nodes.size()), tokens.subspan(static_cast<size_t>(path.tokens)), count);
+    if (tail != kNoNode && count == tree.at(tail).count) {
+      path.nodes.push_back(tail);
+      path.tokens += count;
+    }
+    return path;
+  }
+};
+
+// Puts a path into the tree block by block, and holds it until destroyed. One thread at a time.
+class PathBuilder {
+ public:
+  // `trusted`: its KV may enter the shared region, where others will use it. `owner` is the session. `tokens` must outlive it.
+  PathBuilder(Tree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
+      : tree_(tree), regions_(regions), trusted_(trusted), tokens_(tokens), owner_(owner) {
+    path_.reserve(tokens.size() / kBlockTokens + 1);
+    holds_window_.reserve(tokens.size() / kBlockTokens + 1);
+  }
+  PathBuilder(const PathBuilder&) = delete;
+  PathBuilder& operator=(const PathBuilder&) = delete;
+  ~PathBuilder() {
+    for (size_t i = path_.size(); i-- > 0;) {
+      if (holds_window_[i]) tree_.let_go_window(path_[i]);
+      tree_.let_go(path_[i]);
+    }
+  }
+
+  // The next block, of `count` tokens. `fill(kind, block)` writes its KV, or says false; it is asked for what is not there yet. False: the path
+  // ends before it: no room, somebody else is computing it, or the KV did not come.
+  template <class Fill>
+  bool add(int32_t count, bool with_window, Fill fill) {
+    const auto index = static_cast<int32_t>(path_.size());
+    const NodeId parent = index == 0 ? kRoot : path_.back();
+    const int32_t* block = tokens_.data() + index * kBlockTokens;
+    const DomainId domain = index * kBlockTokens + count <= regions_.shared_tokens ? regions_.shared : regions_.own;
+    const BlockName name = tree_.name_after(parent, domain, block, count);
+    NodeId node = tree_.find(parent, domain, block, count, name);
+    if (node == kNoNode) {
+      if (domain == regions_.shared && !trusted_) return false;
+      node = insert(parent, domain, block, count, name, fill);
+      if (node == kNoNode) return false;
+    } else {
+      if (tree_.at(node).claim != kReady) return false;
+      tree_.hold(node);
+    }
+    path_.push_back(node);
+    holds_window_.push_back(false);
+    if (with_window && tree_.uses(BlockKind::kWindow)) add_window(node, domain != regions_.shared || trusted_, fill);
+    return true;
+  }
+  // The node that the path ends with; kNoNode when there is none.
+  NodeId tip() const { return path_.empty() ? kNoNode : path_.back(); }
+
+ private:
+  template <class Fill>
+  NodeId insert(NodeId parent, DomainId domain, const int32_t* block, int32_t count, const BlockName& name, Fill fill) {
+    const bool has_global = tree_.uses(BlockKind::kGlobal);
+    const BlockId global = has_global ? tree_.take(BlockKind::kGlobal) : kNoBlock;
+    if (has_global && global == kNoBlock) return kNoNode;
+    const NodeId node = tree_.insert(parent, domain, block, count, name, kTransfer, owner_);
+    if (node == kNoNode) {
+      if (has_global) tree_.arena().give_back(BlockKind::kGlobal, global);
+      return kNoNode;
+    }
+    tree_.hold(node);
+    if (has_global) tree_.attach(node, BlockKind::kGlobal, global);
+    if (!has_global || fill(BlockKind::kGlobal, global)) {
+      tree_.make_ready(node);
+      return node;
+    }
+    tree_.at(node).claim = kUnclaimed;
+    tree_.let_go(node);
+    tree_.remove(node);
+    return kNoNode;
+  }
+  template <class Fill>
+  void add_window(NodeId node, bool may_fill, Fill fill) {
+    if (tree_.at(node).block[1] == kNoBlock) {
+      const BlockId window = may_fill ? tree_.take(BlockKind::kWindow) : kNoBlock;
+      if (window == kNoBlock) return;
+      if (!fill(BlockKind::kWindow, window)) return tree_.arena().give_back(BlockKind::kWindow, window);
+      tree_.attach(node, BlockKind::kWindow, window);
+    }
+    tree_.hold_window(node);
+    holds_window_.back() = true;
+  }
+
+  Tree& tree_;
+  Regions regions_;
+  bool trusted_;
+  std::span<const int32_t> tokens_;
+  uint64_t owner_;
+  std::vector<NodeId> path_;
+  std::vector<bool> holds_window_;
+};
+
+}  // namespace kaiju

@@ -1,0 +1,156 @@
+// Engine's saving and restoring of sessions, on the thread that steps. Part of engine.hpp, which says what each promises.
+#pragma once
+
+#include "kaiju/cache/known_path.hpp"
+#include "kaiju/engine/engine.hpp"
+
+namespace kaiju {
+
+// Between two steps, with everything done that was asked for before.
+template <class Answer, class Body>
+inline Answer Engine::between_steps(Body body) {
+  if (stepping_.exchange(true)) return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
+  Answer answer = guarded<Answer>([&]() -> Answer {
+    KAIJU_TRY(status());
+    if (plan_waits_) return Status(StatusCode::kBusy, "a step waits to be run again: step first");
+    const Status told = guarded<Status>([&]() -> Status {
+      do_inbox();
+      publish();
+      return {};
+    });
+    if (!told.ok()) stop(internal_error("no memory"));
+    KAIJU_TRY(told);
+    return body();
+  });
+  stepping_ = false;
+  return answer;
+}
+
+// Runs one transfer. Not ok: the executor's answer; a final one stops the engine.
+inline Status Engine::transfer(const BlockTransfer& transfer) {
+  transfer_plan_.clear();
+  transfer_plan_.transfers.push_back(transfer);
+  const Status ran = executor_->run(transfer_plan_, result_);
+  if (ran.code() == StatusCode::kDeviceLost || ran.code() == StatusCode::kInternal) stop(ran);
+  if (ran.ok() && !result_.failed_transfers.empty()) return {StatusCode::kIo, "a block of KV could not be copied between the device and the host"};
+  return ran;
+}
+
+inline Status Engine::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
+  return between_steps<Status>([&]() -> Status {
+    SavedSession saved;
+    KAIJU_TRY(desk_.locked([&](Desk& desk) -> Status {
+      Result<History*> history = idle_session(desk, session);
+      if (!history.ok()) return history.status();
+      saved.tokens = (*history)->tokens;
+      return {};
+    }));
+    const Tree& tree = scheduler_.cache();
+    saved.identity = tree.identity();
+    saved.layout = facts().kv_layout;
+    saved.head.epoch = tree.epoch();
+    for (const BlockKind kind : kBothKinds) saved.head.block_bytes[static_cast<int>(kind)] = static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]);
+    if (saved.identity.size() > SavedPieces::kMostIdentity || saved.layout.size() > SavedPieces::kMostLayout)
+      return invalid_argument("the cache's identity or the KV layout's name is too long to save");
+    KnownPath path;
+    if (options.kv && !saved.layout.empty()) path = scheduler_.books().known_path(session, saved.tokens);
+    saved.head.kv_tokens = static_cast<uint32_t>(path.tokens);
+
+    SessionWriter writer(options.key, write);
+    KAIJU_TRY(writer.head(std::move(saved)));
+    const int32_t first_window = tree.window() > 0 ? tree.first_kept(path.tokens) : INT32_MAX;
+    for (size_t i = 0; i < path.nodes.size(); ++i) {
+      const Node& node = tree.at(path.nodes[i]);
+      const bool has[kBlockKinds] = {node.block[0] != kNoBlock, node.block[1] != kNoBlock && (static_cast<int32_t>(i) >= first_window || node.retainers > 0)};
+      size_t bytes = 0;
+      for (const BlockKind kind : kBothKinds) bytes += has[static_cast<int>(kind)] ? static_cast<size_t>(facts().block_bytes[static_cast<int>(kind)]) : 0;
+      std::byte* to = writer.block((has[0] ? kSavedGlobal : 0) | (has[1] ? kSavedWindow : 0) | (node.points > 0 ? kSavedPoint : 0), bytes);
+      for (const BlockKind kind : kBothKinds) {
+        if (!has[static_cast<int>(kind)]) continue;
+        KAIJU_TRY(transfer({BlockTransfer::Way::kDown, kind, node.block[static_cast<int>(kind)], to}));
+        to += facts().block_bytes[static_cast<int>(kind)];
+      }
+      KAIJU_TRY(writer.end());
+    }
+    return {};
+  });
+}
+
+inline Result<SessionId> Engine::restore_session(const RestoreOptions& options, const SessionSource& read) {
+  return between_steps<Result<SessionId>>([&]() -> Result<SessionId> {
+    SessionReader reader(options.key, read);
+    SavedSession saved;
+    KAIJU_TRY(reader.head(static_cast<size_t>(facts().context), saved));
+    KAIJU_TRY(check_saved(saved, options.scope));
+    const Result<SessionId> session = desk_.locked([&](Desk& desk) -> Result<SessionId> {
+      if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
+        return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+      return ++desk.last_session;
+    });
+    if (!session.ok()) return session.status();
+    // Until it is told of, the session is the scheduler's alone; what was restored of one that is refused goes with it.
+    const Status status = guarded<Status>([&]() -> Status {
+      KAIJU_TRY(restore_kv(session.value(), options, saved, reader));
+      desk_.locked([&](Desk& desk) {
+        History history;
+        history.known = true;
+        history.tokens = std::move(saved.tokens);
+        desk.sessions.emplace(session.value(), std::move(history));
+      });
+      return {};
+    });
+    if (!status.ok()) scheduler_.close(session.value());
+    publish();
+    if (!status.ok()) return status;
+    return session.value();
+  });
+}
+
+inline Status Engine::check_saved(const SavedSession& saved, const Scope& scope) const {
+  const Tree& tree = scheduler_.cache();
+  if (saved.identity != tree.identity())
+    return {StatusCode::kUnsupported,
+            "the session was saved with the model " + saved.identity + "; this engine's is " + tree.identity() + ": restore it there"};
+  if (saved.head.epoch != tree.epoch())
+    return {StatusCode::kUnsupported, "the session was saved at scale epoch " + std::to_string(saved.head.epoch) + "; this engine is at " +
+                                          std::to_string(tree.epoch())};
+  for (const BlockKind kind : kBothKinds)
+    if (saved.head.block_bytes[static_cast<int>(kind)] != static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]))
+      return SessionReader::damaged("its blocks have another size than the model's");
+  if (const Status tokens = check_tokens(saved.tokens); !tokens.ok()) return SessionReader::damaged(tokens.message());
+  if (scope.shared_tokens < 0 || static_cast<size_t>(scope.shared_tokens) > saved.tokens.size())
+    return invalid_argument("shared_tokens is " + std::to_string(scope.shared_tokens) + "; the saved session has " +
+                            std::to_string(saved.tokens.size()) + " tokens");
+  return {};
+}
+
+// Reads all blocks; puts those to use that can be.
+inline Status Engine::restore_kv(SessionId session, const RestoreOptions& options, const SavedSession& saved, SessionReader& reader) {
+  Tree& tree = scheduler_.cache();
+  const auto kv_tokens = static_cast<int32_t>(saved.head.kv_tokens);
+  const Regions regions = scheduler_.books().regions(session, options.scope);
+  PathBuilder path(tree, regions, static_cast<bool>(options.key), saved.tokens, session);
+  bool usable = saved.layout == facts().kv_layout && !saved.layout.empty();
+  const uint32_t must = tree.uses(BlockKind::kGlobal) ? kSavedGlobal : 0;
+  const uint32_t may = must | kSavedPoint | (tree.uses(BlockKind::kWindow) ? kSavedWindow : 0);
+  std::vector<NodeRef> points;
+  for (int32_t first = 0; first < kv_tokens; first += kBlockTokens) {
+    uint32_t flags = 0;
+    std::byte* bytes = nullptr;
+    KAIJU_TRY(reader.block(saved.head, must, may, flags, bytes));
+    const auto fill = [&](BlockKind kind, BlockId block) {
+      const bool after_global = kind == BlockKind::kWindow && (flags & kSavedGlobal);
+      return transfer({BlockTransfer::Way::kUp, kind, block, bytes + (after_global ? facts().block_bytes[0] : 0)}).ok();
+    };
+    usable = usable && path.add(std::min(kBlockTokens, kv_tokens - first), flags & kSavedWindow, fill);
+    KAIJU_TRY(status());
+    if (usable && ((flags & kSavedPoint) || first + kBlockTokens >= kv_tokens)) points.push_back(tree.ref(path.tip()));
+  }
+  if (tree.retention().turns > 0) {
+    for (const NodeRef& point : points) tree.add_point(point.node);
+    scheduler_.books().turn_ended(session, std::move(points));
+  }
+  return {};
+}
+
+}  // namespace kaiju

@@ -1,0 +1,90 @@
+// Saved sessions and the world outside: seals made from a key, and files.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "format/new_file.hpp"
+#include "kaiju/kaiju.hpp"
+
+namespace kaiju {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+// Closes what it opened.
+struct OpenFile {
+  int fd = -1;
+  ~OpenFile() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+Result<Sealer> make_sealer(std::string_view key) {
+  if (key.size() < kLeastKeyBytes || key.size() > kMostKeyBytes)
+    return invalid_argument(fmt::format("a key is {} bytes long; it must be {} to {}", key.size(), kLeastKeyBytes, kMostKeyBytes));
+  return Sealer([key = std::string(key)](std::span<const std::byte> bytes, SealTag& tag) {
+    unsigned size = 0;
+    return HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                reinterpret_cast<unsigned char*>(tag.data()), &size) != nullptr &&
+           size == tag.size();
+  });
+}
+
+Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options) try {
+  format::NewFile file(path);
+  KAIJU_TRY(file.open(true));
+  std::vector<std::byte> buffer;
+  buffer.reserve(kBufferBytes);
+  uint64_t at = 0;
+  const auto put = [&](std::span<const std::byte> bytes) {
+    const Status status = file.put(bytes, at);
+    at += bytes.size();
+    return status;
+  };
+  KAIJU_TRY(engine.save_session(session, options, [&](std::span<const std::byte> bytes) -> Status {
+    if (buffer.size() + bytes.size() > kBufferBytes) {
+      KAIJU_TRY(put(buffer));
+      buffer.clear();
+    }
+    if (bytes.size() > kBufferBytes) return put(bytes);
+    buffer.insert(buffer.end(), bytes.begin(), bytes.end());
+    return {};
+  }));
+  KAIJU_TRY(put(buffer));
+  return file.commit();
+} catch (const std::bad_alloc&) {
+  return {StatusCode::kOutOfMemory, "out of memory"};
+}
+
+Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) try {
+  const auto failed = [&](const char* what) { return Status(StatusCode::kIo, fmt::format("{}: cannot {}: {}", path, what, std::strerror(errno))); };
+  OpenFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) return failed("open");
+  struct stat info;
+  if (::fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) return Status(StatusCode::kIo, path + ": is not a regular file");
+  const SessionSource read = [&](std::span<std::byte> bytes) -> Result<size_t> {
+    while (true) {
+      const ssize_t count = ::read(file.fd, bytes.data(), bytes.size());
+      if (count >= 0) return static_cast<size_t>(count);
+      if (errno != EINTR) return failed("read");
+    }
+  };
+  Result<SessionId> session = engine.restore_session(options, read);
+  if (!session.ok()) return Status(session.status().code(), path + ": " + session.status().message());
+  std::byte more;
+  if (Result<size_t> rest = read(std::span(&more, 1)); rest.ok() && *rest == 0) return session;
+  (void)engine.destroy_session(session.value());
+  return bad_model(path + ": something follows the saved session");
+} catch (const std::bad_alloc&) {
+  return Status(StatusCode::kOutOfMemory, "out of memory");
+}
+
+}  // namespace kaiju

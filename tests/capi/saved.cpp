@@ -1,0 +1,202 @@
+// Saved sessions through kaiju.h: in memory and in files, with the library's own key, on a real model.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "catch.hpp"
+#include "tests/capi/host.hpp"
+
+using namespace kaiju::tests;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+int32_t append(const void* data, size_t size, void* user_data) {
+  static_cast<std::string*>(user_data)->append(static_cast<const char*>(data), size);
+  return 0;
+}
+
+struct Reading {
+  std::string bytes;
+  size_t at = 0;
+  static int64_t next(void* data, size_t size, void* user_data) {
+    auto* self = static_cast<Reading*>(user_data);
+    const size_t count = std::min(size, self->bytes.size() - self->at);
+    std::memcpy(data, self->bytes.data() + self->at, count);
+    self->at += count;
+    return static_cast<int64_t>(count);
+  }
+};
+
+std::string saved(Host& host, const kaiju_options* options = nullptr) {
+  std::string bytes;
+  Host::check(ask([&](kaiju_error** e) { return kaiju_session_save(host.session, options, append, &bytes, e); }));
+  return bytes;
+}
+
+Answer restore(Host& host, const std::string& bytes, kaiju_session** out, const kaiju_options* options = nullptr) {
+  Reading reading{bytes};
+  return ask([&](kaiju_error** e) { return kaiju_session_restore(host.engine, options, Reading::next, &reading, out, e); });
+}
+
+struct Options {
+  kaiju_options* bag = nullptr;
+  explicit Options(const std::string& key = "") {
+    if (kaiju_options_create(&bag) != KAIJU_OK) throw std::runtime_error("no options");
+    if (!key.empty()) Host::check(ask([&](kaiju_error** e) { return kaiju_options_set_string(bag, KAIJU_SESSION_KEY, key.data(), key.size(), e); }));
+  }
+  ~Options() { kaiju_options_destroy(bag); }
+};
+
+std::vector<int32_t> some_tokens(int32_t first, size_t count) {
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>((first + 7 * i * i) % static_cast<size_t>(kTinyVocabulary)));
+  return tokens;
+}
+
+// Tokens and the bits of all log-probabilities of a reply.
+std::pair<std::vector<int32_t>, std::vector<float>> bits(Host& host, kaiju_session* session, const std::vector<int32_t>& tokens, int32_t* cached) {
+  kaiju_options_set_int(host.options, KAIJU_GENERATE_LOGPROBS, 64, nullptr);
+  std::pair<std::vector<int32_t>, std::vector<float>> out;
+  Host::check(ask([&](kaiju_error** e) {
+    return kaiju_engine_submit(host.engine, session, tokens.data(), tokens.size(), host.options, nullptr, nullptr, e);
+  }));
+  while (kaiju_engine_pending(host.engine) > 0) {
+    Host::check(ask([&](kaiju_error** e) { return kaiju_engine_step(host.engine, e); }));
+    for (kaiju_event event; kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1;) {
+      out.first.insert(out.first.end(), event.tokens, event.tokens + event.token_count);
+      out.second.insert(out.second.end(), event.values, event.values + event.value_count);
+      if (cached) *cached = event.cached_tokens;
+    }
+  }
+  return out;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+const std::string kKey = "a key of thirty-two bytes, or so";
+
+}  // namespace
+
+TEST_CASE("a restored session gives the bits of one that never left and computes nothing again") {
+  for (const size_t length : {5u, 63u, 64u, 65u, 127u, 128u, 129u, 191u, 192u, 193u, 300u}) {
+    INFO(length << " tokens");
+    Host stays, leaves, comes, cold;
+    stays.submit(some_tokens(3, length));
+    stays.drain();
+    leaves.submit(some_tokens(3, length));
+    leaves.drain();
+    const std::vector<int32_t> more = some_tokens(11, 20);
+    const auto expected = bits(stays, stays.session, more, nullptr);
+    kaiju_session* session = nullptr;
+    Host::check(restore(comes, saved(leaves), &session));
+    int32_t cached = 0;
+    CHECK(bits(comes, session, more, &cached) == expected);
+    CHECK(cached == static_cast<int32_t>(length) + 7);
+    kaiju_session_destroy(session);
+
+    Options without_kv;
+    kaiju_options_set_int(without_kv.bag, KAIJU_SESSION_KV, 0, nullptr);
+    const std::string small = saved(leaves, without_kv.bag);
+    CHECK(small.size() < 4 * (length + 8) + 300);
+    Host::check(restore(cold, small, &session));
+    CHECK(bits(cold, session, more, &cached) == expected);
+    CHECK(cached == 0);
+    kaiju_session_destroy(session);
+  }
+}
+
+TEST_CASE("a file holds a saved session whole; a save that fails leaves the old one") {
+  Host host;
+  host.submit(some_tokens(3, 100));
+  host.drain();
+  const std::string path = temporary_folder() + "/session";
+  const auto save = [&](const std::string& to) {
+    return ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, to.c_str(), e); });
+  };
+  Host::check(save(path));
+  struct stat info;
+  REQUIRE(stat(path.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0600);
+  const std::string first = read_file(path);
+  CHECK(first == saved(host));
+
+  host.submit(some_tokens(5, 10));
+  CHECK(save(path).status == KAIJU_BUSY);
+  CHECK(read_file(path) == first);
+  host.drain();
+  Host::check(save(path));
+  CHECK(read_file(path) == saved(host));
+  for (const auto& entry : fs::directory_iterator(temporary_folder())) CHECK(entry.path().string().find(".tmp") == std::string::npos);
+
+  CHECK(save(temporary_folder() + "/nowhere/session").status == KAIJU_IO);
+  CHECK(save(temporary_folder()).says("is not a regular file"));
+  kaiju_session* session = nullptr;
+  const auto load = [&](const std::string& from) {
+    return ask([&](kaiju_error** e) { return kaiju_session_restore_file(host.engine, nullptr, from.c_str(), &session, e); });
+  };
+  CHECK(load(path + ".none").status == KAIJU_IO);
+  CHECK(load(temporary_folder()).status == KAIJU_IO);
+  Host::check(load(path));
+  kaiju_session_destroy(session);
+  std::ofstream(path, std::ios::binary | std::ios::app) << 'x';
+  CHECK(load(path).says("something follows"));
+  CHECK(load(path).says(path.c_str()));
+}
+
+TEST_CASE("a key makes a saved session that nobody without it can make or change") {
+  Host host;
+  host.submit(some_tokens(3, 100));
+  host.drain();
+  const Options key(kKey), other(kKey + "!");
+  const std::string plain = saved(host), keyed = saved(host, key.bag);
+  kaiju_session* session = nullptr;
+  Host::check(restore(host, keyed, &session, key.bag));
+  kaiju_session_destroy(session);
+  CHECK(restore(host, keyed, &session, other.bag).status == KAIJU_BAD_MODEL);
+  CHECK(restore(host, keyed, &session).status == KAIJU_INVALID_ARGUMENT);
+  CHECK(restore(host, plain, &session, key.bag).status == KAIJU_INVALID_ARGUMENT);
+  for (size_t at = 0; at < keyed.size(); at += keyed.size() > 5000 ? 41 : 1) {
+    std::string bad = keyed;
+    bad[at] = static_cast<char>(bad[at] ^ 0x10);
+    const Answer answer = restore(host, bad, &session, key.bag);
+    if (answer.status == KAIJU_OK || answer.message.empty()) FAIL("byte " << at);
+  }
+  CHECK(ask([&](kaiju_error** e) { return kaiju_options_set_string(key.bag, KAIJU_SESSION_KEY, "short", 5, e); }).says("16 to 1024"));
+}
+
+TEST_CASE("a saved session of another model is refused by name") {
+  Host host, plain(plain_model_file());
+  host.submit(some_tokens(3, 100));
+  host.drain();
+  kaiju_session* session = nullptr;
+  const Answer answer = restore(plain, saved(host), &session);
+  CHECK(answer.status == KAIJU_UNSUPPORTED);
+  CHECK(answer.says("was saved with the model"));
+}
+
+TEST_CASE("saving and restoring answer misuse") {
+  Host host;
+  kaiju_session* session = nullptr;
+  CHECK(kaiju_session_save(nullptr, nullptr, append, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_save(host.session, nullptr, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_save_file(host.session, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_save_file(nullptr, nullptr, "x", nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_restore(nullptr, nullptr, Reading::next, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_restore(host.engine, nullptr, nullptr, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_restore(host.engine, nullptr, Reading::next, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_restore_file(host.engine, nullptr, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_restore_file(host.engine, nullptr, "x", nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+  const auto stop = [](const void*, size_t, void*) -> int32_t { return 1; };
+  const auto stop_reading = [](void*, size_t, void*) -> int64_t { return -1; };
+  const auto too_much = [](void*, size_t size, void*) -> int64_t { return static_cast<int64_t>(size) + 1; };
+  CHECK(kaiju_session_save(host.session, nullptr, stop, nullptr, nullptr) == KAIJU_CANCELLED);
+  CHECK(kaiju_session_restore(host.engine, nullptr, stop_reading, nullptr, &session, nullptr) == KAIJU_CANCELLED);
+  CHECK(kaiju_session_restore(host.engine, nullptr, too_much, nullptr, &session, nullptr) == KAIJU_BAD_MODEL);
+}
