@@ -56,6 +56,7 @@ std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines);
 // Subcommands. `status` becomes the exit status: 1 when an answer is wrong.
 void add_ops(CLI::App& app, int& status);
 void add_step(CLI::App& app, int& status);    // bench/step.cpp
+void add_cache(CLI::App& app, int& status);   // bench/cache.cpp
 void add_replay(CLI::App& app, int& status);  // bench/replay.cpp
 
 }  // namespace kaiju::bench

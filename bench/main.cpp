@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   int status = 0;
   kaiju::bench::add_ops(app, status);
   kaiju::bench::add_step(app, status);
+  kaiju::bench::add_cache(app, status);
   kaiju::bench::add_replay(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   return kaiju::tools::finish(app, status);

@@ -66,13 +66,13 @@ enum {
 };
 
 /* Options are numbered in three scopes with gaps.  Not built yet, numbers kept: 100 device, 101 weight type, 320 beams, 321 length penalty,
- * 330 output (tokens, scores, embedding), 400 to 499 sessions and salts. */
+ * 330 output (tokens, scores, embedding), 400 to 499 sessions. */
 typedef int32_t kaiju_option;
 enum {
   KAIJU_MODEL_VERIFY = 102,                /* int, 1: check digests and every value (the default); 0: structure only */
 
   KAIJU_ENGINE_MAX_SESSIONS = 200,         /* int: sessions that may exist at once */
-  KAIJU_ENGINE_CACHE_BYTES = 201,          /* int: memory for global KV; 0: whole contexts for all running requests */
+  KAIJU_ENGINE_CACHE_BYTES = 201,          /* int: memory for KV beside running requests' windows; 0: their whole contexts */
   KAIJU_ENGINE_STEP_TOKENS = 202,          /* int: most tokens one step may process */
   KAIJU_ENGINE_MAX_RUNNING = 203,          /* int: requests computed at once */
   KAIJU_ENGINE_MAX_WAITING = 204,          /* int: a submit beyond is KAIJU_BUSY */
@@ -95,6 +95,11 @@ enum {
   KAIJU_GENERATE_STOP_TOKEN = 310,         /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
   KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones are served first, whatever waits below; equal ones in order of arrival */
   KAIJU_GENERATE_DEADLINE = 312,           /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
+
+  /* Who may share a prompt's KV.  Without these nobody but the session and its forks. */
+  KAIJU_SESSION_CHARACTER = 400,           /* string: names the shared beginning, such as a character's id and version */
+  KAIJU_SESSION_SHARED_TOKENS = 401,       /* int: the first so many tokens of the history are that beginning; any boundary will do */
+  KAIJU_SESSION_SALT = 402,                /* string: a secret; only requests with the same salt share what follows */
 
   KAIJU_SESSION_KEY = 410,                 /* string, 16 to 1024 bytes: seals what save writes; restore takes what the same key sealed and nothing else */
   KAIJU_SESSION_KV = 411                   /* int, 1: save the KV too, so that nothing is computed again (the default); 0: the tokens alone */

@@ -26,7 +26,7 @@ constexpr Row kRows[] = {
     {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1, "1: check digests and every value; 0: structure only"},
     {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536, "sessions that may exist at once"},
     {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0,
-     "memory for global KV; 0: whole contexts for all running requests"},
+     "memory for KV beside running requests' windows; 0: their whole contexts"},
     {KAIJU_ENGINE_STEP_TOKENS, "engine.step_tokens", 'i', false, 1, 65536, 256, "most tokens one step may process"},
     {KAIJU_ENGINE_MAX_RUNNING, "engine.max_running", 'i', false, 1, 65536, 8, "requests computed at once"},
     {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096, "requests that may wait; a submit beyond is refused"},
@@ -53,6 +53,9 @@ constexpr Row kRows[] = {
      "token that ends the reply, instead of the model's own; -1: none"},
     {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0, "higher ones are served first"},
     {KAIJU_GENERATE_DEADLINE, "generate.deadline", 'i', false, 0, kInt64Max, 0, "nanoseconds on the engine's clock; 0: none"},
+    {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0, "names the beginning that all may share: a character's id and version"},
+    {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0, "length of that beginning"},
+    {KAIJU_SESSION_SALT, "session.salt", 's', false, 0, 0, 0, "secret: only the same salt shares what follows"},
     {KAIJU_SESSION_KEY, "session.key", 's', false, 0, 0, 0, "secret that seals saved sessions, 16 to 1024 bytes"},
     {KAIJU_SESSION_KV, "session.kv", 'i', false, 0, 1, 1, "1: save the KV too; 0: the tokens alone"},
 };
@@ -144,6 +147,9 @@ RequestOptions request_options(const kaiju_options* options, std::vector<int32_t
   if (const auto deadline = get<int64_t>(options, KAIJU_GENERATE_DEADLINE, 0); deadline > 0)
     out.deadline = Clock::time_point(std::chrono::nanoseconds(deadline));
   out.stop_tokens = std::move(default_stop_tokens);
+  out.scope.character = get<std::string>(options, KAIJU_SESSION_CHARACTER, "");
+  out.scope.shared_tokens = get_int32(options, KAIJU_SESSION_SHARED_TOKENS);
+  out.scope.salt = get<std::string>(options, KAIJU_SESSION_SALT, "");
   if (!options) return out;
   out.sampling.logit_bias = options->logit_bias;
   if (const auto stops = options->values.find(KAIJU_GENERATE_STOP); stops != options->values.end())

@@ -19,7 +19,7 @@ constexpr int32_t kMostThreads = 256;
 
 int32_t blocks_for(int64_t tokens) { return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens); }
 
-// Global blocks: whole contexts, or what cache_bytes buys. Window blocks: for every live sequence its window, one block behind it for edits, and
+// Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence its window, one block behind it for edits, and
 // the chunk being computed.
 void size_cache(const ModelConfig& config, const ExecutorOptions& options, int32_t (&counts)[kBlockKinds]) {
   int64_t global_block_bytes = 0;
@@ -31,14 +31,17 @@ void size_cache(const ModelConfig& config, const ExecutorOptions& options, int32
   }
   const int32_t context_blocks = blocks_for(config.context);
   int64_t global = int64_t{options.slot_count} * context_blocks;
-  if (options.cache_bytes > 0 && global_block_bytes > 0) global = std::min(global, std::max<int64_t>(options.cache_bytes / global_block_bytes, context_blocks));
+  if (options.cache_bytes > 0 && global_block_bytes > 0)
+    global = std::clamp<int64_t>(options.cache_bytes / global_block_bytes, context_blocks, INT32_MAX / 2);
   counts[static_cast<int32_t>(BlockKind::kGlobal)] = static_cast<int32_t>(global);
   const int32_t per_sequence = std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1);
   counts[static_cast<int32_t>(BlockKind::kWindow)] = options.slot_count * per_sequence;
 }
 
 ExecutorSizes sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
-  ExecutorSizes sizes{options.slot_count, options.step_tokens, {}, {}};
+  ExecutorSizes sizes;
+  sizes.slot_count = options.slot_count;
+  sizes.step_tokens = options.step_tokens;
   size_cache(config, options, sizes.block_count);
   return sizes;
 }
@@ -50,6 +53,7 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
   ExecutorSizes sizes = sizes_of(weights->config, options);
+  sizes.share_memory = options.share_memory;
   sizes.kv_layout = std::move(kv_layout);
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), sizes);
 }

@@ -65,7 +65,9 @@ std::vector<int32_t> Model::stop_tokens() const { return chat_ ? chat_->stop_tok
 Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) const {
   using Answer = Result<std::shared_ptr<Engine>>;
   return guarded<Answer>([&]() -> Answer {
-    auto executor = make_executor(checkpoint_, options.executor);
+    ExecutorOptions sizes = options.executor;
+    sizes.share_memory = true;
+    auto executor = make_executor(checkpoint_, sizes);
     if (!executor.ok()) return executor.status();
     EngineOptions settings = options.engine;
     settings.cache.identity = checkpoint_->digest() + " arithmetic " + std::to_string(kArithmeticVersion);

@@ -18,6 +18,12 @@ struct Expected {
   bool cancelled = false;
 };
 
+// Who a session speaks with, and under which salt.
+struct Company {
+  std::vector<int32_t> card;  // the beginning all may share
+  Scope scope;
+};
+
 class Schedule {
  public:
   explicit Schedule(uint64_t seed) : random_(seed), facts_(random_facts()), options_(random_options()), h_(facts_, options_) {
@@ -35,9 +41,7 @@ class Schedule {
     for (const auto& [session, history] : histories_) CHECK(h_.engine->session_tokens(session).value() == history);
     for (const auto& [session, history] : histories_) CHECK(h_.engine->destroy_session(session).ok());
     step();
-    for (const BlockKind kind : kBothKinds) {
-      CHECK(h_.used(kind) == 0);
-    }
+    for (const BlockKind kind : kBothKinds) CHECK(h_.count(kind, BlockState::kCached) == h_.used(kind));  // of characters and salts
   }
   size_t finished() const { return finished_; }
 
@@ -55,6 +59,13 @@ class Schedule {
     facts.step_tokens = 1 + static_cast<int32_t>(below(3) == 0 ? below(8) : below(200));
     facts.block_count[0] = facts.has_global ? 4 + static_cast<int32_t>(below(40)) : 0;
     facts.block_count[1] = facts.window > 0 ? 4 + static_cast<int32_t>(below(40)) : 0;
+    if (facts.has_global && facts.window > 0 && below(2)) {  // one memory for both kinds
+      const int32_t slabs = 2 + static_cast<int32_t>(below(30));
+      for (const BlockKind kind : kBothKinds) {
+        facts.slab_blocks[static_cast<int>(kind)] = 1 + static_cast<int32_t>(below(6));
+        facts.block_count[static_cast<int>(kind)] = slabs * facts.slab_blocks[static_cast<int>(kind)];
+      }
+    }
     return facts;
   }
   EngineOptions random_options() {
@@ -64,6 +75,9 @@ class Schedule {
     options.max_waiting = 1 + static_cast<int32_t>(below(20));
     if (below(2)) options.reserve_tokens = 1 + static_cast<int32_t>(below(100));
     options.clock = [this] { return time_; };
+    options.cache.retention.turns = static_cast<int32_t>(below(4));
+    options.cache.retention.junctions = below(2);
+    options.cache.retention.every_tokens = below(3) == 0 ? 1 + static_cast<int32_t>(below(300)) : 0;
     return options;
   }
   std::vector<int32_t> random_tokens(uint32_t most) {
@@ -90,6 +104,7 @@ class Schedule {
         const size_t length = below(static_cast<uint32_t>(history.size() + 1));
         const auto child = h_.engine->fork_session(session, length);
         CHECK(child.status().code() == (busy(session) ? StatusCode::kBusy : StatusCode::kOk));
+        if (child.ok()) companies_[child.value()] = companies_[session];
         if (child.ok()) histories_[child.value()] = {history.begin(), history.begin() + static_cast<std::ptrdiff_t>(length)};
         break;
       }
@@ -134,7 +149,18 @@ class Schedule {
         step();
     }
   }
-  void open() { histories_[h_.session()] = {}; }
+  void open() {
+    const SessionId session = h_.session();
+    Company& company = companies_[session];
+    if (const uint32_t character = below(4); character > 0) {
+      company.card = tokens_from(character, 1 + character * 61, 97);
+      company.scope.character = "character " + std::to_string(character);
+    }
+    if (below(2)) company.scope.salt = "salt " + std::to_string(below(2));
+    company.scope.shared_tokens = static_cast<int32_t>(company.card.size());
+    histories_[session] = company.card;
+    CHECK(h_.engine->set_session_tokens(session, company.card).ok());
+  }
 
   void submit(SessionId session, const std::vector<int32_t>& tokens, bool whole) {
     RequestOptions options = asking(static_cast<int32_t>(below(below(2) ? 10 : 150)));
@@ -146,8 +172,12 @@ class Schedule {
     options.priority = static_cast<int32_t>(below(3));
     if (below(4) == 0) options.deadline = time_ + Clock::duration(below(60));
     if (below(2)) options.stop_tokens = {static_cast<int32_t>(below(97)), static_cast<int32_t>(below(97))};
+    const auto beginning = whole ? tokens : histories_[session] + tokens;
+    options.scope = companies_[session].scope;
+    const auto& card = companies_[session].card;  // an edit or a cut may have left less of it
+    options.scope.shared_tokens =
+        static_cast<int32_t>(std::mismatch(card.begin(), card.end(), beginning.begin(), beginning.end()).first - card.begin());
     const auto request = whole ? h_.engine->submit_history(session, tokens, options) : h_.engine->submit(session, tokens, options);
-    const auto prompt = whole ? tokens : histories_[session] + tokens;
     if (!request.ok()) {
       const StatusCode code = request.status().code();
       INFO(request.status().message());
@@ -157,7 +187,7 @@ class Schedule {
     }
     CHECK_FALSE(busy(session));
     running_[session] = request.value();
-    expected_[request.value()] = {session, prompt, options, false};
+    expected_[request.value()] = {session, beginning, options, false};
   }
 
   void step() {
@@ -201,6 +231,7 @@ class Schedule {
   EngineOptions options_;
   Harness h_;
   std::map<SessionId, std::vector<int32_t>> histories_;
+  std::map<SessionId, Company> companies_;
   std::map<SessionId, RequestId> running_;
   std::map<RequestId, Expected> expected_;
   size_t finished_ = 0;

@@ -33,7 +33,7 @@ struct BlockNeed {
 // One thread at a time. Every call is O(1) but the walks, feasible's inputs included; check is O(blocks).
 class Arena {
  public:
-  explicit Arena(const Facts& facts) : shared_(facts.slab_blocks[0] > 0 && facts.slab_blocks[1] > 0) {
+  explicit Arena(const Facts& facts) : shared_(facts.shares_memory()) {
     int32_t slabs = 0;
     for (const BlockKind kind : kBothKinds) {
       Kind& k = at(kind);

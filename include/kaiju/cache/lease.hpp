@@ -206,7 +206,7 @@ class Lease {
       if (seal_found_ && tree.at(seal).claim != kReady) seal_ = seal;
       if (seal_found_ && seal_ == kNoNode) found.tail = seal, found.tail_tokens = seal_tokens();
     }
-    if (ready_ < index || rest.empty()) return;
+    if (ready_ < index || rest.empty() || seal_ != kNoNode) return;  // a seal that is being made is followed from its block's beginning
     int32_t count = 0;
     const NodeId partial = tree.find_partial(parent_of(index), request_.regions, index, rest, count);
     if (count > found.tail_tokens) found.tail = partial, found.tail_tokens = count;
@@ -617,13 +617,17 @@ class Lease {
   void count_computed(Tree& tree, int32_t count) const {
     if (!request_.counted) return;
     CacheStats& stats = tree.stats();
-    for (int32_t position = next_; position < std::min(next_ + count, prompt_count()); ++position) {
-      const int32_t index = position / kBlockTokens;
-      if (position == limit() && found_end_ >= prompt_count()) ++stats.miss_last;
-      else if (position < found_end_) ++stats.miss_window;
-      else if (index >= evicted_first_ && index < evicted_end_) ++stats.miss_evicted;
-      else ++stats.miss_new;
-    }
+    const int32_t end = std::min(next_ + count, prompt_count());
+    const auto computed_in = [&](int32_t from, int32_t to) {
+      return static_cast<uint64_t>(std::max(0, std::min(end, to) - std::max(next_, from)));
+    };
+    const bool last = next_ <= limit() && end == prompt_count() && found_end_ >= prompt_count();
+    const uint64_t window = computed_in(0, found_end_) - (last ? 1 : 0);
+    const uint64_t evicted = computed_in(std::max(found_end_, evicted_first_ * kBlockTokens), evicted_end_ * kBlockTokens);
+    stats.miss_last += last ? 1 : 0;
+    stats.miss_window += window;
+    stats.miss_evicted += evicted;
+    stats.miss_new += computed_in(0, prompt_count()) - (last ? 1 : 0) - window - evicted;
   }
 
   BlockId pop(BlockKind kind) {

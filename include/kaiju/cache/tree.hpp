@@ -82,7 +82,7 @@ class Tree {
     while (buckets < static_cast<size_t>(capacity_)) buckets *= 2;
     nodes_ = take<Node>(static_cast<size_t>(capacity_));
     buckets_ = take<NodeId>(buckets);
-    ghosts_ = take<uint64_t>(buckets);
+    ghosts_ = take<uint64_t>(std::max<size_t>(1024, 2 * buckets));
     reset_root();
   }
   Tree(const Tree&) = delete;
@@ -152,7 +152,7 @@ class Tree {
       const Node& node = at(id);
       const bool shared = node.domain == regions.shared;
       if (node.claim != kReady || (!shared && node.domain != regions.own)) continue;
-      int32_t most = std::min<int32_t>(node.count, static_cast<int32_t>(tokens.size()));
+      int32_t most = std::min({node.count, static_cast<int32_t>(tokens.size()), kBlockTokens - 1});
       if (shared) most = std::min(most, regions.shared_tokens - index * kBlockTokens);
       int32_t same = 0;
       while (same < most && node.tokens[same] == tokens[static_cast<size_t>(same)]) ++same;
@@ -338,6 +338,7 @@ class Tree {
   static Buffer<T> take(size_t count) {
     Result<Buffer<T>> made = Buffer<T>::make(count, "the cache's books");
     if (!made.ok()) throw std::bad_alloc();
+    made->prefer_large_pages();
     return std::move(made).value();
   }
   static size_t index(BlockKind kind) { return static_cast<size_t>(kind); }

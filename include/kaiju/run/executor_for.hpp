@@ -55,10 +55,11 @@ class ExecutorFor final : public Executor {
     const ModelConfig& config = weights_.config;
     slots_.create(config, sizes);
     const Facts& facts = slots_.facts();
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-      KAIJU_TRY(take(cache_[kind], static_cast<size_t>(facts.block_bytes[kind] * facts.block_count[kind]), "the KV cache"));
+    KAIJU_TRY(take(cache_, static_cast<size_t>(facts.cache_bytes()), "the KV cache"));
+    pool_[1] = cache_.data();
+    pool_[0] = facts.shares_memory() ? pool_[1] : pool_[1] + facts.block_bytes[1] * facts.block_count[1];
     kv_slots_ = slots_.kv_slots();
-    for (KvSlot& slot : kv_slots_) slot.pool = cache_[static_cast<int32_t>(slot.kind)].data();
+    for (KvSlot& slot : kv_slots_) slot.pool = pool_[static_cast<int32_t>(slot.kind)];
 
     const auto rows = static_cast<size_t>(sizes.step_tokens);
     const auto width = static_cast<size_t>(std::max(config.d_model, config.query_width()));
@@ -107,13 +108,13 @@ class ExecutorFor final : public Executor {
   void copy_block(const BlockCopy& copy) {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = slots_.facts().block_bytes[kind];
-    std::memcpy(cache_[kind].data() + copy.to * bytes, cache_[kind].data() + copy.from * bytes, static_cast<size_t>(bytes));
+    std::memcpy(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes));
   }
 
   void transfer_block(const BlockTransfer& transfer) {
     const auto kind = static_cast<int32_t>(transfer.kind);
     const int64_t bytes = slots_.facts().block_bytes[kind];
-    std::byte* block = cache_[kind].data() + transfer.block * bytes;
+    auto* block = pool_[kind] + transfer.block * bytes;
     if (transfer.way == BlockTransfer::Way::kDown)
       std::memcpy(transfer.host, block, static_cast<size_t>(bytes));
     else
@@ -162,7 +163,8 @@ class ExecutorFor final : public Executor {
   Weights weights_;
   Slots slots_;
   std::vector<KvSlot> kv_slots_;
-  Buffer<std::byte> cache_[kBlockKinds];
+  Buffer<std::byte> cache_;
+  std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // where block 0 of each kind lies
   Buffer<arith::bf16> x_, last_x_;
   Buffer<int8_t> a_, queries_;
   Buffer<float> q_, k_, v_, last_logits_;

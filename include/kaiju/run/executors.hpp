@@ -16,7 +16,8 @@ struct ExecutorOptions {
   int32_t threads = 0;           // threads a step computes with, the caller's included; 0: one per core, at most 8
   int32_t slot_count = 8;        // sequences that may be live at once
   int32_t step_tokens = 256;     // most tokens one step processes
-  int64_t cache_bytes = 0;       // memory for global KV blocks; 0: enough for slot_count whole contexts
+  int64_t cache_bytes = 0;       // memory for KV beside the windows of live sequences; more keeps more of what is known; 0: slot_count whole contexts
+  bool share_memory = false;     // one memory for both kinds of block (Facts::slab_blocks): who writes the plans must mind the slabs, as the engine does
 };
 
 // Backends built into this library that this machine can run, best first.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct ExecutorSizes {
   int32_t slot_count = 1;    // live sequences
   int32_t step_tokens = 64;  // most tokens of one plan
   int32_t block_count[kBlockKinds] = {0, 0};
+  bool share_memory = false;  // one memory for both kinds, at least as large; a block of either lies at block * block_bytes
   std::string kv_layout;  // see Facts
 };
 
@@ -80,6 +82,18 @@ class Slots {
     }
     for (KvSlot& slot : kv_slots_) slot.block_bytes = facts_.block_bytes[static_cast<int32_t>(slot.kind)];
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) facts_.block_count[kind] = facts_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
+    if (sizes.share_memory && facts_.has_global && facts_.window > 0) share_memory();
+  }
+  // A slab is the least memory that both kinds fill without a rest: blocks are whole KV slots, so that is a few blocks of each.
+  void share_memory() {
+    const int64_t slab_bytes = std::lcm(facts_.block_bytes[0], facts_.block_bytes[1]);
+    if (slab_bytes > 64 * std::max(facts_.block_bytes[0], facts_.block_bytes[1])) return;  // an odd shape: better two memories than huge slabs
+    int64_t slabs = 0;
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
+      facts_.slab_blocks[kind] = static_cast<int32_t>(slab_bytes / facts_.block_bytes[kind]);
+      slabs += (facts_.block_count[kind] + facts_.slab_blocks[kind] - 1) / facts_.slab_blocks[kind];
+    }
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind) facts_.block_count[kind] = static_cast<int32_t>(slabs * facts_.slab_blocks[kind]);
   }
 
   Status begin_slot(const SlotStart& start) {

@@ -27,6 +27,13 @@ struct Facts {
   // Both kinds may share one arena, cut into slabs that are given to a kind on demand: slab s holds blocks [s n, (s + 1) n) of the kind it
   // is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory of their own, block_count of each.
   int32_t slab_blocks[kBlockKinds] = {0, 0};
+
+  bool shares_memory() const { return slab_blocks[0] > 0 && slab_blocks[1] > 0; }
+  // Of all KV memory.
+  int64_t cache_bytes() const {
+    const int64_t global = block_bytes[0] * block_count[0], window = block_bytes[1] * block_count[1];
+    return shares_memory() ? global : global + window;  // each spans all slabs
+  }
   // How the bytes lie within a block. Blocks read out under one name may be written back under the same name, by any executor of the same
   // checkpoint. Empty: this executor carries out no transfers.
   std::string kv_layout;

@@ -1,0 +1,183 @@
+// kaiju-bench cache: what the cache's books cost, beside the goals of docs/cache.md. No model: a tree filled with a million blocks, and a scheduler that plans
+// for an executor that computes nothing.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench.hpp"
+#include "kaiju/base/random.hpp"
+#include "kaiju/engine/scheduler.hpp"
+#include "kaiju/format/presets.hpp"
+#include "kaiju/run/slots.hpp"
+
+namespace kaiju::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  int32_t blocks = 1 << 20;
+  int32_t prompt_blocks = 128;  // an 8k prompt
+  int32_t rows = 256;
+  double seconds = 1.0;
+  bool json = false;
+};
+
+struct Figure {
+  std::string name;
+  double value = 0;
+  std::string unit;
+  double goal = 0;  // at most
+};
+
+std::vector<int32_t> tokens_of(uint64_t conversation, int32_t count) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int32_t i = 0; i < count; ++i) tokens[static_cast<size_t>(i)] = static_cast<int32_t>(random_bits(conversation, 0, static_cast<uint64_t>(i)) % 65536);
+  return tokens;
+}
+
+// Facts of a model's executor, the KV itself left out. Memory for so many blocks of each kind.
+Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_blocks, int32_t slots, int32_t step_tokens) {
+  Result<ModelConfig> config = preset(shape);
+  if (!config.ok()) return config.status();
+  ExecutorSizes sizes{slots, step_tokens, {global_blocks, window_blocks}, true};
+  Slots layout;
+  layout.create(*config, sizes);
+  return layout.facts();
+}
+
+// One prompt through a lease: found or inserted, computed, left behind.
+int32_t pass(Tree& tree, const Regions& regions, const std::vector<int32_t>& prompt, int32_t ticket, StepPlan& plan) {
+  Lease lease;
+  plan.clear();
+  const LeaseRequest request{prompt, static_cast<int32_t>(prompt.size()), static_cast<int32_t>(prompt.size()), regions, 1, ticket};
+  const EditSink sink{&plan, 0};
+  if (!lease.start(tree, request, Reuse::kAll, sink)) return -1;
+  const int32_t found = lease.next();
+  while (lease.next() < static_cast<int32_t>(prompt.size())) {
+    lease.prepare(tree, sink);
+    const int32_t count = lease.room(tree, static_cast<int32_t>(prompt.size()) - lease.next());
+    if (count < 1 || !lease.extend(tree, lease.next() + count, sink)) return -1;
+    lease.commit(tree, prompt, count);
+  }
+  lease.finish(tree, prompt);
+  return found;
+}
+
+Result<std::vector<Figure>> lookup_and_insert(const Options& options) {
+  Result<Facts> facts = facts_of("small", options.blocks, options.blocks / 16, 8, 256);
+  if (!facts.ok()) return facts.status();
+  facts->window = 0;  // one kind: a million nodes
+  facts->slab_blocks[0] = facts->slab_blocks[1] = facts->block_count[1] = 0;
+  facts->block_count[0] = options.blocks;
+  Tree tree(*facts, {});
+  Regions regions;
+  regions.shared = tree.domains().hold(DomainKind::kShared, "c", tree.namer());
+  regions.own = tree.domains().hold(DomainKind::kSalt, "s", tree.namer());
+  const int32_t conversations = options.blocks / options.prompt_blocks, positions = options.prompt_blocks * kBlockTokens;
+  StepPlan plan;
+  int32_t ticket = 0;
+  for (int32_t i = 0; i < conversations; ++i)
+    if (const int32_t found = pass(tree, regions, tokens_of(static_cast<uint64_t>(i), positions), ++ticket, plan); found < 0 || found >= kBlockTokens)
+      return internal_error(fmt::format("conversation {} is new, and {} of its tokens were found", i, found));
+  if (tree.node_count() < options.blocks - options.prompt_blocks) return internal_error("the tree did not fill");
+  // Full from here on: each new conversation evicts an old one. Then the same ones again, all found.
+  double inserting = 1e30, finding = 1e30;
+  const auto start = Clock::now();
+  for (uint64_t round = 0; round < 5 || std::chrono::duration<double>(Clock::now() - start).count() < options.seconds; ++round) {
+    constexpr int32_t kBatch = 32;
+    std::vector<std::vector<int32_t>> prompts;
+    for (uint64_t i = 0; i < kBatch; ++i) prompts.push_back(tokens_of(1000000 + round * kBatch + i, positions));
+    for (const bool again : {false, true}) {
+      const auto before = Clock::now();
+      for (const auto& prompt : prompts) {
+        const int32_t found = pass(tree, regions, prompt, ++ticket, plan);
+        if (again ? found != positions - 1 : found < 0 || found >= kBlockTokens) return internal_error(fmt::format("a hit of {} tokens", found));
+      }
+      double& best = again ? finding : inserting;
+      best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - before).count() / (kBatch * options.prompt_blocks));
+    }
+  }
+  return std::vector<Figure>{{fmt::format("lookup + insert + evict, {} blocks", tree.node_count()), inserting, "us a block", 1.5},
+                             {"lookup + hold + let go, all found", finding, "us a block", 1.5}};
+}
+
+Result<std::vector<Figure>> planning(const Options& options) {
+  constexpr int32_t kGlobal = 80, kWindow = 40;  // blocks a sequence, more than it needs
+  Result<Facts> facts = facts_of("small", options.rows * kGlobal, options.rows * kWindow, options.rows, options.rows);
+  if (!facts.ok()) return facts.status();
+  SchedulerOptions scheduling;
+  scheduling.step_tokens = scheduling.chunk_tokens = scheduling.max_running = options.rows;
+  Scheduler scheduler(*facts, scheduling);
+  for (int32_t i = 0; i < options.rows; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request = sequence->session = static_cast<uint64_t>(i) + 1;
+    sequence->tokens = tokens_of(static_cast<uint64_t>(i), 200);
+    sequence->prompt_count = 200;
+    sequence->max_tokens = 3000;
+    scheduler.add(std::move(sequence));
+  }
+  StepPlan plan;
+  double best = 1e30;
+  int32_t steps = 0;
+  for (; steps < 3000; ++steps) {
+    const auto before = Clock::now();
+    KAIJU_TRY(scheduler.plan(plan, before));
+    const double planned = std::chrono::duration<double, std::micro>(Clock::now() - before).count();
+    if (plan.segments.empty()) return internal_error("nothing to compute");
+    const bool decode = static_cast<int32_t>(plan.segments.size()) == options.rows;
+    const auto committing = Clock::now();
+    for (const auto& sequence : scheduler.running()) {
+      if (sequence->granted == 0) continue;
+      scheduler.commit(*sequence);
+      if (sequence->remaining() == 0) sequence->tokens.push_back(steps % 1000);
+    }
+    const double committed = std::chrono::duration<double, std::micro>(Clock::now() - committing).count();
+    if (decode) best = std::min(best, planned + committed);
+    if (scheduler.running().front()->tokens.size() > 2000) break;
+  }
+  return std::vector<Figure>{{fmt::format("plan + commit of {} decode rows", options.rows), best, "us a step", 60}};
+}
+
+Result<std::vector<Figure>> bookkeeping(const Options& options) {
+  Result<Facts> facts = facts_of("small", options.blocks, options.blocks / 16, 8, 256);
+  if (!facts.ok()) return facts.status();
+  const Tree tree(*facts, {});
+  return std::vector<Figure>{
+      {"books, preset small", 100.0 * static_cast<double>(tree.bookkeeping_bytes()) / static_cast<double>(facts->cache_bytes()), "% of the KV", 2}};
+}
+
+int run(const Options& options) {
+  std::vector<Figure> figures;
+  for (const auto& measure : {lookup_and_insert, planning, bookkeeping}) {
+    Result<std::vector<Figure>> some = measure(options);
+    if (!some.ok()) {
+      fmt::print(stderr, "kaiju-bench: {}\n", some.status().message());
+      return 1;
+    }
+    figures.insert(figures.end(), some->begin(), some->end());
+  }
+  if (options.json) {
+    nlohmann::ordered_json out;
+    for (const Figure& figure : figures) out["figures"].push_back({{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}, {"goal_at_most", figure.goal}});
+    fmt::print("{}\n", out.dump(2));
+  } else {
+    for (const Figure& figure : figures) fmt::print("{:<46}{:>9.3f} {:<12}goal: at most {}\n", figure.name, figure.value, figure.unit, figure.goal);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app, int& status) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("cache", "What the prefix cache's bookkeeping costs, beside its goals. Needs no model.");
+  command->add_option("--blocks", options->blocks, "blocks in the tree")->check(CLI::Range(1 << 12, 1 << 24))->capture_default_str();
+  command->add_option("--rows", options->rows, "sequences that decode")->check(CLI::Range(1, 4096))->capture_default_str();
+  command->add_option("--seconds", options->seconds, "least time for the lookups")->check(CLI::Range(0.0, 600.0))->capture_default_str();
+  command->add_flag("--json", options->json, "print JSON");
+  command->callback([options, &status] { status = run(*options); });
+}
+
+}  // namespace kaiju::bench

@@ -1,0 +1,322 @@
+// World: a tree and a few leases, driven by hand, beside a naive cache: every word of KV says which tokens it stands behind, who may know it,
+// and in which epoch it was computed; every read and write is checked, and every hit against a search of all that is known.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kaiju/cache/lease.hpp"
+
+namespace kaiju::test {
+
+struct Difference : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class World {
+ public:
+  struct Line {  // a running sequence
+    bool running = false;
+    bool computed = false;  // its slot knows something
+    std::vector<int32_t> tokens;
+    int32_t prompt_count = 0, most = 0;
+    std::string character, own;
+    Regions regions;
+    Lease lease;
+    std::vector<uint64_t> words;  // what each position must hold
+    StepPlan plan;
+  };
+
+  World(const Facts& facts, const CacheOptions& options, int32_t chunk, size_t lines)
+      : facts_(facts), chunk_(chunk), tree_(std::make_unique<Tree>(facts, options)), lines_(lines) {
+    for (const BlockKind kind : kBothKinds) memory_[at(kind)].resize(static_cast<size_t>(facts.block_count[at(kind)]) * kBlockTokens);
+  }
+  ~World() {
+    for (Line& line : lines_)
+      if (line.running) line.lease.finish(*tree_, line.tokens);
+  }
+
+  Tree& tree() { return *tree_; }
+  Line& line(size_t i) { return lines_[i]; }
+  size_t line_count() const { return lines_.size(); }
+  uint64_t hits() const { return hits_; }
+
+  // False: no room.
+  bool start(size_t i, const std::vector<int32_t>& prompt, int32_t generate, const std::string& character, int32_t shared, const std::string& own) {
+    Line& line = lines_[i];
+    line.tokens = prompt;
+    line.prompt_count = static_cast<int32_t>(prompt.size());
+    line.most = line.prompt_count + generate;
+    line.character = "c" + character;
+    line.own = "s" + own;
+    line.regions.shared = tree_->domains().hold(DomainKind::kShared, character, tree_->namer());
+    line.regions.own = tree_->domains().hold(DomainKind::kSalt, own, tree_->namer());
+    line.regions.shared_tokens = shared;
+    LeaseRequest request{line.tokens, line.most, chunk_, line.regions, i + 1, ++ticket_};
+    const auto [least, most] = best_resume(line);
+    line.lease = Lease();
+    line.plan.clear();
+    bool started = false;
+    bool alone = true;
+    for (const Line& other : lines_) alone = alone && !other.running;
+    for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
+      if (reuse >= Reuse::kGlobalOnly && (!alone || pinned_)) break;
+      started = line.lease.start(*tree_, request, reuse, {&line.plan, static_cast<int32_t>(i)});
+      if (!started) continue;
+      const int32_t found = line.lease.next();
+      if (found > most) differ("a hit of " + std::to_string(found) + " where " + std::to_string(most) + " is known");
+      if (reuse == Reuse::kAll && found < least) differ("a hit of " + std::to_string(found) + " where " + std::to_string(least) + " is known");
+      hits_ += static_cast<uint64_t>(found);
+      break;
+    }
+    if (!started) {
+      if (alone && !pinned_ && tree_->arena().could_ever_hold(Lease::need_alone(line.most, chunk_, facts_)))
+        differ("a request that fits an empty cache does not fit one that nobody uses");
+      release(line);
+      return false;
+    }
+    line.running = true;
+    line.words = words_of(line.tokens);
+    run_copies(line);
+    check_reads(line);
+    return true;
+  }
+
+  // Computes up to `wanted` tokens; how many it was.
+  int32_t step(size_t i, int32_t wanted, int32_t next_token) {
+    Line& line = lines_[i];
+    line.plan.clear();
+    const EditSink sink{&line.plan, static_cast<int32_t>(i)};
+    line.lease.prepare(*tree_, sink);
+    run_copies(line);
+    line.plan.copies.clear();
+    const int32_t next = line.lease.next();
+    wanted = std::min({wanted, chunk_, static_cast<int32_t>(line.tokens.size()) - next});
+    const int32_t count = line.lease.room(*tree_, wanted);
+    if (count == 0) return 0;
+    if (!line.lease.extend(*tree_, next + count, sink)) differ("promised blocks are missing");
+    check_reads(line);
+    for (int32_t position = next; position < next + count; ++position)
+      for (const BlockKind kind : kBothKinds)
+        if (tree_->uses(kind) && (kind == BlockKind::kWindow || position >= line.lease.write_from())) write(line, kind, position);
+    line.lease.commit(*tree_, line.tokens, count);
+    if (line.lease.next() == static_cast<int32_t>(line.tokens.size()) && line.lease.next() < line.most) {
+      line.tokens.push_back(next_token);
+      line.words = words_of(line.tokens);
+    }
+    check_reads(line);
+    return count;
+  }
+  void finish(size_t i) {
+    Line& line = lines_[i];
+    check_reads(line);
+    for (const NodeRef& point : line.lease.finish(*tree_, line.tokens)) points_.push_back(point);
+    release(line);
+    line.running = false;
+  }
+  void drop_points() {
+    for (const NodeRef& point : points_) tree_->drop_point(point);
+    points_.clear();
+  }
+  void pin(NodeId node) {
+    tree_->pin(node);
+    pins_.push_back(node);
+    pinned_ = true;
+  }
+  void unpin_all() {
+    for (const NodeId node : pins_) tree_->unpin(node);
+    pins_.clear();
+    pinned_ = false;
+  }
+  // Only while nothing runs.
+  void next_epoch() {
+    unpin_all();
+    tree_->set_epoch(++epoch_);
+  }
+
+  void check() const {
+    if (const Status status = tree_->check(); !status.ok()) differ(status.message());
+    for (const BlockKind kind : kBothKinds) {
+      const Arena& arena = tree_->arena();
+      std::vector<int> holders(static_cast<size_t>(arena.total(kind)), 0);
+      for (const Line& line : lines_) {
+        if (!line.running) continue;
+        for (const BlockId block : line.lease.stash(kind)) ++holders[static_cast<size_t>(block)];
+        for (const BlockId block : line.lease.blocks(kind))
+          if (block != kNoBlock && tree_->node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
+      }
+      for (BlockId block = 0; block < arena.total(kind); ++block) {
+        const int total = holders[static_cast<size_t>(block)] + (tree_->node_of(kind, block) != kNoNode ? 1 : 0);
+        if (total != (arena.state(kind, block) != BlockState::kFree ? 1 : 0))
+          differ("block " + std::to_string(block) + " has " + std::to_string(total) + " holders");
+      }
+      // A node's holders are the leases whose path it is on.
+      if (kind == BlockKind::kWindow) continue;
+      std::map<NodeId, int32_t> refs;
+      for (const Line& line : lines_) {
+        if (!line.running) continue;
+        for (const NodeId node : line.lease.path()) ++refs[node];
+        if (line.lease.seal() != kNoNode) ++refs[line.lease.seal()];
+      }
+      for (size_t d = 0; d < tree_->domains().end(); ++d)
+        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode; id = tree_->at(id).domain_next)
+          if (tree_->at(id).refs != (refs.count(id) ? refs[id] : 0)) differ("node " + std::to_string(id) + " miscounts its holders");
+    }
+  }
+
+ private:
+  struct Word {
+    uint64_t word = 0;
+    std::set<std::string> readers;  // characters and salts that may know it
+  };
+
+  static size_t at(BlockKind kind) { return static_cast<size_t>(kind); }
+  [[noreturn]] static void differ(const std::string& what) { throw Difference(what); }
+  static uint64_t mix(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+  }
+  std::vector<uint64_t> words_of(const std::vector<int32_t>& tokens) const {
+    std::vector<uint64_t> words;
+    uint64_t word = mix(epoch_);
+    for (const int32_t token : tokens) words.push_back(word = mix(word ^ static_cast<uint64_t>(token)));
+    return words;
+  }
+  Word& word(BlockKind kind, BlockId block, int32_t offset) {
+    return memory_[at(kind)][static_cast<size_t>(block) * kBlockTokens + static_cast<size_t>(offset)];
+  }
+  bool known(BlockKind kind, BlockId block) const {
+    const NodeId node = tree_->node_of(kind, block);
+    return node != kNoNode && tree_->at(node).claim == kReady;
+  }
+  void run_copies(Line& line) {
+    for (const BlockCopy& copy : line.plan.copies) {
+      if (copy.from == copy.to || known(copy.kind, copy.to)) differ("a copy into a block that others know");
+      const int32_t first = line.lease.next() / kBlockTokens * kBlockTokens;
+      for (int32_t i = 0; i < copy.token_count; ++i) {
+        read(line, copy.kind, copy.from, first + i);
+        word(copy.kind, copy.to, i) = word(copy.kind, copy.from, i);
+        admit(word(copy.kind, copy.to, i), line, first + i);
+      }
+    }
+  }
+  void write(Line& line, BlockKind kind, int32_t position) {
+    const BlockId block = line.lease.blocks(kind)[static_cast<size_t>(position / kBlockTokens)];
+    if (known(kind, block)) differ("a write into a block that others know");
+    for (const Line& other : lines_)
+      if (&other != &line && other.running) {
+        const auto& stash = other.lease.stash(kind);
+        if (std::find(stash.begin(), stash.end(), block) != stash.end()) differ("a write into another's block");
+      }
+    Word& to = word(kind, block, position % kBlockTokens);
+    to.word = line.words[static_cast<size_t>(position)];
+    to.readers.clear();
+    admit(to, line, position);
+  }
+  // Who writes a word, or copies one that it may read, shares it as it says.
+  static void admit(Word& word, const Line& line, int32_t position) {
+    word.readers.insert(line.own);
+    if (position < line.regions.shared_tokens) word.readers.insert(line.character);
+  }
+  void read(Line& line, BlockKind kind, BlockId block, int32_t position) {
+    Word& from = word(kind, block, position % kBlockTokens);
+    if (from.word != line.words[static_cast<size_t>(position)])
+      differ(std::string("a ") + name_of(kind) + " word at " + std::to_string(position) + " is another's");
+    const bool shared = position < line.regions.shared_tokens && from.readers.count(line.character);
+    if (!shared && !from.readers.count(line.own)) differ("a word at " + std::to_string(position) + " is behind another salt");
+  }
+  void check_reads(Line& line) {
+    const int32_t next = line.lease.next();
+    for (const BlockKind kind : kBothKinds) {
+      if (!tree_->uses(kind)) continue;
+      for (int32_t position = kind == BlockKind::kWindow ? std::max(0, next - facts_.window + 1) : 0; position < next; ++position) {
+        const BlockId block = line.lease.blocks(kind)[static_cast<size_t>(position / kBlockTokens)];
+        if (block == kNoBlock) differ("a read without a block");
+        read(line, kind, block, position);
+      }
+    }
+  }
+  void release(Line& line) {
+    tree_->release(line.regions.shared);
+    tree_->release(line.regions.own);
+  }
+
+  // The resume points that a search of everything finds: at least what the newest children give, at most what any gives.
+  std::pair<int32_t, int32_t> best_resume(const Line& line) const {
+    std::vector<NodeId> path;
+    const int32_t limit = line.prompt_count - 1;
+    NodeId parent = kRoot;
+    const auto same = [&](const Node& node, int32_t index) {
+      int32_t count = 0;
+      while (count < node.count && index * kBlockTokens + count < line.prompt_count &&
+             node.tokens[count] == line.tokens[static_cast<size_t>(index * kBlockTokens + count)])
+        ++count;
+      return count;
+    };
+    const auto children = [&](NodeId of) {
+      std::vector<NodeId> all;
+      for (size_t d = 0; d < tree_->domains().end(); ++d)
+        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode; id = tree_->at(id).domain_next)
+          if (tree_->at(id).parent == of) all.push_back(id);
+      return all;
+    };
+    const auto key = [&](const Node& node) {
+      const Domain& domain = tree_->domains().at(node.domain);
+      return domain.dead ? std::string() : domain.key;
+    };
+    for (int32_t index = 0; (index + 1) * kBlockTokens <= line.prompt_count; ++index) {
+      const std::string& wanted = (index + 1) * kBlockTokens <= line.regions.shared_tokens ? line.character : line.own;
+      NodeId next = kNoNode;
+      for (const NodeId id : children(parent))
+        if (key(tree_->at(id)) == wanted && tree_->at(id).claim == kReady && tree_->at(id).count == kBlockTokens && same(tree_->at(id), index) == kBlockTokens)
+          next = id;
+      if (next == kNoNode) break;
+      path.push_back(parent = next);
+    }
+    const auto whole = static_cast<int32_t>(path.size());
+    const auto resume_with = [&](NodeId tail, int32_t tail_tokens) {
+      for (int32_t position = std::min(limit, whole * kBlockTokens + tail_tokens); position > 0; --position) {
+        bool here = true;
+        for (int32_t p = std::max(0, position - facts_.window + 1) / kBlockTokens; facts_.window > 0 && p < blocks_for(position); ++p)
+          here = here && tree_->at(p < whole ? path[static_cast<size_t>(p)] : tail).block[1] != kNoBlock;
+        if (here) return position;
+      }
+      return 0;
+    };
+    int32_t best = resume_with(kNoNode, 0);
+    const std::vector<NodeId> tails = children(parent);
+    for (const NodeId id : tails) {
+      const Node& node = tree_->at(id);
+      if (node.claim != kReady) continue;
+      int32_t count = std::min(same(node, whole), kBlockTokens - 1);
+      if (key(node) == line.character) count = std::min(count, line.regions.shared_tokens - whole * kBlockTokens);
+      else if (key(node) != line.own) count = 0;
+      if (count > 0) best = std::max(best, resume_with(id, count));
+    }
+    // The tree looks at the longest of the newest eight only, so a window that it lacks may cost it the tail.
+    return {tails.size() <= 8 ? std::min(best, resume_with(kNoNode, 0)) : 0, best};
+  }
+
+  Facts facts_;
+  int32_t chunk_;
+  std::unique_ptr<Tree> tree_;
+  std::vector<Line> lines_;
+  std::vector<Word> memory_[kBlockKinds];
+  std::vector<NodeRef> points_;
+  std::vector<NodeId> pins_;
+  bool pinned_ = false;
+  int32_t ticket_ = 0;
+  uint64_t epoch_ = 0, hits_ = 0;
+};
+
+}  // namespace kaiju::test

@@ -1,0 +1,133 @@
+// What the cache finds is what would have been computed: the same tokens and the same log-probabilities, bit for bit, of a random small model on the CPU,
+// with characters, salts, forks, cuts, evictions and many at once, against each prompt alone on an engine that has seen nothing.
+#include "catch.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <random>
+
+#include "kaiju/arith/float32.hpp"
+#include "kaiju/format/random_model.hpp"
+#include "kaiju/kaiju.hpp"
+
+namespace {
+
+using namespace kaiju;
+
+struct Drawn {
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> logprobs;  // their bits
+  bool operator==(const Drawn&) const = default;
+};
+
+void drain(Engine& engine, std::map<RequestId, Drawn>& drawn, uint64_t* cached = nullptr) {
+  while (engine.pending() > 0) {
+    const Status status = engine.step();
+    INFO(status.message());
+    REQUIRE(status.ok());
+    for (Event event; engine.poll(event);) {
+      if (event.kind == EventKind::kDone && cached) *cached += static_cast<uint64_t>(event.counts.cached_tokens);
+      if (event.kind != EventKind::kToken) continue;
+      drawn[event.request].tokens.push_back(event.token);
+      drawn[event.request].logprobs.push_back(arith::bits_of(event.logprob));
+      for (const TokenLogprob& top : event.top) drawn[event.request].logprobs.push_back(arith::bits_of(top.logprob));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cache holds") {
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED") ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED"))) : std::random_device{}();
+  INFO("KAIJU_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+  ModelConfig config;
+  config.name = "cached";
+  config.vocab_size = 160;
+  config.d_model = 64;
+  config.n_heads = 2;
+  config.n_kv_heads = 1;
+  config.head_dim = 64;
+  config.d_ff = 64;
+  config.context = 1024;
+  config.layers = {{LayerKind::kSliding, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kSliding, 128, 2, 0}};
+  config.derive_counts();
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-cached-{}.safetensors", seed)).string();
+  REQUIRE(write_random_checkpoint(path, config, 5).ok());
+  auto model = Model::load(path);
+  std::filesystem::remove(path);
+  REQUIRE(model.ok());
+
+  RunOptions options;
+  options.executor.threads = 1;
+  options.executor.step_tokens = 192;
+  options.executor.cache_bytes = 1;  // the least: evictions are many
+  options.engine.check_ledger = true;
+  auto cached_engine = (*model)->create_engine(options);
+  INFO(cached_engine.status().message());
+  REQUIRE(cached_engine.ok());
+  Engine& engine = **cached_engine;
+  auto plain_engine = (*model)->create_engine(options);
+  REQUIRE(plain_engine.ok());
+  Engine& plain = **plain_engine;
+
+  std::vector<std::vector<int32_t>> cards(3);
+  for (auto& card : cards)
+    for (size_t i = 0, n = 100 + below(200); i < n; ++i) card.push_back(static_cast<int32_t>(below(160)));
+  std::vector<std::vector<int32_t>> histories;  // past prompts with their replies, to be gone on from
+  uint64_t cached = 0;
+  size_t prompts = 0;
+  const int32_t edges[] = {63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};  // blocks, and the window, one block more and less
+  while (prompts < 500) {
+    std::map<RequestId, Drawn> drawn;
+    std::map<RequestId, std::vector<int32_t>> asked;
+    RequestOptions request;
+    for (size_t i = 0, n = 1 + below(6); i < n; ++i, ++prompts) {
+      std::vector<int32_t> prompt;
+      const size_t character = below(cards.size());
+      if (histories.empty() || below(3) == 0) prompt = cards[character];
+      else prompt = histories[below(histories.size())];
+      if (below(3) == 0) prompt.resize(std::min<size_t>(prompt.size(), static_cast<size_t>(edges[below(12)])));
+      if (below(4) == 0) prompt[below(prompt.size())] ^= 1;
+      for (size_t extra = below(40); extra > 0; --extra) prompt.push_back(static_cast<int32_t>(below(160)));
+      if (prompt.size() > 600) prompt.resize(600);
+      const auto& card = cards[character];
+      request.max_tokens = 1 + static_cast<int32_t>(below(12));
+      request.logprobs = 3;
+      request.scope.character = std::to_string(character);
+      request.scope.salt = std::to_string(below(2));
+      request.scope.shared_tokens =
+          static_cast<int32_t>(std::mismatch(card.begin(), card.end(), prompt.begin(), prompt.end()).first - card.begin());
+      const SessionId session = engine.create_session().value();
+      const auto id = engine.submit(session, prompt, request);
+      INFO(id.status().message());
+      REQUIRE(id.ok());
+      asked[id.value()] = prompt;
+      if (below(8) == 0) REQUIRE(engine.step().ok());
+    }
+    drain(engine, drawn, &cached);
+    for (const auto& [id, prompt] : asked) {
+      const SessionId alone = plain.create_session().value();
+      RequestOptions again;
+      again.max_tokens = static_cast<int32_t>(drawn[id].tokens.size());
+      again.logprobs = 3;
+      const RequestId reference = plain.submit(alone, prompt, again).value();
+      std::map<RequestId, Drawn> expected;
+      uint64_t found = 0;
+      drain(plain, expected, &found);
+      REQUIRE(found == 0);
+      REQUIRE(plain.destroy_session(alone).ok());
+      REQUIRE(plain.step().ok());
+      CHECK(expected[reference] == drawn[id]);
+      histories.push_back(prompt);
+      histories.back().insert(histories.back().end(), drawn[id].tokens.begin(), drawn[id].tokens.end());
+    }
+    while (histories.size() > 20) histories.erase(histories.begin() + static_cast<std::ptrdiff_t>(below(histories.size())));
+  }
+  CHECK(cached > 20000);  // it did find much
+  CHECK(engine.metrics().cache.blocks_evicted[0] > 0);
+}

@@ -1,0 +1,181 @@
+// What sessions share: characters, salts, sealed boundaries, prefixes that are being computed; and what they never share.
+#include "tests/engine/harness.hpp"
+
+using namespace kaiju;
+using namespace kaiju::test;
+
+namespace {
+
+RequestOptions in_scope(const std::string& character, int32_t shared_tokens, const std::string& salt, int32_t max_tokens = 5) {
+  RequestOptions options = asking(max_tokens);
+  options.scope = {character, shared_tokens, salt};
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a second session with the same character starts hot, wherever in a block the character ends") {
+  for (const int32_t window : {0, 1, 63, 64, 65, 128})
+    for (const int32_t card_tokens : {1, 63, 64, 65, 127, 128, 129, 300}) {
+      INFO("window " << window << " card " << card_tokens);
+      Facts facts = small_facts();
+      facts.window = window;
+      Harness h(facts);
+      const auto card = tokens_from(1, static_cast<size_t>(card_tokens));
+      h.run(h.session(), card + tokens_from(2, 50), in_scope("wren@1", card_tokens, ""));
+      const auto prompt = card + std::vector<int32_t>{96} + tokens_from(3, 40);
+      const Reply& reply = h.run(h.session(), prompt, in_scope("wren@1", card_tokens, "", 30));
+      CHECK(reply.counts.cached_tokens == card_tokens);
+      CHECK(reply.tokens == h.reference(prompt, 30));
+      CHECK(h.engine->metrics().cache.hit_shared == static_cast<uint64_t>(card_tokens));
+    }
+}
+
+TEST_CASE("the same salt reuses, another never does") {
+  for (const int32_t shared : {0, 64, 100, 128}) {
+    Harness h;
+    const auto prompt = tokens_from(1, 250);
+    h.run(h.session(), prompt, in_scope("wren", shared, "secret"));
+    const auto cached = [&](const RequestOptions& options) { return h.run(h.session(), prompt, options).counts.cached_tokens; };
+    CHECK(cached(in_scope("wren", shared, "secret")) == 249);
+    CHECK(cached(in_scope("wren", shared, "secreT")) == shared);
+    CHECK(cached(in_scope("wren", shared, "")) == shared);
+    CHECK(cached(in_scope("wren", shared, "")) == shared);  // a session's own is not another's
+    CHECK(cached(in_scope("robin", shared, "other")) == 0);
+    CHECK(h.engine->metrics().cache.hit_other > 0);
+  }
+}
+
+TEST_CASE("one private token makes a block private") {
+  Harness h;
+  const auto prompt = tokens_from(1, 128);
+  h.run(h.session(), prompt, in_scope("wren", 127, "a"));
+  CHECK(h.run(h.session(), prompt, in_scope("wren", 127, "b")).counts.cached_tokens == 127);
+  CHECK(h.run(h.session(), prompt, in_scope("wren", 126, "c")).counts.cached_tokens == 126);
+  CHECK(h.run(h.session(), prompt, in_scope("wren", 63, "d")).counts.cached_tokens == 63);
+}
+
+TEST_CASE("a fork shares what its parent may see, and a destroyed family leaves nothing") {
+  Harness h;
+  const SessionId parent = h.session();
+  const auto prompt = tokens_from(1, 200);
+  h.run(parent, prompt, asking(5));
+  const SessionId child = h.engine->fork_session(parent, 200).value();
+  CHECK(h.engine->destroy_session(parent).ok());
+  CHECK(h.run(child, tokens_from(2, 5), asking(3)).counts.cached_tokens >= 200);
+  CHECK(h.engine->destroy_session(child).ok());
+  h.step();
+  CHECK(h.used(BlockKind::kGlobal) == 0);
+  CHECK(h.used(BlockKind::kWindow) == 0);
+}
+
+TEST_CASE("the KV of closed conversations stays for their salt") {
+  Harness h;
+  const auto prompt = tokens_from(1, 200);
+  const SessionId first = h.session();
+  const auto history = prompt + h.run(first, prompt, in_scope("", 0, "alice", 20)).tokens;
+  CHECK(h.engine->destroy_session(first).ok());
+  const Reply& again = h.run(h.session(), history + tokens_from(2, 9), in_scope("", 0, "alice", 20));
+  CHECK(again.counts.cached_tokens == 219);
+  CHECK(again.tokens == h.reference(history + tokens_from(2, 9), 20));
+}
+
+TEST_CASE("a prefix is computed once: others follow its leader block by block") {
+  Facts facts = small_facts();
+  facts.step_tokens = 64;
+  Harness h(facts);
+  const auto card = tokens_from(1, 500);
+  std::vector<RequestId> requests;
+  for (uint64_t i = 0; i < 4; ++i) requests.push_back(h.submit(h.session(), card + tokens_from(10 + i, 30), in_scope("wren", 500, "", 10)));
+  h.drain();
+  for (uint64_t i = 0; i < 4; ++i) {
+    CHECK(h.replies[requests[i]].tokens == h.reference(card + tokens_from(10 + i, 30), 10));
+    CHECK(h.replies[requests[i]].counts.cached_tokens >= (i == 0 ? 0 : 500));
+  }
+  CHECK(h.executor->rows == 500 + 4 * (30 + 9));
+  CHECK(h.engine->metrics().cache.miss_new == 500 + 4 * 30);
+}
+
+TEST_CASE("when a leader is cancelled the next follower leads, at every step") {
+  for (int steps = 1; steps < 12; ++steps) {
+    Facts facts = small_facts();
+    facts.step_tokens = 50;
+    Harness h(facts);
+    const auto card = tokens_from(1, 410);
+    std::vector<RequestId> requests;
+    for (uint64_t i = 0; i < 3; ++i) requests.push_back(h.submit(h.session(), card + tokens_from(10 + i, 30), in_scope("wren", 410, "", 10)));
+    for (int i = 0; i < steps; ++i) h.step();
+    CHECK(h.engine->cancel(requests[0]).ok());
+    h.drain();
+    for (uint64_t i = 1; i < 3; ++i) CHECK(h.replies[requests[i]].tokens == h.reference(card + tokens_from(10 + i, 30), 10));
+    INFO("steps " << steps);
+    CHECK(h.executor->rows <= 410 + 3 * 39 + 2 * 64);  // what the leader had half done is done again, no more
+  }
+}
+
+TEST_CASE("followers never meet across salts") {
+  Facts facts = small_facts();
+  facts.step_tokens = 64;
+  Harness h(facts);
+  const auto prompt = tokens_from(1, 300);
+  for (const char* salt : {"a", "b"}) h.submit(h.session(), prompt, in_scope("", 0, salt, 1));
+  h.drain();
+  CHECK(h.executor->rows == 600);
+}
+
+TEST_CASE("a whole block that only the window lacks is computed behind the write mask") {
+  Facts facts = small_facts();
+  facts.block_count[1] = 8;  // a window, a chunk, and little to keep
+  Harness h(facts);
+  const SessionId session = h.session();
+  const auto prompt = tokens_from(1, 1000);
+  h.run(session, prompt, asking(2));
+  const std::vector<int32_t> cut(prompt.begin(), prompt.begin() + 400);
+  const auto request = h.engine->submit_history(session, cut, asking(20));
+  REQUIRE(request.ok());
+  h.drain();
+  CHECK(h.replies[request.value()].tokens == h.reference(cut, 20));
+  CHECK(h.engine->metrics().cache.miss_window > 0);
+}
+
+TEST_CASE("figures tell what was evicted from what is new") {
+  Facts facts = small_facts();
+  facts.window = 0;
+  facts.block_count[0] = 10;
+  Harness h(facts);
+  const auto first = tokens_from(1, 600), second = tokens_from(2, 600);
+  h.run(h.session(), first, in_scope("", 0, "a", 1));
+  h.run(h.session(), second, in_scope("", 0, "a", 1));
+  CHECK(h.engine->metrics().cache.miss_new == 1200);
+  h.run(h.session(), first, in_scope("", 0, "a", 1));
+  CHECK(h.engine->metrics().cache.miss_evicted == 576);
+  const CacheStats stats = h.engine->metrics().cache;
+  CHECK(stats.prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
+}
+
+TEST_CASE("a shared region longer than the prompt is refused by name") {
+  Harness h;
+  const auto refused = h.engine->submit(h.session(), tokens_from(1, 10), in_scope("wren", 11, ""));
+  CHECK(refused.status().code() == StatusCode::kInvalidArgument);
+  CHECK(refused.status().message().find("shared_tokens is 11") != std::string::npos);
+}
+
+TEST_CASE("sessions in turn keep their hits until memory is short, in one memory for both kinds") {
+  for (const int occupancy : {25, 50, 75, 95}) {
+    Facts facts = small_facts();
+    facts.slab_blocks[0] = 6, facts.slab_blocks[1] = 1;
+    facts.block_count[0] = 60 * 6, facts.block_count[1] = 60;
+    Harness h(facts);
+    // A session of 300 tokens ends with 5 global blocks and 4 window blocks: about 5 slabs.
+    const int count = 60 * occupancy / 100 / 5;
+    std::vector<SessionId> sessions;
+    for (int i = 0; i < count; ++i) {
+      sessions.push_back(h.session());
+      h.run(sessions.back(), tokens_from(static_cast<uint64_t>(i), 280), asking(20));
+    }
+    uint64_t cached = 0;
+    for (int i = 0; i < count; ++i) cached += static_cast<uint64_t>(h.run(sessions[static_cast<size_t>(i)], tokens_from(99, 1), asking(1)).counts.cached_tokens);
+    INFO("occupancy " << occupancy << " cached " << cached << " of " << count * 299);
+    CHECK(cached >= static_cast<uint64_t>(count * 299) * (occupancy < 90 ? 100 : 90) / 100);
+  }
+}
