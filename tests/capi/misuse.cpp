@@ -239,7 +239,7 @@ TEST_CASE("describing an option that does not exist finds nothing", "[malformed]
 
 TEST_CASE("a struct_size that was never set is refused", "[malformed]") {
   Host host;
-  for (const size_t size : {size_t{0}, size_t{4}, sizeof(kaiju_metrics) - 8, sizeof(kaiju_metrics) + 1, SIZE_MAX}) {
+  for (const size_t size : {size_t{0}, size_t{4}, offsetof(kaiju_metrics, prompt_tokens) - 8, sizeof(kaiju_metrics) + 1, SIZE_MAX}) {
     kaiju_metrics metrics{};
     metrics.struct_size = size;
     CHECK(kaiju_engine_metrics(host.engine, &metrics) == KAIJU_INVALID_ARGUMENT);
