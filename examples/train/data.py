@@ -25,9 +25,11 @@ import random
 import sys
 import time
 
+import data_echo
 import data_text
 import persona
 import persona_noise
+import persona_values
 
 SEQUENCE = 4096
 UNK, BOS, EOS, CARD, USER, CHAR, END, TEXT = range(8)
@@ -200,7 +202,7 @@ def build_shard(job):
         batch = []
         for i, s in enumerate(samples):
             r = random.Random((seed * 64 + shard) * 10_000_000 + index + i).random
-            card, turns = (s["card"], s["turns"]) if validation else persona_noise.roughen(r, s["card"], s["turns"], common, _STATE["bank"], _STATE["talks"])
+            card, turns = (s["card"], s["turns"]) if validation else persona_noise.roughen(r, s["card"], s["turns"], common, _STATE["bank"], _STATE["talks"], s["facts"])
             batch.append(("chat", s["name"] + "\n" + card, turns))
         for tokens, weights in encode_all(batch):
             docs.append((tokens, weights))
@@ -212,6 +214,11 @@ def build_shard(job):
             r = random.Random((seed * 64 + shard) * 10_000_000 + 9_000_000 + n).random
             doc = ("chat",) + persona_noise.roughen(r, doc[1], doc[2], common, _STATE["bank"], _STATE["talks"])
         real.append(doc)
+    for n in range(shard, data_echo.DOCUMENTS // (50 if validation else 1), shards):
+        r = random.Random((seed * 64 + shard) * 10_000_000 + 8_000_000 + n).random
+        doc = data_echo.document(r, _STATE["stock"][validation], persona_values.given(r, 0), _STATE["talks"])
+        if doc:
+            real.append(doc)
     for tokens, weights in encode_all(real):
         docs.append((tokens, weights))
         counts["real"] += len(tokens)
@@ -245,6 +252,7 @@ def build(args):
     progress("reading " + args.text)
     rows = _STATE["rows"] = data_text.read(args.text)
     _STATE["bank"], _STATE["talks"] = data_text.word_bank(rows), data_text.filler_talks(rows)
+    _STATE["stock"] = {side: data_echo.sentences(data_text.prose_texts(rows, side)) for side in (False, True)}
     report = {"tokenizer_bytes": os.path.getsize(args.tokenizer), "loss_weight": LOSS_WEIGHT, "sequence": SEQUENCE, "seed": args.seed}
     for name in ("val", "train"):
         shards = SHARDS if name == "train" else 4

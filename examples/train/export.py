@@ -124,7 +124,8 @@ def weights(path, device="cpu"):
     """Weights of a checkpoint that write() made."""
     meta, t = read(path)
     c = json.loads(meta["config"])
-    cfg = model.Config(pattern="".join(x["kind"][0].upper() for x in c["layers"]), window=next(x["window"] for x in c["layers"] if "window" in x),
+    own = len({x["kv_slot"] for x in c["layers"] if x["kind"] == "global"})
+    cfg = model.Config(pattern="".join(x["kind"][0].upper() for x in c["layers"]), share_global=1 if own > 1 else len(c["layers"]), window=next(x["window"] for x in c["layers"] if "window" in x),
                        **{k: c[k] for k in ("vocab_size", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "context", "norm_eps")})
     assert cfg.slot == [x["kv_slot"] for x in c["layers"]] and cfg.rope == [x["rope"] for x in c["layers"]], "not a model of this trainer"
     cfg.frequencies = [t["rope.%d" % i] for i in range(len(cfg.frequencies))]

@@ -27,17 +27,18 @@ class Config:
     context: int = 4096
     pattern: str = "SSSGSSSSSSGSSS"  # S sliding, G global
     window: int = 1024
-    share: int = 3  # sliding layers that share keys and values, in order; the global layers all share theirs
+    share: int = 3  # sliding layers that share keys and values, in order
+    share_global: int = 1  # global layers that do
     theta: tuple = (10_000.0, 100_000.0)  # of S and G
     norm_eps: float = 1e-5
     n_kv_heads: int = 1
 
     def __post_init__(self):
-        names, sliding = {}, 0
+        names, seen = {}, {"S": 0, "G": 0}
         self.slot = []  # of each layer; numbers run in order of first use
         for kind in self.pattern:
-            name = "G" if kind == "G" else sliding // self.share
-            sliding += kind == "S"
+            name = kind, seen[kind] // (self.share if kind == "S" else self.share_global)
+            seen[kind] += 1
             self.slot.append(names.setdefault(name, len(names)))
         self.owner = [self.slot.index(s) for s in range(len(names))]
         kinds = list(dict.fromkeys(self.pattern))  # rope numbers too run in order of first use

@@ -3,7 +3,7 @@
     sample(seed, index) -> {"name", "card", "turns": [(role, text, weight class)], "far", "values"}
 
 A deterministic function of (seed, index), all of it training side. Some cards are put together from kinds of facts
-(persona_talker.py), the others are written scenes (persona_scenes.py). In a fifth of the samples the facts asked for last appeared
+(persona_talker.py), the others are written scenes (persona_scenes.py). In a quarter of the samples the facts asked for last appeared
 1,100 to 3,000 tokens earlier. `python3 persona.py` shows samples, `--check` proves separation, determinism and distances.
 """
 import random
@@ -12,8 +12,8 @@ import persona_scenes
 import persona_values as V
 from persona_talker import Talker
 
-FAR_SHARE = 0.21
-SCENE_SHARE = 0.4
+FAR_SHARE = 0.25
+SCENE_SHARE = 0.5
 
 
 def new_random(seed, index):
@@ -34,14 +34,14 @@ def far_chat(t, real):
     """Facts first, then 1,230 to 2,770 tokens of other talk, then questions for those facts. Returns where the other talk lies
     and the targets: (whether the user told it, kind, field)."""
     r, targets = t.r, []
-    for _ in range(int(r() * 3)):
+    for _ in range(int(r() * 5)):
         if r() < 0.75:
             k = t.tell(far=True)
             targets += [(True, k, f) for f in t.told_fields(k)]
         else:
             t.ask_fact()
     facts = sorted(t.facts, key=lambda k: r())
-    for k in facts[:2 + int(r() * 4)]:
+    for k in facts[:3 + int(r() * 6)]:
         if not targets or not any((k, f) in t.asked for f in t.card_fields(k)):
             t.kept.add(k)
             targets += [(False, k, f) for f in t.card_fields(k)]
@@ -50,7 +50,7 @@ def far_chat(t, real):
     t.filler(1230 + r() * 1540, real, [v for v in values if len(v) > 2])
     last = len(t.turns)
     targets.sort(key=lambda c: r())
-    for told, k, f in targets[:10]:
+    for told, k, f in targets[:14]:
         (t.ask_told if told else t.ask_fact)(k, f)
         if r() < 0.15:
             t.small()

@@ -1,8 +1,9 @@
-"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Four kinds of noise:
+"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Five kinds of noise:
     carriers     a question loses its first words and gets others in front, cut from real talk: any frame around the core must do
     function words are dropped or doubled here and there, in cards and in what the user says
     new words    a rare word that card and replies share becomes another one everywhere: a corpus word or an invented one, so that
                  copying works for words that were never seen
+    other values a value of a card becomes any words at all, everywhere, whatever the question would lead one to expect
     longer values  a rare word gets a neighbour everywhere, so that a value is copied to its end and not to where such values used to end
 Values keep their spelling in all places, so the replies stay right. No held-out word gets in: banks are filtered, inventions checked."""
 import re
@@ -11,6 +12,7 @@ import persona_values as V
 
 FUNCTION = set("a an the is are was were am be been do does did have has had of to in on at for with and or so that this it its my your his her their our me you i he "
                "she they we not no yes as by from about what's there".split())
+NOT_VALUES = set("n_ at ax ao av ab arg k ak c wh pp pq v1 v3 vd".split())  # forms and helpers beside a fact's values
 WORD = re.compile(r"\b[a-z]{4,}")
 ENDS = (", ", ". ", ": ", " - ", "... ", "! ", " ", " ", " ")
 
@@ -87,6 +89,26 @@ def rename(r, card, turns, common, bank):
     return card, turns
 
 
+def revalue(r, card, turns, facts, bank):
+    """Exchanges a third of the values (facts: {kind: {field: value}}) that stand on the card and in a stating reply: one to three other words each."""
+    stated = "\n".join(text for role, text, weight in turns if weight == 4)
+    asked = " ".join(text for role, text, _ in turns if role == "user")
+    for value in sorted({v for kind, slots in facts.items() if kind != "name" for field, v in slots.items() if field not in NOT_VALUES and v.__class__ is str and len(v) > 3 and not v[0].isdigit()}, key=lambda v: (-len(v), v)):
+        pattern = re.compile(r"\b" + re.escape(value) + r"\b")
+        if r() > 0.33 or value in FUNCTION or not pattern.search(stated) or not pattern.search(card) or pattern.search(asked):
+            continue
+        new = " ".join(new_word(r, bank) for _ in range(one_to_three(r)))
+        new = new.title() if value[0].isupper() else new
+        card = pattern.sub(new, card)
+        turns = [(role, pattern.sub(new, text), weight) for role, text, weight in turns]
+    return card, turns
+
+
+def one_to_three(r):
+    x = r()
+    return 1 if x < 0.6 else 2 if x < 0.9 else 3
+
+
 def common_words(samples):
     """Words so frequent in the samples' cards and replies that they belong to the phrasing."""
     seen = {}
@@ -96,10 +118,12 @@ def common_words(samples):
     return set(w for w, n in seen.items() if n > len(samples) / 25)
 
 
-def roughen(r, card, turns, common, bank, talks):
+def roughen(r, card, turns, common, bank, talks, facts=()):
     """Card and turns of one sample with noise; a fifth of the samples stay as they are."""
     if r() < 0.2:
         return card, turns
+    if facts and r() < 0.6:
+        card, turns = revalue(r, card, turns, facts, bank)
     if r() < 0.75:
         card, turns = rename(r, card, turns, common, bank)
     if r() < 0.4:
