@@ -95,7 +95,7 @@ class CudaExecutor final : public Executor {
       check(mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), there_.segment_slot, batch.row_count, facts().vocab_size, seen_.data()), "marking tokens");
       const int32_t half = weights_.config.head_dim / 2;
       for (size_t r = 0; r < angles_.size(); ++r)
-        check(fill_angles(stream(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data()), "angles");
+        check(fill_angles(stream(), device_->chip(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data()), "angles");
       forward(backend_, weights_, kv_slots_, batch, workspace_);
       return_logits(plan, result);
       sample_rows(plan);
@@ -225,7 +225,7 @@ class CudaExecutor final : public Executor {
     const auto rows = static_cast<int32_t>(draws_.size());
     if (rows == 0 || !device_->ok()) return;
     const int32_t vocab = facts().vocab_size;
-    check(gather_rows(stream(), x_.data(), there_.draw_row, rows, weights_.config.d_model, last_x_.data()), "gathering rows");
+    check(gather_rows(stream(), device_->chip(), x_.data(), there_.draw_row, rows, weights_.config.d_model, last_x_.data()), "gathering rows");
     logits(backend_, weights_, last_x_.data(), rows, a_.data(), logits_.data());
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) {
       check(penalise(stream(), logits_.data(), there_.draws, rows, vocab, seen_.data(), adjusted_.data()), "penalties");

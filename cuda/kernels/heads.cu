@@ -2,8 +2,8 @@
 //
 // A cache half of values keeps channels apart and keys together, as tensor cores want them for p * v: [head_dim][64 tokens], the keys of each 32 in the order of
 // tiles/layout.cuh. Keys lie [64 tokens][head_dim].
-#include "../kernels.hpp"
 #include "../tiles/layout.cuh"
+#include "../tiles/overlap.cuh"
 #include "kaiju/arith/quantise.hpp"
 
 namespace kaiju::cuda {
@@ -14,6 +14,8 @@ constexpr int32_t kThreads = 256;
 int32_t blocks_for(int64_t items) { return static_cast<int32_t>((items + kThreads - 1) / kThreads); }
 
 __global__ void queries_kernel(const float* q, int64_t items, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+  let_next_start();
+  wait_for_inputs();
   const int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x;  // (row, head, i)
   if (item >= items) return;
   const int32_t half = head_dim / 2, i = static_cast<int32_t>(item % half);
@@ -29,6 +31,8 @@ __global__ void queries_kernel(const float* q, int64_t items, const arith::CosSi
 
 __global__ void append_kernel(const float* k, const float* v, const BatchSegment* segments, const int32_t* row_segment, const int32_t* positions, int64_t items,
                               const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, KvSlot kv) {
+  let_next_start();
+  wait_for_inputs();
   const int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x;  // (row, KV head, i)
   if (item >= items) return;
   const int32_t head_dim = kv.head_dim, half = head_dim / 2, i = static_cast<int32_t>(item % half);
@@ -53,16 +57,14 @@ __global__ void append_kernel(const float* k, const float* v, const BatchSegment
 
 }  // namespace
 
-cudaError_t queries(cudaStream_t stream, const float* q, int32_t rows, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
   const int64_t items = int64_t{rows} * heads * (head_dim / 2);
-  queries_kernel<<<blocks_for(items), kThreads, 0, stream>>>(q, items, angles, heads, kv_heads, head_dim, inverse, out);
-  return cudaGetLastError();
+  return launch(stream, chip, queries_kernel, {blocks_for(items), kThreads}, q, items, angles, heads, kv_heads, head_dim, inverse, out);
 }
 
-cudaError_t append(cudaStream_t stream, const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
   const int64_t items = int64_t{batch.row_count} * kv.kv_heads * (kv.head_dim / 2);
-  append_kernel<<<blocks_for(items), kThreads, 0, stream>>>(k, v, batch.segments.data(), batch.row_segment.data(), batch.positions.data(), items, angles, k_inverse, v_inverse, kv);
-  return cudaGetLastError();
+  return launch(stream, chip, append_kernel, {blocks_for(items), kThreads}, k, v, batch.segments.data(), batch.row_segment.data(), batch.positions.data(), items, angles, k_inverse, v_inverse, kv);
 }
 
 }  // namespace kaiju::cuda

@@ -1,7 +1,8 @@
-// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh).
+// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh): the choice of a kernel, and the two that run everywhere.
 //
-// Two forms. Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
+// Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
 // memory, which in integers needs no order. Many rows: tiles of outputs x rows in shared memory, copies running ahead, mma.sync; bound by the tensor cores.
+#include "../launch/tiles.hpp"
 #include "../tiles/epilogue.cuh"
 #include "../tiles/mma.cuh"
 
@@ -181,13 +182,28 @@ cudaError_t multiply_as(cudaStream_t stream, const ProductArgs& args) {
 
 }  // namespace
 
-cudaError_t multiply(cudaStream_t stream, Product product, const ProductArgs& args) {
+cudaError_t multiply_plain(cudaStream_t stream, Product product, const ProductArgs& args) {
   switch (product) {
     case Product::kLinear: return multiply_as<Product::kLinear>(stream, args);
     case Product::kUp: return multiply_as<Product::kUp>(stream, args);
     case Product::kAddLinear: return multiply_as<Product::kAddLinear>(stream, args);
     default: return multiply_as<Product::kAddDown>(stream, args);
   }
+}
+
+cudaError_t multiply(cudaStream_t stream, [[maybe_unused]] const Chip& chip, Product product, const ProductArgs& args) {
+#if defined(KAIJU_CUDA_SM90A)
+  if (chip.capability == 90 && chip.encode_tensor_map && tiles_fit(args.out, args.in)) {
+    const Tile tile = choose_tile(args.rows, args.out, args.in, chip.multiprocessors);
+    switch (product) {
+      case Product::kLinear: return multiply_hopper<Product::kLinear>(stream, chip, tile, args);
+      case Product::kUp: return multiply_hopper<Product::kUp>(stream, chip, tile, args);
+      case Product::kAddLinear: return multiply_hopper<Product::kAddLinear>(stream, chip, tile, args);
+      default: return multiply_hopper<Product::kAddDown>(stream, chip, tile, args);
+    }
+  }
+#endif
+  return multiply_plain(stream, product, args);
 }
 
 }  // namespace kaiju::cuda
