@@ -35,14 +35,12 @@ struct ProductArgs {
   const float* scale;    // [out]
   void* result;          // [rows, out] f32, uint8, bf16, bf16
 };
-// By the kernel that serves the chip and the shape.
+// By the kernel that is the fastest known for the chip and the shape (launch/tiles.hpp).
 cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args);
-// By the kernels that run everywhere.
-inline constexpr int32_t kSkinnyRows = 64;  // up to here one that reads every weight once
-cudaError_t multiply_plain(cudaStream_t stream, Product product, const ProductArgs& args);
-// ---- kernels/hopper ----
-// Capability 9.0, and out and in as tiles_fit (launch/tiles.hpp) wants them.
+// By the kernel that `tile` names, which must fit.
 struct Tile;
+cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product, const ProductArgs& args);
+// ---- kernels/hopper ----
 template <Product kProduct>
 cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args);
 

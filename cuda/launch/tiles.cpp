@@ -5,10 +5,11 @@
 namespace kaiju::cuda {
 namespace {
 
+constexpr Path H = Path::kHopper;
 // Every tile that is compiled, with every way of clustering that is worth trying.
-constexpr Tile kFew[] = {{64, 160, 1, 1}, {64, 160, 2, 1}, {64, 160, 4, 1}, {64, 96, 1, 1}, {64, 96, 2, 1}, {64, 96, 4, 1}};
-constexpr Tile kMany[] = {{128, 256, 1, 2}, {128, 256, 1, 1}, {128, 256, 2, 1}, {128, 256, 4, 1},
-                          {128, 160, 1, 2}, {128, 160, 1, 1}, {128, 160, 2, 1}, {128, 160, 4, 1}};
+constexpr Tile kFew[] = {{H, 64, 160, 1, 1}, {H, 64, 160, 2, 1}, {H, 64, 160, 4, 1}, {H, 64, 96, 1, 1}, {H, 64, 96, 2, 1}, {H, 64, 96, 4, 1}};
+constexpr Tile kMany[] = {{H, 128, 256, 1, 2}, {H, 128, 256, 1, 1}, {H, 128, 256, 2, 1}, {H, 128, 256, 4, 1},
+                          {H, 128, 160, 1, 2}, {H, 128, 160, 1, 1}, {H, 128, 160, 2, 1}, {H, 128, 160, 4, 1}};
 
 }  // namespace
 
@@ -26,12 +27,17 @@ double tile_clocks(const Tile& tile, int32_t rows, int32_t out, int32_t in, int3
   return std::max({tensor, memory, alone}) + rounds * ending;
 }
 
-Tile choose_tile(int32_t rows, int32_t out, int32_t in, int32_t multiprocessors) {
+Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
+#if !defined(KAIJU_CUDA_SM90A)
+  return {rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
+#endif
+  if (!hopper_fits(chip, out, in)) return {rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
+  if (rows <= 16) return {Path::kSkinny};
   Tile best;
   double least = 0.0;
   const auto consider = [&](const Tile& tile) {
     if (tile.split > pieces(in, kStepBytes) || (tile.share > 1 && rows <= tile.rows)) return;
-    const double clocks = tile_clocks(tile, rows, out, in, multiprocessors);
+    const double clocks = tile_clocks(tile, rows, out, in, chip.multiprocessors);
     if (best.rows == 0 || clocks < least) best = tile, least = clocks;
   };
   if (rows <= 64)

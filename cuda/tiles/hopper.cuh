@@ -19,9 +19,11 @@ __device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarri
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrives at the barrier that lies at the same address in block `rank` of the cluster.
+// Arrives; orders nothing beyond the block. (A release at the scope of the cluster becomes a fence of all memory and takes most of a microsecond.)
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// Arrives at the barrier that lies at the same address in block `rank` of the cluster, and orders nothing: what the reads in front read has been used by then.
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank) {
-  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank) : "memory");
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank) : "memory");
 }
 // Until the phase of this parity is complete.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
@@ -44,7 +46,10 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
+// Until all threads of the cluster are here; what they wrote to their shared memory can be read.
 __device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Until all threads of the cluster are here; orders nothing.
+__device__ __forceinline__ void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
 // Four integers at the same address in block `rank` of the cluster.
 __device__ __forceinline__ int4 load_from_block(uint32_t address, uint32_t rank) {
   int4 v;
@@ -56,6 +61,8 @@ __device__ __forceinline__ int4 load_from_block(uint32_t address, uint32_t rank)
 }
 
 // ---- tensor copies ----
+
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t row) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(row) : "memory");

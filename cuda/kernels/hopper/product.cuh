@@ -76,8 +76,9 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
     }
     barrier_init_done();
   }
+  if (tid == S::kConsumers) prefetch_map(&weights_map), prefetch_map(&rows_map);
   __syncthreads();
-  if (cluster > 1) cluster_sync();
+  if (cluster > 1) cluster_meet();
   let_next_start();
 
   // The first row and the first output of a unit of work. Bands of row tiles go through all outputs.
@@ -139,7 +140,11 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
     int32_t stage = 0;
     uint32_t parity = 0;
     const auto release = [&](int32_t at) {
-      if (lane < args.share) barrier_arrive(empty + 8 * at, static_cast<uint32_t>(args.share > 1 ? lane : rank));
+      if (args.share == 1) {
+        if (lane == 0) barrier_arrive(empty + 8 * at);
+      } else if (lane < args.share) {
+        barrier_arrive(empty + 8 * at, static_cast<uint32_t>(lane));
+      }
     };
     for (int32_t unit = first_unit; unit < units; unit += stride) {
       int32_t c[kOuts / 2];
@@ -188,8 +193,9 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
       }
     }
   }
-  if (cluster > 1) cluster_sync();  // nobody leaves while another may still write to it
+  if (args.share > 1) cluster_meet();  // nobody leaves while another may still write to it
   if (args.split > 1) {
+    cluster_sync();
     if (!producer) {
       const int32_t g = lane / 4, t = lane % 4, group_row = tid / 128 * 64 + tid % 128 / 32 * 16 + g;
       int32_t row, out;
@@ -217,7 +223,7 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
       }
     }
     __syncwarp();
-    cluster_sync();
+    cluster_meet();  // nobody leaves while another may still read from it
   }
 #endif
 }
