@@ -8,6 +8,7 @@
 #include "device.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
+#include "kaiju/model/forward.hpp"
 #include "kernels.hpp"
 
 namespace kaiju::cuda {
@@ -41,6 +42,27 @@ class CudaBackend {
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     launch("attend", [&](cudaStream_t s) { return cuda::attend(s, args, batch, kv); });
+  }
+  // q, k and v as one product: upload() laid their weights and scales side by side.
+  void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
+    const ModelConfig& config = p.config;
+    const int32_t stride = p.layer.q.out + (p.kv ? p.kv->k.out + p.kv->v.out : 0);
+    launch("a product", [&](cudaStream_t s) {
+      return cuda::multiply(s, device_->chip(), Product::kLinear, {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
+    });
+    const HeadsArgs args{p.q,
+                         batch.row_count,
+                         stride,
+                         p.angles,
+                         config.n_heads,
+                         config.n_kv_heads,
+                         config.head_dim,
+                         p.layer.q_inverse.data(),
+                         p.kv ? p.kv->k_inverse.data() : nullptr,
+                         p.kv ? p.kv->v_inverse.data() : nullptr,
+                         p.kv != nullptr,
+                         p.queries};
+    launch("heads", [&](cudaStream_t s) { return cuda::heads(s, device_->chip(), args, batch, kv); });
   }
 
  private:

@@ -45,10 +45,8 @@ class CudaExecutor final : public Executor {
     const auto logit_rows = static_cast<size_t>(logit_rows_);
     KAIJU_TRY(take(x_, rows * config.d_model, "the residual stream"));
     KAIJU_TRY(take(a_, std::max(rows, logit_rows) * width, "the activations"));
-    KAIJU_TRY(take(q_, rows * config.query_width(), "the queries"));
+    KAIJU_TRY(take(q_, rows * (config.query_width() + 2 * config.kv_width()), "the queries, keys and values"));
     KAIJU_TRY(take(queries_, rows * config.query_width(), "the quantised queries"));
-    KAIJU_TRY(take(k_, rows * config.kv_width(), "the keys"));
-    KAIJU_TRY(take(v_, rows * config.kv_width(), "the values"));
     KAIJU_TRY(take(h_, rows * config.d_ff, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(logits_, logit_rows * config.vocab_size, "the logits"));
@@ -83,7 +81,7 @@ class CudaExecutor final : public Executor {
     positions_.reserve(rows);
     row_segment_.reserve(rows);
 
-    workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), k_.data(), v_.data(), h_.data(), {}};
+    workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
@@ -362,7 +360,7 @@ class CudaExecutor final : public Executor {
   DeviceBuffer<uint64_t> frequencies_;
   DeviceBuffer<arith::bf16> x_, last_x_;
   DeviceBuffer<int8_t> a_, queries_;
-  DeviceBuffer<float> q_, k_, v_, logits_, adjusted_;
+  DeviceBuffer<float> q_, logits_, adjusted_;
   DeviceBuffer<uint8_t> h_, seen_;
   DeviceBuffer<Drawn> drawn_;
   DeviceBuffer<Alternative> top_;

@@ -48,6 +48,18 @@ cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& t
 cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
 cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
 
+// What queries() and append() do, in one launch, from rows of q, k and v side by side; k and v only where `keys` is set.
+struct HeadsArgs {
+  const float* q;               // [rows, stride]: heads, then kv_heads of keys, then of values
+  int32_t rows, stride;
+  const arith::CosSin* angles;  // [rows, head_dim / 2]
+  int32_t heads, kv_heads, head_dim;
+  const float *inverse, *k_inverse, *v_inverse;  // [kv_heads, head_dim]
+  bool keys;
+  int8_t* out;                  // [rows, heads, head_dim]
+};
+cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
+
 // ---- kernels/attention.cu ----
 cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
 
