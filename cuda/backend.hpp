@@ -8,6 +8,7 @@
 #include "device.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
+#include "kaiju/model/forward.hpp"
 #include "kernels.hpp"
 
 namespace kaiju::cuda {
@@ -24,23 +25,44 @@ class CudaBackend {
   Device& device() const { return *device_; }
 
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
-    launch("embed", [&](cudaStream_t s) { return cuda::embed(s, table, scale, tokens.data(), static_cast<int32_t>(tokens.size()), x); });
+    launch("embed", [&](cudaStream_t s) { return cuda::embed(s, device_->chip(), table, scale, tokens.data(), static_cast<int32_t>(tokens.size()), x); });
   }
   void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-    launch("norm", [&](cudaStream_t s) { return cuda::norm(s, x, rows, width, eps, inverse_scale, a); });
+    launch("norm", [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), x, rows, width, eps, inverse_scale, a); });
   }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) { multiply(Product::kLinear, w, a, rows, scale, out); }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) { multiply(Product::kUp, w, a, rows, alpha, h); }
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) { multiply(Product::kAddLinear, w, a, rows, scale, x); }
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) { multiply(Product::kAddDown, w, h, rows, scale, x); }
   void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
-    launch("queries", [&](cudaStream_t s) { return cuda::queries(s, q, batch.row_count, angles, heads, kv_heads, head_dim, inverse, out); });
+    launch("queries", [&](cudaStream_t s) { return cuda::queries(s, device_->chip(), q, batch.row_count, angles, heads, kv_heads, head_dim, inverse, out); });
   }
   void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
-    launch("append", [&](cudaStream_t s) { return cuda::append(s, k, v, batch, angles, k_inverse, v_inverse, kv); });
+    launch("append", [&](cudaStream_t s) { return cuda::append(s, device_->chip(), k, v, batch, angles, k_inverse, v_inverse, kv); });
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     launch("attend", [&](cudaStream_t s) { return cuda::attend(s, args, batch, kv); });
+  }
+  // q, k and v as one product: upload() laid their weights and scales side by side.
+  void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
+    const ModelConfig& config = p.config;
+    const int32_t stride = p.layer.q.out + (p.kv ? p.kv->k.out + p.kv->v.out : 0);
+    launch("a product", [&](cudaStream_t s) {
+      return cuda::multiply(s, device_->chip(), Product::kLinear, {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
+    });
+    const HeadsArgs args{p.q,
+                         batch.row_count,
+                         stride,
+                         p.angles,
+                         config.n_heads,
+                         config.n_kv_heads,
+                         config.head_dim,
+                         p.layer.q_inverse.data(),
+                         p.kv ? p.kv->k_inverse.data() : nullptr,
+                         p.kv ? p.kv->v_inverse.data() : nullptr,
+                         p.kv != nullptr,
+                         p.queries};
+    launch("heads", [&](cudaStream_t s) { return cuda::heads(s, device_->chip(), args, batch, kv); });
   }
 
  private:
@@ -49,7 +71,7 @@ class CudaBackend {
     if (device_->ok()) device_->check(work(device_->stream()), what);
   }
   void multiply(Product product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
-    launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, product, {w.weight, w.out, w.in, a, rows, scale, result}); });
+    launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, {w.weight, w.out, w.in, a, rows, scale, result}); });
   }
 
   std::shared_ptr<Device> device_;

@@ -14,6 +14,10 @@ target_link_libraries(kaiju_cuda PRIVATE kaiju_core kaiju_flags CUDA::cudart_sta
 # The contract allows no contraction; nothing of CUDA's fast mathematics either.
 target_compile_options(kaiju_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
 
+if("${KAIJU_CUDA_ARCHITECTURES}" MATCHES "90a")
+  target_compile_definitions(kaiju_cuda PRIVATE KAIJU_CUDA_SM90A=1)  # kernels/hopper is there
+endif()
+
 target_include_directories(kaiju_objects PRIVATE ${CMAKE_CURRENT_LIST_DIR})
 target_compile_definitions(kaiju_objects PRIVATE KAIJU_CUDA=1)
 list(APPEND KAIJU_OBJECTS $<TARGET_OBJECTS:kaiju_cuda>)

@@ -25,8 +25,11 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   cudaDeviceProp properties{};
   KAIJU_TRY(answer(cudaGetDeviceProperties(&properties, index)));
   device->name_ = properties.name;
-  device->capability_ = properties.major * 10 + properties.minor;
-  device->multiprocessors_ = properties.multiProcessorCount;
+  device->chip_.capability = properties.major * 10 + properties.minor;
+  device->chip_.multiprocessors = properties.multiProcessorCount;
+  cudaDriverEntryPointQueryResult found{};
+  KAIJU_TRY(answer(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &device->chip_.encode_tensor_map, 12000, cudaEnableDefault, &found)));
+  if (found != cudaDriverEntryPointSuccess) device->chip_.encode_tensor_map = nullptr;
   KAIJU_TRY(answer(cudaSetDevice(index)));
   KAIJU_TRY(answer(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking)));
   return device;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kaiju/base/status.hpp"
+#include "kernels.hpp"
 
 namespace kaiju::cuda {
 
@@ -23,8 +24,7 @@ class Device {
 
   cudaStream_t stream() const { return stream_; }
   const std::string& name() const { return name_; }
-  int32_t capability() const { return capability_; }  // 90 for 9.0
-  int32_t multiprocessors() const { return multiprocessors_; }
+  const Chip& chip() const { return chip_; }
 
   // Records the first failure; `what` names the call. Returns whether everything has been well so far.
   bool check(cudaError_t error, const char* what);
@@ -37,8 +37,7 @@ class Device {
 
   cudaStream_t stream_ = nullptr;
   std::string name_;
-  int32_t capability_ = 0;
-  int32_t multiprocessors_ = 0;
+  Chip chip_;
   Status status_;
 };
 

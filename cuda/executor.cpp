@@ -1,10 +1,14 @@
 // The executor on a GPU: one copy in, the forward pass, draws on the device, one copy out.
+//
+// A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes; a batch in between is filled up by repeating one of its sequences,
+// which computes the same bits and stores them in the same places once more. The draws follow as ordinary launches: what they need differs from step to step.
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "backend.hpp"
 #include "cuda.hpp"
+#include "graph.hpp"
 #include "kaiju/backend/self_check.hpp"
 #include "kaiju/model/forward.hpp"
 #include "memory.hpp"
@@ -15,6 +19,7 @@ namespace kaiju::cuda {
 namespace {
 
 constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
+constexpr int32_t kGraphRows = 256;       // of the largest decode step that is recorded
 constexpr size_t kListBytes = 256 << 10;  // of a piece of the lists that most steps keep short: table edits, histories, biases
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -40,10 +45,8 @@ class CudaExecutor final : public Executor {
     const auto logit_rows = static_cast<size_t>(logit_rows_);
     KAIJU_TRY(take(x_, rows * config.d_model, "the residual stream"));
     KAIJU_TRY(take(a_, std::max(rows, logit_rows) * width, "the activations"));
-    KAIJU_TRY(take(q_, rows * config.query_width(), "the queries"));
+    KAIJU_TRY(take(q_, rows * (config.query_width() + 2 * config.kv_width()), "the queries, keys and values"));
     KAIJU_TRY(take(queries_, rows * config.query_width(), "the quantised queries"));
-    KAIJU_TRY(take(k_, rows * config.kv_width(), "the keys"));
-    KAIJU_TRY(take(v_, rows * config.kv_width(), "the values"));
     KAIJU_TRY(take(h_, rows * config.d_ff, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(logits_, logit_rows * config.vocab_size, "the logits"));
@@ -74,9 +77,13 @@ class CudaExecutor final : public Executor {
     segment_slot_.reserve(slots);
     draws_.reserve(slots);
     draw_row_.reserve(slots);
+    tokens_.reserve(rows);
+    positions_.reserve(rows);
+    row_segment_.reserve(rows);
 
-    workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), k_.data(), v_.data(), h_.data(), {}};
+    workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
+    if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
   }
 
@@ -91,13 +98,18 @@ class CudaExecutor final : public Executor {
     edit_tables(plan);
     for (const BlockCopy& copy : plan.copies) copy_block(copy);
     if (!plan.segments.empty()) {
-      const Batch batch = send_inputs(plan);
-      check(mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), there_.segment_slot, batch.row_count, facts().vocab_size, seen_.data()), "marking tokens");
-      const int32_t half = weights_.config.head_dim / 2;
-      for (size_t r = 0; r < angles_.size(); ++r)
-        check(fill_angles(stream(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data()), "angles");
-      forward(backend_, weights_, kv_slots_, batch, workspace_);
-      return_logits(plan, result);
+      gather_inputs(plan);
+      if (const RecordedStep* step = recorded_step(plan)) {
+        fill_up(step->rows);
+        send_inputs(place_inputs());
+        check(step->graph.launch(stream()), "a decode step");
+      } else {
+        const Inputs inputs = place_inputs();
+        send_inputs(inputs);
+        run_layers(inputs);
+        return_logits(plan, result);
+        compute_last_logits(inputs);
+      }
       sample_rows(plan);
     }
     check(cudaStreamSynchronize(stream()), "a step");
@@ -110,11 +122,18 @@ class CudaExecutor final : public Executor {
   }
 
  private:
-  // Where the inputs of the step being run lie on the GPU.
-  struct There {
+  // Where the inputs of a step lie on the GPU.
+  struct Inputs {
+    Batch batch;
     const int32_t* segment_slot = nullptr;
     const int32_t* draw_row = nullptr;
+    int32_t draw_rows = 0;
     const Draw* draws = nullptr;
+    size_t bytes = 0;
+  };
+  struct RecordedStep {
+    int32_t rows = 0;
+    Graph graph;
   };
 
   cudaStream_t stream() const { return device_->stream(); }
@@ -173,8 +192,10 @@ class CudaExecutor final : public Executor {
       check(cudaMemcpyAsync(cache_[kind].data() + copy.to * bytes, cache_[kind].data() + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()), "a block copy");
   }
 
-  // Everything a step's kernels read, in one copy.
-  Batch send_inputs(const StepPlan& plan) {
+  void gather_inputs(const StepPlan& plan) {
+    tokens_.assign(plan.tokens.begin(), plan.tokens.begin() + slots_.row_count());
+    positions_.assign(slots_.positions().begin(), slots_.positions().end());
+    row_segment_.assign(slots_.row_segment().begin(), slots_.row_segment().end());
     segments_.assign(slots_.segments().begin(), slots_.segments().end());
     segment_slot_.clear();
     draws_.clear();
@@ -187,23 +208,92 @@ class CudaExecutor final : public Executor {
       draws_.push_back(draw_of(slots_[segment.slot].sampling, segment.slot, int64_t{segment.position} + segment.token_count, segment.top_logprobs));
       draw_row_.push_back(segment.first_token + segment.token_count - 1);
     }
-    const auto rows = static_cast<size_t>(slots_.row_count());
-    size_t used = 0;
-    const auto put = [&](const auto* items, size_t count) {
-      using T = std::remove_cvref_t<decltype(*items)>;
-      std::memcpy(host_inputs_.data() + used, items, count * sizeof(T));
-      const T* there = reinterpret_cast<const T*>(inputs_.data() + used);
-      used = aligned(used + count * sizeof(T));
+  }
+
+  // Adds copies of a decode step's shortest sequence up to `rows` rows.
+  void fill_up(int32_t rows) {
+    const auto shortest = static_cast<size_t>(std::min_element(positions_.begin(), positions_.end()) - positions_.begin());
+    for (auto row = static_cast<int32_t>(tokens_.size()); row < rows; ++row) {
+      tokens_.push_back(tokens_[shortest]);
+      positions_.push_back(positions_[shortest]);
+      row_segment_.push_back(row);
+      segments_.push_back(segments_[shortest]);
+      segments_.back().first_row = row;
+      segment_slot_.push_back(segment_slot_[shortest]);
+      draw_row_.push_back(row);
+    }
+  }
+
+  // Lays the inputs out as they are copied; the places depend on the counts alone.
+  Inputs place_inputs() {
+    Inputs inputs;
+    const auto put = [&]<class T>(const std::vector<T>& items) {
+      std::memcpy(host_inputs_.data() + inputs.bytes, items.data(), items.size() * sizeof(T));
+      const std::span<const T> there(reinterpret_cast<const T*>(inputs_.data() + inputs.bytes), items.size());
+      inputs.bytes = aligned(inputs.bytes + items.size() * sizeof(T));
       return there;
     };
-    const Batch batch{slots_.row_count(),
-                      {put(plan.tokens.data(), rows), rows},
-                      {put(slots_.positions().data(), rows), rows},
-                      {put(segments_.data(), segments_.size()), segments_.size()},
-                      {put(slots_.row_segment().data(), rows), rows}};
-    there_ = {put(segment_slot_.data(), segment_slot_.size()), put(draw_row_.data(), draw_row_.size()), put(draws_.data(), draws_.size())};
-    check(cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), used, cudaMemcpyHostToDevice, stream()), "a step's inputs");
-    return batch;
+    const auto tokens = put(tokens_), positions = put(positions_);
+    const auto segments = put(segments_);
+    inputs.batch = {static_cast<int32_t>(tokens_.size()), tokens, positions, segments, put(row_segment_)};
+    inputs.segment_slot = put(segment_slot_).data();
+    inputs.draw_row = put(draw_row_).data();
+    inputs.draw_rows = static_cast<int32_t>(draw_row_.size());
+    inputs.draws = put(draws_).data();
+    return inputs;
+  }
+
+  // Everything a step's kernels read, in one copy.
+  void send_inputs(const Inputs& inputs) {
+    draws_there_ = inputs.draws;
+    check(cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), inputs.bytes, cudaMemcpyHostToDevice, stream()), "a step's inputs");
+  }
+
+  void run_layers(const Inputs& inputs) {
+    const Batch& batch = inputs.batch;
+    check(mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, seen_.data()), "marking tokens");
+    const int32_t half = weights_.config.head_dim / 2;
+    for (size_t r = 0; r < angles_.size(); ++r)
+      check(fill_angles(stream(), device_->chip(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data()), "angles");
+    forward(backend_, weights_, kv_slots_, batch, workspace_);
+  }
+
+  void compute_last_logits(const Inputs& inputs) {
+    if (inputs.draw_rows == 0 || !device_->ok()) return;
+    check(gather_rows(stream(), device_->chip(), x_.data(), inputs.draw_row, inputs.draw_rows, weights_.config.d_model, last_x_.data()), "gathering rows");
+    logits(backend_, weights_, last_x_.data(), inputs.draw_rows, a_.data(), logits_.data());
+  }
+
+  // Batch sizes 1 ... 8, then four to each doubling.
+  void record_graphs(int32_t most) {
+    for (int32_t rows = 1, step = 1; rows <= most && device_->ok(); rows = rows < most ? std::min(most, rows + step) : most + 1) {
+      if (rows >= 8 * step) step *= 2;
+      const auto count = static_cast<size_t>(rows);
+      tokens_.assign(count, 0);
+      positions_.assign(count, 0);
+      row_segment_.assign(count, 0);
+      segments_.assign(count, {});
+      segment_slot_.assign(count, 0);
+      draw_row_.assign(count, 0);
+      draws_.assign(count, {});
+      RecordedStep& recorded = recorded_.emplace_back();
+      recorded.rows = rows;
+      const Inputs inputs = place_inputs();
+      check(Graph::record(stream(), recorded.graph, [&] {
+              run_layers(inputs);
+              compute_last_logits(inputs);
+            }),
+            "recording a decode step");
+    }
+  }
+
+  // Null unless every segment is one row that is drawn from.
+  const RecordedStep* recorded_step(const StepPlan& plan) const {
+    for (const Segment& segment : plan.segments)
+      if (segment.token_count != 1 || !segment.sample || segment.all_logits) return nullptr;
+    for (const RecordedStep& step : recorded_)
+      if (step.rows >= slots_.row_count()) return &step;
+    return nullptr;
   }
 
   void return_logits(const StepPlan& plan, StepResult& result) {
@@ -225,13 +315,11 @@ class CudaExecutor final : public Executor {
     const auto rows = static_cast<int32_t>(draws_.size());
     if (rows == 0 || !device_->ok()) return;
     const int32_t vocab = facts().vocab_size;
-    check(gather_rows(stream(), x_.data(), there_.draw_row, rows, weights_.config.d_model, last_x_.data()), "gathering rows");
-    logits(backend_, weights_, last_x_.data(), rows, a_.data(), logits_.data());
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) {
-      check(penalise(stream(), logits_.data(), there_.draws, rows, vocab, seen_.data(), adjusted_.data()), "penalties");
+      check(penalise(stream(), logits_.data(), draws_there_, rows, vocab, seen_.data(), adjusted_.data()), "penalties");
       add_biases(plan);
     }
-    check(sample(stream(), logits_.data(), adjusted_.data(), there_.draws, rows, vocab, drawn_.data(), top_.data()), "sampling");
+    check(sample(stream(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()), "sampling");
     check(cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()), "returning draws");
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.top > 0; }))
       check(cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()), "returning alternatives");
@@ -272,22 +360,23 @@ class CudaExecutor final : public Executor {
   DeviceBuffer<uint64_t> frequencies_;
   DeviceBuffer<arith::bf16> x_, last_x_;
   DeviceBuffer<int8_t> a_, queries_;
-  DeviceBuffer<float> q_, k_, v_, logits_, adjusted_;
+  DeviceBuffer<float> q_, logits_, adjusted_;
   DeviceBuffer<uint8_t> h_, seen_;
   DeviceBuffer<Drawn> drawn_;
   DeviceBuffer<Alternative> top_;
   std::vector<DeviceBuffer<arith::CosSin>> angles_;
   PinnedBuffer host_inputs_, host_list_, host_drawn_, host_top_;
   Workspace workspace_;
+  std::vector<RecordedStep> recorded_;  // by rows, ascending
 
   // The step being run.
-  There there_;
+  const Draw* draws_there_ = nullptr;
   size_t list_used_ = 0;
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;
   std::vector<Bias> biases_;
   std::vector<BatchSegment> segments_;
-  std::vector<int32_t> segment_slot_, draw_row_;
+  std::vector<int32_t> tokens_, positions_, row_segment_, segment_slot_, draw_row_;
   std::vector<Draw> draws_;
 };
 

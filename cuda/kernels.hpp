@@ -9,13 +9,20 @@
 
 namespace kaiju::cuda {
 
+// What launches choose their kernels by.
+struct Chip {
+  int32_t capability = 0;             // 90 for 9.0
+  int32_t multiprocessors = 0;
+  void* encode_tensor_map = nullptr;  // the driver's cuTensorMapEncodeTiled; null where there is none
+};
+
 // ---- kernels/rows.cu ----
-cudaError_t embed(cudaStream_t stream, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x);
-cudaError_t norm(cudaStream_t stream, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a);
+cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x);
+cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a);
 // angles [rows, half] of positions [rows] and frequencies [half].
-cudaError_t fill_angles(cudaStream_t stream, const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles);
+cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles);
 // out [count, width] = rows `row[i]` of x.
-cudaError_t gather_rows(cudaStream_t stream, const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out);
+cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out);
 
 // ---- kernels/products.cu ----
 enum class Product { kLinear, kUp, kAddLinear, kAddDown };
@@ -28,12 +35,30 @@ struct ProductArgs {
   const float* scale;    // [out]
   void* result;          // [rows, out] f32, uint8, bf16, bf16
 };
-inline constexpr int32_t kSkinnyRows = 64;  // up to here a kernel that reads weights at memory speed
-cudaError_t multiply(cudaStream_t stream, Product product, const ProductArgs& args);
+// By the kernel that is the fastest known for the chip and the shape (launch/tiles.hpp).
+cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args);
+// By the kernel that `tile` names, which must fit.
+struct Tile;
+cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product, const ProductArgs& args);
+// ---- kernels/hopper ----
+template <Product kProduct>
+cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args);
 
 // ---- kernels/heads.cu ----
-cudaError_t queries(cudaStream_t stream, const float* q, int32_t rows, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
-cudaError_t append(cudaStream_t stream, const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
+cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
+cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
+
+// What queries() and append() do, in one launch, from rows of q, k and v side by side; k and v only where `keys` is set.
+struct HeadsArgs {
+  const float* q;               // [rows, stride]: heads, then kv_heads of keys, then of values
+  int32_t rows, stride;
+  const arith::CosSin* angles;  // [rows, head_dim / 2]
+  int32_t heads, kv_heads, head_dim;
+  const float *inverse, *k_inverse, *v_inverse;  // [kv_heads, head_dim]
+  bool keys;
+  int8_t* out;                  // [rows, heads, head_dim]
+};
+cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
 
 // ---- kernels/attention.cu ----
 cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv);

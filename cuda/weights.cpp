@@ -19,7 +19,8 @@ class Mover {
     move(data, values.size());
     values = {data, values.size()};
   }
-  // Matrices and scales of one input, each kind in one piece.
+  // Matrices and scales of one input, each kind in one piece without gaps: their sizes are multiples of kAlignment, as every head has at least 64 channels and every input
+  // a multiple of 64.
   void together(std::initializer_list<Matrix*> matrices, std::initializer_list<std::span<const float>*> scales) {
     for (Matrix* m : matrices) move(m->weight, static_cast<size_t>(m->out) * static_cast<size_t>(m->in));
     for (Matrix* m : matrices) move(m->row_sum, static_cast<size_t>(m->out));

@@ -62,7 +62,8 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
 Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
-  const ExecutorSizes sizes = sizes_of(weights->config, options);
+  ExecutorSizes sizes = sizes_of(weights->config, options);
+  sizes.graphs = options.graphs;
   return cuda::make_executor(std::move(weights).value(), sizes);
 }
 #endif

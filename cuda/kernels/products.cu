@@ -1,9 +1,11 @@
-// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh).
+// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh): the choice of a kernel, and the two that run everywhere.
 //
-// Two forms. Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
+// Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
 // memory, which in integers needs no order. Many rows: tiles of outputs x rows in shared memory, copies running ahead, mma.sync; bound by the tensor cores.
+#include "../launch/tiles.hpp"
 #include "../tiles/epilogue.cuh"
 #include "../tiles/mma.cuh"
+#include "../tiles/overlap.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -23,45 +25,60 @@ __device__ __forceinline__ uint4 load_once(const int8_t* p) {
   return v;
 }
 
+// A warp takes pieces of 64 bytes of the summed index, two neighbouring ones (a line of memory) at a time, and asks for each piece of its weights
+// kAhead pieces before it multiplies: the first ones even before the kernels in front have ended, since no kernel writes weights.
+//
 // Weights are the 16-row operand, activations the 8-column one. Both are read 16 contiguous bytes a lane: a dot product does not mind in which order the summed index
-// is taken, so the bytes 16 t ... 16 t + 15 of a step stand for the places that lane t holds in two instructions.
-template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead>
-__global__ void __launch_bounds__(kThreads) skinny_kernel(ProductArgs args) {
+// is taken, so the bytes 16 t ... 16 t + 15 of a piece stand for the places that lane t holds in two instructions.
+template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks) skinny_kernel(ProductArgs args) {
   constexpr int kOuts = 16 * kOutTiles, kRows = 8 * kRowTiles;
+  static_assert(kAhead % 2 == 0);
   __shared__ int32_t sums[kOuts][kRows + 1];
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kOuts * (kRows + 1); i += kThreads) (&sums[0][0])[i] = 0;
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), warp = tid / 32, lane = tid % 32, g = lane / 4, t = lane % 4;
+  const int32_t first_out = static_cast<int32_t>(blockIdx.x) * kOuts;
+  // Outputs and rows beyond the last read it again; their sums go nowhere.
+  const int8_t* weights[kOutTiles][2];
+#pragma unroll
+  for (int m = 0; m < kOutTiles; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) weights[m][half] = args.weight + int64_t{min(first_out + 16 * m + 8 * half + g, args.out - 1)} * args.in + 16 * t;
+  const auto place = [&](int32_t turn) { return (turn / 2 * (2 * kWarps) + 2 * warp + turn % 2) * kStep; };  // of the warp's turn-th piece; the same in all lanes
+  uint4 w[kAhead][kOutTiles][2];
+  const auto load_weights = [&](uint4 (&to)[kOutTiles][2], int32_t at) {
+    if (at >= args.in) return;
+#pragma unroll
+    for (int m = 0; m < kOutTiles; ++m) to[m][0] = load_once(weights[m][0] + at), to[m][1] = load_once(weights[m][1] + at);
+  };
+  let_next_start();
+#pragma unroll
+  for (int u = 0; u < kAhead; ++u) load_weights(w[u], place(u));
+  for (int32_t i = tid; i < kOuts * (kRows + 1); i += kThreads) (&sums[0][0])[i] = 0;
   __syncthreads();
+  wait_for_inputs();
 
-  const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, lane = static_cast<int32_t>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int32_t first_out = static_cast<int32_t>(blockIdx.x) * kOuts, steps = args.in / kStep;
-  const auto* a = static_cast<const int8_t*>(args.a);
-  constexpr uint4 kZero = {0, 0, 0, 0};
+  const auto* a = static_cast<const int8_t*>(args.a) + 16 * t;
+  int32_t row_at[kRowTiles];
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r) row_at[r] = min(8 * r + g, args.rows - 1) * args.in;
   int32_t c[kOutTiles][kRowTiles][4] = {};
-  for (int32_t step = warp; step < steps; step += kWarps * kAhead) {
-    uint4 w[kAhead][kOutTiles][2];
-#pragma unroll
-    for (int u = 0; u < kAhead; ++u)
-#pragma unroll
-      for (int m = 0; m < kOutTiles; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int32_t out = first_out + 16 * m + 8 * half + g, at = step + kWarps * u;
-          w[u][m][half] = out < args.out && at < steps ? load_once(args.weight + int64_t{out} * args.in + int64_t{at} * kStep + 16 * t) : kZero;
-        }
+  for (int32_t turn = 0; place(turn) < args.in; turn += kAhead) {
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
-      const int32_t at = step + kWarps * u;
+      const int32_t at = place(turn + u);
+      if (at >= args.in) break;
+      uint4 b[kRowTiles];
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) {
-        const int32_t row = 8 * r + g;
-        const uint4 b = row < args.rows && at < steps ? *reinterpret_cast<const uint4*>(a + int64_t{row} * args.in + int64_t{at} * kStep + 16 * t) : kZero;
+      for (int r = 0; r < kRowTiles; ++r) b[r] = *reinterpret_cast<const uint4*>(a + (row_at[r] + at));
+#pragma unroll
+      for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
         for (int m = 0; m < kOutTiles; ++m) {
           const uint4 low = w[u][m][0], high = w[u][m][1];
-          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.x, high.x, low.y, high.y, b.x, b.y);
-          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.z, high.z, low.w, high.w, b.z, b.w);
+          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.x, high.x, low.y, high.y, b[r].x, b[r].y);
+          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.z, high.z, low.w, high.w, b[r].z, b[r].w);
         }
-      }
+      load_weights(w[u], place(turn + u + kAhead));
     }
   }
 #pragma unroll
@@ -71,16 +88,16 @@ __global__ void __launch_bounds__(kThreads) skinny_kernel(ProductArgs args) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) atomicAdd(&sums[16 * m + g + 8 * (e / 2)][8 * r + 2 * t + e % 2], c[m][r][e]);
   __syncthreads();
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kOuts * args.rows; i += kThreads) {
+  for (int32_t i = tid; i < kOuts * args.rows; i += kThreads) {
     const int32_t n = first_out + i % kOuts, row = i / kOuts;
     if (n < args.out) store_sum<kProduct>(args, int64_t{row} * args.out, n, sums[i % kOuts][row]);
   }
 }
 
-template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead>
-cudaError_t launch_skinny(cudaStream_t stream, const ProductArgs& args) {
-  skinny_kernel<kProduct, kOutTiles, kRowTiles, kAhead><<<(args.out + 16 * kOutTiles - 1) / (16 * kOutTiles), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
+cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
+  const auto kernel = skinny_kernel<kProduct, kOutTiles, kRowTiles, kAhead, kBlocks>;
+  return launch(stream, chip, kernel, {pieces(args.out, 16 * kOutTiles), kThreads}, args);
 }
 
 // ---- many rows ----
@@ -98,7 +115,8 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
   extern __shared__ __align__(128) uint8_t memory[];
   const uint32_t base = shared_address(memory);
   const int32_t tid = static_cast<int32_t>(threadIdx.x), warp = tid / 32, lane = tid % 32;
-  const int32_t first_row = static_cast<int32_t>(blockIdx.x) * kTileRows, first_out = static_cast<int32_t>(blockIdx.y) * kTileOuts;
+  const int32_t row_tiles = (args.rows + kTileRows - 1) / kTileRows;
+  const int32_t first_row = static_cast<int32_t>(blockIdx.x) % row_tiles * kTileRows, first_out = static_cast<int32_t>(blockIdx.x) / row_tiles * kTileOuts;
   const auto* a = static_cast<const int8_t*>(args.a);
   const int32_t steps = args.in / kStep;
 
@@ -120,6 +138,8 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
     }
   };
 
+  let_next_start();
+  wait_for_inputs();
 #pragma unroll
   for (int s = 0; s < kStages - 1; ++s) {
     if (s < steps) load(s);
@@ -160,34 +180,42 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
 }
 
 template <Product kProduct, int kTileRows>
-cudaError_t launch_tiled(cudaStream_t stream, const ProductArgs& args) {
+cudaError_t launch_tiled(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
   constexpr int kBytes = kStages * (kTileRows + kTileOuts) * kStep;
+  const auto kernel = tiled_kernel<kProduct, kTileRows>;
   // Per device and kernel; cheap, and needed anew for every device a process uses.
-  if (const cudaError_t error = cudaFuncSetAttribute(tiled_kernel<kProduct, kTileRows>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess) return error;
-  const dim3 grid(static_cast<unsigned>((args.rows + kTileRows - 1) / kTileRows), static_cast<unsigned>((args.out + kTileOuts - 1) / kTileOuts));
-  tiled_kernel<kProduct, kTileRows><<<grid, kThreads, kBytes, stream>>>(args);
-  return cudaGetLastError();
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess) return error;
+  return launch(stream, chip, kernel, {int64_t{pieces(args.rows, kTileRows)} * pieces(args.out, kTileOuts), kThreads, kBytes}, args);
 }
 
 template <Product kProduct>
-cudaError_t multiply_as(cudaStream_t stream, const ProductArgs& args) {
-  if (args.rows <= 8) return launch_skinny<kProduct, 1, 1, 4>(stream, args);
-  if (args.rows <= 16) return launch_skinny<kProduct, 1, 2, 4>(stream, args);
-  if (args.rows <= 32) return launch_skinny<kProduct, 1, 4, 2>(stream, args);
-  if (args.rows <= kSkinnyRows) return launch_skinny<kProduct, 2, 8, 2>(stream, args);
-  if (args.rows <= 96) return launch_tiled<kProduct, 64>(stream, args);
-  return launch_tiled<kProduct, 128>(stream, args);
+cudaError_t multiply_as(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args) {
+#if defined(KAIJU_CUDA_SM90A)
+  if (tile.path == Path::kHopper) return multiply_hopper<kProduct>(stream, chip, tile, args);
+#endif
+  if (tile.path == Path::kSkinny) {
+    if (args.rows <= 8) return launch_skinny<kProduct, 1, 1, 4, 3>(stream, chip, args);
+    if (args.rows <= 16) return launch_skinny<kProduct, 1, 2, 4, 3>(stream, chip, args);
+    if (args.rows <= 32) return launch_skinny<kProduct, 1, 4, 4, 2>(stream, chip, args);
+    if (args.rows <= kSkinnyRows) return launch_skinny<kProduct, 2, 8, 2, 1>(stream, chip, args);
+    return cudaErrorInvalidConfiguration;
+  }
+  return args.rows <= 96 ? launch_tiled<kProduct, 64>(stream, chip, args) : launch_tiled<kProduct, 128>(stream, chip, args);
 }
 
 }  // namespace
 
-cudaError_t multiply(cudaStream_t stream, Product product, const ProductArgs& args) {
+cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product, const ProductArgs& args) {
   switch (product) {
-    case Product::kLinear: return multiply_as<Product::kLinear>(stream, args);
-    case Product::kUp: return multiply_as<Product::kUp>(stream, args);
-    case Product::kAddLinear: return multiply_as<Product::kAddLinear>(stream, args);
-    default: return multiply_as<Product::kAddDown>(stream, args);
+    case Product::kLinear: return multiply_as<Product::kLinear>(stream, chip, tile, args);
+    case Product::kUp: return multiply_as<Product::kUp>(stream, chip, tile, args);
+    case Product::kAddLinear: return multiply_as<Product::kAddLinear>(stream, chip, tile, args);
+    default: return multiply_as<Product::kAddDown>(stream, chip, tile, args);
   }
+}
+
+cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args) {
+  return multiply_by(stream, chip, choose_tile(chip, args.rows, args.out, args.in), product, args);
 }
 
 }  // namespace kaiju::cuda

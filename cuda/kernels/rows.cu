@@ -1,5 +1,5 @@
 // Embedding, norm, angles: one pass over rows each, bound by memory.
-#include "../kernels.hpp"
+#include "../tiles/overlap.cuh"
 #include "kaiju/arith/rms.hpp"
 
 namespace kaiju::cuda {
@@ -17,6 +17,8 @@ struct alignas(16) EightBf16 {
 };
 
 __global__ void embed_kernel(const int8_t* weight, int32_t width, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x) {
+  let_next_start();
+  wait_for_inputs();
   const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8;
   if (at >= int64_t{rows} * width) return;
   const int64_t row = at / width;
@@ -32,6 +34,8 @@ __global__ void embed_kernel(const int8_t* weight, int32_t width, const float* s
 // One warp a row; lane l owns the partial sums 8 l ... 8 l + 7, so the tree's first five halvings are exchanges between lanes and its last three
 // happen within one.
 __global__ void norm_kernel(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+  let_next_start();
+  wait_for_inputs();
   const int32_t row = static_cast<int32_t>(blockIdx.x) * (kThreads / 32) + static_cast<int32_t>(threadIdx.x) / 32;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   if (row >= rows) return;
@@ -65,13 +69,50 @@ __global__ void norm_kernel(const arith::bf16* x, int32_t rows, int32_t width, f
   }
 }
 
+// One block a row, for few rows: thread t owns the partial sums 2 t and 2 t + 1, so that the whole row is asked for at once.
+constexpr int32_t kRowThreads = static_cast<int32_t>(arith::kRmsPartials) / 2;
+__global__ void __launch_bounds__(kRowThreads) norm_row_kernel(const arith::bf16* x, int32_t width, float eps, float inverse_scale, int8_t* a) {
+  let_next_start();
+  wait_for_inputs();
+  __shared__ float partials[arith::kRmsPartials];
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
+  const auto* in = reinterpret_cast<const uint32_t*>(x + int64_t{blockIdx.x} * width);  // two elements each
+  float low = 0.0f, high = 0.0f;
+#pragma unroll 16
+  for (int32_t i = tid; i < width / 2; i += kRowThreads) {
+    const uint32_t both = in[i];
+    const float first = arith::float_of(both << 16), second = arith::float_of(both & 0xFFFF0000u);
+    low = arith::fma(first, first, low), high = arith::fma(second, second, high);
+  }
+  partials[2 * tid] = low, partials[2 * tid + 1] = high;
+  __syncthreads();
+  float sum[4];  // every warp folds them all
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = arith::add(partials[lane + 32 * i], partials[lane + 32 * i + 128]);
+  float total = arith::add(arith::add(sum[0], sum[2]), arith::add(sum[1], sum[3]));
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) total = arith::add(total, __shfl_xor_sync(0xFFFFFFFFu, total, distance));
+  const float m = arith::norm_multiplier(total, static_cast<float>(width), eps, inverse_scale);
+  auto* out = reinterpret_cast<uint16_t*>(a + int64_t{blockIdx.x} * width);
+#pragma unroll 16
+  for (int32_t i = tid; i < width / 2; i += kRowThreads) {
+    const uint32_t both = in[i];
+    const auto first = static_cast<uint8_t>(arith::quantise(arith::float_of(both << 16), m)), second = static_cast<uint8_t>(arith::quantise(arith::float_of(both & 0xFFFF0000u), m));
+    out[i] = static_cast<uint16_t>(first | second << 8);
+  }
+}
+
 __global__ void angles_kernel(const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles) {
+  let_next_start();
+  wait_for_inputs();
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= int64_t{rows} * half) return;
   angles[at] = arith::cos_sin(static_cast<uint64_t>(positions[at / half]), frequencies[at % half]);
 }
 
 __global__ void gather_kernel(const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out) {
+  let_next_start();
+  wait_for_inputs();
   const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8;
   if (at >= int64_t{count} * width) return;
   const int64_t i = at / width;
@@ -80,24 +121,21 @@ __global__ void gather_kernel(const arith::bf16* x, const int32_t* row, int32_t 
 
 }  // namespace
 
-cudaError_t embed(cudaStream_t stream, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x) {
-  embed_kernel<<<blocks_for(int64_t{rows} * table.in / 8), kThreads, 0, stream>>>(table.weight, table.in, scale, tokens, rows, x);
-  return cudaGetLastError();
+cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x) {
+  return launch(stream, chip, embed_kernel, {blocks_for(int64_t{rows} * table.in / 8), kThreads}, table.weight, table.in, scale, tokens, rows, x);
 }
 
-cudaError_t norm(cudaStream_t stream, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-  norm_kernel<<<blocks_for(int64_t{rows} * 32), kThreads, 0, stream>>>(x, rows, width, eps, inverse_scale, a);
-  return cudaGetLastError();
+cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+  if (rows <= 4 * chip.multiprocessors) return launch(stream, chip, norm_row_kernel, {rows, kRowThreads}, x, width, eps, inverse_scale, a);
+  return launch(stream, chip, norm_kernel, {blocks_for(int64_t{rows} * 32), kThreads}, x, rows, width, eps, inverse_scale, a);
 }
 
-cudaError_t fill_angles(cudaStream_t stream, const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles) {
-  angles_kernel<<<blocks_for(int64_t{rows} * half), kThreads, 0, stream>>>(positions, rows, frequencies, half, angles);
-  return cudaGetLastError();
+cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles) {
+  return launch(stream, chip, angles_kernel, {blocks_for(int64_t{rows} * half), kThreads}, positions, rows, frequencies, half, angles);
 }
 
-cudaError_t gather_rows(cudaStream_t stream, const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out) {
-  gather_kernel<<<blocks_for(int64_t{count} * width / 8), kThreads, 0, stream>>>(x, row, count, width, out);
-  return cudaGetLastError();
+cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out) {
+  return launch(stream, chip, gather_kernel, {blocks_for(int64_t{count} * width / 8), kThreads}, x, row, count, width, out);
 }
 
 }  // namespace kaiju::cuda

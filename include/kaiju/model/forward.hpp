@@ -8,11 +8,26 @@
 
 namespace kaiju {
 
+// From a layer's normed input to its queries and, where it owns its slot, the keys and values in the cache.
+struct Projection {
+  const LayerWeights& layer;
+  const KvWeights* kv;          // null: the slot is another layer's
+  const ModelConfig& config;
+  const int8_t* a;              // [rows, d_model]
+  const arith::CosSin* angles;  // [rows, head_dim / 2]
+  float* q;                     // [rows, query_width + 2 kv_width] scratch
+  int8_t* queries;              // [rows, query_width]
+};
+
+// A backend that does all of it in its own way; Workspace::k and v are not needed then.
+template <class B>
+concept ProjectsHeads = requires(B& backend, const Projection& projection, const Batch& batch, const KvSlot& kv) { backend.project(projection, batch, kv); };
+
 // Buffers of one step, in the backend's memory; sized once for the most rows a step may carry.
 struct Workspace {
   arith::bf16* x = nullptr;         // [rows, d_model] residual stream
   int8_t* a = nullptr;              // [rows, max(d_model, query_width)] normed input, later attention output
-  float* q = nullptr;               // [rows, query_width]
+  float* q = nullptr;               // [rows, query_width]; query_width + 2 kv_width where the backend projects heads itself
   int8_t* queries = nullptr;        // [rows, query_width]
   float* k = nullptr;               // [rows, kv_width]
   float* v = nullptr;               // [rows, kv_width]
@@ -31,14 +46,18 @@ void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots,
     const arith::CosSin* angles = w.angles[layer.config.rope];
 
     backend.norm(w.x, rows, config.d_model, config.norm_eps, layer.attn_in, w.a);
-    if (layer.owns_slot) {
-      const KvWeights& kv = model.slots[layer.config.kv_slot];
-      backend.linear(kv.k, w.a, rows, kv.k_scale.data(), w.k);
-      backend.linear(kv.v, w.a, rows, kv.v_scale.data(), w.v);
-      backend.append(w.k, w.v, batch, angles, kv.k_inverse.data(), kv.v_inverse.data(), cache);
+    const KvWeights* kv = layer.owns_slot ? &model.slots[layer.config.kv_slot] : nullptr;
+    if constexpr (ProjectsHeads<B>) {
+      backend.project({layer, kv, config, w.a, angles, w.q, w.queries}, batch, cache);
+    } else {
+      if (kv) {
+        backend.linear(kv->k, w.a, rows, kv->k_scale.data(), w.k);
+        backend.linear(kv->v, w.a, rows, kv->v_scale.data(), w.v);
+        backend.append(w.k, w.v, batch, angles, kv->k_inverse.data(), kv->v_inverse.data(), cache);
+      }
+      backend.linear(layer.q, w.a, rows, layer.q_scale.data(), w.q);
+      backend.queries(w.q, batch, angles, config.n_heads, config.n_kv_heads, config.head_dim, layer.q_inverse.data(), w.queries);
     }
-    backend.linear(layer.q, w.a, rows, layer.q_scale.data(), w.q);
-    backend.queries(w.q, batch, angles, config.n_heads, config.n_kv_heads, config.head_dim, layer.q_inverse.data(), w.queries);
     backend.attend({w.queries, config.n_heads, layer.z, layer.out_inverse.data(), w.a}, batch, cache);
     backend.add_linear(layer.o, w.a, rows, layer.o_scale.data(), w.x);
 

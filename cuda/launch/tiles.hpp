@@ -1,0 +1,39 @@
+// Tiles: which kernel, with which tile, serves a product. Host arithmetic alone.
+#pragma once
+
+#include <cstdint>
+
+#include "../kernels.hpp"
+
+namespace kaiju::cuda {
+
+enum class Path {
+  kTiled,   // mma.sync tiles, any chip and shape (kernels/products.cu)
+  kSkinny,  // weights straight to registers, up to kSkinnyRows rows, any chip (kernels/products.cu)
+  kHopper,  // wgmma and the tensor copy engine, capability 9.0 (kernels/hopper/product.cuh)
+};
+inline constexpr int32_t kSkinnyRows = 64;
+
+// rows x outs of a block and how blocks form clusters; the last four for kHopper alone. Blocks of a cluster either divide the summed index (`split` of
+// them) or take neighbouring row tiles and fetch their weights once (`share`).
+struct Tile {
+  Path path = Path::kTiled;
+  int32_t rows = 0;
+  int32_t outs = 0;
+  int32_t split = 1;
+  int32_t share = 1;
+};
+
+inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline
+
+// Whether kHopper can compute such a product at all.
+constexpr bool hopper_fits(const Chip& chip, int32_t out, int32_t in) { return chip.capability == 90 && chip.encode_tensor_map && out % 32 == 0 && in % 64 == 0; }
+
+constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1) / size; }
+
+// The fastest by a model of the chip: clocks of the tensor cores, of a multiprocessor's share of memory, and of endings that nothing hides.
+Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in);
+// The model's clocks for one tile of kHopper.
+double tile_clocks(const Tile& tile, int32_t rows, int32_t out, int32_t in, int32_t multiprocessors);
+
+}  // namespace kaiju::cuda

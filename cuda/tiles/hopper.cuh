@@ -1,0 +1,147 @@
+// What only compute capability 9.0 has: barriers that count bytes, the tensor copy engine, clusters, wgmma on int8. Compiles for sm_90a alone; addresses are 32-bit
+// shared-memory addresses unless they say otherwise.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "mma.cuh"
+
+namespace kaiju::cuda {
+
+// ---- barriers ----
+
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
+// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster, after the next cluster_sync.
+__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// Arrives and announces `bytes` that copies will bring.
+__device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Arrives; orders nothing beyond the block. (A release at the scope of the cluster becomes a fence of all memory and takes most of a microsecond.)
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// Arrives at the barrier that lies at the same address in block `rank` of the cluster, and orders nothing: what the reads in front read has been used by then.
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank) : "memory");
+}
+// Until the phase of this parity is complete.
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+#if defined(KAIJU_WATCHDOG)
+  int64_t turns = 0;
+#endif
+  do {
+#if defined(KAIJU_WATCHDOG)  // a kernel under development that waits for ever ends as a fault
+    if (++turns > (1 << 20)) __trap();
+#endif
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  } while (!done);
+}
+
+// ---- clusters ----
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// Until all threads of the cluster are here; what they wrote to their shared memory can be read.
+__device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// Until all threads of the cluster are here; orders nothing.
+__device__ __forceinline__ void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
+// Four integers at the same address in block `rank` of the cluster.
+__device__ __forceinline__ int4 load_from_block(uint32_t address, uint32_t rank) {
+  int4 v;
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\nld.shared::cluster.v4.s32 {%0,%1,%2,%3}, [there];\n}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address), "r"(rank)
+               : "memory");
+  return v;
+}
+
+// ---- tensor copies ----
+
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t row) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(row) : "memory");
+}
+// The map's inner dimensions 1 ... 3 are taken whole.
+__device__ __forceinline__ void copy_tile5(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %5, %5, %5, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(group),
+               "r"(0)
+               : "memory");
+}
+// The same to every block in `mask`, each of which counts the bytes at its own barrier.
+__device__ __forceinline__ void copy_tile5_to(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group, uint16_t mask) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6;" ::"r"(to), "l"(map),
+               "r"(barrier), "r"(k), "r"(group), "r"(0), "h"(mask)
+               : "memory");
+}
+
+// ---- wgmma ----
+
+// A tile [rows][128 bytes], as copy_tile leaves it with 128-byte swizzling, 1024-byte aligned; 32 bytes further along k is 2 more.
+__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
+  return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+__device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// Keeps the compiler from touching sums that wgmma still writes.
+template <int kCount>
+__device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(c[i])::"memory");
+}
+
+// c [64, kCols] (+)= a [64, 32] b [kCols, 32] by a warpgroup. Lane (g, t) of warp w holds rows 16 w + g and + 8, columns 8 j + 2 t and + 1: c[4 j + 2 upper + odd].
+#define KAIJU_C4(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
+#define KAIJU_C16(i) KAIJU_C4(i), KAIJU_C4(i + 4), KAIJU_C4(i + 8), KAIJU_C4(i + 12)
+#define KAIJU_C48 KAIJU_C16(0), KAIJU_C16(16), KAIJU_C16(32)
+#define KAIJU_C80 KAIJU_C48, KAIJU_C16(48), KAIJU_C16(64)
+#define KAIJU_C128 KAIJU_C80, KAIJU_C16(80), KAIJU_C16(96), KAIJU_C16(112)
+#define KAIJU_TEXT96(types)        \
+  "{\n.reg .pred p;\nsetp.ne.s32 p, %50, 0;\nwgmma.mma_async.sync.aligned.m64n96k32.s32." types " " \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36," \
+  "%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}, " \
+  "%48, %49, p;\n}"
+#define KAIJU_TEXT160(types)        \
+  "{\n.reg .pred p;\nsetp.ne.s32 p, %82, 0;\nwgmma.mma_async.sync.aligned.m64n160k32.s32." types " " \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36," \
+  "%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71," \
+  "%72,%73,%74,%75,%76,%77,%78,%79}, " \
+  "%80, %81, p;\n}"
+#define KAIJU_TEXT256(types)        \
+  "{\n.reg .pred p;\nsetp.ne.s32 p, %130, 0;\nwgmma.mma_async.sync.aligned.m64n256k32.s32." types " " \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36," \
+  "%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71," \
+  "%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104," \
+  "%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, " \
+  "%128, %129, p;\n}"
+
+template <Sign kA, int kCols>
+__device__ __forceinline__ void wgmma(int32_t (&c)[kCols / 2], uint64_t a, uint64_t b, int32_t accumulate) {
+  static_assert(kCols == 96 || kCols == 160 || kCols == 256);
+  if constexpr (kCols == 96 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT96("u8.s8") : KAIJU_C48 : "l"(a), "l"(b), "r"(accumulate));
+  else if constexpr (kCols == 96 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT96("s8.s8") : KAIJU_C48 : "l"(a), "l"(b), "r"(accumulate));
+  else if constexpr (kCols == 160 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT160("u8.s8") : KAIJU_C80 : "l"(a), "l"(b), "r"(accumulate));
+  else if constexpr (kCols == 160 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT160("s8.s8") : KAIJU_C80 : "l"(a), "l"(b), "r"(accumulate));
+  else if constexpr (kCols == 256 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT256("u8.s8") : KAIJU_C128 : "l"(a), "l"(b), "r"(accumulate));
+  else if constexpr (kCols == 256 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT256("s8.s8") : KAIJU_C128 : "l"(a), "l"(b), "r"(accumulate));
+}
+
+#undef KAIJU_C4
+#undef KAIJU_C16
+#undef KAIJU_C48
+#undef KAIJU_C80
+#undef KAIJU_C128
+#undef KAIJU_TEXT96
+#undef KAIJU_TEXT160
+#undef KAIJU_TEXT256
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,59 @@
+// Kernels that start while the ones in front of them end, where the chip can (compute capability 9.0 and newer): a launch costs nothing
+// then but what it waits for.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "../kernels.hpp"
+
+namespace kaiju::cuda {
+
+// Until all kernels in front have ended and what they wrote can be read. Every kernel that launch() starts calls it in every block, before
+// it reads what others write and before it writes anything: the kernel behind it relies on that.
+__device__ __forceinline__ void wait_for_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may start where there is room.
+__device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+struct LaunchShape {
+  int64_t blocks = 0;
+  int32_t threads = 0;
+  int32_t shared_bytes = 0;
+  int32_t cluster = 1;
+};
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch(cudaStream_t stream, const Chip& chip, void (*kernel)(Parameters...), const LaunchShape& shape,
+                   Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (chip.capability >= 90) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = static_cast<unsigned>(shape.cluster);
+    attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+    ++count;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+}  // namespace kaiju::cuda

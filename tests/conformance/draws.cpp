@@ -1,0 +1,130 @@
+// What a step draws, and how a decode step was started, across backends.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include "catch.hpp"
+#include "kaiju/format/random_model.hpp"
+#include "kaiju/run/executors.hpp"
+
+namespace {
+
+using namespace kaiju;
+
+ModelConfig small_config() {
+  ModelConfig config;
+  config.name = "draws";
+  config.vocab_size = 272;
+  config.d_model = 128;
+  config.head_dim = 64;
+  config.n_kv_heads = 1;
+  config.n_heads = 2;
+  config.d_ff = 192;
+  config.context = 512;
+  config.rope_count = 1;
+  config.slot_count = 2;
+  config.layers = {{LayerKind::kSliding, 65, 0, 0}, {LayerKind::kGlobal, 0, 1, 0}, {LayerKind::kSliding, 65, 0, 0}};
+  return config;
+}
+
+SamplingSpec spec_of(int32_t s) {
+  SamplingSpec spec;
+  spec.seed = 77 + static_cast<uint64_t>(s);
+  if (s % 4 != 0) spec.temperature = 0.5f + 0.1f * static_cast<float>(s % 5);
+  if (s % 3 == 1) spec.top_p = 0.9f;
+  if (s % 5 == 2) spec.top_k = 20;
+  if (s % 4 == 3) spec.repetition_penalty = 1.3f;
+  if (s % 6 == 5) spec.logit_bias = {{3, 4.0f}, {7, -2.5f}};
+  return spec;
+}
+
+// Sequences of different lengths, each with blocks of its own.
+class Sequences {
+ public:
+  Sequences(Executor& executor, int32_t count) : executor_(executor), position_(static_cast<size_t>(count), 0), next_(position_.size(), 0) {}
+
+  // One step over the first `count` sequences: their prompts at first, the token drawn last from then on.
+  std::vector<SampledToken> step(int32_t count) {
+    const Facts& facts = executor_.facts();
+    plan_.clear();
+    for (int32_t s = 0; s < count; ++s) {
+      int32_t& position = position_[static_cast<size_t>(s)];
+      Segment segment;
+      segment.slot = s;
+      segment.position = position;
+      segment.first_token = static_cast<int32_t>(plan_.tokens.size());
+      segment.token_count = position == 0 ? 1 + s * 29 % 90 : 1;
+      segment.sample = true;
+      segment.top_logprobs = s % 3;
+      if (position == 0) plan_.starts.push_back({s, spec_of(s), {}});
+      for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+        for (int32_t i = (position + kBlockTokens - 1) / kBlockTokens; i <= (position + segment.token_count - 1) / kBlockTokens; ++i)
+          plan_.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
+      for (int32_t i = 0; i < segment.token_count; ++i)
+        plan_.tokens.push_back(position == 0 ? (s * 31 + i * 7) % facts.vocab_size : next_[static_cast<size_t>(s)]);
+      position += segment.token_count;
+      plan_.segments.push_back(segment);
+    }
+    StepResult result;
+    const Status ran = executor_.run(plan_, result);
+    INFO(ran.message());
+    REQUIRE(ran.ok());
+    REQUIRE(result.sampled.size() == static_cast<size_t>(count));
+    for (const SampledToken& token : result.sampled) next_[static_cast<size_t>(token.slot)] = token.token;
+    return result.sampled;
+  }
+
+ private:
+  Executor& executor_;
+  std::vector<int32_t> position_, next_;
+  StepPlan plan_;
+};
+
+bool same(const SampledToken& a, const SampledToken& b) {
+  const auto same_float = [](float x, float y) { return std::memcmp(&x, &y, sizeof x) == 0; };
+  if (a.slot != b.slot || a.token != b.token || !same_float(a.logprob, b.logprob) || a.top.size() != b.top.size()) return false;
+  for (size_t i = 0; i < a.top.size(); ++i)
+    if (a.top[i].token != b.top[i].token || !same_float(a.top[i].logprob, b.top[i].logprob)) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") {
+  constexpr int32_t kMost = 21;
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-draws-{}.safetensors", static_cast<long>(::getpid()))).string();
+  REQUIRE(write_random_checkpoint(path, small_config(), 5).ok());
+  auto checkpoint = Checkpoint::open(path);
+  std::filesystem::remove(path);
+  REQUIRE(checkpoint.ok());
+  const auto run = [&](const std::string& backend, bool graphs) {
+    ExecutorOptions options;
+    options.backend = backend;
+    options.threads = 1;
+    options.slot_count = kMost;
+    options.step_tokens = kMost * 90;
+    options.graphs = graphs;
+    auto executor = make_executor(*checkpoint, options);
+    INFO(executor.status().message());
+    REQUIRE(executor.ok());
+    Sequences sequences(**executor, kMost);
+    std::vector<SampledToken> drawn = sequences.step(kMost);
+    for (int32_t count = kMost; count > 0; --count)
+      for (SampledToken& token : sequences.step(count)) drawn.push_back(std::move(token));
+    return drawn;
+  };
+  const std::vector<SampledToken> expected = run("reference", true);
+  for (const std::string& backend : backend_names())
+    for (const bool graphs : {true, false}) {
+      if (!graphs && backend != "cuda") continue;
+      INFO(backend << ", graphs " << graphs);
+      const std::vector<SampledToken> drawn = run(backend, graphs);
+      REQUIRE(drawn.size() == expected.size());
+      for (size_t i = 0; i < drawn.size(); ++i) {
+        INFO("draw " << i << " of slot " << expected[i].slot);
+        CHECK(same(drawn[i], expected[i]));
+      }
+    }
+}
