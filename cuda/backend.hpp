@@ -9,6 +9,7 @@
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
 #include "kernels.hpp"
+#include "memory.hpp"
 
 namespace kaiju::cuda {
 
@@ -19,7 +20,12 @@ void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result);
 
 class CudaBackend {
  public:
-  explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
+    if (device_->capability() == 90) scratch_.multiprocessors = device_->multiprocessors();
+  }
+
+  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work.
+  Status take_memory(int32_t head_dim);
 
   Device& device() const { return *device_; }
 
@@ -40,7 +46,7 @@ class CudaBackend {
     launch("append", [&](cudaStream_t s) { return cuda::append(s, k, v, batch, angles, k_inverse, v_inverse, kv); });
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-    launch("attend", [&](cudaStream_t s) { return cuda::attend(s, args, batch, kv); });
+    launch("attend", [&](cudaStream_t s) { return cuda::attend(s, args, batch, kv, scratch_); });
   }
 
  private:
@@ -53,6 +59,9 @@ class CudaBackend {
   }
 
   std::shared_ptr<Device> device_;
+  AttentionScratch scratch_;
+  DeviceBuffer<AttentionPart> parts_;
+  DeviceBuffer<float> sums_;
 };
 
 }  // namespace kaiju::cuda
