@@ -2,15 +2,22 @@
 // preset `small`, with the contract's exponential and with the hardware's beside it (which gives other bits: it tells what exactness costs,
 // and exists only here).
 //
-//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention STAGE
+//
+// Stages: `products`: one product of each kind, against its description. `check FORM [FROM]`: the cases from number FROM on, where FORM is
+// plain (append and the plain kernel), whole (every chunk of a row in one place), split (chunks apart), or reference (the CPU's part alone,
+// to see how long it takes). `times [FROM [TO]]`: the shapes.
 //
 // Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read once.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuda/kernels/attention_sm90.cuh"
@@ -19,28 +26,44 @@
 namespace kaiju::cuda {
 namespace {
 
-#define CHECKED(call)                                                                        \
-  do {                                                                                       \
-    const cudaError_t error_ = (call);                                                       \
-    if (error_ != cudaSuccess) {                                                             \
-      std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      std::exit(2);                                                                          \
-    }                                                                                        \
+// The case under way, and where to go on after one that faulted.
+std::string case_name;
+const char* form_name = nullptr;
+int next_case = 0;
+[[noreturn]] void fault() {
+  std::printf("FAULT %s\n", case_name.c_str());
+  std::fflush(stdout);
+  if (form_name) execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(), nullptr);
+  std::exit(2);
+}
+
+#define CHECKED(call)                                                                          \
+  do {                                                                                         \
+    const cudaError_t error_ = (call);                                                         \
+    if (error_ != cudaSuccess) {                                                               \
+      std::printf("\n%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
+      fault();                                                                                 \
+    }                                                                                          \
   } while (0)
+
+bool on_gpu = true;
 
 template <class T>
 struct There {
   T* data = nullptr;
   size_t count = 0;
   explicit There(size_t n) : count(n) {
+    if (!on_gpu) return;
     CHECKED(cudaMalloc(&data, std::max<size_t>(n * sizeof(T), 16)));
     CHECKED(cudaMemset(data, 0xA5, n * sizeof(T)));
   }
   explicit There(const std::vector<T>& from) : There(from.size()) {
-    CHECKED(cudaMemcpy(data, from.data(), count * sizeof(T), cudaMemcpyHostToDevice));
+    if (on_gpu) CHECKED(cudaMemcpy(data, from.data(), count * sizeof(T), cudaMemcpyHostToDevice));
   }
   There(const There&) = delete;
-  ~There() { cudaFree(data); }
+  ~There() {
+    if (on_gpu) cudaFree(data);
+  }
   std::vector<T> back() const {
     std::vector<T> to(count);
     CHECKED(cudaMemcpy(to.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
@@ -120,20 +143,31 @@ std::vector<std::vector<BlockId>> scattered_tables(const Rows& rows, std::mt1993
 
 int failures = 0;
 
+// `width`: of a row, for the place of the first difference.
 template <class T>
-void compare(const char* what, const std::vector<T>& got, const std::vector<T>& expected, const std::string& name) {
-  size_t wrong = 0, first = 0;
-  for (size_t i = 0; i < got.size(); ++i)
-    if (got[i] != expected[i] && wrong++ == 0) first = i;
+void compare(const char* what, const std::vector<T>& got, const std::vector<T>& expected, size_t width) {
+  size_t wrong = 0, first = 0, rows = 0, last_row = expected.size();
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == expected[i]) continue;
+    if (wrong++ == 0) first = i;
+    if (i / width != last_row) last_row = i / width, ++rows;
+  }
   if (wrong == 0) return;
   ++failures;
-  if (failures <= 12)
-    std::printf("WRONG %-7s %s: %zu of %zu, first at %zu: %d, not %d\n", what, name.c_str(), wrong, got.size(), first,
-                static_cast<int>(got[first]), static_cast<int>(expected[first]));
+  if (failures <= 10)
+    std::printf("\nWRONG %s %s: %zu of %zu, in %zu of %zu rows, first in row %zu at %zu: %d, not %d\n", what, case_name.c_str(), wrong,
+                got.size(), rows, got.size() / width, first / width, first % width, static_cast<int>(got[first]),
+                static_cast<int>(expected[first]));
 }
 
-// Both GPU kernels, all chunks in one place and split, against the reference.
-void check(uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
+enum class Form { kReference, kPlain, kWhole, kSplit };
+
+// One form of attention against the reference.
+void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
+  char name[256];
+  std::snprintf(name, sizeof name, "case %d: D %d, kv %d, heads %d, window %d, z %g, %zu segments, first %d + %d", static_cast<int>(seed),
+                head_dim, kv_heads, heads, window, static_cast<double>(z), rows.size(), rows[0].first, rows[0].second);
+  case_name = name;
   std::mt19937_64 random(seed);
   const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint64_t>(n)); };
   const BlockKind kind = window > 0 ? BlockKind::kWindow : BlockKind::kGlobal;
@@ -165,29 +199,25 @@ void check(uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t heads, int
   const There<std::byte> pool_there(pool);
   reference.append(k.data(), v.data(), filling.host(), angles.data(), inverse.data(), inverse.data(), slot);
   reference.attend({queries.data(), heads, z, out_inverse.data(), expected.data()}, batch.host(), slot);
+  if (form == Form::kReference) return;
 
   const There<float> k_there(k), v_there(v), inverse_there(inverse), out_inverse_there(out_inverse);
   const There<int8_t> queries_there(queries);
   const There<arith::CosSin> angles_there(angles);
   slot.pool = pool_there.data;
   CHECKED(append(nullptr, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data, inverse_there.data, slot));
-  char name[256];
-  std::snprintf(name, sizeof name, "D %d, kv %d, heads %d, window %d, z %g, %zu segments, first %d + %d, seed %llu", head_dim, kv_heads,
-                heads, window, static_cast<double>(z), rows.size(), rows[0].first, rows[0].second, static_cast<unsigned long long>(seed));
-  const int before = failures;
-  for (int form = 0; form < 3; ++form) {
-    const There<int8_t> out(queries.size());
-    const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
-    const Scratch scratch(form == 2 ? 512 : 0, head_dim);
-    if (form > 0 && !attends_sm90(args, slot, scratch.view)) continue;
-    if (form == 0)
-      CHECKED(attend_plain(nullptr, args, batch.there(), slot));
-    else
-      CHECKED(attend_sm90(nullptr, args, batch.there(), slot, scratch.view));
-    CHECKED(cudaDeviceSynchronize());
-    compare(form == 0 ? "plain" : form == 1 ? "whole" : "split", out.back(), expected, name);
+  CHECKED(cudaDeviceSynchronize());
+  const There<int8_t> out(queries.size());
+  const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
+  const Scratch scratch(form == Form::kSplit ? 512 : 0, head_dim);
+  if (form == Form::kPlain) {
+    CHECKED(attend_plain(nullptr, args, batch.there(), slot));
+  } else {
+    if (!attends_sm90(args, slot, scratch.view)) return;
+    CHECKED(attend_sm90(nullptr, args, batch.there(), slot, scratch.view));
   }
-  if (std::getenv("VERBOSE")) std::printf("%s %s\n", failures == before ? "OK   " : "WRONG", name);
+  CHECKED(cudaDeviceSynchronize());
+  compare(form_name, out.back(), expected, static_cast<size_t>(heads) * head_dim);
 }
 
 // One product of each kind, as tiles/wgmma.cuh describes operands: tells a wrong description of shared memory from a wrong kernel.
@@ -232,16 +262,26 @@ void check_products() {
         const int8_t left = a[i / 64 * 32 + k];
         expected[i] += (registers ? static_cast<int32_t>(static_cast<uint8_t>(left)) : left) * b[i % 64 * 32 + k];
       }
-    compare("wgmma", c.back(), expected, registers ? "left operand in registers" : "both operands in shared memory");
+    case_name = registers ? "left operand in registers" : "both operands in shared memory";
+    compare("wgmma", c.back(), expected, 64);
   }
   std::printf("products: %s\n", failures == 0 ? "as described" : "WRONG");
 }
 
-void checks() {
-  int cases = 0;
-  uint64_t seed = 1;
+void checks(const char* name, int from) {
+  const std::string_view wanted = name;
+  const Form form = wanted == "plain"   ? Form::kPlain
+                    : wanted == "whole" ? Form::kWhole
+                    : wanted == "split" ? Form::kSplit
+                                        : Form::kReference;
+  on_gpu = form != Form::kReference;
+  form_name = name;
   const auto one = [&](int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
-    check(seed++, head_dim, kv_heads, heads, window, z, rows), ++cases;
+    const int mine = next_case++;
+    if (mine < from) return;
+    std::printf(mine == from ? "%s from case %d " : ".", name, mine);
+    std::fflush(stdout);
+    check(form, static_cast<uint64_t>(mine), head_dim, kv_heads, heads, window, z, rows);
   };
   for (const int32_t head_dim : {64, 128}) {
     one(head_dim, 1, 1, 0, 1e-4f, {{0, 1}});
@@ -270,7 +310,7 @@ void checks() {
     }
     one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
   }
-  std::printf("checks: %d cases, %d wrong\n", cases, failures);
+  std::printf("\n%s: %d cases from %d, %d wrong\n", name, next_case - from, from, failures);
 }
 
 // ---- timing ----
@@ -384,7 +424,8 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
     const There<int8_t> some_there(some), some_out(some.size());
     CHECKED(attend_plain(nullptr, {some_there.data, heads, args.z, out_inverse.data, some_out.data}, small.there(), slot));
     CHECKED(cudaDeviceSynchronize());
-    compare("timed", part, some_out.back(), what);
+    case_name = what;
+    compare("timed", part, some_out.back(), static_cast<size_t>(heads) * kHeadDim);
   }
   AttentionWork work = attention_work(args, there, slot, scratch.view);
   report("hardware", time_ms(runs, [&](int i) {
@@ -403,30 +444,44 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
            }));
 }
 
-void timings() {
+void timings(int from, int to) {
   const auto each = [](int32_t count, int32_t position) { return Rows(static_cast<size_t>(count), {position, 1}); };
-  time_shape<128>("prefill 32k causal", 40, 0, {{0, 32768}}, false);
-  time_shape<128>("prefill 8k causal", 40, 0, {{0, 8192}}, false);
-  time_shape<128>("prefill 8k, window 1024", 40, 1024, {{0, 8192}}, false);
-  time_shape<128>("prefill 2k after 30k", 40, 0, {{30720, 2048}}, false);
-  time_shape<64>("prefill 32k causal, 64 channels", 40, 0, {{0, 32768}}, false);
-  time_shape<128>("decode 131k x 2", 40, 0, each(2, 131071), true);
-  time_shape<128>("decode 4k x 256", 40, 0, each(256, 4095), true);
-  time_shape<128>("decode 4k x 300", 40, 0, each(300, 4095), true);
-  time_shape<128>("decode 4k x 64", 40, 0, each(64, 4095), true);
-  time_shape<128>("decode 4k x 1", 40, 0, each(1, 4095), true);
-  time_shape<128>("decode 4k x 256, window 1024", 40, 1024, each(256, 4095), true);
-  time_shape<128>("decode 4k x 1, window 1024", 40, 1024, each(1, 4095), true);
+  int at = 0;
+  const auto shape = [&](const char* what, int32_t window, const Rows& rows) {
+    if (at >= from && at < to) time_shape<128>(what, 40, window, rows, rows[0].second == 1);
+    ++at;
+  };
+  shape("prefill 8k causal", 0, {{0, 8192}});
+  shape("prefill 32k causal", 0, {{0, 32768}});
+  shape("prefill 8k, window 1024", 1024, {{0, 8192}});
+  shape("prefill 2k after 30k", 0, {{30720, 2048}});
+  shape("decode 4k x 256", 0, each(256, 4095));
+  shape("decode 131k x 2", 0, each(2, 131071));
+  shape("decode 4k x 64", 0, each(64, 4095));
+  shape("decode 16k x 64", 0, each(64, 16383));
+  shape("decode 4k x 1", 0, each(1, 4095));
+  shape("decode 4k x 256, window 1024", 1024, each(256, 4095));
+  shape("decode 4k x 1, window 1024", 1024, each(1, 4095));
+  shape("decode 4k x 300", 0, each(300, 4095));
+  if (at >= from && at < to) time_shape<64>("prefill 32k causal, 64 channels", 40, 0, {{0, 32768}}, false);
 }
 
 }  // namespace
 }  // namespace kaiju::cuda
 
-// Any argument: checks only.
-int main(int argc, char**) {
-  kaiju::cuda::check_products();
-  kaiju::cuda::checks();
-  if (argc == 1) kaiju::cuda::timings();
-  std::printf("%s\n", kaiju::cuda::failures == 0 ? "all equal" : "WRONG BITS");
-  return kaiju::cuda::failures == 0 ? 0 : 1;
+int main(int argc, char** argv) {
+  using namespace kaiju::cuda;
+  const std::string_view stage = argc > 1 ? argv[1] : "";
+  const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
+  if (stage == "products") {
+    check_products();
+  } else if (stage == "check" && argc > 2) {
+    checks(argv[2], number(3, 0));
+  } else if (stage == "times") {
+    timings(number(2, 0), number(3, 1000));
+  } else {
+    std::printf("products | check plain|whole|split|reference [FROM] | times [FROM [TO]]\n");
+    return 2;
+  }
+  return failures == 0 ? 0 : 1;
 }

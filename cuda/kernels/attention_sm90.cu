@@ -80,7 +80,7 @@ cudaError_t launch(cudaStream_t stream, const AttentionWork& work, const Batch& 
   const int64_t rows = int64_t{batch.row_count} * work.heads;
   const bool all_one = batch.row_count == segments;
   const bool some_wide = all_one ? work.heads > kTileRows : rows > kTileRows,
-             some_narrow = all_one ? work.heads <= kTileRows : segments > 1 || rows <= kTileRows;
+             some_narrow = work.heads <= kTileRows && (all_one || segments > 1 || rows <= kTileRows);
   if (some_wide) {
     const auto most = static_cast<int32_t>((rows + kWideRows - 1) / kWideRows) + segments;
     if (const cudaError_t error = launch_sm90<kHeadDim, true, ContractWeight>(stream, work, most * work.kv.kv_heads); error != cudaSuccess)
@@ -90,7 +90,7 @@ cudaError_t launch(cudaStream_t stream, const AttentionWork& work, const Batch& 
   if (const cudaError_t error = launch_sm90<kHeadDim, false, ContractWeight>(stream, work, work.workers / 2); error != cudaSuccess)
     return error;
   if (work.scratch.units == 0) return cudaSuccess;
-  const dim3 grid(static_cast<unsigned>(segments * work.kv.kv_heads), static_cast<unsigned>(all_one ? work.heads : kTileRows));
+  const dim3 grid(static_cast<unsigned>(segments * work.kv.kv_heads), static_cast<unsigned>(work.narrow_rows));
   merge_chunks_kernel<kHeadDim><<<grid, kHeadDim, 0, stream>>>(work);
   return cudaGetLastError();
 }
@@ -109,6 +109,8 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
   work.segments = batch.segments.data();
   work.segment_count = static_cast<int32_t>(batch.segments.size());
   work.heads = args.heads / kv.kv_heads;
+  const bool all_one = batch.row_count == work.segment_count;
+  work.narrow_rows = all_one ? work.heads : kTileRows / work.heads * work.heads;
   const double least = 18.0 / static_cast<double>(args.z), widest = 4194303.0;  // no difference of scores of 128 channels is wider
   work.least_difference = -static_cast<int32_t>(least < widest ? least + 1.0 : widest);
   work.workers = 2 * scratch.multiprocessors;

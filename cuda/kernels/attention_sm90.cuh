@@ -3,9 +3,10 @@
 //
 // A chunk of 512 keys is gone over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum, scores again for
 // the weights, whose two bytes go from the registers of the first product straight into the second. The sums of a chunk are exact integers
-// in registers; the float totals of the tile wait in shared memory. Warpgroup 0 copies (one warp for keys, one for values, a ring each),
-// warpgroups 1 and 2 compute. Wide: both share one ring and each has half of 128 rows; narrow: each has a ring and tiles of its own. Bound:
-// wide by the matrix units, of which it uses 8 products a key, row and channel where 4 are counted; narrow by memory.
+// in registers; the float totals of the tile wait in shared memory. Warpgroup 0 copies (one warp for keys, one for values, a ring each:
+// keys by 64, a whole chunk of which stays for the second time; values by 32), warpgroups 1 and 2 compute. Wide: both share one ring and
+// each has half of 128 rows; narrow: each has a ring and tiles of its own. Bound: wide by the matrix units, of which it uses 8 products a
+// key, row and channel where 4 are counted; narrow by memory.
 #pragma once
 
 #include "../tiles/wgmma.cuh"
@@ -15,7 +16,7 @@
 namespace kaiju::cuda {
 
 constexpr int32_t kAttentionThreads = 384;
-constexpr int32_t kRingBarrierBytes = 512;  // 16 tiles of keys, 16 of values, full and empty
+constexpr int32_t kRingBarrierBytes = 512;  // 16 slots of keys, 16 of values, full and empty
 constexpr int32_t kBiasBits = 0x4B400000;   // of 1.5 * 2^23: an integer added to these bits is added to the float
 
 template <int kHeadDim>
@@ -32,20 +33,24 @@ struct SharedMap {
   __host__ __device__ static constexpr int32_t rings(int32_t warps) { return kTotals + 2 * total_bytes(warps); }
 };
 
-// A ring of tiles: full and empty barriers, and where the reader or the writer stands.
+// A ring of slots: full and empty barriers, and where the reader or the writer stands.
 struct Ring {
   uint32_t full, empty, data;
-  int32_t count, slot = 0;
+  int32_t bytes, count, slot = 0;  // bytes of a slot
   uint32_t phase = 0;
   __device__ void advance() {
     if (++slot == count) slot = 0, phase ^= 1;
   }
 };
-__device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, uint32_t tiles, int32_t tile_bytes, int32_t ring, bool values) {
-  const uint32_t barriers = base + static_cast<uint32_t>(ring * kRingBarrierBytes + (values ? kRingBarrierBytes / 2 : 0));
-  const int32_t before = ring * (work.key_tiles + work.value_tiles) + (values ? work.key_tiles : 0);
-  return {barriers, barriers + kRingBarrierBytes / 4, tiles + static_cast<uint32_t>(before * tile_bytes),
-          values ? work.value_tiles : work.key_tiles};
+// The ring of keys or of values; ring 1 lies behind both of ring 0.
+template <int kHeadDim>
+__device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, int32_t ring, bool values) {
+  constexpr int32_t kKeyBytes = kTileBytes<kHeadDim>, kValueBytes = kKeyBytes / 2;
+  const int32_t barriers = ring * kRingBarrierBytes + (values ? kRingBarrierBytes / 2 : 0),
+                data = SharedMap<kHeadDim>::rings(work.total_warps) + ring * (work.key_slots * kKeyBytes + work.value_slots * kValueBytes) +
+                       (values ? work.key_slots * kKeyBytes : 0);
+  return {base + static_cast<uint32_t>(barriers), base + static_cast<uint32_t>(barriers + kRingBarrierBytes / 4),
+          base + static_cast<uint32_t>(data), values ? kValueBytes : kKeyBytes, values ? work.value_slots : work.key_slots};
 }
 
 // 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more. `shift` is kBiasBits minus the maximum.
@@ -77,9 +82,8 @@ class AttentionConsumer {
  public:
   __device__ AttentionConsumer(const AttentionWork& work, uint32_t base, int32_t warpgroup)
       : work_(work), weight_(work), warpgroup_(warpgroup) {
-    const uint32_t tiles = base + static_cast<uint32_t>(SharedMap<kHeadDim>::rings(work.total_warps));
-    keys_ = make_ring(work, base, tiles, kBytes, kWide ? 0 : warpgroup, false);
-    values_ = make_ring(work, base, tiles, kBytes, kWide ? 0 : warpgroup, true);
+    keys_ = make_ring<kHeadDim>(work, base, kWide ? 0 : warpgroup, false);
+    values_ = make_ring<kHeadDim>(work, base, kWide ? 0 : warpgroup, true);
     queries_ = base + static_cast<uint32_t>(SharedMap<kHeadDim>::kQueries + warpgroup * kBytes);
     totals_ = base + static_cast<uint32_t>(SharedMap<kHeadDim>::kTotals + warpgroup * SharedMap<kHeadDim>::total_bytes(work.total_warps) +
                                            (warp() * (kHeadDim / 8) * 32 + lane()) * 16);
@@ -242,11 +246,11 @@ class AttentionConsumer {
     pin(p);
   }
 
-  // Half a tile's products with their values.
-  template <int kHalf>
+  // The products of 32 keys' weights with their values, the next slot of the ring.
   __device__ __forceinline__ void add_values(int32_t (&high)[kHeadDim / 2], int32_t (&low)[kHeadDim / 2], const uint32_t (&p)[8],
                                              bool more) {
-    const uint64_t b = operand(values_.data + static_cast<uint32_t>(values_.slot * kBytes + kHalf * 2 * kHeadDim * kColumnBytes), kHeadDim);
+    barrier_wait(values_.full + 8 * values_.slot, values_.phase);
+    const uint64_t b = operand(values_.data + static_cast<uint32_t>(values_.slot * (kBytes / 2)), kHeadDim);
     begin_products();
     multiply_registers(high, p, b, more);
     multiply_registers(low, p + 4, b, more);
@@ -256,34 +260,37 @@ class AttentionConsumer {
   __device__ void release(uint32_t barrier) {
     if (lane() == 0) barrier_arrive(barrier);
   }
+  // After add_values: gives back the slot of the call before, whose products are done, and remembers this one.
+  __device__ void turn_values(uint32_t& previous, bool more) {
+    if (more) release(previous);
+    previous = values_.empty + 8 * values_.slot;
+    values_.advance();
+  }
 
-  // Second time over the chunk's keys: sum p V of the high and the low bytes, both exact. Gives the tiles back. The weights of one half
-  // tile are found while the products of the half before run; a tile's scores run ahead of the last half of the tile before.
+  // Second time over the chunk's keys: sum p V of the high and the low bytes, both exact. Gives the slots back. The weights of half a tile
+  // are found while the products of the half before run; a tile's scores run ahead of the last half of the tile before. Two slots of values
+  // are in use at a time, so the ring has at least two.
   __device__ void sum_values(int32_t block, int32_t end, int32_t (&high)[kHeadDim / 2], int32_t (&low)[kHeadDim / 2]) {
     int32_t s[32];
     uint32_t p[8], q[8];
     sums_[0] = sums_[1] = 0u - static_cast<uint32_t>(end - block) * 16u * static_cast<uint32_t>(kBiasBits);
     uint32_t previous = 0;  // to give back
+    score(s, keys_.slot);
+    wait_products<0>();
+    pin(s);
     for (bool more = false; block < end; ++block, more = true) {
-      if (!more) {
-        score(s, keys_.slot);
-        wait_products<0>();
-        pin(s);
-      }
       release(keys_.empty + 8 * keys_.slot);
       keys_.advance();
       weigh<0>(s, p, block);
-      barrier_wait(values_.full + 8 * values_.slot, values_.phase);
-      add_values<0>(high, low, p, more);
+      add_values(high, low, p, more);
       wait_products<1>();  // the last half of the tile before
-      if (more) release(previous);
+      turn_values(previous, more);
       weigh<1>(s, q, block);
       if (block + 1 < end) score(s, keys_.slot);
-      add_values<1>(high, low, q, true);
-      wait_products<1>();  // the next tile's scores
+      add_values(high, low, q, true);
+      wait_products<1>();  // the first half, and the next tile's scores
       pin(s);
-      previous = values_.empty + 8 * values_.slot;
-      values_.advance();
+      turn_values(previous, true);
     }
     wait_products<0>();
     pin(high);
@@ -380,7 +387,7 @@ class AttentionConsumer {
 template <int kHeadDim, bool kWide>
 __device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_index, bool values) {
   constexpr int32_t kBytes = kTileBytes<kHeadDim>;
-  Ring ring = make_ring(work, base, base + static_cast<uint32_t>(SharedMap<kHeadDim>::rings(work.total_warps)), kBytes, ring_index, values);
+  Ring ring = make_ring<kHeadDim>(work, base, ring_index, values);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   Walk<kWide> walk(work, static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) * ring_index);
   Tile tile;
@@ -393,15 +400,17 @@ __device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_i
       const BlockId mine = next;
       if (block + 32 + lane < end) next = tile.table[block + 32 + lane];
       for (int32_t i = 0; i < 32 && block + i < end; ++i) {
-        const BlockId id = __shfl_sync(0xFFFFFFFFu, mine, i);
-        if (lane == 0) {
-          barrier_wait(ring.empty + 8 * ring.slot, ring.phase ^ 1);
-          barrier_announce(ring.full + 8 * ring.slot, kBytes);
-          copy_bulk(ring.data + static_cast<uint32_t>(ring.slot * kBytes), half + id * work.kv.block_bytes, kBytes,
-                    ring.full + 8 * ring.slot);
+        const std::byte* from = half + __shfl_sync(0xFFFFFFFFu, mine, i) * work.kv.block_bytes;
+        for (int32_t done = 0; done < kBytes; done += ring.bytes) {
+          if (lane == 0) {
+            const uint32_t full = ring.full + 8 * ring.slot;
+            barrier_wait(ring.empty + 8 * ring.slot, ring.phase ^ 1);
+            barrier_announce(full, static_cast<uint32_t>(ring.bytes));
+            copy_bulk(ring.data + static_cast<uint32_t>(ring.slot * ring.bytes), from + done, static_cast<uint32_t>(ring.bytes), full);
+          }
+          __syncwarp();
+          ring.advance();
         }
-        __syncwarp();
-        ring.advance();
       }
     }
   }
@@ -417,7 +426,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
   if (threadIdx.x == 0) {
     for (int32_t ring = 0; ring < (kWide ? 1 : 2); ++ring)
       for (int values = 0; values < 2; ++values) {
-        const Ring at = make_ring(work, base, 0, 0, ring, values != 0);
+        const Ring at = make_ring<kHeadDim>(work, base, ring, values != 0);
         for (int32_t i = 0; i < at.count; ++i) {
           barrier_init(at.full + 8 * i, 1);
           barrier_init(at.empty + 8 * i, kWide ? 8 : 4);  // warps
@@ -443,15 +452,15 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
 // Lays out shared memory and launches.
 template <int kHeadDim, bool kWide, class Weight>
 cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t blocks) {
-  constexpr int32_t kMostBytes = 227 << 10, kRings = kWide ? 1 : 2, kMostTiles = kRingBarrierBytes / 32;
-  constexpr int32_t kTile = kTileBytes<kHeadDim>;
-  work.total_warps = kWide || work.heads <= 32 ? 4 : (work.heads + 15) / 16;
-  const int32_t tiles = (kMostBytes - SharedMap<kHeadDim>::rings(work.total_warps)) / kTile / kRings;
-  work.key_tiles = kWide ? tiles * 2 / 3 : tiles - (tiles > 9 ? 2 : 1);
-  if (work.key_tiles > kMostTiles) work.key_tiles = kMostTiles;
-  work.value_tiles = tiles - work.key_tiles < kMostTiles ? tiles - work.key_tiles : kMostTiles;
-  if (work.key_tiles < kChunkBlocks || work.value_tiles < 1) return cudaErrorInvalidValue;
-  const int32_t bytes = SharedMap<kHeadDim>::rings(work.total_warps) + kRings * (work.key_tiles + work.value_tiles) * kTile;
+  constexpr int32_t kMostBytes = 227 << 10, kRings = kWide ? 1 : 2, kMostSlots = kRingBarrierBytes / 32;
+  constexpr int32_t kHalf = kTileBytes<kHeadDim> / 2;
+  work.total_warps = kWide ? 4 : (work.narrow_rows + 15) / 16;
+  const int32_t halves = (kMostBytes - SharedMap<kHeadDim>::rings(work.total_warps)) / kHalf / kRings;
+  work.key_slots = kWide ? halves / 3 : (halves - (halves < 20 ? 2 : 4)) / 2;
+  if (work.key_slots > kMostSlots) work.key_slots = kMostSlots;
+  work.value_slots = halves - 2 * work.key_slots < kMostSlots ? halves - 2 * work.key_slots : kMostSlots;
+  if (work.key_slots < kChunkBlocks || work.value_slots < 2) return cudaErrorInvalidValue;
+  const int32_t bytes = SharedMap<kHeadDim>::rings(work.total_warps) + kRings * (2 * work.key_slots + work.value_slots) * kHalf;
   const auto kernel = attend_sm90_kernel<kHeadDim, kWide, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); error != cudaSuccess)
     return error;

@@ -23,7 +23,8 @@ struct AttentionWork {
   int32_t segment_count;
   int32_t heads;                   // query heads that share a KV head
   int32_t least_difference;        // of a score from its maximum: weights are 0 from there on
-  int32_t key_tiles, value_tiles;  // of a ring in shared memory
+  int32_t narrow_rows;             // most rows of a narrow tile
+  int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys and of 32 values
   int32_t total_warps;             // of a warpgroup, that keep totals
   int32_t workers;                 // warpgroups that take narrow work
   AttentionScratch scratch;

@@ -21,11 +21,19 @@ __device__ __forceinline__ void barrier_announce(uint32_t barrier, uint32_t byte
 }
 // Until the phase of this parity is complete.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(
-          barrier),
-      "r"(parity)
-      : "memory");
+  uint32_t done;
+#if defined(KAIJU_WATCHDOG)
+  uint32_t turns = 0;
+#endif
+  do {
+#if defined(KAIJU_WATCHDOG)  // a kernel under development that waits for ever ends as a fault
+    if (++turns > 1u << 18) __trap();
+#endif
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+  } while (!done);
 }
 // `bytes` (a multiple of 16) from global to shared memory, in the background; the barrier counts them.
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
