@@ -23,6 +23,18 @@ Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t t
   return draw;
 }
 
+Status CudaBackend::take_memory(int32_t head_dim) {
+  constexpr int32_t kUnits = 2048;  // chunks in flight: a million positions; 68 MB at 128 channels
+  if (scratch_.multiprocessors == 0) return {};
+  const size_t rows = size_t{kUnits} * kAttentionTileRows;
+  KAIJU_TRY(take(parts_, rows, "the sums of attention"));
+  KAIJU_TRY(take(sums_, rows * static_cast<size_t>(head_dim), "the sums of attention"));
+  scratch_.units = kUnits;
+  scratch_.parts = parts_.data();
+  scratch_.sums = sums_.data();
+  return {};
+}
+
 void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result) {
   const double log_total = arith::natural_log(drawn.total) - 20.79441541679836;  // as in arith::log_total
   result.token = drawn.token;

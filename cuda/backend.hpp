@@ -10,6 +10,7 @@
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kernels.hpp"
+#include "memory.hpp"
 
 namespace kaiju::cuda {
 
@@ -20,7 +21,12 @@ void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result);
 
 class CudaBackend {
  public:
-  explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
+    if (kHopperAttention && device_->capability() == 90) scratch_.multiprocessors = device_->multiprocessors();
+  }
+
+  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work.
+  Status take_memory(int32_t head_dim);
 
   Device& device() const { return *device_; }
 
@@ -41,7 +47,7 @@ class CudaBackend {
     launch("append", [&](cudaStream_t s) { return cuda::append(s, device_->chip(), k, v, batch, angles, k_inverse, v_inverse, kv); });
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-    launch("attend", [&](cudaStream_t s) { return cuda::attend(s, args, batch, kv); });
+    launch("attend", [&](cudaStream_t s) { return cuda::attend(s, args, batch, kv, scratch_); });
   }
   // q, k and v as one product: upload() laid their weights and scales side by side.
   void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
@@ -74,7 +80,13 @@ class CudaBackend {
     launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, {w.weight, w.out, w.in, a, rows, scale, result}); });
   }
 
+  // Whether kernels/attention_sm90.cu serves GPUs of capability 9.0. Not before kaiju-bench-attention has found it equal to the reference on one.
+  static constexpr bool kHopperAttention = false;
+
   std::shared_ptr<Device> device_;
+  AttentionScratch scratch_;
+  DeviceBuffer<AttentionPart> parts_;
+  DeviceBuffer<float> sums_;
 };
 
 }  // namespace kaiju::cuda

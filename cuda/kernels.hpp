@@ -60,8 +60,24 @@ struct HeadsArgs {
 };
 cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
 
-// ---- kernels/attention.cu ----
-cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+// ---- kernels/attention.cu, kernels/attention_sm90.cu ----
+inline constexpr int32_t kAttentionTileRows = 64;
+struct AttentionPart {
+  int32_t maximum;  // INT32_MIN: the row sees no key of the chunk
+  float weight;     // sum of p
+};
+// What the Hopper kernels use; none of it is read or written by the plain one.
+struct AttentionScratch {
+  int32_t multiprocessors = 0;  // 0: not that GPU, the plain kernel serves everything
+  int32_t units = 0;            // chunks of 64 rows that can be kept apart; 0: none are split
+  AttentionPart* parts = nullptr;  // [units, 64]
+  float* sums = nullptr;           // [units, 64, head_dim]
+};
+// The Hopper kernels where they serve the shape, else the plain one.
+cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_plain(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 
 // ---- kernels/sample.cu ----
 inline constexpr int32_t kMostTop = 128;  // alternatives reported with a token

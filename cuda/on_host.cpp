@@ -70,7 +70,9 @@ class OnHost::Call {
   std::vector<DeviceBuffer<std::byte>> buffers_;
 };
 
-OnHost::OnHost(std::shared_ptr<Device> device) : backend_(std::move(device)) {}
+OnHost::OnHost(std::shared_ptr<Device> device) : backend_(std::move(device)) {
+  if (const Status taken = backend_.take_memory(128); !taken.ok()) backend_.device().check(cudaErrorMemoryAllocation, "the sums of attention");
+}
 OnHost::~OnHost() = default;
 
 Status OnHost::status() const { return backend_.device().status(); }

@@ -56,11 +56,11 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(AttentionArgs args, co
     for (int32_t j = tid; j < kChunk; j += kThreads) {
       int32_t dot = INT32_MIN;
       if (j >= from && j <= to) {
-        const auto* key = reinterpret_cast<const int4*>(slot + table[(chunk + j) / kBlockTokens] * kv.block_bytes + int64_t{j % kBlockTokens} * kHeadDim);
+        const auto* key = reinterpret_cast<const int4*>(slot + table[(chunk + j) / kBlockTokens] * kv.block_bytes) + j % kBlockTokens;  // a column every kBlockTokens
         dot = 0;
 #pragma unroll
         for (int i = 0; i < kHeadDim / 16; ++i) {
-          const int4 k = key[i], q = reinterpret_cast<const int4*>(query)[i];
+          const int4 k = key[i * kBlockTokens], q = reinterpret_cast<const int4*>(query)[i];
           dot = __dp4a(k.x, q.x, __dp4a(k.y, q.y, __dp4a(k.z, q.z, __dp4a(k.w, q.w, dot))));
         }
         maximum = max(maximum, dot);
@@ -88,9 +88,9 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(AttentionArgs args, co
       if (channel >= kHeadDim) break;
       int32_t sum_high = 0, sum_low = 0;
       for (int32_t b = from / kBlockTokens; b <= to / kBlockTokens; ++b) {
-        const auto* value = reinterpret_cast<const uint4*>(slot + table[chunk / kBlockTokens + b] * kv.block_bytes + int64_t{kBlockTokens} * kHeadDim + int64_t{channel} * kBlockTokens);
+        const auto* value = reinterpret_cast<const uint4*>(slot + table[chunk / kBlockTokens + b] * kv.block_bytes + int64_t{kBlockTokens} * kHeadDim) + channel;
         for (int i = 0; i < kBlockTokens / 16; ++i) {
-          const uint4 v = value[i];
+          const uint4 v = value[i * kHeadDim];
           const uint4 h = reinterpret_cast<const uint4*>(high + b * kBlockTokens)[i], w = reinterpret_cast<const uint4*>(low + b * kBlockTokens)[i];
           sum_high = dot_unsigned_signed(h.x, v.x, dot_unsigned_signed(h.y, v.y, dot_unsigned_signed(h.z, v.z, dot_unsigned_signed(h.w, v.w, sum_high))));
           sum_low = dot_unsigned_signed(w.x, v.x, dot_unsigned_signed(w.y, v.y, dot_unsigned_signed(w.z, v.z, dot_unsigned_signed(w.w, v.w, sum_low))));
@@ -112,7 +112,11 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(AttentionArgs args, co
 
 }  // namespace
 
-cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch) {
+  return attends_sm90(args, kv, scratch) ? attend_sm90(stream, args, batch, kv, scratch) : attend_plain(stream, args, batch, kv);
+}
+
+cudaError_t attend_plain(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
   const dim3 grid(static_cast<unsigned>(batch.row_count), static_cast<unsigned>(args.heads));
   const auto launch = [&](auto kernel) { kernel<<<grid, kThreads, 0, stream>>>(args, batch.segments.data(), batch.row_segment.data(), batch.positions.data(), kv); };
   switch (kv.head_dim) {

@@ -1,7 +1,6 @@
 // Rotation and quantisation of heads: queries for attention, keys and values into the paged cache. Bound by memory.
 //
-// A cache half of values keeps channels apart and keys together, as tensor cores want them for p * v: [head_dim][64 tokens], the keys of each 32 in the order of
-// tiles/layout.cuh. Keys lie [64 tokens][head_dim].
+// How keys and values lie within a block: tiles/layout.cuh.
 #include "../tiles/layout.cuh"
 #include "../tiles/overlap.cuh"
 #include "kaiju/arith/quantise.hpp"
@@ -43,11 +42,10 @@ __device__ __forceinline__ void append_key(int64_t item, const float* k, const f
   const int64_t c = int64_t{g} * head_dim + i;
   int8_t* keys = reinterpret_cast<int8_t*>(kv.pool + block * kv.block_bytes + kv.slot_offset + int64_t{g} * 2 * kBlockTokens * head_dim);
   int8_t* values = keys + int64_t{kBlockTokens} * head_dim;
-  keys[int64_t{token} * head_dim + i] = arith::quantise(low, k_inverse[c]);
-  keys[int64_t{token} * head_dim + i + half] = arith::quantise(high, k_inverse[c + half]);
-  const int32_t place = place_of_key(token);
-  values[i * kBlockTokens + place] = arith::quantise(v[at], v_inverse[c]);
-  values[(i + half) * kBlockTokens + place] = arith::quantise(v[at + half], v_inverse[c + half]);
+  keys[key_byte(token, i)] = arith::quantise(low, k_inverse[c]);
+  keys[key_byte(token, i + half)] = arith::quantise(high, k_inverse[c + half]);
+  values[value_byte(head_dim, token, i)] = arith::quantise(v[at], v_inverse[c]);
+  values[value_byte(head_dim, token, i + half)] = arith::quantise(v[at + half], v_inverse[c + half]);
 }
 
 __global__ void queries_kernel(const float* q, int64_t items, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {

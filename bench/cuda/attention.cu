@@ -1,0 +1,487 @@
+// Attention on a GPU, alone: checks the Hopper kernels against the reference and the plain kernel, then times them at the shapes of the
+// preset `small`, with the contract's exponential and with the hardware's beside it (which gives other bits: it tells what exactness costs,
+// and exists only here).
+//
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention STAGE
+//
+// Stages: `products`: one product of each kind, against its description. `check FORM [FROM]`: the cases from number FROM on, where FORM is
+// plain (append and the plain kernel), whole (every chunk of a row in one place), split (chunks apart), or reference (the CPU's part alone,
+// to see how long it takes). `times [FROM [TO]]`: the shapes.
+//
+// Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read once.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cuda/kernels/attention_sm90.cuh"
+#include "kaiju/backend/reference.hpp"
+
+namespace kaiju::cuda {
+namespace {
+
+// The case under way, and where to go on after one that faulted.
+std::string case_name;
+const char* form_name = nullptr;
+int next_case = 0;
+[[noreturn]] void fault() {
+  std::printf("FAULT %s\n", case_name.c_str());
+  std::fflush(stdout);
+  if (form_name) execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(), nullptr);
+  std::exit(2);
+}
+
+#define CHECKED(call)                                                                          \
+  do {                                                                                         \
+    const cudaError_t error_ = (call);                                                         \
+    if (error_ != cudaSuccess) {                                                               \
+      std::printf("\n%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
+      fault();                                                                                 \
+    }                                                                                          \
+  } while (0)
+
+bool on_gpu = true;
+
+template <class T>
+struct There {
+  T* data = nullptr;
+  size_t count = 0;
+  explicit There(size_t n) : count(n) {
+    if (!on_gpu) return;
+    CHECKED(cudaMalloc(&data, std::max<size_t>(n * sizeof(T), 16)));
+    CHECKED(cudaMemset(data, 0xA5, n * sizeof(T)));
+  }
+  explicit There(const std::vector<T>& from) : There(from.size()) {
+    if (on_gpu) CHECKED(cudaMemcpy(data, from.data(), count * sizeof(T), cudaMemcpyHostToDevice));
+  }
+  There(const There&) = delete;
+  ~There() {
+    if (on_gpu) cudaFree(data);
+  }
+  std::vector<T> back() const {
+    std::vector<T> to(count);
+    CHECKED(cudaMemcpy(to.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
+    return to;
+  }
+};
+
+struct Scratch {
+  AttentionScratch view;
+  Scratch(int32_t units, int32_t head_dim) {
+    cudaDeviceProp properties{};
+    CHECKED(cudaGetDeviceProperties(&properties, 0));
+    view.multiprocessors = properties.multiProcessorCount;
+    view.units = units;
+    CHECKED(cudaMalloc(&view.parts, std::max<size_t>(1, static_cast<size_t>(units)) * kTileRows * sizeof(AttentionPart)));
+    CHECKED(cudaMalloc(&view.sums, std::max<size_t>(1, static_cast<size_t>(units)) * kTileRows * head_dim * sizeof(float)));
+    CHECKED(cudaMemset(view.sums, 0xFF, static_cast<size_t>(units) * kTileRows * head_dim * sizeof(float)));
+  }
+  ~Scratch() { cudaFree(view.parts), cudaFree(view.sums); }
+};
+
+// Rows of sequences: {position of the first, count}.
+using Rows = std::vector<std::pair<int32_t, int32_t>>;
+
+// A batch on the host and on the GPU.
+struct Rowed {
+  std::vector<int32_t> positions, row_segment;
+  std::vector<BatchSegment> segments;
+  std::vector<std::vector<BlockId>> tables;
+  std::vector<There<BlockId>*> tables_there;
+  There<int32_t>*positions_there = nullptr, *row_segment_there = nullptr;
+  There<BatchSegment>* segments_there = nullptr;
+
+  Rowed(const Rows& rows, const std::vector<std::vector<BlockId>>& all_tables, BlockKind kind) : tables(all_tables) {
+    std::vector<BatchSegment> there;
+    for (size_t s = 0; s < rows.size(); ++s) {
+      BatchSegment segment{static_cast<int32_t>(positions.size()), rows[s].second, rows[s].first, 0, {nullptr, nullptr}};
+      for (int32_t r = 0; r < segment.row_count; ++r)
+        positions.push_back(segment.position + r), row_segment.push_back(static_cast<int32_t>(s));
+      tables_there.push_back(new There<BlockId>(tables[s]));
+      segment.table[static_cast<int32_t>(kind)] = tables_there.back()->data;
+      there.push_back(segment);
+      segment.table[static_cast<int32_t>(kind)] = tables[s].data();
+      segments.push_back(segment);
+    }
+    positions_there = new There<int32_t>(positions), row_segment_there = new There<int32_t>(row_segment),
+    segments_there = new There<BatchSegment>(there);
+  }
+  ~Rowed() {
+    for (auto* t : tables_there) delete t;
+    delete positions_there, delete row_segment_there, delete segments_there;
+  }
+  size_t count() const { return positions.size(); }
+  Batch host() const { return {static_cast<int32_t>(count()), positions, positions, segments, row_segment}; }
+  Batch there() const {
+    return {static_cast<int32_t>(count()),
+            {positions_there->data, count()},
+            {positions_there->data, count()},
+            {segments_there->data, segments.size()},
+            {row_segment_there->data, count()}};
+  }
+};
+
+std::vector<std::vector<BlockId>> scattered_tables(const Rows& rows, std::mt19937_64& random, int32_t& blocks) {
+  blocks = 3;
+  for (const auto& [position, count] : rows) blocks += (position + count) / kBlockTokens + 1;
+  std::vector<BlockId> free(static_cast<size_t>(blocks));
+  for (int32_t i = 0; i < blocks; ++i) free[static_cast<size_t>(i)] = i;
+  std::shuffle(free.begin(), free.end(), random);
+  std::vector<std::vector<BlockId>> tables;
+  for (const auto& [position, count] : rows) {
+    auto& table = tables.emplace_back();
+    for (int32_t i = 0; i <= (position + count) / kBlockTokens; ++i) table.push_back(free.back()), free.pop_back();
+  }
+  return tables;
+}
+
+int failures = 0;
+
+// `width`: of a row, for the place of the first difference.
+template <class T>
+void compare(const char* what, const std::vector<T>& got, const std::vector<T>& expected, size_t width) {
+  size_t wrong = 0, first = 0, rows = 0, last_row = expected.size();
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == expected[i]) continue;
+    if (wrong++ == 0) first = i;
+    if (i / width != last_row) last_row = i / width, ++rows;
+  }
+  if (wrong == 0) return;
+  ++failures;
+  if (failures <= 10)
+    std::printf("\nWRONG %s %s: %zu of %zu, in %zu of %zu rows, first in row %zu at %zu: %d, not %d\n", what, case_name.c_str(), wrong,
+                got.size(), rows, got.size() / width, first / width, first % width, static_cast<int>(got[first]),
+                static_cast<int>(expected[first]));
+}
+
+enum class Form { kReference, kPlain, kWhole, kSplit };
+
+// One form of attention against the reference.
+void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
+  char name[256];
+  std::snprintf(name, sizeof name, "case %d: D %d, kv %d, heads %d, window %d, z %g, %zu segments, first %d + %d", static_cast<int>(seed),
+                head_dim, kv_heads, heads, window, static_cast<double>(z), rows.size(), rows[0].first, rows[0].second);
+  case_name = name;
+  std::mt19937_64 random(seed);
+  const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint64_t>(n)); };
+  const BlockKind kind = window > 0 ? BlockKind::kWindow : BlockKind::kGlobal;
+  int32_t blocks = 0;
+  const auto tables = scattered_tables(rows, random, blocks);
+  Rows all;
+  for (const auto& [position, count] : rows) all.push_back({0, position + count});
+  const Rowed filling(all, tables, kind), batch(rows, tables, kind);
+  const int64_t slot_bytes = int64_t{2} * kBlockTokens * kv_heads * head_dim;
+  const size_t width = static_cast<size_t>(kv_heads) * head_dim, pool_bytes = static_cast<size_t>(3 * slot_bytes * blocks);
+  std::normal_distribution<float> normal;
+  std::vector<float> k(filling.count() * width), v(k.size()), inverse(width), out_inverse(width);
+  for (float& x : k) x = normal(random);
+  for (float& x : v) x = normal(random);
+  const float bias = below(3) == 0 ? 2.0f : 0.0f;  // sums of values near their limits
+  for (float& x : v) x += bias;
+  for (float& x : inverse) x = 40.0f * (0.25f + static_cast<float>(below(1000)) * 0.004f);
+  for (float& x : out_inverse) x = 2.0f * (0.25f + static_cast<float>(below(1000)) * 0.004f);
+  std::vector<int8_t> queries(batch.count() * static_cast<size_t>(heads) * head_dim);
+  const int32_t limit = below(4) == 0 ? 20 : 127;
+  for (int8_t& q : queries) q = static_cast<int8_t>(below(2 * limit + 1) - limit);
+  std::vector<arith::CosSin> angles(filling.count() * static_cast<size_t>(head_dim / 2), arith::CosSin{1.0f, 0.0f});
+  std::vector<std::byte> pool(pool_bytes);
+  for (auto& b : pool) b = static_cast<std::byte>(random());
+
+  ReferenceBackend reference;
+  KvSlot slot{pool.data(), 3 * slot_bytes, slot_bytes, kv_heads, head_dim, kind, window};
+  std::vector<int8_t> expected(queries.size());
+  const There<std::byte> pool_there(pool);
+  reference.append(k.data(), v.data(), filling.host(), angles.data(), inverse.data(), inverse.data(), slot);
+  reference.attend({queries.data(), heads, z, out_inverse.data(), expected.data()}, batch.host(), slot);
+  if (form == Form::kReference) return;
+
+  const There<float> k_there(k), v_there(v), inverse_there(inverse), out_inverse_there(out_inverse);
+  const There<int8_t> queries_there(queries);
+  const There<arith::CosSin> angles_there(angles);
+  slot.pool = pool_there.data;
+  CHECKED(append(nullptr, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data, inverse_there.data, slot));
+  CHECKED(cudaDeviceSynchronize());
+  const There<int8_t> out(queries.size());
+  const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
+  const Scratch scratch(form == Form::kSplit ? 512 : 0, head_dim);
+  if (form == Form::kPlain) {
+    CHECKED(attend_plain(nullptr, args, batch.there(), slot));
+  } else {
+    if (!attends_sm90(args, slot, scratch.view)) return;
+    CHECKED(attend_sm90(nullptr, args, batch.there(), slot, scratch.view));
+  }
+  CHECKED(cudaDeviceSynchronize());
+  compare(form_name, out.back(), expected, static_cast<size_t>(heads) * head_dim);
+}
+
+// One product of each kind, as tiles/wgmma.cuh describes operands: tells a wrong description of shared memory from a wrong kernel.
+__global__ void product_kernel(const int8_t* a, const int8_t* b, int32_t* c, bool registers) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __shared__ __align__(128) int8_t left[64 * 32], right[64 * 32];
+  for (int i = static_cast<int>(threadIdx.x); i < 64 * 32; i += 128)
+    left[byte_in_columns(64, i / 32, i % 32)] = a[i], right[byte_in_columns(64, i / 32, i % 32)] = b[i];
+  publish_stores();
+  __syncthreads();
+  const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
+  int32_t d[32];
+  if (registers) {
+    uint32_t p[4];
+    for (int i = 0; i < 4; ++i) p[i] = *reinterpret_cast<const uint32_t*>(a + (row + 8 * (i % 2)) * 32 + 16 * (i / 2) + lane % 4 * 4);
+    begin_products();
+    multiply_registers(d, p, operand(shared_address(right), 64), 0);
+  } else {
+    begin_products();
+    multiply_shared(d, operand(shared_address(left), 64), operand(shared_address(right), 64), 0);
+  }
+  commit_products();
+  wait_products<0>();
+  pin(d);
+  for (int i = 0; i < 32; ++i) c[(row + 8 * (i / 2 % 2)) * 64 + i / 4 * 8 + lane % 4 * 2 + i % 2] = d[i];
+#endif
+}
+void check_products() {
+  std::mt19937_64 random(3);
+  std::vector<int8_t> a(64 * 32), b(64 * 32);
+  for (auto& x : a) x = static_cast<int8_t>(random());
+  for (auto& x : b) x = static_cast<int8_t>(random());
+  const There<int8_t> a_there(a), b_there(b);
+  for (const bool registers : {false, true}) {
+    const There<int32_t> c(64 * 64);
+    product_kernel<<<1, 128>>>(a_there.data, b_there.data, c.data, registers);
+    CHECKED(cudaGetLastError());
+    CHECKED(cudaDeviceSynchronize());
+    std::vector<int32_t> expected(64 * 64, 0);
+    for (size_t i = 0; i < expected.size(); ++i)
+      for (size_t k = 0; k < 32; ++k) {
+        const int8_t left = a[i / 64 * 32 + k];
+        expected[i] += (registers ? static_cast<int32_t>(static_cast<uint8_t>(left)) : left) * b[i % 64 * 32 + k];
+      }
+    case_name = registers ? "left operand in registers" : "both operands in shared memory";
+    compare("wgmma", c.back(), expected, 64);
+  }
+  std::printf("products: %s\n", failures == 0 ? "as described" : "WRONG");
+}
+
+void checks(const char* name, int from) {
+  const std::string_view wanted = name;
+  const Form form = wanted == "plain"   ? Form::kPlain
+                    : wanted == "whole" ? Form::kWhole
+                    : wanted == "split" ? Form::kSplit
+                                        : Form::kReference;
+  on_gpu = form != Form::kReference;
+  form_name = name;
+  const auto one = [&](int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
+    const int mine = next_case++;
+    if (mine < from) return;
+    std::printf(mine == from ? "%s from case %d " : ".", name, mine);
+    std::fflush(stdout);
+    check(form, static_cast<uint64_t>(mine), head_dim, kv_heads, heads, window, z, rows);
+  };
+  for (const int32_t head_dim : {64, 128}) {
+    one(head_dim, 1, 1, 0, 1e-4f, {{0, 1}});
+    one(head_dim, 1, 1, 0, 1e-4f, {{0, 64}});
+    one(head_dim, 1, 1, 0, 1e-4f, {{0, 65}});
+    one(head_dim, 1, 8, 0, 1e-4f, {{500, 30}});
+    one(head_dim, 1, 40, 0, 1e-4f, {{570, 30}});
+    one(head_dim, 1, 40, 0, 3e-5f, {{2000, 1}});
+    one(head_dim, 1, 40, 0, 3e-5f, {{511, 1}, {512, 1}, {63, 1}, {1030, 1}, {0, 1}});
+    one(head_dim, 2, 112, 0, 1e-3f, {{523, 7}});
+    one(head_dim, 1, 96, 256, 1e-3f, {{599, 1}});
+    one(head_dim, 1, 16, 1024, 1e-9f, {{3000, 20}, {1023, 1}, {1024, 1}, {10, 3}});
+    one(head_dim, 1, 40, 1024, 1e-4f, {{5000, 1}, {5001, 1}, {1500, 1}});
+    one(head_dim, 4, 16, 0, 1e-2f, {{700, 20}, {1200, 1}, {1300, 16}, {1301, 17}});
+  }
+  std::mt19937_64 random(7);
+  const auto pick = [&](std::initializer_list<int32_t> values) { return values.begin()[random() % values.size()]; };
+  for (int i = 0; i < 48; ++i) {
+    const int32_t kv_heads = pick({1, 1, 2, 4}), heads = kv_heads * pick({1, 2, 3, 7});
+    const float z = std::initializer_list<float>{1e-4f, 1e-3f, 3e-5f, 1e-2f, 1e-9f, 1.0f}.begin()[random() % 6];
+    Rows rows;
+    for (int32_t s = 1 + static_cast<int32_t>(random() % 4); s > 0; --s) {
+      const int32_t length = pick({1, 2, 63, 64, 65, 127, 128, 300, 511, 512, 513, 700, 1030, 1600}),
+                    count = std::min(length, random() % 10 < 6 ? 1 : 1 + static_cast<int32_t>(random() % 40));
+      rows.push_back({length - count, count});
+    }
+    one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
+  }
+  std::printf("\n%s: %d cases from %d, %d wrong\n", name, next_case - from, from, failures);
+}
+
+// ---- timing ----
+// The same kernel with the hardware's exponential: approximate, and rounded as it comes.
+struct HardwareWeight {
+  float z, offset;
+  int32_t floor;
+  __device__ explicit HardwareWeight(const AttentionWork& work)
+      : z(work.args.z), offset(-arith::kRoundBias * work.args.z), floor(kBiasBits + work.least_difference) {}
+  __device__ __forceinline__ uint32_t operator()(int32_t score, int32_t shift) const {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(arith::fma(__int_as_float(__viaddmax_s32(score, shift, floor)), z, offset)));
+    return arith::bits_of(arith::fma(power, 65535.0f, arith::kRoundBias));
+  }
+};
+
+__global__ void fill_random(uint4* to, int64_t count, uint32_t seed) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
+    uint32_t x = static_cast<uint32_t>(i) * 2654435761u ^ seed;
+    uint4 v;
+    uint32_t* w = &v.x;
+    for (int e = 0; e < 4; ++e) {
+      x ^= x << 13, x ^= x >> 17, x ^= x << 5;
+      w[e] = __vmaxs4(x, 0x81818181u);  // never -128
+    }
+    to[i] = v;
+  }
+}
+
+float median_ms(int runs, const std::vector<float>& from) {
+  std::vector<float> times = from;
+  std::sort(times.begin(), times.end());
+  return times[static_cast<size_t>(runs / 2)];
+}
+
+template <class Launch>
+float time_ms(int runs, Launch launch) {
+  cudaEvent_t start, stop;
+  CHECKED(cudaEventCreate(&start));
+  CHECKED(cudaEventCreate(&stop));
+  for (int i = 0; i < 3; ++i) launch(i);
+  CHECKED(cudaDeviceSynchronize());
+  std::vector<float> times;
+  for (int i = 0; i < runs; ++i) {
+    CHECKED(cudaEventRecord(start));
+    launch(i);
+    CHECKED(cudaEventRecord(stop));
+    CHECKED(cudaEventSynchronize(stop));
+    float ms = 0;
+    CHECKED(cudaEventElapsedTime(&ms, start, stop));
+    times.push_back(ms);
+  }
+  cudaEventDestroy(start), cudaEventDestroy(stop);
+  return median_ms(runs, times);
+}
+
+template <int kHeadDim>
+void time_shape(const char* what, int32_t heads, int32_t window, const Rows& rows, bool decode) {
+  constexpr int32_t kCopies = 4;  // of the cache, used in turn: the L2 cache holds none of them
+  std::mt19937_64 random(5);
+  int32_t blocks = 0;
+  const auto tables = scattered_tables(rows, random, blocks);
+  const BlockKind kind = window > 0 ? BlockKind::kWindow : BlockKind::kGlobal;
+  const Rowed batch(rows, tables, kind);
+  const int64_t slot_bytes = int64_t{2} * kBlockTokens * kHeadDim;
+  const There<std::byte> pool(static_cast<size_t>(slot_bytes * kCopies * blocks));
+  const size_t elements = batch.count() * static_cast<size_t>(heads) * kHeadDim;
+  const There<int8_t> queries(elements), out(elements);
+  fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(pool.data), static_cast<int64_t>(pool.count / 16), 1);
+  fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(queries.data), static_cast<int64_t>(queries.count / 16), 2);
+  const There<float> out_inverse(std::vector<float>(kHeadDim, 2.0f));
+  const Scratch scratch(2048, kHeadDim);
+  const AttentionArgs args{queries.data, heads, 3.3e-5f, out_inverse.data, out.data};
+  KvSlot slot{pool.data, slot_bytes * kCopies, 0, 1, kHeadDim, kind, window};
+  const Batch there = batch.there();
+
+  double keys = 0, seen = 0;  // visible keys of all rows; keys that must be read
+  for (const auto& [position, count] : rows) {
+    for (int32_t p = position; p < position + count; ++p) keys += p + 1 - slot.first_visible(p);
+    seen += position + count - slot.first_visible(position);
+  }
+  const double operations = 4.0 * keys * heads * kHeadDim, bytes = 2.0 * seen * kHeadDim;
+  const auto report = [&](const char* how, float ms) {
+    std::printf("%-34s %-9s %9.1f us  %7.1f TOP/s  %6.3f TB/s\n", what, how, 1e3 * ms, operations / ms * 1e-9, bytes / ms * 1e-9);
+    std::fflush(stdout);
+  };
+  const int runs = decode ? 40 : 10;
+  report("contract", time_ms(runs, [&](int i) {
+           slot.slot_offset = slot_bytes * (i % kCopies);
+           CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+         }));
+  // The last rows again by the plain kernel.
+  slot.slot_offset = 0;
+  CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+  const std::vector<int8_t> got = out.back();
+  {
+    Rows last;
+    for (const auto& [position, count] : rows) last.push_back({position + count - std::min(count, 2), std::min(count, 2)});
+    if (last.size() > 6) last.resize(6);
+    const Rowed small(last, tables, kind);
+    std::vector<int8_t> some, expected, part;
+    std::vector<int8_t> all_queries = queries.back();
+    size_t at = 0;
+    for (size_t s = 0; s < last.size(); ++s) {
+      const size_t row = static_cast<size_t>(heads) * kHeadDim, begin = (at + static_cast<size_t>(rows[s].second - last[s].second)) * row,
+                   end = (at + static_cast<size_t>(rows[s].second)) * row;
+      some.insert(some.end(), all_queries.begin() + static_cast<int64_t>(begin), all_queries.begin() + static_cast<int64_t>(end));
+      part.insert(part.end(), got.begin() + static_cast<int64_t>(begin), got.begin() + static_cast<int64_t>(end));
+      at += static_cast<size_t>(rows[s].second);
+    }
+    const There<int8_t> some_there(some), some_out(some.size());
+    CHECKED(attend_plain(nullptr, {some_there.data, heads, args.z, out_inverse.data, some_out.data}, small.there(), slot));
+    CHECKED(cudaDeviceSynchronize());
+    case_name = what;
+    compare("timed", part, some_out.back(), static_cast<size_t>(heads) * kHeadDim);
+  }
+  AttentionWork work = attention_work(args, there, slot, scratch.view);
+  report("hardware", time_ms(runs, [&](int i) {
+           work.kv.slot_offset = slot_bytes * (i % kCopies);
+           if (decode) {
+             CHECKED((launch_sm90<kHeadDim, false, HardwareWeight>(nullptr, work, work.workers / 2)));
+           } else {
+             const auto tiles = static_cast<int32_t>((batch.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
+             CHECKED((launch_sm90<kHeadDim, true, HardwareWeight>(nullptr, work, tiles + work.segment_count)));
+           }
+         }));
+  if (decode)  // without the kernel that folds split chunks, which the line above lacks too
+    report("no merge", time_ms(runs, [&](int i) {
+             work.kv.slot_offset = slot_bytes * (i % kCopies);
+             CHECKED((launch_sm90<kHeadDim, false, ContractWeight>(nullptr, work, work.workers / 2)));
+           }));
+}
+
+void timings(int from, int to) {
+  const auto each = [](int32_t count, int32_t position) { return Rows(static_cast<size_t>(count), {position, 1}); };
+  int at = 0;
+  const auto shape = [&](const char* what, int32_t window, const Rows& rows) {
+    if (at >= from && at < to) time_shape<128>(what, 40, window, rows, rows[0].second == 1);
+    ++at;
+  };
+  shape("prefill 8k causal", 0, {{0, 8192}});
+  shape("prefill 32k causal", 0, {{0, 32768}});
+  shape("prefill 8k, window 1024", 1024, {{0, 8192}});
+  shape("prefill 2k after 30k", 0, {{30720, 2048}});
+  shape("decode 4k x 256", 0, each(256, 4095));
+  shape("decode 131k x 2", 0, each(2, 131071));
+  shape("decode 4k x 64", 0, each(64, 4095));
+  shape("decode 16k x 64", 0, each(64, 16383));
+  shape("decode 4k x 1", 0, each(1, 4095));
+  shape("decode 4k x 256, window 1024", 1024, each(256, 4095));
+  shape("decode 4k x 1, window 1024", 1024, each(1, 4095));
+  shape("decode 4k x 300", 0, each(300, 4095));
+  if (at >= from && at < to) time_shape<64>("prefill 32k causal, 64 channels", 40, 0, {{0, 32768}}, false);
+}
+
+}  // namespace
+}  // namespace kaiju::cuda
+
+int main(int argc, char** argv) {
+  using namespace kaiju::cuda;
+  const std::string_view stage = argc > 1 ? argv[1] : "";
+  const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
+  if (stage == "products") {
+    check_products();
+  } else if (stage == "check" && argc > 2) {
+    checks(argv[2], number(3, 0));
+  } else if (stage == "times") {
+    timings(number(2, 0), number(3, 1000));
+  } else {
+    std::printf("products | check plain|whole|split|reference [FROM] | times [FROM [TO]]\n");
+    return 2;
+  }
+  return failures == 0 ? 0 : 1;
+}

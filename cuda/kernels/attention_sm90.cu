@@ -1,0 +1,134 @@
+// The contract's attention on Hopper (attention_sm90.cuh), and the kernel that folds split chunks.
+#include "attention_sm90.cuh"
+
+namespace kaiju::cuda {
+namespace {
+
+// One block a row of a narrow tile; folds its chunks, kept apart by the split form, in order. Bound by the memory (mostly cache) it reads.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work) {
+  constexpr int32_t kBatch = kHeadDim, kWarps = kHeadDim / 32;  // chunks looked at together: one a thread
+  __shared__ float factor[kBatch], weight[kBatch];
+  __shared__ uint8_t keeps[kBatch];  // whether the chunk keeps its scale; else the total does
+  __shared__ int32_t warp_maximum[kWarps];
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), row = static_cast<int32_t>(blockIdx.y);
+  if (!is_split(narrow_load(work), work)) return;
+  const int32_t groups = work.kv.kv_heads;
+  const Found item =
+      find_unit(static_cast<int32_t>(blockIdx.x), work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
+  if (item.segment < 0) return;
+  const BatchSegment& segment = work.segments[item.segment];
+  if (row >= segment.row_count * work.heads) return;
+  const int32_t chunks = chunk_count(segment, work.kv);
+  int32_t unit = 0;
+  for (int32_t s = tid % 32; s < item.segment; s += 32)
+    unit += is_narrow(work.segments[s], work.heads) ? chunk_count(work.segments[s], work.kv) * groups : 0;
+  unit = __reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks;
+  const AttentionPart* parts = work.scratch.parts + int64_t{unit} * kTileRows + row;
+  const float* sums = work.scratch.sums + (int64_t{unit} * kTileRows + row) * kHeadDim + tid;
+
+  int32_t maximum = INT32_MIN;  // of all chunks before the batch
+  float total = 0.0f, sum = 0.0f;
+  for (int32_t from = 0; from < chunks; from += kBatch) {
+    const AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
+    // The maximum of everything before each chunk, so that all factors are found at once.
+    int32_t through = part.maximum;
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, distance);
+      if (tid % 32 >= distance) through = max(through, before);
+    }
+    int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, 1);
+    if (tid % 32 == 0) before = INT32_MIN;
+    __syncthreads();  // the last batch has been read
+    if (tid % 32 == 31) warp_maximum[tid / 32] = through;
+    __syncthreads();
+    before = max(before, maximum);
+    for (int32_t w = 0; w < kWarps; ++w) {
+      if (w < tid / 32) before = max(before, warp_maximum[w]);
+      maximum = max(maximum, warp_maximum[w]);
+    }
+    const bool later = before <= part.maximum;
+    keeps[tid] = later;
+    factor[tid] = before == INT32_MIN || part.maximum == INT32_MIN
+                      ? 0.0f
+                      : arith::exp2_product(later ? before - part.maximum : part.maximum - before, work.args.z);
+    weight[tid] = part.weight;
+    __syncthreads();
+    const int32_t count = min(kBatch, chunks - from);
+    constexpr int32_t kAhead = 16;
+    for (int32_t c = 0; c < count; c += kAhead) {
+      float o[kAhead];
+#pragma unroll
+      for (int32_t i = 0; i < kAhead; ++i) o[i] = c + i < count ? sums[int64_t{from + c + i} * kTileRows * kHeadDim] : 0.0f;
+#pragma unroll
+      for (int32_t i = 0; i < kAhead; ++i) {
+        if (c + i >= count) break;
+        const float a = factor[c + i], l = weight[c + i];
+        total = keeps[c + i] ? arith::fma(total, a, l) : arith::fma(l, a, total);
+        sum = keeps[c + i] ? arith::fma(sum, a, o[i]) : arith::fma(o[i], a, sum);
+      }
+    }
+  }
+  const int32_t token = row / work.heads, head = item.offset * work.heads + row - token * work.heads;
+  work.args.out[(int64_t{segment.first_row + token} * work.args.heads + head) * kHeadDim + tid] =
+      arith::quantise(arith::mul(sum, arith::divide(1.0f, total)), work.args.out_inverse[item.offset * kHeadDim + tid]);
+}
+
+template <int kHeadDim>
+cudaError_t launch(cudaStream_t stream, const AttentionWork& work, const Batch& batch) {
+  const auto segments = static_cast<int32_t>(batch.segments.size());
+  const int64_t rows = int64_t{batch.row_count} * work.heads;
+  const bool all_one = batch.row_count == segments;
+  const bool some_wide = all_one ? work.heads > kTileRows : rows > kTileRows,
+             some_narrow = work.heads <= kTileRows && (all_one || segments > 1 || rows <= kTileRows);
+  if (some_wide) {
+    const auto most = static_cast<int32_t>((rows + kWideRows - 1) / kWideRows) + segments;
+    if (const cudaError_t error = launch_sm90<kHeadDim, true, ContractWeight>(stream, work, most * work.kv.kv_heads); error != cudaSuccess)
+      return error;
+  }
+  if (!some_narrow) return cudaSuccess;
+  if (const cudaError_t error = launch_sm90<kHeadDim, false, ContractWeight>(stream, work, work.workers / 2); error != cudaSuccess)
+    return error;
+  if (work.scratch.units == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(segments * work.kv.kv_heads), static_cast<unsigned>(work.narrow_rows));
+  merge_chunks_kernel<kHeadDim><<<grid, kHeadDim, 0, stream>>>(work);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch) {
+  // Beyond that z the least difference whose weight is surely 0 is out of the exponential's range.
+  return scratch.multiprocessors > 0 && (kv.head_dim == 64 || kv.head_dim == 128) && args.z > 0.0f && args.z <= 100.0f;
+}
+
+AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch) {
+  AttentionWork work{};
+  work.args = args;
+  work.kv = kv;
+  work.segments = batch.segments.data();
+  work.segment_count = static_cast<int32_t>(batch.segments.size());
+  work.heads = args.heads / kv.kv_heads;
+  const bool all_one = batch.row_count == work.segment_count;
+  work.narrow_rows = all_one ? work.heads : kTileRows / work.heads * work.heads;
+  const double least = 18.0 / static_cast<double>(args.z), widest = 4194303.0;  // no difference of scores of 128 channels is wider
+  work.least_difference = -static_cast<int32_t>(least < widest ? least + 1.0 : widest);
+  work.workers = 2 * scratch.multiprocessors;
+  work.scratch = scratch;
+  return work;
+}
+
+cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                        const AttentionScratch& scratch) {
+  const AttentionWork work = attention_work(args, batch, kv, scratch);
+  switch (kv.head_dim) {
+    case 64:
+      return launch<64>(stream, work, batch);
+    case 128:
+      return launch<128>(stream, work, batch);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace kaiju::cuda
