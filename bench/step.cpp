@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <iterator>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "bench.hpp"
@@ -19,7 +21,9 @@ struct Options {
   std::string backend = "auto";
   int32_t threads = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
   std::vector<int32_t> streams = {1, 4, 16, 32};
-  int32_t context = 512;  // positions before a timed decode step
+  std::vector<int32_t> prompts = {512, 2048};  // tokens
+  int32_t context = 512;                       // positions before a timed decode step
+  int32_t chunk = 256;                         // most tokens of a prefill step
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;
@@ -29,17 +33,19 @@ struct Failed {
   Status status;
 };
 
-constexpr int32_t kChunk = 256;  // tokens of a prefill step
+constexpr double kQuickReference = 200e6;  // bytes of weights up to which the scalar reference checks the answer; above, the fastest CPU backend
 
 // One executor and hand-written plans over it: sequence s owns its own blocks, window blocks in a ring.
 class Steps {
  public:
-  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences) {
+  // Room for `positions` of each of `sequences`.
+  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk) : chunk_(chunk) {
     ExecutorOptions options;
     options.backend = backend;
     options.threads = threads;
     options.slot_count = sequences;
-    options.step_tokens = std::max(kChunk, sequences);
+    options.step_tokens = std::max(chunk, sequences);
+    options.cache_bytes = sequences * global_bytes(checkpoint->config(), positions);
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
     if (!made.ok()) throw Failed{made.status()};
     executor_ = std::move(made).value();
@@ -73,10 +79,20 @@ class Steps {
   }
 
   void prefill(int32_t sequences, int32_t tokens) {
-    for (int32_t s = 0; s < tokens; s += kChunk / sequences) step(sequences, s, std::min(kChunk / sequences, tokens - s));
+    const int32_t chunk = std::max(chunk_ / sequences, 1);
+    for (int32_t s = 0; s < tokens; s += chunk) step(sequences, s, std::min(chunk, tokens - s));
   }
 
  private:
+  // KV bytes of the global layers for so many positions, in whole blocks and one to spare.
+  static int64_t global_bytes(const ModelConfig& config, int32_t positions) {
+    std::set<int32_t> slots;
+    for (const LayerConfig& layer : config.layers)
+      if (layer.kind == LayerKind::kGlobal) slots.insert(layer.kv_slot);
+    return static_cast<int64_t>(slots.size()) * 2 * config.n_kv_heads * config.head_dim * kBlockTokens * ((positions + kBlockTokens - 1) / kBlockTokens + 1);
+  }
+
+  int32_t chunk_;
   std::unique_ptr<Executor> executor_;
   int32_t sequences_ = 0;
   StepPlan plan_;
@@ -96,6 +112,13 @@ Cost cost_of(const Checkpoint& checkpoint) {
   return cost;
 }
 
+// The best backend that computes on the processor.
+std::string cpu_backend() {
+  for (const std::string& name : backend_names())
+    if (name != "cuda") return name;
+  return "reference";
+}
+
 int run(const Options& options) {
   auto opened = Checkpoint::open(options.model);
   if (!opened.ok()) throw Failed{opened.status()};
@@ -104,21 +127,28 @@ int run(const Options& options) {
   const int32_t most = *std::max_element(options.streams.begin(), options.streams.end());
   if (options.context + 64 > config.context) throw Failed{invalid_argument(fmt::format("the model's context is {}: choose --context at most {}", config.context, config.context - 64))};
 
+  std::vector<int32_t> prompts;
+  std::copy_if(options.prompts.begin(), options.prompts.end(), std::back_inserter(prompts), [&](int32_t tokens) { return tokens <= config.context; });
+  const int32_t positions = std::max(options.context + 64, prompts.empty() ? 0 : *std::max_element(prompts.begin(), prompts.end()));
+
   // The answer first: 24 positions against the reference.
+  const Cost cost = cost_of(*checkpoint);
   const int32_t checked = std::min(24, config.context);
-  const std::vector<float> expected = Steps(checkpoint, "reference", 1, 1).step(1, 0, checked, true).logits;
-  Steps steps(checkpoint, options.backend, options.threads, most);
+  const std::vector<float> expected = [&] {
+    const bool quick = cost.weights + cost.logits < kQuickReference;
+    return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked).step(1, 0, checked, true).logits;
+  }();
+  Steps steps(checkpoint, options.backend, options.threads, most, positions, options.chunk);
   if (steps.step(1, 0, checked, true).logits != expected) throw Failed{internal_error("the logits are not the reference's bits; nothing is timed that is wrong")};
 
   const Ceilings ceilings = [&] {
+    if (options.backend == "cuda") return Ceilings{};  // those of the processor say nothing here
     ThreadPool pool(options.threads);
     return measure_ceilings(pool, int64_t{options.buffer_mib} << 20);
   }();
-  const Cost cost = cost_of(*checkpoint);
   std::vector<Line> lines;
   const std::string group = fmt::format("{}, {:.1f} MB of weights", config.name, 1e-6 * (cost.weights + cost.logits));
-  for (const int32_t tokens : {512, 2048}) {
-    if (tokens > config.context) continue;
+  for (const int32_t tokens : prompts) {
     const double seconds = best_seconds(options.seconds, [&] { steps.prefill(1, tokens); });
     // The logits of a chunk's last row alone are computed. Attention is not counted: the share is of the products' floor.
     const double gops = 2e-9 * cost.weights * tokens / seconds;
@@ -149,9 +179,11 @@ void add_step(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("step", "prefill and decode of a whole model");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable or reference")->capture_default_str();
+  command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--streams", options->streams, "numbers of sequences decoded at once")->check(CLI::Range(1, 256))->delimiter(',');
+  command->add_option("--prompts", options->prompts, "lengths of prefilled prompts; those beyond the model's context are left out")->check(CLI::Range(1, 1 << 24))->delimiter(',');
+  command->add_option("--chunk", options->chunk, "most tokens of a prefill step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();

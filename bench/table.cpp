@@ -8,7 +8,8 @@
 namespace kaiju::bench {
 
 void print_table(const Ceilings& ceilings, const std::vector<Line>& lines) {
-  fmt::print("ceilings, {} thread{}: read {:.1f} GB/s (32 MiB: {:.1f}), int8 {:.0f} GOP/s, fp32 {:.0f} GFLOP/s\n", ceilings.threads, ceilings.threads == 1 ? "" : "s",
+  if (ceilings.int8_gops > 0)
+    fmt::print("ceilings, {} thread{}: read {:.1f} GB/s (32 MiB: {:.1f}), int8 {:.0f} GOP/s, fp32 {:.0f} GFLOP/s\n", ceilings.threads, ceilings.threads == 1 ? "" : "s",
              ceilings.read_gb_per_s, ceilings.cached_gb_per_s, ceilings.int8_gops, ceilings.fp32_gflops);
   std::string group;
   for (const Line& line : lines) {

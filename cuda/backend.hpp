@@ -22,7 +22,7 @@ void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result);
 class CudaBackend {
  public:
   explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
-    if (kHopperAttention && device_->capability() == 90) scratch_.multiprocessors = device_->multiprocessors();
+    if (device_->chip().capability == 90) scratch_.multiprocessors = device_->chip().multiprocessors;
   }
 
   // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work.
@@ -79,9 +79,6 @@ class CudaBackend {
   void multiply(Product product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
     launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, {w.weight, w.out, w.in, a, rows, scale, result}); });
   }
-
-  // Whether kernels/attention_sm90.cu serves GPUs of capability 9.0. Not before kaiju-bench-attention has found it equal to the reference on one.
-  static constexpr bool kHopperAttention = false;
 
   std::shared_ptr<Device> device_;
   AttentionScratch scratch_;

