@@ -19,8 +19,8 @@ constexpr int32_t kMostThreads = 256;
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
-// Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence its window, one block behind it for edits, and
-// the chunk being computed. kInvalidArgument, with the numbers, for more than block numbers can tell apart.
+// Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence its window, one
+// block behind it for edits, and the chunk being computed. kInvalidArgument, with the numbers, for more than block numbers can tell apart.
 Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
   constexpr int64_t kMostBlocks = INT32_MAX / 2;
   int64_t global_block_bytes = 0;
@@ -32,7 +32,8 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   }
   const int64_t context_blocks = blocks_for(config.context);
   int64_t global = options.slot_count * context_blocks;
-  if (options.cache_bytes > 0 && global_block_bytes > 0) global = std::clamp(options.cache_bytes / global_block_bytes, context_blocks, kMostBlocks);
+  if (options.cache_bytes > 0 && global_block_bytes > 0)
+    global = std::clamp(options.cache_bytes / global_block_bytes, context_blocks, kMostBlocks);
   const int64_t windows = options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1);
   if (std::max(global, windows) > kMostBlocks)
     return invalid_argument(std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +

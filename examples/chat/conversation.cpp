@@ -31,7 +31,9 @@ OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
   set_float(KAIJU_GENERATE_REPETITION_PENALTY, sampling.repetition_penalty);
   set_int(KAIJU_GENERATE_SEED, static_cast<int64_t>(sampling.seed));
   set_int(KAIJU_GENERATE_MAX_TOKENS, std::max<int64_t>(sampling.max_tokens, 1));
-  must([&](kaiju_error** error) { return kaiju_options_set_string(options.get(), KAIJU_SESSION_CHARACTER, card.data(), card.size(), error); });
+  must([&](kaiju_error** error) {
+    return kaiju_options_set_string(options.get(), KAIJU_SESSION_CHARACTER, card.data(), card.size(), error);
+  });
   return options;
 }
 
@@ -51,8 +53,9 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
   if (used > context_ / 2)
     throw Problem(
         fmt::format("{}:1: the card and its greeting are {} tokens long; this model has room for {}", card_file, used, context_ / 2));
-  talk_ = make<ConversationHandle>(
-      [&](kaiju_conversation** out, kaiju_error** error) { return kaiju_conversation_create(engine_, head.data(), head.size(), out, error); });
+  talk_ = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
+    return kaiju_conversation_create(engine_, head.data(), head.size(), out, error);
+  });
   if (!card_.greeting.empty()) append({}, card_.greeting);
 }
 
@@ -101,9 +104,8 @@ Reply Conversation::retry(const OnText& on_text) {
   if (greedy_) throw Problem("at temperature 0 there is only one reply; start with a higher --temperature");
   // The conversation counts the streams of the replies it was asked for; those of a chat that was loaded come on top.
   const uint32_t retries = said_.back().retries + 1;
-  const Reply reply = answer(talk_, retries - describe(talk_).replies, on_text, [&](auto... arguments) {
-    return kaiju_conversation_swipe(talk_.get(), arguments...);
-  });
+  const Reply reply = answer(talk_, retries - describe(talk_).replies, on_text,
+                             [&](auto... arguments) { return kaiju_conversation_swipe(talk_.get(), arguments...); });
   said_.back().reply = reply.text;
   said_.back().retries = retries;
   return reply;
@@ -144,9 +146,8 @@ Reply Conversation::say_in(const ConversationHandle& talk, const std::string& te
   if (const size_t bad = utf8_error(text); bad != std::string::npos)
     throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
   const std::vector<int32_t> input = format(KAIJU_ROLE_USER, text, KAIJU_CHAT_REPLY);
-  return answer(talk, 0, on_text, [&](auto... arguments) {
-    return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...);
-  });
+  return answer(talk, 0, on_text,
+                [&](auto... arguments) { return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...); });
 }
 
 template <class Submit>

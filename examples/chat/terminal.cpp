@@ -155,7 +155,7 @@ int LineReader::read_key(wchar_t* key) {
     const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
     if (count <= 0) return static_cast<int>(count);
     const size_t size = std::mbrtowc(key, &byte, 1, &state);
-    if (size <= 1) return 1;  // a character, zero among them
+    if (size <= 1) return 1;                          // a character, zero among them
     if (size == static_cast<size_t>(-1)) state = {};  // not UTF-8: no key
   }
 }

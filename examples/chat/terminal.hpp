@@ -24,8 +24,8 @@ class CatchInterrupt {
   ~CatchInterrupt();
 };
 
-// Lines with editing and history. The terminal is its own from beginning to end: what is typed between two lines, Ctrl-D too, does not show and
-// waits for the next one.
+// Lines with editing and history. The terminal is its own from beginning to end: what is typed between two lines, Ctrl-D too, does not show
+// and waits for the next one.
 class LineReader {
  public:
   LineReader(std::string prompt, bool colours);

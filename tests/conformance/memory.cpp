@@ -70,7 +70,8 @@ TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, K
 TEST_CASE("more blocks than can be numbered are refused with the numbers, before any memory is asked for") {
   kaiju::ModelConfig config = kaiju::preset("nano", 7).value();
   config.context = 1 << 24;
-  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid()))).string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid()))).string();
   REQUIRE(kaiju::write_random_checkpoint(path, config, 1).ok());
   auto checkpoint = kaiju::Checkpoint::open(path, kaiju::Verify::kNone);
   std::filesystem::remove(path);

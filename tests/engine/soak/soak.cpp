@@ -1,6 +1,6 @@
 // Soak: many people chat with a few characters for as many turns as asked, with cancels, deadlines, suspensions, swipes, edits, forks,
-// chats that outgrow the context and a flaky executor. The ledger must be exact after every step; now and then everybody leaves, and then the
-// memory in use must be what it was the time before. Prints what it saw; exit code 1 when something grew or differed.
+// chats that outgrow the context and a flaky executor. The ledger must be exact after every step; now and then everybody leaves, and then
+// the memory in use must be what it was the time before. Prints what it saw; exit code 1 when something grew or differed.
 //
 //   soak [TURNS] [SEED]
 #include <malloc.h>
