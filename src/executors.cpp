@@ -17,11 +17,12 @@ namespace {
 
 constexpr int32_t kMostThreads = 256;
 
-int32_t blocks_for(int64_t tokens) { return static_cast<int32_t>((tokens + kBlockTokens - 1) / kBlockTokens); }
+int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
-// Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence its window, one block behind it for edits, and
-// the chunk being computed.
-void size_cache(const ModelConfig& config, const ExecutorOptions& options, int32_t (&counts)[kBlockKinds]) {
+// Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence its window, one
+// block behind it for edits, and the chunk being computed. kInvalidArgument, with the numbers, for more than block numbers can tell apart.
+Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
+  constexpr int64_t kMostBlocks = INT32_MAX / 2;
   int64_t global_block_bytes = 0;
   int32_t window = 0;
   for (int32_t s = 0; s < config.slot_count; ++s) {
@@ -29,20 +30,20 @@ void size_cache(const ModelConfig& config, const ExecutorOptions& options, int32
     if (owner.kind == LayerKind::kGlobal) global_block_bytes += int64_t{2} * kBlockTokens * config.kv_width();
     else window = std::max(window, owner.window);
   }
-  const int32_t context_blocks = blocks_for(config.context);
-  int64_t global = int64_t{options.slot_count} * context_blocks;
+  const int64_t context_blocks = blocks_for(config.context);
+  int64_t global = options.slot_count * context_blocks;
   if (options.cache_bytes > 0 && global_block_bytes > 0)
-    global = std::clamp<int64_t>(options.cache_bytes / global_block_bytes, context_blocks, INT32_MAX / 2);
-  counts[static_cast<int32_t>(BlockKind::kGlobal)] = static_cast<int32_t>(global);
-  const int32_t per_sequence = std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1);
-  counts[static_cast<int32_t>(BlockKind::kWindow)] = options.slot_count * per_sequence;
-}
-
-ExecutorSizes sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
+    global = std::clamp(options.cache_bytes / global_block_bytes, context_blocks, kMostBlocks);
+  const int64_t windows = options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1);
+  if (std::max(global, windows) > kMostBlocks)
+    return invalid_argument(std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +
+                            std::to_string(std::max(global, windows)) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
+                            ": ask for fewer sequences" + (global > windows ? ", or say cache bytes" : ""));
   ExecutorSizes sizes;
   sizes.slot_count = options.slot_count;
   sizes.step_tokens = options.step_tokens;
-  size_cache(config, options, sizes.block_count);
+  sizes.block_count[static_cast<int32_t>(BlockKind::kGlobal)] = static_cast<int32_t>(global);
+  sizes.block_count[static_cast<int32_t>(BlockKind::kWindow)] = static_cast<int32_t>(windows);
   return sizes;
 }
 
@@ -52,19 +53,21 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   KAIJU_TRY(self_check(*backend));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
-  ExecutorSizes sizes = sizes_of(weights->config, options);
-  sizes.share_memory = options.share_memory;
-  sizes.kv_layout = std::move(kv_layout);
-  return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), sizes);
+  Result<ExecutorSizes> sizes = sizes_of(weights->config, options);
+  if (!sizes.ok()) return sizes.status();
+  sizes->share_memory = options.share_memory;
+  sizes->kv_layout = std::move(kv_layout);
+  return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), *sizes);
 }
 
 #if KAIJU_CUDA
 Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
-  ExecutorSizes sizes = sizes_of(weights->config, options);
-  sizes.graphs = options.graphs;
-  return cuda::make_executor(std::move(weights).value(), sizes);
+  Result<ExecutorSizes> sizes = sizes_of(weights->config, options);
+  if (!sizes.ok()) return sizes.status();
+  sizes->graphs = options.graphs;
+  return cuda::make_executor(std::move(weights).value(), *sizes);
 }
 #endif
 

@@ -37,7 +37,7 @@ inline StepCost step_cost(const ModelConfig& config) {
 
 inline Facts facts_without_memory(const ModelConfig& config, int32_t slot_count, int32_t step_tokens) {
   Slots slots;
-  slots.create(config, {slot_count, step_tokens, {}});
+  slots.create(config, {slot_count, step_tokens, {}, false, {}});
   return slots.facts();
 }
 

@@ -5,6 +5,11 @@
     with engine.session() as session:
         print(session.reply([("card", "Wren\nWren is a robot gardener."), ("user", "hello!")], temperature=0))
 
+    talk = kaiju.Conversation(engine, engine.model.chat([("card", "Wren\nWren is a robot gardener.")], 0))
+    first = talk.say(engine.model.chat([("user", "hello!")]), temperature=1, seed=7)
+    print(engine.finish(first)[0])
+    print(engine.finish(talk.swipe(temperature=1, seed=7))[0])
+
 The shared library is found through $KAIJU_LIBRARY, in a build of this source tree, or where the system looks for libraries.
 """
 
@@ -15,10 +20,15 @@ import os
 MODEL_VOCABULARY, MODEL_CONTEXT = 1, 2
 ROLES = {"card": 1, "user": 2, "character": 3}
 ASK_FOR_REPLY, CLOSE_LAST = 1, 2
+INPUT, REPLY = 1, 2  # parts of a turn
+TOKEN, DONE, FAILED, SUSPENDED, RESUMED = 1, 5, 6, 7, 8  # kinds of events
+STOP, LENGTH, CANCELLED, DEADLINE = 1, 2, 3, 4  # reasons why a request is done
 _OPTIONS = {  # name: (number, kind)
-    "max_sessions": (200, "i"), "step_tokens": (202, "i"), "max_running": (203, "i"), "backend": (210, "s"), "threads": (211, "i"),
+    "max_sessions": (200, "i"), "cache_bytes": (201, "i"), "step_tokens": (202, "i"), "max_running": (203, "i"), "max_waiting": (204, "i"),
+    "chunk_tokens": (205, "i"), "max_events": (206, "i"), "reserve_tokens": (207, "i"), "backend": (210, "s"), "threads": (211, "i"),
     "max_tokens": (300, "i"), "temperature": (301, "f"), "top_k": (302, "i"), "top_p": (303, "f"), "min_p": (304, "f"), "seed": (305, "i"),
-    "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "max_events": (206, "i"), "reserve_tokens": (207, "i"),
+    "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "deadline": (312, "i"),
+    "character": (400, "s"), "shared_tokens": (401, "i"), "salt": (402, "s"),
 }
 _TEXT = c.CFUNCTYPE(c.c_int32, c.POINTER(c.c_char), c.c_size_t, c.c_void_p)
 
@@ -32,11 +42,16 @@ class _Message(c.Structure):
 
 
 class Event(c.Structure):
-    """kaiju_event: counts and times of a finished request."""
+    """kaiju_event. From Engine.poll it also has `said`, its text, and `ids`, its tokens; the C pointers of both are only good there."""
     _fields_ = [("request", c.c_uint64), ("user_data", c.c_void_p), ("kind", c.c_int32), ("reason", c.c_int32), ("status", c.c_int32), ("reserved", c.c_int32),
                 ("tokens", c.c_void_p), ("token_count", c.c_size_t), ("values", c.c_void_p), ("value_count", c.c_size_t), ("text", c.c_void_p),
                 ("text_size", c.c_size_t), ("prompt_tokens", c.c_int32), ("cached_tokens", c.c_int32), ("generated_tokens", c.c_int32),
                 ("reserved2", c.c_int32), ("wait_nanoseconds", c.c_int64), ("prefill_nanoseconds", c.c_int64), ("decode_nanoseconds", c.c_int64)]
+
+
+class ConversationInfo(c.Structure):
+    """kaiju_conversation_info."""
+    _fields_ = [("struct_size", c.c_size_t)] + [(name, c.c_uint64) for name in ("turns", "turns_dropped", "replies", "reply", "tokens")]
 
 
 def _load():
@@ -47,8 +62,9 @@ def _load():
     except OSError as error:
         raise Error(f"cannot load the kaiju library: {error}; build or install it, or name it in KAIJU_LIBRARY") from None
     library.kaiju_error_message.restype = c.c_char_p
-    library.kaiju_model_number.restype = c.c_int64
-    for name in ("error", "options", "model", "engine", "session"):
+    library.kaiju_model_number.restype = library.kaiju_engine_now.restype = c.c_int64
+    library.kaiju_engine_poll.restype = library.kaiju_engine_pending.restype = c.c_size_t
+    for name in ("error", "options", "model", "engine", "session", "conversation"):
         getattr(library, f"kaiju_{name}_destroy").argtypes = [c.c_void_p]
     return library
 
@@ -62,6 +78,19 @@ def _call(function, *arguments):
         message = _lib.kaiju_error_message(error).decode() if error else "kaiju: out of memory"
         _lib.kaiju_error_destroy(error)
         raise Error(message)
+
+
+def _ids(tokens):
+    return (c.c_int32 * len(tokens))(*tokens), c.c_size_t(len(tokens))
+
+
+def _fill(call, kind=c.c_int32):
+    """What `call(buffer, capacity, count)` writes, asked for its size first."""
+    count = c.c_size_t()
+    call(None, c.c_size_t(0), c.byref(count))
+    buffer = (kind * count.value)()
+    call(buffer, c.c_size_t(count.value), c.byref(count))
+    return buffer
 
 
 class _Handle:
@@ -102,6 +131,13 @@ class _Options(_Handle):
                 _call(_lib.kaiju_options_set_int, self._handle, c.c_int32(number), c.c_int64(value))
 
 
+def _request(options, function, *arguments):
+    request = c.c_uint64()
+    with _Options(options) as bag:
+        _call(function, *arguments, bag._handle, None, c.byref(request))
+    return request.value
+
+
 class Model(_Handle):
     def __init__(self, path):
         super().__init__("model")
@@ -111,7 +147,10 @@ class Model(_Handle):
 
     def tokenize(self, text):
         data = text.encode()
-        return self._fill(lambda buffer, capacity, count: _call(_lib.kaiju_tokenize, self._handle, data, c.c_size_t(len(data)), buffer, capacity, count))
+        return list(_fill(lambda *buffer: _call(_lib.kaiju_tokenize, self._handle, data, c.c_size_t(len(data)), *buffer)))
+
+    def detokenize(self, tokens):
+        return bytes(_fill(lambda *buffer: _call(_lib.kaiju_detokenize, self._handle, *_ids(tokens), *buffer), c.c_ubyte)).decode(errors="replace")
 
     def chat(self, messages, flags=ASK_FOR_REPLY):
         """Token ids of [(role, text), ...] with roles card, user, character."""
@@ -121,26 +160,71 @@ class Model(_Handle):
                 raise Error(f"no role {role!r}; there are {', '.join(ROLES)}")
             data = text.encode()
             slot.role, slot.content, slot.content_size = ROLES[role], data, len(data)
-        return self._fill(lambda buffer, capacity, count: _call(_lib.kaiju_chat_format, self._handle, array, c.c_size_t(c.sizeof(_Message)),
-                                                                c.c_size_t(len(messages)), c.c_int32(flags), buffer, capacity, count))
-
-    def _fill(self, call):
-        count = c.c_size_t()
-        call(None, c.c_size_t(0), c.byref(count))
-        buffer = (c.c_int32 * count.value)()
-        call(buffer, c.c_size_t(count.value), c.byref(count))
-        return list(buffer)
+        return list(_fill(lambda *buffer: _call(_lib.kaiju_chat_format, self._handle, array, c.c_size_t(c.sizeof(_Message)), c.c_size_t(len(messages)),
+                                                c.c_int32(flags), *buffer)))
 
 
 class Engine(_Handle):
     def __init__(self, model, **options):
         super().__init__("engine")
         self.model = model
+        self._texts, self._done = {}, {}  # of requests that finish() was not asked about yet
         with _Options(options) as bag:
             _call(_lib.kaiju_engine_create, model._handle, bag._handle, c.byref(self._handle))
 
     def session(self):
         return Session(self)
+
+    # -- the loop: requests are numbers, given by Session.submit, Conversation.say and swipe --
+    def finish(self, request):
+        """Steps until the request is done and returns (reply text, last Event). The events of others are kept for their finish. A request that
+        was suspended wants its resume first."""
+        while request not in self._done:
+            self.step()
+            for event in self.poll():
+                self._texts.setdefault(event.request, []).append(event.said if event.kind != FAILED else "")
+                if event.kind in (DONE, FAILED):
+                    self._done[event.request] = event
+        text, event = "".join(self._texts.pop(request)), self._done.pop(request)
+        if event.kind == FAILED:
+            raise Error(event.said)
+        return text, event
+
+    def step(self):
+        _call(_lib.kaiju_engine_step, self._handle)
+
+    def poll(self):
+        """The events that are here, oldest first. For hosts with a loop of their own: what it took, finish does not see."""
+        events = []
+        while True:
+            event = Event()
+            if _lib.kaiju_engine_poll(self._handle, c.byref(event), c.c_size_t(c.sizeof(Event)), c.c_size_t(1)) == 0:
+                return events
+            event.said = c.string_at(event.text, event.text_size).decode() if event.text_size else ""
+            event.ids = list(c.cast(event.tokens, c.POINTER(c.c_int32))[:event.token_count])
+            events.append(event)
+
+    def pending(self):
+        """Requests whose last event has not been polled."""
+        return _lib.kaiju_engine_pending(self._handle)
+
+    def now(self):
+        """The engine's clock in nanoseconds: a deadline is this and something more."""
+        return _lib.kaiju_engine_now(self._handle)
+
+    def cancel(self, request):
+        """Takes effect at the next step, like suspend and resume, whatever the request's state."""
+        self._tell(_lib.kaiju_engine_cancel, request)
+
+    def suspend(self, request):
+        self._tell(_lib.kaiju_engine_suspend, request)
+
+    def resume(self, request):
+        self._tell(_lib.kaiju_engine_resume, request)
+
+    def _tell(self, function, request):
+        if function(self._handle, c.c_uint64(request)) != 0:
+            raise Error("the engine has stopped")
 
 
 class Session(_Handle):
@@ -148,6 +232,10 @@ class Session(_Handle):
         super().__init__("session")
         self.engine = engine
         _call(_lib.kaiju_session_create, engine._handle, c.byref(self._handle))
+
+    def submit(self, tokens, **options):
+        """Appends tokens to the history and generates; the request, for Engine.finish."""
+        return _request(options, _lib.kaiju_engine_submit, self.engine._handle, self._handle, *_ids(tokens))
 
     def generate(self, tokens, on_text=None, **options):
         """Appends tokens to the history and returns (reply text, Event)."""
@@ -158,11 +246,60 @@ class Session(_Handle):
             pieces.append(piece)
             return int(bool(on_text and on_text(piece)))
 
-        ids = (c.c_int32 * len(tokens))(*tokens)
         with _Options(options) as bag:
-            _call(_lib.kaiju_generate, self.engine._handle, self._handle, ids, c.c_size_t(len(tokens)), bag._handle, _TEXT(take), None, c.byref(done),
-                  c.c_size_t(c.sizeof(Event)))
+            _call(_lib.kaiju_generate, self.engine._handle, self._handle, *_ids(tokens), bag._handle, _TEXT(take), None, c.byref(done), c.c_size_t(c.sizeof(Event)))
         return "".join(pieces), done
 
     def reply(self, messages, flags=ASK_FOR_REPLY, **options):
         return self.generate(self.engine.model.chat(messages, flags), **options)[0]
+
+
+class Conversation(_Handle):
+    """The turns of one chat and their KV: the head stays whatever is cut when the chat outgrows the context. An input ends with what asks for a
+    reply: Model.chat([("user", text)]). A request that is done is part of its turn by itself."""
+
+    def __init__(self, engine, head=(), _made=None):
+        super().__init__("conversation")
+        self.engine = engine
+        make = _made or (lambda out: _call(_lib.kaiju_conversation_create, engine._handle, *_ids(head), out))
+        make(c.byref(self._handle))
+
+    def say(self, tokens, **options):
+        """A new turn; the request, for Engine.finish."""
+        return _request(options, _lib.kaiju_conversation_say, self._handle, *_ids(tokens))
+
+    def swipe(self, **options):
+        """Another reply to the newest turn, from the next stream of the seed; the request."""
+        return _request(options, _lib.kaiju_conversation_swipe, self._handle)
+
+    def choose(self, reply):
+        """Which of the newest turn's replies is the one, from 0."""
+        _call(_lib.kaiju_conversation_choose, self._handle, c.c_size_t(reply))
+
+    def append(self, tokens, reply):
+        """A turn that was computed elsewhere or not at all: a greeting has no input."""
+        _call(_lib.kaiju_conversation_append, self._handle, *_ids(tokens), *_ids(reply))
+
+    def edit(self, turn, tokens, part=INPUT):
+        """Another INPUT takes the turn's replies and all later turns away; another REPLY leaves them."""
+        _call(_lib.kaiju_conversation_edit, self._handle, c.c_size_t(turn), c.c_int32(part), *_ids(tokens))
+
+    def undo(self):
+        _call(_lib.kaiju_conversation_undo, self._handle)
+
+    def fork(self, turns):
+        """The first `turns` turns again, sharing their KV."""
+        return Conversation(self.engine, _made=lambda out: _call(_lib.kaiju_conversation_fork, self._handle, c.c_size_t(turns), out))
+
+    def turn(self, turn, part=REPLY):
+        return list(_fill(lambda *buffer: _call(_lib.kaiju_conversation_turn, self._handle, c.c_size_t(turn), c.c_int32(part), *buffer)))
+
+    def tokens(self):
+        """What the next turn goes on from."""
+        return list(_fill(lambda *buffer: _call(_lib.kaiju_conversation_tokens, self._handle, *buffer)))
+
+    def info(self):
+        info = ConversationInfo(struct_size=c.sizeof(ConversationInfo))
+        if _lib.kaiju_conversation_describe(self._handle, c.byref(info)) != 0:
+            raise Error("no conversation")
+        return info

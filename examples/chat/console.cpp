@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -60,10 +59,10 @@ std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* m
   return out + fmt::format("  seed       {}\n", talk.seed());
 }
 
-void print_json(const Reply& reply, uint64_t seed) {
-  const nlohmann::ordered_json line = {{"turn", reply.exchange},
-                                       {"seed", seed},
-                                       {"retries", reply.retries},
+void print_json(const Reply& reply, const Conversation& talk) {
+  const nlohmann::ordered_json line = {{"turn", talk.exchanges().size()},
+                                       {"seed", talk.seed()},
+                                       {"retries", talk.exchanges().back().retries},
                                        {"reply", reply.text},
                                        {"prompt_tokens", reply.prompt_tokens},
                                        {"cached_tokens", reply.cached_tokens},
@@ -209,8 +208,6 @@ class Loop {
   template <class Ask>
   void reply(const Ask& ask) {
     bool begun = false;
-    std::optional<QuietInput> quiet;
-    if (terminal_) quiet.emplace();
     take_interrupt();
     const Reply reply = ask([&](std::string_view text) {
       if (!text.empty()) {
@@ -221,7 +218,7 @@ class Loop {
       return !take_interrupt();
     });
     totals_.add(reply);
-    if (console_.args.json) return print_json(reply, talk_.seed());
+    if (console_.args.json) return print_json(reply, talk_);
     if (!begun && terminal_) speaker();
     printer_.end_line();
     if (!begun && !terminal_) std::fputc('\n', stdout);
@@ -283,7 +280,7 @@ int Console::run_script(Conversation talk) {
   for (const std::string& text : args.say) {
     const Reply reply = talk.say(text, [](std::string_view) { return true; });
     if (args.json)
-      print_json(reply, talk.seed());
+      print_json(reply, talk);
     else
       fmt::print("{}\n", reply.text);
     std::fflush(stdout);

@@ -1,5 +1,4 @@
-// A conversation over kaiju.h. The history is card + turns; before every reply the session is brought to it by cutting what differs and
-// submitting the rest, so undo, retry and a cut in a long chat need nothing of their own.
+// A conversation over kaiju_conversation: text in, text out. A greeting is a turn without a question.
 #include "conversation.hpp"
 
 #include <fmt/format.h>
@@ -12,13 +11,12 @@
 namespace chat {
 namespace {
 
-kaiju_message message(int32_t role, const std::string& text) { return {role, 0, text.data(), text.size()}; }
-
 const char* finish_name(int32_t reason) {
   return reason == KAIJU_DONE_STOP ? "stop" : reason == KAIJU_DONE_LENGTH ? "length" : "cancelled";
 }
 
-OptionsHandle sampling_options(const Sampling& sampling) {
+// `card` names what every conversation with this character begins with.
+OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
   OptionsHandle options = make<OptionsHandle>([](kaiju_options** out, kaiju_error**) { return kaiju_options_create(out); });
   const auto set_int = [&](kaiju_option option, int64_t value) {
     must([&](kaiju_error** error) { return kaiju_options_set_int(options.get(), option, value, error); });
@@ -32,6 +30,10 @@ OptionsHandle sampling_options(const Sampling& sampling) {
   set_int(KAIJU_GENERATE_TOP_K, sampling.top_k);
   set_float(KAIJU_GENERATE_REPETITION_PENALTY, sampling.repetition_penalty);
   set_int(KAIJU_GENERATE_SEED, static_cast<int64_t>(sampling.seed));
+  set_int(KAIJU_GENERATE_MAX_TOKENS, std::max<int64_t>(sampling.max_tokens, 1));
+  must([&](kaiju_error** error) {
+    return kaiju_options_set_string(options.get(), KAIJU_SESSION_CHARACTER, card.data(), card.size(), error);
+  });
   return options;
 }
 
@@ -40,38 +42,36 @@ OptionsHandle sampling_options(const Sampling& sampling) {
 Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling, const std::string& card_file)
     : model_(model),
       engine_(engine),
-      options_(sampling_options(sampling)),
       card_(std::move(card)),
-      max_tokens_(sampling.max_tokens),
       seed_(sampling.seed),
       greedy_(sampling.temperature == 0),
       context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
-  session_ = make<SessionHandle>([&](kaiju_session** out, kaiju_error** error) { return kaiju_session_create(engine_, out, error); });
   const std::string text = card_.name + "\n" + card_.description;
-  card_tokens_ = format({message(KAIJU_ROLE_CARD, text)}, 0);
-  if (!card_.greeting.empty()) {
-    Turn greeting;
-    greeting.tokens = format({message(KAIJU_ROLE_CHARACTER, card_.greeting)}, 0);
-    turns_.push_back(std::move(greeting));
-  }
-  const size_t used = tokens_in_context();
+  options_ = reply_options(sampling, text);
+  const std::vector<int32_t> head = format(KAIJU_ROLE_CARD, text);
+  const size_t used = head.size() + (card_.greeting.empty() ? 0 : format(KAIJU_ROLE_CHARACTER, card_.greeting).size());
   if (used > context_ / 2)
     throw Problem(
         fmt::format("{}:1: the card and its greeting are {} tokens long; this model has room for {}", card_file, used, context_ / 2));
+  talk_ = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
+    return kaiju_conversation_create(engine_, head.data(), head.size(), out, error);
+  });
+  if (!card_.greeting.empty()) append({}, card_.greeting);
 }
 
-size_t Conversation::tokens_in_context() const {
-  size_t count = card_tokens_.size();
-  for (size_t i = dropped_; i < turns_.size(); ++i) count += turns_[i].tokens.size();
-  return count;
+kaiju_conversation_info Conversation::describe(const ConversationHandle& talk) {
+  kaiju_conversation_info info{};
+  info.struct_size = sizeof info;
+  kaiju_conversation_describe(talk.get(), &info);
+  return info;
 }
 
-std::vector<int32_t> Conversation::format(const std::vector<kaiju_message>& messages, int32_t flags) const {
+std::vector<int32_t> Conversation::format(int32_t role, const std::string& text, int32_t flags) const {
+  const kaiju_message message{role, 0, text.data(), text.size()};
   std::vector<int32_t> tokens;
   size_t count = 0;
   const auto call = [&](kaiju_error** error) {
-    return kaiju_chat_format(model_, messages.data(), sizeof(kaiju_message), messages.size(), flags, tokens.data(), tokens.size(), &count,
-                             error);
+    return kaiju_chat_format(model_, &message, sizeof message, 1, flags, tokens.data(), tokens.size(), &count, error);
   };
   must(call);
   tokens.resize(count);
@@ -79,127 +79,89 @@ std::vector<int32_t> Conversation::format(const std::vector<kaiju_message>& mess
   return tokens;
 }
 
-std::vector<Exchange> Conversation::exchanges() const {
-  std::vector<Exchange> out;
-  for (size_t i = first_exchange(); i < turns_.size(); ++i) out.push_back(turns_[i].said);
-  return out;
+std::vector<int32_t> Conversation::said_by_character(const std::string& text) const {
+  const std::vector<int32_t> tokens = format(KAIJU_ROLE_CHARACTER, text);
+  return {tokens.begin() + 1, tokens.end() - 1};
 }
 
 void Conversation::need_exchange() const {
-  if (turns_.size() == first_exchange()) throw Problem("nothing was said yet");
+  if (said_.empty()) throw Problem("nothing was said yet");
 }
 
 const std::string& Conversation::last_question() const {
   need_exchange();
-  return turns_.back().said.question;
+  return said_.back().question;
 }
 
-Conversation::Turn Conversation::ask(const std::string& text) const {
-  if (const size_t bad = utf8_error(text); bad != std::string::npos)
-    throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
-  Turn turn;
-  turn.said.question = text;
-  turn.prompt = format({message(KAIJU_ROLE_USER, text)}, KAIJU_CHAT_REPLY);
-  return turn;
+Reply Conversation::say(const std::string& text, const OnText& on_text) {
+  const Reply reply = say_in(talk_, text, on_text);
+  said_.push_back({text, reply.text, 0});
+  return reply;
 }
-
-Reply Conversation::say(const std::string& text, const OnText& on_text) { return answer(ask(text), on_text); }
 
 Reply Conversation::retry(const OnText& on_text) {
   need_exchange();
   if (greedy_) throw Problem("at temperature 0 there is only one reply; start with a higher --temperature");
-  Turn turn = turns_.back();
-  ++turn.said.retries;
-  return answer_instead(std::move(turn), on_text);
+  // The conversation counts the streams of the replies it was asked for; those of a chat that was loaded come on top.
+  const uint32_t retries = said_.back().retries + 1;
+  const Reply reply = answer(talk_, retries - describe(talk_).replies, on_text,
+                             [&](auto... arguments) { return kaiju_conversation_swipe(talk_.get(), arguments...); });
+  said_.back().reply = reply.text;
+  said_.back().retries = retries;
+  return reply;
 }
 
 Reply Conversation::edit(const std::string& text, const OnText& on_text) {
   need_exchange();
-  return answer_instead(ask(text), on_text);
-}
-
-Reply Conversation::answer_instead(Turn turn, const OnText& on_text) {
-  Turn before = std::move(turns_.back());
-  turns_.pop_back();
-  try {
-    return answer(std::move(turn), on_text);
-  } catch (...) {
-    turns_.push_back(std::move(before));
-    throw;
-  }
+  ConversationHandle before = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
+    return kaiju_conversation_fork(talk_.get(), describe(talk_).turns - 1, out, error);
+  });
+  const Reply reply = say_in(before, text, on_text);
+  talk_ = std::move(before);
+  said_.back() = {text, reply.text, 0};
+  return reply;
 }
 
 std::string Conversation::undo() {
   need_exchange();
-  const std::string question = turns_.back().said.question;
-  turns_.pop_back();
-  dropped_ = std::min(dropped_, turns_.size());
+  must([&](kaiju_error** error) { return kaiju_conversation_undo(talk_.get(), error); });
+  const std::string question = said_.back().question;
+  said_.pop_back();
   return question;
 }
 
 void Conversation::restore(const std::vector<Exchange>& exchanges) {
-  for (const Exchange& each : exchanges) {
-    Turn turn = ask(each.question);
-    turn.said = each;
-    turn.tokens = format({message(KAIJU_ROLE_USER, each.question), message(KAIJU_ROLE_CHARACTER, each.reply)}, 0);
-    turns_.push_back(std::move(turn));
-  }
+  for (const Exchange& each : exchanges) append(format(KAIJU_ROLE_USER, each.question, KAIJU_CHAT_REPLY), each.reply);
+  said_ = exchanges;
 }
 
-Reply Conversation::answer(Turn turn, const OnText& on_text) {
-  const auto max_tokens = static_cast<size_t>(std::max<int64_t>(max_tokens_, 1));
-  const size_t reserved = std::clamp<size_t>(context_ / 4, 1, max_tokens);
-  std::vector<size_t> sizes;
-  for (const Turn& each : turns_) sizes.push_back(each.tokens.size());
-  sizes.push_back(turn.prompt.size());
-  const size_t drop = kaiju_chat_turns_to_drop(sizes.data(), sizes.size(), card_tokens_.size(), reserved, context_);
-
-  std::vector<int32_t> history = card_tokens_;
-  for (size_t i = drop; i < turns_.size(); ++i) history.insert(history.end(), turns_[i].tokens.begin(), turns_[i].tokens.end());
-  const size_t start = history.size();
-  history.insert(history.end(), turn.prompt.begin(), turn.prompt.end());
-  if (history.size() + reserved > context_)
-    throw Problem(
-        fmt::format("the message is {} tokens long; this model has room for {}", turn.prompt.size(), context_ - reserved - start));
-
-  const size_t room = std::min(max_tokens, context_ - history.size());
-  if (drop > dropped_ && card_session_) fork(card_session_, session_);
-  Reply reply = collect(submit(history, turn, static_cast<int64_t>(room)), on_text);
-  reply.turns_dropped = drop > dropped_ ? drop - dropped_ : 0;
-  dropped_ = drop;
-
-  // What was said, closed as the format wants it: a reply may have ended for length or at another symbol.
-  const std::vector<int32_t> now = session_tokens();
-  turn.tokens.assign(now.begin() + static_cast<std::ptrdiff_t>(std::min(start, now.size())), now.end());
-  if (turn.tokens.size() > turn.prompt.size() && is_symbol(turn.tokens.back())) turn.tokens.pop_back();
-  const std::vector<int32_t> close = format({}, KAIJU_CHAT_CLOSE);
-  turn.tokens.insert(turn.tokens.end(), close.begin(), close.end());
-  turn.said.reply = reply.text;
-  turns_.push_back(std::move(turn));
-  reply.exchange = turns_.size() - first_exchange();
-  reply.retries = turns_.back().said.retries;
-  if (!card_session_) fork(session_, card_session_);
-  return reply;
-}
-
-void Conversation::fork(const SessionHandle& from, SessionHandle& to) {
-  to = make<SessionHandle>(
-      [&](kaiju_session** out, kaiju_error** error) { return kaiju_session_fork(from.get(), card_tokens_.size(), out, error); });
-}
-
-kaiju_request Conversation::submit(const std::vector<int32_t>& history, const Turn& turn, int64_t max_tokens) {
-  must([&](kaiju_error** error) { return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_MAX_TOKENS, max_tokens, error); });
-  must([&](kaiju_error** error) { return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_STREAM, turn.said.retries, error); });
-
-  const std::vector<int32_t> now = session_tokens();
-  const auto same = static_cast<size_t>(std::mismatch(now.begin(), now.end(), history.begin(), history.end()).first - now.begin());
-  if (same < now.size()) must([&](kaiju_error** error) { return kaiju_session_truncate(session_.get(), same, error); });
-  kaiju_request request = 0;
+void Conversation::append(const std::vector<int32_t>& input, const std::string& text) {
+  const std::vector<int32_t> reply = said_by_character(text);
   must([&](kaiju_error** error) {
-    return kaiju_engine_submit(engine_, session_.get(), history.data() + same, history.size() - same, options_.get(), nullptr, &request,
-                               error);
+    return kaiju_conversation_append(talk_.get(), input.data(), input.size(), reply.data(), reply.size(), error);
   });
-  return request;
+}
+
+Reply Conversation::say_in(const ConversationHandle& talk, const std::string& text, const OnText& on_text) {
+  if (const size_t bad = utf8_error(text); bad != std::string::npos)
+    throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
+  const std::vector<int32_t> input = format(KAIJU_ROLE_USER, text, KAIJU_CHAT_REPLY);
+  return answer(talk, 0, on_text,
+                [&](auto... arguments) { return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...); });
+}
+
+template <class Submit>
+Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const OnText& on_text, const Submit& submit) {
+  const size_t dropped = describe(talk).turns_dropped;
+  must([&](kaiju_error** error) {
+    return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_STREAM, static_cast<int64_t>(stream), error);
+  });
+  kaiju_request request = 0;
+  must([&](kaiju_error** error) { return submit(options_.get(), nullptr, &request, error); });
+  Reply reply = collect(request, on_text);
+  const kaiju_conversation_info info = describe(talk);
+  reply.turns_dropped = info.turns_dropped - std::min<size_t>(dropped, info.turns_dropped);
+  return reply;
 }
 
 Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
@@ -232,18 +194,6 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
     }
     tell({});
   }
-}
-
-std::vector<int32_t> Conversation::session_tokens() const {
-  std::vector<int32_t> tokens(kaiju_session_tokens(session_.get(), nullptr, 0));
-  kaiju_session_tokens(session_.get(), tokens.data(), tokens.size());
-  return tokens;
-}
-
-bool Conversation::is_symbol(int32_t token) const {
-  for (int32_t property = KAIJU_MODEL_CHAT_BEGIN; property <= KAIJU_MODEL_CHAT_TEXT; ++property)
-    if (kaiju_model_number(model_, property) == token) return true;
-  return false;
 }
 
 }  // namespace chat

@@ -1,4 +1,4 @@
-// Conversation: one character, the turns so far, and the session that holds their KV. Knows no terminal.
+// Conversation: one character and what was said with it, as text. Its tokens and KV are a kaiju_conversation's. Knows no terminal.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,6 @@ struct Reply {
   int32_t generated_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0;
   size_t turns_dropped = 0;  // turns that left the context with this reply
-  size_t exchange = 0;       // of which exchange, from 1, and the stream that drew it
-  uint32_t retries = 0;
 
   double prefill_rate() const { return prefill_seconds > 0 ? (prompt_tokens - cached_tokens) / prefill_seconds : 0; }
   double decode_rate() const { return decode_seconds > 0 && generated_tokens > 1 ? (generated_tokens - 1) / decode_seconds : 0; }
@@ -53,11 +51,11 @@ class Conversation {
   Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling, const std::string& card_file);
 
   const Card& card() const { return card_; }
-  size_t tokens_in_context() const;
+  size_t tokens_in_context() const { return describe(talk_).tokens; }
   size_t context() const { return context_; }
-  size_t dropped() const { return dropped_; }
+  size_t dropped() const { return describe(talk_).turns_dropped; }
   uint64_t seed() const { return seed_; }
-  std::vector<Exchange> exchanges() const;
+  const std::vector<Exchange>& exchanges() const { return said_; }
   // The last message; throws Problem when there is none.
   const std::string& last_question() const;
 
@@ -72,39 +70,27 @@ class Conversation {
   void restore(const std::vector<Exchange>& exchanges);
 
  private:
-  struct Turn {
-    Exchange said;                // empty for the greeting
-    std::vector<int32_t> prompt;  // question and the symbol that asks for a reply
-    std::vector<int32_t> tokens;  // the whole turn, closed
-  };
-
-  size_t first_exchange() const { return card_.greeting.empty() ? 0 : 1; }
+  static kaiju_conversation_info describe(const ConversationHandle& talk);
   void need_exchange() const;
-  Turn ask(const std::string& text) const;
-  Reply answer_instead(Turn turn, const OnText& on_text);
-  std::vector<int32_t> format(const std::vector<kaiju_message>& messages, int32_t flags) const;
-  Reply answer(Turn turn, const OnText& on_text);
-  // A session with the card alone, and its KV as long as there is memory for it.
-  void fork(const SessionHandle& from, SessionHandle& to);
-  // Brings the session to `history` and submits what it lacks.
-  kaiju_request submit(const std::vector<int32_t>& history, const Turn& turn, int64_t max_tokens);
+  std::vector<int32_t> format(int32_t role, const std::string& text, int32_t flags = 0) const;
+  // A character's message without the symbols around it, which the conversation adds.
+  std::vector<int32_t> said_by_character(const std::string& text) const;
+  void append(const std::vector<int32_t>& input, const std::string& reply);
+  Reply say_in(const ConversationHandle& talk, const std::string& text, const OnText& on_text);
+  // The reply to what `submit(options, &request, error)` submits.
+  template <class Submit>
+  Reply answer(const ConversationHandle& talk, size_t stream, const OnText& on_text, const Submit& submit);
   Reply collect(kaiju_request request, const OnText& on_text);
-  std::vector<int32_t> session_tokens() const;
-  bool is_symbol(int32_t token) const;
 
   kaiju_model* model_;
   kaiju_engine* engine_;
-  SessionHandle session_;
-  SessionHandle card_session_;  // stays at the end of the card: where a cut begins anew
   OptionsHandle options_;
   Card card_;
-  int64_t max_tokens_ = 0;
   uint64_t seed_ = 0;
   bool greedy_ = false;
   size_t context_ = 0;
-  std::vector<int32_t> card_tokens_;
-  std::vector<Turn> turns_;
-  size_t dropped_ = 0;  // oldest turns no longer in the context
+  ConversationHandle talk_;
+  std::vector<Exchange> said_;
 };
 
 }  // namespace chat

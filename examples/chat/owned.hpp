@@ -23,7 +23,7 @@ struct Destroyer {
 };
 using ModelHandle = std::unique_ptr<kaiju_model, Destroyer<kaiju_model_destroy>>;
 using EngineHandle = std::unique_ptr<kaiju_engine, Destroyer<kaiju_engine_destroy>>;
-using SessionHandle = std::unique_ptr<kaiju_session, Destroyer<kaiju_session_destroy>>;
+using ConversationHandle = std::unique_ptr<kaiju_conversation, Destroyer<kaiju_conversation_destroy>>;
 using OptionsHandle = std::unique_ptr<kaiju_options, Destroyer<kaiju_options_destroy>>;
 using ErrorHandle = std::unique_ptr<kaiju_error, Destroyer<kaiju_error_destroy>>;
 

@@ -59,43 +59,12 @@ class SignalsForTheReader {
   struct sigaction suspend_before_, resize_before_;
 };
 
-void suspend(EditLine* line) {
-  el_set(line, EL_PREP_TERM, 0);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
-  raise(SIGSTOP);
-  el_set(line, EL_PREP_TERM, 1);
-  el_set(line, EL_REFRESH);
-}
-
 // The terminal may have broken or joined lines by its own idea: the line is drawn anew from where the cursor's row begins.
 void redraw(EditLine* line) {
   el_resize(line);
   std::fputs(steerable() ? "\r\033[J" : "\n", stdout);
   std::fflush(stdout);
   el_set(line, EL_REFRESH);
-}
-
-// A character of the locale's encoding: 1; at the end of input 0; after Ctrl-C -1.
-int read_key(EditLine* line, wchar_t* key, const sigset_t* open) {
-  std::mbstate_t state{};
-  while (true) {
-    pollfd ready{STDIN_FILENO, POLLIN, 0};
-    if (ppoll(&ready, 1, nullptr, open) < 0) {
-      if (errno != EINTR || interrupted) return -1;
-      if (suspended) suspend(line);
-      if (resized) redraw(line);
-      suspended = 0;
-      resized = 0;
-      continue;
-    }
-    char byte = 0;
-    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
-    if (count <= 0) return static_cast<int>(count);
-    const size_t size = std::mbrtowc(key, &byte, 1, &state);
-    if (size <= 1) return 1;  // a character, zero among them
-    if (size == static_cast<size_t>(-1)) state = {};  // not UTF-8: no key
-  }
 }
 
 }  // namespace
@@ -125,21 +94,9 @@ CatchInterrupt::CatchInterrupt() {
 
 CatchInterrupt::~CatchInterrupt() { sigaction(SIGINT, &before, nullptr); }
 
-QuietInput::QuietInput() : active_(tcgetattr(STDIN_FILENO, &before_) == 0) {
-  if (!active_) return;
-  termios quiet = before_;
-  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON);  // Ctrl-D stays a character among the others
-  quiet.c_cc[VMIN] = 1;
-  quiet.c_cc[VTIME] = 0;
-  tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
-}
-
-QuietInput::~QuietInput() {
-  if (active_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-}
-
 LineReader::LineReader(std::string prompt, bool colours) : colours_(colours) {
   set_prompt(prompt);
+  tcgetattr(STDIN_FILENO, &before_);
   line_ = el_init("kaiju-chat", stdin, stdout, stderr);
   history_ = history_init();
   HistEvent event;
@@ -152,11 +109,15 @@ LineReader::LineReader(std::string prompt, bool colours) : colours_(colours) {
   el_set(line_, EL_SIGNAL, 0);  // read_key sees to them
   el_set(line_, EL_GETCFN, &LineReader::key_of);
   if (history_) el_set(line_, EL_HIST, history, history_);
+  // What libedit puts back between two lines. It prints the prompt before it takes the terminal over again: in line mode the system would
+  // make a Ctrl-D of that moment its own end of input, and nobody would see it.
+  el_set(line_, EL_SETTY, "-x", "-icanon", "-echo", nullptr);
   el_source(line_, nullptr);
 }
 
 LineReader::~LineReader() {
   if (line_) el_end(line_);
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
   if (history_) history_end(history_);
 }
 
@@ -174,7 +135,40 @@ char* LineReader::prompt_of(EditLine* line) {
 int LineReader::key_of(EditLine* line, wchar_t* key) {
   LineReader* self = nullptr;
   el_get(line, EL_CLIENTDATA, &self);
-  return read_key(line, key, self->open_signals_);
+  return self->read_key(key);
+}
+
+// A character of the locale's encoding: 1; at the end of input 0; after Ctrl-C -1.
+int LineReader::read_key(wchar_t* key) {
+  std::mbstate_t state{};
+  while (true) {
+    pollfd ready{STDIN_FILENO, POLLIN, 0};
+    if (ppoll(&ready, 1, nullptr, open_signals_) < 0) {
+      if (errno != EINTR || interrupted) return -1;
+      if (suspended) suspend();
+      if (resized) redraw(line_);
+      suspended = 0;
+      resized = 0;
+      continue;
+    }
+    char byte = 0;
+    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+    if (count <= 0) return static_cast<int>(count);
+    const size_t size = std::mbrtowc(key, &byte, 1, &state);
+    if (size <= 1) return 1;                          // a character, zero among them
+    if (size == static_cast<size_t>(-1)) state = {};  // not UTF-8: no key
+  }
+}
+
+// The shell finds the terminal as it left it.
+void LineReader::suspend() {
+  el_set(line_, EL_PREP_TERM, 0);
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+  raise(SIGSTOP);
+  el_set(line_, EL_PREP_TERM, 1);
+  el_set(line_, EL_REFRESH);
 }
 
 std::optional<std::string> LineReader::read(std::string begun) {

@@ -24,19 +24,8 @@ class CatchInterrupt {
   ~CatchInterrupt();
 };
 
-// While it lives, what is typed does not show in the middle of a reply; it waits for the next prompt, Ctrl-D too.
-class QuietInput {
- public:
-  QuietInput();
-  ~QuietInput();
-  QuietInput(const QuietInput&) = delete;
-
- private:
-  termios before_{};
-  bool active_;
-};
-
-// One line with editing and history.
+// Lines with editing and history. The terminal is its own from beginning to end: what is typed between two lines, Ctrl-D too, does not show
+// and waits for the next one.
 class LineReader {
  public:
   LineReader(std::string prompt, bool colours);
@@ -50,8 +39,11 @@ class LineReader {
  private:
   static char* prompt_of(EditLine* line);
   static int key_of(EditLine* line, wchar_t* key);
+  void suspend();
+  int read_key(wchar_t* key);
   std::string prompt_;
   bool colours_;
+  termios before_{};
   const sigset_t* open_signals_ = nullptr;  // while a line is read
   EditLine* line_ = nullptr;
   History* history_ = nullptr;

@@ -6,10 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <thread>
-
+#include <atomic>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "catch.hpp"
 #include "tests/capi/programs.hpp"
@@ -62,6 +61,11 @@ class Terminal {
     return out;
   }
 
+  bool in_line_mode() const {
+    termios settings{};
+    return tcgetattr(fd_, &settings) == 0 && (settings.c_lflag & (ICANON | ECHO)) != 0;
+  }
+
   void resize(int columns) {
     winsize size{};
     size.ws_row = 50;
@@ -70,12 +74,6 @@ class Terminal {
   }
 
   // The exit code; 200 for a death by signal, 201 for none at all.
-  // Ctrl-D at a prompt that has just been drawn may come before the program has taken the terminal over, and is lost then.
-  void leave() {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    type("\x04");
-  }
-
   int wait_for_end() {
     while (read_more()) {
     }
@@ -145,7 +143,43 @@ TEST_CASE("on a terminal a message gets its reply and Ctrl-D leaves") {
   screen.type("hello\r");
   screen.until("tokens/s");
   screen.until(kPrompt);
-  screen.leave();
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("Ctrl-D is heard however soon after a prompt it comes, and the terminal is left in line mode") {
+  for (int time = 0; time < 10; ++time) {
+    Terminal screen = short_talk();
+    screen.until(kPrompt);
+    if (time % 2 == 1) {
+      screen.type("\r");
+      screen.until(kPrompt);
+    }
+    screen.type(kCtrlD);
+    REQUIRE(screen.wait_for_end() == 0);
+    CHECK(screen.in_line_mode());
+  }
+}
+
+// There Ctrl-D would be the system's, and what is typed would show in the middle of a reply.
+TEST_CASE("from the first prompt to the last the terminal is never in line mode") {
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  std::atomic<bool> ends{false};
+  int looks = 0, found = 0;
+  std::thread watcher([&] {
+    for (; !ends; ++looks) found += screen.in_line_mode();
+  });
+  for (int i = 0; i < 20; ++i) {
+    screen.type(i % 2 ? "/help\r" : "hello\r");
+    screen.until(i % 2 ? "Ctrl-C stops" : "tokens/s");
+    screen.until(kPrompt);
+  }
+  ends = true;
+  watcher.join();
+  CHECK(found == 0);
+  CHECK(looks > 100);
+  screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
 }
 
@@ -173,7 +207,7 @@ TEST_CASE("Ctrl-C stops a reply, and the chat goes on") {
   screen.until(kPrompt);
   screen.type("/undo\r");
   screen.until("Forgotten: hello");
-  screen.leave();
+  screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
 }
 
@@ -230,7 +264,7 @@ TEST_CASE("/edit brings the last message back to be edited") {
   screen.until("tokens/s");
   screen.type("/undo\r");
   screen.until("Forgotten: hello world");
-  screen.leave();
+  screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
 }
 
@@ -242,7 +276,7 @@ TEST_CASE("letters of any script and emoji can be typed, whatever the locale") {
   screen.until("tokens/s");
   screen.type("/save " + file + "\r");
   screen.until("Saved");
-  screen.leave();
+  screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
   CHECK(nlohmann::json::parse(slurp(file))["exchanges"][0]["user"] == text);
 }
@@ -256,6 +290,6 @@ TEST_CASE("on a terminal a mistake is told and the chat goes on") {
   screen.until("nothing was said yet");
   screen.type("/load /nowhere/x.json\r");
   screen.until("/nowhere/x.json: cannot read it");
-  screen.leave();
+  screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
 }

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kaiju/format/presets.hpp"
+#include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
 
 namespace {
@@ -63,4 +65,21 @@ TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, K
   INFO("peak " << peak << ", weights " << weights << ", KV cache " << cache);
   CHECK(peak <= weights + cache + (int64_t{64} << 20));
   CHECK(peak > weights / 2);  // it did run the model
+}
+
+TEST_CASE("more blocks than can be numbered are refused with the numbers, before any memory is asked for") {
+  kaiju::ModelConfig config = kaiju::preset("nano", 7).value();
+  config.context = 1 << 24;
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid()))).string();
+  REQUIRE(kaiju::write_random_checkpoint(path, config, 1).ok());
+  auto checkpoint = kaiju::Checkpoint::open(path, kaiju::Verify::kNone);
+  std::filesystem::remove(path);
+  REQUIRE(checkpoint.ok());
+  kaiju::ExecutorOptions options;
+  options.slot_count = 65536;
+  const auto refused = kaiju::make_executor(*checkpoint, options);
+  CHECK(refused.status().code() == kaiju::StatusCode::kInvalidArgument);
+  INFO(refused.status().message());
+  CHECK(refused.status().message().find("65536 live sequences of 16777216 tokens are 17179869184 blocks") != std::string::npos);
 }

@@ -598,14 +598,27 @@ class Lease {
     for (int32_t index = 0; index < found.resume / kBlockTokens; ++index) count_hit(tree, path_[at(index)], kBlockTokens);
     if (const NodeId source = copied_from(found); source != kNoNode) count_hit(tree, source, found.resume % kBlockTokens);
     found_end_ = ready_ * kBlockTokens + found.tail_tokens;
-    evicted_end_ = path_count();
-    BlockName parent = tree.at(parent_of(path_count())).name;
-    for (; (evicted_end_ + 1) * kBlockTokens <= prompt_count(); ++evicted_end_) {
-      const DomainId domain = request_.regions.of_block(evicted_end_);
-      parent = tree.namer().of(parent, tree.domains().at(domain).name, &prompt_[at(evicted_end_ * kBlockTokens)], kBlockTokens);
-      if (!tree.was_evicted(parent)) break;
+    find_evicted(tree);
+  }
+  // What of the rest was here once: whole blocks, and the beginning of the block behind them, which was a tail.
+  void find_evicted(const Tree& tree) {
+    evicted_.assign(at(blocks_for(prompt_count())), 0);
+    const auto name_of = [&](const BlockName& parent, int32_t index, int32_t count) {
+      const int32_t end = index * kBlockTokens + count;
+      const DomainId domain = end <= request_.regions.shared_tokens ? request_.regions.shared : request_.regions.own;
+      return tree.namer().of(parent, tree.domains().at(domain).name, &prompt_[at(index * kBlockTokens)], count);
+    };
+    int32_t next = ready_;  // what comes after the last that is or was here
+    BlockName name = tree.at(parent_of(ready_)).name, tip = name;
+    for (int32_t index = ready_; (index + 1) * kBlockTokens <= prompt_count(); ++index) {
+      name = name_of(name, index, kBlockTokens);
+      if (!tree.was_evicted(name)) continue;
+      evicted_[at(index)] = kBlockTokens;
+      next = index + 1;
+      tip = name;
     }
-    evicted_first_ = path_count();
+    for (int32_t count = std::min(kBlockTokens - 1, prompt_count() - next * kBlockTokens); count > 0 && evicted_[at(next)] == 0; --count)
+      if (tree.was_evicted(name_of(tip, next, count))) evicted_[at(next)] = static_cast<uint8_t>(count);
   }
   void count_hit(Tree& tree, NodeId node, int32_t tokens) const {
     if (!request_.counted) return;
@@ -623,7 +636,9 @@ class Lease {
     };
     const bool last = next_ <= limit() && end == prompt_count() && found_end_ >= prompt_count();
     const uint64_t window = computed_in(0, found_end_) - (last ? 1 : 0);
-    const uint64_t evicted = computed_in(std::max(found_end_, evicted_first_ * kBlockTokens), evicted_end_ * kBlockTokens);
+    uint64_t evicted = 0;
+    for (int32_t index = next_ / kBlockTokens; index < std::min<int32_t>(blocks_for(end), static_cast<int32_t>(evicted_.size())); ++index)
+      evicted += computed_in(std::max(found_end_, index * kBlockTokens), index * kBlockTokens + evicted_[at(index)]);
     stats.miss_last += last ? 1 : 0;
     stats.miss_window += window;
     stats.miss_evicted += evicted;
@@ -669,7 +684,8 @@ class Lease {
   int32_t completed_ = 0;     // blocks, from the first on, that are full and in the tree
   int32_t window_first_ = 0;  // window blocks below were let go
   int32_t followed_ = 0;
-  int32_t found_end_ = 0, evicted_first_ = 0, evicted_end_ = 0;
+  int32_t found_end_ = 0;         // global KV of the prompt's tokens below was here at the start
+  std::vector<uint8_t> evicted_;  // of each block of the prompt: how many of its tokens were here once and had to make room
 };
 
 }  // namespace kaiju

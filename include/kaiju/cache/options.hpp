@@ -18,6 +18,7 @@ struct CacheOptions {
   std::string identity;            // what all KV depends on: checkpoint digest, arithmetic version
   std::string key;                 // of the names; the same key gives the same names in another process
   Retention retention;
+  int64_t evicted_names = 0;       // of evicted blocks, remembered to tell their misses from new ones: 8 bytes each; 0: four a block
   size_t event_capacity = 0;       // 0: no events
   bool publish_private = false;    // events for blocks behind a salt too
 };

@@ -15,6 +15,7 @@
 #include "kaiju/cache/arena.hpp"
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/events.hpp"
+#include "kaiju/cache/evicted_names.hpp"
 #include "kaiju/cache/options.hpp"
 
 namespace kaiju {
@@ -82,7 +83,8 @@ class Tree {
     while (buckets < static_cast<size_t>(capacity_)) buckets *= 2;
     nodes_ = take<Node>(static_cast<size_t>(capacity_));
     buckets_ = take<NodeId>(buckets);
-    ghosts_ = take<uint64_t>(std::max<size_t>(1024, 2 * buckets));
+    const auto names = static_cast<size_t>(options.evicted_names > 0 ? options.evicted_names : int64_t{4} * capacity_);
+    evicted_ = EvictedNames(take<uint64_t>(EvictedNames::words_for(names)));
     reset_root();
   }
   Tree(const Tree&) = delete;
@@ -111,7 +113,7 @@ class Tree {
   NodeRef ref(NodeId node) const { return {node, at(node).generation}; }
   // Host memory of the books, in bytes, when all nodes are in use.
   size_t bookkeeping_bytes() const {
-    return nodes_.bytes() + buckets_.bytes() + ghosts_.bytes() +
+    return nodes_.bytes() + buckets_.bytes() + evicted_.bytes() +
            (sizeof(BlockState) + sizeof(BlockId)) * static_cast<size_t>(arena_.total(BlockKind::kGlobal) + arena_.total(BlockKind::kWindow)) +
            sizeof(NodeId) * (owner_of_[0].size() + owner_of_[1].size());
   }
@@ -160,8 +162,8 @@ class Tree {
     }
     return best;
   }
-  // Whether a block of this name was evicted not long ago.
-  bool was_evicted(const BlockName& name) const { return const_cast<Tree*>(this)->ghost(name) == (name.low | 1); }
+  // Whether a block of this name was evicted, as far as is remembered, and has not been written again since.
+  bool was_evicted(const BlockName& name) const { return evicted_.has(name); }
 
   // -- growing --
   // A new node, not ready, with no blocks yet; kNoNode when there is no room for one more. The caller holds `parent` and refs the node.
@@ -220,7 +222,7 @@ class Tree {
   void make_ready(NodeId id) {
     Node& node = at(id);
     node.claim = kReady;
-    ghost(node.name) = 0;
+    evicted_.remove(node.name);
     publish(CacheEventKind::kStored, node);
     settle(id);
   }
@@ -354,7 +356,6 @@ class Tree {
   NodeId& owner_slot(BlockKind kind, BlockId block) { return owner_of_[index(kind)][static_cast<size_t>(block)]; }
   NodeId bucket(const BlockName& name) const { return const_cast<Tree*>(this)->bucket_of(name); }
   NodeId& bucket_of(const BlockName& name) { return buckets_.data()[name.low & (buckets_.size() - 1)]; }
-  uint64_t& ghost(const BlockName& name) { return ghosts_.data()[name.high & (ghosts_.size() - 1)]; }
   void publish(CacheEventKind kind, const Node& node) {
     if (domains_.at(node.domain).kind == DomainKind::kShared || options_.publish_private)
       events_.push({kind, node.name, at(node.parent).name, node.count});
@@ -573,7 +574,7 @@ class Tree {
       if (evicted) tell_evicted(kind, id);
       arena_.give_back(kind, detach(id, kind));
     }
-    if (evicted) ghost(node.name) = node.name.low | 1;
+    if (evicted && node.claim == kReady) evicted_.add(node.name);
     if (node.claim == kReady) publish(CacheEventKind::kRemoved, node);
     unlist(id);
     NodeId* link = &bucket_of(node.name);
@@ -605,7 +606,7 @@ class Tree {
   NodeId free_node_ = kNoNode;
   Buffer<Node> nodes_;
   Buffer<NodeId> buckets_;
-  Buffer<uint64_t> ghosts_;  // low halves of names evicted lately, by their high halves
+  EvictedNames evicted_;
   std::vector<NodeId> owner_of_[kBlockKinds];
   uint64_t clock_ = 0;
   uint64_t epoch_ = 0;

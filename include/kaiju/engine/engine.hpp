@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -165,17 +164,6 @@ class Engine {
     desk_.publish(events_, endings_, metrics_, error);
   }
 
-  // Runs a body that may allocate; shortage is an answer, not an exception.
-  template <class Answer, class Body>
-  static Answer guarded(Body body) noexcept {
-    try {
-      return body();
-    } catch (const std::bad_alloc&) {
-      return Answer(Status(StatusCode::kOutOfMemory, "out of memory"));  // short: no allocation
-    } catch (...) {
-      return Answer(Status(StatusCode::kInternal, "an exception"));
-    }
-  }
   // Finds an idle session under the desk's lock, or says why not.
   static Result<History*> idle_session(Desk& desk, SessionId session);
 

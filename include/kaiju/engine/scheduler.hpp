@@ -278,7 +278,7 @@ class Scheduler {
     request.regions = books_.regions(sequence.session, sequence.scope);
     request.owner = sequence.session;
     request.counted = !sequence.restarted;
-    request.ticket = ++last_ticket_;
+    request.ticket = last_ticket_ = last_ticket_ % INT32_MAX + 1;
     const EditSink sink = {&plan, free_slots_.back()};
     for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
       if (reuse >= Reuse::kGlobalOnly && !running_.empty()) return false;  // better wait than compute again

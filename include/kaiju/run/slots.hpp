@@ -94,6 +94,7 @@ class Slots {
       facts_.slab_blocks[kind] = static_cast<int32_t>(slab_bytes / facts_.block_bytes[kind]);
       slabs += (facts_.block_count[kind] + facts_.slab_blocks[kind] - 1) / facts_.slab_blocks[kind];
     }
+    slabs = std::min<int64_t>(slabs, INT32_MAX / std::max(facts_.slab_blocks[0], facts_.slab_blocks[1]));  // so that blocks can be numbered
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) facts_.block_count[kind] = static_cast<int32_t>(slabs * facts_.slab_blocks[kind]);
   }
 

@@ -1,0 +1,115 @@
+"""The Python binding against the bundled model: conversations, requests that are set aside, priorities and deadlines.
+
+    bindings.py LIBKAIJU MODEL
+"""
+
+import os
+import sys
+import unittest
+
+LIBRARY, MODEL = sys.argv[1:3]
+os.environ["KAIJU_LIBRARY"] = LIBRARY
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "bindings"))
+import kaiju  # noqa: E402
+
+model = kaiju.Model(MODEL)
+HEAD = model.chat([("card", "Wren\nWren is a travelling hedge witch.")], 0)
+HOT = {"temperature": 1.0, "seed": 7, "max_tokens": 8}
+
+
+def said(text):
+    return model.chat([("user", text)])
+
+
+class Bindings(unittest.TestCase):
+    def setUp(self):
+        self.engine = kaiju.Engine(model, threads=1, max_running=1)
+
+    def tearDown(self):
+        self.assertEqual(self.engine.pending(), 0)
+
+    def reply(self, talk, text):
+        return self.engine.finish(talk.say(said(text), **HOT))
+
+    def test_a_conversation_keeps_its_turns(self):
+        talk = kaiju.Conversation(self.engine, HEAD)
+        first, done = self.reply(talk, "hello!")
+        self.assertIn(done.reason, (kaiju.STOP, kaiju.LENGTH))
+        self.assertEqual(model.detokenize(talk.turn(0)), first.lstrip(" "))
+        self.assertEqual(talk.turn(0, kaiju.INPUT), said("hello!"))
+        info = talk.info()
+        self.assertEqual((info.turns, info.turns_dropped, info.replies, info.reply), (1, 0, 1, 0))
+        self.assertEqual(info.tokens, len(talk.tokens()))
+        self.assertEqual(talk.tokens()[:len(HEAD)], HEAD)
+
+    def test_swipes_differ_and_can_be_chosen(self):
+        talk = kaiju.Conversation(self.engine, HEAD)
+        self.reply(talk, "hello!")
+        first = talk.turn(0)
+        text, done = self.engine.finish(talk.swipe(**HOT))
+        self.assertEqual(done.cached_tokens, done.prompt_tokens - 1)
+        self.assertNotEqual(talk.turn(0), first)
+        self.assertEqual(talk.info().reply, 1)
+        talk.choose(0)
+        self.assertEqual(talk.turn(0), first)
+        with self.assertRaisesRegex(kaiju.Error, "there is no reply 2"):
+            talk.choose(2)
+
+    def test_edit_undo_and_fork(self):
+        talk = kaiju.Conversation(self.engine, HEAD)
+        talk.append([], model.tokenize("Welcome!"))
+        self.reply(talk, "hello!")
+        self.reply(talk, "who are you?")
+        with talk.fork(2) as child:
+            self.assertEqual(child.info().turns, 2)
+            self.assertEqual(child.turn(1), talk.turn(1))
+            self.reply(child, "another way")
+        talk.edit(1, said("good day!"))
+        self.assertEqual((talk.info().turns, talk.info().replies), (2, 0))
+        text, _ = self.engine.finish(talk.swipe(**HOT))
+        self.assertEqual(model.detokenize(talk.turn(1)), text.lstrip(" "))
+        talk.edit(1, [20, 21], kaiju.REPLY)
+        self.assertEqual(talk.turn(1), [20, 21])
+        talk.undo()
+        talk.undo()
+        self.assertEqual(talk.tokens(), HEAD)
+
+    def test_a_suspended_request_goes_on_with_the_same_words(self):
+        with self.engine.session() as session:
+            alone, _ = session.generate(HEAD + said("hello!"), temperature=0, max_tokens=20)
+        with self.engine.session() as session:
+            request = session.submit(HEAD + said("hello!"), temperature=0, max_tokens=20)
+            pieces, kinds = [], []
+            for step in range(200):
+                self.engine.step()
+                events = self.engine.poll()
+                pieces += [event.said for event in events]
+                kinds += [event.kind for event in events if event.kind != kaiju.TOKEN]
+                if step == 3:
+                    self.engine.suspend(request)
+                if step == 10:
+                    self.assertEqual(kinds, [kaiju.SUSPENDED])
+                    self.assertEqual(events, [])
+                    self.engine.resume(request)
+            self.assertEqual(kinds, [kaiju.SUSPENDED, kaiju.RESUMED, kaiju.DONE])
+            self.assertEqual("".join(pieces), alone)
+
+    def test_higher_priority_is_served_first(self):
+        sessions = [self.engine.session() for _ in range(3)]
+        requests = [session.submit(HEAD + said(str(i)), temperature=0, max_tokens=3, priority=i) for i, session in enumerate(sessions)]
+        done = []
+        while len(done) < 3:
+            self.engine.step()
+            done += [event.request for event in self.engine.poll() if event.kind == kaiju.DONE]
+        self.assertEqual(done, requests[::-1])
+
+    def test_a_deadline_and_a_cancel_end_a_request(self):
+        with self.engine.session() as late, self.engine.session() as cancelled:
+            request = late.submit(HEAD, max_tokens=500, deadline=self.engine.now() + 1)
+            other = cancelled.submit(HEAD, max_tokens=500)
+            self.engine.cancel(other)
+            self.assertEqual(self.engine.finish(request)[1].reason, kaiju.DEADLINE)
+            self.assertEqual(self.engine.finish(other)[1].reason, kaiju.CANCELLED)
+
+
+unittest.main(argv=sys.argv[:1])

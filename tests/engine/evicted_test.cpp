@@ -1,0 +1,101 @@
+// Reasons for misses: what was here and had to make room is told from what is new, as far as the memory of evicted names goes.
+#include <random>
+
+#include "tests/engine/harness.hpp"
+
+using namespace kaiju;
+using namespace kaiju::test;
+
+namespace {
+
+EvictedNames memory_of(size_t names) {
+  return EvictedNames(std::move(Buffer<uint64_t>::make(EvictedNames::words_for(names), "names")).value());
+}
+BlockName name_of(uint64_t i) { return {mix(2 * i), mix(2 * i + 1)}; }
+
+// Conversations that come back in random order, in memory for few of them. Every prompt begins with all that was computed of its
+// conversation before, so who remembers every name can tell exactly.
+struct Traffic {
+  explicit Traffic(int64_t evicted_names) : h(facts(), options(evicted_names)) {
+    std::mt19937_64 random(7);
+    std::vector<SessionId> sessions;
+    for (uint64_t i = 0; i < 40; ++i) sessions.push_back(h.session());
+    for (uint64_t turn = 0; turn < 400; ++turn) {
+      const size_t who = random() % sessions.size(), history = h.engine->session_tokens(sessions[who])->size();
+      std::vector<int32_t> input = tokens_from(turn, (history == 0 ? 64 : 0) + 1 + random() % 50);
+      if (history == 0) input[0] = static_cast<int32_t>(who);  // none begins like another, not even by chance
+      if (history > 0) known += history - 1;                   // the last token drawn was never computed
+      prompt_tokens += history + input.size();
+      RequestOptions asked = asking(3);
+      asked.scope.salt = "salt";
+      h.run(sessions[who], input, asked);
+    }
+    stats = h.engine->metrics().cache;
+    CHECK(stats.blocks_evicted[0] > 500);
+    CHECK(stats.prompt_tokens == prompt_tokens);
+    CHECK(prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
+  }
+  static Facts facts() {
+    Facts facts = small_facts();
+    facts.window = 0;
+    facts.block_count[0] = 40;
+    return facts;
+  }
+  static EngineOptions options(int64_t evicted_names) {
+    EngineOptions options;
+    options.cache.evicted_names = evicted_names;
+    return options;
+  }
+
+  Harness h;
+  uint64_t known = 0, prompt_tokens = 0;
+  CacheStats stats;
+};
+
+}  // namespace
+
+TEST_CASE("every token that was here once is told as a hit or as evicted, and no other") {
+  const Traffic traffic(1 << 16);
+  CHECK(traffic.stats.hits() + traffic.stats.miss_evicted == traffic.known);
+  CHECK(traffic.stats.miss_new == traffic.prompt_tokens - traffic.known);
+}
+
+TEST_CASE("with memory for fewer names the rest counts as new, and nothing new as evicted") {
+  const Traffic all(1 << 16), few(64);
+  CHECK(few.stats.hits() == all.stats.hits());
+  CHECK(few.stats.miss_evicted < all.stats.miss_evicted);
+  CHECK(few.stats.miss_evicted > 0);
+  CHECK(few.stats.miss_new > all.stats.miss_new);
+}
+
+TEST_CASE("a name that comes back leaves the others remembered") {
+  EvictedNames names = memory_of(8);
+  for (uint64_t i = 0; i < 8; ++i) names.add(name_of(i));
+  names.add(name_of(2));  // again
+  names.remove(name_of(5));
+  names.remove(name_of(99));
+  for (uint64_t i = 0; i < 8; ++i) CHECK(names.has(name_of(i)) == (i != 5));
+  names.add(name_of(8));
+  CHECK(names.has(name_of(0)));
+  names.add(name_of(9));
+  CHECK_FALSE(names.has(name_of(0)));  // the oldest
+  for (const uint64_t i : {1, 2, 3, 4, 6, 7, 8, 9}) CHECK(names.has(name_of(i)));
+}
+
+TEST_CASE("of the newest half of what fits nearly all is remembered, and nothing that never came") {
+  EvictedNames names = memory_of(4096);
+  for (uint64_t i = 0; i < 100000; ++i) names.add(name_of(i));
+  int remembered = 0;
+  for (uint64_t i = 100000 - 2048; i < 100000; ++i) remembered += names.has(name_of(i));
+  CHECK(remembered > 2048 * 97 / 100);
+  for (uint64_t i = 100000; i < 200000; ++i) CHECK_FALSE(names.has(name_of(i)));
+}
+
+TEST_CASE("the memory of evicted names is an option, checked by name and counted among the books") {
+  const auto made = [](int64_t names) {
+    return Engine::create(std::make_unique<ScriptedExecutor>(small_facts()), nullptr, Traffic::options(names));
+  };
+  CHECK(made(-1).status().message().find("evicted_names is -1") != std::string::npos);
+  const size_t few = made(1024).value()->cache().bookkeeping_bytes(), many = made(1 << 20).value()->cache().bookkeeping_bytes();
+  CHECK(many - few == 8 * ((1 << 20) - 1024));
+}
