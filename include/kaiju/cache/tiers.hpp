@@ -58,8 +58,17 @@ class Tiers {
   static Result<std::unique_ptr<Tiers>> make(const Facts& facts, const CacheOptions& options, Domains& domains, CacheEvents& events) {
     if (facts.kv_layout.empty())
       return Status(StatusCode::kUnsupported, "this executor moves no blocks to host memory: host_bytes must be 0");
+    // The bytes first: whoever asks for more than there is learns it before books are made for them.
+    const int64_t least = std::max(facts.block_bytes[0], facts.block_bytes[1]);
+    if (least <= 0 || options.host_bytes < least)
+      return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " + std::to_string(least) + " bytes");
+    if (options.file && options.file_bytes < least)
+      return invalid_argument("file_bytes is " + std::to_string(options.file_bytes) + "; a block has " + std::to_string(least) + " bytes");
+    Result<Buffer<std::byte>> bytes = Buffer<std::byte>::make(static_cast<size_t>(options.host_bytes), "the cache's host memory");
+    if (!bytes.ok()) return bytes.status();
     std::unique_ptr<Tiers> tiers(new Tiers(facts, options, domains, events));
-    KAIJU_TRY(tiers->take_memory(facts, options));
+    tiers->host_bytes_ = std::move(bytes).value();
+    KAIJU_TRY(tiers->make_books());
     return tiers;
   }
   Tiers(const Tiers&) = delete;
@@ -230,15 +239,7 @@ class Tiers {
         host_(facts, options.host_bytes),
         file_shelf_(facts, options.file ? options.file_bytes : 0) {}
 
-  Status take_memory(const Facts& facts, const CacheOptions& options) {
-    const int64_t least = std::max(facts.block_bytes[0], facts.block_bytes[1]);
-    if (least <= 0 || host_.most_blocks() == 0)
-      return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " + std::to_string(least) + " bytes");
-    if (file_ && file_shelf_.most_blocks() == 0)
-      return invalid_argument("file_bytes is " + std::to_string(options.file_bytes) + "; a block has " + std::to_string(least) + " bytes");
-    Result<Buffer<std::byte>> bytes = Buffer<std::byte>::make(static_cast<size_t>(host_.bytes()), "the cache's host memory");
-    if (!bytes.ok()) return bytes.status();
-    host_bytes_ = std::move(bytes).value();
+  Status make_books() {
     capacity_ = static_cast<StoredId>(std::min<int64_t>(host_.most_blocks() + file_shelf_.most_blocks(), INT32_MAX / 2));
     size_t buckets = 16;
     while (buckets < static_cast<size_t>(capacity_)) buckets *= 2;
