@@ -327,12 +327,12 @@ class Scheduler {
     request.regions = books_.regions(sequence.session, sequence.scope);
     request.owner = sequence.session;
     request.counted = !sequence.restarted;
-    request.ticket = ++last_ticket_;
     return request;
   }
   // Holds what the prompt begins with, and every block the request may ever need, or nothing.
   bool start(Sequence& sequence, StepPlan& plan) {
-    const LeaseRequest request = lease_request(sequence);
+    LeaseRequest request = lease_request(sequence);
+    request.ticket = ++last_ticket_;
     const EditSink sink = {&plan, free_slots_.back()};
     for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
       if (reuse >= Reuse::kGlobalOnly && !running_.empty()) return false;  // better wait than compute again
