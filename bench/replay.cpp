@@ -146,8 +146,9 @@ int run(const Options& options) {
   const auto share = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(std::max<uint64_t>(1, bounds.prompt_tokens())); };
   const auto add = [&](replay::Point point) {
     point.infinite = share(bounds.infinite());
-    point.farthest_next_use = share(bounds.farthest_next_use(point.memory_bytes, sizes));
-    point.priced = share(bounds.priced(point.memory_bytes, sizes));
+    const double bytes = point.memory_bytes + static_cast<double>(options.host_bytes);  // a cache of both may hold as much
+    point.farthest_next_use = share(bounds.farthest_next_use(bytes, sizes));
+    point.priced = share(bounds.priced(bytes, sizes));
     point.belady = std::min(point.farthest_next_use, point.priced);
     report.points.push_back(std::move(point));
   };

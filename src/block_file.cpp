@@ -14,8 +14,10 @@ namespace {
 
 class NamelessFile final : public BlockFile {
  public:
-  NamelessFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  ~NamelessFile() override { ::close(fd_); }
+  explicit NamelessFile(std::string path) : path_(std::move(path)) {}
+  ~NamelessFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
   NamelessFile(const NamelessFile&) = delete;
   NamelessFile& operator=(const NamelessFile&) = delete;
 
@@ -42,7 +44,10 @@ class NamelessFile final : public BlockFile {
     }
     return digest_of(bytes) == digest ? Status() : bad_model(path_ + ": a block changed since it was written");
   }
-  Status reserve(int64_t bytes) {
+  Status open(int64_t bytes) {
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd_ < 0) return failed("create the file");
+    if (::unlink(path_.c_str()) != 0) return failed("take the file's name away");
     if (::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) == 0) return {};
     if (errno != EOPNOTSUPP && errno != ENOSYS) return failed(fmt::format("reserve {} bytes", bytes).c_str());
     return ::ftruncate(fd_, static_cast<off_t>(bytes)) == 0 ? Status() : failed("grow");
@@ -55,7 +60,7 @@ class NamelessFile final : public BlockFile {
   }
   Status failed(const char* what) const { return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::strerror(errno))}; }
 
-  int fd_;
+  int fd_ = -1;
   std::string path_;
 };
 
@@ -63,11 +68,8 @@ class NamelessFile final : public BlockFile {
 
 Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes) try {
   if (bytes <= 0) return invalid_argument(fmt::format("{}: a file of {} bytes was asked for", path, bytes));
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return Status(StatusCode::kIo, fmt::format("{}: cannot create the file: {}", path, std::strerror(errno)));
-  ::unlink(path.c_str());
-  auto file = std::make_shared<NamelessFile>(fd, path);
-  KAIJU_TRY(file->reserve(bytes));
+  auto file = std::make_shared<NamelessFile>(path);
+  KAIJU_TRY(file->open(bytes));
   return std::shared_ptr<BlockFile>(std::move(file));
 } catch (const std::bad_alloc&) {
   return Status(StatusCode::kOutOfMemory, "out of memory");

@@ -37,6 +37,7 @@ class Driver {
     figures.seconds = now_ - trace_.measured_from;
     for (int kind = 0; kind < kBlockKinds; ++kind) figures.blocks[kind] = metrics.blocks[kind];
     figures.host = metrics.host;
+    for (const auto member : {&TierStats::blocks_in, &TierStats::blocks_out, &TierStats::bytes_in, &TierStats::bytes_out}) figures.host.*member -= before_.host.*member;
     std::sort(figures.first_token_ms.begin(), figures.first_token_ms.end());
     return std::move(driven_);
   }
