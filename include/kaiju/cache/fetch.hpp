@@ -182,12 +182,17 @@ class Fetch {
       if (!tiers.ready(whole, kGlobal)) {
         int32_t count = 0;
         const StoredId id = tiers.find_partial(path, request.regions, index, rest, count);
-        if (count > tail.count) tail = {kNoNode, id, count};
+        if (count > tail.count && !(spots_.size() == first_new_ && on_device(tree, last, id))) tail = {kNoNode, id, count};
         return;
       }
       spots_.push_back({kNoNode, whole, kBlockTokens});
       path = tiers.at(whole).path;
     }
+  }
+  // Whether the tree has this block, too, among more children of `parent` than it looks through: then there must not be a second one.
+  static bool on_device(const Tree& tree, NodeId parent, StoredId id) {
+    const Tiers::Stored& stored = tree.tiers()->at(id);
+    return tree.find(parent, stored.domain, stored.tokens, stored.count, stored.name) != kNoNode;
   }
   // The last position whose window is whole: on the device, or with what lies below.
   int32_t resume(const Tree& tree, int32_t limit, Spot& tail, bool below) {

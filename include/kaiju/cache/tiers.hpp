@@ -116,9 +116,7 @@ class Tiers {
   }
   const Stored& at(StoredId id) const { return const_cast<Tiers*>(this)->stored_.data()[id]; }
   // Whether a block of it could be brought up now.
-  bool ready(StoredId id, BlockKind kind) const {
-    return id != kNoStored && at(id).has(kind) && (tier(id, kind) == CacheTier::kFile || state(id, kind) == BlockState::kCached);
-  }
+  bool ready(StoredId id, BlockKind kind) const { return id != kNoStored && at(id).has(kind) && at_rest(id, kind); }
 
   // -- down --
   // The tree gives up this block of the device. Kept if there is room; its bytes are copied by the next plan that runs, before all else it
