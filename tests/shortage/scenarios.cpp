@@ -259,12 +259,17 @@ TEST_CASE("blocks that move between device, host memory and file while memory ru
   CHECK(sweep_memory_of_steps([] {
           std::unique_ptr<kaiju::Engine> engine;
           const auto run = [&](uint64_t seed) -> StatusCode {
-            const auto session = engine->create_session();
+            std::vector<int32_t> prompt;
+            {
+              const heap::Pause pause;
+              prompt = kaiju::test::tokens_from(seed, 300);
+            }
+            auto session = engine->create_session();
             if (!session.ok()) return session.status().code();
             kaiju::RequestOptions options;
             options.max_tokens = 2;
             options.scope.salt = "one";
-            const auto request = engine->submit(*session, kaiju::test::tokens_from(seed, 300), options);
+            const auto request = engine->submit(*session, prompt, options);
             if (!request.ok()) return request.status().code();
             while (engine->pending() > 0) {
               if (const kaiju::Status status = engine->step(); !status.ok()) return status.code();
