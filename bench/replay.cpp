@@ -32,6 +32,7 @@ struct Options {
   int32_t threads = 0;
   int32_t checked = 20;
   std::vector<double> memory = {0.25};
+  int64_t host_bytes = 0;
   int32_t slots = 256;
   int32_t step_tokens = 2048;
   Retention retention;
@@ -86,6 +87,7 @@ replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& co
   settings.max_sessions = trace.conversation_count + 1;
   settings.max_waiting = trace.conversation_count + 1;
   settings.cache.retention = options.retention;
+  settings.cache.host_bytes = options.host_bytes;
   const std::unique_ptr<Engine> engine = value_of(Engine::create(std::move(executor), nullptr, settings));
   replay::DriveOptions driving;
   driving.step_seconds = [&] { return script.seconds(); };
@@ -107,6 +109,7 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
   const Facts facts = executor->facts();
   EngineOptions settings;
   settings.cache.retention = options.retention;
+  settings.cache.host_bytes = options.host_bytes;
   const std::unique_ptr<Engine> engine = value_of(Engine::create(std::move(executor), nullptr, settings));
   replay::DriveOptions driving;
   uint64_t before = 0;
@@ -143,8 +146,9 @@ int run(const Options& options) {
   const auto share = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(std::max<uint64_t>(1, bounds.prompt_tokens())); };
   const auto add = [&](replay::Point point) {
     point.infinite = share(bounds.infinite());
-    point.farthest_next_use = share(bounds.farthest_next_use(point.memory_bytes, sizes));
-    point.priced = share(bounds.priced(point.memory_bytes, sizes));
+    const double bytes = point.memory_bytes + static_cast<double>(options.host_bytes);  // a cache of both may hold as much
+    point.farthest_next_use = share(bounds.farthest_next_use(bytes, sizes));
+    point.priced = share(bounds.priced(bytes, sizes));
     point.belady = std::min(point.farthest_next_use, point.priced);
     report.points.push_back(std::move(point));
   };
@@ -198,13 +202,14 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
   command->add_option("--check", options->checked, "with --model: about so many replies are computed again alone, without a cache, and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")->check(CLI::Range(0.001, 4.0))->delimiter(',')->capture_default_str();
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")->transform(CLI::AsSizeValue(false));
   command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--retain-turns", options->retention.turns, "newest turns of a session whose resume points are kept")->check(CLI::Range(0, 1000))->capture_default_str();
   command->add_option("--retain-every", options->retention.every_tokens, "besides, a resume point every so many tokens; 0: none")->check(CLI::Range(0, 1 << 24))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   add_traffic_options(*command, options->traffic);
-  command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --trace conversation_trace.jsonl\n  kaiju-bench replay --in-turn 200 --memory 4,2,1.333,1.053,0.9,0.7");
+  command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --memory 0.05 --host-bytes 8GiB\n  kaiju-bench replay --trace conversation_trace.jsonl\n  kaiju-bench replay --in-turn 200 --memory 4,2,1.333,1.053,0.9,0.7");
   command->callback([options, &status] {
     try {
       status = run(*options);

@@ -79,8 +79,11 @@ enum {
   KAIJU_ENGINE_CHUNK_TOKENS = 205,         /* int: most prompt tokens of one request in a step; 0: as many as fit */
   KAIJU_ENGINE_MAX_EVENTS = 206,           /* int: events that may wait to be polled; while so many do, step answers KAIJU_BUSY */
   KAIJU_ENGINE_RESERVE_TOKENS = 207,       /* int: memory is reserved for so many generated tokens at a time; 0: for all of max_tokens */
+  KAIJU_ENGINE_HOST_BYTES = 208,           /* int: host memory for KV that had to make room in cache_bytes; 0: none */
+  KAIJU_ENGINE_FILE_BYTES = 209,           /* int: a file for what had to make room there; wants host_bytes and tier_file; 0: none */
   KAIJU_ENGINE_BACKEND = 210,              /* string: "auto" or a name from kaiju_device_info.backends */
   KAIJU_ENGINE_THREADS = 211,              /* int: threads a step computes with, the caller's included; 0: one per core, at most 8 */
+  KAIJU_ENGINE_TIER_FILE = 212,            /* string: path of that file.  Nothing may be there; it has no name once it is open, and goes with the engine */
 
   KAIJU_GENERATE_MAX_TOKENS = 300,         /* int: 0 only computes the prompt; -1 as many as the context has room for */
   KAIJU_GENERATE_TEMPERATURE = 301,        /* float: 0 is greedy, else 0.001 to 100 */
@@ -195,6 +198,11 @@ typedef struct kaiju_metrics {
   uint64_t miss_new, miss_evicted, miss_window; /* never seen; had made room; known, but too far from a point to resume at */
   uint64_t miss_last;                           /* a prompt found whole computes its last token again */
   uint64_t requests_suspended;
+  uint64_t hit_host, hit_file;                  /* of the hits: those that host memory, and the file, had to bring back */
+  uint64_t host_bytes, host_blocks, host_blocks_in, host_blocks_out; /* memory taken; blocks in it now; that came down; that went up again */
+  uint64_t file_bytes, file_blocks, file_blocks_in, file_blocks_out;
+  uint64_t tier_blocks_lost;                    /* to copies that failed and to damage: they were computed again */
+  uint64_t tier_file_failed;                    /* 1: the file failed and is used no more */
 } kaiju_metrics;
 
 typedef struct kaiju_conversation_info {

@@ -35,6 +35,9 @@ constexpr Row kRows[] = {
     {KAIJU_ENGINE_MAX_EVENTS, "engine.max_events", 'i', false, 1, kInt32Max, 16384, "events that may wait to be polled; step refuses while so many do"},
     {KAIJU_ENGINE_RESERVE_TOKENS, "engine.reserve_tokens", 'i', false, 0, kInt32Max, 0,
      "generated tokens whose memory is reserved at a time; 0: all of max_tokens"},
+    {KAIJU_ENGINE_HOST_BYTES, "engine.host_bytes", 'i', false, 0, kInt64Max, 0, "host memory for KV that had to make room; 0: none"},
+    {KAIJU_ENGINE_FILE_BYTES, "engine.file_bytes", 'i', false, 0, kInt64Max, 0, "a file for what had to make room there; 0: none"},
+    {KAIJU_ENGINE_TIER_FILE, "engine.tier_file", 's', false, 0, 0, 0, "path of that file, where nothing is yet"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0, "threads a step computes with; 0: one per core, at most 8"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
@@ -127,6 +130,9 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.max_sessions = get_int32(options, KAIJU_ENGINE_MAX_SESSIONS);
   out.engine.max_events = get_int32(options, KAIJU_ENGINE_MAX_EVENTS);
   out.engine.reserve_tokens = get_int32(options, KAIJU_ENGINE_RESERVE_TOKENS);
+  out.engine.cache.host_bytes = get<int64_t>(options, KAIJU_ENGINE_HOST_BYTES, 0);
+  out.engine.cache.file_bytes = get<int64_t>(options, KAIJU_ENGINE_FILE_BYTES, 0);
+  out.tier_file = get<std::string>(options, KAIJU_ENGINE_TIER_FILE, "");
   if (options && options->clock)
     out.engine.clock = [clock = options->clock, data = options->clock_data] { return Clock::time_point(std::chrono::nanoseconds(clock(data))); };
   return out;

@@ -71,6 +71,11 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
     if (!executor.ok()) return executor.status();
     EngineOptions settings = options.engine;
     settings.cache.identity = checkpoint_->digest() + " arithmetic " + std::to_string(kArithmeticVersion);
+    if (!options.tier_file.empty()) {
+      auto file = open_block_file(options.tier_file, settings.cache.file_bytes);
+      if (!file.ok()) return file.status();
+      settings.cache.file = std::move(file).value();
+    }
     auto engine = Engine::create(std::move(executor).value(), tokenizer_, settings);
     if (!engine.ok()) return engine.status();
     return std::shared_ptr<Engine>(std::move(engine).value());

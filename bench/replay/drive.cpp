@@ -36,6 +36,8 @@ class Driver {
     figures.host_seconds -= 1e-9 * static_cast<double>(metrics.step_ns - before_.step_ns);
     figures.seconds = now_ - trace_.measured_from;
     for (int kind = 0; kind < kBlockKinds; ++kind) figures.blocks[kind] = metrics.blocks[kind];
+    figures.host = metrics.host;
+    for (const auto member : {&TierStats::blocks_in, &TierStats::blocks_out, &TierStats::bytes_in, &TierStats::bytes_out}) figures.host.*member -= before_.host.*member;
     std::sort(figures.first_token_ms.begin(), figures.first_token_ms.end());
     return std::move(driven_);
   }
@@ -59,7 +61,7 @@ class Driver {
   }
   static CacheStats minus(CacheStats a, const CacheStats& b) {
     for (const auto member : {&CacheStats::prompt_tokens, &CacheStats::hit_shared, &CacheStats::hit_own, &CacheStats::hit_other, &CacheStats::miss_new,
-                              &CacheStats::miss_evicted, &CacheStats::miss_window, &CacheStats::miss_last})
+                              &CacheStats::miss_evicted, &CacheStats::miss_window, &CacheStats::miss_last, &CacheStats::hit_host, &CacheStats::hit_file})
       a.*member -= b.*member;
     for (int kind = 0; kind < kBlockKinds; ++kind) a.blocks_evicted[kind] -= b.blocks_evicted[kind];
     return a;

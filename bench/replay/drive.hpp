@@ -18,6 +18,7 @@ struct Figures {
   uint64_t found_other = 0;   // in a trace that does not tell the two apart
   CacheStats cache;           // the cache's own account of the measured time; its hits are split otherwise
   BlockMetrics blocks[kBlockKinds];  // at the end
+  TierStats host;                    // what it holds likewise, what moved in the measured time
   std::vector<double> first_token_ms;  // from arrival to the first token, sorted
   double seconds = 0;        // virtual, measured
   double busy_seconds = 0;   // of those, in steps

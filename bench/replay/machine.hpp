@@ -15,10 +15,14 @@ struct StepCost {
   double weights_seconds = 3.55e-3;   // the design's figures for preset `small` on one H200
   double row_seconds = 1 / 42e3;      // a prefilled token, or a decoded one
   double kv_bytes_per_second = 3.3e12;
+  double transfer_bytes_per_second = 25e9;  // between device and host memory, both ways together: PCIe 4, 16 lanes
   double global_read_bytes = 0;       // a visible token, all global layers: a KV slot is read by every layer that shares it
   double window_read_bytes = 0;       // a token in the window, all sliding layers
   int32_t window = 0;
 
+  double seconds(int32_t rows, int64_t global_tokens, int64_t window_tokens, int64_t transfer_bytes) const {
+    return static_cast<double>(transfer_bytes) / transfer_bytes_per_second + (rows > 0 ? seconds(rows, global_tokens, window_tokens) : 0);
+  }
   double seconds(int32_t rows, int64_t global_tokens, int64_t window_tokens) const {
     return std::max(weights_seconds, rows * row_seconds) +
            (static_cast<double>(global_tokens) * global_read_bytes + static_cast<double>(window_tokens) * window_read_bytes) / kv_bytes_per_second;
@@ -37,7 +41,7 @@ inline StepCost step_cost(const ModelConfig& config) {
 
 inline Facts facts_without_memory(const ModelConfig& config, int32_t slot_count, int32_t step_tokens) {
   Slots slots;
-  slots.create(config, {slot_count, step_tokens, {}, false, {}});
+  slots.create(config, {slot_count, step_tokens, {}, false, "replay", false});
   return slots.facts();
 }
 

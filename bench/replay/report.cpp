@@ -29,6 +29,10 @@ std::string in_detail(const Report& report, const Point& point) {
   out += row("  shared prefix", share(f.found_shared));
   out += row("  own history", share(f.found_own));
   out += row("  other", share(f.found_other));
+  if (f.host.bytes > 0) {
+    out += row("  on the device", share(f.found() - std::min(f.found(), f.cache.hit_host)));
+    out += row("  in host memory", share(f.cache.hit_host), fmt::format("of {}; {} blocks went down, {} came up", size_text(static_cast<double>(f.host.bytes)), f.host.blocks_in, f.host.blocks_out));
+  }
   out += row("Belady bound", percent(point.belady), fmt::format("farthest next use {}, priced {}", percent(point.farthest_next_use), percent(point.priced)));
   out += row("infinite cache", percent(point.infinite));
   out += row("missed", percent(1 - hit_rate(f)));
@@ -49,11 +53,11 @@ std::string in_detail(const Report& report, const Point& point) {
 }
 
 std::string curve(const Report& report) {
-  std::string out = fmt::format("\n{:>8}{:>12}{:>10}{:>10}{:>10}{:>12}{:>12}{:>12}\n", "memory", "", "found", "Belady", "infinite", "p50", "p99", "evicted");
+  std::string out = fmt::format("\n{:>8}{:>12}{:>10}{:>10}{:>10}{:>12}{:>12}{:>12}{:>10}\n", "memory", "", "found", "Belady", "infinite", "p50", "p99", "evicted", "host");
   for (const Point& point : report.points)
-    out += fmt::format("{:>8}{:>12}{:>10}{:>10}{:>10}{:>12}{:>12}{:>12}\n", memory_name(point), size_text(point.memory_bytes), percent(hit_rate(point.engine)), percent(point.belady),
+    out += fmt::format("{:>8}{:>12}{:>10}{:>10}{:>10}{:>12}{:>12}{:>12}{:>10}\n", memory_name(point), size_text(point.memory_bytes), percent(hit_rate(point.engine)), percent(point.belady),
                        percent(point.infinite), fmt::format("{:.1f} ms", point.engine.first_token_ms_at(0.5)), fmt::format("{:.1f} ms", point.engine.first_token_ms_at(0.99)),
-                       percent(part(point.engine.cache.miss_evicted, point.engine.prompt_tokens)));
+                       percent(part(point.engine.cache.miss_evicted, point.engine.prompt_tokens)), percent(part(point.engine.cache.hit_host, point.engine.prompt_tokens)));
   return out;
 }
 
@@ -66,6 +70,10 @@ nlohmann::ordered_json to_json(const Report& report, const Point& point) {
           {"token_hit_rate_shared", share(f.found_shared)},
           {"token_hit_rate_own", share(f.found_own)},
           {"token_hit_rate_other", share(f.found_other)},
+          {"token_hit_rate_host", share(f.cache.hit_host)},
+          {"host_bytes", f.host.bytes},
+          {"host_blocks_in", f.host.blocks_in},
+          {"host_blocks_out", f.host.blocks_out},
           {"token_hit_rate_infinite", point.infinite},
           {"token_hit_rate_belady", point.belady},
           {"token_hit_rate_farthest_next_use", point.farthest_next_use},

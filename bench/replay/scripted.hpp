@@ -19,7 +19,8 @@ class ScriptedReplies final : public Executor {
   Status run(const StepPlan& plan, StepResult& result) override {
     result.clear();
     for (const SlotStart& start : plan.starts) contents_[static_cast<size_t>(start.slot)] = static_cast<int32_t>(start.sampling.seed);
-    int64_t global_tokens = 0, window_tokens = 0;
+    int64_t global_tokens = 0, window_tokens = 0, transfer_bytes = 0;
+    for (const BlockTransfer& transfer : plan.transfers) transfer_bytes += facts_.block_bytes[static_cast<int>(transfer.kind)];
     for (const Segment& segment : plan.segments) {
       const int32_t next = segment.position + segment.token_count;
       if (segment.token_count == 1) global_tokens += next, window_tokens += std::min(next, cost_.window);
@@ -28,7 +29,7 @@ class ScriptedReplies final : public Executor {
       result.sampled.back().slot = segment.slot;
       result.sampled.back().token = token_of(contents_[static_cast<size_t>(segment.slot)], next, facts_.vocab_size);
     }
-    seconds_ = cost_.seconds(static_cast<int32_t>(plan.tokens.size()), global_tokens, window_tokens);
+    seconds_ = cost_.seconds(static_cast<int32_t>(plan.tokens.size()), global_tokens, window_tokens, transfer_bytes);
     return {};
   }
 

@@ -33,6 +33,7 @@ struct ModelOptions {
 struct RunOptions {
   ExecutorOptions executor;
   EngineOptions engine;
+  std::string tier_file;  // with engine.cache.file_bytes: where the file tier's file is made (open_block_file)
 };
 
 // Config, weights and tokenizer: immutable after load, safe from any thread, shared by any number of engines.
@@ -64,6 +65,10 @@ class Model {
   std::optional<ChatFormat> chat_;
   Status no_chat_;
 };
+
+// The file tier's file, of that many bytes. Made where nothing is yet, for its owner only, and nameless at once: it goes with its last user, even when the
+// process is killed. kIo names path and reason.
+Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes);
 
 // -- saved sessions --
 inline constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 1024;

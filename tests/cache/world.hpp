@@ -1,5 +1,6 @@
 // World: a tree and a few leases, driven by hand, beside a naive cache: every word of KV says which tokens it stands behind, who may know it,
-// and in which epoch it was computed; every read and write is checked, and every hit against a search of all that is known.
+// and in which epoch it was computed; every read and write is checked, and every hit against a search of all that is known. With tiers, words move
+// to places of host memory and of a file, some on the way are lost, and what comes up may take its time.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kaiju/cache/fetch.hpp"
 #include "kaiju/cache/lease.hpp"
 
 namespace kaiju::test {
@@ -33,25 +35,38 @@ class World {
     Lease lease;
     std::vector<uint64_t> words;  // what each position must hold
     StepPlan plan;
+    Fetch fetch;  // while waiting: copied, and not seen in yet
+    bool waiting = false;
+    std::set<size_t> failed;  // of its transfers
+    uint64_t began = 0;       // the operation it was
   };
 
   World(const Facts& facts, const CacheOptions& options, int32_t chunk, size_t lines)
       : facts_(facts), chunk_(chunk), tree_(std::make_unique<Tree>(facts, options)), lines_(lines) {
     for (const BlockKind kind : kBothKinds) memory_[at(kind)].resize(static_cast<size_t>(facts.block_count[at(kind)]) * kBlockTokens);
+    if (options.host_bytes == 0) return;
+    CacheOptions with_file = options;
+    if (options.file_bytes > 0) with_file.file = std::make_shared<WordFile>(*this);
+    tree_ = std::make_unique<Tree>(facts, with_file);
+    if (const Status status = tree_->add_tiers(facts); !status.ok()) differ(status.message());
   }
   ~World() {
-    for (Line& line : lines_)
-      if (line.running) line.lease.finish(*tree_, line.tokens);
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      if (lines_[i].waiting) give_up(i);
+      if (lines_[i].running) lines_[i].lease.finish(*tree_, lines_[i].tokens);
+    }
   }
 
   Tree& tree() { return *tree_; }
   Line& line(size_t i) { return lines_[i]; }
   size_t line_count() const { return lines_.size(); }
   uint64_t hits() const { return hits_; }
+  uint64_t hits_below() const { return hits_below_; }
 
-  // False: no room.
+  // False: no room, or it waits for blocks from below: arrive.
   bool start(size_t i, const std::vector<int32_t>& prompt, int32_t generate, const std::string& character, int32_t shared, const std::string& own) {
     Line& line = lines_[i];
+    ++operations_;
     line.tokens = prompt;
     line.prompt_count = static_cast<int32_t>(prompt.size());
     line.most = line.prompt_count + generate;
@@ -60,17 +75,50 @@ class World {
     line.regions.shared = tree_->domains().hold(DomainKind::kShared, character, tree_->namer());
     line.regions.own = tree_->domains().hold(DomainKind::kSalt, own, tree_->namer());
     line.regions.shared_tokens = shared;
-    LeaseRequest request{line.tokens, line.most, chunk_, line.regions, i + 1, ++ticket_};
+    line.words = words_of(line.tokens);
+    line.fetch = Fetch();
+    BlockNeed promised;
+    const Fetch::Outcome outcome = line.fetch.begin(*tree_, request_of(i), promised);
+    run_transfers(outcome == Fetch::Outcome::kBegun ? &line : nullptr);
+    if (outcome == Fetch::Outcome::kNothing) return start_lease(i);
+    line.began = operations_;
+    if (outcome == Fetch::Outcome::kBegun) line.waiting = true;
+    else release(line);
+    return false;
+  }
+  // What came from below is seen in, and the lease starts with it.
+  bool arrive(size_t i) {
+    Line& line = lines_[i];
+    line.waiting = false;
+    line.fetch.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
+    const bool started = start_lease(i);
+    if (started && all_reused_ && line.began == operations_ && line.failed.empty() && line.lease.next() < line.fetch.resident() + Fetch::kLeastGain) differ("what came from below is of no use: starts at " + std::to_string(line.lease.next()) + ", without at " + std::to_string(line.fetch.resident()) + ", fetched for " + std::to_string(line.fetch.position()) + " window " + std::to_string(facts_.window) + " prompt " + std::to_string(line.prompt_count) + " shared " + std::to_string(line.regions.shared_tokens));
+    if (started) hits_below_ += static_cast<uint64_t>(std::max(0, line.lease.next() - line.fetch.resident()));
+    line.fetch.let_go(*tree_);
+    return started;
+  }
+  // Nobody wants it any more.
+  void give_up(size_t i) {
+    Line& line = lines_[i];
+    line.waiting = false;
+    line.fetch.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
+    line.fetch.let_go(*tree_);
+    release(line);
+  }
+  bool start_lease(size_t i) {
+    Line& line = lines_[i];
+    const LeaseRequest request = request_of(i);
     const auto [least, most] = best_resume(line);
     line.lease = Lease();
     line.plan.clear();
     bool started = false;
     bool alone = true;
-    for (const Line& other : lines_) alone = alone && !other.running;
+    for (const Line& other : lines_) alone = alone && !other.running && !other.waiting;
     for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
       if (reuse >= Reuse::kGlobalOnly && (!alone || pinned_)) break;
       started = line.lease.start(*tree_, request, reuse, {&line.plan, static_cast<int32_t>(i)});
       if (!started) continue;
+      all_reused_ = reuse == Reuse::kAll;
       const int32_t found = line.lease.next();
       if (found > most) differ("a hit of " + std::to_string(found) + " where " + std::to_string(most) + " is known");
       if (reuse == Reuse::kAll && found < least) differ("a hit of " + std::to_string(found) + " where " + std::to_string(least) + " is known");
@@ -84,7 +132,7 @@ class World {
       return false;
     }
     line.running = true;
-    line.words = words_of(line.tokens);
+    run_transfers(nullptr);
     run_copies(line);
     check_reads(line);
     return true;
@@ -93,9 +141,11 @@ class World {
   // Computes up to `wanted` tokens; how many it was.
   int32_t step(size_t i, int32_t wanted, int32_t next_token) {
     Line& line = lines_[i];
+    ++operations_;
     line.plan.clear();
     const EditSink sink{&line.plan, static_cast<int32_t>(i)};
     line.lease.prepare(*tree_, sink);
+    run_transfers(nullptr);
     run_copies(line);
     line.plan.copies.clear();
     const int32_t next = line.lease.next();
@@ -103,6 +153,7 @@ class World {
     const int32_t count = line.lease.room(*tree_, wanted);
     if (count == 0) return 0;
     if (!line.lease.extend(*tree_, next + count, sink)) differ("promised blocks are missing");
+    run_transfers(nullptr);
     check_reads(line);
     for (int32_t position = next; position < next + count; ++position)
       for (const BlockKind kind : kBothKinds)
@@ -117,6 +168,7 @@ class World {
   }
   void finish(size_t i) {
     Line& line = lines_[i];
+    ++operations_;
     check_reads(line);
     for (const NodeRef& point : line.lease.finish(*tree_, line.tokens)) points_.push_back(point);
     release(line);
@@ -153,6 +205,8 @@ class World {
         for (const BlockId block : line.lease.blocks(kind))
           if (block != kNoBlock && tree_->node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
       }
+      for (const Line& line : lines_)
+        if (line.waiting) line.fetch.for_blocks(kind, [&](BlockId block) { ++holders[static_cast<size_t>(block)]; });
       for (BlockId block = 0; block < arena.total(kind); ++block) {
         const int total = holders[static_cast<size_t>(block)] + (tree_->node_of(kind, block) != kNoNode ? 1 : 0);
         if (total != (arena.state(kind, block) != BlockState::kFree ? 1 : 0))
@@ -162,6 +216,8 @@ class World {
       if (kind == BlockKind::kWindow) continue;
       std::map<NodeId, int32_t> refs;
       for (const Line& line : lines_) {
+        if (line.waiting)
+          for (const NodeId node : line.fetch.path()) ++refs[node];
         if (!line.running) continue;
         for (const NodeId node : line.lease.path()) ++refs[node];
         if (line.lease.seal() != kNoNode) ++refs[line.lease.seal()];
@@ -178,7 +234,51 @@ class World {
     std::set<std::string> readers;  // characters and salts that may know it
   };
 
+  // The file: words at offsets.
+  class WordFile final : public BlockFile {
+   public:
+    explicit WordFile(World& world) : world_(world) {}
+    Status write(int64_t offset, std::span<const std::byte> bytes, BlockName&) override {
+      words_[offset] = world_.below_[bytes.data()];
+      return {};
+    }
+    Status read(int64_t offset, std::span<std::byte> bytes, const BlockName&) override {
+      if (++world_.transfers_ % 7 == 0) return bad_model("spoilt");
+      world_.below_[bytes.data()] = words_[offset];
+      return {};
+    }
+
+   private:
+    World& world_;
+    std::map<int64_t, std::vector<Word>> words_;
+  };
+
   static size_t at(BlockKind kind) { return static_cast<size_t>(kind); }
+  LeaseRequest request_of(size_t i) {
+    const Line& line = lines_[i];
+    return {line.tokens, line.most, chunk_, line.regions, i + 1, ++ticket_};
+  }
+  // The copies that are due now: before anybody writes. Every so manieth fails.
+  void run_transfers(Line* line) {
+    if (!tree_->tiers()) return;
+    StepPlan plan;
+    std::set<size_t> failed;
+    tree_->tiers()->write_downs(plan);
+    if (line) line->fetch.write(plan);
+    for (size_t i = 0; i < plan.transfers.size(); ++i) {
+      const BlockTransfer& transfer = plan.transfers[i];
+      const auto block = memory_[at(transfer.kind)].begin() + transfer.block * kBlockTokens;
+      const bool fails = ++transfers_ % 13 == 0;
+      if (fails) failed.insert(i);
+      if (transfer.way == BlockTransfer::Way::kDown)
+        below_[transfer.host].assign(block, block + kBlockTokens);
+      else
+        std::copy_n((fails ? nothing_ : below_[transfer.host]).begin(), kBlockTokens, block);
+      if (fails && transfer.way == BlockTransfer::Way::kDown) below_[transfer.host].assign(kBlockTokens, Word());
+    }
+    tree_->tiers()->downs_ran([&](size_t i) { return failed.count(i) > 0; });
+    if (line) line->failed = std::move(failed);
+  }
   [[noreturn]] static void differ(const std::string& what) { throw Difference(what); }
   static uint64_t mix(uint64_t x) {
     x += 0x9E3779B97F4A7C15u;
@@ -312,9 +412,13 @@ class World {
   std::unique_ptr<Tree> tree_;
   std::vector<Line> lines_;
   std::vector<Word> memory_[kBlockKinds];
+  std::map<const std::byte*, std::vector<Word>> below_;  // host memory, by place
+  const std::vector<Word> nothing_ = std::vector<Word>(kBlockTokens);
+  uint64_t transfers_ = 0, hits_below_ = 0, operations_ = 0;
   std::vector<NodeRef> points_;
   std::vector<NodeId> pins_;
   bool pinned_ = false;
+  bool all_reused_ = false;  // by the lease started last
   int32_t ticket_ = 0;
   uint64_t epoch_ = 0, hits_ = 0;
 };

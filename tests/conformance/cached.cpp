@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -38,9 +39,8 @@ void drain(Engine& engine, std::map<RequestId, Drawn>& drawn, uint64_t* cached =
   }
 }
 
-}  // namespace
-
-TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cache holds") {
+// What `look` sees of the engine in the end.
+void ask_500_prompts(const std::function<void(RunOptions&, const std::string&)>& change, const std::function<void(const Metrics&)>& look) {
   const unsigned seed = std::getenv("KAIJU_TEST_SEED") ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED"))) : std::random_device{}();
   INFO("KAIJU_TEST_SEED=" << seed);
   std::mt19937 random(seed);
@@ -61,17 +61,22 @@ TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cach
   auto model = Model::load(path);
   std::filesystem::remove(path);
   REQUIRE(model.ok());
+  const auto plain_options = [] {
+    RunOptions options;
+    options.executor.threads = 1;
+    options.executor.step_tokens = 192;
+    options.executor.cache_bytes = 1;
+    return options;
+  };
 
-  RunOptions options;
-  options.executor.threads = 1;
-  options.executor.step_tokens = 192;
-  options.executor.cache_bytes = 1;  // the least: evictions are many
+  RunOptions options = plain_options();  // the least memory: evictions are many
   options.engine.check_ledger = true;
+  change(options, path + ".tier");
   auto cached_engine = (*model)->create_engine(options);
   INFO(cached_engine.status().message());
   REQUIRE(cached_engine.ok());
   Engine& engine = **cached_engine;
-  auto plain_engine = (*model)->create_engine(options);
+  auto plain_engine = (*model)->create_engine(plain_options());
   REQUIRE(plain_engine.ok());
   Engine& plain = **plain_engine;
 
@@ -130,4 +135,28 @@ TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cach
   }
   CHECK(cached > 20000);  // it did find much
   CHECK(engine.metrics().cache.blocks_evicted[0] > 0);
+  look(engine.metrics());
+}
+
+}  // namespace
+
+TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cache holds") {
+  ask_500_prompts([](RunOptions&, const std::string&) {}, [](const Metrics&) {});
+}
+
+TEST_CASE("and when what it holds moves through host memory and a file") {
+  const auto change = [](RunOptions& options, const std::string& tier_file) {
+    options.engine.cache.host_bytes = 1 << 20;
+    options.engine.cache.file_bytes = 8 << 20;
+    options.tier_file = tier_file;
+  };
+  ask_500_prompts(change, [](const Metrics& metrics) {
+    INFO(metrics.host.blocks_in << " down, " << metrics.host.blocks_out << " up, " << metrics.file.blocks_in << " into the file, " << metrics.file.blocks_out
+                                << " out of it, " << metrics.cache.hit_host << " and " << metrics.cache.hit_file << " tokens hit");
+    CHECK(metrics.cache.hit_host > 1000);
+    CHECK(metrics.cache.hit_file > 1000);
+    CHECK(metrics.host.blocks_lost + metrics.file.blocks_lost == 0);
+    CHECK(metrics.host.bytes <= 1 << 20);
+    CHECK(metrics.file_status.ok());
+  });
 }

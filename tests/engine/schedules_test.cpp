@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/engine/harness.hpp"
+#include "tests/engine/memory_file.hpp"
 
 using namespace kaiju;
 using namespace kaiju::test;
@@ -26,9 +27,11 @@ struct Company {
 
 class Schedule {
  public:
-  explicit Schedule(uint64_t seed) : random_(seed), facts_(random_facts()), options_(random_options()), h_(facts_, options_) {
+  explicit Schedule(uint64_t seed, bool tiers = false) : random_(seed), facts_(random_facts()), options_(random_options()), made_(make(tiers)), h_(*made_) {
     if (below(3) == 0)
       h_.executor->before_run = [this](const StepPlan&) { return below(10) == 0 ? Status(StatusCode::kBusy, "not now") : Status(); };
+    if (tiers && below(2))
+      h_.executor->fails_transfer = [this](const BlockTransfer&) { return below(10) == 0; };
   }
 
   void run(int operations) {
@@ -44,6 +47,7 @@ class Schedule {
     for (const BlockKind kind : kBothKinds) CHECK(h_.count(kind, BlockState::kCached) == h_.used(kind));  // of characters and salts
   }
   size_t finished() const { return finished_; }
+  Metrics metrics() const { return made_->engine->metrics(); }
 
  private:
   uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
@@ -79,6 +83,30 @@ class Schedule {
     options.cache.retention.junctions = below(2);
     options.cache.retention.every_tokens = below(3) == 0 ? 1 + static_cast<int32_t>(below(300)) : 0;
     return options;
+  }
+  std::unique_ptr<Harness> make(bool tiers) {
+    if (tiers) add_tiers();
+    return std::make_unique<Harness>(facts_, options_);
+  }
+  // Behind a device that holds little: host memory for a few blocks or for all, and sometimes a file that loses or spoils some, or ends.
+  void add_tiers() {
+    for (const BlockKind kind : kBothKinds) {
+      int32_t& count = facts_.block_count[static_cast<int>(kind)];
+      const int32_t per_slab = std::max(1, facts_.slab_blocks[static_cast<int>(kind)]);
+      if (count > 0) count = std::max(per_slab, std::min(count, 16) / per_slab * per_slab);
+    }
+    if (facts_.shares_memory())
+      for (const BlockKind kind : kBothKinds)
+        facts_.block_count[static_cast<int>(kind)] = 8 * facts_.slab_blocks[static_cast<int>(kind)];
+    const auto block = std::max(facts_.block_bytes[0], facts_.block_bytes[1]);
+    options_.cache.host_bytes = block * (1 + below(below(3) ? 200 : 12));
+    if (below(3) == 0) return;
+    options_.cache.host_bytes = block * (6 + below(20));
+    options_.cache.file_bytes = block * (1 + below(200));
+    auto file = std::make_shared<MemoryFile>();
+    if (below(2)) file->fails_read = [this] { return below(8) == 0 ? Status(StatusCode::kBadModel, "spoilt") : Status(); };
+    if (below(4) == 0) file->fails_write = [this] { return below(60) == 0 ? Status(StatusCode::kIo, "full") : Status(); };
+    options_.cache.file = std::move(file);
   }
   std::vector<int32_t> random_tokens(uint32_t most) {
     std::vector<int32_t> tokens(below(most + 1));
@@ -229,7 +257,8 @@ class Schedule {
   Clock::time_point time_{Clock::duration(1)};
   Facts facts_;
   EngineOptions options_;
-  Harness h_;
+  std::unique_ptr<Harness> made_;
+  Harness& h_;
   std::map<SessionId, std::vector<int32_t>> histories_;
   std::map<SessionId, Company> companies_;
   std::map<SessionId, RequestId> running_;
@@ -252,4 +281,27 @@ TEST_CASE("any schedule gives the tokens of one-at-a-time decoding") {
     finished += schedule.finished();
   }
   CHECK((one || finished > count * 10));
+}
+
+TEST_CASE("any schedule gives those tokens while blocks move between device, host memory and file all the time") {
+  const char* one = std::getenv("KAIJU_SEED");
+  const char* many = std::getenv("KAIJU_SCHEDULES");
+  const uint64_t first = one ? std::strtoull(one, nullptr, 10) : 1;
+  const uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 10) : 100;
+  size_t finished = 0;
+  uint64_t down = 0, up = 0, from_file = 0, hits = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    INFO("KAIJU_SEED=" << seed);
+    Schedule schedule(seed, true);
+    schedule.run(800);
+    finished += schedule.finished();
+    const Metrics metrics = schedule.metrics();
+    down += metrics.host.blocks_in;
+    up += metrics.host.blocks_out;
+    from_file += metrics.file.blocks_out;
+    hits += metrics.cache.hit_host + metrics.cache.hit_file;
+    CHECK(metrics.cache.hit_host + metrics.cache.hit_file <= metrics.cache.hits());
+  }
+  INFO(finished << " requests, " << down << " blocks down, " << up << " up, " << from_file << " from the file, " << hits << " tokens hit below");
+  CHECK((one || (finished > 500 && down > 50 * count && up > 10 * count && from_file > count && hits > 300 * count)));
 }

@@ -3,6 +3,8 @@
 
 #include "kaiju/kaiju.hpp"
 #include "tests/capi/host.hpp"
+#include "tests/engine/harness.hpp"
+#include "tests/engine/memory_file.hpp"
 #include "tests/format/tiny.hpp"
 #include "tests/shortage/shortage.hpp"
 
@@ -251,6 +253,60 @@ TEST_CASE("a checkpoint that is written while memory runs out says so and leaves
   CHECK(sweep_memory([&] { return kaiju::write_random_checkpoint(path, config, 1).code(); }) > 100);
   CHECK(folder.file_count() == 1);
   CHECK(kaiju::Checkpoint::open(path).ok());
+}
+
+TEST_CASE("blocks that move between device, host memory and file while memory runs out") {
+  CHECK(sweep_memory_of_steps([] {
+          std::unique_ptr<kaiju::Engine> engine;
+          const auto run = [&](uint64_t seed) -> StatusCode {
+            std::vector<int32_t> prompt;
+            {
+              const heap::Pause pause;
+              prompt = kaiju::test::tokens_from(seed, 300);
+            }
+            auto session = engine->create_session();
+            if (!session.ok()) return session.status().code();
+            kaiju::RequestOptions options;
+            options.max_tokens = 2;
+            options.scope.salt = "one";
+            const auto request = engine->submit(*session, prompt, options);
+            if (!request.ok()) return request.status().code();
+            while (engine->pending() > 0) {
+              if (const kaiju::Status status = engine->step(); !status.ok()) return status.code();
+              for (kaiju::Event event; engine->poll(event);) continue;
+            }
+            return StatusCode::kOk;
+          };
+          {
+            const heap::Pause pause;
+            kaiju::Facts facts = kaiju::test::small_facts();
+            facts.block_count[0] = facts.block_count[1] = 8;
+            kaiju::EngineOptions options;
+            options.cache.host_bytes = 12 * facts.block_bytes[0];
+            options.cache.file_bytes = 40 * facts.block_bytes[0];
+            options.cache.file = std::make_shared<kaiju::test::MemoryFile>();
+            engine = std::move(kaiju::Engine::create(std::make_unique<kaiju::test::ScriptedExecutor>(facts), nullptr, options)).value();
+            for (uint64_t seed = 1; seed < 5; ++seed) REQUIRE(run(seed) == StatusCode::kOk);
+          }
+          const StatusCode first = run(1);
+          {
+            const heap::Pause pause;
+            if (first == StatusCode::kOk) CHECK(engine->metrics().cache.hit_file > 0);
+          }
+          engine.reset();
+          return first;
+        }) > 5);
+}
+TEST_CASE("a tier's file that is made and written while the disk fails says so") {
+  const tiny::Folder folder;
+  CHECK(sweep_files([&] {
+          auto file = kaiju::open_block_file(folder / "tier", 4096);
+          if (!file.ok()) return file.status().code();
+          kaiju::BlockName digest;
+          std::vector<std::byte> bytes(100);
+          return (*file)->write(0, bytes, digest).code();
+        }) >= 3);
+  CHECK(folder.file_count() == 0);
 }
 
 TEST_CASE("a checkpoint that is opened while the disk fails says so") {

@@ -42,6 +42,7 @@ struct Domain {
   int32_t holders = 0;        // sessions and requests that may still use it
   int32_t nodes = 0;
   NodeId first = kNoNode, last = kNoNode;  // its blocks in the tree, parents before children
+  int32_t stored = 0, first_stored = -1;   // its blocks in lower tiers (tiers.hpp)
   bool ends_unheld = false;   // with its last holder it dies: a session's own, a retired character version
   bool dead = false;          // nobody can reach its blocks any more: they go as soon as they can
 };
@@ -74,7 +75,7 @@ class Domains {
   }
   // Forgets a domain that nobody holds and that has no blocks.
   void forget_if_unused(DomainId id) {
-    if (at(id).holders > 0 || at(id).nodes > 0) return;
+    if (at(id).holders > 0 || at(id).nodes > 0 || at(id).stored > 0) return;
     kill(id);
     free_.push_back(id);
   }

@@ -10,14 +10,18 @@ namespace kaiju {
 
 enum class CacheEventKind : int32_t {
   kStored = 1,   // the KV of a block is here: `name` after `parent`, `token_count` tokens
-  kRemoved = 2,  // it is gone
+  kRemoved = 2,  // it is gone from this tier
   kCleared = 3,  // forget every name: a new scale epoch, or more happened than the queue holds
 };
+
+// Where a block is. It is in one of them at a time, but while it moves.
+enum class CacheTier : int32_t { kDevice = 0, kHost = 1, kFile = 2 };
 
 struct CacheEvent {
   CacheEventKind kind = CacheEventKind::kCleared;
   BlockName name, parent;
   int32_t token_count = 0;
+  CacheTier tier = CacheTier::kDevice;
 };
 
 // One thread at a time.

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "kaiju/cache/block_file.hpp"
 
 namespace kaiju {
 
@@ -21,6 +24,11 @@ struct CacheOptions {
   int64_t evicted_names = 0;       // of evicted blocks, remembered to tell their misses from new ones: 8 bytes each; 0: four a block
   size_t event_capacity = 0;       // 0: no events
   bool publish_private = false;    // events for blocks behind a salt too
+
+  // Tiers behind the executor's blocks: what must make room there moves into host memory, and from there into a file.
+  int64_t host_bytes = 0;             // taken at creation, never more; 0: no tiers
+  std::shared_ptr<BlockFile> file;    // wants host memory before it; null: none
+  int64_t file_bytes = 0;             // that the file may hold
 };
 
 // Prompt tokens, by what happened to them. Sums to prompt_tokens.
@@ -33,9 +41,21 @@ struct CacheStats {
   uint64_t miss_evicted = 0;       // was here and had to make room
   uint64_t miss_window = 0;        // global KV is here, but no resume point near: computed again behind the write mask
   uint64_t miss_last = 0;          // a prompt found whole computes its last token again
+  uint64_t hit_host = 0;           // of the hits, those that had to come from host memory
+  uint64_t hit_file = 0;           // and those for which the file had to be read
   uint64_t blocks_evicted[2] = {0, 0};  // of each kind
 
   uint64_t hits() const { return hit_shared + hit_own + hit_other; }
+};
+
+// One lower tier. Blocks of both kinds together, but for what it holds.
+struct TierStats {
+  int64_t bytes = 0;                 // of its places; 0: there is no such tier
+  int32_t blocks_held[2] = {0, 0};   // of each kind
+  uint64_t blocks_in = 0, bytes_in = 0;    // from the tier above
+  uint64_t blocks_out = 0, bytes_out = 0;  // back to it
+  uint64_t blocks_dropped = 0;       // that had to make room
+  uint64_t blocks_lost = 0;          // to transfers that failed and to damage
 };
 
 }  // namespace kaiju

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "kaiju/cache/events.hpp"
 #include "kaiju/cache/evicted_names.hpp"
 #include "kaiju/cache/options.hpp"
+#include "kaiju/cache/tiers.hpp"
 
 namespace kaiju {
 
@@ -32,6 +34,7 @@ struct Node {
   BlockName name;
   uint64_t used;    // when it was last let go
   uint64_t owner;   // the session that computed it
+  uint64_t path;    // its number among lower tiers (BlockKey); 0 without
   NodeId parent, first_child, next_sibling, previous_sibling;
   NodeId bucket_next;                   // in the index; kRoot ends the chain
   NodeId domain_next, domain_previous;  // in the domain's list
@@ -48,6 +51,7 @@ struct Node {
   int32_t points;     // resume points at its end
   int32_t retainers;  // nodes with points whose window this one belongs to
   bool listed, junction;
+  bool wanted_below;  // a resume point in a lower tier wants its window block there
   int8_t window_list;  // which list its window block is in; -1: none
 };
 
@@ -115,10 +119,20 @@ class Tree {
   size_t bookkeeping_bytes() const {
     return nodes_.bytes() + buckets_.bytes() + evicted_.bytes() +
            (sizeof(BlockState) + sizeof(BlockId)) * static_cast<size_t>(arena_.total(BlockKind::kGlobal) + arena_.total(BlockKind::kWindow)) +
-           sizeof(NodeId) * (owner_of_[0].size() + owner_of_[1].size());
+           sizeof(NodeId) * (owner_of_[0].size() + owner_of_[1].size()) + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
   }
   // Called with a block that is being evicted, before its number is used again.
   std::function<void(const EvictedBlock&)> on_evict;
+
+  // Tiers behind the executor's blocks, before anything is known. Errors: see Tiers::make.
+  Status add_tiers(const Facts& facts) {
+    Result<std::unique_ptr<Tiers>> made = Tiers::make(facts, options_, domains_, events_);
+    if (!made.ok()) return made.status();
+    tiers_ = std::move(made).value();
+    return {};
+  }
+  Tiers* tiers() { return tiers_.get(); }  // null: there are none
+  const Tiers* tiers() const { return tiers_.get(); }
 
   // Index of the first window block that a query at `position` or later may see; everything below may go.
   int32_t first_visible(int32_t position) const { return std::max(0, position - window_ + 1) / kBlockTokens; }
@@ -180,6 +194,7 @@ class Tree {
     node.count = count;
     node.claim = claim;
     node.domain = domain;
+    node.path = tiers_ ? tiers_->path_of(at(parent).path, domain, tokens, count, name) : 0;
     node.block[0] = node.block[1] = kNoBlock;
     node.first_child = node.older = node.newer = node.window_older = node.window_newer = kNoNode;
     node.window_list = -1;
@@ -291,6 +306,7 @@ class Tree {
   void purge(DomainId id) {
     domains_.kill(id);
     ++domains_.at(id).holders;  // not forgotten meanwhile
+    if (tiers_) tiers_->purge(id);
     for (NodeId node = domains_.at(id).last; node != kNoNode;) {
       const NodeId before = at(node).domain_previous;
       if (removable(node)) remove_all(node, false);
@@ -318,7 +334,7 @@ class Tree {
   void set_epoch(uint64_t epoch) {
     epoch_ = epoch;
     for (size_t id = 0; id < domains_.end(); ++id)
-      if (domains_.at(static_cast<DomainId>(id)).nodes > 0 || domains_.at(static_cast<DomainId>(id)).holders > 0)
+      if (const Domain& domain = domains_.at(static_cast<DomainId>(id)); domain.nodes > 0 || domain.holders > 0 || domain.stored > 0)
         purge(static_cast<DomainId>(id));
     namer_ = Namer(options_.key, identity(epoch));
     at(kRoot).name = namer_.root();
@@ -448,6 +464,7 @@ class Tree {
     for_reach(id, [&](NodeId each) {
       Node& node = at(each);
       node.retainers += by;
+      if (node.retainers == 0) node.wanted_below = false;
       if (node.window_list >= 0) list_window(each, node.retainers > 0 ? kRetained : kPassing);
     });
   }
@@ -503,7 +520,16 @@ class Tree {
   }
   void tell_evicted(BlockKind kind, NodeId id) {
     ++stats_.blocks_evicted[index(kind)];
+    if (tiers_) put_below(kind, id);
     if (on_evict) on_evict({kind, at(id).block[index(kind)], &at(id)});
+  }
+  // What a lower tier takes: global blocks, and window blocks that a resume point wants, here or below.
+  void put_below(BlockKind kind, NodeId id) {
+    const Node& node = at(id);
+    const bool wanted = kind == BlockKind::kGlobal || node.retainers > 0 || node.wanted_below;
+    if (!wanted || node.claim != kReady || domains_.at(node.domain).dead) return;
+    tiers_->put(kind, node.block[index(kind)],
+                {node.name, at(node.parent).name, node.path, at(node.parent).path, node.owner, node.domain, node.tokens, node.count, node.junction});
   }
   // Whether all that an idle slab holds was used before then.
   bool used_before(BlockKind kind, int32_t slab, uint64_t then) const {
@@ -568,7 +594,11 @@ class Tree {
   }
   void erase(NodeId id, bool evicted) {
     Node& node = at(id);
-    if (node.points > 0) node.points = 0, change_retainers(id, -1);
+    if (node.points > 0) {
+      node.points = 0;
+      change_retainers(id, -1);
+      if (tiers_ && evicted) for_reach(id, [&](NodeId each) { at(each).wanted_below = true; });
+    }
     for (const BlockKind kind : kBothKinds) {
       if (node.block[index(kind)] == kNoBlock) continue;
       if (evicted) tell_evicted(kind, id);
@@ -611,6 +641,7 @@ class Tree {
   uint64_t clock_ = 0;
   uint64_t epoch_ = 0;
   List nodes_list_, window_lists_[2];
+  std::unique_ptr<Tiers> tiers_;
 };
 
 inline Status Tree::check() const {
@@ -646,7 +677,7 @@ inline Status Tree::check() const {
     seen += nodes;
   }
   if (seen != node_count_) return broken(kRoot, "has lost nodes");
-  return {};
+  return tiers_ ? tiers_->check() : Status();
 }
 
 }  // namespace kaiju

@@ -35,7 +35,14 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     scheduling.cache = options.cache;
     scheduling.reserve_tokens = options.reserve_tokens;
     scheduling.max_running = options.max_running > 0 ? options.max_running : facts.slot_count;
-    return std::unique_ptr<Engine>(new Engine(std::move(executor), std::move(pieces), options, scheduling));
+    if (options.cache.host_bytes < 0 || options.cache.file_bytes < 0) return invalid_argument("host_bytes and file_bytes must be 0 or more");
+    if ((options.cache.file || options.cache.file_bytes > 0) && options.cache.host_bytes == 0)
+      return invalid_argument("file_bytes is " + std::to_string(options.cache.file_bytes) + " and host_bytes 0: a file wants host memory before it");
+    if (static_cast<bool>(options.cache.file) != (options.cache.file_bytes > 0))
+      return invalid_argument("file_bytes is " + std::to_string(options.cache.file_bytes) + ": a file and its size go together");
+    std::unique_ptr<Engine> engine(new Engine(std::move(executor), std::move(pieces), options, scheduling));
+    if (options.cache.host_bytes > 0) KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->facts()));
+    return engine;
   });
 }
 

@@ -29,10 +29,14 @@ inline Answer Engine::between_steps(Body body) {
 // Runs one transfer. Not ok: the executor's answer; a final one stops the engine.
 inline Status Engine::transfer(const BlockTransfer& transfer) {
   transfer_plan_.clear();
+  scheduler_.write_downs(transfer_plan_);  // of blocks that made room for this one
   transfer_plan_.transfers.push_back(transfer);
   const Status ran = executor_->run(transfer_plan_, result_);
   if (ran.code() == StatusCode::kDeviceLost || ran.code() == StatusCode::kInternal) stop(ran);
-  if (ran.ok() && !result_.failed_transfers.empty()) return {StatusCode::kIo, "a block of KV could not be copied between the device and the host"};
+  if (!ran.ok()) return ran;
+  scheduler_.commit_transfers(result_.failed_transfers);
+  const auto own = static_cast<int32_t>(transfer_plan_.transfers.size()) - 1;
+  if (std::count(result_.failed_transfers.begin(), result_.failed_transfers.end(), own) > 0) return {StatusCode::kIo, "a block of KV could not be copied between the device and the host"};
   return ran;
 }
 

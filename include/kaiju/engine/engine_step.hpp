@@ -17,6 +17,11 @@ inline void Engine::metrics_from_scheduler() {
     metrics_.blocks[static_cast<int>(kind)] = {arena.total(kind), count(BlockState::kFree), count(BlockState::kCached),
                                                count(BlockState::kLive), count(BlockState::kPinned)};
   }
+  if (const Tiers* tiers = scheduler_.cache().tiers()) {
+    metrics_.host = tiers->stats(CacheTier::kHost);
+    metrics_.file = tiers->stats(CacheTier::kFile);
+    metrics_.file_status = tiers->file_status();
+  }
 }
 
 inline Status Engine::step() {
@@ -51,7 +56,7 @@ inline Status Engine::step_once() {
   if (!plan_waits_) {
     KAIJU_TRY(scheduler_.plan(plan_, begin));
     tell_moves();
-    if (plan_.segments.empty() && plan_.copies.empty()) {
+    if (plan_.segments.empty() && plan_.copies.empty() && plan_.transfers.empty()) {
       if (scheduler_.running().empty() && !scheduler_.waiting().empty())
         return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().front()->request) +
                               " does not fit though nothing else is here");
@@ -171,6 +176,7 @@ inline void Engine::tell_moves() {
 
 inline Status Engine::commit() {
   const Clock::time_point computed = now();
+  scheduler_.commit_transfers(result_.failed_transfers);
   size_t sampled = 0;
   size_t segment = 0;
   const auto& running = scheduler_.running();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kaiju/base/status.hpp"
 #include "kaiju/cache/options.hpp"
 #include "kaiju/step/facts.hpp"
 
@@ -28,6 +29,8 @@ struct Metrics {
   uint64_t sessions = 0;
   CacheStats cache;  // where prompt tokens were found, and why not
   BlockMetrics blocks[kBlockKinds];
+  TierStats host, file;  // the tiers behind them
+  Status file_status;    // not ok: why the file is used no more; the engine goes on without
 };
 
 }  // namespace kaiju

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kaiju/cache/fetch.hpp"
 #include "kaiju/cache/lease.hpp"
 #include "kaiju/engine/policy.hpp"
 #include "kaiju/engine/sequence.hpp"
@@ -152,7 +153,25 @@ class Scheduler {
       sequence.granted = grants_[i];
       if (sequence.granted > 0) KAIJU_TRY(write_segment(sequence, plan));
     }
+    write_downs(plan);
+    for (Fetch& fetch : fetching_) fetch.write(plan);
     return {};
+  }
+  // Copies into lower tiers that are due, into a plan without transfers; commit_transfers when it has run.
+  void write_downs(StepPlan& plan) {
+    if (tree_.tiers()) tree_.tiers()->write_downs(plan);
+  }
+  // `failed`: places among the plan's transfers.
+  void commit_transfers(const std::vector<int32_t>& failed) {
+    if (!tree_.tiers()) return;
+    const auto has_failed = [&](size_t i) { return std::find(failed.begin(), failed.end(), static_cast<int32_t>(i)) != failed.end(); };
+    tree_.tiers()->downs_ran(has_failed);
+    for (Fetch& fetch : fetching_) {
+      fetch.ran(tree_, has_failed);
+      fetched_.push_back(std::move(fetch));
+    }
+    fetching_.clear();
+    if (waiting_.empty()) let_go_fetched();
   }
   // The step has run: what was granted is computed.
   void commit(Sequence& sequence) {
@@ -174,6 +193,7 @@ class Scheduler {
         for (const BlockId block : sequence->lease.stash(kind)) hold(block);
         for (const BlockId block : sequence->lease.blocks(kind)) hold(block);
       }
+      for (const Fetch& fetch : fetching_) fetch.for_blocks(kind, hold);
       for (BlockId block = 0; block < arena.total(kind); ++block) {
         const bool in_tree = tree_.node_of(kind, block) != kNoNode, used = arena.state(kind, block) != BlockState::kFree;
         if (holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0) != (used ? 1 : 0))
@@ -205,6 +225,8 @@ class Scheduler {
   // Takes a waiting or running sequence out.
   std::unique_ptr<Sequence> take(RequestId request) {
     if (std::unique_ptr<Sequence> sequence = take_out(waiting_, request)) {
+      sequence->fetched = false;
+      let_go_fetched();
       blocked_ = false;
       return sequence;
     }
@@ -227,6 +249,7 @@ class Scheduler {
     free_slots_.push_back(sequence->slot);
     sequence->slot = -1;
     sequence->granted = 0;
+    sequence->fetched = false;
     blocked_ = false;
     return sequence;
   }
@@ -255,22 +278,48 @@ class Scheduler {
   }
 
   // In the order of service; nobody overtakes the first. Whoever did not fit is tried again when something has become free.
+  // Whom lower tiers can help waits a step for that, with all behind it, for whom the same is done meanwhile.
   void admit(StepPlan& plan, Clock::time_point now) {
-    while (!blocked_ && !waiting_.empty() && static_cast<int32_t>(running_.size()) < options_.max_running) {
+    BlockNeed promised;
+    size_t fetching = 0;  // of the waiting, from the first on
+    while (!blocked_ && fetching < waiting_.size() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
       running_.reserve(running_.size() + 1);
-      Sequence& sequence = *waiting_.front();
-      if (!start(sequence, plan)) {
+      Sequence& sequence = *waiting_[fetching];
+      if (fetch(sequence, promised) || fetching > 0) {
+        ++fetching;
+        continue;
+      }
+      if (!start(sequence, plan) && !(let_go_fetched() && start(sequence, plan))) {
         blocked_ = true;
-        return;
+        break;
       }
       if (!sequence.started()) sequence.admitted = now;
       running_.insert(place_for(running_, sequence), std::move(waiting_.front()));
       waiting_.pop_front();
     }
+    let_go_fetched();
+  }
+  // Begins to bring up what lower tiers have for it. False: it need not wait.
+  bool fetch(Sequence& sequence, BlockNeed& promised) {
+    if (sequence.fetched || !tree_.tiers()) return false;
+    Fetch fetch;
+    const Fetch::Outcome outcome = fetch.begin(tree_, lease_request(sequence), promised);
+    if (outcome != Fetch::Outcome::kBegun) return outcome == Fetch::Outcome::kWait;
+    sequence.fetched = true;
+    sequence.fetched_from_file = fetch.from_file();
+    sequence.resident = fetch.resident();
+    fetching_.push_back(std::move(fetch));
+    return true;
+  }
+  // What was brought up is held until those it is for could start; from then on it is cached like everything else.
+  bool let_go_fetched() {
+    for (Fetch& fetch : fetched_) fetch.let_go(tree_);
+    const bool any = !fetched_.empty();
+    fetched_.clear();
+    return any;
   }
 
-  // Holds what the prompt begins with, and every block the request may ever need, or nothing.
-  bool start(Sequence& sequence, StepPlan& plan) {
+  LeaseRequest lease_request(Sequence& sequence) {
     LeaseRequest request;
     request.prompt = sequence.tokens;
     request.most_positions = sequence.leased_positions = positions_to_lease(sequence);
@@ -278,6 +327,11 @@ class Scheduler {
     request.regions = books_.regions(sequence.session, sequence.scope);
     request.owner = sequence.session;
     request.counted = !sequence.restarted;
+    return request;
+  }
+  // Holds what the prompt begins with, and every block the request may ever need, or nothing.
+  bool start(Sequence& sequence, StepPlan& plan) {
+    LeaseRequest request = lease_request(sequence);
     request.ticket = last_ticket_ = last_ticket_ % INT32_MAX + 1;
     const EditSink sink = {&plan, free_slots_.back()};
     for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
@@ -288,6 +342,8 @@ class Scheduler {
       sequence.next = sequence.lease.next();
       sequence.counts.prompt_tokens = sequence.prompt_count;
       if (!sequence.restarted) sequence.counts.cached_tokens = sequence.next;
+      if (sequence.fetched && request.counted)
+        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) += static_cast<uint64_t>(std::max(0, sequence.next - sequence.resident));
       return true;
     }
     return false;
@@ -334,6 +390,8 @@ class Scheduler {
   std::vector<std::unique_ptr<Sequence>> running_;    // likewise
   std::vector<std::unique_ptr<Sequence>> suspended_;  // in no order
   std::vector<Sequence*> displaced_;                  // by the last plan
+  std::vector<Fetch> fetching_;  // in the last plan
+  std::vector<Fetch> fetched_;   // by the one before
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
   int32_t last_ticket_ = 0;

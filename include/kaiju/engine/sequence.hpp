@@ -36,6 +36,9 @@ struct Sequence {
   bool restarted = false;       // computed before, then set aside: what the cache has of it now is its own doing
   int32_t leased_positions = 0;                    // it has memory for these
   std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time it was computed
+  bool fetched = false;         // what lower tiers had of it was brought up for the start to come
+  bool fetched_from_file = false;
+  int32_t resident = 0;         // where it could have started without
   Lease lease;                  // while running
   ReplyText text;
   RequestCounts counts;

@@ -1,0 +1,87 @@
+// Tiers through kaiju.h: KV that had to make room comes back from host memory and a file, with the same tokens; figures and refusals.
+#include "catch.hpp"
+
+#include "tests/capi/host.hpp"
+
+using namespace kaiju::tests;
+
+namespace {
+
+std::vector<int32_t> some_tokens(int32_t seed, size_t count) {
+  std::vector<int32_t> tokens{1};
+  while (tokens.size() < count) tokens.push_back(8 + static_cast<int32_t>(tokens.size() * 7 + static_cast<size_t>(seed) * 13) % 40);
+  return tokens;
+}
+
+// An engine with memory for little more than one request.
+struct Tiered : Host {
+  explicit Tiered(int64_t host_bytes, int64_t file_bytes = 0) {
+    kaiju_session_destroy(session);
+    kaiju_engine_destroy(engine);
+    session = nullptr;
+    engine = nullptr;
+    kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_BYTES, 1, nullptr);
+    kaiju_options_set_int(options, KAIJU_ENGINE_MAX_RUNNING, 1, nullptr);
+    kaiju_options_set_int(options, KAIJU_ENGINE_HOST_BYTES, host_bytes, nullptr);
+    kaiju_options_set_int(options, KAIJU_ENGINE_FILE_BYTES, file_bytes, nullptr);
+    if (file_bytes > 0) {
+      const std::string path = temporary_folder() + "/tier";
+      kaiju_options_set_string(options, KAIJU_ENGINE_TIER_FILE, path.data(), path.size(), nullptr);
+    }
+    check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, options, &engine, e); }));
+  }
+  std::vector<int32_t> say(int32_t seed) {
+    check(ask([&](kaiju_error** e) { return kaiju_session_create(engine, &session, e); }));
+    kaiju_options_set_string(options, KAIJU_SESSION_SALT, "us", 2, nullptr);
+    submit(some_tokens(seed, 400));
+    const std::vector<int32_t> reply = drain();
+    kaiju_session_destroy(session);
+    session = nullptr;
+    return reply;
+  }
+  kaiju_metrics metrics() const {
+    kaiju_metrics out{};
+    out.struct_size = sizeof out;
+    if (kaiju_engine_metrics(engine, &out) != KAIJU_OK) throw std::runtime_error("no metrics");
+    return out;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("KV that had to make room comes back from host memory and from the file") {
+  for (const bool with_file : {false, true}) {
+    Tiered host(with_file ? 1 << 20 : 64 << 20, with_file ? 64 << 20 : 0);
+    const std::vector<int32_t> first = host.say(0);
+    for (int32_t seed = 1; seed < 40; ++seed) host.say(seed);
+    CHECK(host.say(0) == first);
+    const kaiju_metrics metrics = host.metrics();
+    INFO(metrics.hit_host << " and " << metrics.hit_file << ", " << metrics.host_blocks_in << " down, " << metrics.file_blocks_in << " into the file");
+    CHECK((with_file ? metrics.hit_file : metrics.hit_host) == 399);
+    CHECK(metrics.host_bytes <= (with_file ? 1 << 20 : 64 << 20));
+    CHECK(metrics.host_bytes > 0);
+    CHECK((metrics.file_bytes > 0) == with_file);
+    CHECK(metrics.host_blocks_out > 0);
+    CHECK(metrics.tier_blocks_lost == 0);
+    CHECK(metrics.tier_file_failed == 0);
+  }
+}
+
+TEST_CASE("tiers that make no sense are refused when the engine is created") {
+  const auto refused = [](int64_t host_bytes, int64_t file_bytes, const char* path) {
+    Host host;
+    kaiju_options_set_int(host.options, KAIJU_ENGINE_HOST_BYTES, host_bytes, nullptr);
+    kaiju_options_set_int(host.options, KAIJU_ENGINE_FILE_BYTES, file_bytes, nullptr);
+    if (path) kaiju_options_set_string(host.options, KAIJU_ENGINE_TIER_FILE, path, std::strlen(path), nullptr);
+    kaiju_engine* engine = nullptr;
+    const Answer answer = ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); });
+    kaiju_engine_destroy(engine);
+    return answer;
+  };
+  CHECK(refused(1, 0, nullptr).says("host_bytes is 1"));
+  CHECK(refused(1 << 20, 1 << 20, nullptr).says("a file and its size go together"));
+  CHECK(refused(0, 1 << 20, nullptr).says("host_bytes 0"));
+  CHECK(refused(1 << 20, 0, "/tmp/x").status == KAIJU_INVALID_ARGUMENT);
+  CHECK(refused(1 << 20, 1 << 20, "/nowhere/at/all").status == KAIJU_IO);
+  CHECK(refused(INT64_C(1) << 62, 0, nullptr).status == KAIJU_OUT_OF_MEMORY);
+}
