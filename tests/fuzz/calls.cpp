@@ -24,7 +24,7 @@ kaiju_model* model() {
   return loaded.handle;
 }
 
-constexpr int32_t kContext = 256;
+constexpr int32_t kContext = 160;  // small numbers everywhere: a run is short, and whatever is scarce runs out
 
 kaiju::Facts facts() {
   kaiju::Facts facts;
@@ -33,8 +33,8 @@ kaiju::Facts facts() {
   facts.window = 64;
   facts.slot_count = 3;
   facts.step_tokens = 48;
-  facts.block_count[0] = 9;
-  facts.block_count[1] = 12;
+  facts.block_count[0] = 5;
+  facts.block_count[1] = 7;
   facts.block_bytes[0] = facts.block_bytes[1] = kaiju::kBlockTokens * 8;
   return facts;
 }
