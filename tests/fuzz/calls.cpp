@@ -67,7 +67,7 @@ class Host {
         &Host::create_engine,  &Host::destroy_engine,  &Host::create_session, &Host::end_session, &Host::fork,        &Host::truncate,    &Host::submit,
         &Host::submit,         &Host::step,            &Host::step,          &Host::step,         &Host::poll,        &Host::cancel,      &Host::look,
         &Host::tokens,         &Host::tokenize,        &Host::detokenize,    &Host::format,       &Host::drop_turns,  &Host::generate,    &Host::ask_model};
-    for (int calls = 0; calls < 64 && !input_.done(); ++calls) (this->*kCalls[input_.take() % std::size(kCalls)])();
+    for (int calls = 0; calls < 32 && !input_.done(); ++calls) (this->*kCalls[input_.take() % std::size(kCalls)])();
   }
 
  private:
@@ -115,7 +115,7 @@ class Host {
     kaiju_options*& slot = pick(options_);
     kaiju_options_destroy(slot);
     promise(kaiju_options_create(&slot) == KAIJU_OK, "options can be had");
-    (void)kaiju_options_set_int(slot, KAIJU_GENERATE_MAX_TOKENS, input_.take() % 48, nullptr);  // the default would not fit the small context
+    (void)kaiju_options_set_int(slot, KAIJU_GENERATE_MAX_TOKENS, input_.take() % 24, nullptr);  // the default would not fit the small context
   }
   void destroy_options() { kaiju_options_destroy(std::exchange(pick(options_), nullptr)); }
   void set_int() {

@@ -84,8 +84,8 @@ class Sound final : public Checkpoint, public std::enable_shared_from_this<Sound
   void load_sealed() {
     const std::string_view kGives = "and digests give ";
     const std::string message = load(file()).message();
-    const size_t at = message.find(kGives);
-    if (at == std::string::npos) return;
+    const size_t at = message.rfind(kGives);
+    if (at == std::string::npos || at + kGives.size() + 32 > message.size()) return;
     const std::string_view header(bytes() + begin_ + 8, kMostHeader - begin_ - 8);
     const size_t digest = header.rfind("\"digest\":\"");
     if (digest == std::string_view::npos || digest + 10 + 32 > header.size()) return;
@@ -136,16 +136,24 @@ void header(Sound& sound, std::string_view rest) {
   sound.load_sealed();
 }
 
+// Edits of a sound header: mostly of one with three tensors, which takes a twentieth of the time.
 void edits(Sound& sound, fuzz::Input input) {
-  std::string text = sound.header();
-  while (!input.done()) {
+  static const std::string kThree =
+      R"({"__metadata__":{"format":"kaiju","format_version":"1","arithmetic":"1","config":"{}","digests":"{}","digest":"00000000000000000000000000000000"},)"
+      R"("a.weight":{"dtype":"I8","shape":[2,64],"data_offsets":[0,128]},"b":{"dtype":"F32","shape":[16],"data_offsets":[128,192]},)"
+      R"("rope.0":{"dtype":"U64","shape":[32],"data_offsets":[192,448]}})";
+  const bool whole = input.take() == 0;
+  std::string text = whole ? sound.header() : kThree;
+  for (int edits = 0; edits < 4 && !input.done(); ++edits) {
     const size_t at = input.take<uint16_t>() % text.size();
     const size_t cut = input.take() % 16;
     const std::string_view put = input.take_text(input.take() % 32);
     text.replace(at, cut, put);
-    if (text.empty()) return;
   }
-  header(sound, text);
+  if (whole) return header(sound, text);
+  const tiny::Aligned file{tiny::assemble(text, std::string(448, '\1'))};
+  const fuzz::MemoryBound bound(file.bytes().size(), kPerByte, kFixed);
+  (void)load(file.bytes());
 }
 
 void values(Sound& sound, fuzz::Input input) {
