@@ -15,7 +15,7 @@
 namespace kaiju {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kSaveBufferBytes = size_t{1} << 20;
 
 // Closes what it opened.
 struct OpenFile {
@@ -42,7 +42,7 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
   format::NewFile file(path);
   KAIJU_TRY(file.open(true));
   std::vector<std::byte> buffer;
-  buffer.reserve(kBufferBytes);
+  buffer.reserve(kSaveBufferBytes);
   uint64_t at = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
     const Status status = file.put(bytes, at);
@@ -50,11 +50,11 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
     return status;
   };
   KAIJU_TRY(engine.save_session(session, options, [&](std::span<const std::byte> bytes) -> Status {
-    if (buffer.size() + bytes.size() > kBufferBytes) {
+    if (buffer.size() + bytes.size() > kSaveBufferBytes) {
       KAIJU_TRY(put(buffer));
       buffer.clear();
     }
-    if (bytes.size() > kBufferBytes) return put(bytes);
+    if (bytes.size() > kSaveBufferBytes) return put(bytes);
     buffer.insert(buffer.end(), bytes.begin(), bytes.end());
     return {};
   }));

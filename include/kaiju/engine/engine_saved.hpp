@@ -30,7 +30,7 @@ inline Answer Engine::between_steps(Body body) {
 inline Status Engine::transfer(const BlockTransfer& transfer) {
   transfer_plan_.clear();
   transfer_plan_.transfers.push_back(transfer);
-  const Status ran = executor_->run(transfer_plan_, result_);
+  Status ran = executor_->run(transfer_plan_, result_);
   if (ran.code() == StatusCode::kDeviceLost || ran.code() == StatusCode::kInternal) stop(ran);
   if (ran.ok() && !result_.failed_transfers.empty()) return {StatusCode::kIo, "a block of KV could not be copied between the device and the host"};
   return ran;
