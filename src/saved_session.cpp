@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include "format/new_file.hpp"
 #include "kaiju/kaiju.hpp"
@@ -45,7 +45,7 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
   buffer.reserve(kSaveBufferBytes);
   uint64_t at = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
-    const Status status = file.put(bytes, at);
+    Status status = file.put(bytes, at);
     at += bytes.size();
     return status;
   };
@@ -65,7 +65,7 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
 }
 
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) try {
-  const auto failed = [&](const char* what) { return Status(StatusCode::kIo, fmt::format("{}: cannot {}: {}", path, what, std::strerror(errno))); };
+  const auto failed = [&](const char* what) { return Status(StatusCode::kIo, fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(errno))); };
   OpenFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.fd < 0) return failed("open");
   struct stat info;
