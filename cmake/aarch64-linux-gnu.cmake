@@ -1,9 +1,25 @@
-# Toolchain: 64-bit Arm Linux, built with Debian's cross compiler (g++-aarch64-linux-gnu) and run under emulation (qemu-user). The whole project also needs the arm64
-# packages of its libraries; tests/arm needs none.
+# Toolchain: 64-bit Arm Linux, built with Debian's cross compiler (g++-aarch64-linux-gnu) and run under emulation (qemu-user). The libraries for Arm are looked for in
+# KAIJU_ARM_ROOT, which tests/arm/libraries.sh fills; tests/arm/run.sh needs none.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu)
 set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES KAIJU_ARM_ROOT)
+if(KAIJU_ARM_ROOT)
+  set(libraries ${KAIJU_ARM_ROOT}/usr/lib/aarch64-linux-gnu)
+  list(PREPEND CMAKE_FIND_ROOT_PATH ${KAIJU_ARM_ROOT})
+  foreach(kind LIBRARY INCLUDE PACKAGE)
+    set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)  # this machine's own are for another processor
+  endforeach()
+  set(ENV{PKG_CONFIG_LIBDIR} ${libraries}/pkgconfig:${KAIJU_ARM_ROOT}/usr/share/pkgconfig)
+  set(ENV{PKG_CONFIG_SYSROOT_DIR} ${KAIJU_ARM_ROOT})
+  set(CMAKE_CXX_FLAGS_INIT "-isystem ${KAIJU_ARM_ROOT}/usr/include/aarch64-linux-gnu")
+  foreach(kind EXE SHARED)
+    set(CMAKE_${kind}_LINKER_FLAGS_INIT "-Wl,-rpath-link,${libraries}:${KAIJU_ARM_ROOT}/lib/aarch64-linux-gnu")
+  endforeach()
+  list(APPEND CMAKE_CROSSCOMPILING_EMULATOR -E LD_LIBRARY_PATH=${libraries}:${KAIJU_ARM_ROOT}/lib/aarch64-linux-gnu)
+endif()

@@ -87,7 +87,7 @@ Result<Session> Session::adopt(const std::shared_ptr<Engine>& engine, Result<Ses
   return Session(engine, id.value());
 }
 
-Result<Session> Session::create(std::shared_ptr<Engine> engine) {
+Result<Session> Session::create(const std::shared_ptr<Engine>& engine) {
   if (!engine) return invalid_argument("no engine");
   return adopt(engine, engine->create_session());
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include "format/new_file.hpp"
 #include "kaiju/kaiju.hpp"
@@ -15,7 +15,7 @@
 namespace kaiju {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kSaveBufferBytes = size_t{1} << 20;
 
 // Closes what it opened.
 struct OpenFile {
@@ -42,19 +42,19 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
   format::NewFile file(path);
   KAIJU_TRY(file.open(true));
   std::vector<std::byte> buffer;
-  buffer.reserve(kBufferBytes);
+  buffer.reserve(kSaveBufferBytes);
   uint64_t at = 0;
   const auto put = [&](std::span<const std::byte> bytes) {
-    const Status status = file.put(bytes, at);
+    Status status = file.put(bytes, at);
     at += bytes.size();
     return status;
   };
   KAIJU_TRY(engine.save_session(session, options, [&](std::span<const std::byte> bytes) -> Status {
-    if (buffer.size() + bytes.size() > kBufferBytes) {
+    if (buffer.size() + bytes.size() > kSaveBufferBytes) {
       KAIJU_TRY(put(buffer));
       buffer.clear();
     }
-    if (bytes.size() > kBufferBytes) return put(bytes);
+    if (bytes.size() > kSaveBufferBytes) return put(bytes);
     buffer.insert(buffer.end(), bytes.begin(), bytes.end());
     return {};
   }));
@@ -65,7 +65,7 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
 }
 
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) try {
-  const auto failed = [&](const char* what) { return Status(StatusCode::kIo, fmt::format("{}: cannot {}: {}", path, what, std::strerror(errno))); };
+  const auto failed = [&](const char* what) { return Status(StatusCode::kIo, fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(errno))); };
   OpenFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.fd < 0) return failed("open");
   struct stat info;

@@ -82,7 +82,7 @@ Result<SessionId> restore_session(Engine& engine, const std::string& path, const
 // Owns one session of an engine and keeps the engine alive. Movable; one thread at a time.
 class Session {
  public:
-  static Result<Session> create(std::shared_ptr<Engine> engine);
+  static Result<Session> create(const std::shared_ptr<Engine>& engine);
   Session(Session&& other) noexcept;
   Session& operator=(Session&& other) noexcept;
   ~Session();

@@ -28,7 +28,7 @@ const cpu::Angle* plain(const arith::CosSin* angles) { return reinterpret_cast<c
 // Calls work(first_row, end_row) over all rows, on several threads when there is enough to do.
 template <class Work>
 void for_rows(ThreadPool& pool, int32_t rows, int64_t elements_per_row, Work&& work) {
-  const int64_t parts = std::clamp<int64_t>(rows * elements_per_row / kRowElementsPerPart, 1, std::min<int64_t>(rows, pool.threads() * kPartsPerThread));
+  const int64_t parts = std::clamp<int64_t>(rows * elements_per_row / kRowElementsPerPart, 1, std::min<int64_t>(rows, int64_t{pool.threads()} * kPartsPerThread));
   if (parts == 1) return work(0, rows);
   pool.parallel_for(static_cast<int32_t>(parts), [&](int32_t part, int32_t) {
     work(static_cast<int32_t>(rows * int64_t{part} / parts), static_cast<int32_t>(rows * int64_t{part + 1} / parts));
@@ -196,7 +196,7 @@ void CpuBackend::append(const float* k, const float* v, const Batch& batch, cons
 void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
   const int32_t group = args.heads / kv.kv_heads, threads = pool_.threads();
   const int64_t row_groups = int64_t{batch.row_count} * kv.kv_heads;
-  const int32_t row_block = static_cast<int32_t>(std::clamp<int64_t>(row_groups / (threads * kPartsPerThread), 1, std::max(1, cpu::kMaxQueryRows / group)));
+  const int32_t row_block = static_cast<int32_t>(std::clamp<int64_t>(row_groups / (int64_t{threads} * kPartsPerThread), 1, std::max(1, cpu::kMaxQueryRows / group)));
   const int32_t head_parts = std::clamp(row_block == 1 ? ceil_div(threads, row_groups) : 1, ceil_div(group, cpu::kMaxQueryRows), group);
 
   pieces_.clear();

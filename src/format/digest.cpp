@@ -13,8 +13,9 @@ namespace {
 std::string canonical(XXH128_hash_t hash) {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, hash);
+  constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
-  for (const unsigned char byte : bytes.digest) text += fmt::format("{:02x}", byte);
+  for (const unsigned char byte : bytes.digest) text += {kDigits[byte >> 4], kDigits[byte & 15]};
   return text;
 }
 

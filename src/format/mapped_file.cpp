@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace kaiju::format {
 namespace {
 
-Status cannot(const char* what, int error) { return {StatusCode::kIo, fmt::format("cannot {} the file: {}", what, std::strerror(error))}; }
+Status cannot(const char* what, int error) { return {StatusCode::kIo, fmt::format("cannot {} the file: {}", what, std::generic_category().message(error))}; }
 
 }  // namespace
 

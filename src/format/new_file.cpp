@@ -8,7 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace kaiju::format {
@@ -32,7 +32,7 @@ Status NewFile::open(bool secret) {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, secret ? 0600 : 0666);
   } while (fd_ < 0 && errno == EEXIST);
   if (fd_ >= 0) return {};
-  const Status status = failed("create a file in its folder (make the folder, or choose another)");
+  Status status = failed("create a file in its folder (make the folder, or choose another)");
   temporary_.clear();
   return status;
 }
@@ -64,13 +64,13 @@ Status NewFile::commit() {
   const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return failed("open its folder to flush it");
   const bool flushed = ::fsync(folder) == 0 || errno == EINVAL;  // EINVAL: a file system without such a thing
-  const Status status = flushed ? Status() : failed("flush its folder");
+  Status status = flushed ? Status() : failed("flush its folder");
   ::close(folder);
   return status;
 }
 
 Status NewFile::failed(const std::string& what) const {
-  return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::strerror(errno))};
+  return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::generic_category().message(errno))};
 }
 
 }  // namespace kaiju::format

@@ -36,7 +36,7 @@ std::string seen(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-TEST_CASE("a file cut at any length is refused", "[malformed]") {
+TEST_CASE("a file cut at any length is refused", "[malformed][sweep]") {
   const std::string& good = one_layer();
   for (size_t size = 0; size < good.size(); ++size) {
     const kaiju::Status status = tiny::load(good.substr(0, size), Verify::kNone);
@@ -45,7 +45,7 @@ TEST_CASE("a file cut at any length is refused", "[malformed]") {
   SUCCEED();
 }
 
-TEST_CASE("every bit flip of the header is refused, or changes nothing", "[malformed]") {
+TEST_CASE("every bit flip of the header is refused, or changes nothing", "[malformed][sweep]") {
   std::string file = one_layer();
   const tiny::Aligned original(file);
   const std::string wanted = seen(**Checkpoint::from_memory(original.bytes()).operator->());
@@ -69,7 +69,7 @@ TEST_CASE("every bit flip of the header is refused, or changes nothing", "[malfo
   CHECK(harmless < end / 100);
 }
 
-TEST_CASE("random damage anywhere is refused, or changes nothing", "[malformed]") {
+TEST_CASE("random damage anywhere is refused, or changes nothing", "[malformed][sweep]") {
   const std::string& good = one_layer();
   const tiny::Aligned original(good);
   const std::string wanted = seen(**Checkpoint::from_memory(original.bytes()).operator->());
@@ -113,7 +113,7 @@ TEST_CASE("random damage anywhere is refused, or changes nothing", "[malformed]"
   SUCCEED();
 }
 
-TEST_CASE("random lies with true digests are refused by name, or are another sound model", "[malformed]") {
+TEST_CASE("random lies with true digests are refused by name, or are another sound model", "[malformed][sweep]") {
   const tiny::Parts good = tiny::take_apart(one_layer());
   std::vector<std::string> names;
   for (const auto& [name, entry] : good.header.items())

@@ -24,7 +24,7 @@ kaiju_model* model() {
   return loaded.handle;
 }
 
-constexpr int32_t kContext = 256;
+constexpr int32_t kContext = 160;  // small numbers everywhere: a run is short, and whatever is scarce runs out
 
 kaiju::Facts facts() {
   kaiju::Facts facts;
@@ -33,8 +33,8 @@ kaiju::Facts facts() {
   facts.window = 64;
   facts.slot_count = 3;
   facts.step_tokens = 48;
-  facts.block_count[0] = 9;
-  facts.block_count[1] = 12;
+  facts.block_count[0] = 5;
+  facts.block_count[1] = 7;
   facts.block_bytes[0] = facts.block_bytes[1] = kaiju::kBlockTokens * 8;
   return facts;
 }
@@ -67,7 +67,7 @@ class Host {
         &Host::create_engine,  &Host::destroy_engine,  &Host::create_session, &Host::end_session, &Host::fork,        &Host::truncate,    &Host::submit,
         &Host::submit,         &Host::step,            &Host::step,          &Host::step,         &Host::poll,        &Host::cancel,      &Host::look,
         &Host::tokens,         &Host::tokenize,        &Host::detokenize,    &Host::format,       &Host::drop_turns,  &Host::generate,    &Host::ask_model};
-    for (int calls = 0; calls < 64 && !input_.done(); ++calls) (this->*kCalls[input_.take() % std::size(kCalls)])();
+    for (int calls = 0; calls < 32 && !input_.done(); ++calls) (this->*kCalls[input_.take() % std::size(kCalls)])();
   }
 
  private:
@@ -115,7 +115,7 @@ class Host {
     kaiju_options*& slot = pick(options_);
     kaiju_options_destroy(slot);
     promise(kaiju_options_create(&slot) == KAIJU_OK, "options can be had");
-    (void)kaiju_options_set_int(slot, KAIJU_GENERATE_MAX_TOKENS, input_.take() % 48, nullptr);  // the default would not fit the small context
+    (void)kaiju_options_set_int(slot, KAIJU_GENERATE_MAX_TOKENS, input_.take() % 24, nullptr);  // the default would not fit the small context
   }
   void destroy_options() { kaiju_options_destroy(std::exchange(pick(options_), nullptr)); }
   void set_int() {

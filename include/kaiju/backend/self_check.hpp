@@ -101,13 +101,13 @@ std::array<uint64_t, kChecks> hashes(B& backend) {
   const std::vector<float> scale = inputs.scales(kOut, 0x1p-17f);
 
   const int32_t tokens[] = {0, 71, 33};
-  std::vector<arith::bf16> x(3 * kIn);
+  std::vector<arith::bf16> x(size_t{3} * kIn);
   backend.embed(matrix, scale.data(), tokens, x.data());
   out[at++] = hash_of(x);
 
   // Half of the rows so small that flushing subnormals would show.
-  x = inputs.stream(4 * kIn, 4.0f);
-  for (size_t i = 2 * kIn; i < x.size(); ++i) x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
+  x = inputs.stream(size_t{4} * kIn, 4.0f);
+  for (size_t i = size_t{2} * kIn; i < x.size(); ++i) x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
   std::vector<int8_t> a(x.size());
   backend.norm(x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data());
   out[at++] = hash_of(a);

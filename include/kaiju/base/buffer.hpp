@@ -32,17 +32,14 @@ class Buffer {
     return buffer;
   }
 
-  T* data() {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.get());
-    return reinterpret_cast<T*>((address + kAlignment - 1) / kAlignment * kAlignment);
-  }
+  T* data() { return reinterpret_cast<T*>(aligned(static_cast<std::byte*>(memory_.get()), kAlignment)); }
   // For what is visited at random: asks the system for large pages, where it has them. Touching a byte may then make 2 MiB resident.
   void prefer_large_pages() {
 #if defined(__linux__)
-    constexpr uintptr_t kPage = uintptr_t{2} << 20;
-    const uintptr_t first = (reinterpret_cast<uintptr_t>(data()) + kPage - 1) / kPage * kPage;
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(data()) + bytes()) / kPage * kPage;
-    if (first < end) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+    constexpr size_t kPage = size_t{2} << 20;
+    std::byte* const end = reinterpret_cast<std::byte*>(data()) + bytes();
+    std::byte* const first = aligned(reinterpret_cast<std::byte*>(data()), kPage);
+    if (first < end) (void)madvise(first, static_cast<size_t>(end - first) / kPage * kPage, MADV_HUGEPAGE);
 #endif
   }
   size_t size() const { return count_; }
@@ -50,6 +47,8 @@ class Buffer {
 
  private:
   static constexpr size_t kAlignment = 64;
+  // The next address that is a multiple; null stays null.
+  static std::byte* aligned(std::byte* address, size_t multiple) { return address + (0 - reinterpret_cast<uintptr_t>(address)) % multiple; }
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };

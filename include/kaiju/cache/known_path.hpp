@@ -65,7 +65,7 @@ class PathBuilder {
   bool add(int32_t count, bool with_window, Fill fill) {
     const auto index = static_cast<int32_t>(path_.size());
     const NodeId parent = index == 0 ? kRoot : path_.back();
-    const int32_t* block = tokens_.data() + index * kBlockTokens;
+    const int32_t* block = tokens_.data() + size_t{kBlockTokens} * path_.size();
     const DomainId domain = index * kBlockTokens + count <= regions_.shared_tokens ? regions_.shared : regions_.own;
     const BlockName name = tree_.name_after(parent, domain, block, count);
     NodeId node = tree_.find(parent, domain, block, count, name);

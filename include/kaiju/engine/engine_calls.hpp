@@ -152,7 +152,7 @@ inline Result<RequestId> Engine::unfinished_request(SessionId session) const {
 }
 
 inline Status Engine::destroy_session(SessionId session) {
-  const Status status = guarded<Status>([&] {
+  Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
       const auto found = desk.sessions.find(session);
       if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
@@ -283,7 +283,7 @@ inline Result<RequestId> Engine::submit_history(SessionId session, std::span<con
 
 template <class Change>
 Status Engine::change_wish(RequestId request, Change change) {
-  const Status status = guarded<Status>([&] {
+  Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
       if (!desk.stopped.ok()) return desk.stopped;
       const auto found = desk.unfinished.find(request);

@@ -31,7 +31,7 @@ inline Status Engine::transfer(const BlockTransfer& transfer) {
   transfer_plan_.clear();
   scheduler_.write_downs(transfer_plan_);  // of blocks that made room for this one
   transfer_plan_.transfers.push_back(transfer);
-  const Status ran = executor_->run(transfer_plan_, result_);
+  Status ran = executor_->run(transfer_plan_, result_);
   if (ran.code() == StatusCode::kDeviceLost || ran.code() == StatusCode::kInternal) stop(ran);
   if (!ran.ok()) return ran;
   scheduler_.commit_transfers(result_.failed_transfers);

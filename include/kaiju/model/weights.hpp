@@ -136,7 +136,7 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
     layer.up_alpha = file.each(name + ".ffn.up.scale", [=](double scale) { return ((scale * virtual_up) * (ffn_clip / 127.0)) * (255.0 / mid_clip); });
     layer.down = file.matrix(name + ".ffn.down");
     layer.down_scale = file.scales(name + ".ffn.down", (mid_clip * mid_clip) / 255.0);
-    w.layers.push_back(std::move(layer));
+    w.layers.push_back(layer);
   }
   w.checkpoint = std::move(checkpoint);
   return w;

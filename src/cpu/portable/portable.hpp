@@ -72,7 +72,7 @@ inline void dot(const int16_t* a, int64_t a_stride, const int8_t* bytes, int32_t
     const int16_t b = bytes[k];
     for (int r = 0; r < kRows; ++r) sum[r] += int32_t{a[r * a_stride + k]} * int32_t{b};
   }
-  for (int r = 0; r < kRows; ++r) sums[r * sums_stride] += sum[r];
+  for (int r = 0; r < kRows; ++r) sums[int64_t{r} * sums_stride] += sum[r];
 }
 
 }  // namespace
