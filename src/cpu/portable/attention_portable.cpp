@@ -10,12 +10,10 @@ namespace {
 
 void rotate_quantise(const float* x, const Angle* angles, int32_t head_dim, const float* inverse, int8_t* out) {
   const int32_t middle = head_dim / 2;
-  float turned[kMaxHeadDim];
   for (int32_t i = 0; i < middle; ++i) {
-    turned[i] = fma(x[i], angles[i].cos, -(x[middle + i] * angles[i].sin));
-    turned[middle + i] = fma(x[middle + i], angles[i].cos, x[i] * angles[i].sin);
+    out[i] = quantise(fma(x[i], angles[i].cos, -(x[middle + i] * angles[i].sin)), inverse[i]);
+    out[middle + i] = quantise(fma(x[middle + i], angles[i].cos, x[i] * angles[i].sin), inverse[middle + i]);
   }
-  for (int32_t i = 0; i < head_dim; ++i) out[i] = quantise(turned[i], inverse[i]);
 }
 
 void queries(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
