@@ -76,16 +76,16 @@ class Bindings(unittest.TestCase):
 
     def test_a_suspended_request_goes_on_with_the_same_words(self):
         with self.engine.session() as session:
-            alone, _ = session.generate(HEAD + said("hello!"), temperature=0, max_tokens=20)
+            alone, _ = session.generate(HEAD + said("Tell me a story."), temperature=0, max_tokens=20)
         with self.engine.session() as session:
-            request = session.submit(HEAD + said("hello!"), temperature=0, max_tokens=20)
+            request = session.submit(HEAD + said("Tell me a story."), temperature=0, max_tokens=20)
             pieces, kinds = [], []
             for step in range(200):
                 self.engine.step()
                 events = self.engine.poll()
                 pieces += [event.said for event in events]
                 kinds += [event.kind for event in events if event.kind != kaiju.TOKEN]
-                if step == 3:
+                if step == 2:
                     self.engine.suspend(request)
                 if step == 10:
                     self.assertEqual(kinds, [kaiju.SUSPENDED])
