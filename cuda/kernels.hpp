@@ -3,18 +3,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include "chip.hpp"
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/arith/rotary.hpp"
 #include "kaiju/backend/backend.hpp"
 
 namespace kaiju::cuda {
-
-// What launches choose their kernels by.
-struct Chip {
-  int32_t capability = 0;             // 90 for 9.0
-  int32_t multiprocessors = 0;
-  void* encode_tensor_map = nullptr;  // the driver's cuTensorMapEncodeTiled; null where there is none
-};
 
 // ---- kernels/rows.cu ----
 cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x);

@@ -1,49 +1,73 @@
+// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets `small` and `large`, 1
+// to 8,192 rows, on one H200 of 132 multiprocessors (docs/kernels.md; the times are in tests/cuda/tiles.cpp). Candidates are the tiles that
+// were fastest somewhere.
 #include "tiles.hpp"
 
-#include <algorithm>
+#include <bit>
+#include <cmath>
 
 namespace kaiju::cuda {
 namespace {
 
+struct Candidate {
+  Tile tile;
+  double step;    // us of one stage of the pipeline in one block
+  double ending;  // us around the stages of a block: start, first copies, ending
+};
 constexpr Path H = Path::kHopper;
-// Every tile that is compiled, with every way of clustering that is worth trying.
-constexpr Tile kFew[] = {{H, 64, 160, 1, 1}, {H, 64, 160, 2, 1}, {H, 64, 160, 4, 1}, {H, 64, 96, 1, 1}, {H, 64, 96, 2, 1}, {H, 64, 96, 4, 1}};
-constexpr Tile kMany[] = {{H, 128, 256, 1, 2}, {H, 128, 256, 1, 1}, {H, 128, 256, 2, 1}, {H, 128, 256, 4, 1},
-                          {H, 128, 160, 1, 2}, {H, 128, 160, 1, 1}, {H, 128, 160, 2, 1}, {H, 128, 160, 4, 1}};
+constexpr Candidate kCandidates[] = {
+    {{H, 64, 96, 1, 1}, 0.38, 6.4},     {{H, 64, 96, 2, 1}, 0.38, 6.4},    {{H, 64, 96, 4, 1}, 0.38, 6.4},
+    {{H, 64, 160, 1, 1}, 0.53, 5.7},    {{H, 64, 160, 2, 1}, 0.53, 5.7},    //
+    {{H, 128, 160, 1, 1}, 0.415, 7.4},  {{H, 128, 160, 2, 1}, 0.415, 7.4},  //
+    {{H, 128, 256, 1, 1}, 0.625, 12.6}, {{H, 128, 256, 1, 2}, 0.54, 12.6},  // two that share: 0.625 less what one copy for both saves
+};
+
+// us of reading the weights once: 4.4 TB/s by 132 multiprocessors.
+double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
+  return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
+}
+
+// A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.
+double skinny_time(int32_t rows, double memory) {
+  const auto row_tiles = std::bit_ceil(static_cast<uint32_t>(pieces(rows, 8)));
+  return 2.0 + memory * (0.67 + 0.37 * row_tiles);
+}
+
+// Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the other.
+double tile_time(const Candidate& candidate, int32_t rows, int32_t out, int32_t in, int32_t multiprocessors, double memory) {
+  const Tile& tile = candidate.tile;
+  const int32_t cluster = tile.split * tile.share, row_tiles = pieces(rows, tile.rows),
+                clusters = pieces(row_tiles, tile.share) * pieces(out, tile.outs);
+  int32_t at_once = multiprocessors * (tile.rows == 64 ? 2 : 1) / cluster;
+  if (cluster == 4) at_once -= at_once / 16;  // groups of multiprocessors are no multiples of four: 62 fit of 66
+  if (at_once < 1) at_once = 1;
+  const double work = pieces(clusters, at_once) * (pieces(pieces(in, kStepBytes), tile.split) * candidate.step + candidate.ending);
+  return std::sqrt(work * work + memory * memory);
+}
+
+// Whether the tile can run, at a number of rows where it was measured.
+bool serves(const Tile& tile, int32_t rows, int32_t in) {
+  if (tile.split > pieces(in, kStepBytes)) return false;
+  if (tile.rows == 64) return rows <= 128;
+  return rows > 64 && (tile.share == 1 || rows > tile.rows);
+}
 
 }  // namespace
 
-double tile_clocks(const Tile& tile, int32_t rows, int32_t out, int32_t in, int32_t multiprocessors) {
-  constexpr double kMemory = 19.0;       // bytes a clock and multiprocessor when all read
-  constexpr double kMemoryAlone = 40.0;  // when few do
-  const int32_t row_tiles = pieces(rows, tile.rows),
-                blocks = pieces(row_tiles, tile.share) * tile.share * pieces(out, tile.outs) * tile.split;
-  const double steps = static_cast<double>(pieces(pieces(in, kStepBytes), tile.split)), rounds = pieces(blocks, multiprocessors);
-  const double feed = tile.share > 1 || tile.outs == 256 ? 1.0 : 1.08;  // narrow tiles ask more of the L2 cache
-  const double tensor = rounds * steps * (tile.rows / 64) * 4 * (tile.outs / 2) * feed;
-  const double memory = static_cast<double>(out) * in / (kMemory * multiprocessors),
-               alone = rounds * steps * tile.outs * kStepBytes / kMemoryAlone;
-  const double ending = 1500.0 + tile.outs * 12.0 + (tile.split > 1 ? 1500.0 + tile.outs * 8.0 : 0.0);
-  return std::max({tensor, memory, alone}) + rounds * ending;
-}
-
 Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
+  const Tile plain{rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
 #if !defined(KAIJU_CUDA_SM90A)
-  return {rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
+  return plain;
 #endif
-  if (!hopper_fits(chip, out, in)) return {rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
-  if (rows <= 16) return {Path::kSkinny};
-  Tile best;
-  double least = 0.0;
-  const auto consider = [&](const Tile& tile) {
-    if (tile.split > pieces(in, kStepBytes) || (tile.share > 1 && rows <= tile.rows)) return;
-    const double clocks = tile_clocks(tile, rows, out, in, chip.multiprocessors);
-    if (best.rows == 0 || clocks < least) best = tile, least = clocks;
-  };
-  if (rows <= 64)
-    for (const Tile& tile : kFew) consider(tile);
-  else
-    for (const Tile& tile : kMany) consider(tile);
+  if (!hopper_fits(chip, out, in)) return plain;
+  const double memory = memory_time(out, in, chip.multiprocessors);
+  Tile best = plain;
+  double least = rows <= kSkinnyRows ? skinny_time(rows, memory) : HUGE_VAL;
+  for (const Candidate& candidate : kCandidates) {
+    if (!serves(candidate.tile, rows, in)) continue;
+    const double time = tile_time(candidate, rows, out, in, chip.multiprocessors, memory);
+    if (time < least) best = candidate.tile, least = time;
+  }
   return best;
 }
 

@@ -1,9 +1,9 @@
-// Tiles: which kernel, with which tile, serves a product. Host arithmetic alone.
+// Tiles: which kernel, with which tile, serves a product. Host arithmetic alone, compiled with and without CUDA.
 #pragma once
 
 #include <cstdint>
 
-#include "../kernels.hpp"
+#include "../chip.hpp"
 
 namespace kaiju::cuda {
 
@@ -31,9 +31,7 @@ constexpr bool hopper_fits(const Chip& chip, int32_t out, int32_t in) { return c
 
 constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1) / size; }
 
-// The fastest by a model of the chip: clocks of the tensor cores, of a multiprocessor's share of memory, and of endings that nothing hides.
+// The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to them. Any rows, out and in from 1 up.
 Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in);
-// The model's clocks for one tile of kHopper.
-double tile_clocks(const Tile& tile, int32_t rows, int32_t out, int32_t in, int32_t multiprocessors);
 
 }  // namespace kaiju::cuda

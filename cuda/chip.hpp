@@ -1,0 +1,14 @@
+// Chip: what launches choose their kernels by. Plain host data; needs no CUDA.
+#pragma once
+
+#include <cstdint>
+
+namespace kaiju::cuda {
+
+struct Chip {
+  int32_t capability = 0;  // 90 for 9.0
+  int32_t multiprocessors = 0;
+  void* encode_tensor_map = nullptr;  // the driver's cuTensorMapEncodeTiled; null where there is none
+};
+
+}  // namespace kaiju::cuda
