@@ -3,6 +3,7 @@
 // were fastest somewhere.
 #include "tiles.hpp"
 
+#include <bit>
 #include <cmath>
 
 namespace kaiju::cuda {
@@ -26,8 +27,11 @@ double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
   return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
 }
 
-// A launch, and as many passes over the weights' memory time as the activations' loads cost beside them.
-double skinny_time(int32_t rows, double memory) { return 2.0 + memory * (0.67 + 0.37 * pieces(rows, 8)); }
+// A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.
+double skinny_time(int32_t rows, double memory) {
+  const auto row_tiles = std::bit_ceil(static_cast<uint32_t>(pieces(rows, 8)));
+  return 2.0 + memory * (0.67 + 0.37 * row_tiles);
+}
 
 // Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the other.
 double tile_time(const Candidate& candidate, int32_t rows, int32_t out, int32_t in, int32_t multiprocessors, double memory) {

@@ -14,8 +14,8 @@ enum class Path {
 };
 inline constexpr int32_t kSkinnyRows = 64;
 
-// rows x outs of a block and how blocks form clusters; the last four for kHopper alone. Blocks of a cluster either divide the summed index (`split` of
-// them) or take neighbouring row tiles and fetch their weights once (`share`).
+// rows x outs of a block and how blocks form clusters; the last four for kHopper alone. Blocks of a cluster either divide the summed index
+// (`split` of them) or take neighbouring row tiles and fetch their weights once (`share`).
 struct Tile {
   Path path = Path::kTiled;
   int32_t rows = 0;
@@ -27,11 +27,14 @@ struct Tile {
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline
 
 // Whether kHopper can compute such a product at all.
-constexpr bool hopper_fits(const Chip& chip, int32_t out, int32_t in) { return chip.capability == 90 && chip.encode_tensor_map && out % 32 == 0 && in % 64 == 0; }
+constexpr bool hopper_fits(const Chip& chip, int32_t out, int32_t in) {
+  return chip.capability == 90 && chip.encode_tensor_map && out % 32 == 0 && in % 64 == 0;
+}
 
 constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1) / size; }
 
-// The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to them. Any rows, out and in from 1 up.
+// The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to them. Any rows, out
+// and in from 1 up.
 Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in);
 
 }  // namespace kaiju::cuda

@@ -166,6 +166,12 @@ TEST_CASE("weights that fill the chip are never divided, and a few blocks of a l
   }
 }
 
+// Of 264 blocks of 64 rows, clusters of four reach 248: 62 were counted on the H200 where 66 would fit by number.
+TEST_CASE("clusters of four are not counted on to fill the chip") {
+  CHECK(choose_tile(hopper(132), 64, 62 * 96, 5120).split == 4);
+  CHECK(choose_tile(hopper(132), 64, 64 * 96, 5120).split != 4);
+}
+
 TEST_CASE("chips and shapes that wgmma does not serve get the kernels that run everywhere") {
   const Chip ampere{80, 108, nullptr};
   CHECK(choose_tile(ampere, 64, 5120, 5120).path == Path::kSkinny);
