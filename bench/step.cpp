@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <iterator>
+#include <memory>
 #include <numeric>
 #include <set>
 #include <thread>

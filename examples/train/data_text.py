@@ -14,8 +14,8 @@ import persona_values as V
 # Passes over each source. A dialogue pass takes one side as the character; even passes take B, odd ones A. At most four.
 PASSES = {"persona_chat": 4, "personality_qa": 3, "roleplay_single_turn": 2, "self_dialogue": 2, "topical_chat": 2, "coffee_orders": 1,
           "small_talk": 2, "fables": 2, "fairy_tales": 2, "african_storybook": 2, "childrens_novels": 2, "tale_quiz": 4}
-PROSE = ("fables", "fairy_tales", "african_storybook", "childrens_novels")
 # The questions on fairy tales come with the passage that answers them (data_quiz.py): without it they would teach guessing.
+PROSE = ("fables", "fairy_tales", "african_storybook", "childrens_novels")
 
 QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2026": "...", "\u00a0": " ", "\u2013": "-", "\u2014": " - ",
                         "\u200b": "", "\ufeff": "", "\r": "", "\t": " ", "\u00ad": "", "`": "'"})
