@@ -205,7 +205,7 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   const There<int8_t> queries_there(queries);
   const There<arith::CosSin> angles_there(angles);
   slot.pool = pool_there.data;
-  CHECKED(append(nullptr, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data, inverse_there.data, slot));
+  CHECKED(append(nullptr, Chip{}, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data, inverse_there.data, slot));
   CHECKED(cudaDeviceSynchronize());
   const There<int8_t> out(queries.size());
   const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
