@@ -405,7 +405,7 @@ __device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_i
           if (lane == 0) {
             const uint32_t full = ring.full + 8 * ring.slot;
             barrier_wait(ring.empty + 8 * ring.slot, ring.phase ^ 1);
-            barrier_announce(full, static_cast<uint32_t>(ring.bytes));
+            barrier_expect(full, static_cast<uint32_t>(ring.bytes));
             copy_bulk(ring.data + static_cast<uint32_t>(ring.slot * ring.bytes), from + done, static_cast<uint32_t>(ring.bytes), full);
           }
           __syncwarp();

@@ -1,40 +1,16 @@
-// Hopper's own instructions: products of a warpgroup (wgmma), bulk copies, and the barriers in shared memory that tie them together.
+// Hopper's own instructions: products of a warpgroup (wgmma), and bulk copies; the barriers that tie them together: barrier.cuh.
 // Compiled for sm_90a only.
 #pragma once
 
 #include <cstdint>
 
+#include "barrier.cuh"
 #include "layout.cuh"
 #include "mma.cuh"
 
 namespace kaiju::cuda {
 
-// ---- barriers in shared memory: `arrivals` and the bytes announced complete a phase; phases have parity 0, 1, 0, ... ----
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void barrier_announce(uint32_t barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-// Until the phase of this parity is complete.
-__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done;
-#if defined(KAIJU_WATCHDOG)
-  uint32_t turns = 0;
-#endif
-  do {
-#if defined(KAIJU_WATCHDOG)  // a kernel under development that waits for ever ends as a fault
-    if (++turns > 1u << 18) __trap();
-#endif
-    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-  } while (!done);
-}
+// ---- bulk copies, registers ----
 // `bytes` (a multiple of 16) from global to shared memory, in the background; the barrier counts them.
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
