@@ -133,7 +133,7 @@ void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8
         for (int32_t part = 0; part < kLine; part += 4 * kLanes) {
           Ints rows[kLanes], columns[kLanes];
 #pragma GCC unroll 16
-          for (int r = 0; r < kLanes; ++r) rows[r] = load<Ints>(row_at(v * kRows + r) + k + part) ^ (flip * 0x01010101);
+          for (int r = 0; r < kLanes; ++r) rows[r] = load<Ints>(row_at(v * kRows + r) + k + part) ^ ints(static_cast<int32_t>(flip * 0x01010101u));
           collect<kLanes>(rows, 1, columns);
 #pragma GCC unroll 16
           for (int i = 0; i < kLanes; ++i) store(at + (part / 4 + i) * step_bytes, columns[i]);
