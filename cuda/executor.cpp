@@ -88,6 +88,7 @@ class CudaExecutor final : public Executor {
 
     workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
+    load_kernels();
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
   }
@@ -281,14 +282,43 @@ class CudaExecutor final : public Executor {
     logits(backend_, weights_, last_x_.data(), inputs.draw_rows, a_.data(), logits_.data());
   }
 
+  // The driver loads a kernel, and takes memory for it, when it is first launched: here, in recordings that never run, of steps of every size.
+  void load_kernels() {
+    for (int32_t rows = 1; device_->ok(); rows = std::min(2 * rows, facts().step_tokens)) {
+      set_rows(rows);
+      segments_.assign(1, {});
+      segments_[0].row_count = rows;
+      segment_slot_.assign(1, 0);
+      draw_row_.assign(static_cast<size_t>(std::min(rows, facts().slot_count)), 0);
+      draws_.assign(1, {});
+      const Inputs inputs = place_inputs();
+      Graph never_run;
+      check(Graph::record(stream(), never_run, [&] {
+              run_layers(inputs);
+              compute_last_logits(inputs);
+              if (rows > 1) return;
+              check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_.data()), 1, facts().vocab_size, seen_.data()), "loading");
+              check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
+              check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
+              check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
+              check(sample(stream(), logits_.data(), adjusted_.data(), inputs.draws, 1, facts().vocab_size, drawn_.data(), top_.data()), "loading");
+            }),
+            "loading kernels");
+      if (rows == facts().step_tokens) return;
+    }
+  }
+  void set_rows(int32_t rows) {
+    tokens_.assign(static_cast<size_t>(rows), 0);
+    positions_.assign(static_cast<size_t>(rows), 0);
+    row_segment_.assign(static_cast<size_t>(rows), 0);
+  }
+
   // Batch sizes 1 ... 8, then four to each doubling.
   void record_graphs(int32_t most) {
     for (int32_t rows = 1, step = 1; rows <= most && device_->ok(); rows = rows < most ? std::min(most, rows + step) : most + 1) {
       if (rows >= 8 * step) step *= 2;
       const auto count = static_cast<size_t>(rows);
-      tokens_.assign(count, 0);
-      positions_.assign(count, 0);
-      row_segment_.assign(count, 0);
+      set_rows(rows);
       segments_.assign(count, {});
       segment_slot_.assign(count, 0);
       draw_row_.assign(count, 0);
