@@ -130,10 +130,14 @@ def rename(r, card, turns, common, bank):
         if x < 0.3:
             new = old + " " + new if x < 0.2 else new + " " + old
         for a, b in ((old, new), (old.capitalize(), new.capitalize())):
-            pattern = re.compile(r"\b" + a + r"\b")
-            card = pattern.sub(b, card)
-            turns = [(role, pattern.sub(b, text), weight) for role, text, weight in turns]
+            card, turns = exchange(a, b, card, turns)
     return card, turns
+
+
+def exchange(old, new, card, turns):
+    """The word or phrase `old` becomes `new` everywhere."""
+    pattern = re.compile(r"\b" + re.escape(old) + r"\b")
+    return pattern.sub(new, card), [(role, pattern.sub(new, text) if old in text else text, weight) for role, text, weight in turns]
 
 
 def revalue(r, card, turns, facts, bank):
@@ -141,13 +145,14 @@ def revalue(r, card, turns, facts, bank):
     stated = "\n".join(text for role, text, weight in turns if weight == 4)
     asked = " ".join(text for role, text, _ in turns if role == "user")
     for value in sorted({v for kind, slots in facts.items() if kind != "name" for field, v in slots.items() if field not in NOT_VALUES and v.__class__ is str and len(v) > 3 and not v[0].isdigit()}, key=lambda v: (-len(v), v)):
+        if r() > 0.33 or value in FUNCTION or value not in stated or value not in card:
+            continue
         pattern = re.compile(r"\b" + re.escape(value) + r"\b")
-        if r() > 0.33 or value in FUNCTION or not pattern.search(stated) or not pattern.search(card) or pattern.search(asked):
+        if not pattern.search(stated) or not pattern.search(card) or pattern.search(asked):
             continue
         new = " ".join(new_word(r, bank) for _ in range(one_to_three(r)))
         new = new.title() if value[0].isupper() else new
-        card = pattern.sub(new, card)
-        turns = [(role, pattern.sub(new, text), weight) for role, text, weight in turns]
+        card, turns = exchange(value, new, card, turns)
     return card, turns
 
 
