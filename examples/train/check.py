@@ -1,10 +1,14 @@
 """Checks of the trainer that need no GPU (numpy 2.2 or older for Triton's interpreter).
 
     python3 check.py kernels      Triton kernels, interpreted, against numpy: forward ones to the bit
-    python3 check.py gradients    backward.py against autograd over a straight-through model in float64"""
+    python3 check.py gradients    backward.py against autograd over a straight-through model in float64
+    python3 check.py ranks        train.py in two processes against one, toy models"""
+import json
 import math
 import os
+import subprocess
 import sys
+import tempfile
 
 if "kernels" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"
@@ -17,6 +21,7 @@ import backward
 import kernels
 import model
 import ops
+import train
 
 torch.manual_seed(0)
 
@@ -135,7 +140,31 @@ def check_gradients():
     return bad
 
 
+def check_ranks():
+    """The two agree to the bit with each other, and with one process but for the order of sums, which the roundings magnify."""
+    bad, rng, start = 0, np.random.default_rng(0), model.new_masters(model.Config(**train.TINY), "cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, size in (("train", 64 * 256), ("val", 256)):
+            rng.integers(8, 200, size).astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
+            rng.integers(0, 5, size).astype(np.uint8).tofile(os.path.join(folder, name + ".weights.bin"))
+        with open(os.path.join(folder, "data.json"), "w") as f:
+            json.dump({"loss_weight": [0.0, 0.1, 0.2, 1.0, 3.0]}, f)
+        trainer = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py"), "--data", folder, "--tiny", "--batch", "6", "--micro", "2", "--steps", "3"]
+        for kind in ([], ["--twin"]):
+            def run(out, *processes):
+                out = os.path.join(folder, out + "".join(kind))
+                text = subprocess.run([sys.executable, *processes, *trainer, "--out", out, *kind], check=True, capture_output=True, text=True).stdout
+                return {k: v.double() for k, v in torch.load(os.path.join(out, "state.pt"), weights_only=False)["params"].items()}, text
+            (one, _), (two, text) = run("one"), run("two", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+            far = math.sqrt(sum((two[k] - one[k]).square().sum() for k in one) / sum((one[k] - start[k]).square().sum() for k in one))
+            wrong = far > 0.05 or "models agree" not in text
+            bad += wrong
+            print("%s: %s, %.2g of the way from one process%s" % ("twin" if kind else "int8", "models agree" if "models agree" in text else "models DIFFER", far, "   WRONG" if wrong else ""))
+    return bad
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] not in (["kernels"], ["gradients"]):
+    checks = {"kernels": check_kernels, "gradients": check_gradients, "ranks": check_ranks}
+    if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
-    sys.exit(bool(check_kernels() if sys.argv[1] == "kernels" else check_gradients()))
+    sys.exit(bool(checks[sys.argv[1]]()))

@@ -11,13 +11,14 @@ Token ids: 0 <unk>, 1 <s>, 2 </s>, 3 <|card|>, 4 <|user|>, 5 <|char|>, 6 <|end|>
     chat:  <s> [<|card|> card <|end|>] (<|user|> text <|end|> | <|char|> text <|end|>)* </s>      every text encoded on its own
     prose: <s> <|text|> text </s>
 Weight class of a token = how much the loss of *predicting it* counts (LOSS_WEIGHT below; the trainer may choose its own table):
-    0 padding and <s>: nothing to learn
+    0 padding, <s> and repeats that a reply was given: nothing to learn
     1 cards, markers that the host inserts: a little, so that names and card language are modelled but not memorised
     2 user turns and filler taken from the corpora: they teach language, yet the model never has to speak as the user
     3 the character's replies with their <|end|>, and prose
     4 replies that state a fact of the card or of the chat: the copying that the bundled model is judged by
 """
 import argparse
+import array
 import json
 import multiprocessing
 import os
@@ -34,6 +35,7 @@ import persona_values
 SEQUENCE = 4096
 UNK, BOS, EOS, CARD, USER, CHAR, END, TEXT = range(8)
 CONTROL = ["<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"]
+STUTTER = 0.03  # share of replies with a repeat
 LOSS_WEIGHT = [0.0, 0.1, 0.2, 1.0, 3.0]
 SHARDS = 64  # fixed, so that the result does not depend on the workers
 ROLE = {"user": USER, "char": CHAR}
@@ -112,8 +114,17 @@ def texts_of(doc):
     return [doc[1]] if doc[0] == "text" else ([doc[1]] if doc[1] else []) + [text for _, text, _ in doc[2]]
 
 
-def assemble(doc, ids):
-    """Tokens and weight classes of one document, from the ids of its texts."""
+def stutter(r, ids, weight):
+    """A reply in which one to five tokens come again, and its weight classes: the repeats do not count, what follows them does, which
+    teaches the way out of a loop."""
+    n = 1 + int(r() * r() * 5)
+    at = n + int(r() * max(1, len(ids) - n + 1))
+    again = ids[at - n:at] * (1 + int(r() * 4))
+    return ids[:at] + again + ids[at:], bytes((weight,)) * len(ids[:at]) + bytes(len(again)) + bytes((weight,)) * (len(ids[at:]) + 1)
+
+
+def assemble(doc, ids, r=None):
+    """Tokens and weight classes of one document, from the ids of its texts; with r, a few replies stutter."""
     if doc[0] == "text":
         return [BOS, TEXT] + ids[0] + [EOS], b"\0\1" + b"\3" * len(ids[0]) + b"\1"
     tokens, weights, at = [BOS], [b"\0"], 0
@@ -124,17 +135,21 @@ def assemble(doc, ids):
     for role, _, weight in doc[2]:
         piece = ids[at]
         at += 1
+        if role == "char" and weight > 2 and r and r() < STUTTER:
+            piece, classes = stutter(r, piece, weight)
+        else:
+            classes = bytes((weight,)) * (len(piece) + (role == "char")) + (b"" if role == "char" else b"\1")
         tokens.append(ROLE[role])
         tokens += piece
         tokens.append(END)
-        weights.append(b"\1" + bytes((weight,)) * (len(piece) + (role == "char")) + (b"" if role == "char" else b"\1"))
+        weights.append(b"\1" + classes)
     tokens.append(EOS)
     weights.append(b"\1")
     return tokens, b"".join(weights)
 
 
-def encode_all(docs):
-    """Tokenises documents in batches: one call of the tokenizer for many texts."""
+def encode_all(docs, r=None):
+    """Tokenises documents in batches: one call of the tokenizer for many texts. Two bytes a token from here on: a list takes forty."""
     sp = _STATE["sp"]
     for first in range(0, len(docs), 32):
         batch = docs[first:first + 32]
@@ -143,13 +158,14 @@ def encode_all(docs):
         at = 0
         for doc in batch:
             n = len(texts_of(doc))
-            tokens, weights = assemble(doc, ids[at:at + n])
+            tokens, weights = assemble(doc, ids[at:at + n], r)
             at += n
             if len(tokens) <= SEQUENCE:
-                yield tokens, weights
+                yield array.array("H", tokens), weights
             elif doc[0] == "text":
                 for i in range(0, len(ids[at - n]), SEQUENCE - 3):
-                    yield assemble(doc, [ids[at - n][i:i + SEQUENCE - 3]])
+                    tokens, weights = assemble(doc, [ids[at - n][i:i + SEQUENCE - 3]])
+                    yield array.array("H", tokens), weights
 
 
 def pack(docs, seed):
@@ -202,9 +218,9 @@ def build_shard(job):
         batch = []
         for i, s in enumerate(samples):
             r = random.Random((seed * 64 + shard) * 10_000_000 + index + i).random
-            card, turns = (s["card"], s["turns"]) if validation else persona_noise.roughen(r, s["card"], s["turns"], common, _STATE["bank"], _STATE["talks"], s["facts"])
+            card, turns = (s["card"], s["turns"]) if validation else persona_noise.roughen(r, s["card"], s["turns"], common, _STATE["bank"], _STATE["talks"], s["facts"], s["told"])
             batch.append(("chat", s["name"] + "\n" + card, turns))
-        for tokens, weights in encode_all(batch):
+        for tokens, weights in encode_all(batch, None if validation else r):
             docs.append((tokens, weights))
             counts["persona"] += len(tokens)
             counts["persona_samples"] += 1
@@ -230,14 +246,17 @@ def build_shard(job):
 def write(path, parts, seed):
     """Shuffles the sequences of all shards and writes them."""
     import numpy as np
-    tokens, weights = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
-    order = np.random.default_rng(seed).permutation(len(tokens))
-    tokens[order].tofile(path + ".bin")
-    weights[order].tofile(path + ".weights.bin")
+    count, at, classes = sum(len(p[0]) for p in parts), 0, 0
+    place = np.argsort(np.random.default_rng(seed).permutation(count))
+    files = [np.memmap(path + end, kind, "w+", shape=(count, SEQUENCE)) for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8))]
+    for part in parts:
+        for file, rows in zip(files, part):
+            file[place[at:at + len(rows)]] = rows
+        at += len(part[0])
+        classes += np.bincount(part[1].ravel(), minlength=5)
     counts = {k: sum(p[2][k] for p in parts) for k in parts[0][2]}
-    counts["sequences"], counts["tokens"] = len(tokens), int(tokens.size)
-    counts["by_weight_class"] = np.bincount(weights.ravel(), minlength=5).tolist()
-    counts["padding_share"] = round(1 - (counts["persona"] + counts["real"]) / tokens.size, 5)
+    counts["sequences"], counts["tokens"], counts["by_weight_class"] = count, count * SEQUENCE, classes.tolist()
+    counts["padding_share"] = round(1 - (counts["persona"] + counts["real"]) / counts["tokens"], 5)
     return counts
 
 

@@ -5,7 +5,7 @@ only looking it up helps. In one chat of seven other talk lies between the card 
 """
 import re
 
-DOCUMENTS = 60_000
+DOCUMENTS = 120_000
 FAR_SHARE = 0.15
 FAR_TOKENS = (1200, 2600)
 

@@ -13,7 +13,7 @@ import persona_values as V
 from persona_talker import Talker
 
 FAR_SHARE = 0.25
-SCENE_SHARE = 0.5
+SCENE_SHARE = 0.55
 
 
 def new_random(seed, index):

@@ -6,7 +6,7 @@ import time
 import persona
 import persona_eval
 import persona_talker
-from persona_grammar import Sides, forms_of
+from persona_grammar import Sides, forms_of, plain, surfaces
 from persona_language import RICH
 
 
@@ -16,20 +16,6 @@ def show(sample):
     for role, text, _ in sample["turns"]:
         print("  %s %s" % ("<" if role == "user" else ">", text))
     print()
-
-
-def surfaces(node):
-    """Every surface form of a phrasing, slots left open."""
-    forms = [""]
-    for item in node:
-        if item.__class__ is str:
-            more = [item]
-        elif item[0] == 0:
-            more = [f for option in item[1] for f in surfaces(option)]
-        else:
-            more = ["{%s}" % (item[1] if item[0] == 1 else item[1][0])]
-        forms = [a + b for a in forms for b in more]
-    return forms
 
 
 def all_sides():
@@ -82,10 +68,6 @@ def check_sides():
     print("surface forms of phrasings: %d for training, %d held out, none on both sides; %d kinds of facts, %d askable fields" % (
         len(seen[0]), len(seen[1]), len(RICH.kinds) + len(RICH.told), asks))
     print("question forms before slots: %d for training, %d held out" % (question_forms(0), question_forms(1)))
-
-
-def plain(text):
-    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
 
 
 def check_separation(count, bank=None, talks=None):

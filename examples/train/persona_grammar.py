@@ -1,4 +1,5 @@
 """The small grammar behind every phrasing: [a|b] choices, {slots} and <third|first|plural> agreement; training/held-out sides."""
+import re
 
 
 def compile_phrase(text):
@@ -78,6 +79,24 @@ def forms_of(node):
         if item.__class__ is tuple and item[0] == 0:
             n *= sum(forms_of(option) for option in item[1])
     return n
+
+
+def surfaces(node):
+    """Every surface form of a phrasing, slots left open."""
+    forms = [""]
+    for item in node:
+        if item.__class__ is str:
+            more = [item]
+        elif item[0] == 0:
+            more = [f for option in item[1] for f in surfaces(option)]
+        else:
+            more = ["{%s}" % (item[1] if item[0] == 1 else item[1][0])]
+        forms = [a + b for a in forms for b in more]
+    return forms
+
+
+def plain(text):
+    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
 
 
 def cap(s):

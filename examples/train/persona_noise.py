@@ -1,5 +1,7 @@
-"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Five kinds of noise:
+"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Six kinds of noise:
     carriers     a question loses its first words and gets others in front, cut from real talk: any frame around the core must do
+    statements   a sentence that states a fact, of a card or the user, loses words, gets others for them, or says its value first: what is
+                 left of it tells the fact, and if nothing is, that no other sentence does
     function words are dropped or doubled here and there, in cards and in what the user says
     new words    a rare word that card and replies share becomes another one everywhere: a corpus word or an invented one, so that
                  copying works for words that were never seen
@@ -14,6 +16,8 @@ FUNCTION = set("a an the is are was were am be been do does did have has had of 
                "she they we not no yes as by from about what's there".split())
 NOT_VALUES = set("n_ at ax ao av ab arg k ak c wh pp pq v1 v3 vd".split())  # forms and helpers beside a fact's values
 WORD = re.compile(r"\b[a-z]{4,}")
+LETTERS = re.compile(r"[A-Za-z']+")
+FIRST = (": ", ", ", " - ", " is the thing: ", " it is. ")
 ENDS = (", ", ". ", ": ", " - ", "... ", "! ", " ", " ", " ")
 
 
@@ -63,6 +67,49 @@ def distract(r, card, talks):
     return ". ".join(parts)
 
 
+def kept(facts):
+    """A pattern of all values, the longest first, and of the parts of the name."""
+    values = {v for slots in facts.values() for v in slots.values() if v.__class__ is str and (len(v) > 2 or v.isdigit())} | set(facts["name"]["v"].split() if "name" in facts else ())
+    return re.compile(r"\b(?:" + ("|".join(re.escape(v) for v in sorted(values, key=lambda v: (-len(v), v))) or "(?!)") + r")\b", re.I)
+
+
+def restate(r, text, kept, rate, bank, talks):
+    """A share of the sentences in other words, or fewer; what is kept stays."""
+    parts = re.split(r"((?<=[.;]) |\n)", text)
+    for i in range(0, len(parts), 2):
+        if r() > rate:
+            continue
+        s = parts[i]
+        values = list(kept.finditer(s))
+        free = [m for m in LETTERS.finditer(s) if not any(v.start() < m.end() and m.start() < v.end() for v in values)]
+        long = [m for m in free if len(m.group()) > 3]
+        x = r()
+        if x < 0.3 and len(free) > 3:
+            for m in some(r, free, 1 + int(r() * 3)):
+                s = s[:m.start()] + s[m.end():].lstrip(" ")
+        elif x < 0.6 and long:
+            for m in some(r, long, 1 + int(r() * 2)):
+                new = bank[int(r() * len(bank))]
+                s = s[:m.start()] + (new.capitalize() if m.group()[0].isupper() else new) + s[m.end():]
+        elif x < 0.7 and len(values) == 1:
+            s = fragment(r, talks).capitalize() + " " + values[0].group() + (" " + fragment(r, talks) if r() < 0.3 else "") + s[-1:].strip("abcdefghijklmnopqrstuvwxyz")
+        elif x < 0.85 and values and len(free) > 2:
+            v = values[int(r() * len(values))]
+            s = s[v.start():v.end()] + FIRST[int(r() * len(FIRST))] + (s[:v.start()].rstrip() + s[v.end():]).lstrip()
+            s = s[:1].upper() + s[1:]
+        else:
+            at = free[int(r() * len(free))].start() if free and r() < 0.6 else 0
+            s = s[:at] + fragment(r, talks) + (", " if at == 0 else " ") + s[at:]
+        parts[i] = s
+    return "".join(parts)
+
+
+def some(r, spans, count):
+    """`count` of the spans, the last one first, so that an edit leaves the others where they are."""
+    chosen = {int(r() * len(spans)) for _ in range(count)}
+    return [spans[i] for i in sorted(chosen, reverse=True)]
+
+
 def new_word(r, bank):
     if r() < 0.5:
         return bank[int(r() * len(bank))]
@@ -83,10 +130,14 @@ def rename(r, card, turns, common, bank):
         if x < 0.3:
             new = old + " " + new if x < 0.2 else new + " " + old
         for a, b in ((old, new), (old.capitalize(), new.capitalize())):
-            pattern = re.compile(r"\b" + a + r"\b")
-            card = pattern.sub(b, card)
-            turns = [(role, pattern.sub(b, text), weight) for role, text, weight in turns]
+            card, turns = exchange(a, b, card, turns)
     return card, turns
+
+
+def exchange(old, new, card, turns):
+    """The word or phrase `old` becomes `new` everywhere."""
+    pattern = re.compile(r"\b" + re.escape(old) + r"\b")
+    return pattern.sub(new, card), [(role, pattern.sub(new, text) if old in text else text, weight) for role, text, weight in turns]
 
 
 def revalue(r, card, turns, facts, bank):
@@ -94,13 +145,14 @@ def revalue(r, card, turns, facts, bank):
     stated = "\n".join(text for role, text, weight in turns if weight == 4)
     asked = " ".join(text for role, text, _ in turns if role == "user")
     for value in sorted({v for kind, slots in facts.items() if kind != "name" for field, v in slots.items() if field not in NOT_VALUES and v.__class__ is str and len(v) > 3 and not v[0].isdigit()}, key=lambda v: (-len(v), v)):
+        if r() > 0.33 or value in FUNCTION or value not in stated or value not in card:
+            continue
         pattern = re.compile(r"\b" + re.escape(value) + r"\b")
-        if r() > 0.33 or value in FUNCTION or not pattern.search(stated) or not pattern.search(card) or pattern.search(asked):
+        if not pattern.search(stated) or not pattern.search(card) or pattern.search(asked):
             continue
         new = " ".join(new_word(r, bank) for _ in range(one_to_three(r)))
         new = new.title() if value[0].isupper() else new
-        card = pattern.sub(new, card)
-        turns = [(role, pattern.sub(new, text), weight) for role, text, weight in turns]
+        card, turns = exchange(value, new, card, turns)
     return card, turns
 
 
@@ -118,10 +170,16 @@ def common_words(samples):
     return set(w for w, n in seen.items() if n > len(samples) / 25)
 
 
-def roughen(r, card, turns, common, bank, talks, facts=()):
+def roughen(r, card, turns, common, bank, talks, facts=(), told=()):
     """Card and turns of one sample with noise; a fifth of the samples stay as they are."""
     if r() < 0.2:
         return card, turns
+    if facts and r() < 0.7:
+        card = restate(r, card, kept(facts), 0.4, bank, talks)
+    if told:
+        values = kept(told)
+        turns = [(role, restate(r, text, values, 1, bank, talks) if role == "user" and text[-1:] != "?" and len(text) < 200 and r() < 0.2 and values.search(text) else text, weight)
+                 for role, text, weight in turns]
     if facts and r() < 0.6:
         card, turns = revalue(r, card, turns, facts, bank)
     if r() < 0.75:

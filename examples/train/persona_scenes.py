@@ -4,14 +4,14 @@ phrases/scenes_*.txt, one item a line:
   = title       slot NAME: option | option (@given, @town ... stand for drawn words)      card text with {NAME}, \\n for a new line
   fact NAME     then q question and a answer lines; a card has three wordings of the same facts
   told NAME: options     then T what the user says, k what the character replies, q, a        u, c  a pair of small talk
-Options with a word that is kept for the held-out set are not used.
+Options with a word that is kept for the held-out set are not used, nor are questions that are held out.
 """
 import re
 
 import persona_values as V
 from persona_noise import FUNCTION
-from persona_grammar import cap, compile_phrase, say
-from persona_language import phrase_files
+from persona_grammar import cap, compile_phrase, plain, say, surfaces
+from persona_language import BASE, phrase_files
 from persona_talker import MANNERS, Talker
 
 DRAW = {"given": V.given, "person": lambda r, s: V.given(r, s) + " " + V.surname(r, s), "surname": V.surname, "town": V.town, "food": V.food,
@@ -31,6 +31,7 @@ class Scene:
         self.slots, self.cards, self.facts, self.told, self.chat = {}, [], {}, {}, []
 
 
+HELD_QUESTIONS = {plain(form) for kinds in (BASE.kinds, BASE.told) for kind in kinds.values() for ask in kind.asks.values() for node in ask.q.side(1) for form in surfaces(node)}
 HELD_NUMBERS = {V.spelled(n) for n in range(100) if V.held(str(n))}
 
 
@@ -68,7 +69,9 @@ def parse_scenes(text):
         elif code == "c":
             scene.chat[-1][1].append(compile_phrase(rest))
         else:
-            getattr(fact, code).append(compile_phrase(rest))
+            phrase = compile_phrase(rest)
+            if code != "q" or not HELD_QUESTIONS.intersection(map(plain, surfaces(phrase))):
+                getattr(fact, code).append(phrase)
     return scenes
 
 

@@ -3,16 +3,19 @@
     python3 train.py --data DATA --out RUN --minutes 12                  the int8 model; ends on time
     python3 train.py --data DATA --out TWIN --twin --like RUN            its twin: as many steps, same data, same schedule
     python3 train.py ... --resume                                        goes on from the last state in --out
+    torchrun --nproc-per-node 2 train.py ... --steps 9400                the same on two GPUs of one host, each with half of every step
 
 RUN gets state.pt (masters, optimiser), progress.npy (the schedule as it went, for --like), log.txt, report.json, and of the int8 model
 model.safetensors, the checkpoint (docs/checkpoint.md)."""
 import argparse
+import functools
 import json
 import os
 import time
 
 import numpy as np
 import torch
+import torch.distributed
 
 import attention
 import backward
@@ -25,6 +28,34 @@ import twin
 TINY = dict(vocab_size=8192, d_model=64, n_heads=2, d_ff=128, context=256, pattern="SG", window=64)
 
 
+def start():
+    """Number of this process and how many torchrun started, one for each GPU; 0 of 1 without it."""
+    rank, ranks = (int(os.environ.get(name, n)) for name, n in (("RANK", 0), ("WORLD_SIZE", 1)))
+    if ranks > 1:
+        cuda = torch.cuda.is_available()
+        if cuda:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group("nccl" if cuda else "gloo")
+    return rank, ranks
+
+
+def add_up(tensors):
+    """Each tensor added up over all processes: the same bits in every one of them."""
+    if not torch.distributed.is_initialized():
+        return tensors
+    flat = torch.cat([t.flatten() for t in tensors])
+    torch.distributed.all_reduce(flat)
+    return [part.view(t.shape) for part, t in zip(flat.split([t.numel() for t in tensors]), tensors)]
+
+
+def agree(tensors):
+    """Whether all processes hold the same, as far as sums tell."""
+    own = torch.stack([t.double().sum() for t in tensors])
+    most = torch.stack([own, -own])
+    torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+    return bool((most.sum(0) == 0).all())
+
+
 class Data:
     """Sequences of data.py in a fixed random order, the same for every run."""
 
@@ -32,25 +63,27 @@ class Data:
         self.tokens, self.classes = (np.memmap(os.path.join(folder, name + end), dtype=kind, mode="r") for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8)))
         self.count = len(self.tokens) // context
         self.tokens, self.classes = (t[:self.count * context].reshape(-1, context) for t in (self.tokens, self.classes))
-        self.context, self.device, self.table, self.seed = context, device, np.array(table, np.float32), seed
+        self.context, self.device, self.table = context, device, np.array(table, np.float32)
+        self.shuffled = functools.lru_cache(2)(lambda epoch: np.random.default_rng(seed + epoch).permutation(self.count))
 
     def order(self, first, count):
         """Indices of sequences first ... in an endless walk, shuffled anew each epoch."""
-        at = np.arange(first, first + count)
-        epochs = {e: np.random.default_rng(self.seed + e).permutation(self.count) for e in set((at // self.count).tolist())}
-        return [epochs[i // self.count][i % self.count] for i in at.tolist()]
+        return [self.shuffled(i // self.count)[i % self.count] for i in range(first, first + count)]
+
+    def weights(self, which):
+        """Of each target of the sequences `which`, and their classes; a sequence's last position has no target."""
+        classes = np.pad(np.stack([self.classes[i] for i in which])[:, 1:], ((0, 0), (0, 1)))
+        return self.table[classes], classes
 
     def rows(self, which):
-        """tokens, targets [N] int64, weights [N] of the sequences `which`; a sequence's last position has no target. Also the classes."""
+        """tokens, targets [N] int64, weights [N] of the sequences `which`, and the classes."""
         tokens = np.stack([self.tokens[i] for i in which]).astype(np.int64)
-        classes = np.pad(np.stack([self.classes[i] for i in which])[:, 1:], ((0, 0), (0, 1)))
-        targets = np.pad(tokens[:, 1:], ((0, 0), (0, 1)))
-        weights = self.table[classes]
+        targets, (weights, classes) = np.pad(tokens[:, 1:], ((0, 0), (0, 1))), self.weights(which)
 
         def put(x):
             x = torch.from_numpy(x.reshape(-1))
             return x.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else x
-        return put(tokens), put(targets), put(weights), classes, float(weights.sum())
+        return put(tokens), put(targets), put(weights), classes
 
 
 class Run:
@@ -65,13 +98,13 @@ class Run:
     def positions(self, sequences):
         return torch.arange(self.cfg.context, device=self.device, dtype=torch.int32).repeat(sequences)
 
-    def step(self, parts, factor, exact, number):
-        """parts: micro-batches of Data.rows(). Returns the mean weighted loss, on the device."""
-        norm = 1 / sum(part[4] for part in parts)
+    def step(self, parts, weight, factor, exact, number):
+        """parts: this process's micro-batches of Data.rows(); weight: sum over all processes' parts. Returns the mean weighted loss, on the device."""
+        norm = 1 / weight
         shapes = [(len(part[0]) // self.cfg.context, self.cfg.context) for part in parts]
         if self.is_twin:
             loss = 0
-            for (tokens, targets, weights, _, _), shape in zip(parts, shapes):
+            for (tokens, targets, weights, _), shape in zip(parts, shapes):
                 w = twin.effective(self.params)
                 part = twin.Head.apply(twin.forward(w, self.cfg, tokens.view(shape), twin.Training(self.ropes)), w["out"], targets, weights, norm)
                 part.backward()
@@ -80,10 +113,11 @@ class Run:
         else:
             w = model.quantise(self.params, self.cfg, self.ropes)
             gradients = backward.Gradients(w, first_row=number * 37 % backward.CLIP_ROWS)
-            for (tokens, targets, weights, _, _), shape in zip(parts, shapes):
+            for (tokens, targets, weights, _), shape in zip(parts, shapes):
                 gradients.run(tokens, self.positions(shape[0]), targets, weights, norm, shape, exact)
             grads, loss = gradients.finish(), gradients.loss
-        self.optimiser.step(grads, factor)
+        *values, loss = add_up([*grads.values(), loss])
+        self.optimiser.step(dict(zip(grads, values)), factor)
         if self.is_twin:
             for p in self.params.values():
                 p.grad = None
@@ -115,7 +149,7 @@ def validate(run, data, micro, exact=True):
     w, sums = run.weights(), {}
     for first in range(0, data.count, micro):
         which = range(first, min(first + micro, data.count))
-        tokens, targets, _, classes, _ = data.rows(which)
+        tokens, targets, _, classes = data.rows(which)
         loss = run.losses(w, tokens, targets, exact).cpu().numpy().astype(np.float64)
         kinds = document_kinds(tokens.cpu().numpy().reshape(len(which), -1)).reshape(-1)
         for k, name in enumerate(("prose", "chat", "card chat")):
@@ -169,12 +203,16 @@ def main():
     a.add_argument("--resume", action="store_true")
     a.add_argument("--tiny", action="store_true", help="a toy, to try the program on a CPU")
     args = a.parse_args()
+    rank, ranks = start()
+    if args.minutes and ranks > 1:
+        a.error("several processes have no common clock: --steps or --like instead of --minutes")
     os.makedirs(args.out, exist_ok=True)
     state_path, log_file = os.path.join(args.out, "state.pt"), open(os.path.join(args.out, "log.txt"), "a")
 
     def log(text):
-        print(text, flush=True)
-        print(text, file=log_file, flush=True)
+        if rank == 0:
+            print(text, flush=True)
+            print(text, file=log_file, flush=True)
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     run, done, progress, before = Run(model.Config(**TINY) if args.tiny else model.Config(), device, args.twin), 0, [], 0.0
@@ -187,7 +225,7 @@ def main():
     data, held = (Data(args.data, name, cfg.context, device, meta["loss_weight"]) for name in ("train", "val"))
     like = np.load(os.path.join(args.like, "progress.npy")) if args.like else None
     steps = len(like) if like is not None else args.steps
-    log("%s, %.1f M parameters, %d sequences of %d, %s" % ("bf16 twin" if args.twin else "int8", sum(p.numel() for p in run.params.values()) / 1e6, data.count, cfg.context, device))
+    log("%s, %.1f M parameters, %d sequences of %d, %d x %s" % ("bf16 twin" if args.twin else "int8", sum(p.numel() for p in run.params.values()) / 1e6, data.count, cfg.context, ranks, device))
 
     if device == "cuda":
         log(attention.choose())
@@ -200,11 +238,13 @@ def main():
         if p >= 1 or (steps and done >= steps):
             break
         which = data.order(done * args.batch, args.batch)
-        parts = [data.rows(which[i:i + args.micro]) for i in range(0, args.batch, args.micro)]
-        loss = run.step(parts, optim.schedule(p), p >= args.exact_from, done)
+        weight = sum(float(data.weights(which[i:i + args.micro])[0].sum()) for i in range(0, args.batch, args.micro))
+        mine = which[rank * args.batch // ranks:(rank + 1) * args.batch // ranks]
+        parts = [data.rows(mine[i:i + args.micro]) for i in range(0, len(mine), args.micro)]
+        loss = run.step(parts, weight, optim.schedule(p), p >= args.exact_from, done)
         progress.append(float(p))
         done += 1
-        if now - last_log > 4 or done <= 3:
+        if rank == 0 and (now - last_log > 4 or done <= 3):
             value, now = float(loss), time.time()  # waits for the device
             speed = (done - logged) * args.batch * cfg.context / (now - last_log)
             left = (elapsed / p * (1 - p) if p > 0 else 0) if not steps else (steps - done) * (now - last_log) / max(1, done - logged)
@@ -212,12 +252,17 @@ def main():
             if not np.isfinite(value):
                 raise SystemExit("the loss is not finite: stopped before the last good state is overwritten")
             last_log, logged = now, done
-        if now - last_save > args.save_minutes * 60:
+        if rank == 0 and now - last_save > args.save_minutes * 60:
             save(state_path, run, done, before + now - began, progress, args)
             last_save = now
+    if ranks > 1:
+        log("the %d models %s" % (ranks, "agree" if agree([p.detach() for p in run.params.values()]) else "DIFFER"))
+        torch.distributed.destroy_process_group()
+    if rank:
+        return  # the rest is work for one
     elapsed = before + time.time() - began
     save(state_path, run, done, elapsed, progress, args)
-    report = {"twin": args.twin, "steps": done, "tokens": done * args.batch * cfg.context, "seconds": round(elapsed, 1), "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+    report = {"twin": args.twin, "steps": done, "tokens": done * args.batch * cfg.context, "seconds": round(elapsed, 1), "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "ranks": ranks,
               "batch": args.batch, "exact_from": args.exact_from, "rates": optim.RATES, "validation": validate(run, held, args.micro)}
     json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
     for name, r in report["validation"].items():
