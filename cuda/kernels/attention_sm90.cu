@@ -1,24 +1,30 @@
 // The contract's attention on Hopper (attention_sm90.cuh), and the kernel that folds split chunks.
 #include "attention_sm90.cuh"
 
+#include <algorithm>
+
 namespace kaiju::cuda {
 namespace {
 
-// One block a row of a narrow tile; folds its chunks, kept apart by the split form, in order. Bound by the memory (mostly cache) it reads.
+// Rows of narrow tiles, one after another; folds a row's chunks, kept apart by the split form, in order. Bound by the memory (mostly cache)
+// it reads.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work) {
+__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work, int32_t all_rows) {
   constexpr int32_t kBatch = kHeadDim, kWarps = kHeadDim / 32;  // chunks looked at together: one a thread
   __shared__ float factor[kBatch], weight[kBatch];
   __shared__ uint8_t keeps[kBatch];  // whether the chunk keeps its scale; else the total does
   __shared__ int32_t warp_maximum[kWarps];
-  const int32_t tid = static_cast<int32_t>(threadIdx.x), row = static_cast<int32_t>(blockIdx.y);
-  if (!is_split(narrow_load(work), work)) return;
-  const int32_t groups = work.kv.kv_heads;
-  const Found item =
-      find_unit(static_cast<int32_t>(blockIdx.x), work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), groups = work.kv.kv_heads;
+  let_next_start();
+  const bool split = is_split(narrow_load(work), work);
+  wait_for_inputs();
+  if (!split) return;
+  for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
+  const int32_t row = at % work.narrow_rows;
+  const Found item = find_unit(at / work.narrow_rows, work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
   if (item.segment < 0) return;
   const BatchSegment& segment = work.segments[item.segment];
-  if (row >= segment.row_count * work.heads) return;
+  if (row >= segment.row_count * work.heads) continue;
   const int32_t chunks = chunk_count(segment, work.kv);
   int32_t unit = 0;
   for (int32_t s = tid % 32; s < item.segment; s += 32)
@@ -72,10 +78,11 @@ __global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_con
   const int32_t token = row / work.heads, head = item.offset * work.heads + row - token * work.heads;
   work.args.out[(int64_t{segment.first_row + token} * work.args.heads + head) * kHeadDim + tid] =
       arith::quantise(arith::mul(sum, arith::divide(1.0f, total)), work.args.out_inverse[item.offset * kHeadDim + tid]);
+  }
 }
 
 template <int kHeadDim>
-cudaError_t launch(cudaStream_t stream, const AttentionWork& work, const Batch& batch) {
+cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Batch& batch) {
   const auto segments = static_cast<int32_t>(batch.segments.size());
   const int64_t rows = int64_t{batch.row_count} * work.heads;
   const bool all_one = batch.row_count == segments;
@@ -90,9 +97,9 @@ cudaError_t launch(cudaStream_t stream, const AttentionWork& work, const Batch& 
   if (const cudaError_t error = launch_sm90<kHeadDim, false, ContractWeight>(stream, work, work.workers / 2); error != cudaSuccess)
     return error;
   if (work.scratch.units == 0) return cudaSuccess;
-  const dim3 grid(static_cast<unsigned>(segments * work.kv.kv_heads), static_cast<unsigned>(work.narrow_rows));
-  merge_chunks_kernel<kHeadDim><<<grid, kHeadDim, 0, stream>>>(work);
-  return cudaGetLastError();
+  // Most batches are not split: then every block asks that once and ends, so there are no more of them than run at once.
+  const int32_t all_rows = segments * work.kv.kv_heads * work.narrow_rows;
+  return kaiju::cuda::launch(stream, Chip{.capability = 90}, merge_chunks_kernel<kHeadDim>, {std::min(all_rows, 8 * work.scratch.multiprocessors), kHeadDim}, work, all_rows);
 }
 
 }  // namespace
@@ -123,9 +130,9 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
   const AttentionWork work = attention_work(args, batch, kv, scratch);
   switch (kv.head_dim) {
     case 64:
-      return launch<64>(stream, work, batch);
+      return launch_both<64>(stream, work, batch);
     case 128:
-      return launch<128>(stream, work, batch);
+      return launch_both<128>(stream, work, batch);
     default:
       return cudaErrorInvalidValue;
   }

@@ -9,6 +9,7 @@
 // key, row and channel where 4 are counted; narrow by memory.
 #pragma once
 
+#include "../tiles/overlap.cuh"
 #include "../tiles/wgmma.cuh"
 #include "attention_work.cuh"
 #include "kaiju/arith/quantise.hpp"
@@ -55,6 +56,7 @@ __device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, int32
 
 // 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more. `shift` is kBiasBits minus the maximum.
 struct ContractWeight {
+  static constexpr bool kMaximaFirst = true;
   float z;
   int32_t floor;  // kBiasBits + least_difference
   __device__ explicit ContractWeight(const AttentionWork& work) : z(work.args.z), floor(kBiasBits + work.least_difference) {}
@@ -91,6 +93,7 @@ class AttentionConsumer {
 
   __device__ void run() {
     Walk<kWide> walk(work_, static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) * warpgroup_);
+    wait_for_inputs();
     Tile tile;
     while (walk.next(tile)) {
       begin(tile);
@@ -187,7 +190,11 @@ class AttentionConsumer {
 
   // First time over the chunk's keys. Leaves the ring where it was: the keys stay.
   __device__ void find_maxima(int32_t block, int32_t end) {
-    maximum_[0] = maximum_[1] = INT32_MIN;
+    maximum_[0] = maximum_[1] = Weight::kMaximaFirst ? INT32_MIN : 0;
+    if constexpr (!Weight::kMaximaFirst) {
+      shift_[0] = shift_[1] = kBiasBits;
+      return;
+    }
     Ring at = keys_;
     int32_t even[32], odd[32];
     for (; block < end; block += 2) {
@@ -257,6 +264,12 @@ class AttentionConsumer {
     commit_products();
   }
 
+  // The next tile's scores; its keys are there since the maxima were found.
+  __device__ __forceinline__ void score_again(int32_t (&s)[32]) {
+    if constexpr (!Weight::kMaximaFirst) barrier_wait(keys_.full + 8 * keys_.slot, keys_.phase);
+    score(s, keys_.slot);
+  }
+
   __device__ void release(uint32_t barrier) {
     if (lane() == 0) barrier_arrive(barrier);
   }
@@ -275,7 +288,7 @@ class AttentionConsumer {
     uint32_t p[8], q[8];
     sums_[0] = sums_[1] = 0u - static_cast<uint32_t>(end - block) * 16u * static_cast<uint32_t>(kBiasBits);
     uint32_t previous = 0;  // to give back
-    score(s, keys_.slot);
+    score_again(s);
     wait_products<0>();
     pin(s);
     for (bool more = false; block < end; ++block, more = true) {
@@ -286,7 +299,7 @@ class AttentionConsumer {
       wait_products<1>();  // the last half of the tile before
       turn_values(previous, more);
       weigh<1>(s, q, block);
-      if (block + 1 < end) score(s, keys_.slot);
+      if (block + 1 < end) score_again(s);
       add_values(high, low, q, true);
       wait_products<1>();  // the first half, and the next tile's scores
       pin(s);
@@ -390,6 +403,7 @@ __device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_i
   Ring ring = make_ring<kHeadDim>(work, base, ring_index, values);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   Walk<kWide> walk(work, static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) * ring_index);
+  wait_for_inputs();
   Tile tile;
   while (walk.next(tile)) {
     const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
@@ -423,6 +437,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
   const uint32_t base = shared_address(memory);
   const int32_t warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 128, 0),
                 warp = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 32, 0);
+  let_next_start();
   if (threadIdx.x == 0) {
     for (int32_t ring = 0; ring < (kWide ? 1 : 2); ++ring)
       for (int values = 0; values < 2; ++values) {
@@ -437,7 +452,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
   __syncthreads();
   if (warpgroup == 0) {  // 40 * 128 + 232 * 256 registers are all that the block was given
     shrink_registers<40>();
-    if (warp < (kWide ? 2 : 4)) produce<kHeadDim, kWide>(work, base, warp / 2, warp % 2 != 0);
+    if (warp < (kWide ? 2 : 4))
+      produce<kHeadDim, kWide>(work, base, warp / 2, warp % 2 != 0);
+    else
+      wait_for_inputs();
   } else {
     grow_registers<232>();
     AttentionConsumer<kHeadDim, kWide, Weight>(work, base, warpgroup - 1).run();
@@ -464,8 +482,7 @@ cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t blocks)
   const auto kernel = attend_sm90_kernel<kHeadDim, kWide, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); error != cudaSuccess)
     return error;
-  kernel<<<static_cast<unsigned>(blocks), kAttentionThreads, static_cast<size_t>(bytes), stream>>>(work);
-  return cudaGetLastError();
+  return launch(stream, Chip{.capability = 90}, kernel, {blocks, kAttentionThreads, bytes}, work);
 }
 
 }  // namespace kaiju::cuda
