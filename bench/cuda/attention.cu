@@ -362,14 +362,17 @@ float time_ms(int runs, Launch launch) {
   for (int i = 0; i < 3; ++i) launch(i);
   CHECKED(cudaDeviceSynchronize());
   std::vector<float> times;
-  for (int i = 0; i < runs; ++i) {
+  for (int i = 0, at_once = 1; i < runs + 1; ++i) {  // the first says how many launches at once hide what the host takes
     CHECKED(cudaEventRecord(start));
-    launch(i);
+    for (int j = 0; j < at_once; ++j) launch(i + j);
     CHECKED(cudaEventRecord(stop));
     CHECKED(cudaEventSynchronize(stop));
     float ms = 0;
     CHECKED(cudaEventElapsedTime(&ms, start, stop));
-    times.push_back(ms);
+    if (i == 0)
+      at_once = ms < 0.3f ? 20 : 1;
+    else
+      times.push_back(ms / static_cast<float>(at_once));
   }
   cudaEventDestroy(start), cudaEventDestroy(stop);
   return median_ms(runs, times);

@@ -6,37 +6,33 @@
 namespace kaiju::cuda {
 namespace {
 
-// Rows of narrow tiles, one after another; folds a row's chunks, kept apart by the split form, in order. Bound by the memory (mostly cache)
-// it reads.
-template <int kHeadDim>
-__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work, int32_t all_rows) {
+// One row of narrow tile `item`, by kHeadDim threads.
+template <int kHeadDim, int kParts>
+__device__ __forceinline__ void merge_row(const AttentionWork& work, const Found& item, int32_t row) {
   constexpr int32_t kBatch = kHeadDim, kWarps = kHeadDim / 32;  // chunks looked at together: one a thread
   __shared__ float factor[kBatch], weight[kBatch];
   __shared__ uint8_t keeps[kBatch];  // whether the chunk keeps its scale; else the total does
   __shared__ int32_t warp_maximum[kWarps];
   const int32_t tid = static_cast<int32_t>(threadIdx.x), groups = work.kv.kv_heads;
-  let_next_start();
-  const bool split = is_split(narrow_load(work), work);
-  wait_for_inputs();
-  if (!split) return;
-  for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
-  const int32_t row = at % work.narrow_rows;
-  const Found item = find_unit(at / work.narrow_rows, work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
-  if (item.segment < 0) return;
   const BatchSegment& segment = work.segments[item.segment];
-  if (row >= segment.row_count * work.heads) continue;
   const int32_t chunks = chunk_count(segment, work.kv);
   int32_t unit = 0;
   for (int32_t s = tid % 32; s < item.segment; s += 32)
     unit += is_narrow(work.segments[s], work.heads) ? chunk_count(work.segments[s], work.kv) * groups : 0;
-  unit = __reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks;
+  unit = (__reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks) * kParts;
   const AttentionPart* parts = work.scratch.parts + int64_t{unit} * kTileRows + row;
   const float* sums = work.scratch.sums + (int64_t{unit} * kTileRows + row) * kHeadDim + tid;
 
   int32_t maximum = INT32_MIN;  // of all chunks before the batch
   float total = 0.0f, sum = 0.0f;
   for (int32_t from = 0; from < chunks; from += kBatch) {
-    const AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
+    AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kParts * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
+    if constexpr (kParts > 1) {  // all found the chunk's maximum; weights are integers
+      uint32_t whole = 0;
+      if (from + tid < chunks)
+        for (int p = 0; p < kParts; ++p) whole += arith::bits_of(parts[(int64_t{from + tid} * kParts + p) * kTileRows].weight);
+      part.weight = static_cast<float>(whole);
+    }
     // The maximum of everything before each chunk, so that all factors are found at once.
     int32_t through = part.maximum;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -61,23 +57,54 @@ __global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_con
     weight[tid] = part.weight;
     __syncthreads();
     const int32_t count = min(kBatch, chunks - from);
-    constexpr int32_t kAhead = 16;
+    constexpr int32_t kAhead = 16 / kParts;
     for (int32_t c = 0; c < count; c += kAhead) {
-      float o[kAhead];
+      float o[kAhead][kParts];
 #pragma unroll
-      for (int32_t i = 0; i < kAhead; ++i) o[i] = c + i < count ? sums[int64_t{from + c + i} * kTileRows * kHeadDim] : 0.0f;
+      for (int32_t i = 0; i < kAhead; ++i)
+#pragma unroll
+        for (int32_t p = 0; p < kParts; ++p)
+          o[i][p] = c + i < count ? sums[(int64_t{from + c + i} * kParts + p) * kTileRows * kHeadDim] : 0.0f;
 #pragma unroll
       for (int32_t i = 0; i < kAhead; ++i) {
         if (c + i >= count) break;
+        float chunk = o[i][0];
+        if constexpr (kParts > 1) {  // rounded once, as fma(256, high, low) is
+          int64_t whole = 0;
+#pragma unroll
+          for (int32_t p = 0; p < kParts; ++p) whole += __float_as_int(o[i][p]);
+          chunk = __ll2float_rn(whole);
+        }
         const float a = factor[c + i], l = weight[c + i];
         total = keeps[c + i] ? arith::fma(total, a, l) : arith::fma(l, a, total);
-        sum = keeps[c + i] ? arith::fma(sum, a, o[i]) : arith::fma(o[i], a, sum);
+        sum = keeps[c + i] ? arith::fma(sum, a, chunk) : arith::fma(chunk, a, sum);
       }
     }
   }
   const int32_t token = row / work.heads, head = item.offset * work.heads + row - token * work.heads;
   work.args.out[(int64_t{segment.first_row + token} * work.args.heads + head) * kHeadDim + tid] =
       arith::quantise(arith::mul(sum, arith::divide(1.0f, total)), work.args.out_inverse[item.offset * kHeadDim + tid]);
+}
+
+// Rows of narrow tiles, one after another; folds a row's chunks, kept apart by the split form, in order. Bound by the memory (mostly cache)
+// it reads.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work, int32_t all_rows) {
+  const int32_t groups = work.kv.kv_heads;
+  let_next_start();
+  const NarrowLoad load = narrow_load(work);
+  wait_for_inputs();
+  if (!is_split(load, work)) return;
+  const int32_t parts = chunk_parts(load, work);
+  for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
+    const int32_t row = at % work.narrow_rows;
+    const Found item = find_unit(at / work.narrow_rows, work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
+    if (item.segment < 0) return;
+    if (row >= work.segments[item.segment].row_count * work.heads) continue;
+    if (parts == 1)
+      merge_row<kHeadDim, 1>(work, item, row);
+    else
+      merge_row<kHeadDim, kMostParts>(work, item, row);
   }
 }
 

@@ -102,7 +102,17 @@ class AttentionConsumer {
                       end_block = min((chunk + 1) * kChunkBlocks, tile.last_key / kBlockTokens + 1);
         int32_t high[kHeadDim / 2], low[kHeadDim / 2];
         find_maxima(begin_block, end_block);
-        sum_values(begin_block, end_block, high, low);
+        const Blocks part = kWide ? Blocks{begin_block, end_block} : part_of(tile, begin_block, end_block);
+        if constexpr (!kWide) {
+          if (part.begin == part.end) {
+            pass_keys(end_block - begin_block);
+            keep_nothing_apart(tile);
+            continue;
+          }
+          pass_keys(part.begin - begin_block);
+        }
+        sum_values(part.begin, part.end, high, low);
+        if constexpr (!kWide) pass_keys(end_block - part.end);
         if (tile.unit >= 0)
           keep_apart(tile, high, low);
         else
@@ -221,6 +231,15 @@ class AttentionConsumer {
     for (int r = 0; r < 2; ++r) {
       maximum_[r] = quad_max(maximum_[r]);
       shift_[r] = kBiasBits - (maximum_[r] == INT32_MIN ? 0 : maximum_[r]);
+    }
+  }
+
+  // Gives back the next tiles' slots of keys, which are there.
+  __device__ void pass_keys(int32_t count) {
+    for (; count > 0; --count) {
+      if constexpr (!Weight::kMaximaFirst) barrier_wait(keys_.full + 8 * keys_.slot, keys_.phase);
+      release(keys_.empty + 8 * keys_.slot);
+      keys_.advance();
     }
   }
 
@@ -368,18 +387,30 @@ class AttentionConsumer {
     }
   }
 
-  // A split chunk's sums, for merge_chunks.
+  // A split chunk's sums, for merge_chunks; of a part of a chunk as integers, so that the parts' sums add up exactly (at most 128 * 65535 * 128).
   __device__ void keep_apart(const Tile& tile, const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2]) {
+    const bool is_part = tile.parts > 1;
     for (int r = 0; r < 2; ++r) {
       const int32_t mine = row(tile, r);
       if (mine >= tile.rows) continue;
       const int64_t at = int64_t{tile.unit} * kTileRows + mine;
-      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], static_cast<float>(sums_[r])};
+      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], is_part ? arith::float_of(sums_[r]) : static_cast<float>(sums_[r])};
       float* to = work_.scratch.sums + at * kHeadDim + column();
+      const auto kept = [&](int i) { return is_part ? __int_as_float(256 * high[i] + low[i]) : whole(high[i], low[i]); };
 #pragma unroll
       for (int j = 0; j < kHeadDim / 8; ++j)
-        *reinterpret_cast<float2*>(to + 8 * j) =
-            make_float2(whole(high[4 * j + 2 * r], low[4 * j + 2 * r]), whole(high[4 * j + 2 * r + 1], low[4 * j + 2 * r + 1]));
+        *reinterpret_cast<float2*>(to + 8 * j) = make_float2(kept(4 * j + 2 * r), kept(4 * j + 2 * r + 1));
+    }
+  }
+  __device__ void keep_nothing_apart(const Tile& tile) {
+    for (int r = 0; r < 2; ++r) {
+      const int32_t mine = row(tile, r);
+      if (mine >= tile.rows) continue;
+      const int64_t at = int64_t{tile.unit} * kTileRows + mine;
+      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], 0.0f};
+      float* to = work_.scratch.sums + at * kHeadDim + column();
+#pragma unroll
+      for (int j = 0; j < kHeadDim / 8; ++j) *reinterpret_cast<float2*>(to + 8 * j) = make_float2(0.0f, 0.0f);  // bits of 0
     }
   }
 
@@ -407,8 +438,12 @@ __device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_i
   Tile tile;
   while (walk.next(tile)) {
     const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
-    const int32_t first = max(tile.chunk * kChunkBlocks, tile.first_key / kBlockTokens),
-                  end = min(tile.end_chunk * kChunkBlocks, tile.last_key / kBlockTokens + 1);
+    int32_t first = max(tile.chunk * kChunkBlocks, tile.first_key / kBlockTokens),
+            end = min(tile.end_chunk * kChunkBlocks, tile.last_key / kBlockTokens + 1);
+    if (!kWide && values) {
+      const Blocks part = part_of(tile, first, end);
+      first = part.begin, end = part.end;
+    }
     BlockId next = first + lane < end ? tile.table[first + lane] : 0;
     for (int32_t block = first; block < end; block += 32) {
       const BlockId mine = next;
@@ -467,12 +502,16 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
 
 AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 
-// Lays out shared memory and launches.
+// Lays out shared memory and launches: `blocks` of narrow work, or for so many wide tiles.
 template <int kHeadDim, bool kWide, class Weight>
 cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t blocks) {
   constexpr int32_t kMostBytes = 227 << 10, kRings = kWide ? 1 : 2, kMostSlots = kRingBarrierBytes / 32;
   constexpr int32_t kHalf = kTileBytes<kHeadDim> / 2;
   work.total_warps = kWide ? 4 : (work.narrow_rows + 15) / 16;
+  if (kWide) {
+    work.wide_tiles = blocks;
+    if (blocks > work.scratch.multiprocessors) blocks = work.scratch.multiprocessors;
+  }
   const int32_t halves = (kMostBytes - SharedMap<kHeadDim>::rings(work.total_warps)) / kHalf / kRings;
   work.key_slots = kWide ? halves / 3 : (halves - (halves < 20 ? 2 : 4)) / 2;
   if (work.key_slots > kMostSlots) work.key_slots = kMostSlots;
