@@ -58,5 +58,6 @@ void add_ops(CLI::App& app, int& status);
 void add_step(CLI::App& app, int& status);    // bench/step.cpp
 void add_cache(CLI::App& app, int& status);   // bench/cache.cpp
 void add_replay(CLI::App& app, int& status);  // bench/replay.cpp
+void add_serve(CLI::App& app, int& status);   // bench/serve.cpp
 
 }  // namespace kaiju::bench

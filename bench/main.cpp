@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   kaiju::bench::add_step(app, status);
   kaiju::bench::add_cache(app, status);
   kaiju::bench::add_replay(app, status);
+  kaiju::bench::add_serve(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   return kaiju::tools::finish(app, status);
 }

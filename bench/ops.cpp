@@ -1,52 +1,22 @@
-// kaiju-bench ops: each operation of the CPU backend at the shapes of a nano and of a 1 B model.
+// kaiju-bench ops: each operation of the CPU backend at the shapes of a nano and of a 1 B model. Those of a GPU: ops_cuda.cpp.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <random>
-#include <thread>
 
 #include "bench.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/base/float_state.hpp"
+#include "ops.hpp"
 
 namespace kaiju::bench {
 namespace {
 
-struct Options {
-  std::string isa = "auto", only;
-  int32_t threads = static_cast<int32_t>(std::min(8u, std::max(1u, std::thread::hardware_concurrency())));
-  int64_t buffer_mib = 512;
-  double seconds = 0.15;
-  bool json = false;
-  std::vector<int32_t> rows = {1, 4, 16, 64, 512};
-};
-
-struct Wrong {
-  std::string what;
-};
-
-template <class T>
-std::vector<T> random_values(size_t count, uint32_t seed, T (*shape)(uint32_t)) {
-  std::vector<T> out(count);
-  uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
-  for (T& x : out) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    x = shape(static_cast<uint32_t>(state >> 32));
-  }
-  return out;
-}
-int8_t signed_byte(uint32_t bits) { return static_cast<int8_t>(static_cast<int32_t>(bits % 255) - 127); }
-// Half of a trained feed-forward's bytes are zero or more; speed here does not depend on them.
-uint8_t unsigned_byte(uint32_t bits) { return static_cast<uint8_t>(bits & 1 ? bits >> 24 : 0); }
-float unit_float(uint32_t bits) { return static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-31f; }
-arith::bf16 unit_bf16(uint32_t bits) { return arith::to_bf16(unit_float(bits)); }
-
 class Ops {
  public:
-  Ops(CpuBackend& backend, const Ceilings& ceilings, const Options& options) : backend_(backend), ceilings_(ceilings), options_(options) {}
+  Ops(CpuBackend& backend, const Ceilings& ceilings, const OpsOptions& options) : backend_(backend), ceilings_(ceilings), options_(options) {}
 
   std::vector<Line> lines;
 
@@ -213,7 +183,7 @@ class Ops {
 
   CpuBackend& backend_;
   const Ceilings& ceilings_;
-  const Options& options_;
+  const OpsOptions& options_;
   std::string group_;
   int64_t weight_bytes_ = 0;
   std::vector<int8_t> pool_, a_;
@@ -223,7 +193,11 @@ class Ops {
   std::vector<arith::bf16> x_;
 };
 
-int run(const Options& options) {
+int run(OpsOptions options) {
+#if KAIJU_CUDA
+  if (options.isa == "cuda") return run_ops_on_gpu(options);
+#endif
+  if (options.rows.empty()) options.rows = {1, 4, 16, 64, 512};
   auto backend = CpuBackend::create(options.isa, options.threads);
   if (!backend.ok()) {
     fmt::print(stderr, "kaiju-bench: {}\n", backend.status().message());
@@ -248,16 +222,16 @@ int run(const Options& options) {
 }  // namespace
 
 void add_ops(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("ops", "each operation of the CPU backend, at the shapes of a nano and of a 1 B model");
-  auto options = std::make_shared<Options>();
-  command->add_option("--backend", options->isa, "auto, avx512, avxvnni, avx2, neon or portable")->capture_default_str();
+  CLI::App* command = app.add_subcommand("ops", "each operation of a backend: on the CPU at the shapes of a nano and of a 1 B model, on a GPU at those of small and large");
+  auto options = std::make_shared<OpsOptions>();
+  command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--rows", options->rows, "row counts of the products")->check(CLI::Range(1, 65536))->delimiter(',');
   command->add_option("--only", options->only, "operations whose name contains this");
   command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling and the weights of the larger model")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench ops\n  kaiju-bench ops --threads 1 --rows 1,512 --only up\n  kaiju-bench ops --json > ops.json");
+  command->footer("Examples:\n  kaiju-bench ops\n  kaiju-bench ops --threads 1 --rows 1,512 --only up\n  kaiju-bench ops --backend cuda --rows 1,64,8192\n  kaiju-bench ops --json > ops.json");
   command->callback([options, &status] { status = run(*options); });
 }
 

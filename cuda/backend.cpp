@@ -23,6 +23,12 @@ Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t t
   return draw;
 }
 
+CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
+#if defined(KAIJU_CUDA_SM90A)  // else the Hopper kernels are empty
+  if (device_->chip().capability == 90) scratch_.multiprocessors = device_->chip().multiprocessors;
+#endif
+}
+
 Status CudaBackend::take_memory(int32_t head_dim) {
   constexpr int32_t kUnits = 2048;  // chunks in flight: a million positions; 68 MB at 128 channels
   if (scratch_.multiprocessors == 0) return {};

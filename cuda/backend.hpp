@@ -22,9 +22,7 @@ void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result);
 
 class CudaBackend {
  public:
-  explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
-    if (device_->chip().capability == 90) scratch_.multiprocessors = device_->chip().multiprocessors;
-  }
+  explicit CudaBackend(std::shared_ptr<Device> device);
 
   // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work.
   Status take_memory(int32_t head_dim);

@@ -1,6 +1,8 @@
-# The CUDA backend: objects that become part of the library. KAIJU_CUDA_ARCHITECTURES chooses what is compiled; PTX of the oldest serves everything newer that is not listed.
-set(KAIJU_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real" CACHE STRING "GPU architectures the CUDA kernels are compiled for")
-set(CMAKE_CUDA_ARCHITECTURES ${KAIJU_CUDA_ARCHITECTURES})
+# The CUDA backend: objects that become part of the library. CMAKE_CUDA_ARCHITECTURES chooses what is compiled; PTX of the oldest serves everything newer that is not listed.
+# 9.0 wants its own set, 90a: the kernels for Hopper are in no other.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real" CACHE STRING "GPU architectures the CUDA kernels are compiled for" FORCE)
+endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know how to ask nvcc for C++20
@@ -14,7 +16,7 @@ target_link_libraries(kaiju_cuda PRIVATE kaiju_core kaiju_flags CUDA::cudart_sta
 # The contract allows no contraction; nothing of CUDA's fast mathematics either.
 target_compile_options(kaiju_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
 
-if("${KAIJU_CUDA_ARCHITECTURES}" MATCHES "90a")
+if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a")
   target_compile_definitions(kaiju_cuda PRIVATE KAIJU_CUDA_SM90A=1)  # kernels/hopper is there
 endif()
 

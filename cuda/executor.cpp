@@ -1,4 +1,4 @@
-// The executor on a GPU: one copy in, the forward pass, draws on the device, one copy out.
+// The executor on a GPU: one copy in, the forward pass, draws on the device, one copy out; blocks travel to the host and back beside it.
 //
 // A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes; a batch in between is filled up by repeating one of its sequences,
 // which computes the same bits and stores them in the same places once more. The draws follow as ordinary launches: what they need differs from step to step.
@@ -13,6 +13,7 @@
 #include "kaiju/model/forward.hpp"
 #include "memory.hpp"
 #include "on_host.hpp"
+#include "transfers.hpp"
 #include "weights.hpp"
 
 namespace kaiju::cuda {
@@ -26,7 +27,7 @@ constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(std::shared_ptr<Device> device, Weights weights) : device_(device), backend_(std::move(device)), weights_(std::move(weights)) {}
+  CudaExecutor(std::shared_ptr<Device> device, Weights weights) : device_(device), backend_(device), weights_(std::move(weights)), transfers_(std::move(device)) {}
 
   const Facts& facts() const override { return slots_.facts(); }
 
@@ -35,9 +36,12 @@ class CudaExecutor final : public Executor {
     slots_.create(config, sizes);
     const Facts& facts = slots_.facts();
     KAIJU_TRY(upload(weights_, weight_memory_));
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind) KAIJU_TRY(take(cache_[kind], static_cast<size_t>(facts.block_bytes[kind] * facts.block_count[kind]), "the KV cache"));
+    KAIJU_TRY(take(cache_, static_cast<size_t>(facts.cache_bytes()), "the KV cache"));
+    pool_[1] = cache_.data();
+    pool_[0] = facts.shares_memory() ? pool_[1] : pool_[1] + facts.block_bytes[1] * facts.block_count[1];
     kv_slots_ = slots_.kv_slots();
-    for (KvSlot& slot : kv_slots_) slot.pool = cache_[static_cast<int32_t>(slot.kind)].data();
+    for (KvSlot& slot : kv_slots_) slot.pool = pool_[static_cast<int32_t>(slot.kind)];
+    transfers_.create(facts, pool_);
 
     const auto rows = static_cast<size_t>(sizes.step_tokens), slots = static_cast<size_t>(sizes.slot_count);
     const auto width = static_cast<size_t>(std::max(config.d_model, config.query_width()));
@@ -85,6 +89,7 @@ class CudaExecutor final : public Executor {
 
     workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
+    load_kernels();
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
   }
@@ -98,7 +103,9 @@ class CudaExecutor final : public Executor {
     list_used_ = 0;
     start_slots(plan);
     edit_tables(plan);
+    transfers_.send_down(plan.transfers);
     for (const BlockCopy& copy : plan.copies) copy_block(copy);
+    transfers_.bring_up(plan.transfers, slots_.segments());
     if (!plan.segments.empty()) {
       gather_inputs(plan);
       if (const RecordedStep* step = recorded_step(plan)) {
@@ -114,13 +121,23 @@ class CudaExecutor final : public Executor {
       }
       sample_rows(plan);
     }
+    transfers_.go_beside();
     check(cudaStreamSynchronize(stream()), "a step");
+    transfers_.wait();
     if (!device_->ok()) {
       result.clear();
       return device_->status();
     }
     read_draws(plan, result);
     return {};
+  }
+
+  Result<HostMemory> host_memory(size_t bytes, const char* what) override {
+    KAIJU_TRY(transfers_.take_memory());
+    PinnedBuffer pinned;
+    KAIJU_TRY(take(pinned, bytes, what));
+    const auto shared = std::make_shared<PinnedBuffer>(std::move(pinned));
+    return HostMemory(shared, shared->data());
   }
 
  private:
@@ -191,7 +208,7 @@ class CudaExecutor final : public Executor {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = facts().block_bytes[kind];
     if (copy.from != copy.to)
-      check(cudaMemcpyAsync(cache_[kind].data() + copy.to * bytes, cache_[kind].data() + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()), "a block copy");
+      check(cudaMemcpyAsync(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()), "a block copy");
   }
 
   void gather_inputs(const StepPlan& plan) {
@@ -266,14 +283,43 @@ class CudaExecutor final : public Executor {
     logits(backend_, weights_, last_x_.data(), inputs.draw_rows, a_.data(), logits_.data());
   }
 
+  // The driver loads a kernel, and takes memory for it, when it is first launched: here, in recordings that never run, of steps of every size.
+  void load_kernels() {
+    for (int32_t rows = 1; device_->ok(); rows = std::min(2 * rows, facts().step_tokens)) {
+      set_rows(rows);
+      segments_.assign(1, {});
+      segments_[0].row_count = rows;
+      segment_slot_.assign(1, 0);
+      draw_row_.assign(static_cast<size_t>(std::min(rows, facts().slot_count)), 0);
+      draws_.assign(1, {});
+      const Inputs inputs = place_inputs();
+      Graph never_run;
+      check(Graph::record(stream(), never_run, [&] {
+              run_layers(inputs);
+              compute_last_logits(inputs);
+              if (rows > 1) return;
+              check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_.data()), 1, facts().vocab_size, seen_.data()), "loading");
+              check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
+              check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
+              check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
+              check(sample(stream(), logits_.data(), adjusted_.data(), inputs.draws, 1, facts().vocab_size, drawn_.data(), top_.data()), "loading");
+            }),
+            "loading kernels");
+      if (rows == facts().step_tokens) return;
+    }
+  }
+  void set_rows(int32_t rows) {
+    tokens_.assign(static_cast<size_t>(rows), 0);
+    positions_.assign(static_cast<size_t>(rows), 0);
+    row_segment_.assign(static_cast<size_t>(rows), 0);
+  }
+
   // Batch sizes 1 ... 8, then four to each doubling.
   void record_graphs(int32_t most) {
     for (int32_t rows = 1, step = 1; rows <= most && device_->ok(); rows = rows < most ? std::min(most, rows + step) : most + 1) {
       if (rows >= 8 * step) step *= 2;
       const auto count = static_cast<size_t>(rows);
-      tokens_.assign(count, 0);
-      positions_.assign(count, 0);
-      row_segment_.assign(count, 0);
+      set_rows(rows);
       segments_.assign(count, {});
       segment_slot_.assign(count, 0);
       draw_row_.assign(count, 0);
@@ -357,7 +403,9 @@ class CudaExecutor final : public Executor {
   std::vector<KvSlot> kv_slots_;
   int32_t logit_rows_ = 0, table_blocks_ = 0;
 
-  DeviceBuffer<std::byte> weight_memory_, cache_[kBlockKinds], inputs_, list_;
+  DeviceBuffer<std::byte> weight_memory_, cache_, inputs_, list_;
+  std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // where block 0 of each kind lies
+  Transfers transfers_;
   DeviceBuffer<BlockId> tables_;  // [slots, kinds, context / 64]
   DeviceBuffer<uint64_t> frequencies_;
   DeviceBuffer<arith::bf16> x_, last_x_;

@@ -20,18 +20,23 @@ struct FreePinned {
 };
 }  // namespace detail
 
+inline Status lost(const char* what, cudaError_t error) {
+  return {StatusCode::kDeviceLost, std::string("the GPU failed while memory was taken for ") + what + ": " + cudaGetErrorString(error)};
+}
+
 template <class T>
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
 
-  // kOutOfMemory names `what`, the bytes wanted and the bytes free.
+  // kOutOfMemory names `what`, the bytes wanted and the bytes free; kDeviceLost for every other failure.
   static Result<DeviceBuffer> make(size_t count, const char* what) {
     DeviceBuffer buffer;
     buffer.count_ = count;
     if (count == 0) return buffer;
     void* memory = nullptr;
-    if (cudaMalloc(&memory, count * sizeof(T)) != cudaSuccess) {
+    cudaError_t error = cudaMalloc(&memory, count * sizeof(T));
+    if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // running out of memory is not sticky
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
@@ -39,10 +44,9 @@ class DeviceBuffer {
                                                   std::to_string(total) + " are free");
     }
     buffer.memory_.reset(memory);
-    cudaError_t error = cudaMemset(memory, 0, count * sizeof(T));
+    if (error == cudaSuccess) error = cudaMemset(memory, 0, count * sizeof(T));
     if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);  // the streams in use do not wait for that one
-    if (error != cudaSuccess)
-      return Status(StatusCode::kDeviceLost, std::string("the GPU failed while clearing ") + what + ": " + cudaGetErrorString(error));
+    if (error != cudaSuccess) return lost(what, error);
     return buffer;
   }
 
@@ -62,10 +66,12 @@ class PinnedBuffer {
   static Result<PinnedBuffer> make(size_t bytes, const char* what) {
     PinnedBuffer buffer;
     void* memory = nullptr;
-    if (cudaMallocHost(&memory, bytes) != cudaSuccess) {
+    const cudaError_t error = cudaMallocHost(&memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       return Status(StatusCode::kOutOfMemory, std::string(what) + " wants " + std::to_string(bytes) + " bytes of pinned host memory, which the system did not give");
     }
+    if (error != cudaSuccess) return lost(what, error);
     buffer.memory_.reset(memory);
     buffer.bytes_ = bytes;
     std::memset(memory, 0, bytes);

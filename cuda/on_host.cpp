@@ -9,7 +9,7 @@ namespace kaiju::cuda {
 // The device memory of one operation.
 class OnHost::Call {
  public:
-  explicit Call(CudaBackend& backend) : device_(backend.device()) {}
+  explicit Call(OnHost& owner) : device_(owner.backend_.device()), shortage_(owner.shortage_) {}
 
   // A copy on the device.
   template <class T>
@@ -23,7 +23,8 @@ class OnHost::Call {
   T* out(size_t count) {
     DeviceBuffer<std::byte>& buffer = buffers_.emplace_back();
     if (const Status taken = take(buffer, std::max<size_t>(count * sizeof(T), 16), "an operation"); !taken.ok()) {
-      device_.check(cudaErrorMemoryAllocation, "an operation's memory");
+      if (shortage_.ok()) shortage_ = taken;
+      device_.check(cudaErrorMemoryAllocation, "an operation's memory");  // nothing is launched from here on
       return nullptr;
     }
     device_.check(cudaMemsetAsync(buffer.data(), 0xA5, count * sizeof(T), device_.stream()), "filling memory");
@@ -67,18 +68,20 @@ class OnHost::Call {
   void wait() { device_.check(cudaStreamSynchronize(device_.stream()), "a copy to the GPU"); }
 
   Device& device_;
+  Status& shortage_;
   std::vector<DeviceBuffer<std::byte>> buffers_;
 };
 
 OnHost::OnHost(std::shared_ptr<Device> device) : backend_(std::move(device)) {
-  if (const Status taken = backend_.take_memory(128); !taken.ok()) backend_.device().check(cudaErrorMemoryAllocation, "the sums of attention");
+  shortage_ = backend_.take_memory(128);
+  if (!shortage_.ok()) backend_.device().check(cudaErrorMemoryAllocation, "the sums of attention");
 }
 OnHost::~OnHost() = default;
 
-Status OnHost::status() const { return backend_.device().status(); }
+Status OnHost::status() const { return shortage_.ok() ? backend_.device().status() : shortage_; }
 
 void OnHost::embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
-  Call call(backend_);
+  Call call(*this);
   const size_t count = tokens.size() * static_cast<size_t>(table.in);
   auto* out = call.out<arith::bf16>(count);
   backend_.embed(call.in(table), call.in(scale, static_cast<size_t>(table.out)), {call.in(tokens.data(), tokens.size()), tokens.size()}, out);
@@ -86,7 +89,7 @@ void OnHost::embed(const Matrix& table, const float* scale, std::span<const int3
 }
 
 void OnHost::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-  Call call(backend_);
+  Call call(*this);
   const size_t count = static_cast<size_t>(rows) * width;
   auto* out = call.out<int8_t>(count);
   backend_.norm(call.in(x, count), rows, width, eps, inverse_scale, out);
@@ -94,7 +97,7 @@ void OnHost::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, 
 }
 
 void OnHost::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
-  Call call(backend_);
+  Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.out<float>(count);
   backend_.linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows, call.in(scale, static_cast<size_t>(w.out)), there);
@@ -102,7 +105,7 @@ void OnHost::linear(const Matrix& w, const int8_t* a, int32_t rows, const float*
 }
 
 void OnHost::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
-  Call call(backend_);
+  Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.out<uint8_t>(count);
   backend_.up(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows, call.in(alpha, static_cast<size_t>(w.out)), there);
@@ -110,7 +113,7 @@ void OnHost::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alp
 }
 
 void OnHost::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
-  Call call(backend_);
+  Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.in(x, count);
   backend_.add_linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows, call.in(scale, static_cast<size_t>(w.out)), there);
@@ -118,7 +121,7 @@ void OnHost::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const fl
 }
 
 void OnHost::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
-  Call call(backend_);
+  Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.in(x, count);
   backend_.add_down(call.in(w), call.in(h, static_cast<size_t>(rows) * w.in), rows, call.in(scale, static_cast<size_t>(w.out)), there);
@@ -126,7 +129,7 @@ void OnHost::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const flo
 }
 
 void OnHost::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
-  Call call(backend_);
+  Call call(*this);
   const size_t rows = static_cast<size_t>(batch.row_count), count = rows * heads * head_dim;
   auto* there = call.out<int8_t>(count);
   backend_.queries(call.in(q, count), {batch.row_count, {}, {}, {}, {}}, call.in(angles, rows * (head_dim / 2)), heads, kv_heads, head_dim,
@@ -135,7 +138,7 @@ void OnHost::queries(const float* q, const Batch& batch, const arith::CosSin* an
 }
 
 void OnHost::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
-  Call call(backend_);
+  Call call(*this);
   const size_t rows = static_cast<size_t>(batch.row_count), width = static_cast<size_t>(kv.kv_heads) * kv.head_dim;
   int32_t blocks = 0;
   const Batch there = call.in(batch, kv, blocks);
@@ -147,7 +150,7 @@ void OnHost::append(const float* k, const float* v, const Batch& batch, const ar
 }
 
 void OnHost::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-  Call call(backend_);
+  Call call(*this);
   const size_t count = static_cast<size_t>(batch.row_count) * args.heads * kv.head_dim;
   int32_t blocks = 0;
   const Batch there = call.in(batch, kv, blocks);
@@ -159,7 +162,7 @@ void OnHost::attend(const AttentionArgs& args, const Batch& batch, const KvSlot&
 }
 
 void OnHost::sample(const SampleArgs& args, SampledToken& result) {
-  Call call(backend_);
+  Call call(*this);
   Device& device = backend_.device();
   const auto vocab = static_cast<size_t>(args.vocab_size);
   SamplingSpec spec = *args.spec;

@@ -33,6 +33,7 @@ class OnHost {
  private:
   class Call;
   CudaBackend backend_;
+  Status shortage_;  // of memory, before any other failure
 };
 
 static_assert(Backend<OnHost>);

@@ -127,8 +127,8 @@ class Driver {
   Status step() {
     const auto start = std::chrono::steady_clock::now();
     KAIJU_TRY(engine_.step());
-    driven_.figures.host_seconds += seconds_since(start);
-    const double seconds = options_.step_seconds();
+    const double real = seconds_since(start), seconds = options_.step_seconds ? options_.step_seconds() : real;
+    driven_.figures.host_seconds += real;
     now_ += seconds;
     driven_.figures.busy_seconds += seconds;
     return {};
@@ -149,6 +149,7 @@ class Driver {
     Running& running = running_[static_cast<size_t>(index)];
     if (!running.told && trace_.measured(trace_.requests[static_cast<size_t>(index)])) driven_.figures.first_token_ms.push_back(1e3 * (now_ - running.arrived));
     running.told = true;
+    if (options_.on_token) options_.on_token(index, running.arrived, now_);
     if (options_.replies_from_engine || options_.sample_every > 0) running.reply.push_back(token);
   }
 

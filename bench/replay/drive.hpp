@@ -36,7 +36,9 @@ struct Sample {
 };
 
 struct DriveOptions {
-  std::function<double()> step_seconds;  // of the step that just ran
+  std::function<double()> step_seconds;  // of the step that just ran; empty: what the engine really took
+  // Told of every token: the request's index, when it arrived, when the token came.
+  std::function<void(int32_t request, double arrived, double now)> on_token;
   bool replies_from_engine = false;  // the model says what it says; else it says what the trace says
   int32_t sample_every = 0;          // keeps each so manieth measured request with a reply; 0: none
 };

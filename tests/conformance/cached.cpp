@@ -1,9 +1,10 @@
-// What the cache finds is what would have been computed: the same tokens and the same log-probabilities, bit for bit, of a random small model on the CPU,
-// with characters, salts, forks, cuts, evictions and many at once, against each prompt alone on an engine that has seen nothing.
+// What the cache finds is what would have been computed: the same tokens and the same log-probabilities, bit for bit, of a random small model on the CPU and,
+// where there is one, on the GPU, with characters, salts, forks, cuts, evictions and many at once, against each prompt alone on an engine that has seen nothing, on the CPU.
 #include "catch.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -39,8 +40,16 @@ void drain(Engine& engine, std::map<RequestId, Drawn>& drawn, uint64_t* cached =
   }
 }
 
+// The best backend that computes on the processor.
+std::string cpu_backend() {
+  for (const std::string& name : backend_names())
+    if (name != "cuda") return name;
+  return "reference";
+}
+
 // What `look` sees of the engine in the end.
-void ask_500_prompts(const std::function<void(RunOptions&, const std::string&)>& change, const std::function<void(const Metrics&)>& look) {
+void ask_500_prompts(const std::string& backend, const std::function<void(RunOptions&, const std::string&)>& change, const std::function<void(const Metrics&)>& look) {
+  INFO("on " << backend);
   const unsigned seed = std::getenv("KAIJU_TEST_SEED") ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED"))) : std::random_device{}();
   INFO("KAIJU_TEST_SEED=" << seed);
   std::mt19937 random(seed);
@@ -63,6 +72,7 @@ void ask_500_prompts(const std::function<void(RunOptions&, const std::string&)>&
   REQUIRE(model.ok());
   const auto plain_options = [] {
     RunOptions options;
+    options.executor.backend = cpu_backend();
     options.executor.threads = 1;
     options.executor.step_tokens = 192;
     options.executor.cache_bytes = 1;
@@ -70,6 +80,7 @@ void ask_500_prompts(const std::function<void(RunOptions&, const std::string&)>&
   };
 
   RunOptions options = plain_options();  // the least memory: evictions are many
+  options.executor.backend = backend;
   options.engine.check_ledger = true;
   change(options, path + ".tier");
   auto cached_engine = (*model)->create_engine(options);
@@ -138,10 +149,17 @@ void ask_500_prompts(const std::function<void(RunOptions&, const std::string&)>&
   look(engine.metrics());
 }
 
+// The GPU, where there is one, and the processor.
+std::vector<std::string> both_backends() {
+  std::vector<std::string> names = backend_names();
+  names.erase(std::remove_if(names.begin(), names.end(), [](const std::string& name) { return name != "cuda" && name != cpu_backend(); }), names.end());
+  return names;
+}
+
 }  // namespace
 
 TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cache holds") {
-  ask_500_prompts([](RunOptions&, const std::string&) {}, [](const Metrics&) {});
+  for (const std::string& backend : both_backends()) ask_500_prompts(backend, [](RunOptions&, const std::string&) {}, [](const Metrics&) {});
 }
 
 TEST_CASE("and when what it holds moves through host memory and a file") {
@@ -150,7 +168,7 @@ TEST_CASE("and when what it holds moves through host memory and a file") {
     options.engine.cache.file_bytes = 8 << 20;
     options.tier_file = tier_file;
   };
-  ask_500_prompts(change, [](const Metrics& metrics) {
+  const auto look = [](const Metrics& metrics) {
     INFO(metrics.host.blocks_in << " down, " << metrics.host.blocks_out << " up, " << metrics.file.blocks_in << " into the file, " << metrics.file.blocks_out
                                 << " out of it, " << metrics.cache.hit_host << " and " << metrics.cache.hit_file << " tokens hit");
     CHECK(metrics.cache.hit_host > 1000);
@@ -158,5 +176,6 @@ TEST_CASE("and when what it holds moves through host memory and a file") {
     CHECK(metrics.host.blocks_lost + metrics.file.blocks_lost == 0);
     CHECK(metrics.host.bytes <= 1 << 20);
     CHECK(metrics.file_status.ok());
-  });
+  };
+  for (const std::string& backend : both_backends()) ask_500_prompts(backend, change, look);
 }

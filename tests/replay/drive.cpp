@@ -93,6 +93,25 @@ TEST_CASE("a drive serves every measured request, and each of its tokens was fou
   CHECK(out.driven.samples.size() == (requests + 9) / 10);
 }
 
+TEST_CASE("a drive tells of every token once, later than its request and the token before, in what steps really take") {
+  const Trace trace = make_in_turn(3, 2, 100);
+  ModelConfig config = preset("nano").value();
+  Facts facts = facts_without_memory(config, 16, 256);
+  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
+  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(config)), nullptr, {}).value();
+  std::vector<double> last(trace.requests.size(), 0);
+  std::vector<int32_t> count(trace.requests.size(), 0);
+  DriveOptions options;
+  options.on_token = [&](int32_t request, double arrived, double now) {
+    const auto index = static_cast<size_t>(request);
+    CHECK(now > std::max(arrived, last[index]));
+    last[index] = now;
+    ++count[index];
+  };
+  REQUIRE(drive(trace, *engine, options).ok());
+  for (size_t i = 0; i < count.size(); ++i) CHECK(count[i] == trace.reply_tokens(trace.requests[i]));
+}
+
 TEST_CASE("replies come back as the trace says them, so that the next turn finds them") {
   const Trace trace = chats();
   const Outcome out = outcome(trace, 8);

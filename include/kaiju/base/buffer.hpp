@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "kaiju/base/status.hpp"
 
@@ -59,5 +60,14 @@ class Buffer {
   std::unique_ptr<void, Free> memory_;
   size_t count_ = 0;
 };
+
+// Zeroed bytes that know how to give themselves back, whoever gave them.
+using HostMemory = std::shared_ptr<std::byte>;
+inline Result<HostMemory> plain_memory(size_t bytes, const char* what) {
+  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(bytes, what);
+  if (!made.ok()) return made.status();
+  const auto buffer = std::make_shared<Buffer<std::byte>>(std::move(made).value());
+  return HostMemory(buffer, buffer->data());
+}
 
 }  // namespace kaiju

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,8 +55,11 @@ class Tiers {
     bool has(BlockKind kind) const { return tier[static_cast<size_t>(kind)] != CacheTier::kDevice; }
   };
 
+  // Gives host memory: Executor::host_memory.
+  using HostSource = std::function<Result<HostMemory>(size_t bytes, const char* what)>;
   // Takes all memory here. kOutOfMemory, kInvalidArgument, and kUnsupported for an executor without transfers. The tree outlives it.
-  static Result<std::unique_ptr<Tiers>> make(const Facts& facts, const CacheOptions& options, Domains& domains, CacheEvents& events) {
+  static Result<std::unique_ptr<Tiers>> make(const Facts& facts, const CacheOptions& options, Domains& domains, CacheEvents& events,
+                                             const HostSource& host) {
     if (facts.kv_layout.empty())
       return Status(StatusCode::kUnsupported, "this executor moves no blocks to host memory: host_bytes must be 0");
     // The bytes first: whoever asks for more than there is learns it before books are made for them.
@@ -64,7 +68,7 @@ class Tiers {
       return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " + std::to_string(least) + " bytes");
     if (options.file && options.file_bytes < least)
       return invalid_argument("file_bytes is " + std::to_string(options.file_bytes) + "; a block has " + std::to_string(least) + " bytes");
-    Result<Buffer<std::byte>> bytes = Buffer<std::byte>::make(static_cast<size_t>(options.host_bytes), "the cache's host memory");
+    Result<HostMemory> bytes = host(static_cast<size_t>(options.host_bytes), "the cache's host memory");
     if (!bytes.ok()) return bytes.status();
     std::unique_ptr<Tiers> tiers(new Tiers(facts, options, domains, events));
     tiers->host_bytes_ = std::move(bytes).value();
@@ -259,7 +263,7 @@ class Tiers {
   bool at_rest(StoredId id, BlockKind kind) const { return state(id, kind) == BlockState::kCached; }
   Shelf& shelf(CacheTier tier) { return tier == CacheTier::kFile ? file_shelf_ : host_; }
   const Shelf& shelf(CacheTier tier) const { return tier == CacheTier::kFile ? file_shelf_ : host_; }
-  std::byte* host(BlockKind kind, BlockId place) { return host_bytes_.data() + host_.offset(kind, place); }
+  std::byte* host(BlockKind kind, BlockId place) { return host_bytes_.get() + host_.offset(kind, place); }
   std::span<std::byte> host_span(BlockKind kind, BlockId place) {
     return {host(kind, place), static_cast<size_t>(host_.block_bytes(kind))};
   }
@@ -409,7 +413,7 @@ class Tiers {
   std::shared_ptr<BlockFile> file_;
   Status file_status_;
   Shelf host_, file_shelf_;
-  Buffer<std::byte> host_bytes_;
+  HostMemory host_bytes_;
   Buffer<Stored> stored_;
   Buffer<StoredId> buckets_;
   std::vector<StoredId> siblings_;

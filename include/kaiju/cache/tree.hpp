@@ -125,8 +125,8 @@ class Tree {
   std::function<void(const EvictedBlock&)> on_evict;
 
   // Tiers behind the executor's blocks, before anything is known. Errors: see Tiers::make.
-  Status add_tiers(const Facts& facts) {
-    Result<std::unique_ptr<Tiers>> made = Tiers::make(facts, options_, domains_, events_);
+  Status add_tiers(const Facts& facts, const Tiers::HostSource& host = plain_memory) {
+    Result<std::unique_ptr<Tiers>> made = Tiers::make(facts, options_, domains_, events_, host);
     if (!made.ok()) return made.status();
     tiers_ = std::move(made).value();
     return {};

@@ -41,7 +41,10 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     if (static_cast<bool>(options.cache.file) != (options.cache.file_bytes > 0))
       return invalid_argument("file_bytes is " + std::to_string(options.cache.file_bytes) + ": a file and its size go together");
     std::unique_ptr<Engine> engine(new Engine(std::move(executor), std::move(pieces), options, scheduling));
-    if (options.cache.host_bytes > 0) KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->facts()));
+    if (options.cache.host_bytes > 0) {
+      const auto host = [&](size_t bytes, const char* what) { return engine->executor_->host_memory(bytes, what); };
+      KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->facts(), host));
+    }
     return engine;
   });
 }

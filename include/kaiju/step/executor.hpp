@@ -1,6 +1,7 @@
 // Executor: the one virtual call between deciding what to compute and computing it.
 #pragma once
 
+#include "kaiju/base/buffer.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
 #include "kaiju/step/result.hpp"
@@ -17,6 +18,9 @@ class Executor {
   // An error means the step did not happen as a whole. After kOutOfMemory, kBusy or kIo the same plan may be run again; every other error
   // is final for this executor, and the engine stops.
   virtual Status run(const StepPlan& plan, StepResult& result) = 0;
+  // Memory that transfers reach fastest: pinned, for a GPU. They may name any other. Before the first plan, and once; it may outlive the
+  // executor. kOutOfMemory tells what `what` wanted.
+  virtual Result<HostMemory> host_memory(size_t bytes, const char* what) { return plain_memory(bytes, what); }
 };
 
 }  // namespace kaiju

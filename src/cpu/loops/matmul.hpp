@@ -133,7 +133,7 @@ void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8
         for (int32_t part = 0; part < kLine; part += 4 * kLanes) {
           Ints rows[kLanes], columns[kLanes];
 #pragma GCC unroll 16
-          for (int r = 0; r < kLanes; ++r) rows[r] = load<Ints>(row_at(v * kRows + r) + k + part) ^ (flip * 0x01010101);
+          for (int r = 0; r < kLanes; ++r) rows[r] = load<Ints>(row_at(v * kRows + r) + k + part) ^ ints(static_cast<int32_t>(flip * 0x01010101u));
           collect<kLanes>(rows, 1, columns);
 #pragma GCC unroll 16
           for (int i = 0; i < kLanes; ++i) store(at + (part / 4 + i) * step_bytes, columns[i]);
@@ -188,7 +188,7 @@ KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t 
   }
 }
 
-// The sums of `outs` outputs, 16 or, at the end of a matrix, fewer.
+// The sums of `outs` outputs, 16 or, at the end of a matrix, fewer: then the others are 0.
 using BlockSums = void (*)(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs, Ints* sums);
 template <int kRows, int kVectors>
 void block_sums(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs, Ints* sums) {
@@ -196,6 +196,7 @@ void block_sums(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t 
   int32_t o = 0;
   for (; o + kOuts <= outs; o += kOuts) dot_tile<kRows, kVectors, kOuts>(panel, weight + o * in, in, ahead, sums + o * kVectors);
   for (; o < outs; ++o) dot_tile<kRows, kVectors, 1>(panel, weight + o * in, in, ahead, sums + o * kVectors);
+  for (int32_t s = outs * kVectors; s < kBlockOuts * kVectors; ++s) sums[s] = Ints{};
 }
 
 template <int kRows, int kVectors>

@@ -1,0 +1,209 @@
+// Faults of a GPU, by the linker's --wrap: one CUDA call after the other fails, in the making of an executor and in its steps. It is told for what it is, it stands from
+// then on, nothing more is asked of the GPU, and a new executor in the same process computes as before. Wants a GPU; without one it passes (KAIJU_REQUIRE_BACKENDS=cuda:
+// it fails).
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "catch.hpp"
+#include "kaiju/format/random_model.hpp"
+#include "kaiju/run/executors.hpp"
+
+namespace {
+
+int64_t made = 0, fails_at = 0;  // 0: never
+cudaError_t failed_with = cudaSuccess;
+
+bool fails(cudaError_t with) {
+  if (++made != fails_at) return false;
+  failed_with = with;
+  return true;
+}
+void fail_at(int64_t nth) {
+  made = 0;
+  fails_at = nth;
+  failed_with = cudaSuccess;
+}
+
+}  // namespace
+
+#define WRAPPED(name, failure, parameters, arguments)       \
+  cudaError_t __real_##name parameters;                     \
+  cudaError_t __wrap_##name parameters {                    \
+    return fails(failure) ? failure : __real_##name arguments; \
+  }
+extern "C" {
+WRAPPED(cudaMalloc, cudaErrorMemoryAllocation, (void** p, size_t n), (p, n))
+WRAPPED(cudaMallocHost, cudaErrorMemoryAllocation, (void** p, size_t n), (p, n))
+WRAPPED(cudaMemset, cudaErrorLaunchFailure, (void* p, int v, size_t n), (p, v, n))
+WRAPPED(cudaMemsetAsync, cudaErrorLaunchFailure, (void* p, int v, size_t n, cudaStream_t s), (p, v, n, s))
+WRAPPED(cudaMemcpy, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k), (to, from, n, k))
+WRAPPED(cudaMemcpyAsync, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k, cudaStream_t s), (to, from, n, k, s))
+WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a), (c, f, a))
+WRAPPED(cudaFuncSetAttribute, cudaErrorLaunchFailure, (const void* f, cudaFuncAttribute a, int v), (f, a, v))
+WRAPPED(cudaGetLastError, cudaErrorLaunchFailure, (), ())
+WRAPPED(cudaStreamSynchronize, cudaErrorLaunchFailure, (cudaStream_t s), (s))
+WRAPPED(cudaDeviceSynchronize, cudaErrorLaunchFailure, (), ())
+WRAPPED(cudaStreamCreateWithFlags, cudaErrorLaunchFailure, (cudaStream_t * s, unsigned f), (s, f))
+WRAPPED(cudaStreamWaitEvent, cudaErrorLaunchFailure, (cudaStream_t s, cudaEvent_t e, unsigned f), (s, e, f))
+WRAPPED(cudaEventCreateWithFlags, cudaErrorLaunchFailure, (cudaEvent_t * e, unsigned f), (e, f))
+WRAPPED(cudaEventRecord, cudaErrorLaunchFailure, (cudaEvent_t e, cudaStream_t s), (e, s))
+WRAPPED(cudaGraphInstantiate, cudaErrorLaunchFailure, (cudaGraphExec_t * e, cudaGraph_t g, unsigned long long f), (e, g, f))
+WRAPPED(cudaGraphUpload, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
+WRAPPED(cudaGraphLaunch, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
+}
+
+namespace {
+
+using namespace kaiju;
+
+bool has_gpu() {
+  const std::vector<std::string> names = backend_names();
+  if (names.front() == "cuda") return true;
+  const char* required = std::getenv("KAIJU_REQUIRE_BACKENDS");
+  CHECK_FALSE((required && std::string(required).find("cuda") != std::string::npos));
+  return false;
+}
+
+std::shared_ptr<const Checkpoint> small_model() {
+  ModelConfig config;
+  config.name = "faults";
+  config.vocab_size = 96;
+  config.d_model = 64;
+  config.n_heads = 2;
+  config.n_kv_heads = 1;
+  config.head_dim = 64;
+  config.d_ff = 64;
+  config.context = 512;
+  config.layers = {{LayerKind::kSliding, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
+  config.derive_counts();
+  const std::string path = (std::filesystem::temp_directory_path() / ("kaiju-faults-" + std::to_string(::getpid()) + ".safetensors")).string();
+  REQUIRE(write_random_checkpoint(path, config, 3).ok());
+  auto opened = Checkpoint::open(path);
+  std::filesystem::remove(path);
+  REQUIRE(opened.ok());
+  return *opened;
+}
+
+// An executor with what travels beside its steps.
+struct Made {
+  Status status;
+  std::unique_ptr<Executor> executor;
+  HostMemory host;
+};
+Made make(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  ExecutorOptions options;
+  options.backend = "cuda";
+  options.slot_count = 2;
+  options.step_tokens = 128;
+  Made made;
+  auto executor = make_executor(checkpoint, options);
+  if (!executor.ok()) return made.status = executor.status(), std::move(made);
+  made.executor = std::move(executor).value();
+  auto host = made.executor->host_memory(1 << 20, "a test's host memory");
+  if (!host.ok()) return made.status = host.status(), std::move(made);
+  made.host = std::move(host).value();
+  return made;
+}
+
+// A prefill with everything drawing can ask for, and a decode step with a block going down and one coming up beside it.
+Status two_steps(Made& made, std::vector<int32_t>& tokens) {
+  StepPlan plan;
+  StepResult result;
+  SlotStart start;
+  start.sampling.temperature = 0.8f;
+  start.sampling.repetition_penalty = 1.1f;
+  start.sampling.logit_bias = {{5, 1.0f}};
+  start.history = {1, 2, 3};
+  plan.starts.push_back(start);
+  for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow})
+    for (int32_t i = 0; i < 2; ++i) plan.table_edits.push_back({0, kind, i, i});
+  Segment segment;
+  segment.token_count = 100;
+  segment.sample = true;
+  segment.top_logprobs = 2;
+  plan.segments.push_back(segment);
+  for (int32_t i = 0; i < 100; ++i) plan.tokens.push_back(i % 96);
+  KAIJU_TRY(made.executor->run(plan, result));
+  tokens.push_back(result.sampled.at(0).token);
+
+  plan.clear();
+  plan.transfers.push_back({BlockTransfer::Way::kDown, BlockKind::kGlobal, 2, made.host.get()});
+  plan.transfers.push_back({BlockTransfer::Way::kUp, BlockKind::kGlobal, 3, made.host.get() + (512 << 10)});
+  plan.copies.push_back({BlockKind::kGlobal, 2, 4, 64});
+  segment = {};
+  segment.position = 100;
+  segment.token_count = 1;
+  segment.sample = true;
+  plan.segments.push_back(segment);
+  plan.tokens.push_back(result.sampled[0].token);
+  KAIJU_TRY(made.executor->run(plan, result));
+  tokens.push_back(result.sampled.at(0).token);
+  return {};
+}
+
+// What may be told of a failure that was met.
+void check_told(const Status& status) {
+  INFO(status.message());
+  if (failed_with == cudaErrorMemoryAllocation) {
+    CHECK(status.code() == StatusCode::kOutOfMemory);
+    CHECK(status.message().find("wants") != std::string::npos);
+  } else {
+    CHECK((status.code() == StatusCode::kDeviceLost || status.code() == StatusCode::kUnsupported));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a CUDA call that fails while an executor is made is told for what it is") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  make(checkpoint);  // what a process does once is done
+  fail_at(0);
+  REQUIRE(make(checkpoint).status.ok());
+  const int64_t calls = made, stride = std::max<int64_t>(1, calls / 120);
+  int64_t told = 0;
+  for (int64_t nth = 1; nth <= calls; nth += stride) {
+    INFO("call " << nth << " of " << calls);
+    fail_at(nth);
+    const Status status = make(checkpoint).status;
+    fails_at = 0;
+    REQUIRE(failed_with != cudaSuccess);
+    if (!status.ok()) check_told(status), ++told;  // else an answer that nobody needs
+  }
+  CHECK(told * 10 > (calls / stride) * 9);
+  CHECK(make(checkpoint).status.ok());
+}
+
+TEST_CASE("a CUDA call that fails in a step is told, latched, and no matter to the next executor") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  std::vector<int32_t> expected;
+  Made whole = make(checkpoint);
+  REQUIRE(whole.status.ok());
+  fail_at(0);
+  REQUIRE(two_steps(whole, expected).ok());
+  const int64_t calls = made;
+  for (int64_t nth = 1; nth <= calls; ++nth) {
+    INFO("call " << nth << " of " << calls);
+    Made lost = make(checkpoint);
+    REQUIRE(lost.status.ok());
+    std::vector<int32_t> tokens;
+    fail_at(nth);
+    const Status status = two_steps(lost, tokens);
+    REQUIRE(failed_with != cudaSuccess);
+    CHECK(status.code() == StatusCode::kDeviceLost);
+    fail_at(0);
+    const Status again = two_steps(lost, tokens);
+    CHECK(again.code() == StatusCode::kDeviceLost);
+    CHECK(again.message() == status.message());
+    CHECK(made == 0);  // nothing was asked of the GPU
+  }
+  std::vector<int32_t> tokens;
+  Made next = make(checkpoint);
+  REQUIRE(next.status.ok());
+  REQUIRE(two_steps(next, tokens).ok());
+  CHECK(tokens == expected);
+}
