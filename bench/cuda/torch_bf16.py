@@ -11,9 +11,12 @@ import json
 import time
 
 import torch
+import torch._dynamo
 import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+torch._dynamo.config.recompile_limit = 64  # a shape each of `heads`, none of them left uncompiled
 
 WIDTH, HEADS, HEAD, FF, VOCAB, WINDOW = 5120, 40, 128, 20480, 65536, 1024
 
