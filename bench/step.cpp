@@ -24,6 +24,8 @@ struct Options {
   std::vector<int32_t> prompts = {512, 2048};  // tokens
   int32_t context = 512;                       // positions before a timed decode step
   int32_t chunk = 256;                         // most tokens of a prefill step
+  std::vector<int32_t> after;                  // tokens in the cache and tokens beyond them, in pairs: the time to the first token
+  std::vector<int32_t> beside;                 // tokens of a prompt computed in the same step as every number of streams
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;
@@ -38,13 +40,13 @@ constexpr double kQuickReference = 200e6;  // bytes of weights up to which the s
 // One executor and hand-written plans over it: sequence s owns its own blocks, window blocks in a ring.
 class Steps {
  public:
-  // Room for `positions` of each of `sequences`.
-  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk) : chunk_(chunk) {
+  // Room for `positions` of each of `sequences`, in steps of at most `step_tokens`; prompts are computed `chunk` at a time.
+  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk, int32_t step_tokens) : chunk_(chunk) {
     ExecutorOptions options;
     options.backend = backend;
     options.threads = threads;
     options.slot_count = sequences;
-    options.step_tokens = std::max(chunk, sequences);
+    options.step_tokens = step_tokens;
     options.cache_bytes = sequences * global_bytes(checkpoint->config(), positions);
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
     if (!made.ok()) throw Failed{made.status()};
@@ -52,30 +54,25 @@ class Steps {
     sequences_ = sequences;
   }
 
-  // Computes positions [from, from + count) of the first `sequences` sequences in one step.
-  const StepResult& step(int32_t sequences, int32_t from, int32_t count, bool all_logits = false) {
-    const Facts& facts = executor_->facts();
+  // Computes positions [from, from + count) of the first `sequences` sequences in one step, and the first `beside` positions of the last sequence.
+  const StepResult& step(int32_t sequences, int32_t from, int32_t count, bool all_logits = false, int32_t beside = 0) {
     plan_.clear();
-    for (int32_t s = 0; s < sequences; ++s) {
-      if (from == 0) plan_.starts.push_back({s, {}, {}});
-      for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
-        const int32_t ring = facts.block_count[kind] / sequences_;
-        for (int32_t i = (from + kBlockTokens - 1) / kBlockTokens; ring > 0 && i <= (from + count - 1) / kBlockTokens; ++i)
-          plan_.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * ring + i % ring});
-      }
-      Segment segment;
-      segment.slot = s;
-      segment.position = from;
-      segment.first_token = static_cast<int32_t>(plan_.tokens.size());
-      segment.token_count = count;
-      segment.sample = true;
-      segment.all_logits = all_logits;
-      plan_.segments.push_back(segment);
-      for (int32_t i = 0; i < count; ++i) plan_.tokens.push_back((7 + 131 * (from + i) + 17 * s) % facts.vocab_size);
+    for (int32_t s = 0; s < sequences; ++s) add(s, from, count, all_logits);
+    if (beside > 0) add(sequences_ - 1, 0, beside, false);
+    return run();
+  }
+
+  // Gives the first `sequences` sequences the same `tokens` positions, each in blocks of its own: the first one's are computed, the others' copied.
+  void fill(int32_t sequences, int32_t tokens) {
+    prefill(1, tokens);
+    plan_.clear();
+    for (int32_t s = 1; s < sequences; ++s) {
+      add_blocks(s, 0, tokens);
+      for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+        for (int32_t i = 0; i < std::min(ring(kind), (tokens + kBlockTokens - 1) / kBlockTokens); ++i)
+          plan_.copies.push_back({static_cast<BlockKind>(kind), i, s * ring(kind) + i, kBlockTokens});
     }
-    const Status ran = executor_->run(plan_, result_);
-    if (!ran.ok()) throw Failed{ran};
-    return result_;
+    run();
   }
 
   void prefill(int32_t sequences, int32_t tokens) {
@@ -84,6 +81,35 @@ class Steps {
   }
 
  private:
+  int32_t ring(int32_t kind) const { return executor_->facts().block_count[kind] / sequences_; }
+
+  // A sequence's blocks for positions [from, from + count).
+  void add_blocks(int32_t s, int32_t from, int32_t count) {
+    if (from == 0) plan_.starts.push_back({s, {}, {}});
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+      for (int32_t i = (from + kBlockTokens - 1) / kBlockTokens; ring(kind) > 0 && i <= (from + count - 1) / kBlockTokens; ++i)
+        plan_.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * ring(kind) + i % ring(kind)});
+  }
+
+  void add(int32_t s, int32_t from, int32_t count, bool all_logits) {
+    add_blocks(s, from, count);
+    Segment segment;
+    segment.slot = s;
+    segment.position = from;
+    segment.first_token = static_cast<int32_t>(plan_.tokens.size());
+    segment.token_count = count;
+    segment.sample = true;
+    segment.all_logits = all_logits;
+    plan_.segments.push_back(segment);
+    for (int32_t i = 0; i < count; ++i) plan_.tokens.push_back((7 + 131 * (from + i) + 17 * s) % executor_->facts().vocab_size);
+  }
+
+  const StepResult& run() {
+    const Status ran = executor_->run(plan_, result_);
+    if (!ran.ok()) throw Failed{ran};
+    return result_;
+  }
+
   // KV bytes of the global layers for so many positions, in whole blocks and one to spare.
   static int64_t global_bytes(const ModelConfig& config, int32_t positions) {
     std::set<int32_t> slots;
@@ -129,16 +155,20 @@ int run(const Options& options) {
 
   std::vector<int32_t> prompts;
   std::copy_if(options.prompts.begin(), options.prompts.end(), std::back_inserter(prompts), [&](int32_t tokens) { return tokens <= config.context; });
-  const int32_t positions = std::max(options.context + 64, prompts.empty() ? 0 : *std::max_element(prompts.begin(), prompts.end()));
+  int32_t positions = std::max(options.context + 64, prompts.empty() ? 0 : *std::max_element(prompts.begin(), prompts.end()));
+  for (size_t i = 0; i + 1 < options.after.size(); i += 2) positions = std::max(positions, options.after[i] + options.after[i + 1]);
+  if (options.after.size() % 2 != 0 || positions > config.context) throw Failed{invalid_argument(fmt::format("--after wants pairs of numbers, together at most the model's context of {}", config.context))};
+  const int32_t beside = options.beside.empty() ? 0 : *std::max_element(options.beside.begin(), options.beside.end());
+  const int32_t sequences = most + (beside > 0 ? 1 : 0), step_tokens = std::max(options.chunk, sequences + beside);
 
   // The answer first: 24 positions against the reference.
   const Cost cost = cost_of(*checkpoint);
   const int32_t checked = std::min(24, config.context);
   const std::vector<float> expected = [&] {
     const bool quick = cost.weights + cost.logits < kQuickReference;
-    return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked).step(1, 0, checked, true).logits;
+    return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked, checked).step(1, 0, checked, true).logits;
   }();
-  Steps steps(checkpoint, options.backend, options.threads, most, positions, options.chunk);
+  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens);
   if (steps.step(1, 0, checked, true).logits != expected) throw Failed{internal_error("the logits are not the reference's bits; nothing is timed that is wrong")};
 
   const Ceilings ceilings = [&] {
@@ -147,26 +177,41 @@ int run(const Options& options) {
     return measure_ceilings(pool, int64_t{options.buffer_mib} << 20);
   }();
   std::vector<Line> lines;
+  const auto add = [&](const Line& line) {
+    lines.push_back(line);
+    if (options.json) fmt::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape, 1e-3 * line.microseconds);  // what is measured stays known when the rest fails
+  };
   const std::string group = fmt::format("{}, {:.1f} MB of weights", config.name, 1e-6 * (cost.weights + cost.logits));
   for (const int32_t tokens : prompts) {
     const double seconds = best_seconds(options.seconds, [&] { steps.prefill(1, tokens); });
     // The logits of a chunk's last row alone are computed. Attention is not counted: the share is of the products' floor.
     const double gops = 2e-9 * cost.weights * tokens / seconds;
-    lines.push_back({group, "prefill", fmt::format("{} tokens", tokens), tokens, 1e6 * seconds, tokens / seconds, "tokens/s",
+    add({group, "prefill", fmt::format("{} tokens", tokens), tokens, 1e6 * seconds, tokens / seconds, "tokens/s",
                      ceilings.int8_gops > 0 ? gops / ceilings.int8_gops : 0, "int8"});
   }
   const bool cached = ceilings.cached_gb_per_s > 0 && cost.weights + cost.logits < 48e6;
+  for (size_t i = 0; i < options.after.size(); i += 2) {
+    const int32_t known = options.after[i], tokens = options.after[i + 1];
+    steps.prefill(1, known);
+    const double seconds = best_seconds(options.seconds, [&] { steps.step(1, known, tokens); });
+    add({group, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds, tokens / seconds, "tokens/s", 0, ""});
+  }
   for (const int32_t streams : options.streams) {
-    steps.prefill(streams, options.context);
+    steps.fill(streams, options.context);
     int32_t position = options.context;
     const double seconds = best_seconds(options.seconds, [&] {
       steps.step(streams, position, 1);
       if (++position >= std::min(config.context, options.context + 64)) position = options.context;  // the same positions again: written anew each time
     });
     const double bandwidth = 1e-9 * (cost.weights + cost.logits) / seconds;
-    lines.push_back({group, "decode", fmt::format("{} stream{}, context {}", streams, streams == 1 ? "" : "s", options.context), streams, 1e6 * seconds,
+    add({group, "decode", fmt::format("{} stream{}, context {}", streams, streams == 1 ? "" : "s", options.context), streams, 1e6 * seconds,
                      streams / seconds, "tokens/s", ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"});
-    if (cached) lines.push_back({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s, "cached read"});
+    if (cached) add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s, "cached read"});
+    for (const int32_t tokens : options.beside) {
+      const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens); });
+      add({group, "mixed", fmt::format("{} stream{}, context {}, and {} tokens of a prompt", streams, streams == 1 ? "" : "s", options.context, tokens), streams, 1e6 * together, streams / together,
+           "tokens/s", 0, ""});
+    }
   }
   if (options.json) fmt::print("{}\n", to_json(ceilings, lines));
   else print_table(ceilings, lines);
@@ -185,6 +230,8 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--prompts", options->prompts, "lengths of prefilled prompts; those beyond the model's context are left out")->check(CLI::Range(1, 1 << 24))->delimiter(',');
   command->add_option("--chunk", options->chunk, "most tokens of a prefill step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  command->add_option("--after", options->after, "pairs of tokens in the cache and tokens after them: a step to the first token")->check(CLI::Range(1, 1 << 24))->delimiter(',');
+  command->add_option("--beside", options->beside, "tokens of a prompt that join every decode step, for lines of their own")->check(CLI::Range(1, 1 << 16))->delimiter(',');
   command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "device.hpp"
@@ -26,13 +27,21 @@ class CudaBackend {
   // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work.
   Status take_memory(int32_t head_dim);
 
+  // From now on a norm of one row may be put off to the product that reads it.
+  void join_norms() { joins_norms_ = true; }
+
   Device& device() const { return *device_; }
 
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
     launch("embed", [&](cudaStream_t s) { return cuda::embed(s, device_->chip(), table, scale, tokens.data(), static_cast<int32_t>(tokens.size()), x); });
   }
+  // Of few rows it waits for the product that reads it, and may become part of that (forward() reads a norm by one product): then `a` stays as it is.
   void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-    launch("norm", [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), x, rows, width, eps, inverse_scale, a); });
+    if (joins_norms_ && rows == 1) {
+      norm_ = {x, eps, inverse_scale, a};
+    } else {
+      launch("norm", [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), x, rows, width, eps, inverse_scale, a); });
+    }
   }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) { multiply(Product::kLinear, w, a, rows, scale, out); }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) { multiply(Product::kUp, w, a, rows, alpha, h); }
@@ -51,9 +60,7 @@ class CudaBackend {
   void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
     const ModelConfig& config = p.config;
     const int32_t stride = p.layer.q.out + (p.kv ? p.kv->k.out + p.kv->v.out : 0);
-    launch("a product", [&](cudaStream_t s) {
-      return cuda::multiply(s, device_->chip(), Product::kLinear, {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
-    });
+    multiply(Product::kLinear, {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
     const HeadsArgs args{p.q,
                          batch.row_count,
                          stride,
@@ -75,11 +82,30 @@ class CudaBackend {
     if (device_->ok()) device_->check(work(device_->stream()), what);
   }
   void multiply(Product product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
-    launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, {w.weight, w.out, w.in, a, rows, scale, result}); });
+    multiply(product, {w.weight, w.out, w.in, a, rows, scale, result});
   }
+  void multiply(Product product, ProductArgs args) {
+    if (norm_.x && args.a == norm_.a) {
+      const PendingNorm norm = std::exchange(norm_, {});
+      if (joins_norm(device_->chip(), args.rows, args.out, args.in)) {
+        args.x = norm.x, args.eps = norm.eps, args.inverse_scale = norm.inverse_scale;
+      } else {
+        launch("norm", [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), norm.x, args.rows, args.in, norm.eps, norm.inverse_scale, norm.a); });
+      }
+    }
+    launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, args); });
+  }
+
+  struct PendingNorm {
+    const arith::bf16* x = nullptr;
+    float eps = 0.0f, inverse_scale = 0.0f;
+    int8_t* a = nullptr;
+  };
 
   std::shared_ptr<Device> device_;
   AttentionScratch scratch_;
+  bool joins_norms_ = false;
+  PendingNorm norm_;
   DeviceBuffer<AttentionPart> parts_;
   DeviceBuffer<float> sums_;
 };

@@ -68,6 +68,7 @@ class CudaExecutor final : public Executor {
     }
 
     KAIJU_TRY(backend_.take_memory(config.head_dim));
+    backend_.join_norms();
     table_blocks_ = (config.context + kBlockTokens - 1) / kBlockTokens;
     KAIJU_TRY(take(tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks_), "the block tables"));
     const size_t input_bytes = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));

@@ -28,7 +28,12 @@ struct ProductArgs {
   int32_t rows;
   const float* scale;    // [out]
   void* result;          // [rows, out] f32, uint8, bf16, bf16
+  // With x [rows, in] the activations are what norm() makes of it, and `a` is not read; only where joins_norm() says so.
+  const arith::bf16* x = nullptr;
+  float eps = 0.0f, inverse_scale = 0.0f;
 };
+// Whether a product of `rows` rows can take its input's norm with it.
+bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
 // By the kernel that is the fastest known for the chip and the shape (launch/tiles.hpp).
 cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args);
 // By the kernel that `tile` names, which must fit.

@@ -1,36 +1,38 @@
 // The contract's attention on Hopper (attention_sm90.cuh), and the kernel that folds split chunks.
 #include "attention_sm90.cuh"
 
+#include <algorithm>
+
 namespace kaiju::cuda {
 namespace {
 
-// One block a row of a narrow tile; folds its chunks, kept apart by the split form, in order. Bound by the memory (mostly cache) it reads.
-template <int kHeadDim>
-__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work) {
+// One row of narrow tile `item`, by kHeadDim threads.
+template <int kHeadDim, int kParts>
+__device__ __forceinline__ void merge_row(const AttentionWork& work, const Found& item, int32_t row) {
   constexpr int32_t kBatch = kHeadDim, kWarps = kHeadDim / 32;  // chunks looked at together: one a thread
   __shared__ float factor[kBatch], weight[kBatch];
   __shared__ uint8_t keeps[kBatch];  // whether the chunk keeps its scale; else the total does
   __shared__ int32_t warp_maximum[kWarps];
-  const int32_t tid = static_cast<int32_t>(threadIdx.x), row = static_cast<int32_t>(blockIdx.y);
-  if (!is_split(narrow_load(work), work)) return;
-  const int32_t groups = work.kv.kv_heads;
-  const Found item =
-      find_unit(static_cast<int32_t>(blockIdx.x), work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
-  if (item.segment < 0) return;
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), groups = work.kv.kv_heads;
   const BatchSegment& segment = work.segments[item.segment];
-  if (row >= segment.row_count * work.heads) return;
   const int32_t chunks = chunk_count(segment, work.kv);
   int32_t unit = 0;
   for (int32_t s = tid % 32; s < item.segment; s += 32)
     unit += is_narrow(work.segments[s], work.heads) ? chunk_count(work.segments[s], work.kv) * groups : 0;
-  unit = __reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks;
+  unit = (__reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks) * kParts;
   const AttentionPart* parts = work.scratch.parts + int64_t{unit} * kTileRows + row;
   const float* sums = work.scratch.sums + (int64_t{unit} * kTileRows + row) * kHeadDim + tid;
 
   int32_t maximum = INT32_MIN;  // of all chunks before the batch
   float total = 0.0f, sum = 0.0f;
   for (int32_t from = 0; from < chunks; from += kBatch) {
-    const AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
+    AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kParts * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
+    if constexpr (kParts > 1) {  // all found the chunk's maximum; weights are integers
+      uint32_t whole = 0;
+      if (from + tid < chunks)
+        for (int p = 0; p < kParts; ++p) whole += arith::bits_of(parts[(int64_t{from + tid} * kParts + p) * kTileRows].weight);
+      part.weight = static_cast<float>(whole);
+    }
     // The maximum of everything before each chunk, so that all factors are found at once.
     int32_t through = part.maximum;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -55,17 +57,27 @@ __global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_con
     weight[tid] = part.weight;
     __syncthreads();
     const int32_t count = min(kBatch, chunks - from);
-    constexpr int32_t kAhead = 16;
+    constexpr int32_t kAhead = 16 / kParts;
     for (int32_t c = 0; c < count; c += kAhead) {
-      float o[kAhead];
+      float o[kAhead][kParts];
 #pragma unroll
-      for (int32_t i = 0; i < kAhead; ++i) o[i] = c + i < count ? sums[int64_t{from + c + i} * kTileRows * kHeadDim] : 0.0f;
+      for (int32_t i = 0; i < kAhead; ++i)
+#pragma unroll
+        for (int32_t p = 0; p < kParts; ++p)
+          o[i][p] = c + i < count ? sums[(int64_t{from + c + i} * kParts + p) * kTileRows * kHeadDim] : 0.0f;
 #pragma unroll
       for (int32_t i = 0; i < kAhead; ++i) {
         if (c + i >= count) break;
+        float chunk = o[i][0];
+        if constexpr (kParts > 1) {  // rounded once, as fma(256, high, low) is
+          int64_t whole = 0;
+#pragma unroll
+          for (int32_t p = 0; p < kParts; ++p) whole += __float_as_int(o[i][p]);
+          chunk = __ll2float_rn(whole);
+        }
         const float a = factor[c + i], l = weight[c + i];
         total = keeps[c + i] ? arith::fma(total, a, l) : arith::fma(l, a, total);
-        sum = keeps[c + i] ? arith::fma(sum, a, o[i]) : arith::fma(o[i], a, sum);
+        sum = keeps[c + i] ? arith::fma(sum, a, chunk) : arith::fma(chunk, a, sum);
       }
     }
   }
@@ -74,8 +86,30 @@ __global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_con
       arith::quantise(arith::mul(sum, arith::divide(1.0f, total)), work.args.out_inverse[item.offset * kHeadDim + tid]);
 }
 
+// Rows of narrow tiles, one after another; folds a row's chunks, kept apart by the split form, in order. Bound by the memory (mostly cache)
+// it reads.
 template <int kHeadDim>
-cudaError_t launch(cudaStream_t stream, const AttentionWork& work, const Batch& batch) {
+__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work, int32_t all_rows) {
+  const int32_t groups = work.kv.kv_heads;
+  let_next_start();
+  const NarrowLoad load = narrow_load(work);
+  wait_for_inputs();
+  if (!is_split(load, work)) return;
+  const int32_t parts = chunk_parts(load, work);
+  for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
+    const int32_t row = at % work.narrow_rows;
+    const Found item = find_unit(at / work.narrow_rows, work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
+    if (item.segment < 0) return;
+    if (row >= work.segments[item.segment].row_count * work.heads) continue;
+    if (parts == 1)
+      merge_row<kHeadDim, 1>(work, item, row);
+    else
+      merge_row<kHeadDim, kMostParts>(work, item, row);
+  }
+}
+
+template <int kHeadDim>
+cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Batch& batch) {
   const auto segments = static_cast<int32_t>(batch.segments.size());
   const int64_t rows = int64_t{batch.row_count} * work.heads;
   const bool all_one = batch.row_count == segments;
@@ -90,9 +124,9 @@ cudaError_t launch(cudaStream_t stream, const AttentionWork& work, const Batch& 
   if (const cudaError_t error = launch_sm90<kHeadDim, false, ContractWeight>(stream, work, work.workers / 2); error != cudaSuccess)
     return error;
   if (work.scratch.units == 0) return cudaSuccess;
-  const dim3 grid(static_cast<unsigned>(segments * work.kv.kv_heads), static_cast<unsigned>(work.narrow_rows));
-  merge_chunks_kernel<kHeadDim><<<grid, kHeadDim, 0, stream>>>(work);
-  return cudaGetLastError();
+  // Most batches are not split: then every block asks that once and ends, so there are no more of them than run at once.
+  const int32_t all_rows = segments * work.kv.kv_heads * work.narrow_rows;
+  return kaiju::cuda::launch(stream, Chip{.capability = 90}, merge_chunks_kernel<kHeadDim>, {std::min(all_rows, 8 * work.scratch.multiprocessors), kHeadDim}, work, all_rows);
 }
 
 }  // namespace
@@ -123,9 +157,9 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
   const AttentionWork work = attention_work(args, batch, kv, scratch);
   switch (kv.head_dim) {
     case 64:
-      return launch<64>(stream, work, batch);
+      return launch_both<64>(stream, work, batch);
     case 128:
-      return launch<128>(stream, work, batch);
+      return launch_both<128>(stream, work, batch);
     default:
       return cudaErrorInvalidValue;
   }

@@ -9,6 +9,7 @@
 // key, row and channel where 4 are counted; narrow by memory.
 #pragma once
 
+#include "../tiles/overlap.cuh"
 #include "../tiles/wgmma.cuh"
 #include "attention_work.cuh"
 #include "kaiju/arith/quantise.hpp"
@@ -55,6 +56,7 @@ __device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, int32
 
 // 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more. `shift` is kBiasBits minus the maximum.
 struct ContractWeight {
+  static constexpr bool kMaximaFirst = true;
   float z;
   int32_t floor;  // kBiasBits + least_difference
   __device__ explicit ContractWeight(const AttentionWork& work) : z(work.args.z), floor(kBiasBits + work.least_difference) {}
@@ -91,6 +93,7 @@ class AttentionConsumer {
 
   __device__ void run() {
     Walk<kWide> walk(work_, static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) * warpgroup_);
+    wait_for_inputs();
     Tile tile;
     while (walk.next(tile)) {
       begin(tile);
@@ -99,7 +102,17 @@ class AttentionConsumer {
                       end_block = min((chunk + 1) * kChunkBlocks, tile.last_key / kBlockTokens + 1);
         int32_t high[kHeadDim / 2], low[kHeadDim / 2];
         find_maxima(begin_block, end_block);
-        sum_values(begin_block, end_block, high, low);
+        const Blocks part = kWide ? Blocks{begin_block, end_block} : part_of(tile, begin_block, end_block);
+        if constexpr (!kWide) {
+          if (part.begin == part.end) {
+            pass_keys(end_block - begin_block);
+            keep_nothing_apart(tile);
+            continue;
+          }
+          pass_keys(part.begin - begin_block);
+        }
+        sum_values(part.begin, part.end, high, low);
+        if constexpr (!kWide) pass_keys(end_block - part.end);
         if (tile.unit >= 0)
           keep_apart(tile, high, low);
         else
@@ -187,7 +200,11 @@ class AttentionConsumer {
 
   // First time over the chunk's keys. Leaves the ring where it was: the keys stay.
   __device__ void find_maxima(int32_t block, int32_t end) {
-    maximum_[0] = maximum_[1] = INT32_MIN;
+    maximum_[0] = maximum_[1] = Weight::kMaximaFirst ? INT32_MIN : 0;
+    if constexpr (!Weight::kMaximaFirst) {
+      shift_[0] = shift_[1] = kBiasBits;
+      return;
+    }
     Ring at = keys_;
     int32_t even[32], odd[32];
     for (; block < end; block += 2) {
@@ -214,6 +231,15 @@ class AttentionConsumer {
     for (int r = 0; r < 2; ++r) {
       maximum_[r] = quad_max(maximum_[r]);
       shift_[r] = kBiasBits - (maximum_[r] == INT32_MIN ? 0 : maximum_[r]);
+    }
+  }
+
+  // Gives back the next tiles' slots of keys, which are there.
+  __device__ void pass_keys(int32_t count) {
+    for (; count > 0; --count) {
+      if constexpr (!Weight::kMaximaFirst) barrier_wait(keys_.full + 8 * keys_.slot, keys_.phase);
+      release(keys_.empty + 8 * keys_.slot);
+      keys_.advance();
     }
   }
 
@@ -257,6 +283,12 @@ class AttentionConsumer {
     commit_products();
   }
 
+  // The next tile's scores; its keys are there since the maxima were found.
+  __device__ __forceinline__ void score_again(int32_t (&s)[32]) {
+    if constexpr (!Weight::kMaximaFirst) barrier_wait(keys_.full + 8 * keys_.slot, keys_.phase);
+    score(s, keys_.slot);
+  }
+
   __device__ void release(uint32_t barrier) {
     if (lane() == 0) barrier_arrive(barrier);
   }
@@ -275,7 +307,7 @@ class AttentionConsumer {
     uint32_t p[8], q[8];
     sums_[0] = sums_[1] = 0u - static_cast<uint32_t>(end - block) * 16u * static_cast<uint32_t>(kBiasBits);
     uint32_t previous = 0;  // to give back
-    score(s, keys_.slot);
+    score_again(s);
     wait_products<0>();
     pin(s);
     for (bool more = false; block < end; ++block, more = true) {
@@ -286,7 +318,7 @@ class AttentionConsumer {
       wait_products<1>();  // the last half of the tile before
       turn_values(previous, more);
       weigh<1>(s, q, block);
-      if (block + 1 < end) score(s, keys_.slot);
+      if (block + 1 < end) score_again(s);
       add_values(high, low, q, true);
       wait_products<1>();  // the first half, and the next tile's scores
       pin(s);
@@ -355,18 +387,30 @@ class AttentionConsumer {
     }
   }
 
-  // A split chunk's sums, for merge_chunks.
+  // A split chunk's sums, for merge_chunks; of a part of a chunk as integers, so that the parts' sums add up exactly (at most 128 * 65535 * 128).
   __device__ void keep_apart(const Tile& tile, const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2]) {
+    const bool is_part = tile.parts > 1;
     for (int r = 0; r < 2; ++r) {
       const int32_t mine = row(tile, r);
       if (mine >= tile.rows) continue;
       const int64_t at = int64_t{tile.unit} * kTileRows + mine;
-      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], static_cast<float>(sums_[r])};
+      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], is_part ? arith::float_of(sums_[r]) : static_cast<float>(sums_[r])};
       float* to = work_.scratch.sums + at * kHeadDim + column();
+      const auto kept = [&](int i) { return is_part ? __int_as_float(256 * high[i] + low[i]) : whole(high[i], low[i]); };
 #pragma unroll
       for (int j = 0; j < kHeadDim / 8; ++j)
-        *reinterpret_cast<float2*>(to + 8 * j) =
-            make_float2(whole(high[4 * j + 2 * r], low[4 * j + 2 * r]), whole(high[4 * j + 2 * r + 1], low[4 * j + 2 * r + 1]));
+        *reinterpret_cast<float2*>(to + 8 * j) = make_float2(kept(4 * j + 2 * r), kept(4 * j + 2 * r + 1));
+    }
+  }
+  __device__ void keep_nothing_apart(const Tile& tile) {
+    for (int r = 0; r < 2; ++r) {
+      const int32_t mine = row(tile, r);
+      if (mine >= tile.rows) continue;
+      const int64_t at = int64_t{tile.unit} * kTileRows + mine;
+      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], 0.0f};
+      float* to = work_.scratch.sums + at * kHeadDim + column();
+#pragma unroll
+      for (int j = 0; j < kHeadDim / 8; ++j) *reinterpret_cast<float2*>(to + 8 * j) = make_float2(0.0f, 0.0f);  // bits of 0
     }
   }
 
@@ -390,11 +434,16 @@ __device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_i
   Ring ring = make_ring<kHeadDim>(work, base, ring_index, values);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   Walk<kWide> walk(work, static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) * ring_index);
+  wait_for_inputs();
   Tile tile;
   while (walk.next(tile)) {
     const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
-    const int32_t first = max(tile.chunk * kChunkBlocks, tile.first_key / kBlockTokens),
-                  end = min(tile.end_chunk * kChunkBlocks, tile.last_key / kBlockTokens + 1);
+    int32_t first = max(tile.chunk * kChunkBlocks, tile.first_key / kBlockTokens),
+            end = min(tile.end_chunk * kChunkBlocks, tile.last_key / kBlockTokens + 1);
+    if (!kWide && values) {
+      const Blocks part = part_of(tile, first, end);
+      first = part.begin, end = part.end;
+    }
     BlockId next = first + lane < end ? tile.table[first + lane] : 0;
     for (int32_t block = first; block < end; block += 32) {
       const BlockId mine = next;
@@ -423,6 +472,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
   const uint32_t base = shared_address(memory);
   const int32_t warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 128, 0),
                 warp = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 32, 0);
+  let_next_start();
   if (threadIdx.x == 0) {
     for (int32_t ring = 0; ring < (kWide ? 1 : 2); ++ring)
       for (int values = 0; values < 2; ++values) {
@@ -437,7 +487,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
   __syncthreads();
   if (warpgroup == 0) {  // 40 * 128 + 232 * 256 registers are all that the block was given
     shrink_registers<40>();
-    if (warp < (kWide ? 2 : 4)) produce<kHeadDim, kWide>(work, base, warp / 2, warp % 2 != 0);
+    if (warp < (kWide ? 2 : 4))
+      produce<kHeadDim, kWide>(work, base, warp / 2, warp % 2 != 0);
+    else
+      wait_for_inputs();
   } else {
     grow_registers<232>();
     AttentionConsumer<kHeadDim, kWide, Weight>(work, base, warpgroup - 1).run();
@@ -449,12 +502,16 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
 
 AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 
-// Lays out shared memory and launches.
+// Lays out shared memory and launches: `blocks` of narrow work, or for so many wide tiles.
 template <int kHeadDim, bool kWide, class Weight>
 cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t blocks) {
   constexpr int32_t kMostBytes = 227 << 10, kRings = kWide ? 1 : 2, kMostSlots = kRingBarrierBytes / 32;
   constexpr int32_t kHalf = kTileBytes<kHeadDim> / 2;
   work.total_warps = kWide ? 4 : (work.narrow_rows + 15) / 16;
+  if (kWide) {
+    work.wide_tiles = blocks;
+    if (blocks > work.scratch.multiprocessors) blocks = work.scratch.multiprocessors;
+  }
   const int32_t halves = (kMostBytes - SharedMap<kHeadDim>::rings(work.total_warps)) / kHalf / kRings;
   work.key_slots = kWide ? halves / 3 : (halves - (halves < 20 ? 2 : 4)) / 2;
   if (work.key_slots > kMostSlots) work.key_slots = kMostSlots;
@@ -464,8 +521,7 @@ cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t blocks)
   const auto kernel = attend_sm90_kernel<kHeadDim, kWide, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); error != cudaSuccess)
     return error;
-  kernel<<<static_cast<unsigned>(blocks), kAttentionThreads, static_cast<size_t>(bytes), stream>>>(work);
-  return cudaGetLastError();
+  return launch(stream, Chip{.capability = 90}, kernel, {blocks, kAttentionThreads, bytes}, work);
 }
 
 }  // namespace kaiju::cuda

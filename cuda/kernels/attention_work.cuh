@@ -3,8 +3,9 @@
 //
 // The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r / H, head r % H. A
 // segment of more than 64 rows is *wide*: tiles of 128 rows, each folding all its chunks in order. A *narrow* one (decode) is one tile of
-// up to 64 rows; its chunks are folded by one warpgroup, or split: one chunk a unit, sums kept apart, folded by a second kernel. Which of
-// the two the whole batch takes, `is_split` decides alike everywhere.
+// up to 64 rows; its chunks are folded by one warpgroup, or split: one chunk a unit, sums kept apart, folded by a second kernel. Where even
+// that leaves most warpgroups without work, a unit is a part of a chunk: it finds the maximum over the whole chunk for itself, and sums its
+// part's keys in integers. Which of these the whole batch takes, `is_split` and `chunk_parts` decide alike everywhere.
 #pragma once
 
 #include "../kernels.hpp"
@@ -27,6 +28,7 @@ struct AttentionWork {
   int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys and of 32 values
   int32_t total_warps;             // of a warpgroup, that keep totals
   int32_t workers;                 // warpgroups that take narrow work
+  int32_t wide_tiles;              // at least as many as there are
   AttentionScratch scratch;
 };
 
@@ -91,6 +93,13 @@ __device__ inline bool is_split(const NarrowLoad& load, const AttentionWork& wor
   return 4 * max(load.longest, rounds * average) > 5 * ((load.units + workers - 1) / workers) + 4;
 }
 
+// Of a split chunk: its parts' sums are 32-bit integers, which two blocks of keys fit.
+constexpr int32_t kMostParts = 4;
+static_assert(kChunkBlocks <= 2 * kMostParts);
+__device__ inline int32_t chunk_parts(const NarrowLoad& load, const AttentionWork& work) {
+  return kMostParts * load.units <= min(work.workers, work.scratch.units) ? kMostParts : 1;
+}
+
 // One tile of rows of a segment and the chunks to take.
 struct Tile {
   const BlockId* table;
@@ -101,7 +110,8 @@ struct Tile {
   int32_t group;                // KV head
   int32_t first_key, last_key;  // that any row of the tile sees
   int32_t chunk, end_chunk;
-  int32_t unit;  // where the sums of a split chunk go; -1: all chunks are here
+  int32_t unit;         // where the sums of a split chunk go; -1: all chunks are here
+  int32_t part, parts;  // of the chunk
 };
 __device__ inline Tile make_tile(const AttentionWork& work, int32_t segment_index, int32_t group, int32_t first_row, int32_t tile_rows) {
   const BatchSegment& segment = work.segments[segment_index];
@@ -118,57 +128,82 @@ __device__ inline Tile make_tile(const AttentionWork& work, int32_t segment_inde
   tile.chunk = tile.first_key / arith::kChunkKeys;
   tile.end_chunk = tile.last_key / arith::kChunkKeys + 1;
   tile.unit = -1;
+  tile.part = 0;
+  tile.parts = 1;
   return tile;
 }
 
-// The tiles of one warpgroup (narrow) or one block of threads (wide), one after another.
+// The tiles of one warpgroup (narrow) or one block of threads (wide), one after another. Wide: the longest histories first, dealt out forwards and
+// backwards in turn, so that no block has the longest every time.
 template <bool kWide>
 class Walk {
  public:
   // `worker`: among the warpgroups that take narrow work.
   __device__ Walk(const AttentionWork& work, int32_t worker) : work_(work) {
     if constexpr (kWide) {
-      unit_ = static_cast<int32_t>(gridDim.x) - 1 - static_cast<int32_t>(blockIdx.x);  // the longest histories first
-      end_ = unit_ + 1;
+      unit_ = static_cast<int32_t>(blockIdx.x);
+      end_ = work.wide_tiles;
     } else {
       const NarrowLoad load = narrow_load(work);
       split_ = is_split(load, work);
+      parts_ = split_ ? chunk_parts(load, work) : 1;
       step_ = split_ ? 1 : work.workers;
-      unit_ = split_ ? static_cast<int32_t>(int64_t{load.units} * worker / work.workers) : worker;
-      end_ = split_ ? static_cast<int32_t>(int64_t{load.units} * (worker + 1) / work.workers) : load.items;
+      unit_ = split_ ? static_cast<int32_t>(int64_t{load.units} * parts_ * worker / work.workers) : worker;
+      end_ = split_ ? static_cast<int32_t>(int64_t{load.units} * parts_ * (worker + 1) / work.workers) : load.items;
     }
   }
   // By a whole warp.
   __device__ bool next(Tile& tile) {
-    if (unit_ >= end_) return false;
-    const int32_t unit = unit_, groups = work_.kv.kv_heads, heads = work_.heads;
-    unit_ += step_;
+    const int32_t groups = work_.kv.kv_heads, heads = work_.heads;
     if constexpr (kWide) {
+      const auto blocks = static_cast<int32_t>(gridDim.x);
       const auto tiles = [&](const BatchSegment& s) { return is_narrow(s, heads) ? 0 : (s.row_count * heads + kWideRows - 1) / kWideRows; };
-      const Found found = find_unit(unit, work_, [&](const BatchSegment& s) { return tiles(s) * groups; });
-      if (found.segment < 0) return false;
-      tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * kWideRows, kWideRows);
-    } else if (!split_) {
+      for (; round_ * blocks < end_; ++round_) {
+        const int32_t at = round_ * blocks + (round_ % 2 != 0 ? blocks - 1 - unit_ : unit_);
+        if (at >= end_) continue;
+        const Found found = find_unit(end_ - 1 - at, work_, [&](const BatchSegment& s) { return tiles(s) * groups; });
+        if (found.segment < 0) continue;
+        tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * kWideRows, kWideRows);
+        ++round_;
+        return true;
+      }
+      return false;
+    }
+    if (unit_ >= end_) return false;
+    const int32_t unit = unit_;
+    unit_ += step_;
+    if (!split_) {
       const Found found = find_unit(unit, work_, [&](const BatchSegment& s) { return is_narrow(s, heads) ? groups : 0; });
       if (found.segment < 0) return false;
       tile = make_tile(work_, found.segment, found.offset, 0, kTileRows);
     } else {
       const Found found =
-          find_unit(unit, work_, [&](const BatchSegment& s) { return is_narrow(s, heads) ? chunk_count(s, work_.kv) * groups : 0; });
+          find_unit(unit, work_, [&](const BatchSegment& s) { return is_narrow(s, heads) ? chunk_count(s, work_.kv) * groups * parts_ : 0; });
       if (found.segment < 0) return false;
-      const int32_t chunks = chunk_count(work_.segments[found.segment], work_.kv);
-      tile = make_tile(work_, found.segment, found.offset / chunks, 0, kTileRows);
-      tile.chunk += found.offset % chunks;
+      const int32_t chunks = chunk_count(work_.segments[found.segment], work_.kv), chunk = found.offset / parts_;
+      tile = make_tile(work_, found.segment, chunk / chunks, 0, kTileRows);
+      tile.chunk += chunk % chunks;
       tile.end_chunk = tile.chunk + 1;
       tile.unit = unit;
+      tile.part = found.offset % parts_;
+      tile.parts = parts_;
     }
     return true;
   }
 
  private:
   const AttentionWork& work_;
-  int32_t unit_ = 0, end_ = 0, step_ = 1;
+  int32_t unit_ = 0, end_ = 0, step_ = 1, parts_ = 1, round_ = 0;
   bool split_ = false;
 };
+
+// The blocks of keys of a chunk that a tile's unit sums: all but for parts.
+struct Blocks {
+  int32_t begin, end;
+};
+__device__ inline Blocks part_of(const Tile& tile, int32_t begin, int32_t end) {
+  const int32_t count = end - begin;
+  return {begin + count * tile.part / tile.parts, begin + count * (tile.part + 1) / tile.parts};
+}
 
 }  // namespace kaiju::cuda

@@ -32,7 +32,7 @@ __device__ __forceinline__ void append_key(int64_t item, const float* k, const f
   const int32_t head_dim = kv.head_dim, half = head_dim / 2, i = static_cast<int32_t>(item % half);
   const int64_t row_head = item / half, row = row_head / kv.kv_heads;
   const int32_t g = static_cast<int32_t>(row_head % kv.kv_heads);
-  const BatchSegment segment = segments[row_segment[row]];
+  const BatchSegment& segment = segments[row_segment[row]];
   const int32_t position = positions[row], token = position % kBlockTokens;
   if (kv.kind == BlockKind::kGlobal && position < segment.write_from) return;
   const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
@@ -63,16 +63,35 @@ __global__ void append_kernel(const float* k, const float* v, const BatchSegment
   if (item < items) append_key(item, k, v, int64_t{kv.kv_heads} * kv.head_dim, segments, row_segment, positions, angles, k_inverse, v_inverse, kv);
 }
 
-__global__ void heads_kernel(HeadsArgs args, const BatchSegment* segments, const int32_t* row_segment, const int32_t* positions, KvSlot kv) {
+// A block a row and piece of kThreads items; an item is four neighbouring channels of a head's lower half and the four they turn with.
+__global__ void heads_kernel(HeadsArgs args, int32_t row_blocks, const BatchSegment* segments, const int32_t* row_segment, const int32_t* positions, KvSlot kv) {
   let_next_start();
+  const auto row = static_cast<int32_t>(blockIdx.x) / row_blocks, half = args.head_dim / 2, fours = half / 4;
+  const int32_t item = (static_cast<int32_t>(blockIdx.x) - row * row_blocks) * kThreads + static_cast<int32_t>(threadIdx.x), head = item / fours, i = (item - head * fours) * 4;
   wait_for_inputs();
-  const int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x, half = args.head_dim / 2, queries = args.rows * args.heads * half,
-                keys = args.keys ? args.rows * args.kv_heads * half : 0;
-  if (item < queries) {
-    rotate_query(item, args.q, args.stride, args.angles, args.heads, args.kv_heads, args.head_dim, args.inverse, args.out);
-  } else if (item < queries + keys) {
+  if (head < args.heads) {
+    const float* q = args.q + int64_t{row} * args.stride + head * args.head_dim + i;
+    const auto* angles = reinterpret_cast<const float4*>(args.angles + int64_t{row} * half + i);
+    const float* c = args.inverse + head * args.kv_heads / args.heads * args.head_dim + i;
+    const float4 low = *reinterpret_cast<const float4*>(q), high = *reinterpret_cast<const float4*>(q + half), first = angles[0], second = angles[1],
+                 c_low = *reinterpret_cast<const float4*>(c), c_high = *reinterpret_cast<const float4*>(c + half);
+    char4 low_bytes, high_bytes;
+    const auto turn = [](float x, float y, float cos, float sin, float x_inverse, float y_inverse, signed char& x_byte, signed char& y_byte) {
+      arith::rotate(x, y, {cos, sin});
+      x_byte = arith::quantise(x, x_inverse), y_byte = arith::quantise(y, y_inverse);
+    };
+    turn(low.x, high.x, first.x, first.y, c_low.x, c_high.x, low_bytes.x, high_bytes.x);
+    turn(low.y, high.y, first.z, first.w, c_low.y, c_high.y, low_bytes.y, high_bytes.y);
+    turn(low.z, high.z, second.x, second.y, c_low.z, c_high.z, low_bytes.z, high_bytes.z);
+    turn(low.w, high.w, second.z, second.w, c_low.w, c_high.w, low_bytes.w, high_bytes.w);
+    int8_t* out = args.out + (int64_t{row} * args.heads + head) * args.head_dim + i;
+    *reinterpret_cast<char4*>(out) = low_bytes;
+    *reinterpret_cast<char4*>(out + half) = high_bytes;
+  } else if (args.keys && head < args.heads + args.kv_heads) {
     const float* k = args.q + args.heads * args.head_dim;
-    append_key(item - queries, k, k + args.kv_heads * args.head_dim, args.stride, segments, row_segment, positions, args.angles, args.k_inverse, args.v_inverse, kv);
+    const int64_t first = (int64_t{row} * args.kv_heads + head - args.heads) * half + i;
+    for (int e = 0; e < 4; ++e)
+      append_key(first + e, k, k + args.kv_heads * args.head_dim, args.stride, segments, row_segment, positions, args.angles, args.k_inverse, args.v_inverse, kv);
   }
 }
 
@@ -89,8 +108,8 @@ cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const 
 }
 
 cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv) {
-  const int64_t items = int64_t{args.rows} * (args.heads + (args.keys ? args.kv_heads : 0)) * (args.head_dim / 2);
-  return launch(stream, chip, heads_kernel, {blocks_for(items), kThreads}, args, batch.segments.data(), batch.row_segment.data(), batch.positions.data(), kv);
+  const int32_t row_blocks = blocks_for((args.heads + (args.keys ? args.kv_heads : 0)) * (args.head_dim / 8));
+  return launch(stream, chip, heads_kernel, {int64_t{args.rows} * row_blocks, kThreads}, args, row_blocks, batch.segments.data(), batch.row_segment.data(), batch.positions.data(), kv);
 }
 
 }  // namespace kaiju::cuda

@@ -2,10 +2,13 @@
 //
 // Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
 // memory, which in integers needs no order. Many rows: tiles of outputs x rows in shared memory, copies running ahead, mma.sync; bound by the tensor cores.
+#include <algorithm>
+
 #include "../launch/tiles.hpp"
 #include "../tiles/epilogue.cuh"
 #include "../tiles/mma.cuh"
 #include "../tiles/overlap.cuh"
+#include "kaiju/arith/rms.hpp"
 
 namespace kaiju::cuda {
 namespace {
@@ -98,6 +101,115 @@ template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead, int kBlock
 cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
   const auto kernel = skinny_kernel<kProduct, kOutTiles, kRowTiles, kAhead, kBlocks>;
   return launch(stream, chip, kernel, {pieces(args.out, 16 * kOutTiles), kThreads}, args);
+}
+
+// ---- one row ----
+
+constexpr int32_t kStreamThreads = 512;
+constexpr int32_t kStreamWarps = kStreamThreads / 32;
+constexpr int32_t kStreamBytes = 512;  // of a weight row, that a warp takes at once
+
+// The sum of four products more.
+template <Sign kActivations>
+__device__ __forceinline__ int32_t dot4(uint32_t weights, uint32_t activations, int32_t sum) {
+  if constexpr (kActivations == Sign::kUnsigned)
+    asm("dp4a.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(activations));
+  else
+    asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(activations));
+  return sum;
+}
+
+// The norm of a row in shared memory, by the whole block: its bytes at `memory`. Reads the row at `x` once.
+__host__ __device__ constexpr int32_t norm_bytes(int32_t width) { return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float)); }
+__device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, int32_t width, float eps, float inverse_scale) {
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32, half_partials = static_cast<int32_t>(arith::kRmsPartials) / 2;
+  auto* bytes = reinterpret_cast<uint16_t*>(memory);
+  auto* row = reinterpret_cast<uint32_t*>(memory + width);  // two elements each
+  auto* partials = reinterpret_cast<float*>(memory + 3 * width);
+  for (int32_t i = tid; i < width / 8; i += kStreamThreads) reinterpret_cast<uint4*>(row)[i] = reinterpret_cast<const uint4*>(x)[i];
+  __syncthreads();
+  if (tid < half_partials) {
+    float low = 0.0f, high = 0.0f;
+#pragma unroll 4
+    for (int32_t i = tid; i < width / 2; i += half_partials) {
+      const float first = arith::float_of(row[i] << 16), second = arith::float_of(row[i] & 0xFFFF0000u);
+      low = arith::fma(first, first, low), high = arith::fma(second, second, high);
+    }
+    partials[2 * tid] = low, partials[2 * tid + 1] = high;
+  }
+  __syncthreads();
+  float sum[4];  // every warp folds them all
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = arith::add(partials[lane + 32 * i], partials[lane + 32 * i + 128]);
+  float total = arith::add(arith::add(sum[0], sum[2]), arith::add(sum[1], sum[3]));
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) total = arith::add(total, __shfl_xor_sync(0xFFFFFFFFu, total, distance));
+  const float m = arith::norm_multiplier(total, static_cast<float>(width), eps, inverse_scale);
+  for (int32_t i = tid; i < width / 2; i += kStreamThreads) {
+    const auto first = static_cast<uint8_t>(arith::quantise(arith::float_of(row[i] << 16), m)), second = static_cast<uint8_t>(arith::quantise(arith::float_of(row[i] & 0xFFFF0000u), m));
+    bytes[i] = static_cast<uint16_t>(first | second << 8);
+  }
+  __syncthreads();
+}
+
+// One block a multiprocessor takes an equal share of the outputs, whose weights are one run of memory; its warps share that run equally, wherever
+// outputs begin, and add what they have of an output in shared memory. So every multiprocessor reads as much as every other, in the order
+// of memory. Weights are asked for kAhead pieces before they are multiplied, the first before the kernels in front have ended. The kernel
+// behind is not let in before the end: its blocks would take memory from these, and settle unevenly.
+//
+// With kNorm every block finds the norm of the whole row for itself, which is sooner done than another kernel is started and waited for.
+template <Product kProduct, bool kNorm>
+__global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs args) {
+  constexpr int kAhead = 8;
+  extern __shared__ __align__(16) uint8_t stream_memory[];  // with kNorm the row's bytes, the row, and its partial sums; the block's sums
+  auto* sums = reinterpret_cast<int32_t*>(stream_memory + (kNorm ? norm_bytes(args.in) : 0));
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), warp = tid / 32, lane = tid % 32;
+  const auto blocks = static_cast<int32_t>(gridDim.x), block = static_cast<int32_t>(blockIdx.x);
+  const auto first = static_cast<int32_t>(int64_t{args.out} * block / blocks), outs = static_cast<int32_t>(int64_t{args.out} * (block + 1) / blocks) - first;
+  const int32_t steps_of_out = args.in / kStreamBytes, steps = outs * steps_of_out;
+  int32_t step = steps * warp / kStreamWarps;
+  const int32_t end = steps * (warp + 1) / kStreamWarps;
+  const int8_t* weights = args.weight + int64_t{first} * args.in + 16 * lane;
+  uint4 w[kAhead];
+#pragma unroll
+  for (int u = 0; u < kAhead; ++u)
+    if (step + u < end) w[u] = load_once(weights + int64_t{step + u} * kStreamBytes);
+  for (int32_t i = 32 * tid; i < outs; i += 32 * kStreamThreads) asm volatile("prefetch.global.L2 [%0];" ::"l"(args.scale + first + i));
+  for (int32_t i = tid; i < outs; i += kStreamThreads) sums[i] = 0;
+  __syncthreads();
+  wait_for_inputs();
+
+  if constexpr (kNorm) norm_row(stream_memory, args.x, args.in, args.eps, args.inverse_scale);
+  const auto* a = (kNorm ? reinterpret_cast<const int8_t*>(stream_memory) : static_cast<const int8_t*>(args.a)) + 16 * lane;
+  int32_t out = step / steps_of_out, k = step - out * steps_of_out, c = 0;
+  const auto add_up = [&] {
+    const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
+    if (lane == 0) atomicAdd(&sums[out], sum);
+    c = 0;
+  };
+  for (; step < end; step += kAhead) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      if (step + u >= end) break;
+      const uint4 b = *reinterpret_cast<const uint4*>(a + k * kStreamBytes);
+      c = dot4<kActivation<kProduct>>(w[u].x, b.x, c);
+      c = dot4<kActivation<kProduct>>(w[u].y, b.y, c);
+      c = dot4<kActivation<kProduct>>(w[u].z, b.z, c);
+      c = dot4<kActivation<kProduct>>(w[u].w, b.w, c);
+      if (step + u + kAhead < end) w[u] = load_once(weights + int64_t{step + u + kAhead} * kStreamBytes);
+      if (++k == steps_of_out) add_up(), k = 0, ++out;
+    }
+  }
+  if (k > 0) add_up();  // nothing where the warp had nothing; `out` is still within the block
+  __syncthreads();
+  for (int32_t i = tid; i < outs; i += kStreamThreads) store_sum<kProduct>(args, 0, first + i, sums[i]);
+}
+
+template <Product kProduct, bool kNorm = false>
+cudaError_t launch_stream(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
+  const int32_t blocks = std::min(chip.multiprocessors, args.out);
+  const int32_t bytes = (kNorm ? norm_bytes(args.in) : 0) + pieces(args.out, blocks) * static_cast<int32_t>(sizeof(int32_t));
+  return launch(stream, chip, stream_kernel<kProduct, kNorm>, {blocks, kStreamThreads, bytes}, args);
 }
 
 // ---- many rows ----
@@ -194,6 +306,11 @@ cudaError_t multiply_as(cudaStream_t stream, const Chip& chip, const Tile& tile,
   if (tile.path == Path::kHopper) return multiply_hopper<kProduct>(stream, chip, tile, args);
 #endif
   if (tile.path == Path::kSkinny) {
+    if (args.rows == 1 && args.in % kStreamBytes == 0) {
+      if constexpr (kProduct == Product::kLinear || kProduct == Product::kUp)
+        if (args.x) return launch_stream<kProduct, true>(stream, chip, args);
+      return launch_stream<kProduct>(stream, chip, args);
+    }
     if (args.rows <= 8) return launch_skinny<kProduct, 1, 1, 4, 3>(stream, chip, args);
     if (args.rows <= 16) return launch_skinny<kProduct, 1, 2, 4, 3>(stream, chip, args);
     if (args.rows <= 32) return launch_skinny<kProduct, 1, 4, 4, 2>(stream, chip, args);
@@ -212,6 +329,11 @@ cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile,
     case Product::kAddLinear: return multiply_as<Product::kAddLinear>(stream, chip, tile, args);
     default: return multiply_as<Product::kAddDown>(stream, chip, tile, args);
   }
+}
+
+bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
+  if (rows != 1 || in % kStreamBytes != 0 || choose_tile(chip, rows, out, in).path != Path::kSkinny) return false;
+  return norm_bytes(in) + pieces(out, chip.multiprocessors) * static_cast<int32_t>(sizeof(int32_t)) <= 48 << 10;
 }
 
 cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args) {

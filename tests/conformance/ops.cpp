@@ -22,6 +22,7 @@ struct ProductCase {
 };
 
 ProductCase product_case(Random& random) {
+  if (random.chance(20)) return {random.between(1, 4), 512 * random.between(1, 4), random.between(1, 300)};  // what kernels for few rows like best
   const int32_t rows = random.chance(50) ? random.between(1, 8) : random.between(9, 70);
   return {rows, 64 * random.between(1, random.chance(20) ? 25 : 8), random.chance(30) ? random.between(1, 200) : 16 * random.between(1, 12)};
 }
