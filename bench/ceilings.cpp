@@ -53,7 +53,7 @@ __attribute__((target("avx512f"))) void multiply_floats(int64_t rounds) {
 __attribute__((target("avx512f"))) void read_wide(const std::byte* from, int64_t bytes) {
   __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
   for (int64_t at = 0; at + 256 <= bytes; at += 256)
-    for (int i = 0; i < 4; ++i) sum[i] = _mm512_xor_si512(sum[i], _mm512_loadu_si512(from + at + 64 * i));
+    for (int64_t i = 0; i < 4; ++i) sum[i] = _mm512_xor_si512(sum[i], _mm512_loadu_si512(from + at + 64 * i));
   sink += static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]))));
 }
 #pragma GCC diagnostic pop

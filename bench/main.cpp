@@ -4,7 +4,7 @@
 #include "bench.hpp"
 #include "examples/tools/program.hpp"
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.", "kaiju-bench");
   app.footer("Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors");
   app.require_subcommand(1);
@@ -17,3 +17,5 @@ int main(int argc, char** argv) {
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   return kaiju::tools::finish(app, status);
 }
+
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-bench", run, argc, argv); }

@@ -107,8 +107,8 @@ class Ops {
     const int32_t blocks = context / kBlockTokens + 1;
     const int64_t block_bytes = int64_t{2} * kBlockTokens * head_dim;
     std::vector<std::byte> pool(static_cast<size_t>(blocks * block_bytes));
-    std::vector<BlockId> table;
-    for (int32_t b = 0; b < blocks; ++b) table.push_back(blocks - 1 - b);
+    std::vector<BlockId> table(static_cast<size_t>(blocks));
+    for (int32_t b = 0; b < blocks; ++b) table[static_cast<size_t>(b)] = blocks - 1 - b;
     std::vector<int32_t> positions, segments(static_cast<size_t>(context), 0), tokens(static_cast<size_t>(context), 0);
     std::vector<arith::CosSin> angles;
     for (int32_t p = 0; p < context; ++p) {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include "kaiju/kaiju.hpp"
 
@@ -58,7 +58,7 @@ class NamelessFile final : public BlockFile {
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
     return {hash.low64, hash.high64};
   }
-  Status failed(const char* what) const { return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::strerror(errno))}; }
+  Status failed(const char* what) const { return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::generic_category().message(errno))}; }
 
   int fd_ = -1;
   std::string path_;

@@ -87,7 +87,7 @@ class Driver {
     write_prompt(request.prompt);
     RequestOptions options;
     options.max_tokens = trace_.reply_tokens(request);
-    options.user_data = reinterpret_cast<void*>(static_cast<intptr_t>(index));
+    options.user_data = &running;
     if (request.reply != kNone) options.sampling.seed = static_cast<uint64_t>(trace_.texts[static_cast<size_t>(request.reply)].content);
     if (trace_.characters) {
       const int32_t root = trace_.root(request.prompt);
@@ -137,7 +137,7 @@ class Driver {
   Status read_events() {
     Event event;
     while (engine_.poll(event)) {
-      const auto index = static_cast<int32_t>(reinterpret_cast<intptr_t>(event.user_data));
+      const auto index = static_cast<int32_t>(static_cast<const Running*>(event.user_data) - running_.data());
       if (event.kind == EventKind::kFailed) return event.status;
       if (event.kind == EventKind::kToken) token(index, event.token);
       if (event.kind == EventKind::kDone) KAIJU_TRY(done(index, event.counts));

@@ -250,6 +250,7 @@ Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens) {
   trace.measured_from = sessions * kTurnSeconds;
   int32_t contents = 0;
   std::vector<int32_t> leaves;
+  leaves.reserve(static_cast<size_t>(sessions));
   for (int32_t session = 0; session < sessions; ++session) leaves.push_back(trace.add(kNone, history_tokens, ++contents));
   for (int32_t round = 0; round < rounds; ++round)
     for (int32_t session = 0; session < sessions; ++session) {

@@ -72,6 +72,7 @@ int parse_args(int argc, char** argv, Args& args) {
   app.add_option("--repetition-penalty", sampling.repetition_penalty,
                  "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")
       ->type_name("X");
+  app.add_flag("--circles", sampling.circles, "let a reply go on that repeats itself over and over");
   app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
       ->type_name("N")
       ->check(CLI::Range(1, 256));

@@ -39,6 +39,7 @@ std::string status_line(const Reply& reply) {
                                  reply.prompt_tokens);
   if (reply.finish == "length") line += fmt::format(" · cut at {} tokens", reply.generated_tokens);
   if (reply.finish == "cancelled") line += " · stopped";
+  if (reply.finish == "circle") line += " · ended where it began to repeat itself";
   if (reply.turns_dropped > 0) line += fmt::format(" · the oldest {} left the context", counted(reply.turns_dropped, "turn"));
   return line + "]";
 }
@@ -77,7 +78,7 @@ bool blank(const std::string& line) { return line.find_first_not_of(" \t\r") == 
 
 // A path as a shell would read it.
 std::string path_of(const std::string& path) {
-  const char* home = std::getenv("HOME");
+  const char* home = std::getenv("HOME");  // NOLINT(concurrency-mt-unsafe): nobody sets it
   return home && path.starts_with("~/") ? home + path.substr(1) : path;
 }
 

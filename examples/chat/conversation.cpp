@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 
+#include "circle.hpp"
 #include "utf8.hpp"
 
 namespace chat {
@@ -45,6 +46,7 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
       card_(std::move(card)),
       seed_(sampling.seed),
       greedy_(sampling.temperature == 0),
+      circles_(sampling.circles),
       context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
   const std::string text = card_.name + "\n" + card_.description;
   options_ = reply_options(sampling, text);
@@ -94,7 +96,7 @@ const std::string& Conversation::last_question() const {
 }
 
 Reply Conversation::say(const std::string& text, const OnText& on_text) {
-  const Reply reply = say_in(talk_, text, on_text);
+  Reply reply = say_in(talk_, text, on_text);
   said_.push_back({text, reply.text, 0});
   return reply;
 }
@@ -104,8 +106,8 @@ Reply Conversation::retry(const OnText& on_text) {
   if (greedy_) throw Problem("at temperature 0 there is only one reply; start with a higher --temperature");
   // The conversation counts the streams of the replies it was asked for; those of a chat that was loaded come on top.
   const uint32_t retries = said_.back().retries + 1;
-  const Reply reply = answer(talk_, retries - describe(talk_).replies, on_text,
-                             [&](auto... arguments) { return kaiju_conversation_swipe(talk_.get(), arguments...); });
+  Reply reply = answer(talk_, retries - describe(talk_).replies, on_text,
+                       [&](auto... arguments) { return kaiju_conversation_swipe(talk_.get(), arguments...); });
   said_.back().reply = reply.text;
   said_.back().retries = retries;
   return reply;
@@ -116,7 +118,7 @@ Reply Conversation::edit(const std::string& text, const OnText& on_text) {
   ConversationHandle before = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
     return kaiju_conversation_fork(talk_.get(), describe(talk_).turns - 1, out, error);
   });
-  const Reply reply = say_in(before, text, on_text);
+  Reply reply = say_in(before, text, on_text);
   talk_ = std::move(before);
   said_.back() = {text, reply.text, 0};
   return reply;
@@ -125,7 +127,7 @@ Reply Conversation::edit(const std::string& text, const OnText& on_text) {
 std::string Conversation::undo() {
   need_exchange();
   must([&](kaiju_error** error) { return kaiju_conversation_undo(talk_.get(), error); });
-  const std::string question = said_.back().question;
+  std::string question = said_.back().question;
   said_.pop_back();
   return question;
 }
@@ -160,17 +162,42 @@ Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const 
   must([&](kaiju_error** error) { return submit(options_.get(), nullptr, &request, error); });
   Reply reply = collect(request, on_text);
   const kaiju_conversation_info info = describe(talk);
+  if (reply.finish == "circle") {
+    const std::vector<int32_t> kept = said_by_character(reply.text);
+    must([&](kaiju_error** error) {
+      return kaiju_conversation_edit(talk.get(), info.turns - 1, KAIJU_TURN_REPLY, kept.data(), kept.size(), error);
+    });
+  }
   reply.turns_dropped = info.turns_dropped - std::min<size_t>(dropped, info.turns_dropped);
   return reply;
 }
 
 Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
   Reply reply;
-  bool stopped = false;
-  const auto tell = [&](std::string_view text) {
-    if (stopped || on_text(text)) return;
+  size_t told = 0;
+  bool stopped = false, circle = false;
+  const auto stop = [&] {
     stopped = true;
     kaiju_engine_cancel(engine_, request);
+  };
+  const auto tell = [&](size_t end) {
+    const std::string_view text = std::string_view(reply.text).substr(told, end - std::min(told, end));
+    told += text.size();
+    if (!on_text(text) && !stopped) stop();
+  };
+  const auto hear = [&](std::string_view text) {
+    if (circle) return;
+    if (reply.text.empty()) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));  // a word's own space
+    reply.text += text;
+    if (text.empty() || stopped) return;
+    if (circles_) return tell(reply.text.size());
+    if (const size_t end = repeats_from(reply.text, 4, 24); end != std::string::npos) {
+      reply.text.resize(std::max(end, told));
+      circle = true;
+      stop();
+    } else {
+      tell(std::min(repeats_from(reply.text, 2, 0), reply.text.size()));  // what may be a circle waits until it is none
+    }
   };
   while (true) {
     must([&](kaiju_error** error) { return kaiju_engine_step(engine_, error); });
@@ -178,13 +205,12 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
     const size_t count = kaiju_engine_poll(engine_, events, sizeof events[0], std::size(events));
     for (const kaiju_event& event : std::span(events, count)) {
       if (event.request != request) continue;
-      std::string_view text(event.text, event.text_size);
+      const std::string_view text(event.text, event.text_size);
       if (event.kind == KAIJU_EVENT_FAILED) throw Problem(std::string(text));
-      if (reply.text.empty()) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));  // a word's own space
-      reply.text += text;
-      if (!text.empty()) tell(text);
+      hear(text);
       if (event.kind != KAIJU_EVENT_DONE) continue;
-      reply.finish = finish_name(event.reason);
+      tell(reply.text.size());
+      reply.finish = circle ? "circle" : finish_name(event.reason);
       reply.prompt_tokens = event.prompt_tokens;
       reply.cached_tokens = event.cached_tokens;
       reply.generated_tokens = event.generated_tokens;
@@ -192,7 +218,7 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
       reply.decode_seconds = static_cast<double>(event.decode_nanoseconds) * 1e-9;
       return reply;
     }
-    tell({});
+    tell(told);
   }
 }
 

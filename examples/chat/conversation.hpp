@@ -20,6 +20,7 @@ struct Sampling {
   double repetition_penalty = 1.05;
   uint64_t seed = 0;
   int64_t max_tokens = 256;
+  bool circles = false;  // a reply that goes in circles goes on
 };
 
 // A message and its reply, as text.
@@ -31,7 +32,7 @@ struct Exchange {
 
 struct Reply {
   std::string text;
-  std::string finish;  // "stop", "length" or "cancelled"
+  std::string finish;  // "stop", "length", "cancelled" or "circle": it began to repeat itself, and the repeats were cut off
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  // of those, not computed again
   int32_t generated_tokens = 0;
@@ -87,7 +88,7 @@ class Conversation {
   OptionsHandle options_;
   Card card_;
   uint64_t seed_ = 0;
-  bool greedy_ = false;
+  bool greedy_ = false, circles_ = false;
   size_t context_ = 0;
   ConversationHandle talk_;
   std::vector<Exchange> said_;

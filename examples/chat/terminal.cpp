@@ -3,6 +3,7 @@
 
 #include <langinfo.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <cwchar>
 
+// NOLINTBEGIN(concurrency-mt-unsafe): environment, locale and keyboard are the main thread's alone.
 namespace chat {
 namespace {
 
@@ -22,6 +24,8 @@ bool steerable() {
   const char* kind = std::getenv("TERM");
   return kind && *kind && std::strcmp(kind, "dumb") != 0;
 }
+
+constexpr char kCtrlD = 4;
 
 volatile std::sig_atomic_t interrupted = 0, resized = 0, suspended = 0;
 struct sigaction before;
@@ -94,7 +98,7 @@ CatchInterrupt::CatchInterrupt() {
 
 CatchInterrupt::~CatchInterrupt() { sigaction(SIGINT, &before, nullptr); }
 
-LineReader::LineReader(std::string prompt, bool colours) : colours_(colours) {
+LineReader::LineReader(const std::string& prompt, bool colours) : colours_(colours) {
   set_prompt(prompt);
   tcgetattr(STDIN_FILENO, &before_);
   line_ = el_init("kaiju-chat", stdin, stdout, stderr);
@@ -151,9 +155,11 @@ int LineReader::read_key(wchar_t* key) {
       resized = 0;
       continue;
     }
+    if (typed_early_ < 0 && ioctl(STDIN_FILENO, FIONREAD, &typed_early_) != 0) typed_early_ = 0;
     char byte = 0;
     const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
     if (count <= 0) return static_cast<int>(count);
+    if (typed_early_ > 0 && typed_early_-- && byte == 0) byte = kCtrlD;  // so the system keeps one that came in line mode
     const size_t size = std::mbrtowc(key, &byte, 1, &state);
     if (size <= 1) return 1;                          // a character, zero among them
     if (size == static_cast<size_t>(-1)) state = {};  // not UTF-8: no key
@@ -177,7 +183,8 @@ std::optional<std::string> LineReader::read(std::string begun) {
   const SignalsForTheReader signals;
   open_signals_ = signals.open();
   el_resize(line_);
-  std::replace_if(begun.begin(), begun.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  std::replace_if(
+      begun.begin(), begun.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   if (!begun.empty()) el_push(line_, begun.c_str());
   int count = 0;
   const char* text = el_gets(line_, &count);
@@ -195,3 +202,4 @@ std::optional<std::string> LineReader::read(std::string begun) {
 }
 
 }  // namespace chat
+// NOLINTEND(concurrency-mt-unsafe)

@@ -28,7 +28,7 @@ class CatchInterrupt {
 // and waits for the next one.
 class LineReader {
  public:
-  LineReader(std::string prompt, bool colours);
+  LineReader(const std::string& prompt, bool colours);
   ~LineReader();
   LineReader(const LineReader&) = delete;
 
@@ -45,6 +45,7 @@ class LineReader {
   bool colours_;
   termios before_{};
   const sigset_t* open_signals_ = nullptr;  // while a line is read
+  int typed_early_ = -1;                    // keys still to be read that came before the terminal was ours; -1: not looked yet
   EditLine* line_ = nullptr;
   History* history_ = nullptr;
 };

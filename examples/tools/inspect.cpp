@@ -173,7 +173,7 @@ std::string json_report(const std::string& path, const Checkpoint& checkpoint, b
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   CLI::App app("Shows what a Kaiju checkpoint holds, and verifies it.", "kaiju-inspect");
   std::string path;
   bool json = false;
@@ -193,3 +193,5 @@ int main(int argc, char** argv) {
   std::fwrite(report.data(), 1, report.size(), stdout);
   return kaiju::tools::finish(app);
 }
+
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-inspect", run, argc, argv); }

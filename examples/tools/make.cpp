@@ -41,7 +41,7 @@ Result<ModelConfig> config_from_file(const std::string& path) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.", "kaiju-make");
   std::string preset_name, config_path, out;
   int32_t layers = 0;
@@ -80,3 +80,5 @@ int main(int argc, char** argv) {
   if (!status.ok()) return kaiju::tools::fail(app, 1, status.message());
   return 0;
 }
+
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-make", run, argc, argv); }

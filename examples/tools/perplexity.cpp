@@ -24,7 +24,7 @@ double surprise(std::span<const float> row, int32_t next) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   CLI::App app("Perplexity of a model on a text file, in windows of the model's context.", "kaiju-perplexity");
   std::string model, text_path;
   kaiju::ExecutorOptions options;
@@ -86,3 +86,5 @@ int main(int argc, char** argv) {
              total / std::log(2.0) / static_cast<double>(text.size()));
   return kaiju::tools::finish(app);
 }
+
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-perplexity", run, argc, argv); }

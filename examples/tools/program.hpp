@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -32,6 +33,16 @@ inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
 inline int finish(const CLI::App& app, int code = 0) {
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(app, 1, "cannot write to the standard output: is the disk full?");
   return code;
+}
+
+// What main does: what is thrown, for want of memory say, is a failure that is told like any other.
+inline int run_main(const char* name, int (*run)(int argc, char** argv), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "%s: %s\n", name, problem.what());
+    return 1;
+  }
 }
 
 }  // namespace kaiju::tools

@@ -72,7 +72,7 @@ std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, in
 
 }  // namespace
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.", "kaiju-score");
   std::string model, token_path, logits_path;
   kaiju::ExecutorOptions options;
@@ -125,3 +125,5 @@ int main(int argc, char** argv) {
   fmt::print("\n");
   return kaiju::tools::finish(app);
 }
+
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-score", run, argc, argv); }

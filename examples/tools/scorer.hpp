@@ -46,7 +46,7 @@ class Scorer {
       const int32_t ring = facts.block_count[kind] / slots;
       if (ring == 0) continue;
       for (int64_t i = first; i <= last; ++i)
-        plan_.table_edits.push_back({slot, static_cast<BlockKind>(kind), static_cast<int32_t>(i), static_cast<BlockId>(slot * ring + i % ring)});
+        plan_.table_edits.push_back({slot, static_cast<BlockKind>(kind), static_cast<int32_t>(i), static_cast<BlockId>(int64_t{slot} * ring + i % ring)});
     }
     Segment segment;
     segment.slot = slot;

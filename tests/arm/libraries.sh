@@ -1,11 +1,12 @@
 #!/bin/sh
 # The libraries of kaiju and its tests for Arm, unpacked into a folder: sh tests/arm/libraries.sh [FOLDER]
-# From this machine's own package sources (Debian, Ubuntu), with apt's lists of its own in the folder: nothing is installed, no root needed.
+# From this machine's own package sources (Debian 12: the names are its), with apt's lists of its own in the folder: nothing is installed, no root needed.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 folder=${1:-$root/build/arm64-root}
 packages="libfmt-dev libfmt9 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 libxxhash-dev libxxhash0 libssl-dev libssl3 nlohmann-json3-dev catch2 zlib1g"
 mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial"
+folder=$(CDPATH= cd -- "$folder" && pwd)
 cd "$folder/apt/archives"
 arm() { apt-get -q -oAPT::Architecture=arm64 -oAPT::Architectures=arm64 -oAPT::Sandbox::User=root -oDir::State::Lists="$folder/apt/lists" -oDir::State::status=/dev/null -oDir::Cache="$folder/apt" "$@"; }
 arm update

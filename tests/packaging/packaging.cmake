@@ -23,5 +23,5 @@ foreach(project c cpp core)
   add_consumer(install_find_package_${project} ${project} consumer)
   set_tests_properties(install_find_package_${project} PROPERTIES FIXTURES_REQUIRED installed)
 endforeach()
-# A few large files instead of many small ones: a third of the time.
+# A few large files instead of many small ones, which is sooner built.
 add_consumer(add_subdirectory subdirectory consumer_kaiju -DKAIJU_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)

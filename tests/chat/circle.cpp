@@ -1,0 +1,73 @@
+// A reply that goes in circles: what counts as one, and what is left of it.
+#include "examples/chat/circle.hpp"
+
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "examples/chat/utf8.hpp"
+
+using chat::repeats_from;
+
+namespace {
+
+std::string times(int count, const std::string& piece) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += piece;
+  return text;
+}
+
+// What the chat leaves of it.
+std::string kept(const std::string& text) { return text.substr(0, repeats_from(text, 4, 24)); }
+
+}  // namespace
+
+TEST_CASE("of a piece that stands four times at the end one is left, at the end of a word") {
+  const std::pair<std::string, std::string> cases[] = {
+      {"I like" + times(4, " apples"), "I like apples"},
+      {times(4, "apples "), "apples"},
+      {"my grapes," + times(4, " apes,"), "my grapes,"},
+      {"xpples" + times(4, " apples"), "xpples apples"},
+      {"Well, " + times(4, "we go on and on, and ") + "we go", "Well, we go on and on, and"},
+      {"One." + times(4, "\nThe same line."), "One.\nThe same line."},
+      {"Oh" + times(24, "!"), "Oh!"},
+      {"so l" + times(24, "o"), "so lo"},
+      {times(4, "日本語"), "日本語"},
+      {"x" + times(6, "é") + times(12, "è"), "x" + times(6, "é") + "è"},
+  };
+  for (const auto& [text, left] : cases) {
+    INFO(text);
+    CHECK(kept(text) == left);
+  }
+}
+
+TEST_CASE("text that repeats itself as people do is left alone") {
+  for (const std::string& text :
+       std::vector<std::string>{"", "a", "Ha ha ha ha!", "no, no, no, no", "It had had it, had it not?", "1000000000", "Hmmmmm...",
+                                "Wait........", times(3, "apples and pears, "),
+                                times(4, "A piece of more than eighty bytes, which is as long as a line on a terminal or two of them. "),
+                                times(4, "one apple ") + "too many"}) {
+    INFO(text);
+    CHECK(repeats_from(text, 4, 24) == std::string::npos);
+  }
+}
+
+TEST_CASE("whatever repeats itself, what is left is a beginning of it and whole UTF-8") {
+  uint32_t random = 1;
+  const auto below = [&](uint32_t n) { return ((random = random * 1664525 + 1013904223) >> 16) % n; };
+  const char* const letters[] = {"a", "b", " ", "\n", "é", "è", "日", "旤", "😀"};
+  int found = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text, piece;
+    for (uint32_t i = below(12); i > 0; --i) text += letters[below(9)];
+    for (uint32_t i = 1 + below(4); i > 0; --i) piece += letters[below(9)];
+    text += times(static_cast<int>(below(6)), piece);
+    INFO(text);
+    const size_t end = repeats_from(text, 2, 0);
+    if (end == std::string::npos) continue;
+    ++found;
+    REQUIRE(end < text.size());
+    REQUIRE(chat::utf8_error(text.substr(0, end)) == std::string::npos);
+  }
+  CHECK(found > 5000);
+}
