@@ -19,7 +19,8 @@
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 namespace {
-// Who asked for how much, and from where. Threads that lived before the executor was made are not its own: a GPU's driver has some, once another case has used the GPU.
+// Who asked for how much, and from where. Threads that lived before the executor was made are not its own: once another case has used a GPU, CUDA's driver has
+// one, "cuda-EvtHandlr", that takes 88 bytes now and then, also while backends on the processor run.
 struct Allocation {
   long thread;
   size_t bytes;
@@ -118,10 +119,7 @@ TEST_CASE("no step allocates, not even the first of the largest shape") {
         REQUIRE(allocations <= kept.size());
         for (size_t i = 0; i < allocations; ++i) {
           INFO(described(kept[i]));
-          if (std::find(others.begin(), others.end(), kept[i].thread) == others.end())
-            CHECK(false);
-          else
-            WARN("not the executor's: " << described(kept[i]));
+          CHECK(std::find(others.begin(), others.end(), kept[i].thread) != others.end());
         }
       }
     }
