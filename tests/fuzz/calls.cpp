@@ -158,7 +158,12 @@ class Host {
     auto checked = options;
     checked.check_ledger = true;
     auto engine = kaiju::Engine::create(std::move(executor), model()->model->tokenizer().value(), checked);
-    if (!engine.ok()) return promise(engine.status().code() == kaiju::StatusCode::kInvalidArgument, "an engine is refused for its options alone");
+    if (!engine.ok()) {
+      const kaiju::Status& why = engine.status();
+      // The scripted executor moves no blocks (no Facts::kv_layout): host memory for them is refused whatever its size.
+      const bool host_memory = options.cache.host_bytes > 0 && why.code() == kaiju::StatusCode::kUnsupported && why.message().find("host_bytes") != std::string::npos;
+      return promise(host_memory || why.code() == kaiju::StatusCode::kInvalidArgument, "an engine is refused for its options alone");
+    }
     slot.handle = new kaiju_engine{};
     slot.handle->engine = std::move(engine).value();
     slot.handle->model = model()->model;
