@@ -271,10 +271,6 @@ TEST_CASE("several are brought up in one step, and served in their order") {
   CHECK(h.engine->metrics().steps - steps <= 4);
 }
 
-// A sanitizer is to answer a request that cannot be met as malloc does, not to end the process.
-extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-extern "C" [[gnu::visibility("default")]] const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
-
 TEST_CASE("host memory is what was asked for at most, and asking for nonsense is refused") {
   const auto refused = [](int64_t host, int64_t in_file, bool file, const char* layout = "scripted") {
     Facts facts = tight_facts();
