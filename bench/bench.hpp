@@ -4,9 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kaiju/base/status.hpp"
 #include "kaiju/base/thread_pool.hpp"
 
 namespace CLI {
@@ -14,6 +17,16 @@ class App;
 }
 
 namespace kaiju::bench {
+
+// What ends a subcommand: main tells it on stderr, and the exit status is 1.
+struct Failed : std::runtime_error {
+  explicit Failed(const Status& status) : std::runtime_error(status.message()) {}
+};
+template <class T>
+T value_of(Result<T> result) {
+  if (!result.ok()) throw Failed{result.status()};
+  return std::move(result).value();
+}
 
 // What the machine gives with so many threads, measured now. 0 where it cannot be measured here.
 struct Ceilings {

@@ -18,19 +18,11 @@ namespace {
 
 using cuda::DeviceBuffer;
 
-struct Failed {
-  Status status;
-};
 void check(const Status& status) {
   if (!status.ok()) throw Failed{status};
 }
 void check(cudaError_t error) {
   if (error != cudaSuccess) throw Failed{internal_error(std::string("the GPU answers \"") + cudaGetErrorString(error) + "\"")};
-}
-template <class T>
-T value_of(Result<T> result) {
-  check(result.status());
-  return std::move(result).value();
 }
 
 // Practical ceilings: docs/performance.md. 0: not known for this chip.
@@ -280,7 +272,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
   } catch (const Wrong& wrong) {
     fmt::print(stderr, "\nkaiju-bench: {} does not give the processor's bits; nothing is timed that is wrong\n", wrong.what);
   } catch (const Failed& failed) {
-    fmt::print(stderr, "\nkaiju-bench: {}\n", failed.status.message());
+    fmt::print(stderr, "\nkaiju-bench: {}\n", failed.what());
   }
   return 1;
 }

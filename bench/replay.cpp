@@ -39,16 +39,6 @@ struct Options {
   bool json = false;
 };
 
-struct Failed {
-  Status status;
-};
-
-template <class T>
-T value_of(Result<T> result) {
-  if (!result.ok()) throw Failed{result.status()};
-  return std::move(result).value();
-}
-
 replay::Trace read_trace(const std::string& path) {
   std::ifstream in(path);
   if (!in) throw Failed{Status(StatusCode::kIo, "cannot read " + path)};
@@ -210,14 +200,7 @@ void add_replay(CLI::App& app, int& status) {
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   add_traffic_options(*command, options->traffic);
   command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --memory 0.05 --host-bytes 8GiB\n  kaiju-bench replay --trace conversation_trace.jsonl\n  kaiju-bench replay --in-turn 200 --memory 4,2,1.333,1.053,0.9,0.7");
-  command->callback([options, &status] {
-    try {
-      status = run(*options);
-    } catch (const Failed& failed) {
-      fmt::print(stderr, "kaiju-bench: {}\n", failed.status.message());
-      status = 1;
-    }
-  });
+  command->callback([options, &status] { status = run(*options); });
 }
 
 }  // namespace kaiju::bench

@@ -31,15 +31,6 @@ struct Options {
   bool json = false;
 };
 
-struct Failed {
-  Status status;
-};
-template <class T>
-T value_of(Result<T> result) {
-  if (!result.ok()) throw Failed{result.status()};
-  return std::move(result).value();
-}
-
 // All turns of a conversation arrive with it, and each waits for the reply before.
 replay::Trace make_trace(const Options& options) {
   replay::Trace trace;
@@ -189,14 +180,7 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 256 --characters 256 --prompt-tokens 970 --turns 1 --reply-tokens 1000");
-  command->callback([options, &status] {
-    try {
-      status = run(*options);
-    } catch (const Failed& failed) {
-      fmt::print(stderr, "kaiju-bench: {}\n", failed.status.message());
-      status = 1;
-    }
-  });
+  command->callback([options, &status] { status = run(*options); });
 }
 
 }  // namespace kaiju::bench

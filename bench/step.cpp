@@ -31,10 +31,6 @@ struct Options {
   bool json = false;
 };
 
-struct Failed {
-  Status status;
-};
-
 constexpr double kQuickReference = 200e6;  // bytes of weights up to which the scalar reference checks the answer; above, the fastest CPU backend
 
 // One executor and hand-written plans over it: sequence s owns its own blocks, window blocks in a ring.
@@ -236,14 +232,7 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");
-  command->callback([options, &status] {
-    try {
-      status = run(*options);
-    } catch (const Failed& failed) {
-      fmt::print(stderr, "kaiju-bench: {}\n", failed.status.message());
-      status = 1;
-    }
-  });
+  command->callback([options, &status] { status = run(*options); });
 }
 
 }  // namespace kaiju::bench
