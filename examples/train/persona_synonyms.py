@@ -1,0 +1,113 @@
+"""Exchanges words and phrases of cards and questions for others that mean the same.
+
+phrases/synonyms_*.txt, a group a line: members that may stand for each other in place, separated by |. No exchange brings in wording that is
+kept for the held-out set: a result that contains a piece of it is dropped.
+"""
+import functools
+import re
+
+import persona_kinds
+import persona_more
+import persona_open
+import persona_told
+import persona_values as V
+from persona_grammar import plain, surfaces
+from persona_language import BASE, RICH, phrase_files
+
+TOKEN = re.compile(r"[A-Za-z']+")
+PIECE = 3  # words that make a run of held-out wording recognisable
+
+
+def held_values():
+    """Words of the values that are kept for the held-out set."""
+    lists = [pair[1] for module in (V, persona_kinds, persona_more, persona_open, persona_told) for pair in vars(module).values()
+             if isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(side, list) for side in pair)]
+    return {word for values in lists for value in values for word in TOKEN.findall(str(value).lower()) if V.held(word)}
+
+
+def groups():
+    held = held_values()
+    for text in phrase_files("synonyms"):
+        for line in text.splitlines():
+            members = [m.strip() for m in line.split("|")]
+            members = [m for m in members if m and held.isdisjoint(TOKEN.findall(m.lower()))]
+            if len(members) > 1:
+                yield members
+
+
+def index_of(all_groups):
+    """{first word: [(words, group)]}, the longest phrases first."""
+    index = {}
+    for group in all_groups:
+        for member in group:
+            words = member.lower().split()
+            index.setdefault(words[0], []).append((words, group))
+    for entries in index.values():
+        entries.sort(key=lambda e: -len(e[0]))
+    return index
+
+
+INDEX = index_of(list(groups()))
+
+
+def forms_of_side(language, side):
+    for kinds in (language.kinds, language.told):
+        for kind in {id(k): k for k in kinds.values()}.values():
+            sides = [kind.v, kind.s, kind.T, kind.k] + [getattr(ask, name) for ask in kind.asks.values() for name in "qin"]
+            for s in sides:
+                for node in s.side(side):
+                    yield from surfaces(node)
+    for frames in (language.frame_i, language.frame_n, language.frame_u, language.frame_q):
+        for node in frames.side(side):
+            yield from surfaces(node)
+
+
+def runs(form):
+    """The runs of plain words between the slots of a form."""
+    return [plain(part).split() for part in re.split(r"\{[^}]*\}", form)]
+
+
+@functools.cache
+def held_pieces():
+    """Runs of three words that held-out phrasings have and training ones have not."""
+    of = [set(), set()]
+    for side, language in ((0, RICH), (1, BASE)):
+        for form in forms_of_side(language, side):
+            for words in runs(form):
+                of[side].update(tuple(words[i:i + PIECE]) for i in range(len(words) - PIECE + 1))
+    return of[1] - of[0]
+
+
+def has_held(text):
+    words, pieces = plain(text).split(), held_pieces()
+    return {tuple(words[i:i + PIECE]) for i in range(len(words) - PIECE + 1)} & pieces
+
+
+def exchange(r, text, kept, rate, echo=""):
+    """`text` with a share of its known phrases exchanged. What the pattern `kept` finds stays, and so do phrases that `echo`, the reply, repeats."""
+    echo = echo.lower()
+    fixed = [m.span() for m in kept.finditer(text)]
+    tokens = list(TOKEN.finditer(text))
+    lower = [m.group().lower() for m in tokens]
+    out, at, i = [], 0, 0
+    while i < len(tokens):
+        step = 1
+        for words, group in INDEX.get(lower[i], ()):
+            n = len(words)
+            if lower[i:i + n] != words:
+                continue
+            start, end = tokens[i].start(), tokens[i + n - 1].end()
+            if text[start:end].count(" ") != n - 1 or echo and text[start:end].lower() in echo or any(a < end and start < b for a, b in fixed):
+                continue
+            if r() < rate:
+                new = group[int(r() * len(group))]
+                new = re.sub(r"\bi(?=\b(?!'s))", "I", new)
+                if text[start].isupper() and words[0] != "i":
+                    new = new[0].upper() + new[1:]
+                out += [text[at:start], new]
+                at, step = end, n
+            break
+        i += step
+    out.append(text[at:])
+    new = "".join(out)
+    return text if has_held(new) - has_held(text) else new
