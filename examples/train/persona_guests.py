@@ -24,6 +24,7 @@ POINTERS = ("{k}?", "{k}, what about it?", "what's with {k}?", "What about {k}?"
 POINTER_SHARE = 0.12
 MINE = {"i": "you", "i'm": "you're", "my": "your", "me": "you", "mine": "yours", "he": "you", "she": "you", "his": "your", "her": "your", "him": "you", "himself": "yourself", "herself": "yourself"}
 ALIKE = 0.5  # of the fewer content words of two questions
+CLEAR = 0.6  # of a fact's questions: what must be meant for it alone
 
 
 def pieces(card):
@@ -102,7 +103,7 @@ class Host:
         parts = [part for part in re.split(r"(?<=[.!?]) |\n", card) if part]
         own = len(parts)
         self.words = self.own_questions()
-        for _ in range(5 * self.expected):
+        for _ in range(6 * self.expected):
             if len(self.guests) >= self.expected:
                 break
             for text in self.seat([g for g in V.one(r, GUESTS) if person in ("any", g.person) or g.person is None], 1 + int(r() * 3)):
@@ -118,11 +119,9 @@ class Host:
         for guest in sorted(guests, key=lambda g: r())[:most]:
             if any(name in values for name in guest.facts):
                 continue
-            facts = {}
-            for name, (q, a) in guest.facts.items():
-                clear = [(node, words) for node, words in q if not self.is_near(words)]
-                if clear:
-                    facts[name] = (clear, a)
+            facts = {name: ([(node, words) for node, words in q if not self.is_near(words)], a) for name, (q, a) in guest.facts.items()}
+            if any(len(q) < CLEAR * len(guest.facts[name][0]) for name, (q, a) in facts.items()):
+                continue  # the card would answer one question twice
             for slot in guest.slots - values.keys():
                 values[slot] = draw(r, guest.scene.slots[slot])
             slots = dict(values, name=self.name)

@@ -173,8 +173,8 @@ def common_words(samples):
 
 
 def roughen(r, card, turns, common, bank, talks, facts=(), told=()):
-    """Card and turns of one sample with noise; a fifth of the samples stay as they are."""
-    if r() < 0.2:
+    """Card and turns of one sample with noise; three samples of ten stay as they are."""
+    if r() < 0.3:
         return card, turns
     if r() < 0.7:
         values = kept({**dict(facts), **dict(told)})
@@ -182,13 +182,13 @@ def roughen(r, card, turns, common, bank, talks, facts=(), told=()):
         card = persona_synonyms.exchange(r, card, values, rate)
         replies = [text for _, text, _ in turns[1:]] + [""]
         turns = [(role, persona_synonyms.exchange(r, text, values, rate, reply) if role == "user" else text, weight) for (role, text, weight), reply in zip(turns, replies)]
-    if facts and r() < 0.7:
+    if facts and r() < 0.5:
         card = restate(r, card, kept(facts), 0.4, bank, talks)
     if told:
         values = kept(told)
         turns = [(role, restate(r, text, values, 1, bank, talks) if role == "user" and text[-1:] != "?" and len(text) < 200 and r() < 0.2 and values.search(text) else text, weight)
                  for role, text, weight in turns]
-    if facts and r() < 0.6:
+    if facts and r() < 0.5:
         card, turns = revalue(r, card, turns, facts, bank)
     if r() < 0.75:
         card, turns = rename(r, card, turns, common, bank)

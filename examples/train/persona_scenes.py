@@ -46,8 +46,8 @@ def options_of(text):
     return [o for o in options if not is_held(o)] or options
 
 
-def parse_scenes(text, scenes=None):
-    """{title: scene}; with `scenes`, blocks add to those."""
+def parse_scenes(text, scenes=None, weight=1):
+    """{title: scene}; with `scenes`, blocks add to those. Every line counts `weight` times when one is drawn."""
     scenes, scene, fact = {} if scenes is None else scenes, None, None
     for line in text.splitlines():
         code, rest = line.split(" ", 1)
@@ -72,16 +72,18 @@ def parse_scenes(text, scenes=None):
         else:
             phrase = compile_phrase(rest)
             if code != "q" or not HELD_QUESTIONS.intersection(map(plain, surfaces(phrase))):
-                getattr(fact, code).append(phrase)
+                getattr(fact, code).extend([phrase] * weight)
                 if code == "q":
-                    fact.asked.append(rest)
+                    fact.asked.extend([rest] * weight)
     return scenes
 
 
 def all_scenes():
     scenes = {}
-    for text in [*phrase_files("scenes"), *phrase_files("asked")]:
+    for text in phrase_files("scenes"):
         parse_scenes(text, scenes)
+    for text in phrase_files("asked"):  # plain questions, the ones that people put first
+        parse_scenes(text, scenes, weight=2)
     return list(scenes.values())
 
 

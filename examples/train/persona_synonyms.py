@@ -36,18 +36,17 @@ def groups():
 
 
 def index_of(all_groups):
-    """{first word: [(words, group)]}, the longest phrases first."""
-    index = {}
+    """{words: group}, and the lengths of the phrases that begin with a word, the longest first."""
+    index, lengths = {}, {}
     for group in all_groups:
         for member in group:
-            words = member.lower().split()
-            index.setdefault(words[0], []).append((words, group))
-    for entries in index.values():
-        entries.sort(key=lambda e: -len(e[0]))
-    return index
+            words = tuple(member.lower().split())
+            index[words] = group
+            lengths.setdefault(words[0], set()).add(len(words))
+    return index, {word: sorted(found, reverse=True) for word, found in lengths.items()}
 
 
-INDEX = index_of(list(groups()))
+INDEX, LENGTHS = index_of(groups())
 
 
 def forms_of_side(language, side):
@@ -92,9 +91,9 @@ def exchange(r, text, kept, rate, echo=""):
     out, at, i = [], 0, 0
     while i < len(tokens):
         step = 1
-        for words, group in INDEX.get(lower[i], ()):
-            n = len(words)
-            if lower[i:i + n] != words:
+        for n in LENGTHS.get(lower[i], ()):
+            group = INDEX.get(tuple(lower[i:i + n]))
+            if not group or i + n > len(tokens):
                 continue
             start, end = tokens[i].start(), tokens[i + n - 1].end()
             if text[start:end].count(" ") != n - 1 or echo and text[start:end].lower() in echo or any(a < end and start < b for a, b in fixed):
@@ -102,7 +101,7 @@ def exchange(r, text, kept, rate, echo=""):
             if r() < rate:
                 new = group[int(r() * len(group))]
                 new = re.sub(r"\bi(?=\b(?!'s))", "I", new)
-                if text[start].isupper() and words[0] != "i":
+                if text[start].isupper() and lower[i] != "i":
                     new = new[0].upper() + new[1:]
                 out += [text[at:start], new]
                 at, step = end, n
