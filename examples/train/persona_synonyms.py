@@ -68,18 +68,21 @@ def runs(form):
 
 @functools.cache
 def held_pieces():
-    """Runs of three words that held-out phrasings have and training ones have not."""
-    of = [set(), set()]
+    """What shows held-out wording: whole phrasings without a slot, and runs of three words that held-out phrasings have and training ones have not."""
+    of, whole = [set(), set()], [set(), set()]
     for side, language in ((0, RICH), (1, BASE)):
         for form in forms_of_side(language, side):
             for words in runs(form):
                 of[side].update(tuple(words[i:i + PIECE]) for i in range(len(words) - PIECE + 1))
-    return of[1] - of[0]
+            if "{" not in form:
+                whole[side].add(tuple(plain(form).split()))
+    pieces = of[1] - of[0] | {words for words in whole[1] - whole[0] if len(words) >= PIECE}
+    return pieces, sorted({len(piece) for piece in pieces})
 
 
-def has_held(text):
-    words, pieces = plain(text).split(), held_pieces()
-    return {tuple(words[i:i + PIECE]) for i in range(len(words) - PIECE + 1)} & pieces
+def held_in(text):
+    words, (pieces, lengths) = plain(text).split(), held_pieces()
+    return {tuple(words[i:i + n]) for n in lengths for i in range(len(words) - n + 1)} & pieces
 
 
 def exchange(r, text, kept, rate, echo=""):
@@ -109,4 +112,4 @@ def exchange(r, text, kept, rate, echo=""):
         i += step
     out.append(text[at:])
     new = "".join(out)
-    return text if has_held(new) - has_held(text) else new
+    return text if held_in(new) - held_in(text) else new
