@@ -93,7 +93,7 @@ class Host:
 
     def __init__(self, r, bank, guests):
         super().__init__(r, bank=bank)
-        self.expected, self.guests, self.words = guests, {}, []  # facts wanted; seated; the content words of all questions so far
+        self.expected, self.guests, self.near = guests, {}, {}  # facts wanted; seated; {content word: the questions so far that have it, as sets of such words}
 
     def write_card(self):
         r, card = self.r, super().write_card()
@@ -102,7 +102,8 @@ class Host:
         mark = "\n" if card.count("\n") > card.count(". ") else " "
         parts = [part for part in re.split(r"(?<=[.!?]) |\n", card) if part]
         own = len(parts)
-        self.words = self.own_questions()
+        for words in self.own_questions():
+            self.remember(words)
         for _ in range(6 * self.expected):
             if len(self.guests) >= self.expected:
                 break
@@ -130,12 +131,17 @@ class Host:
                 key = "%d:%s" % (len(self.guests), name)
                 self.guests[key] = ([node for node, _ in q], a, slots, said[-1])
                 self.facts[key] = {"v": values[name]}
-                self.words += [words for _, words in q]
+                for _, words in q:
+                    self.remember(words)
         return said
+
+    def remember(self, words):
+        for word in words:
+            self.near.setdefault(word, set()).add(words)
 
     def is_near(self, words):
         """Whether a question with these content words might as well be meant for a fact seated before."""
-        return any(len(words & other) > ALIKE * min(len(words), len(other)) for other in self.words if words and other)
+        return any(len(words & other) > ALIKE * min(len(words), len(other)) for word in words for other in self.near.get(word, ()))
 
     def card_fields(self, kind):
         return ["v"] if kind in self.guests else super().card_fields(kind)

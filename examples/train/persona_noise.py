@@ -176,16 +176,15 @@ def roughen(r, card, turns, common, bank, talks, facts=(), told=()):
     """Card and turns of one sample with noise; three samples of ten stay as they are."""
     if r() < 0.3:
         return card, turns
+    values = kept({**dict(facts), **dict(told)})
     if r() < 0.7:
-        values = kept({**dict(facts), **dict(told)})
         rate = 0.15 + 0.5 * r()
         card = persona_synonyms.exchange(r, card, values, rate)
         replies = [text for _, text, _ in turns[1:]] + [""]
         turns = [(role, persona_synonyms.exchange(r, text, values, rate, reply) if role == "user" else text, weight) for (role, text, weight), reply in zip(turns, replies)]
     if facts and r() < 0.5:
-        card = restate(r, card, kept(facts), 0.4, bank, talks)
+        card = restate(r, card, values, 0.4, bank, talks)
     if told:
-        values = kept(told)
         turns = [(role, restate(r, text, values, 1, bank, talks) if role == "user" and text[-1:] != "?" and len(text) < 200 and r() < 0.2 and values.search(text) else text, weight)
                  for role, text, weight in turns]
     if facts and r() < 0.5:

@@ -110,6 +110,7 @@ def exchange(r, text, kept, rate, echo=""):
                 at, step = end, n
             break
         i += step
-    out.append(text[at:])
-    new = "".join(out)
+    if not out:
+        return text
+    new = "".join(out) + text[at:]
     return text if held_in(new) - held_in(text) else new
