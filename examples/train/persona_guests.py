@@ -123,7 +123,7 @@ class Host:
             facts = {name: ([(node, words) for node, words in q if not self.is_near(words)], a) for name, (q, a) in guest.facts.items()}
             if any(len(q) < CLEAR * len(guest.facts[name][0]) for name, (q, a) in facts.items()):
                 continue  # the card would answer one question twice
-            for slot in guest.slots - values.keys():
+            for slot in sorted(guest.slots - values.keys()):
                 values[slot] = draw(r, guest.scene.slots[slot])
             slots = dict(values, name=self.name)
             said.append(cap(say(guest.node, r, slots)))

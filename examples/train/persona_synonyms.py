@@ -7,7 +7,6 @@ import functools
 import re
 
 import persona_kinds
-import persona_more
 import persona_open
 import persona_told
 import persona_values as V
@@ -20,7 +19,7 @@ PIECE = 3  # words that make a run of held-out wording recognisable
 
 def held_values():
     """Words of the values that are kept for the held-out set."""
-    lists = [pair[1] for module in (V, persona_kinds, persona_more, persona_open, persona_told) for pair in vars(module).values()
+    lists = [pair[1] for module in (V, persona_kinds, persona_open, persona_told) for pair in vars(module).values()
              if isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(side, list) for side in pair)]
     return {word for values in lists for value in values for word in TOKEN.findall(str(value).lower()) if V.held(word)}
 
