@@ -4,9 +4,9 @@
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention STAGE
 //
-// Stages: `products`: one product of each kind, against its description. `check FORM [FROM]`: the cases from number FROM on, where FORM is
-// plain (append and the plain kernel), whole (every chunk of a row in one place), split (chunks apart), or reference (the CPU's part alone,
-// to see how long it takes). `times [FROM [TO]]`: the shapes.
+// Stages: `products`: one product of each kind, against its description. `check FORM [FROM [TO]]`: the cases from number FROM to before TO,
+// where FORM is plain (append and the plain kernel), whole (every chunk of a row in one place), split (chunks apart), or reference (the
+// CPU's part alone, to see how long it takes). `times [FROM [TO]]`: the shapes.
 //
 // Shares are of an H200's floors: 1,000 TOP/s so counted (its matrix units do twice as many), 4.40 TB/s.
 // Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read once.
@@ -30,11 +30,11 @@ namespace {
 // The case under way, and where to go on after one that faulted.
 std::string case_name;
 const char* form_name = nullptr;
-int next_case = 0;
+int next_case = 0, end_case = 1000, failures = 0;
 [[noreturn]] void fault() {
   std::printf("FAULT %s\n", case_name.c_str());
   std::fflush(stdout);
-  if (form_name) execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(), nullptr);
+  if (form_name) execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(), std::to_string(end_case).c_str(), std::to_string(failures + 1).c_str(), nullptr);
   std::exit(2);
 }
 
@@ -141,8 +141,6 @@ std::vector<std::vector<BlockId>> scattered_tables(const Rows& rows, std::mt1993
   }
   return tables;
 }
-
-int failures = 0;
 
 // `width`: of a row, for the place of the first difference.
 template <class T>
@@ -269,7 +267,7 @@ void check_products() {
   std::printf("products: %s\n", failures == 0 ? "as described" : "WRONG");
 }
 
-void checks(const char* name, int from) {
+void checks(const char* name, int from, int to) {
   const std::string_view wanted = name;
   const Form form = wanted == "plain"   ? Form::kPlain
                     : wanted == "whole" ? Form::kWhole
@@ -277,9 +275,12 @@ void checks(const char* name, int from) {
                                         : Form::kReference;
   on_gpu = form != Form::kReference;
   form_name = name;
+  end_case = to;
+  int checked = 0;
   const auto one = [&](int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
     const int mine = next_case++;
-    if (mine < from) return;
+    if (mine < from || mine >= to) return;
+    ++checked;
     std::printf(mine == from ? "%s from case %d " : ".", name, mine);
     std::fflush(stdout);
     check(form, static_cast<uint64_t>(mine), head_dim, kv_heads, heads, window, z, rows);
@@ -311,7 +312,7 @@ void checks(const char* name, int from) {
     }
     one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
   }
-  std::printf("\n%s: %d cases from %d, %d wrong\n", name, next_case - from, from, failures);
+  std::printf("\n%s: %d cases from %d, %d wrong\n", name, checked, from, failures);
 }
 
 // ---- timing ----
@@ -490,14 +491,15 @@ int main(int argc, char** argv) {
   using namespace kaiju::cuda;
   const std::string_view stage = argc > 1 ? argv[1] : "";
   const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
+  failures = number(5, 0);  // before a fault
   if (stage == "products") {
     check_products();
   } else if (stage == "check" && argc > 2) {
-    checks(argv[2], number(3, 0));
+    checks(argv[2], number(3, 0), number(4, 1000));
   } else if (stage == "times") {
     timings(number(2, 0), number(3, 1000));
   } else {
-    std::printf("products | check plain|whole|split|reference [FROM] | times [FROM [TO]]\n");
+    std::printf("products | check plain|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
     return 2;
   }
   return failures == 0 ? 0 : 1;
