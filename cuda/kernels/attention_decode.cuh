@@ -77,8 +77,10 @@ class Decoder {
       if (lane() == 0) shared_.walk = walk;
     }
     __syncthreads();
-    wait_for_inputs();
     const Unit& first = shared_.unit[0];
+    if (first.valid && warpgroup() == 0 && warp() == 0 && lane() < first.end_block - first.begin_block)
+      for (const bool values : {false, true}) prefetch_bulk(half(first, lane(), values), kTile);
+    wait_for_inputs();
     if (!first.valid) return;
     if (warpgroup() == 0 && warp() == 0) copy(first, false), copy(first, true);
     if (warpgroup() == kDecodeGroups - 1 && in_group() < 64) {
@@ -179,6 +181,11 @@ class Decoder {
     return __any_sync(0xFFFFFFFFu, place(k) < kChunkBlocks && block(unit, k) >= unit.begin_block && block(unit, k) < unit.end_block);
   }
 
+  // Keys or values of block `nth` of the unit.
+  __device__ const std::byte* half(const Unit& unit, int32_t nth, bool values) const {
+    return work_.kv.pool + work_.kv.slot_offset + int64_t{unit.group} * 2 * kTile + (values ? kTile : 0) +
+           unit.ids[nth] * work_.kv.block_bytes;
+  }
   // The unit's keys, or values, where its block is in the chunk. By one warp.
   __device__ void copy(const Unit& unit, bool values) {
     const uint32_t full = shared_address(values ? &shared_.values_full : &shared_.keys_full);
@@ -186,9 +193,8 @@ class Decoder {
     if (lane() == 0) barrier_expect(full, static_cast<uint32_t>(count * kTile));
     __syncwarp();
     if (lane() < count) {
-      const std::byte* from = work_.kv.pool + work_.kv.slot_offset + int64_t{unit.group} * 2 * kTile + (values ? kTile : 0) +
-                              unit.ids[lane()] * work_.kv.block_bytes;
-      copy_bulk(base_ + static_cast<uint32_t>((values ? Map::kValues : Map::kKeys) + (first + lane()) * kTile), from, kTile, full);
+      copy_bulk(base_ + static_cast<uint32_t>((values ? Map::kValues : Map::kKeys) + (first + lane()) * kTile), half(unit, lane(), values),
+                kTile, full);
     }
   }
 

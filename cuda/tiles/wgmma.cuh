@@ -17,6 +17,10 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
                "r"(barrier)
                : "memory");
 }
+// The same to the L2 cache; changes nothing but when it is there.
+__device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 // What this thread stored to shared memory becomes visible to products and bulk copies; a barrier among the threads comes after it.
 __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
