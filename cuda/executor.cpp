@@ -21,7 +21,7 @@ namespace {
 
 constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
 constexpr int32_t kGraphRows = 256;       // of the largest decode step that is recorded
-constexpr size_t kListBytes = 256 << 10;  // of a piece of the lists that most steps keep short: table edits, histories, biases
+constexpr size_t kBiasBytes = 1 << 20, kMostListBytes = 32 << 20;  // of a step's lists: biases; all of them
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -74,8 +74,10 @@ class CudaExecutor final : public Executor {
     const size_t input_bytes = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
     KAIJU_TRY(take(inputs_, input_bytes, "a step's inputs"));
     KAIJU_TRY(take(host_inputs_, input_bytes, "a step's inputs"));
-    KAIJU_TRY(take(list_, kListBytes, "a step's lists"));
-    KAIJU_TRY(take(host_list_, kListBytes, "a step's lists"));
+    // Table edits, histories, biases: as long as they can be, up to 4 million tokens of history; a step with more of them waits for the first to have been read.
+    list_bytes_ = std::min(kMostListBytes, slots * kBlockKinds * static_cast<size_t>(table_blocks_) * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
+    KAIJU_TRY(take(list_, list_bytes_, "a step's lists"));
+    KAIJU_TRY(take(host_list_, list_bytes_, "a step's lists"));
     KAIJU_TRY(take(host_drawn_, slots * sizeof(Drawn), "the draws"));
     KAIJU_TRY(take(host_top_, slots * kMostTop * sizeof(Alternative), "the alternatives"));
     edits_.reserve(slots * kBlockKinds);
@@ -169,11 +171,11 @@ class CudaExecutor final : public Executor {
   template <class T, class Use>
   void send_list(const std::vector<T>& items, const char* what, Use&& use) {
     for (size_t done = 0; done < items.size() && device_->ok();) {
-      if (list_used_ + sizeof(T) > kListBytes) {  // the pieces before must have been read
+      if (list_used_ + sizeof(T) > list_bytes_) {  // the pieces before must have been read
         check(cudaStreamSynchronize(stream()), what);
         list_used_ = 0;
       }
-      const size_t count = std::min(items.size() - done, (kListBytes - list_used_) / sizeof(T)), bytes = count * sizeof(T);
+      const size_t count = std::min(items.size() - done, (list_bytes_ - list_used_) / sizeof(T)), bytes = count * sizeof(T);
       std::memcpy(host_list_.data() + list_used_, items.data() + done, bytes);
       check(cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()), what);
       check(use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)), what);
@@ -421,7 +423,7 @@ class CudaExecutor final : public Executor {
 
   // The step being run.
   const Draw* draws_there_ = nullptr;
-  size_t list_used_ = 0;
+  size_t list_bytes_ = 0, list_used_ = 0;
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;
   std::vector<Bias> biases_;
