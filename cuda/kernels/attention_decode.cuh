@@ -333,8 +333,9 @@ class Decoder {
     for (int j = 0; j < kColumns; ++j) {
       int2 maximum{0, 0};
       if constexpr (Weight::kMaximaFirst) maximum = two(shared_.maximum[turn], j);
-      const int32_t even = kBiasBits - (maximum.x == INT32_MIN ? 0 : maximum.x),
-                    uneven = kBiasBits - (maximum.y == INT32_MIN ? 0 : maximum.y);
+      // For a row that sees no key both are rubbish, and all of it is masked.
+      const auto even = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.x)),
+                 uneven = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.y));
       uint32_t w[4];
       weight_({s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3]}, {even, uneven, even, uneven}, w);
       if constexpr (kMasked) {
