@@ -52,7 +52,7 @@ __device__ __forceinline__ void merge_row(const AttentionWork& work, const Found
     weight[tid] = part.weight;
     __syncthreads();
     const int32_t count = min(kBatch, chunks - from);
-    constexpr int32_t kAhead = 16;
+    constexpr int32_t kAhead = 64;  // a trip to the L2 cache takes as long as folding so many
     for (int32_t c = 0; c < count; c += kAhead) {
       float o[kAhead];
 #pragma unroll
