@@ -113,7 +113,7 @@ class CudaExecutor final : public Executor {
       if (const RecordedStep* step = recorded_step(plan)) {
         fill_up(step->rows);
         send_inputs(place_inputs());
-        check(step->graph.launch(stream()), "a decode step");
+        ask("a decode step", [&] { return step->graph.launch(stream()); });
       } else {
         const Inputs inputs = place_inputs();
         send_inputs(inputs);
@@ -159,6 +159,11 @@ class CudaExecutor final : public Executor {
 
   cudaStream_t stream() const { return device_->stream(); }
   void check(cudaError_t error, const char* what) { device_->check(error, what); }
+  // Makes a call, unless one before failed: what this one would read may not be there, and a kernel that follows stale block numbers takes the whole context with it.
+  template <class Call>
+  void ask(const char* what, Call&& call) {
+    if (device_->ok()) check(call(), what);
+  }
 
   Status check_lists(const StepPlan& plan) const {
     for (const Segment& segment : plan.segments)
@@ -177,8 +182,8 @@ class CudaExecutor final : public Executor {
       }
       const size_t count = std::min(items.size() - done, (list_bytes_ - list_used_) / sizeof(T)), bytes = count * sizeof(T);
       std::memcpy(host_list_.data() + list_used_, items.data() + done, bytes);
-      check(cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()), what);
-      check(use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)), what);
+      ask(what, [&] { return cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()); });
+      ask(what, [&] { return use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)); });
       list_used_ = aligned(list_used_ + bytes);
       done += count;
     }
@@ -187,7 +192,7 @@ class CudaExecutor final : public Executor {
   void start_slots(const StepPlan& plan) {
     marks_.clear();
     for (const SlotStart& start : plan.starts) {
-      check(cudaMemsetAsync(seen_.data() + int64_t{start.slot} * facts().vocab_size, 0, static_cast<size_t>(facts().vocab_size), stream()), "clearing a slot");
+      ask("clearing a slot", [&] { return cudaMemsetAsync(seen_.data() + int64_t{start.slot} * facts().vocab_size, 0, static_cast<size_t>(facts().vocab_size), stream()); });
       for (const int32_t token : start.history) marks_.push_back({start.slot, token});
     }
     send_list(marks_, "histories", [&](const TokenMark* marks, int32_t count) { return mark_seen(stream(), marks, count, facts().vocab_size, seen_.data()); });
@@ -210,7 +215,7 @@ class CudaExecutor final : public Executor {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = facts().block_bytes[kind];
     if (copy.from != copy.to)
-      check(cudaMemcpyAsync(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()), "a block copy");
+      ask("a block copy", [&] { return cudaMemcpyAsync(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()); });
   }
 
   void gather_inputs(const StepPlan& plan) {
@@ -267,15 +272,17 @@ class CudaExecutor final : public Executor {
   // Everything a step's kernels read, in one copy.
   void send_inputs(const Inputs& inputs) {
     draws_there_ = inputs.draws;
-    check(cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), inputs.bytes, cudaMemcpyHostToDevice, stream()), "a step's inputs");
+    ask("a step's inputs", [&] { return cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), inputs.bytes, cudaMemcpyHostToDevice, stream()); });
   }
 
   void run_layers(const Inputs& inputs) {
     const Batch& batch = inputs.batch;
-    check(mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, seen_.data()), "marking tokens");
+    ask("marking tokens", [&] { return mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, seen_.data()); });
     const int32_t half = weights_.config.head_dim / 2;
     for (size_t r = 0; r < angles_.size(); ++r)
-      check(fill_angles(stream(), device_->chip(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data()), "angles");
+      ask("angles", [&] {
+        return fill_angles(stream(), device_->chip(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data());
+      });
     forward(backend_, weights_, kv_slots_, batch, workspace_);
   }
 
@@ -356,7 +363,7 @@ class CudaExecutor final : public Executor {
       for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += logit_rows_) {
         const int32_t count = std::min(logit_rows_, segment.token_count - done);
         logits(backend_, weights_, x_.data() + (segment.first_token + done) * d_model, count, a_.data(), logits_.data());
-        if (device_->ok()) check(cudaMemcpyAsync(out, logits_.data(), static_cast<size_t>(count * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream()), "returning logits");
+        ask("returning logits", [&] { return cudaMemcpyAsync(out, logits_.data(), static_cast<size_t>(count * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
         out += count * vocab;
       }
   }
@@ -366,13 +373,13 @@ class CudaExecutor final : public Executor {
     if (rows == 0 || !device_->ok()) return;
     const int32_t vocab = facts().vocab_size;
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) {
-      check(penalise(stream(), logits_.data(), draws_there_, rows, vocab, seen_.data(), adjusted_.data()), "penalties");
+      ask("penalties", [&] { return penalise(stream(), logits_.data(), draws_there_, rows, vocab, seen_.data(), adjusted_.data()); });
       add_biases(plan);
     }
-    check(sample(stream(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()), "sampling");
-    check(cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()), "returning draws");
+    ask("sampling", [&] { return sample(stream(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()); });
+    ask("returning draws", [&] { return cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()); });
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.top > 0; }))
-      check(cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()), "returning alternatives");
+      ask("returning alternatives", [&] { return cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()); });
   }
 
   void add_biases(const StepPlan& plan) {
