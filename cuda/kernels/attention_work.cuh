@@ -93,9 +93,11 @@ struct DecodeLoad {
   bool split = false;
 };
 __device__ inline DecodeLoad decode_load(const AttentionWork& work) {
-  constexpr int32_t kLarge = 28, kSmall = 14, kApart = 25;  // tenths of a microsecond: a unit, and what keeping apart takes in the end
+  // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk; one that is kept apart, and what each chunk of a row adds
+  // to it where the last block folds the row; one that is kept apart for the kernel that folds long rows, and that kernel.
+  constexpr int32_t kLarge = 74, kSmall = 37, kApart = 118, kFold = 6, kLongApart = 85, kMerge = 280;
   DecodeLoad load;
-  int32_t longest = 0;
+  int32_t longest = 0, most = 0;
   for (int32_t s = static_cast<int32_t>(threadIdx.x) % 32; s < work.segment_count; s += 32) {
     if (!is_narrow(work.segments[s], work.heads)) continue;
     const SegmentChunks chunks = segment_chunks(work.segments[s], work.kv);
@@ -103,16 +105,21 @@ __device__ inline DecodeLoad decode_load(const AttentionWork& work) {
     load.units += chunks.count * work.kv.kv_heads;
     load.large += chunks.large * work.kv.kv_heads;
     longest = max(longest, chunks.large * kLarge + (chunks.count - chunks.large) * kSmall);
+    most = max(most, chunks.count);
   }
   load.items = __reduce_add_sync(0xFFFFFFFFu, load.items);
   load.units = __reduce_add_sync(0xFFFFFFFFu, load.units);
   load.large = __reduce_add_sync(0xFFFFFFFFu, load.large);
   longest = __reduce_max_sync(0xFFFFFFFFu, longest);
+  most = __reduce_max_sync(0xFFFFFFFFu, most);
   if (load.items == 0 || load.units > work.scratch.units) return load;
   const int32_t blocks = work.decode_blocks, small = load.units - load.large;
   const auto rounds = [&](int32_t count) { return (count + blocks - 1) / blocks; };
   const int32_t average = (load.large * kLarge + small * kSmall + load.items - 1) / load.items;
-  load.split = 10 * max(longest, rounds(load.items) * average) > 11 * (rounds(load.large) * kLarge + rounds(small) * kSmall + kApart);
+  const bool folded_here = most <= kFoldedHere;
+  const int32_t each = folded_here ? kApart + kFold * most : kLongApart,
+                apart = (load.units <= blocks ? each : rounds(load.large) * each + rounds(small) * each / 2) + (folded_here ? 0 : kMerge);
+  load.split = 10 * max(longest, rounds(load.items) * average) > 11 * apart;
   return load;
 }
 

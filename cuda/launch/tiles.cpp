@@ -18,13 +18,21 @@ constexpr Path H = Path::kHopper;
 constexpr Candidate kCandidates[] = {
     {{H, 64, 96, 1, 1}, 0.38, 6.4},     {{H, 64, 96, 2, 1}, 0.38, 6.4},    {{H, 64, 96, 4, 1}, 0.38, 6.4},
     {{H, 64, 160, 1, 1}, 0.53, 5.7},    {{H, 64, 160, 2, 1}, 0.53, 5.7},    //
-    {{H, 128, 160, 1, 1}, 0.415, 7.4},  {{H, 128, 160, 2, 1}, 0.415, 7.4},  //
+    {{H, 128, 160, 1, 1}, 0.415, 7.4},  {{H, 128, 160, 2, 1}, 0.36, 7.4},   //
     {{H, 128, 256, 1, 1}, 0.625, 12.6}, {{H, 128, 256, 1, 2}, 0.54, 12.6},  // two that share: 0.625 less what one copy for both saves
 };
 
 // us of reading the weights once: 4.4 TB/s by 132 multiprocessors.
 double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
   return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
+}
+
+// Whether a step of a few rows is faster with the skinny kernel than with wgmma's tiles: by whole steps of `small` at 2, 4, 8 and 16 rows
+// (docs/kernels.md), in which tiles have their weights under way before the kernels in front have ended, as no timing of products alone
+// shows.
+bool skinny_serves(int32_t rows, int32_t out, int32_t in) {
+  constexpr int64_t kMostBytes = 30'000'000;  // of weights, where there are more than two rows
+  return rows <= 2 || (rows <= 8 && int64_t{out} * in <= kMostBytes);
 }
 
 // A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.
@@ -48,7 +56,8 @@ double tile_time(const Candidate& candidate, int32_t rows, int32_t out, int32_t 
 // Whether the tile can run, at a number of rows where it was measured.
 bool serves(const Tile& tile, int32_t rows, int32_t in) {
   if (tile.split > pieces(in, kStepBytes)) return false;
-  if (tile.rows == 64) return rows <= 128;
+  if (tile.rows == 64) return rows <= 128 || (rows <= 256 && tile.split == 1);
+  if (tile.split > 1 && rows > 256) return false;
   return rows > 64 && (tile.share == 1 || rows > tile.rows);
 }
 
@@ -62,7 +71,7 @@ Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
   if (!hopper_fits(chip, out, in)) return plain;
   const double memory = memory_time(out, in, chip.multiprocessors);
   Tile best = plain;
-  double least = rows <= kSkinnyRows ? skinny_time(rows, memory) : HUGE_VAL;
+  double least = skinny_serves(rows, out, in) ? skinny_time(rows, memory) : HUGE_VAL;
   for (const Candidate& candidate : kCandidates) {
     if (!serves(candidate.tile, rows, in)) continue;
     const double time = tile_time(candidate, rows, out, in, chip.multiprocessors, memory);

@@ -74,20 +74,9 @@ __device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
 // c [64, kCols] (+)= a [64, 32] b [kCols, 32] by a warpgroup. Lane (g, t) of warp w holds rows 16 w + g and + 8, columns 8 j + 2 t and + 1: c[4 j + 2 upper + odd].
 #define KAIJU_C4(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
 #define KAIJU_C16(i) KAIJU_C4(i), KAIJU_C4(i + 4), KAIJU_C4(i + 8), KAIJU_C4(i + 12)
-#define KAIJU_C32 KAIJU_C16(0), KAIJU_C16(16)
-#define KAIJU_C48 KAIJU_C32, KAIJU_C16(32)
-#define KAIJU_C64 KAIJU_C48, KAIJU_C16(48)
-#define KAIJU_C80 KAIJU_C64, KAIJU_C16(64)
+#define KAIJU_C48 KAIJU_C16(0), KAIJU_C16(16), KAIJU_C16(32)
+#define KAIJU_C80 KAIJU_C48, KAIJU_C16(48), KAIJU_C16(64)
 #define KAIJU_C128 KAIJU_C80, KAIJU_C16(80), KAIJU_C16(96), KAIJU_C16(112)
-#define KAIJU_TEXT64(types)        \
-  "{\n.reg .pred p;\nsetp.ne.s32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k32.s32." types " " \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, " \
-  "%32, %33, p;\n}"
-#define KAIJU_TEXT128(types)        \
-  "{\n.reg .pred p;\nsetp.ne.s32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.s32." types " " \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
-  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, " \
-  "%64, %65, p;\n}"
 #define KAIJU_TEXT96(types)        \
   "{\n.reg .pred p;\nsetp.ne.s32 p, %50, 0;\nwgmma.mma_async.sync.aligned.m64n96k32.s32." types " " \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36," \
@@ -109,12 +98,8 @@ __device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
 
 template <Sign kA, int kCols>
 __device__ __forceinline__ void wgmma(int32_t (&c)[kCols / 2], uint64_t a, uint64_t b, int32_t accumulate) {
-  static_assert(kCols == 64 || kCols == 96 || kCols == 128 || kCols == 160 || kCols == 256);
-  if constexpr (kCols == 64 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT64("u8.s8") : KAIJU_C32 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 64 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT64("s8.s8") : KAIJU_C32 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 128 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT128("u8.s8") : KAIJU_C64 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 128 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT128("s8.s8") : KAIJU_C64 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 96 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT96("u8.s8") : KAIJU_C48 : "l"(a), "l"(b), "r"(accumulate));
+  static_assert(kCols == 96 || kCols == 160 || kCols == 256);
+  if constexpr (kCols == 96 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT96("u8.s8") : KAIJU_C48 : "l"(a), "l"(b), "r"(accumulate));
   else if constexpr (kCols == 96 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT96("s8.s8") : KAIJU_C48 : "l"(a), "l"(b), "r"(accumulate));
   else if constexpr (kCols == 160 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT160("u8.s8") : KAIJU_C80 : "l"(a), "l"(b), "r"(accumulate));
   else if constexpr (kCols == 160 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT160("s8.s8") : KAIJU_C80 : "l"(a), "l"(b), "r"(accumulate));
@@ -124,13 +109,9 @@ __device__ __forceinline__ void wgmma(int32_t (&c)[kCols / 2], uint64_t a, uint6
 
 #undef KAIJU_C4
 #undef KAIJU_C16
-#undef KAIJU_C32
 #undef KAIJU_C48
-#undef KAIJU_C64
 #undef KAIJU_C80
 #undef KAIJU_C128
-#undef KAIJU_TEXT64
-#undef KAIJU_TEXT128
 #undef KAIJU_TEXT96
 #undef KAIJU_TEXT160
 #undef KAIJU_TEXT256

@@ -275,8 +275,6 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const Tile& tile,
 
 template <Product kProduct>
 cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args) {
-  if (tile.rows == 64 && tile.outs == 64) return hopper::launch_tile<kProduct, 64, 64>(stream, chip, tile, args);
-  if (tile.rows == 64 && tile.outs == 128) return hopper::launch_tile<kProduct, 64, 128>(stream, chip, tile, args);
   if (tile.rows == 64 && tile.outs == 96) return hopper::launch_tile<kProduct, 64, 96>(stream, chip, tile, args);
   if (tile.rows == 64 && tile.outs == 160) return hopper::launch_tile<kProduct, 64, 160>(stream, chip, tile, args);
   if (tile.rows == 128 && tile.outs == 160) return hopper::launch_tile<kProduct, 128, 160>(stream, chip, tile, args);
