@@ -38,6 +38,7 @@ replay::Trace make_trace(const Options& options) {
   trace.conversation_count = options.conversations;
   int32_t contents = 0;
   std::vector<int32_t> characters;
+  characters.reserve(static_cast<size_t>(options.characters));
   for (int32_t i = 0; i < options.characters; ++i) characters.push_back(trace.add(replay::kNone, options.prompt_tokens, ++contents));
   for (int32_t c = 0; c < options.conversations; ++c) {
     int32_t leaf = characters[static_cast<size_t>(c % options.characters)];

@@ -12,7 +12,6 @@ double whole_footprint(const Trace& trace, const KvSizes& sizes) {
   std::vector<bool> seen(trace.texts.size(), false);
   double bytes = 0;
   for (const int32_t leaf : last) {
-    double tokens = 0;
     bool own = false;
     for (int32_t text = leaf; text != kNone && !seen[static_cast<size_t>(text)]; text = trace.texts[static_cast<size_t>(text)].before) {
       seen[static_cast<size_t>(text)] = true;
@@ -20,7 +19,7 @@ double whole_footprint(const Trace& trace, const KvSizes& sizes) {
       const bool root = trace.texts[static_cast<size_t>(text)].before == kNone;
       bytes += count * sizes.global_bytes;
       if (root && trace.characters) bytes += resume_point(count);
-      else tokens += count, own = true;
+      else own = true;
     }
     if (own) bytes += resume_point(trace.texts[static_cast<size_t>(leaf)].end);
   }

@@ -3,17 +3,18 @@
     sample(seed, index) -> {"name", "card", "turns": [(role, text, weight class)], "far", "values"}
 
 A deterministic function of (seed, index), all of it training side. Some cards are put together from kinds of facts
-(persona_talker.py), the others are written scenes (persona_scenes.py). In a quarter of the samples the facts asked for last appeared
+(persona_talker.py), some are written scenes (persona_scenes.py), some take their sentences from many scenes (persona_guests.py). In a quarter of the samples the facts asked for last appeared
 1,100 to 3,000 tokens earlier. `python3 persona.py` shows samples, `--check` proves separation, determinism and distances.
 """
 import random
 
-import persona_scenes
+import persona_guests
 import persona_values as V
 from persona_talker import Talker
 
 FAR_SHARE = 0.25
-SCENE_SHARE = 0.55
+SCENE_SHARE = 0.34
+GUEST_SHARE = 0.28
 
 
 def new_random(seed, index):
@@ -21,10 +22,13 @@ def new_random(seed, index):
 
 
 def start(r, bank):
-    """A talker with its card's facts drawn."""
-    if persona_scenes.SCENES and r() < SCENE_SHARE:
-        return persona_scenes.SceneTalker(r, bank)
-    t = Talker(r, 0, bank)
+    """A talker with its card's facts drawn: general kinds, a written scene, or sentences of many scenes; half of the first two have a few of the third."""
+    x, guests = r(), int(r() * 5) if r() < 0.5 else 0
+    if x < SCENE_SHARE:
+        return persona_guests.SceneHost(r, bank, guests)
+    if x < SCENE_SHARE + GUEST_SHARE:
+        return persona_guests.KindHost(r, bank, 3 + int(r() * 10))
+    t = persona_guests.KindHost(r, bank, guests)
     x = r()
     t.draw_facts(int(2 + r() * 5) if x < 0.4 else int(5 + r() * 8) if x < 0.85 else int(12 + r() * 10))
     return t

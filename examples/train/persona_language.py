@@ -6,8 +6,6 @@ many ways as we could write to state and to ask the same things, so that underst
 import glob
 import os
 
-import persona_kinds
-import persona_more
 import persona_open
 import persona_told
 from persona_grammar import parse_kinds, parse_lines
@@ -16,17 +14,24 @@ FRAMES = ("FRAME_I", "FRAME_N", "FRAME_U", "FRAME_Q", "DEFLECT", "UNKNOWN")
 PHRASES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "phrases")
 
 
+def phrase_file(name):
+    """Contents of phrases/NAME.txt without its empty lines."""
+    with open(os.path.join(PHRASES, name + ".txt"), encoding="ascii") as f:
+        return "\n".join(line for line in f.read().splitlines() if line)
+
+
 def phrase_files(name):
     """Contents of phrases/NAME_*.txt, in order of their names."""
     for path in sorted(glob.glob(os.path.join(PHRASES, name + "_*.txt"))):
-        with open(path, encoding="ascii") as f:
-            yield "\n".join(line for line in f.read().splitlines() if line)
+        yield phrase_file(os.path.basename(path)[:-len(".txt")])
 
 
 class Language:
     def __init__(self, rich):
-        self.kinds = parse_kinds(persona_more.MORE, parse_kinds(persona_open.OPEN, parse_kinds(persona_kinds.KINDS)))
-        self.told = parse_kinds(persona_told.TOLD)
+        self.kinds = {}
+        for name in ("base_kinds", "base_open", "base_more"):
+            parse_kinds(phrase_file(name), self.kinds)
+        self.told = parse_kinds(phrase_file("base_told"))
         frames = {name: parse_lines(getattr(persona_told, name)) for name in FRAMES}
         if rich:
             for text in phrase_files("kinds"):

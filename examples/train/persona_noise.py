@@ -1,4 +1,5 @@
-"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Six kinds of noise:
+"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Seven kinds of noise:
+    synonyms     words and phrases of cards and of what the user says become others that mean the same (persona_synonyms.py)
     carriers     a question loses its first words and gets others in front, cut from real talk: any frame around the core must do
     statements   a sentence that states a fact, of a card or the user, loses words, gets others for them, or says its value first: what is
                  left of it tells the fact, and if nothing is, that no other sentence does
@@ -10,6 +11,7 @@
 Values keep their spelling in all places, so the replies stay right. No held-out word gets in: banks are filtered, inventions checked."""
 import re
 
+import persona_synonyms
 import persona_values as V
 
 FUNCTION = set("a an the is are was were am be been do does did have has had of to in on at for with and or so that this it its my your his her their our me you i he "
@@ -171,16 +173,21 @@ def common_words(samples):
 
 
 def roughen(r, card, turns, common, bank, talks, facts=(), told=()):
-    """Card and turns of one sample with noise; a fifth of the samples stay as they are."""
-    if r() < 0.2:
+    """Card and turns of one sample with noise; three samples of ten stay as they are."""
+    if r() < 0.3:
         return card, turns
-    if facts and r() < 0.7:
-        card = restate(r, card, kept(facts), 0.4, bank, talks)
+    values = kept({**dict(facts), **dict(told)})
+    if r() < 0.7:
+        rate = 0.15 + 0.5 * r()
+        card = persona_synonyms.exchange(r, card, values, rate)
+        replies = [text for _, text, _ in turns[1:]] + [""]
+        turns = [(role, persona_synonyms.exchange(r, text, values, rate, reply) if role == "user" else text, weight) for (role, text, weight), reply in zip(turns, replies)]
+    if facts and r() < 0.5:
+        card = restate(r, card, values, 0.4, bank, talks)
     if told:
-        values = kept(told)
         turns = [(role, restate(r, text, values, 1, bank, talks) if role == "user" and text[-1:] != "?" and len(text) < 200 and r() < 0.2 and values.search(text) else text, weight)
                  for role, text, weight in turns]
-    if facts and r() < 0.6:
+    if facts and r() < 0.5:
         card, turns = revalue(r, card, turns, facts, bank)
     if r() < 0.75:
         card, turns = rename(r, card, turns, common, bank)

@@ -1,6 +1,6 @@
 """Written scenes: characters whose cards, facts, questions and small talk were composed as a whole, with only the values drawn.
 
-phrases/scenes_*.txt, one item a line:
+phrases/scenes_*.txt, one item a line (asked_*.txt has more questions for the same scenes):
   = title       slot NAME: option | option (@given, @town ... stand for drawn words)      card text with {NAME}, \\n for a new line
   fact NAME     then q question and a answer lines; a card has three wordings of the same facts
   told NAME: options     then T what the user says, k what the character replies, q, a        u, c  a pair of small talk
@@ -23,12 +23,12 @@ PLAIN = next(m for m in MANNERS if m["name"] == "plain")
 
 class Fact:
     def __init__(self):
-        self.options, self.q, self.a, self.T, self.k = [], [], [], [], []
+        self.options, self.q, self.a, self.T, self.k, self.asked = [], [], [], [], [], []
 
 
 class Scene:
     def __init__(self):
-        self.slots, self.cards, self.facts, self.told, self.chat = {}, [], {}, {}, []
+        self.slots, self.cards, self.texts, self.facts, self.told, self.chat = {}, [], [], {}, {}, []
 
 
 HELD_QUESTIONS = {plain(form) for kinds in (BASE.kinds, BASE.told) for kind in kinds.values() for ask in kind.asks.values() for node in ask.q.side(1) for form in surfaces(node)}
@@ -46,20 +46,21 @@ def options_of(text):
     return [o for o in options if not is_held(o)] or options
 
 
-def parse_scenes(text):
-    scenes, scene, fact = [], None, None
+def parse_scenes(text, scenes=None, weight=1):
+    """{title: scene}; with `scenes`, blocks add to those. Every line counts `weight` times when one is drawn."""
+    scenes, scene, fact = {} if scenes is None else scenes, None, None
     for line in text.splitlines():
         code, rest = line.split(" ", 1)
         if code == "=":
-            scene = Scene()
-            scenes.append(scene)
+            scene = scenes[rest] = scenes.get(rest) or Scene()
         elif code == "slot":
             name, options = rest.split(":", 1)
             scene.slots[name.strip()] = options_of(options)
         elif code == "card":
-            scene.cards.append(compile_phrase(rest.replace("\\n", "\n")))
+            scene.texts.append(rest.replace("\\n", "\n"))
+            scene.cards.append(compile_phrase(scene.texts[-1]))
         elif code == "fact":
-            fact = scene.facts[rest.strip()] = Fact()
+            fact = scene.facts[rest.strip()] = scene.facts.get(rest.strip()) or Fact()
         elif code == "told":
             name, options = rest.split(":", 1)
             fact = scene.told[name.strip()] = Fact()
@@ -71,11 +72,22 @@ def parse_scenes(text):
         else:
             phrase = compile_phrase(rest)
             if code != "q" or not HELD_QUESTIONS.intersection(map(plain, surfaces(phrase))):
-                getattr(fact, code).append(phrase)
+                getattr(fact, code).extend([phrase] * weight)
+                if code == "q":
+                    fact.asked.extend([rest] * weight)
     return scenes
 
 
-SCENES = [scene for text in phrase_files("scenes") for scene in parse_scenes(text)]
+def all_scenes():
+    scenes = {}
+    for text in phrase_files("scenes"):
+        parse_scenes(text, scenes)
+    for text in phrase_files("asked"):  # plain questions, the ones that people put first
+        parse_scenes(text, scenes, weight=2)
+    return list(scenes.values())
+
+
+SCENES = all_scenes()
 
 
 def draw(r, options):
@@ -119,7 +131,7 @@ class SceneTalker(Talker):
 
     def ask_fact(self, kind=None, field=None):
         if kind is None:
-            known = [k for k in self.facts if k not in self.kept]
+            known = [k for k in self.scene.facts if k not in self.kept]
             fresh = [k for k in known if (k, "v") not in self.asked]
             if not known:
                 return self.small()

@@ -11,7 +11,7 @@ import persona_talk
 import persona_told
 import persona_values as V
 from persona_grammar import Sides, cap, compile_phrase, parse_lines, say, slots_of
-from persona_language import BASE, RICH
+from persona_language import BASE, RICH, phrase_file
 
 MAKE = dict(persona_kinds.MAKE, **persona_open.MAKE_OPEN)
 ADDRESS_CARD, CATCH_CARD = parse_lines(persona_talk.ADDRESS_CARD), parse_lines(persona_talk.CATCH_CARD)
@@ -67,8 +67,8 @@ def _parse_small(text):
     return topics
 
 
-MANNERS = _parse_manners(persona_talk.MANNERS)
-SMALL = _parse_small(persona_talk.SMALL)
+MANNERS = _parse_manners(phrase_file("manners"))
+SMALL = _parse_small(phrase_file("small_talk"))
 OPEN_TOPICS = set("story day quote list who repeat choice hungry sums dreams news plans secret_ask strong".split())
 SMALL_PICK = [t for t in SMALL for _ in range({"day": 6, "story": 5, "list": 3, "who": 3, "quote": 3, "choice": 2, "repeat": 2}.get(t["name"], 1))]
 

@@ -2,7 +2,7 @@
 set(KAIJU_CPU_DIR ${CMAKE_CURRENT_LIST_DIR})
 function(kaiju_isa file)
   # GCC 12's own intrinsics trip -Wuninitialized (GCC PR 105593).
-  set_source_files_properties(${KAIJU_CPU_DIR}/${file} PROPERTIES COMPILE_OPTIONS "${ARGN};-Wno-uninitialized;-Wno-maybe-uninitialized")
+  set_source_files_properties(${KAIJU_CPU_DIR}/${file} PROPERTIES COMPILE_OPTIONS "${ARGN};-Wno-uninitialized;$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
 endfunction()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   kaiju_isa(avx512.cpp -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma)

@@ -9,4 +9,6 @@ target_compile_definitions(test_capi PRIVATE KAIJU_SHARED_LIBRARY="$<TARGET_FILE
 add_dependencies(test_capi kaiju_shared)
 if(KAIJU_BUILD_PROGRAMS)
   add_dependencies(test_capi kaiju-chat host_loop minimal)
+  add_test(NAME chat_in_tmux COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/chat_tmux.sh $<TARGET_FILE:kaiju-chat>)
+  set_tests_properties(chat_in_tmux PROPERTIES SKIP_RETURN_CODE 77)
 endif()

@@ -137,7 +137,7 @@ size_t longest_line(const std::string& screen) {
 
 }  // namespace
 
-TEST_CASE("on a terminal a message gets its reply and Ctrl-D leaves") {
+TEST_CASE("on a terminal a message gets its reply and Ctrl-D leaves", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   screen.type("hello\r");
@@ -147,7 +147,7 @@ TEST_CASE("on a terminal a message gets its reply and Ctrl-D leaves") {
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("Ctrl-D is heard however soon after a prompt it comes, and the terminal is left in line mode") {
+TEST_CASE("Ctrl-D is heard however soon after a prompt it comes, and the terminal is left in line mode", "[terminal]") {
   for (int time = 0; time < 10; ++time) {
     Terminal screen = short_talk();
     screen.until(kPrompt);
@@ -161,7 +161,7 @@ TEST_CASE("Ctrl-D is heard however soon after a prompt it comes, and the termina
   }
 }
 
-TEST_CASE("what is typed before the chat has begun waits for the first prompt, Ctrl-D too") {
+TEST_CASE("what is typed before the chat has begun waits for the first prompt, Ctrl-D too", "[terminal]") {
   Terminal screen = short_talk();
   screen.type(std::string("/stats\r") + kCtrlD);
   screen.until("exchanges: 0");
@@ -169,7 +169,7 @@ TEST_CASE("what is typed before the chat has begun waits for the first prompt, C
 }
 
 // There Ctrl-D would be the system's, and what is typed would show in the middle of a reply.
-TEST_CASE("from the first prompt to the last the terminal is never in line mode") {
+TEST_CASE("from the first prompt to the last the terminal is never in line mode", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   std::atomic<bool> ends{false};
@@ -189,7 +189,7 @@ TEST_CASE("from the first prompt to the last the terminal is never in line mode"
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("Ctrl-C at the prompt clears the line and stays") {
+TEST_CASE("Ctrl-C at the prompt clears the line and stays", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   screen.type(std::string("never said") + kCtrlC);
@@ -203,7 +203,7 @@ TEST_CASE("Ctrl-C at the prompt clears the line and stays") {
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("Ctrl-C stops a reply, and the chat goes on") {
+TEST_CASE("Ctrl-C stops a reply, and the chat goes on", "[terminal]") {
   Terminal screen = long_talk();
   screen.until(kPrompt);
   screen.type("hello\r");
@@ -217,7 +217,7 @@ TEST_CASE("Ctrl-C stops a reply, and the chat goes on") {
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("what is typed during a reply waits for the prompt, Ctrl-D too") {
+TEST_CASE("what is typed during a reply waits for the prompt, Ctrl-D too", "[terminal]") {
   Terminal screen = long_talk("4000");
   screen.until(kPrompt);
   screen.type("hello\r");
@@ -229,7 +229,7 @@ TEST_CASE("what is typed during a reply waits for the prompt, Ctrl-D too") {
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("colours only where they are wanted") {
+TEST_CASE("colours only where they are wanted", "[terminal]") {
   const auto screen_with = [](const std::vector<std::string>& set) {
     Terminal screen = short_talk(80, set);
     screen.until(kPrompt);
@@ -244,7 +244,7 @@ TEST_CASE("colours only where they are wanted") {
   CHECK(screen_with({"TERM=dumb"}).find('\033') == std::string::npos);
 }
 
-TEST_CASE("lines break where the window ends, words stay whole, and a resized window is noticed") {
+TEST_CASE("lines break where the window ends, words stay whole, and a resized window is noticed", "[terminal]") {
   const std::string card = write_file("long.card", "name: Ann\ngreeting: one fish two fish red fish blue fish and an incomprehensibilitiesandmore word\n\nthe world.\n");
   Terminal screen({"--model", chat_model_file(), "--character", card, "--max-tokens", "1"}, 16, {"TERM=dumb"});
   const std::string greeting = screen.until(kPrompt);
@@ -259,7 +259,7 @@ TEST_CASE("lines break where the window ends, words stay whole, and a resized wi
   CHECK(longest_line(help) > 30);
 }
 
-TEST_CASE("/edit brings the last message back to be edited") {
+TEST_CASE("/edit brings the last message back to be edited", "[terminal]") {
   Terminal screen = short_talk(80, {"TERM=dumb"});
   screen.until(kPrompt);
   screen.type("hello\r");
@@ -274,7 +274,7 @@ TEST_CASE("/edit brings the last message back to be edited") {
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("letters of any script and emoji can be typed, whatever the locale") {
+TEST_CASE("letters of any script and emoji can be typed, whatever the locale", "[terminal]") {
   const std::string text = "Gr\xC3\xBC\xC3\x9F \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80", file = temporary_folder() + "/typed.json";
   Terminal screen = short_talk(80, {"LC_ALL=C"});
   screen.until(kPrompt);
@@ -287,7 +287,7 @@ TEST_CASE("letters of any script and emoji can be typed, whatever the locale") {
   CHECK(nlohmann::json::parse(slurp(file))["exchanges"][0]["user"] == text);
 }
 
-TEST_CASE("on a terminal a mistake is told and the chat goes on") {
+TEST_CASE("on a terminal a mistake is told and the chat goes on", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   screen.type("/nonsense\r");

@@ -259,6 +259,8 @@ TEST_CASE("presets have the parameters and the cache they are named for") {
   std::vector<int> slots;
   for (const auto& layer : nano.layers) slots.push_back(layer.kv_slot);
   CHECK(slots == std::vector<int>{0, 0, 0, 1, 2, 2, 2, 3, 3, 3, 1, 4, 4, 4});
+  for (const auto& [slot, layer] : std::vector<std::pair<int, int>>{{0, 0}, {1, 3}, {2, 4}, {3, 7}, {4, 11}, {5, -1}, {-1, -1}})
+    CHECK(nano.owner_of(slot) == layer);
 }
 
 TEST_CASE("an unknown preset or number of layers is refused by name") {

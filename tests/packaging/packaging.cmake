@@ -1,9 +1,10 @@
-# Every way of linking, from an install tree and from the sources; the headers by themselves.
+# Every way of linking, from an install tree and from the sources; the headers by themselves. All have the label packaging.
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 set(prefix ${CMAKE_CURRENT_BINARY_DIR}/installed)
 
 add_test(NAME headers_alone_and_twice COMMAND sh ${folder}/headers.sh ${CMAKE_CXX_COMPILER} ${PROJECT_SOURCE_DIR}/include)
 add_test(NAME c_header_in_every_standard COMMAND sh ${folder}/c_header.sh ${PROJECT_SOURCE_DIR}/capi gcc g++ clang clang++)
+set_tests_properties(headers_alone_and_twice c_header_in_every_standard PROPERTIES LABELS packaging)
 
 # A sanitizer in the library would have to be in its hosts too; these tests are not about that.
 if(NOT KAIJU_INSTALL OR KAIJU_ASAN OR KAIJU_TSAN)
@@ -25,3 +26,4 @@ foreach(project c cpp core)
 endforeach()
 # A few large files instead of many small ones, which is sooner built.
 add_consumer(add_subdirectory subdirectory consumer_kaiju -DKAIJU_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
+set_tests_properties(install install_pkg_config install_find_package_c install_find_package_cpp install_find_package_core add_subdirectory PROPERTIES LABELS packaging)
