@@ -18,7 +18,7 @@ constexpr Path H = Path::kHopper;
 constexpr Candidate kCandidates[] = {
     {{H, 64, 96, 1, 1}, 0.38, 6.4},     {{H, 64, 96, 2, 1}, 0.38, 6.4},    {{H, 64, 96, 4, 1}, 0.38, 6.4},
     {{H, 64, 160, 1, 1}, 0.53, 5.7},    {{H, 64, 160, 2, 1}, 0.53, 5.7},    //
-    {{H, 128, 160, 1, 1}, 0.415, 7.4},  {{H, 128, 160, 2, 1}, 0.36, 7.4},   //
+    {{H, 128, 160, 1, 1}, 0.415, 7.4},  {{H, 128, 160, 2, 1}, 0.415, 7.4},  //
     {{H, 128, 256, 1, 1}, 0.625, 12.6}, {{H, 128, 256, 1, 2}, 0.54, 12.6},  // two that share: 0.625 less what one copy for both saves
 };
 
@@ -27,12 +27,12 @@ double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
   return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
 }
 
-// Whether a step of a few rows is faster with the skinny kernel than with wgmma's tiles: by whole steps of `small` at 2, 4, 8 and 16 rows
-// (docs/kernels.md), in which tiles have their weights under way before the kernels in front have ended, as no timing of products alone
-// shows.
+// Whether the skinny kernel may serve. Of weights of 26 MB and more whole steps of `small` at 2, 4, 8 and 16 rows say so (docs/kernels.md):
+// in them tiles are better than they are alone. Smaller ones were not tried that way.
 bool skinny_serves(int32_t rows, int32_t out, int32_t in) {
-  constexpr int64_t kMostBytes = 30'000'000;  // of weights, where there are more than two rows
-  return rows <= 2 || (rows <= 8 && int64_t{out} * in <= kMostBytes);
+  const int64_t bytes = int64_t{out} * in;
+  if (bytes < 20'000'000) return rows <= kSkinnyRows;
+  return rows <= 2 || (rows <= 8 && bytes <= 30'000'000);
 }
 
 // A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.
@@ -56,8 +56,7 @@ double tile_time(const Candidate& candidate, int32_t rows, int32_t out, int32_t 
 // Whether the tile can run, at a number of rows where it was measured.
 bool serves(const Tile& tile, int32_t rows, int32_t in) {
   if (tile.split > pieces(in, kStepBytes)) return false;
-  if (tile.rows == 64) return rows <= 128 || (rows <= 256 && tile.split == 1);
-  if (tile.split > 1 && rows > 256) return false;
+  if (tile.rows == 64) return rows <= 128 || (rows <= 256 && tile.outs == 96 && tile.split == 1);
   return rows > 64 && (tile.share == 1 || rows > tile.rows);
 }
 
