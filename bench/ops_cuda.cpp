@@ -99,7 +99,7 @@ class GpuOps {
   std::string path_of(int32_t rows, int32_t out, int32_t in) const {
     const cuda::Tile tile = cuda::choose_tile(device_->chip(), rows, out, in);
     switch (tile.path) {
-      case cuda::Path::kSkinny: return "skinny";
+      case cuda::Path::kSkinny: return cuda::streams(rows, in) ? "one row" : "skinny";
       case cuda::Path::kTiled: return "mma tiles";
       case cuda::Path::kHopper: return fmt::format("wgmma {}x{}/{}/{}", tile.rows, tile.outs, tile.split, tile.share);
     }

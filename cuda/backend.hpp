@@ -108,6 +108,7 @@ class CudaBackend {
   PendingNorm norm_;
   DeviceBuffer<AttentionPart> parts_;
   DeviceBuffer<float> sums_;
+  DeviceBuffer<int32_t> counters_;
 };
 
 }  // namespace kaiju::cuda

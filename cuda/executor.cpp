@@ -21,7 +21,7 @@ namespace {
 
 constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
 constexpr int32_t kGraphRows = 256;       // of the largest decode step that is recorded
-constexpr size_t kListBytes = 256 << 10;  // of a piece of the lists that most steps keep short: table edits, histories, biases
+constexpr size_t kBiasBytes = 1 << 20, kMostListBytes = 32 << 20;  // of a step's lists: biases; all of them
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -74,8 +74,10 @@ class CudaExecutor final : public Executor {
     const size_t input_bytes = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
     KAIJU_TRY(take(inputs_, input_bytes, "a step's inputs"));
     KAIJU_TRY(take(host_inputs_, input_bytes, "a step's inputs"));
-    KAIJU_TRY(take(list_, kListBytes, "a step's lists"));
-    KAIJU_TRY(take(host_list_, kListBytes, "a step's lists"));
+    // Table edits, histories, biases: as long as they can be, up to 4 million tokens of history; a step with more of them waits for the first to have been read.
+    list_bytes_ = std::min(kMostListBytes, slots * kBlockKinds * static_cast<size_t>(table_blocks_) * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
+    KAIJU_TRY(take(list_, list_bytes_, "a step's lists"));
+    KAIJU_TRY(take(host_list_, list_bytes_, "a step's lists"));
     KAIJU_TRY(take(host_drawn_, slots * sizeof(Drawn), "the draws"));
     KAIJU_TRY(take(host_top_, slots * kMostTop * sizeof(Alternative), "the alternatives"));
     edits_.reserve(slots * kBlockKinds);
@@ -111,7 +113,7 @@ class CudaExecutor final : public Executor {
       if (const RecordedStep* step = recorded_step(plan)) {
         fill_up(step->rows);
         send_inputs(place_inputs());
-        check(step->graph.launch(stream()), "a decode step");
+        ask("a decode step", [&] { return step->graph.launch(stream()); });
       } else {
         const Inputs inputs = place_inputs();
         send_inputs(inputs);
@@ -157,6 +159,11 @@ class CudaExecutor final : public Executor {
 
   cudaStream_t stream() const { return device_->stream(); }
   void check(cudaError_t error, const char* what) { device_->check(error, what); }
+  // Makes a call, unless one before failed: what this one would read may not be there, and a kernel that follows stale block numbers takes the whole context with it.
+  template <class Call>
+  void ask(const char* what, Call&& call) {
+    if (device_->ok()) check(call(), what);
+  }
 
   Status check_lists(const StepPlan& plan) const {
     for (const Segment& segment : plan.segments)
@@ -169,14 +176,14 @@ class CudaExecutor final : public Executor {
   template <class T, class Use>
   void send_list(const std::vector<T>& items, const char* what, Use&& use) {
     for (size_t done = 0; done < items.size() && device_->ok();) {
-      if (list_used_ + sizeof(T) > kListBytes) {  // the pieces before must have been read
+      if (list_used_ + sizeof(T) > list_bytes_) {  // the pieces before must have been read
         check(cudaStreamSynchronize(stream()), what);
         list_used_ = 0;
       }
-      const size_t count = std::min(items.size() - done, (kListBytes - list_used_) / sizeof(T)), bytes = count * sizeof(T);
+      const size_t count = std::min(items.size() - done, (list_bytes_ - list_used_) / sizeof(T)), bytes = count * sizeof(T);
       std::memcpy(host_list_.data() + list_used_, items.data() + done, bytes);
-      check(cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()), what);
-      check(use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)), what);
+      ask(what, [&] { return cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()); });
+      ask(what, [&] { return use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)); });
       list_used_ = aligned(list_used_ + bytes);
       done += count;
     }
@@ -185,7 +192,7 @@ class CudaExecutor final : public Executor {
   void start_slots(const StepPlan& plan) {
     marks_.clear();
     for (const SlotStart& start : plan.starts) {
-      check(cudaMemsetAsync(seen_.data() + int64_t{start.slot} * facts().vocab_size, 0, static_cast<size_t>(facts().vocab_size), stream()), "clearing a slot");
+      ask("clearing a slot", [&] { return cudaMemsetAsync(seen_.data() + int64_t{start.slot} * facts().vocab_size, 0, static_cast<size_t>(facts().vocab_size), stream()); });
       for (const int32_t token : start.history) marks_.push_back({start.slot, token});
     }
     send_list(marks_, "histories", [&](const TokenMark* marks, int32_t count) { return mark_seen(stream(), marks, count, facts().vocab_size, seen_.data()); });
@@ -208,7 +215,7 @@ class CudaExecutor final : public Executor {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = facts().block_bytes[kind];
     if (copy.from != copy.to)
-      check(cudaMemcpyAsync(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()), "a block copy");
+      ask("a block copy", [&] { return cudaMemcpyAsync(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()); });
   }
 
   void gather_inputs(const StepPlan& plan) {
@@ -265,15 +272,17 @@ class CudaExecutor final : public Executor {
   // Everything a step's kernels read, in one copy.
   void send_inputs(const Inputs& inputs) {
     draws_there_ = inputs.draws;
-    check(cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), inputs.bytes, cudaMemcpyHostToDevice, stream()), "a step's inputs");
+    ask("a step's inputs", [&] { return cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), inputs.bytes, cudaMemcpyHostToDevice, stream()); });
   }
 
   void run_layers(const Inputs& inputs) {
     const Batch& batch = inputs.batch;
-    check(mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, seen_.data()), "marking tokens");
+    ask("marking tokens", [&] { return mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, seen_.data()); });
     const int32_t half = weights_.config.head_dim / 2;
     for (size_t r = 0; r < angles_.size(); ++r)
-      check(fill_angles(stream(), device_->chip(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data()), "angles");
+      ask("angles", [&] {
+        return fill_angles(stream(), device_->chip(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data());
+      });
     forward(backend_, weights_, kv_slots_, batch, workspace_);
   }
 
@@ -354,7 +363,7 @@ class CudaExecutor final : public Executor {
       for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += logit_rows_) {
         const int32_t count = std::min(logit_rows_, segment.token_count - done);
         logits(backend_, weights_, x_.data() + (segment.first_token + done) * d_model, count, a_.data(), logits_.data());
-        if (device_->ok()) check(cudaMemcpyAsync(out, logits_.data(), static_cast<size_t>(count * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream()), "returning logits");
+        ask("returning logits", [&] { return cudaMemcpyAsync(out, logits_.data(), static_cast<size_t>(count * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
         out += count * vocab;
       }
   }
@@ -364,13 +373,13 @@ class CudaExecutor final : public Executor {
     if (rows == 0 || !device_->ok()) return;
     const int32_t vocab = facts().vocab_size;
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) {
-      check(penalise(stream(), logits_.data(), draws_there_, rows, vocab, seen_.data(), adjusted_.data()), "penalties");
+      ask("penalties", [&] { return penalise(stream(), logits_.data(), draws_there_, rows, vocab, seen_.data(), adjusted_.data()); });
       add_biases(plan);
     }
-    check(sample(stream(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()), "sampling");
-    check(cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()), "returning draws");
+    ask("sampling", [&] { return sample(stream(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()); });
+    ask("returning draws", [&] { return cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()); });
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.top > 0; }))
-      check(cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()), "returning alternatives");
+      ask("returning alternatives", [&] { return cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()); });
   }
 
   void add_biases(const StepPlan& plan) {
@@ -421,7 +430,7 @@ class CudaExecutor final : public Executor {
 
   // The step being run.
   const Draw* draws_there_ = nullptr;
-  size_t list_used_ = 0;
+  size_t list_bytes_ = 0, list_used_ = 0;
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;
   std::vector<Bias> biases_;

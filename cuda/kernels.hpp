@@ -71,6 +71,7 @@ struct AttentionScratch {
   int32_t units = 0;            // chunks of 64 rows that can be kept apart; 0: none are split
   AttentionPart* parts = nullptr;  // [units, 64]
   float* sums = nullptr;           // [units, 64, head_dim]
+  int32_t* counters = nullptr;     // [units], 0 between launches
 };
 // The Hopper kernels where they serve the shape, else the plain one.
 cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);

@@ -56,14 +56,14 @@ void Transfers::bring_up(std::span<const BlockTransfer> transfers, std::span<con
     else
       ups_.push_back({transfer.host, block(transfer), bytes(transfer)});
   }
-  if (!downs_.empty() || !ups_.empty()) device_->check(cudaEventRecord(in_front_, device_->stream()), "an event in front of a step");
+  if (device_->ok() && (!downs_.empty() || !ups_.empty())) device_->check(cudaEventRecord(in_front_, device_->stream()), "an event in front of a step");
 }
 
 void Transfers::go_beside() {
   if (!device_->ok()) return;
   if (!downs_.empty()) device_->check(cudaStreamWaitEvent(down_, in_front_, 0), "copies of blocks");
   for (const Travel& down : downs_) copy(down.host, down.device, down.bytes, cudaMemcpyDeviceToHost, down_);
-  if (!ups_.empty()) device_->check(cudaStreamWaitEvent(up_, in_front_, 0), "copies of blocks");
+  if (device_->ok() && !ups_.empty()) device_->check(cudaStreamWaitEvent(up_, in_front_, 0), "copies of blocks");
   for (const Travel& up : ups_) copy(up.device, up.host, up.bytes, cudaMemcpyHostToDevice, up_);
 }
 

@@ -1,12 +1,12 @@
 // Attention on a GPU, alone: checks the Hopper kernels against the reference and the plain kernel, then times them at the shapes of the
-// preset `small`, with the contract's exponential and beside it with the hardware's, and with the hardware's and the scores found once (which
-// give other bits: they tell what exactness costs, and exist only here).
+// preset `small`, with the contract's exponential and beside it with the hardware's, and with the hardware's and the scores found once
+// (which give other bits: they tell what exactness costs, and exist only here).
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention STAGE
 //
-// Stages: `products`: one product of each kind, against its description. `check FORM [FROM]`: the cases from number FROM on, where FORM is
-// plain (append and the plain kernel), whole (every chunk of a row in one place), split (chunks apart), or reference (the CPU's part alone,
-// to see how long it takes). `times [FROM [TO]]`: the shapes.
+// Stages: `products`: one product of each kind, against its description. `check FORM [FROM [TO]]`: the cases from number FROM to before TO,
+// where FORM is plain (append and the plain kernel), whole (every chunk of a row in one place), split (chunks apart), or reference (the
+// CPU's part alone, to see how long it takes). `times [FROM [TO]]`: the shapes.
 //
 // Shares are of an H200's floors: 1,000 TOP/s so counted (its matrix units do twice as many), 4.40 TB/s.
 // Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read once.
@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cuda/kernels/attention_sm90.cuh"
+#include "cuda/kernels/attention_decode.cuh"
 #include "kaiju/backend/reference.hpp"
 
 namespace kaiju::cuda {
@@ -30,11 +30,13 @@ namespace {
 // The case under way, and where to go on after one that faulted.
 std::string case_name;
 const char* form_name = nullptr;
-int next_case = 0;
+int next_case = 0, end_case = 1000, failures = 0;
 [[noreturn]] void fault() {
   std::printf("FAULT %s\n", case_name.c_str());
   std::fflush(stdout);
-  if (form_name) execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(), nullptr);
+  if (form_name)
+    execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(), std::to_string(end_case).c_str(),
+          std::to_string(failures + 1).c_str(), nullptr);
   std::exit(2);
 }
 
@@ -82,8 +84,10 @@ struct Scratch {
     CHECKED(cudaMalloc(&view.parts, std::max<size_t>(1, static_cast<size_t>(units)) * kTileRows * sizeof(AttentionPart)));
     CHECKED(cudaMalloc(&view.sums, std::max<size_t>(1, static_cast<size_t>(units)) * kTileRows * head_dim * sizeof(float)));
     CHECKED(cudaMemset(view.sums, 0xFF, static_cast<size_t>(units) * kTileRows * head_dim * sizeof(float)));
+    CHECKED(cudaMalloc(&view.counters, std::max<size_t>(1, static_cast<size_t>(units)) * sizeof(int32_t)));
+    CHECKED(cudaMemset(view.counters, 0, static_cast<size_t>(units) * sizeof(int32_t)));
   }
-  ~Scratch() { cudaFree(view.parts), cudaFree(view.sums); }
+  ~Scratch() { cudaFree(view.parts), cudaFree(view.sums), cudaFree(view.counters); }
 };
 
 // Rows of sequences: {position of the first, count}.
@@ -141,8 +145,6 @@ std::vector<std::vector<BlockId>> scattered_tables(const Rows& rows, std::mt1993
   }
   return tables;
 }
-
-int failures = 0;
 
 // `width`: of a row, for the place of the first difference.
 template <class T>
@@ -206,7 +208,8 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   const There<int8_t> queries_there(queries);
   const There<arith::CosSin> angles_there(angles);
   slot.pool = pool_there.data;
-  CHECKED(append(nullptr, Chip{}, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data, inverse_there.data, slot));
+  CHECKED(append(nullptr, Chip{}, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data, inverse_there.data,
+                 slot));
   CHECKED(cudaDeviceSynchronize());
   const There<int8_t> out(queries.size());
   const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
@@ -269,7 +272,7 @@ void check_products() {
   std::printf("products: %s\n", failures == 0 ? "as described" : "WRONG");
 }
 
-void checks(const char* name, int from) {
+void checks(const char* name, int from, int to) {
   const std::string_view wanted = name;
   const Form form = wanted == "plain"   ? Form::kPlain
                     : wanted == "whole" ? Form::kWhole
@@ -277,9 +280,12 @@ void checks(const char* name, int from) {
                                         : Form::kReference;
   on_gpu = form != Form::kReference;
   form_name = name;
+  end_case = to;
+  int checked = 0;
   const auto one = [&](int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
     const int mine = next_case++;
-    if (mine < from) return;
+    if (mine < from || mine >= to) return;
+    ++checked;
     std::printf(mine == from ? "%s from case %d " : ".", name, mine);
     std::fflush(stdout);
     check(form, static_cast<uint64_t>(mine), head_dim, kv_heads, heads, window, z, rows);
@@ -297,6 +303,7 @@ void checks(const char* name, int from) {
     one(head_dim, 1, 16, 1024, 1e-9f, {{3000, 20}, {1023, 1}, {1024, 1}, {10, 3}});
     one(head_dim, 1, 40, 1024, 1e-4f, {{5000, 1}, {5001, 1}, {1500, 1}});
     one(head_dim, 4, 16, 0, 1e-2f, {{700, 20}, {1200, 1}, {1300, 16}, {1301, 17}});
+    one(head_dim, 1, 8, 0, 3e-5f, {{9000, 1}, {300, 1}, {8191, 1}, {8192, 1}});
   }
   std::mt19937_64 random(7);
   const auto pick = [&](std::initializer_list<int32_t> values) { return values.begin()[random() % values.size()]; };
@@ -311,7 +318,7 @@ void checks(const char* name, int from) {
     }
     one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
   }
-  std::printf("\n%s: %d cases from %d, %d wrong\n", name, next_case - from, from, failures);
+  std::printf("\n%s: %d cases from %d, %d wrong\n", name, checked, from, failures);
 }
 
 // ---- timing ----
@@ -322,10 +329,17 @@ struct HardwareWeight {
   int32_t floor;
   __device__ explicit HardwareWeight(const AttentionWork& work)
       : z(work.args.z), offset(-arith::kRoundBias * work.args.z), floor(kBiasBits + work.least_difference) {}
-  __device__ __forceinline__ uint32_t operator()(int32_t score, int32_t shift) const {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(arith::fma(__int_as_float(__viaddmax_s32(score, shift, floor)), z, offset)));
-    return arith::bits_of(arith::fma(power, 65535.0f, arith::kRoundBias));
+  template <int kCount>
+  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&shift)[kCount],
+                                             uint32_t (&weight)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float power;
+      asm("ex2.approx.ftz.f32 %0, %1;"
+          : "=f"(power)
+          : "f"(arith::fma(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), z, offset)));
+      weight[i] = arith::bits_of(arith::fma(power, 65535.0f, arith::kRoundBias));
+    }
   }
 };
 
@@ -409,8 +423,8 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
   const double operations = 4.0 * keys * heads * kHeadDim, bytes = 2.0 * seen * kHeadDim;
   const auto report = [&](const char* how, float ms) {
     const double tops = operations / ms * 1e-9, tb = bytes / ms * 1e-9, matrix = tops / kFloorTops, memory = tb / kFloorTb;
-    std::printf("%-34s %-9s %9.1f us  %7.1f TOP/s  %6.3f TB/s  %3.0f%% of %s\n", what, how, 1e3 * ms, tops, tb, 100 * std::max(matrix, memory),
-                matrix > memory ? "the matrix units" : "memory");
+    std::printf("%-34s %-9s %9.1f us  %7.1f TOP/s  %6.3f TB/s  %3.0f%% of %s\n", what, how, 1e3 * ms, tops, tb,
+                100 * std::max(matrix, memory), matrix > memory ? "the matrix units" : "memory");
     std::fflush(stdout);
   };
   const int runs = decode ? 40 : 10;
@@ -449,16 +463,18 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
     report(how, time_ms(runs, [&](int i) {
              work.kv.slot_offset = slot_bytes * (i % kCopies);
              if (decode) {
-               CHECKED((launch_sm90<kHeadDim, false, Weight>(nullptr, work, work.workers / 2)));
+               CHECKED((launch_decode_of<kHeadDim, 40, Weight>(nullptr, work)));
              } else {
                const auto tiles = static_cast<int32_t>((batch.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
-               CHECKED((launch_sm90<kHeadDim, true, Weight>(nullptr, work, tiles + work.segment_count)));
+               CHECKED((launch_sm90<kHeadDim, Weight>(nullptr, work, tiles + work.segment_count)));
              }
            }));
   };
   other(static_cast<HardwareWeight*>(nullptr), "hardware");
   other(static_cast<FreeWeight*>(nullptr), "one pass");
-  if (decode) other(static_cast<ContractWeight*>(nullptr), "no merge");  // without the kernel that folds split chunks, which the two lines above lack too
+  if (decode)
+    other(static_cast<ContractWeight*>(nullptr),
+          "no merge");  // without the kernel that folds split chunks, which the two lines above lack too
 }
 
 void timings(int from, int to) {
@@ -490,14 +506,15 @@ int main(int argc, char** argv) {
   using namespace kaiju::cuda;
   const std::string_view stage = argc > 1 ? argv[1] : "";
   const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
+  failures = number(5, 0);  // before a fault
   if (stage == "products") {
     check_products();
   } else if (stage == "check" && argc > 2) {
-    checks(argv[2], number(3, 0));
+    checks(argv[2], number(3, 0), number(4, 1000));
   } else if (stage == "times") {
     timings(number(2, 0), number(3, 1000));
   } else {
-    std::printf("products | check plain|whole|split|reference [FROM] | times [FROM [TO]]\n");
+    std::printf("products | check plain|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
     return 2;
   }
   return failures == 0 ? 0 : 1;

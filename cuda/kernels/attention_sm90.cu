@@ -1,13 +1,13 @@
-// The contract's attention on Hopper (attention_sm90.cuh), and the kernel that folds split chunks.
-#include "attention_sm90.cuh"
-
+// The contract's attention on Hopper (attention_sm90.cuh, attention_decode.cuh), and the kernel that folds many chunks kept apart.
 #include <algorithm>
+
+#include "attention_decode.cuh"
 
 namespace kaiju::cuda {
 namespace {
 
-// One row of narrow tile `item`, by kHeadDim threads.
-template <int kHeadDim, int kParts>
+// One row of an item, by kHeadDim threads.
+template <int kHeadDim>
 __device__ __forceinline__ void merge_row(const AttentionWork& work, const Found& item, int32_t row) {
   constexpr int32_t kBatch = kHeadDim, kWarps = kHeadDim / 32;  // chunks looked at together: one a thread
   __shared__ float factor[kBatch], weight[kBatch];
@@ -16,23 +16,18 @@ __device__ __forceinline__ void merge_row(const AttentionWork& work, const Found
   const int32_t tid = static_cast<int32_t>(threadIdx.x), groups = work.kv.kv_heads;
   const BatchSegment& segment = work.segments[item.segment];
   const int32_t chunks = chunk_count(segment, work.kv);
+  if (chunks <= kFoldedHere) return;  // done already
   int32_t unit = 0;
   for (int32_t s = tid % 32; s < item.segment; s += 32)
     unit += is_narrow(work.segments[s], work.heads) ? chunk_count(work.segments[s], work.kv) * groups : 0;
-  unit = (__reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks) * kParts;
+  unit = __reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks;
   const AttentionPart* parts = work.scratch.parts + int64_t{unit} * kTileRows + row;
   const float* sums = work.scratch.sums + (int64_t{unit} * kTileRows + row) * kHeadDim + tid;
 
   int32_t maximum = INT32_MIN;  // of all chunks before the batch
   float total = 0.0f, sum = 0.0f;
   for (int32_t from = 0; from < chunks; from += kBatch) {
-    AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kParts * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
-    if constexpr (kParts > 1) {  // all found the chunk's maximum; weights are integers
-      uint32_t whole = 0;
-      if (from + tid < chunks)
-        for (int p = 0; p < kParts; ++p) whole += arith::bits_of(parts[(int64_t{from + tid} * kParts + p) * kTileRows].weight);
-      part.weight = static_cast<float>(whole);
-    }
+    const AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
     // The maximum of everything before each chunk, so that all factors are found at once.
     int32_t through = part.maximum;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -57,24 +52,15 @@ __device__ __forceinline__ void merge_row(const AttentionWork& work, const Found
     weight[tid] = part.weight;
     __syncthreads();
     const int32_t count = min(kBatch, chunks - from);
-    constexpr int32_t kAhead = 16 / kParts;
+    constexpr int32_t kAhead = 64;  // a trip to the L2 cache takes as long as folding so many
     for (int32_t c = 0; c < count; c += kAhead) {
-      float o[kAhead][kParts];
+      float o[kAhead];
 #pragma unroll
-      for (int32_t i = 0; i < kAhead; ++i)
-#pragma unroll
-        for (int32_t p = 0; p < kParts; ++p)
-          o[i][p] = c + i < count ? sums[(int64_t{from + c + i} * kParts + p) * kTileRows * kHeadDim] : 0.0f;
+      for (int32_t i = 0; i < kAhead; ++i) o[i] = c + i < count ? sums[int64_t{from + c + i} * kTileRows * kHeadDim] : 0.0f;
 #pragma unroll
       for (int32_t i = 0; i < kAhead; ++i) {
         if (c + i >= count) break;
-        float chunk = o[i][0];
-        if constexpr (kParts > 1) {  // rounded once, as fma(256, high, low) is
-          int64_t whole = 0;
-#pragma unroll
-          for (int32_t p = 0; p < kParts; ++p) whole += __float_as_int(o[i][p]);
-          chunk = __ll2float_rn(whole);
-        }
+        const float chunk = o[i];
         const float a = factor[c + i], l = weight[c + i];
         total = keeps[c + i] ? arith::fma(total, a, l) : arith::fma(l, a, total);
         sum = keeps[c + i] ? arith::fma(sum, a, chunk) : arith::fma(chunk, a, sum);
@@ -86,26 +72,35 @@ __device__ __forceinline__ void merge_row(const AttentionWork& work, const Found
       arith::quantise(arith::mul(sum, arith::divide(1.0f, total)), work.args.out_inverse[item.offset * kHeadDim + tid]);
 }
 
-// Rows of narrow tiles, one after another; folds a row's chunks, kept apart by the split form, in order. Bound by the memory (mostly cache)
-// it reads.
+// Rows of items, one after another; folds a row's chunks, where they are kept apart and many, in order. Bound by the memory (mostly
+// cache) it reads.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work, int32_t all_rows) {
   const int32_t groups = work.kv.kv_heads;
   let_next_start();
-  const NarrowLoad load = narrow_load(work);
+  const DecodeLoad load = decode_load(work);
   wait_for_inputs();
-  if (!is_split(load, work)) return;
-  const int32_t parts = chunk_parts(load, work);
+  if (!load.split) return;
   for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
     const int32_t row = at % work.narrow_rows;
     const Found item = find_unit(at / work.narrow_rows, work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
     if (item.segment < 0) return;
-    if (row >= work.segments[item.segment].row_count * work.heads) continue;
-    if (parts == 1)
-      merge_row<kHeadDim, 1>(work, item, row);
-    else
-      merge_row<kHeadDim, kMostParts>(work, item, row);
+    if (row < work.segments[item.segment].row_count * work.heads) merge_row<kHeadDim>(work, item, row);
   }
+}
+
+// Of an item of any length.
+int64_t most_chunks(const AttentionWork& work) {
+  return work.kv.window > 0 ? (int64_t{work.kv.window} + work.narrow_rows) / arith::kChunkKeys + 2 : INT32_MAX;
+}
+
+// As few columns as the rows of an item fit into.
+template <int kHeadDim>
+cudaError_t launch_decode(cudaStream_t stream, const AttentionWork& work) {
+  if (work.narrow_rows <= 8) return launch_decode_of<kHeadDim, 8, ContractWeight>(stream, work);
+  if (work.narrow_rows <= 16) return launch_decode_of<kHeadDim, 16, ContractWeight>(stream, work);
+  if (work.narrow_rows <= 40) return launch_decode_of<kHeadDim, 40, ContractWeight>(stream, work);
+  return launch_decode_of<kHeadDim, 64, ContractWeight>(stream, work);
 }
 
 template <int kHeadDim>
@@ -117,16 +112,16 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
              some_narrow = work.heads <= kTileRows && (all_one || segments > 1 || rows <= kTileRows);
   if (some_wide) {
     const auto most = static_cast<int32_t>((rows + kWideRows - 1) / kWideRows) + segments;
-    if (const cudaError_t error = launch_sm90<kHeadDim, true, ContractWeight>(stream, work, most * work.kv.kv_heads); error != cudaSuccess)
+    if (const cudaError_t error = launch_sm90<kHeadDim, ContractWeight>(stream, work, most * work.kv.kv_heads); error != cudaSuccess)
       return error;
   }
   if (!some_narrow) return cudaSuccess;
-  if (const cudaError_t error = launch_sm90<kHeadDim, false, ContractWeight>(stream, work, work.workers / 2); error != cudaSuccess)
-    return error;
-  if (work.scratch.units == 0) return cudaSuccess;
-  // Most batches are not split: then every block asks that once and ends, so there are no more of them than run at once.
+  if (const cudaError_t error = launch_decode<kHeadDim>(stream, work); error != cudaSuccess) return error;
+  if (work.scratch.units == 0 || most_chunks(work) <= kFoldedHere) return cudaSuccess;
+  // Most batches have no such rows: then every block asks that once and ends, so there are no more of them than run at once.
   const int32_t all_rows = segments * work.kv.kv_heads * work.narrow_rows;
-  return kaiju::cuda::launch(stream, Chip{.capability = 90}, merge_chunks_kernel<kHeadDim>, {std::min(all_rows, 8 * work.scratch.multiprocessors), kHeadDim}, work, all_rows);
+  return kaiju::cuda::launch(stream, Chip{.capability = 90}, merge_chunks_kernel<kHeadDim>,
+                             {std::min(all_rows, 8 * work.scratch.multiprocessors), kHeadDim}, work, all_rows);
 }
 
 }  // namespace
@@ -147,8 +142,9 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
   work.narrow_rows = all_one ? work.heads : kTileRows / work.heads * work.heads;
   const double least = 18.0 / static_cast<double>(args.z), widest = 4194303.0;  // no difference of scores of 128 channels is wider
   work.least_difference = -static_cast<int32_t>(least < widest ? least + 1.0 : widest);
-  work.workers = 2 * scratch.multiprocessors;
   work.scratch = scratch;
+  const int64_t items = int64_t{work.segment_count} * kv.kv_heads, units = items * most_chunks(work);
+  work.decode_blocks = static_cast<int32_t>(std::min<int64_t>(units, scratch.multiprocessors));
   return work;
 }
 

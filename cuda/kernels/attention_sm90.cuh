@@ -1,13 +1,14 @@
-// Attention on Hopper: a warpgroup holds 64 rows (query heads of a token side by side), a bulk copy brings half a block, products are
-// wgmma.
+// Attention of many rows on Hopper: a warpgroup holds 64 rows (query heads of a token side by side), a bulk copy brings half a block,
+// products are wgmma. Of few rows: attention_decode.cuh.
 //
 // A chunk of 512 keys is gone over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum, scores again for
 // the weights, whose two bytes go from the registers of the first product straight into the second. The sums of a chunk are exact integers
 // in registers; the float totals of the tile wait in shared memory. Warpgroup 0 copies (one warp for keys, one for values, a ring each:
-// keys by 64, a whole chunk of which stays for the second time; values by 32), warpgroups 1 and 2 compute. Wide: both share one ring and
-// each has half of 128 rows; narrow: each has a ring and tiles of its own. Bound: wide by the matrix units, of which it uses 8 products a
-// key, row and channel where 4 are counted; narrow by memory.
+// keys by 64, a whole chunk of which stays for the second time; values by 32), warpgroups 1 and 2 compute, each half of a tile of 128 rows.
+// Bound: the matrix units, of which it uses 8 products a key, row and channel where 4 are counted.
 #pragma once
+
+#include <algorithm>
 
 #include "../tiles/overlap.cuh"
 #include "../tiles/wgmma.cuh"
@@ -26,12 +27,10 @@ constexpr int32_t kTileBytes = kBlockTokens* kHeadDim;  // half a block, and 64 
 // Where things are in shared memory.
 template <int kHeadDim>
 struct SharedMap {
-  static constexpr int32_t kQueries = 2 * kRingBarrierBytes;
+  static constexpr int32_t kQueries = kRingBarrierBytes;
   static constexpr int32_t kTotals = kQueries + 2 * kTileBytes<kHeadDim>;
-  __host__ __device__ static constexpr int32_t total_bytes(int32_t warps) {
-    return warps * 16 * kHeadDim * static_cast<int32_t>(sizeof(float));
-  }  // of a warpgroup
-  __host__ __device__ static constexpr int32_t rings(int32_t warps) { return kTotals + 2 * total_bytes(warps); }
+  static constexpr int32_t kTotalBytes = kTileRows * kHeadDim * static_cast<int32_t>(sizeof(float));  // of a warpgroup
+  static constexpr int32_t kRings = kTotals + 2 * kTotalBytes;
 };
 
 // A ring of slots: full and empty barriers, and where the reader or the writer stands.
@@ -43,13 +42,12 @@ struct Ring {
     if (++slot == count) slot = 0, phase ^= 1;
   }
 };
-// The ring of keys or of values; ring 1 lies behind both of ring 0.
+// The ring of keys or of values.
 template <int kHeadDim>
-__device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, int32_t ring, bool values) {
+__device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, bool values) {
   constexpr int32_t kKeyBytes = kTileBytes<kHeadDim>, kValueBytes = kKeyBytes / 2;
-  const int32_t barriers = ring * kRingBarrierBytes + (values ? kRingBarrierBytes / 2 : 0),
-                data = SharedMap<kHeadDim>::rings(work.total_warps) + ring * (work.key_slots * kKeyBytes + work.value_slots * kValueBytes) +
-                       (values ? work.key_slots * kKeyBytes : 0);
+  const int32_t barriers = values ? kRingBarrierBytes / 2 : 0,
+                data = SharedMap<kHeadDim>::kRings + (values ? work.key_slots * kKeyBytes : 0);
   return {base + static_cast<uint32_t>(barriers), base + static_cast<uint32_t>(barriers + kRingBarrierBytes / 4),
           base + static_cast<uint32_t>(data), values ? kValueBytes : kKeyBytes, values ? work.value_slots : work.key_slots};
 }
@@ -60,13 +58,31 @@ struct ContractWeight {
   float z;
   int32_t floor;  // kBiasBits + least_difference
   __device__ explicit ContractWeight(const AttentionWork& work) : z(work.args.z), floor(kBiasBits + work.least_difference) {}
-  __device__ __forceinline__ uint32_t operator()(int32_t score, int32_t shift) const {
+  // Of kCount scores; step by step for all of them, since each step waits for the one before.
+  template <int kCount>
+  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&shift)[kCount],
+                                             uint32_t (&weight)[kCount]) const {
     using namespace arith;
-    const float d = add(__int_as_float(__viaddmax_s32(score, shift, floor)), -kRoundBias);
-    const float rounded = fma(d, z, kRoundBias), f = fma(d, z, -add(rounded, -kRoundBias));
-    const float y = fma(fma(fma(fma(kPow2C4, f, kPow2C3), f, kPow2C2), f, kPow2C1), f, 1.0f);
-    // y times 65535 * 2^n: the scaling by 2^n is exact, so this rounds what the contract rounds.
-    return bits_of(fma(y, float_of(0x477FFF00u + (bits_of(rounded) << 23)), kRoundBias));
+    float d[kCount], rounded[kCount], f[kCount], y[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) d[i] = add(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), -kRoundBias);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) rounded[i] = fma(d[i], z, kRoundBias);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) f[i] = add(rounded[i], -kRoundBias);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) f[i] = fma(d[i], z, -f[i]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) y[i] = fma(kPow2C4, f[i], kPow2C3);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C2);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C1);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], 1.0f);
+      // y times 65535 * 2^n: the scaling by 2^n is exact, so this rounds what the contract rounds.
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) weight[i] = bits_of(fma(y[i], float_of(0x477FFF00u + (bits_of(rounded[i]) << 23)), kRoundBias));
   }
 };
 
@@ -79,20 +95,20 @@ __device__ __forceinline__ uint32_t quad_sum(uint32_t x) {
   return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
 }
 
-template <int kHeadDim, bool kWide, class Weight>
+template <int kHeadDim, class Weight>
 class AttentionConsumer {
  public:
   __device__ AttentionConsumer(const AttentionWork& work, uint32_t base, int32_t warpgroup)
       : work_(work), weight_(work), warpgroup_(warpgroup) {
-    keys_ = make_ring<kHeadDim>(work, base, kWide ? 0 : warpgroup, false);
-    values_ = make_ring<kHeadDim>(work, base, kWide ? 0 : warpgroup, true);
+    keys_ = make_ring<kHeadDim>(work, base, false);
+    values_ = make_ring<kHeadDim>(work, base, true);
     queries_ = base + static_cast<uint32_t>(SharedMap<kHeadDim>::kQueries + warpgroup * kBytes);
-    totals_ = base + static_cast<uint32_t>(SharedMap<kHeadDim>::kTotals + warpgroup * SharedMap<kHeadDim>::total_bytes(work.total_warps) +
+    totals_ = base + static_cast<uint32_t>(SharedMap<kHeadDim>::kTotals + warpgroup * SharedMap<kHeadDim>::kTotalBytes +
                                            (warp() * (kHeadDim / 8) * 32 + lane()) * 16);
   }
 
   __device__ void run() {
-    Walk<kWide> walk(work_, static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) * warpgroup_);
+    Walk walk(work_);
     wait_for_inputs();
     Tile tile;
     while (walk.next(tile)) {
@@ -102,23 +118,10 @@ class AttentionConsumer {
                       end_block = min((chunk + 1) * kChunkBlocks, tile.last_key / kBlockTokens + 1);
         int32_t high[kHeadDim / 2], low[kHeadDim / 2];
         find_maxima(begin_block, end_block);
-        const Blocks part = kWide ? Blocks{begin_block, end_block} : part_of(tile, begin_block, end_block);
-        if constexpr (!kWide) {
-          if (part.begin == part.end) {
-            pass_keys(end_block - begin_block);
-            keep_nothing_apart(tile);
-            continue;
-          }
-          pass_keys(part.begin - begin_block);
-        }
-        sum_values(part.begin, part.end, high, low);
-        if constexpr (!kWide) pass_keys(end_block - part.end);
-        if (tile.unit >= 0)
-          keep_apart(tile, high, low);
-        else
-          fold(high, low, chunk == tile.chunk);
+        sum_values(begin_block, end_block, high, low);
+        fold(high, low, chunk == tile.chunk);
       }
-      if (tile.unit < 0) finish(tile);
+      finish(tile);
     }
   }
 
@@ -133,7 +136,7 @@ class AttentionConsumer {
 
   // Row within the segment of the upper (0) or lower (1) row of this thread.
   __device__ int32_t row(const Tile& tile, int r) const {
-    return tile.first_row + (kWide ? warpgroup_ * kTileRows : 0) + warp() * 16 + lane() / 4 + 8 * r;
+    return tile.first_row + warpgroup_ * kTileRows + warp() * 16 + lane() / 4 + 8 * r;
   }
   // Offset of a row in queries and results.
   __device__ int64_t row_offset(const Tile& tile, int32_t row) const {
@@ -145,7 +148,7 @@ class AttentionConsumer {
   }
 
   __device__ void begin(const Tile& tile) {
-    const int32_t first = tile.first_row + (kWide ? warpgroup_ * kTileRows : 0);
+    const int32_t first = tile.first_row + warpgroup_ * kTileRows;
     sync_warpgroup(1 + warpgroup_);  // the last tile's queries have been read
 #pragma unroll 1
     for (int32_t piece = thread(); piece < kBytes / 16; piece += 128) {
@@ -234,15 +237,6 @@ class AttentionConsumer {
     }
   }
 
-  // Gives back the next tiles' slots of keys, which are there.
-  __device__ void pass_keys(int32_t count) {
-    for (; count > 0; --count) {
-      if constexpr (!Weight::kMaximaFirst) barrier_wait(keys_.full + 8 * keys_.slot, keys_.phase);
-      release(keys_.empty + 8 * keys_.slot);
-      keys_.advance();
-    }
-  }
-
   // The weights of half a tile's scores (32 keys), as the left operand of the second product: p[0 ... 3] high bytes, p[4 ... 7] low bytes.
   // Adds them to sums_, bias included.
   template <bool kMasked, int kHalf>
@@ -251,10 +245,12 @@ class AttentionConsumer {
     for (int q = 0; q < 4; ++q) {  // four keys of one row
       const int r = q % 2, j = kHalf * 4 + q / 2 * 2;
       uint32_t w[4];
+      weight_({s[4 * j + 2 * r], s[4 * j + 2 * r + 1], s[4 * j + 4 + 2 * r], s[4 * j + 5 + 2 * r]},
+              {shift_[r], shift_[r], shift_[r], shift_[r]}, w);
+      if constexpr (kMasked) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        w[i] = weight_(s[4 * (j + i / 2) + 2 * r + i % 2], shift_[r]);
-        if (kMasked && !sees(r, block * kBlockTokens + (j + i / 2) * 8 + column() + i % 2)) w[i] = static_cast<uint32_t>(kBiasBits);
+        for (int i = 0; i < 4; ++i)
+          if (!sees(r, block * kBlockTokens + (j + i / 2) * 8 + column() + i % 2)) w[i] = static_cast<uint32_t>(kBiasBits);
       }
       sums_[r] += w[0] + w[1];
       sums_[r] += w[2] + w[3];
@@ -335,7 +331,6 @@ class AttentionConsumer {
 
   // The chunk joins the totals.
   __device__ void fold(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], bool first) {
-    if (warp() >= work_.total_warps) return;
     bool later[2];
     float factor[2];
     for (int r = 0; r < 2; ++r) {
@@ -369,7 +364,6 @@ class AttentionConsumer {
   }
 
   __device__ void finish(const Tile& tile) {
-    if (warp() >= work_.total_warps) return;
     const float inverse[2] = {arith::divide(1.0f, total_weight_[0]), arith::divide(1.0f, total_weight_[1])};
     int8_t* to[2];
     for (int r = 0; r < 2; ++r) to[r] = row(tile, r) < tile.rows ? work_.args.out + row_offset(tile, row(tile, r)) : nullptr;
@@ -387,33 +381,6 @@ class AttentionConsumer {
     }
   }
 
-  // A split chunk's sums, for merge_chunks; of a part of a chunk as integers, so that the parts' sums add up exactly (at most 128 * 65535 * 128).
-  __device__ void keep_apart(const Tile& tile, const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2]) {
-    const bool is_part = tile.parts > 1;
-    for (int r = 0; r < 2; ++r) {
-      const int32_t mine = row(tile, r);
-      if (mine >= tile.rows) continue;
-      const int64_t at = int64_t{tile.unit} * kTileRows + mine;
-      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], is_part ? arith::float_of(sums_[r]) : static_cast<float>(sums_[r])};
-      float* to = work_.scratch.sums + at * kHeadDim + column();
-      const auto kept = [&](int i) { return is_part ? __int_as_float(256 * high[i] + low[i]) : whole(high[i], low[i]); };
-#pragma unroll
-      for (int j = 0; j < kHeadDim / 8; ++j)
-        *reinterpret_cast<float2*>(to + 8 * j) = make_float2(kept(4 * j + 2 * r), kept(4 * j + 2 * r + 1));
-    }
-  }
-  __device__ void keep_nothing_apart(const Tile& tile) {
-    for (int r = 0; r < 2; ++r) {
-      const int32_t mine = row(tile, r);
-      if (mine >= tile.rows) continue;
-      const int64_t at = int64_t{tile.unit} * kTileRows + mine;
-      if (lane() % 4 == 0) work_.scratch.parts[at] = {maximum_[r], 0.0f};
-      float* to = work_.scratch.sums + at * kHeadDim + column();
-#pragma unroll
-      for (int j = 0; j < kHeadDim / 8; ++j) *reinterpret_cast<float2*>(to + 8 * j) = make_float2(0.0f, 0.0f);  // bits of 0
-    }
-  }
-
   const AttentionWork& work_;
   Weight weight_;
   int32_t warpgroup_;  // 0 or 1 of those that compute
@@ -428,22 +395,17 @@ class AttentionConsumer {
 };
 
 // One warp: the keys or the values of all tiles into a ring.
-template <int kHeadDim, bool kWide>
-__device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_index, bool values) {
+template <int kHeadDim>
+__device__ void produce(const AttentionWork& work, uint32_t base, bool values) {
   constexpr int32_t kBytes = kTileBytes<kHeadDim>;
-  Ring ring = make_ring<kHeadDim>(work, base, ring_index, values);
+  Ring ring = make_ring<kHeadDim>(work, base, values);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  Walk<kWide> walk(work, static_cast<int32_t>(blockIdx.x) + static_cast<int32_t>(gridDim.x) * ring_index);
+  Walk walk(work);
   wait_for_inputs();
   Tile tile;
   while (walk.next(tile)) {
     const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
-    int32_t first = max(tile.chunk * kChunkBlocks, tile.first_key / kBlockTokens),
-            end = min(tile.end_chunk * kChunkBlocks, tile.last_key / kBlockTokens + 1);
-    if (!kWide && values) {
-      const Blocks part = part_of(tile, first, end);
-      first = part.begin, end = part.end;
-    }
+    const int32_t first = tile.first_key / kBlockTokens, end = tile.last_key / kBlockTokens + 1;
     BlockId next = first + lane < end ? tile.table[first + lane] : 0;
     for (int32_t block = first; block < end; block += 32) {
       const BlockId mine = next;
@@ -465,7 +427,7 @@ __device__ void produce(const AttentionWork& work, uint32_t base, int32_t ring_i
   }
 }
 
-template <int kHeadDim, bool kWide, class Weight>
+template <int kHeadDim, class Weight>
 __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
@@ -474,26 +436,25 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
                 warp = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 32, 0);
   let_next_start();
   if (threadIdx.x == 0) {
-    for (int32_t ring = 0; ring < (kWide ? 1 : 2); ++ring)
-      for (int values = 0; values < 2; ++values) {
-        const Ring at = make_ring<kHeadDim>(work, base, ring, values != 0);
-        for (int32_t i = 0; i < at.count; ++i) {
-          barrier_init(at.full + 8 * i, 1);
-          barrier_init(at.empty + 8 * i, kWide ? 8 : 4);  // warps
-        }
+    for (int values = 0; values < 2; ++values) {
+      const Ring at = make_ring<kHeadDim>(work, base, values != 0);
+      for (int32_t i = 0; i < at.count; ++i) {
+        barrier_init(at.full + 8 * i, 1);
+        barrier_init(at.empty + 8 * i, 8);  // warps
       }
+    }
     publish_stores();
   }
   __syncthreads();
   if (warpgroup == 0) {  // 40 * 128 + 232 * 256 registers are all that the block was given
     shrink_registers<40>();
-    if (warp < (kWide ? 2 : 4))
-      produce<kHeadDim, kWide>(work, base, warp / 2, warp % 2 != 0);
+    if (warp < 2)
+      produce<kHeadDim>(work, base, warp != 0);
     else
       wait_for_inputs();
   } else {
     grow_registers<232>();
-    AttentionConsumer<kHeadDim, kWide, Weight>(work, base, warpgroup - 1).run();
+    AttentionConsumer<kHeadDim, Weight>(work, base, warpgroup - 1).run();
   }
 #else
   __trap();  // never launched elsewhere
@@ -502,26 +463,22 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
 
 AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 
-// Lays out shared memory and launches: `blocks` of narrow work, or for so many wide tiles.
-template <int kHeadDim, bool kWide, class Weight>
-cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t blocks) {
-  constexpr int32_t kMostBytes = 227 << 10, kRings = kWide ? 1 : 2, kMostSlots = kRingBarrierBytes / 32;
-  constexpr int32_t kHalf = kTileBytes<kHeadDim> / 2;
-  work.total_warps = kWide ? 4 : (work.narrow_rows + 15) / 16;
-  if (kWide) {
-    work.wide_tiles = blocks;
-    if (blocks > work.scratch.multiprocessors) blocks = work.scratch.multiprocessors;
-  }
-  const int32_t halves = (kMostBytes - SharedMap<kHeadDim>::rings(work.total_warps)) / kHalf / kRings;
-  work.key_slots = kWide ? halves / 3 : (halves - (halves < 20 ? 2 : 4)) / 2;
-  if (work.key_slots > kMostSlots) work.key_slots = kMostSlots;
-  work.value_slots = halves - 2 * work.key_slots < kMostSlots ? halves - 2 * work.key_slots : kMostSlots;
-  if (work.key_slots < kChunkBlocks || work.value_slots < 2) return cudaErrorInvalidValue;
-  const int32_t bytes = SharedMap<kHeadDim>::rings(work.total_warps) + kRings * (2 * work.key_slots + work.value_slots) * kHalf;
-  const auto kernel = attend_sm90_kernel<kHeadDim, kWide, Weight>;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); error != cudaSuccess)
+// Lays out shared memory and launches, for at most `tiles` wide tiles.
+template <int kHeadDim, class Weight>
+cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t tiles) {
+  constexpr int32_t kMostBytes = 227 << 10, kMostSlots = kRingBarrierBytes / 32, kHalf = kTileBytes<kHeadDim> / 2;
+  constexpr int32_t kHalves = (kMostBytes - SharedMap<kHeadDim>::kRings) / kHalf;
+  constexpr int32_t kKeySlots = kHalves / 3 < kMostSlots ? kHalves / 3 : kMostSlots,
+                    kValueSlots = kHalves - 2 * kKeySlots < kMostSlots ? kHalves - 2 * kKeySlots : kMostSlots;
+  static_assert(kKeySlots >= kChunkBlocks && kValueSlots >= 2);
+  constexpr int32_t kBytes = SharedMap<kHeadDim>::kRings + (2 * kKeySlots + kValueSlots) * kHalf;
+  work.wide_tiles = tiles;
+  work.key_slots = kKeySlots;
+  work.value_slots = kValueSlots;
+  const auto kernel = attend_sm90_kernel<kHeadDim, Weight>;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
     return error;
-  return launch(stream, Chip{.capability = 90}, kernel, {blocks, kAttentionThreads, bytes}, work);
+  return launch(stream, Chip{.capability = 90}, kernel, {std::min(tiles, work.scratch.multiprocessors), kAttentionThreads, kBytes}, work);
 }
 
 }  // namespace kaiju::cuda

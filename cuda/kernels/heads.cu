@@ -26,26 +26,30 @@ __device__ __forceinline__ void rotate_query(int64_t item, const float* q, int64
   out[at + half] = arith::quantise(high, c[half]);
 }
 
-// item: (row, KV head, i). Rows of k and v are `stride` apart.
-__device__ __forceinline__ void append_key(int64_t item, const float* k, const float* v, int64_t stride, const BatchSegment* segments, const int32_t* row_segment, const int32_t* positions,
-                                           const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
-  const int32_t head_dim = kv.head_dim, half = head_dim / 2, i = static_cast<int32_t>(item % half);
-  const int64_t row_head = item / half, row = row_head / kv.kv_heads;
-  const int32_t g = static_cast<int32_t>(row_head % kv.kv_heads);
+// Where the keys of a row's block lie, and behind them its values; null where they must stay as they are. From a step's inputs alone, which no kernel writes.
+struct KeyPlace {
+  int8_t* keys;
+  int32_t token;  // within the block
+};
+__device__ __forceinline__ KeyPlace place_of_key_row(int64_t row, int32_t g, const BatchSegment* segments, const int32_t* row_segment, const int32_t* positions, const KvSlot& kv) {
   const BatchSegment& segment = segments[row_segment[row]];
-  const int32_t position = positions[row], token = position % kBlockTokens;
-  if (kv.kind == BlockKind::kGlobal && position < segment.write_from) return;
+  const int32_t position = positions[row];
+  if (kv.kind == BlockKind::kGlobal && position < segment.write_from) return {nullptr, 0};
   const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
-  const int64_t at = row * stride + int64_t{g} * head_dim + i;
-  float low = k[at], high = k[at + half];
-  arith::rotate(low, high, angles[row * half + i]);
+  return {reinterpret_cast<int8_t*>(kv.pool + block * kv.block_bytes + kv.slot_offset + int64_t{g} * 2 * kBlockTokens * kv.head_dim), position % kBlockTokens};
+}
+// Channels i and i + head_dim / 2 of KV head g, whose row of k and of v begin there.
+__device__ __forceinline__ void store_key(const KeyPlace& place, const float* k, const float* v, int32_t i, int32_t g, const arith::CosSin& angle, const float* k_inverse, const float* v_inverse,
+                                          int32_t head_dim) {
+  const int32_t half = head_dim / 2;
+  float low = k[i], high = k[i + half];
+  arith::rotate(low, high, angle);
   const int64_t c = int64_t{g} * head_dim + i;
-  int8_t* keys = reinterpret_cast<int8_t*>(kv.pool + block * kv.block_bytes + kv.slot_offset + int64_t{g} * 2 * kBlockTokens * head_dim);
-  int8_t* values = keys + int64_t{kBlockTokens} * head_dim;
-  keys[key_byte(token, i)] = arith::quantise(low, k_inverse[c]);
-  keys[key_byte(token, i + half)] = arith::quantise(high, k_inverse[c + half]);
-  values[value_byte(head_dim, token, i)] = arith::quantise(v[at], v_inverse[c]);
-  values[value_byte(head_dim, token, i + half)] = arith::quantise(v[at + half], v_inverse[c + half]);
+  int8_t* values = place.keys + int64_t{kBlockTokens} * head_dim;
+  place.keys[key_byte(place.token, i)] = arith::quantise(low, k_inverse[c]);
+  place.keys[key_byte(place.token, i + half)] = arith::quantise(high, k_inverse[c + half]);
+  values[value_byte(head_dim, place.token, i)] = arith::quantise(v[i], v_inverse[c]);
+  values[value_byte(head_dim, place.token, i + half)] = arith::quantise(v[i + half], v_inverse[c + half]);
 }
 
 __global__ void queries_kernel(const float* q, int64_t items, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
@@ -60,7 +64,11 @@ __global__ void append_kernel(const float* k, const float* v, const BatchSegment
   let_next_start();
   wait_for_inputs();
   const int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (item < items) append_key(item, k, v, int64_t{kv.kv_heads} * kv.head_dim, segments, row_segment, positions, angles, k_inverse, v_inverse, kv);
+  if (item >= items) return;
+  const int32_t half = kv.head_dim / 2, i = static_cast<int32_t>(item % half), g = static_cast<int32_t>(item / half % kv.kv_heads);
+  const int64_t row = item / half / kv.kv_heads, at = (row * kv.kv_heads + g) * kv.head_dim;
+  const KeyPlace place = place_of_key_row(row, g, segments, row_segment, positions, kv);
+  if (place.keys) store_key(place, k + at, v + at, i, g, angles[row * half + i], k_inverse, v_inverse, kv.head_dim);
 }
 
 // A block a row and piece of kThreads items; an item is four neighbouring channels of a head's lower half and the four they turn with.
@@ -68,6 +76,10 @@ __global__ void heads_kernel(HeadsArgs args, int32_t row_blocks, const BatchSegm
   let_next_start();
   const auto row = static_cast<int32_t>(blockIdx.x) / row_blocks, half = args.head_dim / 2, fours = half / 4;
   const int32_t item = (static_cast<int32_t>(blockIdx.x) - row * row_blocks) * kThreads + static_cast<int32_t>(threadIdx.x), head = item / fours, i = (item - head * fours) * 4;
+  const bool is_key = args.keys && head >= args.heads && head < args.heads + args.kv_heads;
+  const int32_t g = head - args.heads;
+  KeyPlace place{nullptr, 0};
+  if (is_key) place = place_of_key_row(row, g, segments, row_segment, positions, kv);
   wait_for_inputs();
   if (head < args.heads) {
     const float* q = args.q + int64_t{row} * args.stride + head * args.head_dim + i;
@@ -87,11 +99,10 @@ __global__ void heads_kernel(HeadsArgs args, int32_t row_blocks, const BatchSegm
     int8_t* out = args.out + (int64_t{row} * args.heads + head) * args.head_dim + i;
     *reinterpret_cast<char4*>(out) = low_bytes;
     *reinterpret_cast<char4*>(out + half) = high_bytes;
-  } else if (args.keys && head < args.heads + args.kv_heads) {
-    const float* k = args.q + args.heads * args.head_dim;
-    const int64_t first = (int64_t{row} * args.kv_heads + head - args.heads) * half + i;
-    for (int e = 0; e < 4; ++e)
-      append_key(first + e, k, k + args.kv_heads * args.head_dim, args.stride, segments, row_segment, positions, args.angles, args.k_inverse, args.v_inverse, kv);
+  } else if (place.keys) {
+    const float *k = args.q + int64_t{row} * args.stride + (args.heads + g) * args.head_dim, *v = k + args.kv_heads * args.head_dim;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) store_key(place, k, v, i + e, g, args.angles[int64_t{row} * half + i + e], args.k_inverse, args.v_inverse, args.head_dim);
   }
 }
 

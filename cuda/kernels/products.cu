@@ -8,7 +8,7 @@
 #include "../tiles/epilogue.cuh"
 #include "../tiles/mma.cuh"
 #include "../tiles/overlap.cuh"
-#include "kaiju/arith/rms.hpp"
+#include "../tiles/rms.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -107,7 +107,6 @@ cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const ProductAr
 
 constexpr int32_t kStreamThreads = 512;
 constexpr int32_t kStreamWarps = kStreamThreads / 32;
-constexpr int32_t kStreamBytes = 512;  // of a weight row, that a warp takes at once
 
 // The sum of four products more.
 template <Sign kActivations>
@@ -122,7 +121,7 @@ __device__ __forceinline__ int32_t dot4(uint32_t weights, uint32_t activations, 
 // The norm of a row in shared memory, by the whole block: its bytes at `memory`. Reads the row at `x` once.
 __host__ __device__ constexpr int32_t norm_bytes(int32_t width) { return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float)); }
 __device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, int32_t width, float eps, float inverse_scale) {
-  const int32_t tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32, half_partials = static_cast<int32_t>(arith::kRmsPartials) / 2;
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), half_partials = static_cast<int32_t>(arith::kRmsPartials) / 2;
   auto* bytes = reinterpret_cast<uint16_t*>(memory);
   auto* row = reinterpret_cast<uint32_t*>(memory + width);  // two elements each
   auto* partials = reinterpret_cast<float*>(memory + 3 * width);
@@ -131,24 +130,12 @@ __device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, 
   if (tid < half_partials) {
     float low = 0.0f, high = 0.0f;
 #pragma unroll 4
-    for (int32_t i = tid; i < width / 2; i += half_partials) {
-      const float first = arith::float_of(row[i] << 16), second = arith::float_of(row[i] & 0xFFFF0000u);
-      low = arith::fma(first, first, low), high = arith::fma(second, second, high);
-    }
+    for (int32_t i = tid; i < width / 2; i += half_partials) add_squares(row[i], low, high);
     partials[2 * tid] = low, partials[2 * tid + 1] = high;
   }
   __syncthreads();
-  float sum[4];  // every warp folds them all
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] = arith::add(partials[lane + 32 * i], partials[lane + 32 * i + 128]);
-  float total = arith::add(arith::add(sum[0], sum[2]), arith::add(sum[1], sum[3]));
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) total = arith::add(total, __shfl_xor_sync(0xFFFFFFFFu, total, distance));
-  const float m = arith::norm_multiplier(total, static_cast<float>(width), eps, inverse_scale);
-  for (int32_t i = tid; i < width / 2; i += kStreamThreads) {
-    const auto first = static_cast<uint8_t>(arith::quantise(arith::float_of(row[i] << 16), m)), second = static_cast<uint8_t>(arith::quantise(arith::float_of(row[i] & 0xFFFF0000u), m));
-    bytes[i] = static_cast<uint16_t>(first | second << 8);
-  }
+  const float m = arith::norm_multiplier(fold_partials(partials), static_cast<float>(width), eps, inverse_scale);
+  for (int32_t i = tid; i < width / 2; i += kStreamThreads) bytes[i] = two_quantised(row[i], m);
   __syncthreads();
 }
 
@@ -306,7 +293,7 @@ cudaError_t multiply_as(cudaStream_t stream, const Chip& chip, const Tile& tile,
   if (tile.path == Path::kHopper) return multiply_hopper<kProduct>(stream, chip, tile, args);
 #endif
   if (tile.path == Path::kSkinny) {
-    if (args.rows == 1 && args.in % kStreamBytes == 0) {
+    if (streams(args.rows, args.in)) {
       if constexpr (kProduct == Product::kLinear || kProduct == Product::kUp)
         if (args.x) return launch_stream<kProduct, true>(stream, chip, args);
       return launch_stream<kProduct>(stream, chip, args);
@@ -332,7 +319,7 @@ cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile,
 }
 
 bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
-  if (rows != 1 || in % kStreamBytes != 0 || choose_tile(chip, rows, out, in).path != Path::kSkinny) return false;
+  if (!streams(rows, in) || choose_tile(chip, rows, out, in).path != Path::kSkinny) return false;
   return norm_bytes(in) + pieces(out, chip.multiprocessors) * static_cast<int32_t>(sizeof(int32_t)) <= 48 << 10;
 }
 

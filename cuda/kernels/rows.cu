@@ -1,6 +1,6 @@
 // Embedding, norm, angles: one pass over rows each, bound by memory.
 #include "../tiles/overlap.cuh"
-#include "kaiju/arith/rms.hpp"
+#include "../tiles/rms.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -99,31 +99,17 @@ __global__ void __launch_bounds__(kRowThreads) norm_row_kernel(const arith::bf16
   let_next_start();
   wait_for_inputs();
   __shared__ float partials[arith::kRmsPartials];
-  const int32_t tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
+  const int32_t tid = static_cast<int32_t>(threadIdx.x);
   const auto* in = reinterpret_cast<const uint32_t*>(x + int64_t{blockIdx.x} * width);  // two elements each
   float low = 0.0f, high = 0.0f;
 #pragma unroll 16
-  for (int32_t i = tid; i < width / 2; i += kRowThreads) {
-    const uint32_t both = in[i];
-    const float first = arith::float_of(both << 16), second = arith::float_of(both & 0xFFFF0000u);
-    low = arith::fma(first, first, low), high = arith::fma(second, second, high);
-  }
+  for (int32_t i = tid; i < width / 2; i += kRowThreads) add_squares(in[i], low, high);
   partials[2 * tid] = low, partials[2 * tid + 1] = high;
   __syncthreads();
-  float sum[4];  // every warp folds them all
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] = arith::add(partials[lane + 32 * i], partials[lane + 32 * i + 128]);
-  float total = arith::add(arith::add(sum[0], sum[2]), arith::add(sum[1], sum[3]));
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) total = arith::add(total, __shfl_xor_sync(0xFFFFFFFFu, total, distance));
-  const float m = arith::norm_multiplier(total, static_cast<float>(width), eps, inverse_scale);
+  const float m = arith::norm_multiplier(fold_partials(partials), static_cast<float>(width), eps, inverse_scale);
   auto* out = reinterpret_cast<uint16_t*>(a + int64_t{blockIdx.x} * width);
 #pragma unroll 16
-  for (int32_t i = tid; i < width / 2; i += kRowThreads) {
-    const uint32_t both = in[i];
-    const auto first = static_cast<uint8_t>(arith::quantise(arith::float_of(both << 16), m)), second = static_cast<uint8_t>(arith::quantise(arith::float_of(both & 0xFFFF0000u), m));
-    out[i] = static_cast<uint16_t>(first | second << 8);
-  }
+  for (int32_t i = tid; i < width / 2; i += kRowThreads) out[i] = two_quantised(in[i], m);
 }
 
 __global__ void angles_kernel(const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles) {

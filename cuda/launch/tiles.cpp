@@ -27,6 +27,14 @@ double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
   return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
 }
 
+// Whether the skinny kernel may serve. Of weights of 26 MB and more whole steps of `small` at 2, 4, 8 and 16 rows say so (docs/kernels.md):
+// in them tiles are better than they are alone. Smaller ones were not tried that way.
+bool skinny_serves(int32_t rows, int32_t out, int32_t in) {
+  const int64_t bytes = int64_t{out} * in;
+  if (bytes < 20'000'000) return rows <= kSkinnyRows;
+  return rows <= 2 || (rows <= 8 && bytes <= 30'000'000);
+}
+
 // A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.
 double skinny_time(int32_t rows, double memory) {
   const auto row_tiles = std::bit_ceil(static_cast<uint32_t>(pieces(rows, 8)));
@@ -48,7 +56,7 @@ double tile_time(const Candidate& candidate, int32_t rows, int32_t out, int32_t 
 // Whether the tile can run, at a number of rows where it was measured.
 bool serves(const Tile& tile, int32_t rows, int32_t in) {
   if (tile.split > pieces(in, kStepBytes)) return false;
-  if (tile.rows == 64) return rows <= 128;
+  if (tile.rows == 64) return rows <= 128 || (rows <= 256 && tile.outs == 96 && tile.split == 1);
   return rows > 64 && (tile.share == 1 || rows > tile.rows);
 }
 
@@ -62,7 +70,7 @@ Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
   if (!hopper_fits(chip, out, in)) return plain;
   const double memory = memory_time(out, in, chip.multiprocessors);
   Tile best = plain;
-  double least = rows <= kSkinnyRows ? skinny_time(rows, memory) : HUGE_VAL;
+  double least = skinny_serves(rows, out, in) ? skinny_time(rows, memory) : HUGE_VAL;
   for (const Candidate& candidate : kCandidates) {
     if (!serves(candidate.tile, rows, in)) continue;
     const double time = tile_time(candidate, rows, out, in, chip.multiprocessors, memory);

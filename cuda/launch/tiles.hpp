@@ -13,6 +13,9 @@ enum class Path {
   kHopper,  // wgmma and the tensor copy engine, capability 9.0 (kernels/hopper/product.cuh)
 };
 inline constexpr int32_t kSkinnyRows = 64;
+// One row on Path::kSkinny has a kernel of its own, whose warps take so many bytes of a weight row at once.
+inline constexpr int32_t kStreamBytes = 512;
+constexpr bool streams(int32_t rows, int32_t in) { return rows == 1 && in % kStreamBytes == 0; }
 
 // rows x outs of a block and how blocks form clusters; the last four for kHopper alone. Blocks of a cluster either divide the summed index
 // (`split` of them) or take neighbouring row tiles and fetch their weights once (`share`).

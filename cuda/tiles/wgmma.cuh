@@ -17,6 +17,10 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
                "r"(barrier)
                : "memory");
 }
+// The same to the L2 cache; changes nothing but when it is there.
+__device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 // What this thread stored to shared memory becomes visible to products and bulk copies; a barrier among the threads comes after it.
 __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -102,5 +106,57 @@ __device__ __forceinline__ void multiply_registers(int32_t (&d)[64], const uint3
         "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
+
+// The same for few columns, kN of them, and with both operands in shared memory: a signed, b of sign kB.
+#define KAIJU_PLACES4 "%0, %1, %2, %3"
+#define KAIJU_PLACES8 KAIJU_PLACES4 ", %4, %5, %6, %7"
+#define KAIJU_PLACES16 KAIJU_PLACES8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define KAIJU_PLACES24 KAIJU_PLACES16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define KAIJU_PLACES32 KAIJU_PLACES24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define KAIJU_PLACES40 KAIJU_PLACES32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define KAIJU_PLACES64 KAIJU_PLACES40 ", %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define KAIJU_SUMS4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+#define KAIJU_SUMS8(i) KAIJU_SUMS4(i), KAIJU_SUMS4(i + 4)
+#define KAIJU_SUMS16(i) KAIJU_SUMS8(i), KAIJU_SUMS8(i + 8)
+#define KAIJU_SUMS24(i) KAIJU_SUMS16(i), KAIJU_SUMS8(i + 16)
+#define KAIJU_SUMS32(i) KAIJU_SUMS16(i), KAIJU_SUMS16(i + 16)
+#define KAIJU_SUMS40(i) KAIJU_SUMS32(i), KAIJU_SUMS8(i + 32)
+#define KAIJU_SUMS64(i) KAIJU_SUMS32(i), KAIJU_SUMS32(i + 32)
+#define KAIJU_MULTIPLY(columns, types, count, a_place, b_place, more_place)                                                             \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " more_place ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k32.s32." types " {" \
+               KAIJU_PLACES##count "}, " a_place ", " b_place ", p;\n}"                                                                  \
+               : KAIJU_SUMS##count(0)                                                                                                   \
+               : "l"(a), "l"(b), "r"(accumulate))
+template <int kN, Sign kB>
+__device__ __forceinline__ void multiply_shared_by(int32_t (&d)[kN / 2], uint64_t a, uint64_t b, int32_t accumulate) {
+  if constexpr (kB == Sign::kSigned) {
+    static_assert(kN == 8 || kN == 16 || kN == 48 || kN == 64);
+    if constexpr (kN == 8) KAIJU_MULTIPLY("8", "s8.s8", 4, "%4", "%5", "%6");
+    if constexpr (kN == 16) KAIJU_MULTIPLY("16", "s8.s8", 8, "%8", "%9", "%10");
+    if constexpr (kN == 48) KAIJU_MULTIPLY("48", "s8.s8", 24, "%24", "%25", "%26");
+    if constexpr (kN == 64) KAIJU_MULTIPLY("64", "s8.s8", 32, "%32", "%33", "%34");
+  } else {
+    static_assert(kN == 16 || kN == 32 || kN == 80 || kN == 128);
+    if constexpr (kN == 16) KAIJU_MULTIPLY("16", "s8.u8", 8, "%8", "%9", "%10");
+    if constexpr (kN == 32) KAIJU_MULTIPLY("32", "s8.u8", 16, "%16", "%17", "%18");
+    if constexpr (kN == 80) KAIJU_MULTIPLY("80", "s8.u8", 40, "%40", "%41", "%42");
+    if constexpr (kN == 128) KAIJU_MULTIPLY("128", "s8.u8", 64, "%64", "%65", "%66");
+  }
+}
+#undef KAIJU_MULTIPLY
+#undef KAIJU_PLACES4
+#undef KAIJU_SUMS4
+#undef KAIJU_PLACES8
+#undef KAIJU_SUMS8
+#undef KAIJU_PLACES16
+#undef KAIJU_SUMS16
+#undef KAIJU_PLACES24
+#undef KAIJU_SUMS24
+#undef KAIJU_PLACES32
+#undef KAIJU_SUMS32
+#undef KAIJU_PLACES40
+#undef KAIJU_SUMS40
+#undef KAIJU_PLACES64
+#undef KAIJU_SUMS64
 
 }  // namespace kaiju::cuda

@@ -189,6 +189,7 @@ TEST_CASE("a CUDA call that fails in a step is told, latched, and no matter to t
   for (int64_t nth = 1; nth <= calls; ++nth) {
     INFO("call " << nth << " of " << calls);
     Made lost = make(checkpoint);
+    INFO(lost.status.message());
     REQUIRE(lost.status.ok());
     std::vector<int32_t> tokens;
     fail_at(nth);

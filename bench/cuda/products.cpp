@@ -1,0 +1,271 @@
+// Products on a GPU, alone: every form of the library's own at the shapes of the presets `small` and `large`, and cuBLASLt beside it, its
+// algorithms searched. Launches follow one another as in a step, recorded in a graph, over weights in more memory than the L2 cache holds.
+//
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-products && build/cuda/bin/kaiju-bench-products [--rows 1,16,64]
+//   [--shapes N]
+//
+// cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual) would be another
+// kernel. Where an int8 output is offered it is timed too. Its activations are signed where `down` has unsigned bytes. Bits first: int32
+// sums and this library's floats of them are compared.
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench/bench.hpp"
+#include "cuda/device.hpp"
+#include "cuda/graph.hpp"
+#include "cuda/launch/tiles.hpp"
+#include "cuda/memory.hpp"
+
+namespace kaiju::bench {
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::Path;
+using cuda::Tile;
+
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw Failed{internal_error(fmt::format("{}: the GPU answers \"{}\"", what, cudaGetErrorString(error)))};
+}
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw Failed{internal_error(fmt::format("{}: cuBLASLt answers {}", what, static_cast<int>(status)))};
+}
+void check(const Status& status) {
+  if (!status.ok()) throw Failed{status};
+}
+
+constexpr double kBytesPerSecond = 4.40e12, kInt8PerSecond = 1.5e15;  // practical ceilings of an H200
+
+struct Shape {
+  const char* name;
+  int32_t out, in;
+  cuda::Product product;
+};
+constexpr Shape kShapes[] = {
+    {"small, o", 5120, 5120, cuda::Product::kAddLinear},    {"small, q, k, v", 5376, 5120, cuda::Product::kLinear},
+    {"small, up", 20480, 5120, cuda::Product::kUp},         {"small, down", 5120, 20480, cuda::Product::kAddDown},
+    {"small, logits", 65536, 5120, cuda::Product::kLinear}, {"large, o", 12288, 12288, cuda::Product::kAddLinear},
+    {"large, up", 51200, 12288, cuda::Product::kUp},        {"large, down", 12288, 51200, cuda::Product::kAddDown},
+};
+
+struct Form {
+  const char* name;
+  Tile tile;
+};
+constexpr Path H = Path::kHopper;
+constexpr Form kForms[] = {{"skinny", {Path::kSkinny}},        {"64x96/1", {H, 64, 96, 1, 1}},      {"64x96/2", {H, 64, 96, 2, 1}},
+                           {"64x96/4", {H, 64, 96, 4, 1}},     {"64x160/1", {H, 64, 160, 1, 1}},    {"64x160/2", {H, 64, 160, 2, 1}},
+                           {"64x160/4", {H, 64, 160, 4, 1}},   {"128x160/1", {H, 128, 160, 1, 1}},  {"128x160/2", {H, 128, 160, 2, 1}},
+                           {"128x256/1", {H, 128, 256, 1, 1}}, {"128x256/1/2", {H, 128, 256, 1, 2}}};
+
+struct Options {
+  std::vector<int32_t> rows{1, 16, 32, 64, 128, 256, 1024, 8192};
+  int32_t shapes = static_cast<int32_t>(std::size(kShapes));
+  double seconds = 0.02;
+};
+
+class Products {
+ public:
+  explicit Products(const Options& options) : options_(options), device_(value_of(cuda::Device::open())) {
+    check(cublasLtCreate(&lt_), "cublasLtCreate");
+    pool_ = value_of(DeviceBuffer<int8_t>::make(kPoolBytes, "weights"));
+    std::vector<int8_t> random(size_t{64} << 20);
+    std::mt19937 engine(1);
+    for (int8_t& byte : random) byte = static_cast<int8_t>(static_cast<int32_t>(engine() % 255) - 127);
+    for (size_t done = 0; done < kPoolBytes; done += random.size())
+      check(cudaMemcpy(pool_.data() + done, random.data(), std::min(random.size(), kPoolBytes - done), cudaMemcpyHostToDevice), "weights");
+    workspace_ = value_of(DeviceBuffer<std::byte>::make(kWorkspace, "workspace"));
+    scale_ = value_of(DeviceBuffer<float>::make(65536, "scales"));
+    const std::vector<float> ones(65536, 1.0f);
+    check(cudaMemcpy(scale_.data(), ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice), "scales");
+    activations_ = value_of(DeviceBuffer<int8_t>::make(kMostActivations, "activations"));
+    for (size_t done = 0; done < kMostActivations; done += random.size())
+      check(cudaMemcpy(activations_.data() + done, random.data(), std::min(random.size(), kMostActivations - done), cudaMemcpyHostToDevice),
+            "activations");
+    result_ = value_of(DeviceBuffer<int32_t>::make(kMostResults, "results"));
+  }
+  ~Products() { cublasLtDestroy(lt_); }
+
+  void run() {
+    for (int32_t s = 0; s < options_.shapes; ++s)
+      for (const int32_t rows : options_.rows) {
+        const Shape& shape = kShapes[s];
+        if (size_t(rows) * static_cast<size_t>(shape.out) > kMostResults || size_t(rows) * static_cast<size_t>(shape.in) > kMostActivations)
+          continue;
+        line(shape, rows);
+      }
+  }
+
+ private:
+  static constexpr size_t kPoolBytes = size_t{2} << 30, kWorkspace = size_t{64} << 20, kMostActivations = size_t{420} << 20,
+                          kMostResults = size_t{420} << 20;
+
+  static int32_t launches(int32_t rows) { return rows > 1024 ? 4 : rows > 256 ? 12 : 48; }
+
+  // Microseconds of one of the launches that work(i) makes, or 0 where it cannot be launched.
+  double time(int32_t rows, double seconds, const std::function<bool(int32_t)>& work) {
+    const int32_t count = launches(rows);
+    bool all = true;
+    cuda::Graph graph;
+    if (cuda::Graph::record(device_->stream(), graph,
+                            [&] {
+                              for (int32_t i = 0; i < count && all; ++i) all = work(i);
+                            }) != cudaSuccess ||
+        !all) {
+      cudaGetLastError();
+      return 0;
+    }
+    return 1e6 / count * best_seconds(seconds, [&] {
+             check(graph.launch(device_->stream()), "a graph");
+             check(cudaStreamSynchronize(device_->stream()), "a graph");
+           });
+  }
+
+  const int8_t* weights(const Shape& shape, int32_t i) const {
+    const size_t bytes = size_t(shape.out) * static_cast<size_t>(shape.in);
+    return pool_.data() + static_cast<size_t>(i) % (kPoolBytes / bytes) * bytes;
+  }
+  cuda::ProductArgs args(const Shape& shape, int32_t rows, int32_t i) {
+    return {weights(shape, i), shape.out, shape.in, activations_.data(), rows, scale_.data(), result_.data()};
+  }
+
+  void line(const Shape& shape, int32_t rows) {
+    const double bytes = static_cast<double>(shape.out) * shape.in,
+                 floor = 1e6 * std::max(bytes / kBytesPerSecond, 2.0 * rows * bytes / kInt8PerSecond);
+    const Tile chosen = cuda::choose_tile(device_->chip(), rows, shape.out, shape.in);
+    std::string all;
+    double mine = 0, fastest = 0;
+    const char* best = "";
+    for (const Form& form : kForms) {
+      const Tile& tile = form.tile;
+      if (tile.path == Path::kSkinny ? rows > cuda::kSkinnyRows
+                                     : rows == 1 || (tile.rows == 64 ? rows > 256 : rows <= 64) ||
+                                           tile.split > cuda::pieces(shape.in, cuda::kStepBytes) || (tile.share > 1 && rows <= tile.rows))
+        continue;
+      const double us = time(rows, options_.seconds, [&](int32_t i) {
+        return cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, args(shape, rows, i)) == cudaSuccess;
+      });
+      if (us == 0) continue;
+      all += fmt::format("  {} {:.1f}", form.name, us);
+      if (fastest == 0 || us < fastest) fastest = us, best = form.name;
+      const bool same = tile.path == chosen.path && (tile.path != H || (tile.rows == chosen.rows && tile.outs == chosen.outs &&
+                                                                        tile.split == chosen.split && tile.share == chosen.share));
+      if (same) mine = us;
+    }
+    fmt::print("{:16} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}", shape.name, rows,
+               floor, mine, mine > 0 ? 100 * floor / mine : 0, fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
+    std::fflush(stdout);
+    const Found sums = search(shape, rows, CUDA_R_32I), bytes_out = search(shape, rows, CUDA_R_8I);
+    fmt::print("  cuBLASLt int32 {:8.1f} ({:3.0f}%, first {:8.1f}, {} offered){}", sums.us, sums.us > 0 ? 100 * floor / sums.us : 0,
+               sums.first_us, sums.offered, sums.wrong ? " WRONG" : "");
+    if (bytes_out.us > 0) fmt::print("  int8 {:8.1f} ({:3.0f}%, {} offered)", bytes_out.us, 100 * floor / bytes_out.us, bytes_out.offered);
+    fmt::print("\n    all:{}\n", all);
+    std::fflush(stdout);
+  }
+
+  struct Found {
+    double us = 0, first_us = 0;
+    int offered = 0;
+    bool wrong = false;
+  };
+  // The weights as the transposed left operand, the activations as the right one: the result is [rows, out].
+  Found search(const Shape& shape, int32_t rows, cudaDataType_t into) {
+    Found found;
+    const bool bytes = into == CUDA_R_8I;
+    cublasLtMatmulDesc_t operation = nullptr;
+    cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32I, bytes ? CUDA_R_32F : CUDA_R_32I), "a description");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed), "a description");
+    check(cublasLtMatrixLayoutCreate(&a, CUDA_R_8I, static_cast<uint64_t>(shape.in), static_cast<uint64_t>(shape.out), shape.in),
+          "a layout");
+    check(cublasLtMatrixLayoutCreate(&b, CUDA_R_8I, static_cast<uint64_t>(shape.in), static_cast<uint64_t>(rows), shape.in), "a layout");
+    check(cublasLtMatrixLayoutCreate(&d, into, static_cast<uint64_t>(shape.out), static_cast<uint64_t>(rows), shape.out), "a layout");
+    check(cublasLtMatmulPreferenceCreate(&preference), "a preference");
+    const size_t workspace = kWorkspace;
+    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace),
+          "a preference");
+    cublasLtMatmulHeuristicResult_t results[32];
+    int count = 0;
+    if (cublasLtMatmulAlgoGetHeuristic(lt_, operation, a, b, d, d, preference, static_cast<int>(std::size(results)), results, &count) !=
+        CUBLAS_STATUS_SUCCESS)
+      count = 0;
+    found.offered = count;
+    const int32_t one = 1, zero = 0;
+    const float one_float = 1e-4f, zero_float = 0;
+    const void *alpha = bytes ? static_cast<const void*>(&one_float) : &one, *beta = bytes ? static_cast<const void*>(&zero_float) : &zero;
+    const auto run = [&](int which, int32_t i) {
+      return cublasLtMatmul(lt_, operation, alpha, weights(shape, i), a, activations_.data(), b, beta, result_.data(), d, result_.data(), d,
+                            &results[which].algo, workspace_.data(), kWorkspace, device_->stream()) == CUBLAS_STATUS_SUCCESS;
+    };
+    int best = -1;
+    if (rows >= 1024) count = std::min(count, 10);  // they take long
+    for (int which = 0; which < count; ++which) {
+      if (results[which].state != CUBLAS_STATUS_SUCCESS) continue;
+      const double us = time(rows, 0.1 * options_.seconds, [&](int32_t i) { return run(which, i); });
+      if (us > 0 && (found.us == 0 || us < found.us)) found.us = us, best = which;
+      if (which == 0) found.first_us = us;
+    }
+    if (best >= 0) found.us = time(rows, options_.seconds, [&](int32_t i) { return run(best, i); });
+    if (best >= 0 && !bytes && rows <= 64) {  // the same sums
+      std::vector<int32_t> theirs(static_cast<size_t>(rows) * static_cast<size_t>(shape.out));
+      std::vector<float> ours(theirs.size());
+      run(best, 0);
+      check(cudaStreamSynchronize(device_->stream()), "a product");
+      check(cudaMemcpy(theirs.data(), result_.data(), theirs.size() * sizeof(int32_t), cudaMemcpyDeviceToHost), "a result");
+      check(cuda::multiply(device_->stream(), device_->chip(), cuda::Product::kLinear, args(shape, rows, 0)), "a product");
+      check(cudaStreamSynchronize(device_->stream()), "a product");
+      check(cudaMemcpy(ours.data(), result_.data(), ours.size() * sizeof(float), cudaMemcpyDeviceToHost), "a result");
+      for (size_t i = 0; i < ours.size(); ++i) found.wrong |= static_cast<float>(theirs[i]) != ours[i];
+    }
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatrixLayoutDestroy(a), cublasLtMatrixLayoutDestroy(b), cublasLtMatrixLayoutDestroy(d);
+    cublasLtMatmulDescDestroy(operation);
+    return found;
+  }
+
+  const Options& options_;
+  std::shared_ptr<cuda::Device> device_;
+  cublasLtHandle_t lt_ = nullptr;
+  DeviceBuffer<int8_t> pool_, activations_;
+  DeviceBuffer<std::byte> workspace_;
+  DeviceBuffer<float> scale_;
+  DeviceBuffer<int32_t> result_;
+};
+
+}  // namespace
+}  // namespace kaiju::bench
+
+int main(int argc, char** argv) {
+  using namespace kaiju::bench;
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    if (name == "--rows") {
+      options.rows.clear();
+      std::stringstream list(argv[i + 1]);
+      for (std::string one; std::getline(list, one, ',');) options.rows.push_back(std::atoi(one.c_str()));
+    } else if (name == "--shapes") {
+      options.shapes = std::clamp(std::atoi(argv[i + 1]), 1, static_cast<int>(std::size(kShapes)));
+    } else if (name == "--seconds") {
+      options.seconds = std::atof(argv[i + 1]);
+    }
+  }
+  try {
+    Products(options).run();
+    return 0;
+  } catch (const Failed& failed) {
+    fmt::print(stderr, "kaiju-bench-products: {}\n", failed.what());
+  }
+  return 1;
+}
