@@ -65,8 +65,8 @@ enum {
   KAIJU_INTERNAL = 10
 };
 
-/* Options are numbered in three scopes with gaps.  Not built yet, numbers kept: 100 device, 101 weight type, 320 beams, 321 length penalty,
- * 330 output (tokens, scores, embedding), 400 to 499 sessions. */
+/* Options are numbered in four scopes with gaps: 100 models, 200 engines, 300 requests, 400 sessions.  Not built yet, numbers kept: 100 device,
+ * 101 weight type, 320 beams, 321 length penalty, 330 output (tokens, scores, embedding). */
 typedef int32_t kaiju_option;
 enum {
   KAIJU_MODEL_VERIFY = 102,                /* int, 1: check digests and every value (the default); 0: structure only */
@@ -235,7 +235,7 @@ KAIJU_API void         kaiju_runtime_destroy(KAIJU_OWN kaiju_runtime *runtime);
 KAIJU_API size_t       kaiju_runtime_device_count(const kaiju_runtime *runtime);  /* 0 for NULL */
 KAIJU_API kaiju_status kaiju_runtime_device_info(const kaiju_runtime *runtime, size_t index, kaiju_device_info *out);
 
-/* -- options: one bag, three scopes; a function reads its scope's options and ignores the others' -- */
+/* -- options: one bag, four scopes; a function reads its scope's options and ignores the others' -- */
 /* Setters refuse unknown numbers, values of another type, values out of range and NaN, with the option's name and range in the error. */
 KAIJU_API kaiju_status kaiju_options_create(KAIJU_OWN kaiju_options **out);
 KAIJU_API void         kaiju_options_destroy(KAIJU_OWN kaiju_options *options);

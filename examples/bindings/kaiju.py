@@ -30,6 +30,7 @@ _OPTIONS = {  # name: (number, kind)
     "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "deadline": (312, "i"),
     "character": (400, "s"), "shared_tokens": (401, "i"), "salt": (402, "s"),
 }
+_BUILDS = ("chat", "release", "cuda", "tests", "dev")  # folders of build/, the first that has the library; a sanitizer's cannot be loaded
 _TEXT = c.CFUNCTYPE(c.c_int32, c.POINTER(c.c_char), c.c_size_t, c.c_void_p)
 
 
@@ -55,10 +56,10 @@ class ConversationInfo(c.Structure):
 
 
 def _load():
-    tree = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    found = [os.environ["KAIJU_LIBRARY"]] if "KAIJU_LIBRARY" in os.environ else glob.glob(os.path.join(tree, "build", "**", "libkaiju.so*"), recursive=True)
+    build = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build")
+    found = [os.environ["KAIJU_LIBRARY"]] if "KAIJU_LIBRARY" in os.environ else [path for name in _BUILDS for path in sorted(glob.glob(os.path.join(build, name, "libkaiju.so*")))]
     try:
-        library = c.CDLL(sorted(found)[0] if found else "libkaiju.so.0")
+        library = c.CDLL(found[0] if found else "libkaiju.so.0")
     except OSError as error:
         raise Error(f"cannot load the kaiju library: {error}; build or install it, or name it in KAIJU_LIBRARY") from None
     library.kaiju_error_message.restype = c.c_char_p

@@ -23,6 +23,16 @@ constexpr const char* kFooter = R"(Examples:
   echo 'Hello!' | kaiju-chat                   one turn a line
 While chatting: /help. Ctrl-C stops a reply, Ctrl-D leaves. Colours: off with NO_COLOR=1.)";
 
+/// A number from `low` to `high`. Not NaN, which CLI::Range lets pass.
+CLI::Validator number_from(double low, double high) {
+  const auto check = [low, high](const std::string& given) {
+    double value = 0;
+    const bool is_good = CLI::detail::lexical_cast(given, value) && value >= low && value <= high;
+    return is_good ? std::string() : fmt::format("give a number from {:g} to {:g}", low, high);
+  };
+  return CLI::Validator(check, fmt::format("in [{:g} - {:g}]", low, high));
+}
+
 }  // namespace
 
 std::string bundled(const std::string& name) {
@@ -46,7 +56,8 @@ int parse_args(int argc, char** argv, Args& args) {
       ->type_name("TEXT")
       ->take_all()
       ->allow_extra_args(false)
-      ->check([](const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : ""; });
+      ->check(
+          [](const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : ""; });
   app.add_flag("--json", args.json, "print one line of JSON a turn");
   CLI::Option* seed =
       app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
@@ -61,17 +72,20 @@ int parse_args(int argc, char** argv, Args& args) {
       ->check(CLI::Range(1, 1 << 24));
   app.add_option("--temperature", sampling.temperature, "0: always the likeliest word (default: " + text(sampling.temperature) + ")")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(number_from(0, 100));
   app.add_option("--top-p", sampling.top_p, "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_from(1e-6, 1));
   app.add_option("--min-p", sampling.min_p, "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")->type_name("K")->check(CLI::Range(0, 1 << 30));
+      ->check(number_from(0, 1));
+  app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")
+      ->type_name("K")
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--repetition-penalty", sampling.repetition_penalty,
                  "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")
-      ->type_name("X");
+      ->type_name("X")
+      ->check(number_from(0.01, 100));
   app.add_flag("--circles", sampling.circles, "let a reply go on that repeats itself over and over");
   app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
       ->type_name("N")

@@ -166,13 +166,27 @@ int LineReader::read_key(wchar_t* key) {
   }
 }
 
+// Stops the program as the signal does that Ctrl-Z sends to any other. Not with SIGSTOP: where no shell would wake the program again, the
+// system ignores this one.
+void stop_for_the_shell() {
+  struct sigaction ours {};
+  handle(SIGTSTP, SIG_DFL, &ours);
+  sigset_t stop, held;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTSTP);
+  raise(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, &held);
+  sigprocmask(SIG_SETMASK, &held, nullptr);
+  sigaction(SIGTSTP, &ours, nullptr);
+}
+
 // The shell finds the terminal as it left it.
 void LineReader::suspend() {
   el_set(line_, EL_PREP_TERM, 0);
   tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
   std::fputc('\n', stdout);
   std::fflush(stdout);
-  raise(SIGSTOP);
+  stop_for_the_shell();
   el_set(line_, EL_PREP_TERM, 1);
   el_set(line_, EL_REFRESH);
 }

@@ -28,19 +28,21 @@ static int run(int argc, char** argv) {
   CLI::App app("Perplexity of a model on a text file, in windows of the model's context.", "kaiju-perplexity");
   std::string model, text_path;
   kaiju::ExecutorOptions options;
-  bool prose = true;
+  bool raw = false;
   app.add_option("FILE", model, "checkpoint with a tokenizer")->required();
   app.add_option("--text", text_path, "UTF-8 text")->required();
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
   app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
-  app.add_flag("!--raw", prose, "do not open each window with the model's begin and prose symbols");
+  app.add_flag("--raw", raw, "do not open each window with the model's begin and prose symbols");
   app.footer("Example:\n  kaiju-perplexity model.safetensors --text story.txt");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
 
   auto checkpoint = kaiju::Checkpoint::open(model);
   if (!checkpoint.ok()) return fail(checkpoint.status());
-  if (!(*checkpoint)->find("tokenizer")) return fail(kaiju::invalid_argument(fmt::format("{} carries no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
+  if (!(*checkpoint)->find("tokenizer"))
+    return fail(
+        kaiju::invalid_argument(fmt::format("{} carries no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
   auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")), (*checkpoint)->config().vocab_size);
   if (!tokenizer.ok()) return fail(tokenizer.status());
   std::ifstream file(text_path, std::ios::binary);
@@ -49,14 +51,16 @@ static int run(int argc, char** argv) {
   auto encoded = (*tokenizer)->encode(text);
   if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
   const std::vector<int32_t>& ids = *encoded;
-  if (ids.size() < 2) return fail(kaiju::invalid_argument(fmt::format("{} holds {} tokens: at least two are needed", text_path, ids.size())));
+  if (ids.size() < 2)
+    return fail(kaiju::invalid_argument(fmt::format("{} holds {} tokens: at least two are needed", text_path, ids.size())));
 
   const kaiju::ModelConfig& config = (*checkpoint)->config();
   std::vector<int32_t> prefix;
-  if (prose)
+  if (!raw)
     for (const int32_t symbol : {config.chat.begin, config.chat.text})
       if (symbol >= 0) prefix.push_back(symbol);
-  if (static_cast<size_t>(config.context) <= prefix.size() + 1) return fail(kaiju::invalid_argument("the model's context is too short to predict anything"));
+  if (static_cast<size_t>(config.context) <= prefix.size() + 1)
+    return fail(kaiju::invalid_argument("the model's context is too short to predict anything"));
 
   options.slot_count = 1;
   options.step_tokens = std::min(256, config.context);
@@ -70,7 +74,8 @@ static int run(int argc, char** argv) {
   size_t predicted = 0;
   for (size_t start = 0; start < ids.size(); start += window) {
     std::vector<int32_t> sequence = prefix;
-    sequence.insert(sequence.end(), ids.begin() + static_cast<std::ptrdiff_t>(start), ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), start + window)));
+    sequence.insert(sequence.end(), ids.begin() + static_cast<std::ptrdiff_t>(start),
+                    ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), start + window)));
     const auto scored = scorer.score({sequence}, options.step_tokens, [&](std::span<const float> rows, int64_t position) -> kaiju::Status {
       for (size_t r = 0; r * vocab < rows.size(); ++r) {
         const size_t next = static_cast<size_t>(position) + r + 1;
@@ -82,8 +87,8 @@ static int run(int argc, char** argv) {
     });
     if (!scored.ok()) return fail(scored);
   }
-  fmt::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(), std::exp(total / static_cast<double>(predicted)),
-             total / std::log(2.0) / static_cast<double>(text.size()));
+  fmt::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(),
+             std::exp(total / static_cast<double>(predicted)), total / std::log(2.0) / static_cast<double>(text.size()));
   return kaiju::tools::finish(app);
 }
 

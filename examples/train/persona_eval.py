@@ -152,7 +152,7 @@ def score(path, replies):
         for line in f:
             item = json.loads(line)
             right = is_right(said.get(item["id"], ""), item["answers"], item.get("stems", False))
-            for g in (item["kind"], "from " + item["from"], "fact " + item["fact"], "all"):
+            for g in (item["kind"], "from " + item.get("from", "card"), "fact " + item["fact"], "all"):
                 n = groups.setdefault(g, [0, 0])
                 n[0] += right
                 n[1] += 1

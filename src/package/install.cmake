@@ -29,5 +29,6 @@ endforeach()
 
 if(KAIJU_BUILD_PROGRAMS)
   install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-score kaiju-perplexity kaiju-bench)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURCE_DIR}/examples/chat/model DESTINATION ${CMAKE_INSTALL_DATADIR}/kaiju)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURCE_DIR}/examples/chat/model DESTINATION ${CMAKE_INSTALL_DATADIR}/kaiju
+          PATTERN samples.py EXCLUDE)
 endif()

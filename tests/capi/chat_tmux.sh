@@ -1,6 +1,6 @@
 #!/bin/sh
 # kaiju-chat in a real terminal, tmux: sh tests/capi/chat_tmux.sh KAIJU_CHAT. Prints the screen. Exit code 77 and a reason where there is no tmux.
-# What a reply says is not looked at; every key and every rare moment is chat_terminal.cpp's.
+# What began the chat is no shell that could wake it, so Ctrl-Z must do nothing. What a reply says is not looked at; every key and every rare moment is chat_terminal.cpp's.
 set -eu
 chat=$1
 command -v tmux >/dev/null || {
@@ -37,6 +37,7 @@ keys Up
 shows '^You: Hello! Who are you\?$' 2
 keys C-c
 shows '^You:$'
+keys C-z
 keys -l 'Grüß 日本 😀'
 shows '^You: Grüß 日本 😀$'
 keys C-c
