@@ -1,6 +1,7 @@
 """Shows persona samples and checks the generator: separation of the two sides, determinism, distances of far facts, speed."""
 import argparse
 import os
+import random
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 
 import persona
 import persona_eval
+import persona_noise
 import persona_talker
 from persona_grammar import Sides, forms_of, plain, surfaces
 from persona_language import RICH
@@ -94,6 +96,21 @@ def check_separation(count, bank=None, talks=None):
         len(values), len(questions), len(statements), count))
 
 
+def check_noise(count, bank=("apple", "stone", "river", "pencil"), talks=("hello there my friend how are you today my dear",)):
+    """Noise may put words together by chance: how often that gives a question of the held-out set, and that it gives no line of its cards."""
+    items = list(persona_eval.make())
+    asked = {plain(item["turns"][-1][1]) for item in items}
+    known = {plain(line) for item in items for line in re.split(r"[.\n;]", item["card"].split("\n", 1)[1]) if len(line) > 12}
+    common, questions, lines = persona_noise.common_words([persona.sample(3, i) for i in range(300)]), [], 0
+    for i in range(count):
+        s = persona.sample(3, i)
+        card, turns = persona_noise.roughen(random.Random(i).random, s["card"], s["turns"], common, bank, talks, s["facts"], s["told"])
+        questions += [text for role, text, _ in turns if role == "user" and plain(text) in asked]
+        lines += sum(plain(line) in known for line in re.split(r"[.\n;]", card))
+    assert not lines, "%d held-out card lines reached training through noise" % lines
+    print("noise: in %d training samples %d held-out questions came about by chance %s" % (count, len(questions), sorted(set(questions))))
+
+
 def check_far(count, tokenizer=None):
     """Facts asked late are not stated in between, and lie as far back as promised."""
     length = (lambda t: 2 + len(tokenizer.encode(t))) if tokenizer else (lambda t: persona_talker.TOKENS_PER_TURN + persona_talker.TOKENS_PER_WORD * (t.count(" ") + 1))
@@ -154,6 +171,7 @@ def main():
     check_determinism()
     print("deterministic; %.1f MB/s on one core, %d characters a sample" % (size / 1e6 / seconds, size / 1000))
     check_separation(args.samples)
+    check_noise(args.samples)
     tokenizer = None
     if args.tokenizer:
         import sentencepiece

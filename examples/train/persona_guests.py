@@ -101,7 +101,6 @@ class Host:
         person = (person_of(card) if card else "third" if x < 0.6 else "second" if x < 0.8 else "first") if x < 0.9 else "any"
         mark = "\n" if card.count("\n") > card.count(". ") else " "
         parts = [part for part in re.split(r"(?<=[.!?]) |\n", card) if part]
-        own = len(parts)
         for words in self.own_questions():
             self.remember(words)
         for _ in range(6 * self.expected):
@@ -109,7 +108,7 @@ class Host:
                 break
             for text in self.seat([g for g in V.one(r, GUESTS) if person in ("any", g.person) or g.person is None], 1 + int(r() * 3)):
                 parts.insert(int(r() * (len(parts) + 1)), text)
-        if own == 0 and r() < 0.15:
+        if not card and r() < 0.15:
             mark = "\n"
         self.card = mark.join(parts) if self.guests else card
         return self.card
