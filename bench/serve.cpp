@@ -4,17 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "bench.hpp"
 #include "bench/replay/bounds.hpp"
-#include "bench/replay/drive.hpp"
 #include "bench/replay/machine.hpp"
-#include "kaiju/run/executors.hpp"
+#include "serving.hpp"
 
 namespace kaiju::bench {
 namespace {
@@ -54,26 +51,6 @@ replay::Trace make_trace(const Options& options) {
   return trace;
 }
 
-// Milliseconds of one kind.
-struct Times {
-  std::vector<double> ms;
-  double at(double quantile) {
-    if (ms.empty()) return 0;
-    const auto place = ms.begin() + static_cast<std::ptrdiff_t>(std::min(ms.size() - 1, static_cast<size_t>(quantile * static_cast<double>(ms.size()))));
-    std::nth_element(ms.begin(), place, ms.end());
-    return *place;
-  }
-};
-
-std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint, const ExecutorOptions& making, int64_t host_bytes) {
-  EngineOptions settings;
-  settings.max_waiting = settings.max_sessions = 1 << 20;
-  settings.cache.host_bytes = host_bytes;
-  return value_of(Engine::create(value_of(make_executor(checkpoint, making)), nullptr, settings));
-}
-
-void print(const std::string& name, const std::string& value) { fmt::print("  {:<34}{:>40}\n", name, value); }
-
 int run(const Options& options) {
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
@@ -81,43 +58,37 @@ int run(const Options& options) {
   if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
   const replay::Trace trace = make_trace(options);
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
-  const bool cuda = options.backend == "cuda" || (options.backend == "auto" && backend_names().front() == "cuda");
-
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
   making.slot_count = options.slots > 0 ? options.slots : std::min(options.conversations, 256);
-  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : cuda ? 2048 : 256;
+  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : runs_on_gpu(options.backend) ? 2048 : 256;
   making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
   std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
 
-  Times first_of_all, first_later, between;
+  Quantiles first_of_all, first_later, between;
   std::vector<double> before(trace.requests.size(), -1);
   replay::DriveOptions driving;
   driving.replies_from_engine = true;
   driving.sample_every = options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
   driving.on_token = [&](int32_t request, double arrived, double now) {
     double& last = before[static_cast<size_t>(request)];
-    Times& times = last >= 0 ? between : request % options.turns == 0 ? first_of_all : first_later;
-    times.ms.push_back(1e3 * (now - (last >= 0 ? last : arrived)));
+    Quantiles& times = last >= 0 ? between : request % options.turns == 0 ? first_of_all : first_later;
+    times.values.push_back(1e3 * (now - (last >= 0 ? last : arrived)));
     last = now;
   };
   const replay::Driven driven = value_of(replay::drive(trace, *engine, driving));
   const Metrics metrics = engine->metrics();
   engine.reset();
 
-  making.slot_count = 1;
-  making.cache_bytes = 0;
-  const std::unique_ptr<Engine> alone = make_engine(checkpoint, making, 0);
-  if (const int32_t differing = value_of(replay::count_differing(driven.samples, *alone)); differing > 0)
-    throw Failed{internal_error(fmt::format("{} of {} replies are not those of each conversation alone; no time is told of what is wrong", differing, driven.samples.size()))};
+  check_alone(driven.samples, checkpoint, making);
 
   const replay::Figures& f = driven.figures;
   const double seconds = f.seconds, found = static_cast<double>(f.found()) / static_cast<double>(std::max<uint64_t>(1, f.prompt_tokens));
   if (options.json) {
-    const auto quantiles = [](Times& times) -> nlohmann::ordered_json {
-      return {{"count", times.ms.size()}, {"p50", times.at(0.5)}, {"p90", times.at(0.9)}, {"p99", times.at(0.99)}, {"max", times.at(1)}};
+    const auto quantiles = [](Quantiles& times) -> nlohmann::ordered_json {
+      return {{"count", times.values.size()}, {"p50", times.at(0.5)}, {"p90", times.at(0.9)}, {"p99", times.at(0.99)}, {"max", times.at(1)}};
     };
     const nlohmann::ordered_json out = {{"model", config.name},
                                         {"backend", options.backend},
@@ -135,6 +106,8 @@ int run(const Options& options) {
                                         {"prefilled_per_second", static_cast<double>(f.prefilled) / seconds},
                                         {"prompt_tokens_found", found},
                                         {"steps", f.steps},
+                                        {"decode_steps", json_of(f.decode_steps)},
+                                        {"prompt_steps", json_of(f.prompt_steps)},
                                         {"engine_seconds", f.host_seconds},
                                         {"first_token_ms", quantiles(first_of_all)},
                                         {"first_token_later_turns_ms", quantiles(first_later)},
@@ -143,12 +116,14 @@ int run(const Options& options) {
     fmt::print("{}\n", out.dump(2));
     return 0;
   }
-  const auto times = [](Times& t) { return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1)); };
+  const auto times = [](Quantiles& t) { return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1)); };
   fmt::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend, options.conversations, options.characters, options.turns);
   print("generated", fmt::format("{} tokens, {:.1f} a second", f.decoded, static_cast<double>(f.decoded) / seconds));
   print("prefilled", fmt::format("{} tokens, {:.1f} a second", f.prefilled, static_cast<double>(f.prefilled) / seconds));
   print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * found));
   print("time", fmt::format("{:.2f} s in {} steps, engine {:.2f}%", seconds, f.steps, 100 * f.host_seconds / seconds));
+  print("  steps that only decode", describe(f.decode_steps));
+  print("  steps with prompts", describe(f.prompt_steps));
   print("first token, p50/p90/p99/most", times(first_of_all));
   print("  in later turns", times(first_later));
   print("between tokens", times(between));
