@@ -19,6 +19,7 @@
 namespace kaiju::cuda {
 namespace {
 
+constexpr int32_t kMostTileRows = 256;    // of two tiles of a product that share their weights
 constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
 constexpr int32_t kGraphRows = 256;       // of the largest decode step that is recorded
 constexpr size_t kBiasBytes = 1 << 20, kMostListBytes = 32 << 20;  // of a step's lists: biases; all of them
@@ -48,10 +49,11 @@ class CudaExecutor final : public Executor {
     logit_rows_ = std::max(sizes.slot_count, std::min(sizes.step_tokens, kLogitRows));
     const auto logit_rows = static_cast<size_t>(logit_rows_);
     KAIJU_TRY(take(x_, rows * config.d_model, "the residual stream"));
-    KAIJU_TRY(take(a_, std::max(rows, logit_rows) * width, "the activations"));
+    const size_t room = (std::max(rows, logit_rows) + kMostTileRows - 1) / kMostTileRows * kMostTileRows;  // whole tiles
+    KAIJU_TRY(take(a_, room * width, "the activations"));
     KAIJU_TRY(take(q_, rows * (config.query_width() + 2 * config.kv_width()), "the queries, keys and values"));
     KAIJU_TRY(take(queries_, rows * config.query_width(), "the quantised queries"));
-    KAIJU_TRY(take(h_, rows * config.d_ff, "the feed-forward activations"));
+    KAIJU_TRY(take(h_, room * config.d_ff, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(logits_, logit_rows * config.vocab_size, "the logits"));
     KAIJU_TRY(take(adjusted_, slots * config.vocab_size, "the penalised logits"));
@@ -69,6 +71,7 @@ class CudaExecutor final : public Executor {
 
     KAIJU_TRY(backend_.take_memory(config.head_dim));
     backend_.join_norms();
+    backend_.have_room(static_cast<int32_t>(room));
     table_blocks_ = (config.context + kBlockTokens - 1) / kBlockTokens;
     KAIJU_TRY(take(tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks_), "the block tables"));
     const size_t input_bytes = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
