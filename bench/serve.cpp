@@ -61,8 +61,9 @@ int run(const Options& options) {
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
-  making.slot_count = options.slots > 0 ? options.slots : std::min(options.conversations, 256);
-  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : runs_on_gpu(options.backend) ? 2048 : 256;
+  const bool gpu = runs_on_gpu(options.backend);
+  making.slot_count = options.slots > 0 ? options.slots : std::min(options.conversations, gpu ? 1024 : 256);
+  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : gpu ? 4096 : 256;
   making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
   std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
@@ -149,13 +150,13 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
   command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 256")->check(CLI::Range(0, 65536))->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 2048 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
+  command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
+  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false));
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 256 --characters 256 --prompt-tokens 970 --turns 1 --reply-tokens 1000");
+  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 768 --characters 768 --prompt-tokens 970 --turns 1 --reply-tokens 1000");
   command->callback([options, &status] { status = run(*options); });
 }
 
