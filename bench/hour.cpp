@@ -1,6 +1,6 @@
-// kaiju-bench hour: what an hour of conversation costs. So many conversations at once, a message of each every so many seconds, characters chosen by Zipf's law, their prompts
-// in the cache; told is whether all of them are answered within the design's limits. Time is what the engine really takes, and skips where nobody waits. Replies are
-// computed again alone and compared before anything is printed.
+// kaiju-bench hour: what an hour of conversation costs. So many conversations at once, a message of each every so many seconds, characters
+// chosen by Zipf's law, their prompts in the cache; told is whether all of them are answered within the design's limits. Time is what the
+// engine really takes, and skips where nobody waits. Replies are computed again alone and compared before anything is printed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -40,19 +40,22 @@ struct Options {
 struct Outcome {
   int32_t conversations = 0;
   uint64_t messages = 0;
-  double found = 0;                   // share of prompt tokens
-  double tokens_per_second = 0;       // generated in the counted time
+  double found = 0;              // share of prompt tokens
+  double tokens_per_second = 0;  // generated in the counted time
   Quantiles first_token;
-  Quantiles speeds;                       // tokens a second of each conversation, after its replies' first tokens
+  Quantiles speeds;  // tokens a second of each conversation, after its replies' first tokens
   double slowest = 0;
   replay::Figures figures;
-  bool holds() { return first_token.at(0.5) <= kFirstTokenMedianMs && first_token.at(0.99) <= kFirstTokenMostMs && slowest >= kLeastTokensPerSecond; }
+  bool holds() {
+    return first_token.at(0.5) <= kFirstTokenMedianMs && first_token.at(0.99) <= kFirstTokenMostMs && slowest >= kLeastTokensPerSecond;
+  }
 };
 
 // Counts what on_token tells.
 class Watch {
  public:
-  Watch(const replay::Trace& trace, double from, double until) : trace_(trace), from_(from), until_(until), replies_(trace.requests.size()) {}
+  Watch(const replay::Trace& trace, double from, double until)
+      : trace_(trace), from_(from), until_(until), replies_(trace.requests.size()) {}
 
   void token(int32_t request, double arrived, double now) {
     Reply& reply = replies_[static_cast<size_t>(request)];
@@ -126,17 +129,22 @@ void print_table(Outcome& outcome, const Options& options) {
   print("messages", fmt::format("{}, {:.1f} a second", outcome.messages, messages_a_second));
   print("generated", fmt::format("{:.1f} tokens a second", outcome.tokens_per_second));
   print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * outcome.found));
-  print("engine", fmt::format("{:.1f}% busy, {:.2f}% of it not computing", 100 * f.busy_seconds / f.seconds, 100 * f.host_seconds / f.busy_seconds));
+  print("engine",
+        fmt::format("{:.1f}% busy, {:.2f}% of it not computing", 100 * f.busy_seconds / f.seconds, 100 * f.host_seconds / f.busy_seconds));
   print("  steps that only decode", describe(f.decode_steps));
   print("  steps with prompts", describe(f.prompt_steps));
-  print("first token, p50/p90/p99/most", fmt::format("{:.0f} / {:.0f} / {:.0f} / {:.0f} ms", outcome.first_token.at(0.5), outcome.first_token.at(0.9), outcome.first_token.at(0.99), outcome.first_token.at(1)));
-  print("tokens a second, p50/p1/slowest", fmt::format("{:.1f} / {:.1f} / {:.1f}", outcome.speeds.at(0.5), outcome.speeds.at(0.01), outcome.slowest));
+  print("first token, p50/p90/p99/most", fmt::format("{:.0f} / {:.0f} / {:.0f} / {:.0f} ms", outcome.first_token.at(0.5),
+                                                     outcome.first_token.at(0.9), outcome.first_token.at(0.99), outcome.first_token.at(1)));
+  print("tokens a second, p50/p1/slowest",
+        fmt::format("{:.1f} / {:.1f} / {:.1f}", outcome.speeds.at(0.5), outcome.speeds.at(0.01), outcome.slowest));
   print("limits", outcome.holds() ? "all hold" : "do not hold");
   if (outcome.holds()) print("an hour of conversation", fmt::format("${:.6f}", options.dollars_per_hour / outcome.conversations));
 }
 
 nlohmann::ordered_json outcome_json(Outcome& outcome, const Options& options) {
-  const auto quantiles = [](Quantiles& times) -> nlohmann::ordered_json { return {{"p50", times.at(0.5)}, {"p90", times.at(0.9)}, {"p99", times.at(0.99)}, {"max", times.at(1)}}; };
+  const auto quantiles = [](Quantiles& times) -> nlohmann::ordered_json {
+    return {{"p50", times.at(0.5)}, {"p90", times.at(0.9)}, {"p99", times.at(0.99)}, {"max", times.at(1)}};
+  };
   return {{"conversations", outcome.conversations},
           {"seconds", options.seconds},
           {"messages", outcome.messages},
@@ -160,21 +168,27 @@ int run(const Options& options) {
   chats.seconds = options.seconds + 2 * options.settle_seconds;
   const auto turns = static_cast<int32_t>(chats.seconds / chats.every_seconds) + 1;
   const int32_t length = chats.prompt_tokens + turns * (chats.user_tokens + chats.reply_tokens);
-  if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
+  if (length > config.context)
+    throw Failed{
+        invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
   std::vector<replay::Trace> traces;
   for (const int32_t count : options.conversations) {
     chats.conversations = count;
     traces.push_back(replay::make_chats(chats));
     chats.first_conversation += count;
   }
-  const auto largest = std::max_element(traces.begin(), traces.end(), [](const replay::Trace& a, const replay::Trace& b) { return a.requests.size() < b.requests.size(); });
+  const auto largest = std::max_element(
+      traces.begin(), traces.end(), [](const replay::Trace& a, const replay::Trace& b) { return a.requests.size() < b.requests.size(); });
 
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
   making.slot_count = options.slots;
   making.step_tokens = options.step_tokens > 0 ? options.step_tokens : runs_on_gpu(options.backend) ? 4096 : 256;
-  making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(*largest, replay::kv_sizes(replay::facts_without_memory(config, 1, 1))));
+  making.cache_bytes =
+      options.cache_bytes > 0
+          ? options.cache_bytes
+          : static_cast<int64_t>(replay::whole_footprint(*largest, replay::kv_sizes(replay::facts_without_memory(config, 1, 1))));
   making.share_memory = true;
   std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
   warm_up(*engine, chats);
@@ -201,8 +215,10 @@ int run(const Options& options) {
     fmt::print("{}\n", out.dump(2));
     return 0;
   }
-  fmt::print("{}, {}: {} characters, {:.0f} s counted; limits: first token {:.0f} ms (p50) and {:.0f} (p99), {:.0f} tokens a second for everybody\n", config.name, options.backend, chats.characters,
-             options.seconds, kFirstTokenMedianMs, kFirstTokenMostMs, kLeastTokensPerSecond);
+  fmt::print(
+      "{}, {}: {} characters, {:.0f} s counted; limits: first token {:.0f} ms (p50) and {:.0f} (p99), {:.0f} tokens a second for "
+      "everybody\n",
+      config.name, options.backend, chats.characters, options.seconds, kFirstTokenMedianMs, kFirstTokenMostMs, kLeastTokensPerSecond);
   for (Outcome& outcome : outcomes) print_table(outcome, options);
   print("replies computed again alone", fmt::format("{}, all the same", samples.size()));
   return 0;
@@ -219,25 +235,45 @@ void add_hour(CLI::App& app, int& status) {
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
-  command->add_option("--conversations", options->conversations, "at once; several numbers are tried one after the other")->check(count)->delimiter(',')->capture_default_str();
-  command->add_option("--characters", chats.characters, "whose prompts are computed before the traffic begins")->check(count)->capture_default_str();
-  command->add_option("--zipf", chats.zipf, "the r-th character is chosen r^-ZIPF as often as the first; 0: all alike")->check(CLI::Range(0.0, 10.0))->capture_default_str();
+  command->add_option("--conversations", options->conversations, "at once; several numbers are tried one after the other")
+      ->check(count)
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--characters", chats.characters, "whose prompts are computed before the traffic begins")
+      ->check(count)
+      ->capture_default_str();
+  command->add_option("--zipf", chats.zipf, "the r-th character is chosen r^-ZIPF as often as the first; 0: all alike")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
   command->add_option("--prompt-tokens", chats.prompt_tokens, "of a character's prompt")->check(count)->capture_default_str();
   command->add_option("--user-tokens", chats.user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", chats.reply_tokens, "of a reply")->check(CLI::Range(2, 1 << 20))->capture_default_str();
-  command->add_option("--every-seconds", chats.every_seconds, "from one message of a conversation to its next: reply, reading and thinking")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--settle-seconds", options->settle_seconds, "traffic before the counted time, and behind it")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--every-seconds", chats.every_seconds, "from one message of a conversation to its next: reply, reading and thinking")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--settle-seconds", options->settle_seconds, "traffic before the counted time, and behind it")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--seconds", options->seconds, "counted")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
-  command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false));
+  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--cache-bytes", options->cache_bytes,
+                   "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
+      ->transform(CLI::AsSizeValue(false));
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
   command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--seed", chats.seed, "the same seed gives the same traffic")->capture_default_str();
-  command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
+  command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench hour examples/chat/model/kaiju-nano.safetensors --conversations 200,400 --prompt-tokens 600 --reply-tokens 40 --seconds 20 --settle-seconds 5\n"
-                  "  kaiju-bench hour small.safetensors --backend cuda --conversations 10000 --characters 200 --slots 2048 --cache-bytes 100GiB");
+  command->footer(
+      "Examples:\n  kaiju-bench hour examples/chat/model/kaiju-nano.safetensors --conversations 200,400 --prompt-tokens 600 --reply-tokens "
+      "40 --seconds 20 --settle-seconds 5\n"
+      "  kaiju-bench hour small.safetensors --backend cuda --conversations 10000 --characters 200 --slots 2048 --cache-bytes 100GiB");
   command->callback([options, &status] { status = run(*options); });
 }
 

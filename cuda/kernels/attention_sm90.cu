@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_con
   if (!load.split) return;
   for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
     const int32_t row = at % work.narrow_rows;
-    const Found item = find_unit(at / work.narrow_rows, work, work.segment_count, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
+    const Found item = find_unit(at / work.narrow_rows, work, work.segment_count,
+                                 [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
     if (item.segment < 0) return;
     if (row < work.segments[item.segment].row_count * work.heads) merge_row<kHeadDim>(work, item, row);
   }

@@ -165,7 +165,8 @@ class Walk {
     for (; round_ * blocks < work_.wide_tiles; ++round_) {
       const int32_t at = round_ * blocks + (round_ % 2 != 0 ? blocks - 1 - block : block);
       if (at >= work_.wide_tiles) continue;
-      const Found found = find_unit(work_.wide_tiles - 1 - at, work_, work_.wide_segments, [&](const BatchSegment& s) { return tiles(s) * groups; });
+      const Found found =
+          find_unit(work_.wide_tiles - 1 - at, work_, work_.wide_segments, [&](const BatchSegment& s) { return tiles(s) * groups; });
       if (found.segment < 0) continue;
       tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * kWideRows, kWideRows);
       ++round_;
@@ -211,8 +212,9 @@ struct DecodeWalk {
     if (!load.split) {
       const bool fresh = chunk == count;
       if (fresh) {  // the next item
-        found =
-            at < load.items ? find_unit(at, work, work.segment_count, [&](const BatchSegment& s) { return is_narrow(s, heads) ? groups : 0; }) : Found{-1, 0};
+        found = at < load.items
+                    ? find_unit(at, work, work.segment_count, [&](const BatchSegment& s) { return is_narrow(s, heads) ? groups : 0; })
+                    : Found{-1, 0};
         at += blocks;
         chunk = 0;
         count = found.segment < 0 ? 0 : chunk_count(work.segments[found.segment], work.kv);
@@ -230,7 +232,8 @@ struct DecodeWalk {
       const SegmentChunks chunks = segment_chunks(s, work.kv);
       return large ? chunks.large : chunks.count - chunks.large;
     };
-    found = at < load.units ? find_unit(at - (large ? 0 : load.large), work, work.segment_count, [&](const BatchSegment& s) { return mine(s) * groups; })
+    found = at < load.units ? find_unit(at - (large ? 0 : load.large), work, work.segment_count,
+                                        [&](const BatchSegment& s) { return mine(s) * groups; })
                             : Found{-1, 0};
     at += blocks;
     if (found.segment < 0) {
