@@ -72,5 +72,6 @@ void add_step(CLI::App& app, int& status);    // bench/step.cpp
 void add_cache(CLI::App& app, int& status);   // bench/cache.cpp
 void add_replay(CLI::App& app, int& status);  // bench/replay.cpp
 void add_serve(CLI::App& app, int& status);   // bench/serve.cpp
+void add_hour(CLI::App& app, int& status);    // bench/hour.cpp
 
 }  // namespace kaiju::bench

@@ -14,6 +14,7 @@ static int run(int argc, char** argv) {
   kaiju::bench::add_cache(app, status);
   kaiju::bench::add_replay(app, status);
   kaiju::bench::add_serve(app, status);
+  kaiju::bench::add_hour(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   return kaiju::tools::finish(app, status);
 }

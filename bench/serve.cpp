@@ -4,17 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "bench.hpp"
 #include "bench/replay/bounds.hpp"
-#include "bench/replay/drive.hpp"
 #include "bench/replay/machine.hpp"
-#include "kaiju/run/executors.hpp"
+#include "serving.hpp"
 
 namespace kaiju::bench {
 namespace {
@@ -54,26 +51,6 @@ replay::Trace make_trace(const Options& options) {
   return trace;
 }
 
-// Milliseconds of one kind.
-struct Times {
-  std::vector<double> ms;
-  double at(double quantile) {
-    if (ms.empty()) return 0;
-    const auto place = ms.begin() + static_cast<std::ptrdiff_t>(std::min(ms.size() - 1, static_cast<size_t>(quantile * static_cast<double>(ms.size()))));
-    std::nth_element(ms.begin(), place, ms.end());
-    return *place;
-  }
-};
-
-std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint, const ExecutorOptions& making, int64_t host_bytes) {
-  EngineOptions settings;
-  settings.max_waiting = settings.max_sessions = 1 << 20;
-  settings.cache.host_bytes = host_bytes;
-  return value_of(Engine::create(value_of(make_executor(checkpoint, making)), nullptr, settings));
-}
-
-void print(const std::string& name, const std::string& value) { fmt::print("  {:<34}{:>40}\n", name, value); }
-
 int run(const Options& options) {
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
@@ -81,43 +58,38 @@ int run(const Options& options) {
   if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
   const replay::Trace trace = make_trace(options);
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
-  const bool cuda = options.backend == "cuda" || (options.backend == "auto" && backend_names().front() == "cuda");
-
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
-  making.slot_count = options.slots > 0 ? options.slots : std::min(options.conversations, 256);
-  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : cuda ? 2048 : 256;
+  const bool gpu = runs_on_gpu(options.backend);
+  making.slot_count = options.slots > 0 ? options.slots : std::min(options.conversations, gpu ? 1024 : 256);
+  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : gpu ? 4096 : 256;
   making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
   std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
 
-  Times first_of_all, first_later, between;
+  Quantiles first_of_all, first_later, between;
   std::vector<double> before(trace.requests.size(), -1);
   replay::DriveOptions driving;
   driving.replies_from_engine = true;
   driving.sample_every = options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
   driving.on_token = [&](int32_t request, double arrived, double now) {
     double& last = before[static_cast<size_t>(request)];
-    Times& times = last >= 0 ? between : request % options.turns == 0 ? first_of_all : first_later;
-    times.ms.push_back(1e3 * (now - (last >= 0 ? last : arrived)));
+    Quantiles& times = last >= 0 ? between : request % options.turns == 0 ? first_of_all : first_later;
+    times.values.push_back(1e3 * (now - (last >= 0 ? last : arrived)));
     last = now;
   };
   const replay::Driven driven = value_of(replay::drive(trace, *engine, driving));
   const Metrics metrics = engine->metrics();
   engine.reset();
 
-  making.slot_count = 1;
-  making.cache_bytes = 0;
-  const std::unique_ptr<Engine> alone = make_engine(checkpoint, making, 0);
-  if (const int32_t differing = value_of(replay::count_differing(driven.samples, *alone)); differing > 0)
-    throw Failed{internal_error(fmt::format("{} of {} replies are not those of each conversation alone; no time is told of what is wrong", differing, driven.samples.size()))};
+  check_alone(driven.samples, checkpoint, making);
 
   const replay::Figures& f = driven.figures;
   const double seconds = f.seconds, found = static_cast<double>(f.found()) / static_cast<double>(std::max<uint64_t>(1, f.prompt_tokens));
   if (options.json) {
-    const auto quantiles = [](Times& times) -> nlohmann::ordered_json {
-      return {{"count", times.ms.size()}, {"p50", times.at(0.5)}, {"p90", times.at(0.9)}, {"p99", times.at(0.99)}, {"max", times.at(1)}};
+    const auto quantiles = [](Quantiles& times) -> nlohmann::ordered_json {
+      return {{"count", times.values.size()}, {"p50", times.at(0.5)}, {"p90", times.at(0.9)}, {"p99", times.at(0.99)}, {"max", times.at(1)}};
     };
     const nlohmann::ordered_json out = {{"model", config.name},
                                         {"backend", options.backend},
@@ -135,6 +107,8 @@ int run(const Options& options) {
                                         {"prefilled_per_second", static_cast<double>(f.prefilled) / seconds},
                                         {"prompt_tokens_found", found},
                                         {"steps", f.steps},
+                                        {"decode_steps", json_of(f.decode_steps)},
+                                        {"prompt_steps", json_of(f.prompt_steps)},
                                         {"engine_seconds", f.host_seconds},
                                         {"first_token_ms", quantiles(first_of_all)},
                                         {"first_token_later_turns_ms", quantiles(first_later)},
@@ -143,12 +117,14 @@ int run(const Options& options) {
     fmt::print("{}\n", out.dump(2));
     return 0;
   }
-  const auto times = [](Times& t) { return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1)); };
+  const auto times = [](Quantiles& t) { return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1)); };
   fmt::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend, options.conversations, options.characters, options.turns);
   print("generated", fmt::format("{} tokens, {:.1f} a second", f.decoded, static_cast<double>(f.decoded) / seconds));
   print("prefilled", fmt::format("{} tokens, {:.1f} a second", f.prefilled, static_cast<double>(f.prefilled) / seconds));
   print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * found));
   print("time", fmt::format("{:.2f} s in {} steps, engine {:.2f}%", seconds, f.steps, 100 * f.host_seconds / seconds));
+  print("  steps that only decode", describe(f.decode_steps));
+  print("  steps with prompts", describe(f.prompt_steps));
   print("first token, p50/p90/p99/most", times(first_of_all));
   print("  in later turns", times(first_later));
   print("between tokens", times(between));
@@ -174,13 +150,13 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
   command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 256")->check(CLI::Range(0, 65536))->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 2048 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
+  command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
+  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false));
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 256 --characters 256 --prompt-tokens 970 --turns 1 --reply-tokens 1000");
+  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 768 --characters 768 --prompt-tokens 970 --turns 1 --reply-tokens 1000");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -222,7 +222,7 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
-  command->add_option("--streams", options->streams, "numbers of sequences decoded at once")->check(CLI::Range(1, 256))->delimiter(',');
+  command->add_option("--streams", options->streams, "numbers of sequences decoded at once")->check(CLI::Range(1, 4096))->delimiter(',');
   command->add_option("--prompts", options->prompts, "lengths of prefilled prompts; those beyond the model's context are left out")->check(CLI::Range(1, 1 << 24))->delimiter(',');
   command->add_option("--chunk", options->chunk, "most tokens of a prefill step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();

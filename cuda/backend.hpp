@@ -30,6 +30,9 @@ class CudaBackend {
   // From now on a norm of one row may be put off to the product that reads it.
   void join_norms() { joins_norms_ = true; }
 
+  // From now on all activations that products read have memory for so many rows.
+  void have_room(int32_t rows) { room_ = rows; }
+
   Device& device() const { return *device_; }
 
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
@@ -85,6 +88,7 @@ class CudaBackend {
     multiply(product, {w.weight, w.out, w.in, a, rows, scale, result});
   }
   void multiply(Product product, ProductArgs args) {
+    args.room = room_;
     if (norm_.x && args.a == norm_.a) {
       const PendingNorm norm = std::exchange(norm_, {});
       if (joins_norm(device_->chip(), args.rows, args.out, args.in)) {
@@ -105,6 +109,7 @@ class CudaBackend {
   std::shared_ptr<Device> device_;
   AttentionScratch scratch_;
   bool joins_norms_ = false;
+  int32_t room_ = 0;
   PendingNorm norm_;
   DeviceBuffer<AttentionPart> parts_;
   DeviceBuffer<float> sums_;

@@ -19,6 +19,7 @@
 namespace kaiju::cuda {
 namespace {
 
+constexpr int32_t kMostTileRows = 256;    // of two tiles of a product that share their weights
 constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
 constexpr int32_t kGraphRows = 256;       // of the largest decode step that is recorded
 constexpr size_t kBiasBytes = 1 << 20, kMostListBytes = 32 << 20;  // of a step's lists: biases; all of them
@@ -48,10 +49,11 @@ class CudaExecutor final : public Executor {
     logit_rows_ = std::max(sizes.slot_count, std::min(sizes.step_tokens, kLogitRows));
     const auto logit_rows = static_cast<size_t>(logit_rows_);
     KAIJU_TRY(take(x_, rows * config.d_model, "the residual stream"));
-    KAIJU_TRY(take(a_, std::max(rows, logit_rows) * width, "the activations"));
+    const size_t room = (std::max(rows, logit_rows) + kMostTileRows - 1) / kMostTileRows * kMostTileRows;  // whole tiles
+    KAIJU_TRY(take(a_, room * width, "the activations"));
     KAIJU_TRY(take(q_, rows * (config.query_width() + 2 * config.kv_width()), "the queries, keys and values"));
     KAIJU_TRY(take(queries_, rows * config.query_width(), "the quantised queries"));
-    KAIJU_TRY(take(h_, rows * config.d_ff, "the feed-forward activations"));
+    KAIJU_TRY(take(h_, room * config.d_ff, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(logits_, logit_rows * config.vocab_size, "the logits"));
     KAIJU_TRY(take(adjusted_, slots * config.vocab_size, "the penalised logits"));
@@ -69,6 +71,7 @@ class CudaExecutor final : public Executor {
 
     KAIJU_TRY(backend_.take_memory(config.head_dim));
     backend_.join_norms();
+    backend_.have_room(static_cast<int32_t>(room));
     table_blocks_ = (config.context + kBlockTokens - 1) / kBlockTokens;
     KAIJU_TRY(take(tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks_), "the block tables"));
     const size_t input_bytes = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
@@ -221,19 +224,29 @@ class CudaExecutor final : public Executor {
   void gather_inputs(const StepPlan& plan) {
     tokens_.assign(plan.tokens.begin(), plan.tokens.begin() + slots_.row_count());
     positions_.assign(slots_.positions().begin(), slots_.positions().end());
-    row_segment_.assign(slots_.row_segment().begin(), slots_.row_segment().end());
-    segments_.assign(slots_.segments().begin(), slots_.segments().end());
+    row_segment_.resize(tokens_.size());
+    segments_.clear();
     segment_slot_.clear();
+    for (size_t s = 0; s < plan.segments.size(); ++s)
+      if (plan.segments[s].token_count > 1) add_segment(plan, s);
+    single_from_ = static_cast<int32_t>(segments_.size());
+    for (size_t s = 0; s < plan.segments.size(); ++s)
+      if (plan.segments[s].token_count == 1) add_segment(plan, s);
     draws_.clear();
     draw_row_.clear();
-    for (size_t s = 0; s < plan.segments.size(); ++s) {
-      const Segment& segment = plan.segments[s];
-      for (int32_t kind = 0; kind < kBlockKinds; ++kind) segments_[s].table[kind] = tables_.data() + table_offset(segment.slot, kind);
-      segment_slot_.push_back(segment.slot);
+    for (const Segment& segment : plan.segments) {
       if (!segment.sample) continue;
       draws_.push_back(draw_of(slots_[segment.slot].sampling, segment.slot, int64_t{segment.position} + segment.token_count, segment.top_logprobs));
       draw_row_.push_back(segment.first_token + segment.token_count - 1);
     }
+  }
+
+  void add_segment(const StepPlan& plan, size_t s) {
+    const Segment& segment = plan.segments[s];
+    std::fill_n(row_segment_.begin() + segment.first_token, segment.token_count, static_cast<int32_t>(segments_.size()));
+    segments_.push_back(slots_.segments()[s]);
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind) segments_.back().table[kind] = tables_.data() + table_offset(segment.slot, kind);
+    segment_slot_.push_back(segment.slot);
   }
 
   // Adds copies of a decode step's shortest sequence up to `rows` rows.
@@ -261,7 +274,7 @@ class CudaExecutor final : public Executor {
     };
     const auto tokens = put(tokens_), positions = put(positions_);
     const auto segments = put(segments_);
-    inputs.batch = {static_cast<int32_t>(tokens_.size()), tokens, positions, segments, put(row_segment_)};
+    inputs.batch = {static_cast<int32_t>(tokens_.size()), tokens, positions, segments, put(row_segment_), single_from_};
     inputs.segment_slot = put(segment_slot_).data();
     inputs.draw_row = put(draw_row_).data();
     inputs.draw_rows = static_cast<int32_t>(draw_row_.size());
@@ -298,6 +311,7 @@ class CudaExecutor final : public Executor {
       set_rows(rows);
       segments_.assign(1, {});
       segments_[0].row_count = rows;
+      single_from_ = rows > 1 ? 1 : 0;
       segment_slot_.assign(1, 0);
       draw_row_.assign(static_cast<size_t>(std::min(rows, facts().slot_count)), 0);
       draws_.assign(1, {});
@@ -330,6 +344,7 @@ class CudaExecutor final : public Executor {
       const auto count = static_cast<size_t>(rows);
       set_rows(rows);
       segments_.assign(count, {});
+      single_from_ = 0;
       segment_slot_.assign(count, 0);
       draw_row_.assign(count, 0);
       draws_.assign(count, {});
@@ -434,7 +449,8 @@ class CudaExecutor final : public Executor {
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;
   std::vector<Bias> biases_;
-  std::vector<BatchSegment> segments_;
+  std::vector<BatchSegment> segments_;  // those of several rows first
+  int32_t single_from_ = 0;             // the first of the others
   std::vector<int32_t> tokens_, positions_, row_segment_, segment_slot_, draw_row_;
   std::vector<Draw> draws_;
 };

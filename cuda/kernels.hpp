@@ -28,6 +28,7 @@ struct ProductArgs {
   int32_t rows;
   const float* scale;    // [out]
   void* result;          // [rows, out] f32, uint8, bf16, bf16
+  int32_t room = 0;      // rows that `a` has memory for, if more: those behind `rows` may be read, and change nothing
   // With x [rows, in] the activations are what norm() makes of it, and `a` is not read; only where joins_norm() says so.
   const arith::bf16* x = nullptr;
   float eps = 0.0f, inverse_scale = 0.0f;

@@ -44,6 +44,9 @@ class OnHost::Call {
     const auto kind = static_cast<size_t>(kv.kind);
     pool_blocks = 0;
     std::vector<BatchSegment> segments(batch.segments.begin(), batch.segments.end());
+    int32_t single_from = 0;
+    for (size_t s = 0; s < segments.size(); ++s)
+      if (segments[s].row_count > 1) single_from = static_cast<int32_t>(s) + 1;
     for (BatchSegment& segment : segments) {
       const int32_t first = kv.first_visible(segment.position) / kBlockTokens, last = (segment.position + segment.row_count - 1) / kBlockTokens;
       std::vector<BlockId> table(static_cast<size_t>(last) + 1, kNoBlock);
@@ -59,7 +62,8 @@ class OnHost::Call {
                       {in(batch.tokens.data(), rows), rows},
                       {in(batch.positions.data(), rows), rows},
                       {in(segments.data(), segments.size()), segments.size()},
-                      {in(batch.row_segment.data(), rows), rows}};
+                      {in(batch.row_segment.data(), rows), rows},
+                      single_from};
     wait();
     return there;
   }

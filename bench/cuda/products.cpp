@@ -135,7 +135,8 @@ class Products {
     return pool_.data() + static_cast<size_t>(i) % (kPoolBytes / bytes) * bytes;
   }
   cuda::ProductArgs args(const Shape& shape, int32_t rows, int32_t i) {
-    return {weights(shape, i), shape.out, shape.in, activations_.data(), rows, scale_.data(), result_.data()};
+    return {weights(shape, i), shape.out, shape.in, activations_.data(), rows, scale_.data(), result_.data(),
+            static_cast<int32_t>(kMostActivations / static_cast<size_t>(shape.in))};
   }
 
   void line(const Shape& shape, int32_t rows) {

@@ -131,7 +131,19 @@ class Driver {
     driven_.figures.host_seconds += real;
     now_ += seconds;
     driven_.figures.busy_seconds += seconds;
+    if (measuring_) count_step(seconds);
     return {};
+  }
+
+  void count_step(double seconds) {
+    const Metrics metrics = engine_.metrics();
+    const uint64_t decoded = metrics.tokens_decoded - after_step_.tokens_decoded, prefilled = metrics.tokens_prefilled - after_step_.tokens_prefilled;
+    Steps& steps = prefilled > 0 ? driven_.figures.prompt_steps : driven_.figures.decode_steps;
+    ++steps.count;
+    steps.decoded += decoded;
+    steps.prefilled += prefilled;
+    steps.seconds += seconds;
+    after_step_ = metrics;
   }
 
   Status read_events() {
@@ -200,7 +212,7 @@ class Driver {
 
   void begin_measuring() {
     measuring_ = true;
-    before_ = engine_.metrics();
+    before_ = after_step_ = engine_.metrics();
     driven_.figures.host_seconds = driven_.figures.busy_seconds = 0;
   }
 
@@ -215,7 +227,7 @@ class Driver {
   double now_ = 0;
   int32_t unfinished_ = 0, sampled_ = 0;
   bool measuring_ = false;
-  Metrics before_;
+  Metrics before_, after_step_;
 };
 
 }  // namespace

@@ -10,6 +10,12 @@
 
 namespace kaiju::replay {
 
+// Steps of one kind, in the measured time.
+struct Steps {
+  uint64_t count = 0, decoded = 0, prefilled = 0;  // tokens drawn; prompt tokens
+  double seconds = 0;
+};
+
 // Of measured requests.
 struct Figures {
   uint64_t requests = 0, prompt_tokens = 0, generated = 0;
@@ -23,6 +29,7 @@ struct Figures {
   double seconds = 0;        // virtual, measured
   double busy_seconds = 0;   // of those, in steps
   uint64_t steps = 0;        // all from here on, not only measured
+  Steps decode_steps, prompt_steps;  // without and with prompt tokens in them
   double host_seconds = 0;   // real time spent in the engine, executor excluded
   uint64_t decoded = 0, prefilled = 0;
 

@@ -265,4 +265,43 @@ Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens) {
   return trace;
 }
 
+namespace {
+
+Trace with_characters(const ChatsOptions& options) {
+  Trace trace;
+  trace.characters = true;
+  for (int32_t i = 0; i < options.characters; ++i) trace.add(kNone, options.prompt_tokens, i + 1);
+  return trace;
+}
+
+}  // namespace
+
+Trace make_chats(const ChatsOptions& options) {
+  Trace trace = with_characters(options);
+  trace.conversation_count = options.first_conversation + options.conversations;
+  trace.measured_from = options.measured_from;
+  std::vector<double> popularity;  // cumulative
+  double sum = 0;
+  for (int32_t rank = 1; rank <= options.characters; ++rank) popularity.push_back(sum += std::pow(rank, -options.zipf));
+  int32_t contents = options.characters;
+  for (int32_t c = options.first_conversation; c < trace.conversation_count; ++c) {
+    Dice dice(options.seed, static_cast<uint32_t>(c));
+    auto leaf = static_cast<int32_t>(std::upper_bound(popularity.begin(), popularity.end() - 1, dice.uniform() * sum) - popularity.begin());
+    for (double seconds = options.every_seconds * dice.uniform(); seconds < options.seconds; seconds += options.every_seconds) {
+      const int32_t prompt = trace.add(leaf, options.user_tokens, ++contents);
+      leaf = trace.add(prompt, options.reply_tokens, ++contents, trace.texts[static_cast<size_t>(prompt)].end);
+      trace.requests.push_back({seconds, prompt, leaf, c, RequestKind::kTurn, seconds + options.every_seconds >= options.seconds});
+    }
+  }
+  std::stable_sort(trace.requests.begin(), trace.requests.end(), [](const Request& a, const Request& b) { return a.seconds < b.seconds; });
+  return trace;
+}
+
+Trace make_prompts(const ChatsOptions& options, int32_t first, int32_t count) {
+  Trace trace = with_characters(options);
+  trace.conversation_count = count;
+  for (int32_t i = 0; i < count; ++i) trace.requests.push_back({0, first + i, kNone, i, RequestKind::kEarlier, true});
+  return trace;
+}
+
 }  // namespace kaiju::replay

@@ -37,4 +37,19 @@ Result<Trace> make_traffic(const TrafficOptions& options);
 // of 30 and 100 tokens when all others have had theirs. The first round is not measured.
 Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens);
 
+// Conversations in the middle of their hour, each with a message every so many seconds, from a moment of its own on: as many messages a second from the first second as
+// in the last. Messages and replies have one length each, and none but `conversations` speak.
+struct ChatsOptions {
+  uint64_t seed = 1;
+  int32_t conversations = 0, first_conversation = 0;  // their numbers: those of another trace in the same cache are others
+  int32_t characters = 1;
+  double zipf = 1;  // the r-th character is chosen r^-zipf as often as the first; 0: all alike
+  int32_t prompt_tokens = 0, user_tokens = 0, reply_tokens = 0;
+  double every_seconds = 60;
+  double seconds = 60, measured_from = 0;
+};
+Trace make_chats(const ChatsOptions& options);
+// The prompts of its characters [first, first + count), asked for once without a reply: for a cache that make_chats is to find warm.
+Trace make_prompts(const ChatsOptions& options, int32_t first, int32_t count);
+
 }  // namespace kaiju::replay

@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_con
   if (!load.split) return;
   for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
     const int32_t row = at % work.narrow_rows;
-    const Found item = find_unit(at / work.narrow_rows, work, [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
+    const Found item = find_unit(at / work.narrow_rows, work, work.segment_count,
+                                 [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
     if (item.segment < 0) return;
     if (row < work.segments[item.segment].row_count * work.heads) merge_row<kHeadDim>(work, item, row);
   }
@@ -111,7 +112,8 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
   const bool some_wide = all_one ? work.heads > kTileRows : rows > kTileRows,
              some_narrow = work.heads <= kTileRows && (all_one || segments > 1 || rows <= kTileRows);
   if (some_wide) {
-    const auto most = static_cast<int32_t>((rows + kWideRows - 1) / kWideRows) + segments;
+    const int64_t wide_rows = rows - int64_t{segments - work.wide_segments} * work.heads;  // at most
+    const auto most = static_cast<int32_t>((wide_rows + kWideRows - 1) / kWideRows) + work.wide_segments;
     if (const cudaError_t error = launch_sm90<kHeadDim, ContractWeight>(stream, work, most * work.kv.kv_heads); error != cudaSuccess)
       return error;
   }
@@ -138,6 +140,7 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
   work.segments = batch.segments.data();
   work.segment_count = static_cast<int32_t>(batch.segments.size());
   work.heads = args.heads / kv.kv_heads;
+  work.wide_segments = work.heads <= kTileRows ? std::min(work.segment_count, batch.single_from) : work.segment_count;
   const bool all_one = batch.row_count == work.segment_count;
   work.narrow_rows = all_one ? work.heads : kTileRows / work.heads * work.heads;
   const double least = 18.0 / static_cast<double>(args.z), widest = 4194303.0;  // no difference of scores of 128 channels is wider

@@ -22,6 +22,7 @@ struct AttentionWork {
   KvSlot kv;
   const BatchSegment* segments;
   int32_t segment_count;
+  int32_t wide_segments;           // no segment behind these is wide
   int32_t heads;                   // query heads that share a KV head
   int32_t least_difference;        // of a score from its maximum: weights are 0 from there on
   int32_t narrow_rows;             // most rows of a narrow tile
@@ -45,12 +46,12 @@ struct Found {
   int32_t segment;  // -1: there are fewer units
   int32_t offset;   // of the unit among the segment's
 };
-// Where unit `unit` is when segment s has count(s) of them. By a whole warp.
+// Where unit `unit` of the first `end` segments is when segment s has count(s) of them. By a whole warp.
 template <class Count>
-__device__ Found find_unit(int32_t unit, const AttentionWork& work, Count count) {
+__device__ Found find_unit(int32_t unit, const AttentionWork& work, int32_t end, Count count) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  for (int32_t base = 0; base < work.segment_count; base += 32) {
-    const int32_t mine = base + lane < work.segment_count ? count(work.segments[base + lane]) : 0;
+  for (int32_t base = 0; base < end; base += 32) {
+    const int32_t mine = base + lane < end ? count(work.segments[base + lane]) : 0;
     int32_t through = mine;
     for (int distance = 1; distance < 32; distance *= 2) {
       const int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, distance);
@@ -164,7 +165,8 @@ class Walk {
     for (; round_ * blocks < work_.wide_tiles; ++round_) {
       const int32_t at = round_ * blocks + (round_ % 2 != 0 ? blocks - 1 - block : block);
       if (at >= work_.wide_tiles) continue;
-      const Found found = find_unit(work_.wide_tiles - 1 - at, work_, [&](const BatchSegment& s) { return tiles(s) * groups; });
+      const Found found =
+          find_unit(work_.wide_tiles - 1 - at, work_, work_.wide_segments, [&](const BatchSegment& s) { return tiles(s) * groups; });
       if (found.segment < 0) continue;
       tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * kWideRows, kWideRows);
       ++round_;
@@ -210,8 +212,9 @@ struct DecodeWalk {
     if (!load.split) {
       const bool fresh = chunk == count;
       if (fresh) {  // the next item
-        found =
-            at < load.items ? find_unit(at, work, [&](const BatchSegment& s) { return is_narrow(s, heads) ? groups : 0; }) : Found{-1, 0};
+        found = at < load.items
+                    ? find_unit(at, work, work.segment_count, [&](const BatchSegment& s) { return is_narrow(s, heads) ? groups : 0; })
+                    : Found{-1, 0};
         at += blocks;
         chunk = 0;
         count = found.segment < 0 ? 0 : chunk_count(work.segments[found.segment], work.kv);
@@ -229,7 +232,8 @@ struct DecodeWalk {
       const SegmentChunks chunks = segment_chunks(s, work.kv);
       return large ? chunks.large : chunks.count - chunks.large;
     };
-    found = at < load.units ? find_unit(at - (large ? 0 : load.large), work, [&](const BatchSegment& s) { return mine(s) * groups; })
+    found = at < load.units ? find_unit(at - (large ? 0 : load.large), work, work.segment_count,
+                                        [&](const BatchSegment& s) { return mine(s) * groups; })
                             : Found{-1, 0};
     at += blocks;
     if (found.segment < 0) {

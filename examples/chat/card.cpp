@@ -100,6 +100,8 @@ Card parse_card(const std::string& text, const std::string& file) {
 Card read_card(const std::string& file) {
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) throw Problem(fmt::format("{}: a folder, not a card", file));
+  // A pipe that nobody writes to would be waited for.
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) throw Problem(fmt::format("{}: not a regular file", file));
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw Problem(fmt::format("{}: cannot read the card: {}", file, std::error_code(errno, std::generic_category()).message()));
   std::string text(kMaxCardBytes + 1, '\0');

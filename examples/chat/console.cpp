@@ -184,6 +184,8 @@ class Loop {
     talk.restore(transcript.exchanges);
     talk_ = std::move(talk);
     note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name), 2);
+    if (console_.args.seed_given && transcript.seed != console_.args.sampling.seed)
+      note(fmt::format("  It goes on with the seed that was saved, {}, not with --seed {}.\n", transcript.seed, console_.args.sampling.seed), 2);
     if (!terminal_) return;
     if (transcript.exchanges.empty()) return greet();
     const Exchange& last = transcript.exchanges.back();

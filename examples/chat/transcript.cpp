@@ -54,6 +54,8 @@ Transcript from_json(const Json& json) {
 std::string read_whole(const std::string& file) {
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) throw Problem(fmt::format("{}: a folder, not a saved chat", file));
+  // A pipe that nobody writes to would be waited for.
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) throw Problem(fmt::format("{}: not a regular file", file));
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw Problem(fmt::format("{}: cannot read it: {}", file, why()));
   if (fs::file_size(file, ignored) > kMaxBytes) throw Problem(fmt::format("{}: too large for a saved chat", file));

@@ -1,4 +1,7 @@
 // kaiju-chat and the two small examples, run as a person would: what they print, what they refuse.
+#include <sys/stat.h>
+
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "catch.hpp"
@@ -168,6 +171,15 @@ TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
   CHECK(short_chat({}, "/save\n").refuses("give a file"));
 }
 
+TEST_CASE("a loaded chat says so when it goes on with another seed than --seed") {
+  const std::string file = temporary_folder() + "/seed.json";
+  REQUIRE(short_chat({"--seed", "7"}, "hello\n/save " + file + "\n").code == 0);
+  const std::string load = "/load " + file + "\n", said = "the seed that was saved, 7, not with --seed 8";
+  CHECK(short_chat({"--seed", "8"}, load).out.find(said) != std::string::npos);
+  CHECK(short_chat({"--seed", "7"}, load).out.find("the seed that was saved") == std::string::npos);
+  CHECK(short_chat({}, load).out.find("the seed that was saved") == std::string::npos);
+}
+
 TEST_CASE("a chat longer than the context goes on, and its card stays") {
   std::vector<std::string> args = {"--json"};
   for (int i = 0; i < 60; ++i) args.insert(args.end(), {"--say", "hello the world, I say hello"});
@@ -262,6 +274,13 @@ TEST_CASE("a card larger than any card is refused") {
 }
 TEST_CASE("a card that is a folder is refused") {
   CHECK(chat({"--say", "x", "--character", temporary_folder() + "/"}).refuses("a folder"));
+}
+TEST_CASE("a card or a saved chat that is a pipe is refused, not waited for") {
+  const std::string pipe = temporary_folder() + "/pipe";
+  std::remove(pipe.c_str());
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(chat({"--say", "x", "--character", pipe}).refuses("not a regular file"));
+  CHECK(short_chat({}, "/load " + pipe + "\n").refuses("not a regular file"));
 }
 TEST_CASE("a card that does not exist is refused by path") {
   CHECK(chat({"--say", "x", "--character", "/nowhere/x.card"}).refuses("/nowhere/x.card"));

@@ -112,6 +112,44 @@ TEST_CASE("a drive tells of every token once, later than its request and the tok
   for (size_t i = 0; i < count.size(); ++i) CHECK(count[i] == trace.reply_tokens(trace.requests[i]));
 }
 
+TEST_CASE("a drive tells steps with prompt tokens from those without, and each measured token is in one of them") {
+  const Trace trace = make_in_turn(3, 2, 100);
+  Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
+  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
+  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+  DriveOptions options;
+  options.step_seconds = [] { return 0.01; };
+  const Figures figures = drive(trace, *engine, options).value().figures;
+  CHECK(figures.decode_steps.prefilled == 0);
+  CHECK(figures.prompt_steps.count == 3);  // one a request: its message
+  CHECK(figures.decode_steps.count + figures.prompt_steps.count == figures.steps);
+  CHECK(figures.decode_steps.decoded + figures.prompt_steps.decoded == figures.decoded);
+  CHECK(figures.prompt_steps.prefilled == figures.prefilled);
+  CHECK(figures.decode_steps.seconds + figures.prompt_steps.seconds == Approx(figures.busy_seconds));
+}
+
+TEST_CASE("conversations in their hour find all but their messages in a cache that has their characters' prompts") {
+  ChatsOptions chats;
+  chats.conversations = 200;
+  chats.characters = 6;
+  chats.prompt_tokens = 640;
+  chats.user_tokens = 30;
+  chats.reply_tokens = 100;
+  chats.seconds = 150;
+  const Trace trace = make_chats(chats);
+  Facts facts = facts_without_memory(preset("nano").value(), 64, 512);
+  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
+  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+  DriveOptions options;
+  options.step_seconds = [] { return 0.005; };
+  REQUIRE(drive(make_prompts(chats, 0, 6), *engine, options).ok());
+  const Figures figures = drive(trace, *engine, options).value().figures;
+  CHECK(figures.requests == trace.requests.size());
+  // A turn's history ends within a block: what is new is the message, and the reply's last token.
+  CHECK(figures.prefilled < figures.requests * (30 + 1 + 64));
+  CHECK(figures.found() > figures.prompt_tokens * 9 / 10);
+}
+
 TEST_CASE("replies come back as the trace says them, so that the next turn finds them") {
   const Trace trace = chats();
   const Outcome out = outcome(trace, 8);

@@ -158,3 +158,55 @@ TEST_CASE("a malformed line of a recorded trace is refused by its number") {
     CHECK(trace.status().message().find(reason) != std::string::npos);
   }
 }
+
+TEST_CASE("conversations in their hour speak once in every interval, each from a moment of its own, the first characters most") {
+  ChatsOptions options;
+  options.conversations = 500;
+  options.first_conversation = 20;
+  options.characters = 10;
+  options.prompt_tokens = 600;
+  options.user_tokens = 30;
+  options.reply_tokens = 100;
+  options.seconds = 180;
+  options.measured_from = 60;
+  const Trace trace = make_chats(options);
+  CHECK(trace.conversation_count == 520);
+  CHECK(trace.requests.size() == 1500);
+  CHECK(bytes_of(trace) == bytes_of(make_chats(options)));
+  std::vector<int32_t> turns(520, 0), begun(10, 0);
+  std::vector<double> before(520, 0);
+  double last = 0;
+  for (const Request& request : trace.requests) {
+    REQUIRE(request.seconds >= last);
+    last = request.seconds;
+    const auto c = static_cast<size_t>(request.conversation);
+    REQUIRE(c >= 20);
+    if (turns[c] == 0) ++begun[static_cast<size_t>(trace.root(request.prompt))];
+    else CHECK(request.seconds - before[c] == Approx(60));
+    before[c] = request.seconds;
+    CHECK(trace.prompt_tokens(request) == 600 + 130 * turns[c] + 30);
+    CHECK(trace.reply_tokens(request) == 100);
+    CHECK(request.leaves == (++turns[c] == 3));
+  }
+  CHECK(last > 175);
+  CHECK(begun[0] > 3 * begun[9]);
+}
+
+TEST_CASE("the prompts of conversations' characters, asked for beforehand, are what the conversations begin with") {
+  ChatsOptions options;
+  options.conversations = 10;
+  options.characters = 5;
+  options.prompt_tokens = 700;
+  options.user_tokens = 30;
+  options.reply_tokens = 100;
+  const Trace trace = make_chats(options), prompts = make_prompts(options, 3, 2);
+  REQUIRE(prompts.requests.size() == 2);
+  for (const Request& request : prompts.requests) {
+    CHECK(request.reply == kNone);
+    CHECK(request.leaves);
+    CHECK(prompts.prompt_tokens(request) == 700);
+    CHECK(prompts.texts[static_cast<size_t>(request.prompt)].content == trace.texts[static_cast<size_t>(request.prompt)].content);
+  }
+  CHECK(prompts.requests[0].prompt == 3);
+  CHECK(prompts.requests[1].prompt == 4);
+}

@@ -257,7 +257,8 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const Tile& tile,
   const TileArgs tiles{args, tile.split, tile.share, pieces(pieces(args.rows, kRows), tile.share), pieces(args.out, kOuts), groups};
   CUtensorMap rows, weights;
   const auto encode = reinterpret_cast<Encode>(chip.encode_tensor_map);
-  if (rows_map(encode, &rows, args.a, args.rows, args.in, kRows) != CUDA_SUCCESS ||
+  // What a copy would read beyond the map's last row it fills with zeros, which takes longer than reading rows that nobody wants.
+  if (rows_map(encode, &rows, args.a, max(args.rows, args.room), args.in, kRows) != CUDA_SUCCESS ||
       weights_map(encode, &weights, args.weight, args.out, args.in, groups) != CUDA_SUCCESS)
     return cudaErrorInvalidValue;
   const auto kernel = product_kernel<kProduct, kRows, kOuts>;

@@ -25,6 +25,7 @@ struct Batch {
   std::span<const int32_t> positions;  // [rows]
   std::span<const BatchSegment> segments;
   std::span<const int32_t> row_segment;  // [rows] which segment a row belongs to
+  int32_t single_from = INT32_MAX;       // segments from this one on have one row each; whoever makes a batch need not tell
 };
 
 // One KV slot inside the pool of its kind. A block of a kind is one contiguous piece: for each slot of the kind and each KV head, 64 tokens of

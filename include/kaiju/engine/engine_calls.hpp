@@ -177,10 +177,11 @@ inline Status Engine::destroy_session(SessionId session) {
 // -- requests ------------------------------------------------------------------------------------------------------------------------
 
 inline Status Engine::check_tokens(std::span<const int32_t> tokens) const {
+  const int32_t vocab = facts().vocab_size;
   for (size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || tokens[i] >= facts().vocab_size)
+    if (tokens[i] < 0 || tokens[i] >= vocab)
       return invalid_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; tokens are 0 to " +
-                              std::to_string(facts().vocab_size - 1));
+                              std::to_string(vocab - 1));
   return {};
 }
 
