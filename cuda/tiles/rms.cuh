@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kaiju/arith/rms.hpp"
+#include "quantise.cuh"
 
 namespace kaiju::cuda {
 
@@ -24,11 +25,9 @@ __device__ __forceinline__ float fold_partials(const float* partials) {
   for (int distance = 16; distance > 0; distance /= 2) total = arith::add(total, __shfl_xor_sync(0xFFFFFFFFu, total, distance));
   return total;
 }
-// quantise() in the low byte, for finite x * m: below 2^22 a float plus 1.5 * 2^23 is rounded to the integer that its last bits hold.
-__device__ __forceinline__ uint32_t quantised_bits(float x, float m) { return arith::bits_of(arith::add(fminf(fmaxf(arith::mul(x, m), -127.0f), 127.0f), 12582912.0f)); }
 // Two elements times m, as bytes.
 __device__ __forceinline__ uint16_t two_quantised(uint32_t both, float m) {
-  return static_cast<uint16_t>(__byte_perm(quantised_bits(arith::float_of(both << 16), m), quantised_bits(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
+  return static_cast<uint16_t>(__byte_perm(quantised(arith::float_of(both << 16), m), quantised(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
 }
 
 }  // namespace kaiju::cuda
