@@ -325,7 +325,7 @@ class CudaExecutor final : public Executor {
               check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
               check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
               check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
-              check(sample(stream(), logits_.data(), adjusted_.data(), inputs.draws, 1, facts().vocab_size, drawn_.data(), top_.data()), "loading");
+              check(sample(stream(), device_->chip(), logits_.data(), adjusted_.data(), inputs.draws, 1, facts().vocab_size, drawn_.data(), top_.data()), "loading");
             }),
             "loading kernels");
       if (rows == facts().step_tokens) return;
@@ -391,7 +391,7 @@ class CudaExecutor final : public Executor {
       ask("penalties", [&] { return penalise(stream(), logits_.data(), draws_there_, rows, vocab, seen_.data(), adjusted_.data()); });
       add_biases(plan);
     }
-    ask("sampling", [&] { return sample(stream(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()); });
+    ask("sampling", [&] { return sample(stream(), device_->chip(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()); });
     ask("returning draws", [&] { return cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()); });
     if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.top > 0; }))
       ask("returning alternatives", [&] { return cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()); });
