@@ -1,7 +1,7 @@
 // The executor on a GPU: one copy in, the forward pass, draws on the device, written straight to the host; blocks travel to the host and back beside it.
 //
 // A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes, from the copy in to the draws; a batch in between is filled up by repeating one
-// of its sequences, which computes the same bits and stores them in the same places once more. Where penalties or biases change logits, ordinary launches follow that draw again.
+// of its sequences, which computes the same bits and stores them in the same places once more. Where penalties or biases change logits, ordinary launches that draw follow.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -115,7 +115,7 @@ class CudaExecutor final : public Executor {
         fill_up(step->rows);
         const Inputs inputs = place_inputs();
         ask("a decode step", [&] { return step->graph.launch(stream()); });
-        if (adjust_logits(plan, inputs)) draw(inputs);
+        if (adjust_logits(plan, inputs)) draw(inputs, adjusted_.data());
       } else {
         const Inputs inputs = place_inputs();
         send_inputs(inputs);
@@ -123,7 +123,7 @@ class CudaExecutor final : public Executor {
         return_logits(plan, result);
         compute_last_logits(inputs);
         adjust_logits(plan, inputs);
-        draw(inputs);
+        draw(inputs, adjusted_.data());
       }
     }
     transfers_.go_beside();
@@ -325,7 +325,7 @@ class CudaExecutor final : public Executor {
               check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
               check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
               check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
-              draw(inputs);
+              draw(inputs, adjusted_.data());
             }),
             "loading kernels");
       if (rows == facts().step_tokens) return;
@@ -355,7 +355,7 @@ class CudaExecutor final : public Executor {
               send_inputs(inputs);
               run_layers(inputs);
               if (device_->ok()) logits(backend_, weights_, x_.data(), rows, a_.data(), logits_.data());  // every row is drawn from, in order
-              draw(inputs);
+              draw(inputs, nullptr);
             }),
             "recording a decode step");
     }
@@ -393,10 +393,11 @@ class CudaExecutor final : public Executor {
     return true;
   }
 
-  void draw(const Inputs& inputs) {
+  // Without `adjusted` the rows that penalties or biases change are left out.
+  void draw(const Inputs& inputs, const float* adjusted) {
     if (inputs.draw_rows == 0) return;
     ask("sampling", [&] {
-      return sample(stream(), device_->chip(), logits_.data(), adjusted_.data(), inputs.draws, inputs.draw_rows, facts().vocab_size, reinterpret_cast<Drawn*>(host_drawn_.data()),
+      return sample(stream(), device_->chip(), logits_.data(), adjusted, inputs.draws, inputs.draw_rows, facts().vocab_size, reinterpret_cast<Drawn*>(host_drawn_.data()),
                     reinterpret_cast<Alternative*>(host_top_.data()));
     });
   }

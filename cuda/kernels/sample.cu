@@ -280,8 +280,9 @@ __device__ uint64_t mass_needed(uint64_t share, uint64_t total) {
 __host__ __device__ constexpr int32_t run_of(int32_t vocab, int32_t blocks) { return (vocab + 32 * blocks * kWarps - 1) / (32 * blocks * kWarps) * 32; }
 constexpr int32_t held_bytes(int32_t vocab, int32_t blocks) { return kWarps * run_of(vocab, blocks) * static_cast<int32_t>(sizeof(float)); }
 
+// Five blocks to a multiprocessor: as many as shared memory has room for.
 template <int kBlocks>
-__global__ void __launch_bounds__(kThreads) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, Drawn* drawn, Alternative* top) {
+__global__ void __launch_bounds__(kThreads, 5) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, Drawn* drawn, Alternative* top) {
   extern __shared__ float held[];
   __shared__ Shared<kBlocks> shared;
   let_next_start();
@@ -291,6 +292,7 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const float* plain_log
   const int32_t run = run_of(vocab, kBlocks), block_first = rank * kWarps * run, first = min(vocab, block_first + warp * run);
   Row<kBlocks> row{shared, rank, warp, static_cast<int32_t>(threadIdx.x) % 32, first, min(vocab, first + run)};
   const Draw draw = draws[which];
+  if (draw.adjusted && !adjusted_logits) return;
   const int64_t at = int64_t{which} * vocab;
   const float* plain = plain_logits + at;
   const float* logits = draw.adjusted ? adjusted_logits + at : plain;
