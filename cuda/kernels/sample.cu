@@ -4,17 +4,20 @@
 // A warp owns a run of neighbouring tokens, a block keeps its tokens' logits in shared memory where they fit. What the warps of a team found goes to all of its blocks at once, with
 // one barrier (tell()). What a filter keeps of the row is found by histograms: of the distance to the largest logit first, then of the 32-bit keys, which ascend with the logits, within
 // the bin that holds the threshold, until that bin holds one key; of the tokens with that very key the first by id are kept.
+#include <type_traits>
+
 #include "../tiles/overlap.cuh"
 #include "kaiju/arith/sampling.hpp"
 
 namespace kaiju::cuda {
 namespace {
 
-constexpr int32_t kThreads = 256;
-constexpr int32_t kWarps = kThreads / 32;
 constexpr int32_t kTeam = 8;               // blocks of a row where there are clusters
-constexpr int32_t kBins = 256;
-static_assert(kThreads >= kBins);
+template <int kBlocks>
+constexpr int32_t kThreads = kBlocks > 1 ? 256 : 1024;
+template <int kBlocks>
+constexpr int32_t kWarps = kThreads<kBlocks> / 32;
+constexpr int32_t kBins = 256;             // no more than threads
 constexpr int32_t kMostHeld = 32 << 10;    // bytes of logits that a block keeps
 constexpr int32_t kMostTokens = 1 << 16;   // of a block of a team
 constexpr uint32_t kAll = 0xFFFFFFFFu;
@@ -104,7 +107,7 @@ struct Bins {
 };
 template <int kBlocks>
 struct Shared {
-  Two told[2][kBlocks * kWarps];  // by all warps of the team; one is read while the next is written
+  Two told[2][kBlocks * kWarps<kBlocks>];  // by all warps of the team; one is read while the next is written
   Bins<kBlocks> bins[2];
   uint64_t merged[kBins];
 };
@@ -118,7 +121,7 @@ struct Kept {
 // A row, as one thread of its team sees it.
 template <int kBlocks>
 struct Row {
-  static constexpr int32_t kTellers = kBlocks * kWarps;
+  static constexpr int32_t kTellers = kBlocks * kWarps<kBlocks>;
 
   Shared<kBlocks>& shared;
   int32_t rank, warp, lane;  // the block's in the team, the warp's in the block
@@ -143,7 +146,7 @@ struct Row {
   // Gives what a warp found, the same in all its lanes, to all blocks: the answer is [kTellers], by ascending tokens.
   __device__ const Two* tell(const Two& found) {
     Two* const told = shared.told[tellings++ % 2];
-    if (lane < kBlocks) *of_block<kBlocks>(told + rank * kWarps + warp, lane) = found;
+    if (lane < kBlocks) *of_block<kBlocks>(told + rank * kWarps<kBlocks> + warp, lane) = found;
     team_sync<kBlocks>();
     return told;
   }
@@ -235,7 +238,7 @@ struct Row {
     const Two mine = around(logits, kept.threshold, weight);
     const Two* const told = tell({over_warp(mine.a, Sum{}), over_warp(mine.b, Sum{})});
     const uint64_t tie = weight(logit_of(kept.threshold));
-    const int32_t teller = rank * kWarps + warp;
+    const int32_t teller = rank * kWarps<kBlocks> + warp;
     Before front{0, 0}, before{0, 0};
     uint64_t own = 0, kept_here = 0;
     for (int32_t from = 0; from < kTellers; from += 32) {
@@ -277,19 +280,22 @@ __device__ uint64_t mass_needed(uint64_t share, uint64_t total) {
 }
 
 // Tokens of a warp.
-__host__ __device__ constexpr int32_t run_of(int32_t vocab, int32_t blocks) { return (vocab + 32 * blocks * kWarps - 1) / (32 * blocks * kWarps) * 32; }
-constexpr int32_t held_bytes(int32_t vocab, int32_t blocks) { return kWarps * run_of(vocab, blocks) * static_cast<int32_t>(sizeof(float)); }
-
-// Five blocks to a multiprocessor: as many as shared memory has room for.
 template <int kBlocks>
-__global__ void __launch_bounds__(kThreads, 5) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, Drawn* drawn, Alternative* top) {
+__host__ __device__ constexpr int32_t run_of(int32_t vocab) {
+  constexpr int32_t kAtOnce = 32 * kBlocks * kWarps<kBlocks>;
+  return (vocab + kAtOnce - 1) / kAtOnce * 32;
+}
+
+// Five blocks of a team to a multiprocessor: as many as shared memory has room for.
+template <int kBlocks>
+__global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, Drawn* drawn, Alternative* top) {
   extern __shared__ float held[];
   __shared__ Shared<kBlocks> shared;
   let_next_start();
   team_sync<kBlocks>();  // all have begun: what is told arrives
   wait_for_inputs();
   const int32_t which = static_cast<int32_t>(blockIdx.x) / kBlocks, rank = static_cast<int32_t>(blockIdx.x) % kBlocks, warp = static_cast<int32_t>(threadIdx.x) / 32;
-  const int32_t run = run_of(vocab, kBlocks), block_first = rank * kWarps * run, first = min(vocab, block_first + warp * run);
+  const int32_t run = run_of<kBlocks>(vocab), block_first = rank * kWarps<kBlocks> * run, first = min(vocab, block_first + warp * run);
   Row<kBlocks> row{shared, rank, warp, static_cast<int32_t>(threadIdx.x) % 32, first, min(vocab, first + run)};
   const Draw draw = draws[which];
   if (draw.adjusted && !adjusted_logits) return;
@@ -407,11 +413,12 @@ cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, i
 }
 
 cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top) {
-  const auto by = [&](auto kernel, int32_t blocks) {
-    const bool holds = held_bytes(vocab, blocks) <= kMostHeld;
-    return launch(stream, chip, kernel, {int64_t{rows} * blocks, kThreads, holds ? held_bytes(vocab, blocks) : 0, blocks}, logits, adjusted, draws, vocab, holds, drawn, top);
+  const auto by = [&]<int kBlocks>(std::integral_constant<int, kBlocks>) {
+    const int32_t held_bytes = kWarps<kBlocks> * run_of<kBlocks>(vocab) * static_cast<int32_t>(sizeof(float));
+    const bool holds = held_bytes <= kMostHeld;
+    return launch(stream, chip, sample_kernel<kBlocks>, {int64_t{rows} * kBlocks, kThreads<kBlocks>, holds ? held_bytes : 0, kBlocks}, logits, adjusted, draws, vocab, holds, drawn, top);
   };
-  return chip.capability >= 90 && vocab <= kTeam * kMostTokens ? by(sample_kernel<kTeam>, kTeam) : by(sample_kernel<1>, 1);
+  return chip.capability >= 90 && vocab <= kTeam * kMostTokens ? by(std::integral_constant<int, kTeam>()) : by(std::integral_constant<int, 1>());
 }
 
 }  // namespace kaiju::cuda
