@@ -366,6 +366,7 @@ __global__ void mark_seen_kernel(const TokenMark* marks, int32_t count, int32_t 
 }
 
 __global__ void mark_rows_kernel(const int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, uint8_t* seen) {
+  let_next_start();
   const int32_t row = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row < rows) seen[int64_t{segment_slot[row_segment[row]]} * vocab + tokens[row]] = 1;
 }
