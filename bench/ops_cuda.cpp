@@ -65,10 +65,27 @@ class GpuOps {
       if (rows <= 256) product<&CpuBackend::linear, &cuda::OnHost::linear, &cuda::CudaBackend::linear, int8_t, float>("logits", d_model, vocab, rows);
     }
     for (const int32_t rows : options_.rows) norm(d_model, rows);
+    for (const bool keys : {false, true})
+      for (const int32_t rows : options_.rows) project_heads(heads, head_dim, rows, keys);
     check_attention(heads, head_dim);
     for (const int32_t sequences : {1, 64, 256})
       for (const int32_t window : {1024, 0}) attention(heads, head_dim, window, 4096, sequences, 1);
     for (const int32_t window : {1024, 0}) attention(heads, head_dim, window, 8192, 1, 8192);
+  }
+
+  void sampling(int32_t vocab) {
+    group_ = fmt::format("sampling, {}", device_->name());
+    SamplingSpec greedy, warm, top_p, all_filters;
+    warm.temperature = 0.8f, warm.seed = 7;
+    top_p = warm, top_p.top_p = 0.95f;
+    all_filters = top_p, all_filters.top_k = 40, all_filters.min_p = 0.02f;
+    for (const int32_t rows : options_.rows) {
+      if (rows > 256) continue;
+      draws("greedy", greedy, vocab, rows);
+      draws("temperature 0.8", warm, vocab, rows);
+      draws("top p 0.95", top_p, vocab, rows);
+      draws("top k 40, min p 0.02, top p 0.95", all_filters, vocab, rows);
+    }
   }
 
  private:
@@ -161,6 +178,98 @@ class GpuOps {
       for (int32_t i = 0; i < count; ++i) gpu_.norm(there.data(), rows, width, 1e-5f, 30.0f, out.data());
     });
     add("norm", fmt::format("{}", width), rows, seconds, 3.0 * static_cast<double>(x.size()), 0);
+  }
+
+  // One row of each of so many sequences; with `keys` theirs are stored too, in a block each.
+  void project_heads(int32_t heads, int32_t head_dim, int32_t rows, bool keys) {
+    if (!wanted("heads")) return;
+    const auto n = static_cast<size_t>(rows), width = static_cast<size_t>(heads * head_dim), key = static_cast<size_t>(head_dim), half = key / 2, stride = width + (keys ? 2 * key : 0);
+    const auto q = random_values<float>(n * stride, 8, unit_float);
+    std::vector<arith::CosSin> angles;
+    std::vector<int32_t> positions, row_segment;
+    std::vector<BlockId> tables;
+    for (int32_t row = 0; row < rows; ++row) {
+      positions.push_back(row % kBlockTokens);
+      row_segment.push_back(row);
+      tables.push_back(rows - 1 - row);
+      for (size_t i = 0; i < half; ++i) angles.push_back(arith::cos_sin(static_cast<uint64_t>(row), 0x28BE60DB9391054Au >> (i / 2)));
+    }
+    const std::vector<float> inverse(key, 127.0f);
+    const auto q_there = on_gpu(q), inverse_there = on_gpu(inverse);
+    const auto angles_there = on_gpu(angles);
+    const auto positions_there = on_gpu(positions), row_segment_there = on_gpu(row_segment);
+    const auto tables_there = on_gpu(tables);
+    std::vector<BatchSegment> segments;
+    for (int32_t row = 0; row < rows; ++row) segments.push_back({row, 1, positions[static_cast<size_t>(row)], 0, {tables_there.data() + row, tables_there.data() + row}});
+    const auto segments_there = on_gpu(segments);
+    const int64_t block_bytes = int64_t{2} * kBlockTokens * head_dim;
+    const auto out = on_gpu(std::vector<int8_t>(n * width, 0)), cache = on_gpu(std::vector<int8_t>(n * static_cast<size_t>(block_bytes), 0)), expected_cache = on_gpu(std::vector<int8_t>(cache.size(), 0));
+    KvSlot slot{reinterpret_cast<std::byte*>(cache.data()), block_bytes, 0, 1, head_dim, BlockKind::kGlobal, 0};
+    const Batch batch{rows, {}, {positions_there.data(), n}, {segments_there.data(), n}, {row_segment_there.data(), n}};
+    const float* c = inverse_there.data();
+    const cuda::HeadsArgs args{q_there.data(), rows, static_cast<int32_t>(stride), angles_there.data(), heads, 1, head_dim, c, c, c, keys, out.data()};
+    const auto work = [&] { check(cuda::heads(device_->stream(), device_->chip(), args, batch, slot)); };
+
+    work();
+    std::vector<float> queries, k, v;
+    for (size_t row = 0; row < n; ++row) {
+      const auto at = q.begin() + static_cast<std::ptrdiff_t>(row * stride), behind = at + static_cast<std::ptrdiff_t>(width);
+      queries.insert(queries.end(), at, behind);
+      if (!keys) continue;
+      k.insert(k.end(), behind, behind + head_dim);
+      v.insert(v.end(), behind + head_dim, behind + 2 * head_dim);
+    }
+    std::vector<int8_t> found(n * width), expected(n * width);
+    cpu_.queries(queries.data(), {rows, {}, {}, {}, {}}, angles.data(), heads, 1, head_dim, inverse.data(), expected.data());
+    check(cudaStreamSynchronize(device_->stream()));
+    check(cudaMemcpy(found.data(), out.data(), found.size(), cudaMemcpyDeviceToHost));
+    if (found != expected) throw Wrong{"heads"};
+    if (keys) {  // where they lie is the backend's own: append() says, which tests hold to the reference
+      const auto k_there = on_gpu(k), v_there = on_gpu(v);
+      slot.pool = reinterpret_cast<std::byte*>(expected_cache.data());
+      gpu_.append(k_there.data(), v_there.data(), batch, angles_there.data(), c, c, slot);
+      slot.pool = reinterpret_cast<std::byte*>(cache.data());
+      check(cudaStreamSynchronize(device_->stream()));
+      std::vector<int8_t> stored(cache.size()), expected_stored(cache.size());
+      check(cudaMemcpy(stored.data(), cache.data(), stored.size(), cudaMemcpyDeviceToHost));
+      check(cudaMemcpy(expected_stored.data(), expected_cache.data(), stored.size(), cudaMemcpyDeviceToHost));
+      if (stored != expected_stored) throw Wrong{"heads"};
+    }
+    const int32_t count = launches(rows);
+    const double seconds = seconds_of(count, [&] {
+      for (int32_t i = 0; i < count; ++i) work();
+    });
+    add("heads", keys ? "with keys" : "queries", rows, seconds, 5.0 * static_cast<double>(q.size()), 0);
+  }
+
+  void draws(const std::string& shape, const SamplingSpec& spec, int32_t vocab, int32_t rows) {
+    if (!wanted("sample")) return;
+    // Four uniform numbers make nearly a normal one, of a deviation of 3.
+    const auto uniform = random_values<float>(4 * static_cast<size_t>(rows) * static_cast<size_t>(vocab), 9, unit_float);
+    std::vector<float> logits(uniform.size() / 4);
+    for (size_t i = 0; i < logits.size(); ++i) logits[i] = 2.6f * ((uniform[4 * i] + uniform[4 * i + 1]) + (uniform[4 * i + 2] + uniform[4 * i + 3]));
+    std::vector<cuda::Draw> specs;
+    for (int32_t row = 0; row < rows; ++row) specs.push_back(cuda::draw_of(spec, row, row, 0));
+    const auto there = on_gpu(logits);
+    const auto specs_there = on_gpu(specs);
+    const auto drawn = on_gpu(std::vector<cuda::Drawn>(static_cast<size_t>(rows)));
+    const auto top = on_gpu(std::vector<cuda::Alternative>(static_cast<size_t>(rows) * cuda::kMostTop));
+    const auto work = [&] { check(cuda::sample(device_->stream(), device_->chip(), there.data(), nullptr, specs_there.data(), rows, vocab, drawn.data(), top.data())); };
+    work();
+    check(cudaStreamSynchronize(device_->stream()));
+    std::vector<cuda::Drawn> found(static_cast<size_t>(rows));
+    check(cudaMemcpy(found.data(), drawn.data(), found.size() * sizeof(cuda::Drawn), cudaMemcpyDeviceToHost));
+    for (const int32_t row : {0, rows / 2, rows - 1}) {
+      SampledToken expected, token;
+      cpu_.sample({logits.data() + int64_t{row} * vocab, vocab, &spec, nullptr, row, 0}, expected);
+      cuda::read_drawn(found[static_cast<size_t>(row)], nullptr, token);
+      if (token.token != expected.token || token.logprob != expected.logprob) throw Wrong{"sample"};
+    }
+    const int32_t count = 16;
+    const double seconds = seconds_of(count, [&] {
+      for (int32_t i = 0; i < count; ++i) work();
+    });
+    add("sample", shape, rows, seconds, 4.0 * static_cast<double>(logits.size()), 0);
   }
 
   // Three rows at the end of 1,100 keys, each backend on a cache of its own.
@@ -266,6 +375,8 @@ int run_ops_on_gpu(const OpsOptions& given) {
     ops.model("small", 5120, 40, 128, 20480, 65536);
     show();
     ops.model("large", 12288, 96, 128, 51200, 65536);
+    show();
+    ops.sampling(65536);
     show();
     if (options.json) fmt::print("{}\n", to_json({}, ops.lines));
     return 0;

@@ -1,7 +1,7 @@
-// The executor on a GPU: one copy in, the forward pass, draws on the device, one copy out; blocks travel to the host and back beside it.
+// The executor on a GPU: one copy in, the forward pass, draws on the device, written straight to the host; blocks travel to the host and back beside it.
 //
-// A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes; a batch in between is filled up by repeating one of its sequences,
-// which computes the same bits and stores them in the same places once more. The draws follow as ordinary launches: what they need differs from step to step.
+// A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes, from the copy in to the draws; a batch in between is filled up by repeating one
+// of its sequences, which computes the same bits and stores them in the same places once more. Where penalties or biases change logits, ordinary launches that draw follow.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -58,8 +58,6 @@ class CudaExecutor final : public Executor {
     KAIJU_TRY(take(logits_, logit_rows * config.vocab_size, "the logits"));
     KAIJU_TRY(take(adjusted_, slots * config.vocab_size, "the penalised logits"));
     KAIJU_TRY(take(seen_, slots * config.vocab_size, "the seen tokens"));
-    KAIJU_TRY(take(drawn_, slots, "the draws"));
-    KAIJU_TRY(take(top_, slots * kMostTop, "the alternatives"));
 
     const size_t half = static_cast<size_t>(config.head_dim) / 2;
     KAIJU_TRY(take(frequencies_, weights_.rope.size() * half, "the rotary frequencies"));
@@ -115,16 +113,18 @@ class CudaExecutor final : public Executor {
       gather_inputs(plan);
       if (const RecordedStep* step = recorded_step(plan)) {
         fill_up(step->rows);
-        send_inputs(place_inputs());
+        const Inputs inputs = place_inputs();
         ask("a decode step", [&] { return step->graph.launch(stream()); });
+        if (adjust_logits(plan, inputs)) draw(inputs, adjusted_.data());
       } else {
         const Inputs inputs = place_inputs();
         send_inputs(inputs);
         run_layers(inputs);
         return_logits(plan, result);
         compute_last_logits(inputs);
+        adjust_logits(plan, inputs);
+        draw(inputs, adjusted_.data());
       }
-      sample_rows(plan);
     }
     transfers_.go_beside();
     check(cudaStreamSynchronize(stream()), "a step");
@@ -260,6 +260,7 @@ class CudaExecutor final : public Executor {
       segments_.back().first_row = row;
       segment_slot_.push_back(segment_slot_[shortest]);
       draw_row_.push_back(row);
+      draws_.push_back(draws_[shortest]);
     }
   }
 
@@ -284,7 +285,6 @@ class CudaExecutor final : public Executor {
 
   // Everything a step's kernels read, in one copy.
   void send_inputs(const Inputs& inputs) {
-    draws_there_ = inputs.draws;
     ask("a step's inputs", [&] { return cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), inputs.bytes, cudaMemcpyHostToDevice, stream()); });
   }
 
@@ -325,7 +325,7 @@ class CudaExecutor final : public Executor {
               check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
               check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
               check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
-              check(sample(stream(), logits_.data(), adjusted_.data(), inputs.draws, 1, facts().vocab_size, drawn_.data(), top_.data()), "loading");
+              draw(inputs, adjusted_.data());
             }),
             "loading kernels");
       if (rows == facts().step_tokens) return;
@@ -352,8 +352,10 @@ class CudaExecutor final : public Executor {
       recorded.rows = rows;
       const Inputs inputs = place_inputs();
       check(Graph::record(stream(), recorded.graph, [&] {
+              send_inputs(inputs);
               run_layers(inputs);
-              compute_last_logits(inputs);
+              if (device_->ok()) logits(backend_, weights_, x_.data(), rows, a_.data(), logits_.data());  // every row is drawn from, in order
+              draw(inputs, nullptr);
             }),
             "recording a decode step");
     }
@@ -383,18 +385,21 @@ class CudaExecutor final : public Executor {
       }
   }
 
-  void sample_rows(const StepPlan& plan) {
-    const auto rows = static_cast<int32_t>(draws_.size());
-    if (rows == 0 || !device_->ok()) return;
-    const int32_t vocab = facts().vocab_size;
-    if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) {
-      ask("penalties", [&] { return penalise(stream(), logits_.data(), draws_there_, rows, vocab, seen_.data(), adjusted_.data()); });
-      add_biases(plan);
-    }
-    ask("sampling", [&] { return sample(stream(), logits_.data(), adjusted_.data(), draws_there_, rows, vocab, drawn_.data(), top_.data()); });
-    ask("returning draws", [&] { return cudaMemcpyAsync(host_drawn_.data(), drawn_.data(), draws_.size() * sizeof(Drawn), cudaMemcpyDeviceToHost, stream()); });
-    if (std::any_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.top > 0; }))
-      ask("returning alternatives", [&] { return cudaMemcpyAsync(host_top_.data(), top_.data(), draws_.size() * kMostTop * sizeof(Alternative), cudaMemcpyDeviceToHost, stream()); });
+  // Whether penalties or biases changed logits.
+  bool adjust_logits(const StepPlan& plan, const Inputs& inputs) {
+    if (std::none_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) return false;
+    ask("penalties", [&] { return penalise(stream(), logits_.data(), inputs.draws, inputs.draw_rows, facts().vocab_size, seen_.data(), adjusted_.data()); });
+    add_biases(plan);
+    return true;
+  }
+
+  // Without `adjusted` the rows that penalties or biases change are left out.
+  void draw(const Inputs& inputs, const float* adjusted) {
+    if (inputs.draw_rows == 0) return;
+    ask("sampling", [&] {
+      return sample(stream(), device_->chip(), logits_.data(), adjusted, inputs.draws, inputs.draw_rows, facts().vocab_size, reinterpret_cast<Drawn*>(host_drawn_.data()),
+                    reinterpret_cast<Alternative*>(host_top_.data()));
+    });
   }
 
   void add_biases(const StepPlan& plan) {
@@ -436,15 +441,12 @@ class CudaExecutor final : public Executor {
   DeviceBuffer<int8_t> a_, queries_;
   DeviceBuffer<float> q_, logits_, adjusted_;
   DeviceBuffer<uint8_t> h_, seen_;
-  DeviceBuffer<Drawn> drawn_;
-  DeviceBuffer<Alternative> top_;
   std::vector<DeviceBuffer<arith::CosSin>> angles_;
   PinnedBuffer host_inputs_, host_list_, host_drawn_, host_top_;
   Workspace workspace_;
   std::vector<RecordedStep> recorded_;  // by rows, ascending
 
   // The step being run.
-  const Draw* draws_there_ = nullptr;
   size_t list_bytes_ = 0, list_used_ = 0;
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;

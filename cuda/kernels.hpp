@@ -131,8 +131,8 @@ cudaError_t mark_rows(cudaStream_t stream, const int32_t* tokens, const int32_t*
 cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab, const uint8_t* seen, float* adjusted);
 // Adds biases in place; a token at most once a row.
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted);
-// drawn [rows], top [rows, kMostTop].
-cudaError_t sample(cudaStream_t stream, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top);
+// drawn [rows], top [rows, kMostTop]. Without `adjusted` rows that penalties or biases change are left out.
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top);
 
 // ---- kernels/step.cu ----
 struct TableWrite {

@@ -184,7 +184,7 @@ void OnHost::sample(const SampleArgs& args, SampledToken& result) {
     if (device.ok()) device.check(add_biases(device.stream(), call.in(&one, 1), 1, args.vocab_size, adjusted), "biases");
     device.check(cudaStreamSynchronize(device.stream()), "biases");
   }
-  if (device.ok()) device.check(cuda::sample(device.stream(), logits, adjusted, draws, 1, args.vocab_size, there, top_there), "sampling");
+  if (device.ok()) device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, draws, 1, args.vocab_size, there, top_there), "sampling");
   Drawn drawn{};
   call.back(&drawn, there, 1);
   Alternative top[kMostTop];

@@ -3,6 +3,7 @@
 // How keys and values lie within a block: tiles/layout.cuh.
 #include "../tiles/layout.cuh"
 #include "../tiles/overlap.cuh"
+#include "../tiles/quantise.cuh"
 #include "kaiju/arith/quantise.hpp"
 
 namespace kaiju::cuda {
@@ -71,38 +72,50 @@ __global__ void append_kernel(const float* k, const float* v, const BatchSegment
   if (place.keys) store_key(place, k + at, v + at, i, g, angles[row * half + i], k_inverse, v_inverse, kv.head_dim);
 }
 
-// A block a row and piece of kThreads items; an item is four neighbouring channels of a head's lower half and the four they turn with.
+// Four neighbouring channels of a head's lower half, and the four they turn with.
+struct FourPairs {
+  float4 low, high;
+};
+__device__ __forceinline__ FourPairs four_pairs(const float* channels, int32_t half) {
+  return {*reinterpret_cast<const float4*>(channels), *reinterpret_cast<const float4*>(channels + half)};
+}
+// A block a row and piece of kThreads items; an item is four pairs of channels of a head of queries, of keys or of values, which stand in this order. All that it reads is asked for
+// before any of it is used.
 __global__ void heads_kernel(HeadsArgs args, int32_t row_blocks, const BatchSegment* segments, const int32_t* row_segment, const int32_t* positions, KvSlot kv) {
   let_next_start();
   const auto row = static_cast<int32_t>(blockIdx.x) / row_blocks, half = args.head_dim / 2, fours = half / 4;
   const int32_t item = (static_cast<int32_t>(blockIdx.x) - row * row_blocks) * kThreads + static_cast<int32_t>(threadIdx.x), head = item / fours, i = (item - head * fours) * 4;
-  const bool is_key = args.keys && head >= args.heads && head < args.heads + args.kv_heads;
-  const int32_t g = head - args.heads;
+  if (head >= args.heads + (args.keys ? 2 * args.kv_heads : 0)) return wait_for_inputs();
+  const bool is_query = head < args.heads, is_value = head >= args.heads + args.kv_heads;
+  const int32_t g = is_query ? head * args.kv_heads / args.heads : (head - args.heads) % args.kv_heads;
   KeyPlace place{nullptr, 0};
-  if (is_key) place = place_of_key_row(row, g, segments, row_segment, positions, kv);
+  if (!is_query) place = place_of_key_row(row, g, segments, row_segment, positions, kv);
+  const FourPairs inverse = four_pairs((is_query ? args.inverse : is_value ? args.v_inverse : args.k_inverse) + g * args.head_dim + i, half);
   wait_for_inputs();
-  if (head < args.heads) {
-    const float* q = args.q + int64_t{row} * args.stride + head * args.head_dim + i;
+  FourPairs x = four_pairs(args.q + int64_t{row} * args.stride + head * args.head_dim + i, half);
+  if (!is_value) {
     const auto* angles = reinterpret_cast<const float4*>(args.angles + int64_t{row} * half + i);
-    const float* c = args.inverse + head * args.kv_heads / args.heads * args.head_dim + i;
-    const float4 low = *reinterpret_cast<const float4*>(q), high = *reinterpret_cast<const float4*>(q + half), first = angles[0], second = angles[1],
-                 c_low = *reinterpret_cast<const float4*>(c), c_high = *reinterpret_cast<const float4*>(c + half);
-    char4 low_bytes, high_bytes;
-    const auto turn = [](float x, float y, float cos, float sin, float x_inverse, float y_inverse, signed char& x_byte, signed char& y_byte) {
-      arith::rotate(x, y, {cos, sin});
-      x_byte = arith::quantise(x, x_inverse), y_byte = arith::quantise(y, y_inverse);
-    };
-    turn(low.x, high.x, first.x, first.y, c_low.x, c_high.x, low_bytes.x, high_bytes.x);
-    turn(low.y, high.y, first.z, first.w, c_low.y, c_high.y, low_bytes.y, high_bytes.y);
-    turn(low.z, high.z, second.x, second.y, c_low.z, c_high.z, low_bytes.z, high_bytes.z);
-    turn(low.w, high.w, second.z, second.w, c_low.w, c_high.w, low_bytes.w, high_bytes.w);
-    int8_t* out = args.out + (int64_t{row} * args.heads + head) * args.head_dim + i;
-    *reinterpret_cast<char4*>(out) = low_bytes;
-    *reinterpret_cast<char4*>(out + half) = high_bytes;
+    const float4 first = angles[0], second = angles[1];
+    arith::rotate(x.low.x, x.high.x, {first.x, first.y});
+    arith::rotate(x.low.y, x.high.y, {first.z, first.w});
+    arith::rotate(x.low.z, x.high.z, {second.x, second.y});
+    arith::rotate(x.low.w, x.high.w, {second.z, second.w});
+  }
+  const uint32_t low = four_quantised(x.low, inverse.low), high = four_quantised(x.high, inverse.high);
+  if (is_query) {
+    int8_t* const out = args.out + (int64_t{row} * args.heads + head) * args.head_dim + i;
+    *reinterpret_cast<uint32_t*>(out) = low;
+    *reinterpret_cast<uint32_t*>(out + half) = high;
+  } else if (place.keys && !is_value) {
+    *reinterpret_cast<uint32_t*>(place.keys + key_byte(place.token, i)) = low;
+    *reinterpret_cast<uint32_t*>(place.keys + key_byte(place.token, i + half)) = high;
   } else if (place.keys) {
-    const float *k = args.q + int64_t{row} * args.stride + (args.heads + g) * args.head_dim, *v = k + args.kv_heads * args.head_dim;
+    int8_t* const values = place.keys + int64_t{kBlockTokens} * args.head_dim + value_byte(args.head_dim, place.token, i);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) store_key(place, k, v, i + e, g, args.angles[int64_t{row} * half + i + e], args.k_inverse, args.v_inverse, args.head_dim);
+    for (int32_t e = 0; e < 4; ++e) {  // a channel's values stand kColumnBytes apart
+      values[e * kColumnBytes] = static_cast<int8_t>(low >> 8 * e);
+      values[(e + half) * kColumnBytes] = static_cast<int8_t>(high >> 8 * e);
+    }
   }
 }
 
@@ -119,7 +132,7 @@ cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const 
 }
 
 cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv) {
-  const int32_t row_blocks = blocks_for((args.heads + (args.keys ? args.kv_heads : 0)) * (args.head_dim / 8));
+  const int32_t row_blocks = blocks_for((args.heads + (args.keys ? 2 * args.kv_heads : 0)) * (args.head_dim / 8));
   return launch(stream, chip, heads_kernel, {int64_t{args.rows} * row_blocks, kThreads}, args, row_blocks, batch.segments.data(), batch.row_segment.data(), batch.positions.data(), kv);
 }
 

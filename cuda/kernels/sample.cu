@@ -1,61 +1,116 @@
-// From rows of logits to tokens (docs/arithmetic.md, section 6): one block of threads a row. Everything is counted in integers, so no order of summation matters.
+// From rows of logits to tokens (docs/arithmetic.md, section 6): a team of blocks a row, a cluster where the chip has them. Everything is counted in integers, so no order of
+// summation matters.
 //
-// Logits are ordered by a 32-bit key that ascends with them. What a filter keeps of the row is found digit by digit: eight bits of the key at a time, a histogram of the tokens
-// whose higher digits are the threshold's so far, until the threshold key is known; of the tokens with that very key the first by id are kept.
-#include "../kernels.hpp"
+// A warp owns a run of neighbouring tokens, a block keeps its tokens' logits in shared memory where they fit. What the warps of a team found goes to all of its blocks at once, with
+// one barrier (tell()). What a filter keeps of the row is found by histograms: of the distance to the largest logit first, then of the 32-bit keys, which ascend with the logits, within
+// the bin that holds the threshold, until that bin holds one key; of the tokens with that very key the first by id are kept.
+#include <type_traits>
+
+#include "../tiles/overlap.cuh"
 #include "kaiju/arith/sampling.hpp"
 
 namespace kaiju::cuda {
 namespace {
 
-constexpr int32_t kThreads = 1024;
-constexpr int32_t kWarps = kThreads / 32;
+constexpr int32_t kTeam = 8;               // blocks of a row where there are clusters
+template <int kBlocks>
+constexpr int32_t kThreads = kBlocks > 1 ? 256 : 1024;
+template <int kBlocks>
+constexpr int32_t kWarps = kThreads<kBlocks> / 32;
+constexpr int32_t kBins = 256;             // no more than threads
+constexpr int32_t kMostHeld = 32 << 10;    // bytes of logits that a block keeps
+constexpr int32_t kMostTokens = 1 << 16;   // of a block of a team
 constexpr uint32_t kAll = 0xFFFFFFFFu;
-
-struct Shared {
-  uint64_t histogram[256];
-  uint64_t warp[kWarps];
-  uint64_t result;
-  int32_t answer;
-};
 
 __device__ __forceinline__ uint32_t key_of(float logit) {
   const uint32_t bits = arith::bits_of(arith::add(logit, 0.0f));  // -0 becomes 0: they are equal
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
+__device__ __forceinline__ float logit_of(uint32_t key) { return arith::float_of(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key); }
 
-template <class T, class Combine>
-__device__ T reduce(Shared& shared, T value, Combine combine) {
-  for (int distance = 16; distance > 0; distance /= 2) value = combine(value, __shfl_xor_sync(kAll, value, distance));
-  __syncthreads();  // earlier readers are done
-  if (threadIdx.x % 32 == 0) shared.warp[threadIdx.x / 32] = static_cast<uint64_t>(value);
+// arith::mass() with one conversion instead of four: a sum with 1.5 * 2^23 holds the rounded integer in its last bits.
+__device__ __forceinline__ uint32_t mass_of(float logit, float maximum, float factor) {
+  constexpr float kRound = 12582912.0f;
+  const float t = arith::mul(arith::add(logit, -maximum), factor), rounded = arith::add(t, kRound), power = arith::pow2(0, arith::add(t, -arith::add(rounded, -kRound)));
+  const float scaled = arith::float_of(arith::bits_of(power) + (arith::bits_of(rounded) << 23) + (30u << 23));
+  return t < -31.0f ? 0u : __float2uint_rn(scaled);
+}
+
+// Until all threads of the team are here; what they wrote to shared memory can be read.
+template <int kBlocks>
+__device__ __forceinline__ void team_sync() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kBlocks > 1) {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+    return;
+  }
+#endif
   __syncthreads();
-  value = static_cast<T>(shared.warp[0]);
-  for (int w = 1; w < kWarps; ++w) value = combine(value, static_cast<T>(shared.warp[w]));
+}
+// The same place in the shared memory of block `rank` of the team.
+template <int kBlocks, class T>
+__device__ __forceinline__ T* of_block(T* mine, int32_t rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kBlocks > 1) {
+    T* there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(mine), "r"(rank));
+    return there;
+  }
+#endif
+  return mine;
+}
+
+// The sum over a warp's lanes up to this one.
+__device__ __forceinline__ uint64_t sum_up_to(uint64_t value) {
+  const uint32_t lane = threadIdx.x % 32;
+  for (uint32_t distance = 1; distance < 32; distance *= 2) {
+    const uint64_t other = __shfl_up_sync(kAll, value, distance);
+    if (lane >= distance) value += other;
+  }
   return value;
 }
-__device__ uint64_t sum_of(Shared& shared, uint64_t value) {
-  return reduce(shared, value, [](uint64_t a, uint64_t b) { return a + b; });
-}
-__device__ uint32_t largest(Shared& shared, uint32_t value) {
-  return reduce(shared, value, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
+struct Larger {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
+};
+struct Sum {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
+};
+template <class Combine>
+__device__ __forceinline__ uint64_t over_warp(uint64_t value, Combine combine) {
+  for (int distance = 16; distance > 0; distance /= 2) value = combine(value, __shfl_xor_sync(kAll, value, distance));
+  return value;
 }
 
-// The sum of the values of all threads before this one.
-__device__ uint64_t sum_before(Shared& shared, uint64_t value) {
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint64_t running = value;
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const uint64_t other = __shfl_up_sync(kAll, running, distance);
-    if (lane >= static_cast<uint32_t>(distance)) running += other;
+struct Two {
+  uint64_t a, b;
+};
+// Tokens by bins: the sum of their weights, in two parts, and the keys there are.
+template <int kBlocks>
+struct Bins {
+  // Of up to kMostTokens both parts of the weights are added up apart; of any number, the upper part counts how often the lower ran over, for which an addition must be waited for.
+  static constexpr int32_t kLowBits = kBlocks > 1 ? 16 : 32;
+  uint32_t low[kBins], high[kBins];
+  uint32_t least[kBins], most[kBins];
+
+  __device__ void clear(int32_t bin) { low[bin] = high[bin] = most[bin] = 0, least[bin] = kAll; }
+  __device__ void add(uint32_t bin, uint32_t weight, uint32_t key) {
+    if constexpr (kBlocks > 1) {
+      atomicAdd(&low[bin], weight % (1u << kLowBits));
+      atomicAdd(&high[bin], weight >> kLowBits);
+    } else if (atomicAdd(&low[bin], weight) + weight < weight) {
+      atomicAdd(&high[bin], 1u);
+    }
+    atomicMin(&least[bin], key);
+    atomicMax(&most[bin], key);
   }
-  __syncthreads();
-  if (lane == 31) shared.warp[warp] = running;
-  __syncthreads();
-  uint64_t before = running - value;
-  for (uint32_t w = 0; w < warp; ++w) before += shared.warp[w];
-  return before;
-}
+  __device__ uint64_t weight(int32_t bin) const { return (uint64_t{high[bin]} << kLowBits) + low[bin]; }
+};
+template <int kBlocks>
+struct Shared {
+  Two told[2][kBlocks * kWarps<kBlocks>];  // by all warps of the team; one is read while the next is written
+  Bins<kBlocks> bins[2];
+  uint64_t merged[kBins];
+};
 
 // What is kept of a row: tokens whose key is above the threshold, and the first `ties` by id of those at it.
 struct Kept {
@@ -63,59 +118,159 @@ struct Kept {
   uint64_t ties = ~uint64_t{0};
 };
 
-// The shortest prefix, by descending key and ascending id, whose weights sum to at least `need` (1 or more, and no more than their total). All tokens of one key weigh the same.
-template <class Weight>
-__device__ Kept prefix(Shared& shared, const float* logits, int32_t vocab, uint64_t need, Weight weight) {
-  uint32_t threshold = 0;
-  uint64_t above = 0;  // weight of the keys above the threshold's digits so far
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < 256; i += kThreads) shared.histogram[i] = 0;
-    __syncthreads();
-    for (int32_t token = static_cast<int32_t>(threadIdx.x); token < vocab; token += kThreads) {
-      const uint32_t key = key_of(logits[token]);
-      if (shift < 24 && (key ^ threshold) >> (shift + 8) != 0) continue;
-      const uint64_t w = weight(token, logits[token]);
-      if (w > 0) atomicAdd(reinterpret_cast<unsigned long long*>(&shared.histogram[key >> shift & 255]), static_cast<unsigned long long>(w));
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      uint64_t sum = above;
-      int32_t digit = 255;
-      while (digit > 0 && sum + shared.histogram[digit] < need) sum += shared.histogram[digit--];
-      shared.result = sum;
-      shared.answer = digit;
-    }
-    __syncthreads();
-    above = shared.result;
-    threshold |= static_cast<uint32_t>(shared.answer) << shift;
-  }
-  // Of the tokens at the threshold: as many as still count, each of the same weight.
-  uint64_t each = 0;
-  for (int32_t token = static_cast<int32_t>(threadIdx.x); token < vocab; token += kThreads)
-    if (key_of(logits[token]) == threshold) {
-      const uint64_t w = weight(token, logits[token]);
-      each = w > each ? w : each;
-    }
-  each = reduce(shared, each, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
-  return {threshold, each > 0 ? (need - above + each - 1) / each : 0};
-}
+// A row, as one thread of its team sees it.
+template <int kBlocks>
+struct Row {
+  static constexpr int32_t kTellers = kBlocks * kWarps<kBlocks>;
 
-// Calls use(token) for what `kept` keeps among the tokens that `counts`, in no order; threads own runs of neighbouring tokens.
-template <class Counts, class Use>
-__device__ void for_kept(Shared& shared, const float* logits, int32_t vocab, const Kept& kept, Counts counts, Use use) {
-  const int32_t run = (vocab + kThreads - 1) / kThreads;
-  const int32_t first = min(vocab, static_cast<int32_t>(threadIdx.x) * run), end = min(vocab, first + run);
-  uint64_t at_threshold = 0;
-  for (int32_t token = first; token < end; ++token) at_threshold += key_of(logits[token]) == kept.threshold && counts(token, logits[token]);
-  uint64_t before = sum_before(shared, at_threshold);
-  for (int32_t token = first; token < end; ++token) {
-    const uint32_t key = key_of(logits[token]);
-    if (key < kept.threshold || !counts(token, logits[token])) continue;
-    if (key == kept.threshold && before++ >= kept.ties) continue;
-    use(token);
+  Shared<kBlocks>& shared;
+  int32_t rank, warp, lane;  // the block's in the team, the warp's in the block
+  int32_t first, end;        // the warp's tokens; a lane has every 32nd
+  int32_t tellings = 0, searches = 0;
+
+  // Calls use(token, logit) for the lane's tokens.
+  template <class Use>
+  __device__ __forceinline__ void each(const float* logits, Use use) const {
+    constexpr int32_t kBatch = 8;  // loads on the way at once
+#pragma unroll 1
+    for (int32_t from = first + lane; from < end; from += 32 * kBatch) {
+      float batch[kBatch];
+#pragma unroll
+      for (int32_t i = 0; i < kBatch; ++i) batch[i] = from + 32 * i < end ? logits[from + 32 * i] : 0.0f;
+#pragma unroll
+      for (int32_t i = 0; i < kBatch; ++i)
+        if (from + 32 * i < end) use(from + 32 * i, batch[i]);
+    }
   }
-}
+
+  // Gives what a warp found, the same in all its lanes, to all blocks: the answer is [kTellers], by ascending tokens.
+  __device__ const Two* tell(const Two& found) {
+    Two* const told = shared.told[tellings++ % 2];
+    if (lane < kBlocks) *of_block<kBlocks>(told + rank * kWarps<kBlocks> + warp, lane) = found;
+    team_sync<kBlocks>();
+    return told;
+  }
+  template <class Combine>
+  __device__ uint64_t over_told(const Two* told, uint64_t Two::*part, Combine combine) const {
+    uint64_t all = 0;
+    for (int32_t i = lane; i < kTellers; i += 32) all = combine(all, told[i].*part);
+    return over_warp(all, combine);
+  }
+  template <class Combine>
+  __device__ Two combined(const Two& mine, Combine combine) {
+    const Two* const told = tell({over_warp(mine.a, combine), over_warp(mine.b, combine)});
+    return {over_told(told, &Two::a, combine), over_told(told, &Two::b, combine)};
+  }
+
+  // The shortest prefix, by descending key and ascending id, whose weights sum to at least `need` (1 or more, and no more than their total). All tokens of one key weigh the same.
+  // Keys below `least` do not count, `most` is the largest.
+  template <class Weight>
+  __device__ Kept prefix(const float* logits, uint32_t least, uint32_t most, uint64_t need, Weight weight) {
+    constexpr float kScale = kBins / 32.0f;  // what is further than 32 from the largest logit shares a bin
+    const float maximum = logit_of(most);
+    uint64_t above = 0;  // weight of the keys above `most`
+    for (bool by_distance = true; least < most; by_distance = false) {
+      Bins<kBlocks>& bins = shared.bins[searches++ % 2];
+      if (threadIdx.x < kBins) bins.clear(static_cast<int32_t>(threadIdx.x));
+      __syncthreads();
+      const int32_t shift = max(0, 24 - __clz(static_cast<int>(most - least)));
+      each(logits, [&](int32_t, float logit) {
+        const uint32_t key = key_of(logit), w = key >= least && key <= most ? weight(logit) : 0;
+        if (w == 0) return;
+        const uint32_t digit = by_distance ? kBins - 1 - min(kBins - 1, static_cast<int32_t>(arith::mul(arith::add(maximum, -logit), kScale))) : (key - least) >> shift;
+        bins.add(digit, w, key);
+      });
+      team_sync<kBlocks>();
+      if (threadIdx.x < kBins) {
+        uint64_t sum = 0;
+#pragma unroll
+        for (int32_t r = 0; r < kBlocks; ++r) sum += of_block<kBlocks>(&bins, r)->weight(static_cast<int32_t>(threadIdx.x));
+        shared.merged[threadIdx.x] = sum;
+      }
+      __syncthreads();
+      // Every warp looks for the bin where the sum from above reaches what is needed; a lane has eight.
+      constexpr int32_t kOwn = kBins / 32;
+      int32_t digit = kBins - 1 - kOwn * lane;
+      uint64_t own = 0;
+      for (int32_t i = 0; i < kOwn; ++i) own += shared.merged[digit - i];
+      const uint64_t up_to = above + sum_up_to(own);
+      const int32_t finder = (__ffs(static_cast<int>(__ballot_sync(kAll, up_to >= need))) - 1) & 31;  // the last where there is none: only infinite logits come to that
+      above = up_to - own;
+      for (int32_t i = 1; i < kOwn && above + shared.merged[digit] < need; ++i) above += shared.merged[digit--];
+      above = __shfl_sync(kAll, above, finder);
+      digit = __shfl_sync(kAll, digit, finder);
+      const Bins<kBlocks>* const theirs = of_block<kBlocks>(&bins, lane % kBlocks);
+      least = __reduce_min_sync(kAll, theirs->least[digit]);
+      most = __reduce_max_sync(kAll, theirs->most[digit]);
+    }
+    const uint64_t each_weighs = weight(logit_of(least));
+    return {least, each_weighs > 0 ? (need - above + each_weighs - 1) / each_weighs : 0};
+  }
+
+  // Of the lane's tokens: the weight of those above a threshold, and how many are at it.
+  template <class Weight>
+  __device__ Two around(const float* logits, uint32_t threshold, Weight weight) const {
+    Two found{0, 0};
+    each(logits, [&](int32_t, float logit) {
+      const uint32_t key = key_of(logit);
+      if (key > threshold) found.a += weight(logit);
+      found.b += key == threshold;
+    });
+    return found;
+  }
+
+  // What is kept of the row's first tokens: their weight, and the ties at the threshold among them.
+  struct Before {
+    uint64_t weight, ties;
+  };
+  // What is kept in front of each lane, if lanes stand behind `front` and have `ours` of what is above the threshold and at it; and of the lane's own.
+  __device__ static Before before_lane(const Before& front, const Two& ours, const Kept& kept, uint64_t tie, uint64_t& own) {
+    const uint64_t ties = front.ties + sum_up_to(ours.b) - ours.b;
+    own = ours.a + tie * (ties < kept.ties ? min(kept.ties - ties, ours.b) : 0);
+    return {front.weight + sum_up_to(own) - own, ties};
+  }
+  __device__ static Before of_lane(const Before& mine, int32_t lane) { return {__shfl_sync(kAll, mine.weight, lane), __shfl_sync(kAll, mine.ties, lane)}; }
+
+  // Calls use(token, weight, before) for tokens, 32 neighbours at a time and with a weight of 0 where one is not kept; `before` is what is kept in front of it in the whole row. Left out
+  // are those of which wanted(before, own, total) says no: what is kept in front of them, of them, and in all.
+  template <class Weight, class Wanted, class Use>
+  __device__ void for_kept(const float* logits, const Kept& kept, Weight weight, Wanted wanted, Use use) {
+    const Two mine = around(logits, kept.threshold, weight);
+    const Two* const told = tell({over_warp(mine.a, Sum{}), over_warp(mine.b, Sum{})});
+    const uint64_t tie = weight(logit_of(kept.threshold));
+    const int32_t teller = rank * kWarps<kBlocks> + warp;
+    Before front{0, 0}, before{0, 0};
+    uint64_t own = 0, kept_here = 0;
+    for (int32_t from = 0; from < kTellers; from += 32) {
+      const Before here = before_lane(front, from + lane < kTellers ? told[from + lane] : Two{0, 0}, kept, tie, own);
+      if (teller / 32 == from / 32) before = of_lane(here, teller % 32), kept_here = __shfl_sync(kAll, own, teller % 32);
+      front = of_lane({here.weight + own, here.ties + (from + lane < kTellers ? told[from + lane].b : 0)}, 31);
+    }
+    const uint64_t total = front.weight;
+    if (!wanted(before, kept_here, total)) return;
+    for (int32_t from = first; from < end; from += 32 * 32) {
+      // A lane counts 32 neighbours, beginning where no other lane reads the same bank.
+      Two ours{0, 0};
+      for (int32_t i = 0; i < 32; ++i) {
+        const int32_t token = from + 32 * lane + (i + lane) % 32;
+        const float logit = token < end ? logits[token] : 0.0f;
+        const uint32_t key = key_of(logit);
+        if (token < end && key > kept.threshold) ours.a += weight(logit);
+        ours.b += token < end && key == kept.threshold;
+      }
+      const Before here = before_lane(before, ours, kept, tie, own);
+      for (uint32_t left = __ballot_sync(kAll, wanted(here, own, total)); left != 0; left &= left - 1) {
+        const int32_t group = __ffs(static_cast<int>(left)) - 1, token = from + 32 * group + lane;
+        const float logit = token < end ? logits[token] : 0.0f;
+        const uint32_t key = key_of(logit);
+        const bool above = token < end && key > kept.threshold, at = token < end && key == kept.threshold;
+        const Before in_front = before_lane(of_lane(here, group), {above ? weight(logit) : 0, at ? 1u : 0u}, kept, tie, kept_here);
+        use(token, kept_here, in_front.weight);
+      }
+      before = of_lane({here.weight + own, here.ties + ours.b}, 31);
+    }
+  }
+};
 
 // ceil(share * total / 2^32), at least 1.
 __device__ uint64_t mass_needed(uint64_t share, uint64_t total) {
@@ -124,86 +279,84 @@ __device__ uint64_t mass_needed(uint64_t share, uint64_t total) {
   return need > 0 ? need : 1;
 }
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, Drawn* drawn, Alternative* top) {
-  __shared__ Shared shared;
-  __shared__ uint32_t picked;
-  const Draw draw = draws[blockIdx.x];
-  const int64_t at = int64_t{blockIdx.x} * vocab;
+// Tokens of a warp.
+template <int kBlocks>
+__host__ __device__ constexpr int32_t run_of(int32_t vocab) {
+  constexpr int32_t kAtOnce = 32 * kBlocks * kWarps<kBlocks>;
+  return (vocab + kAtOnce - 1) / kAtOnce * 32;
+}
+
+// Five blocks of a team to a multiprocessor: as many as shared memory has room for.
+template <int kBlocks>
+__global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, Drawn* drawn, Alternative* top) {
+  extern __shared__ float held[];
+  __shared__ Shared<kBlocks> shared;
+  let_next_start();
+  team_sync<kBlocks>();  // all have begun: what is told arrives
+  wait_for_inputs();
+  const int32_t which = static_cast<int32_t>(blockIdx.x) / kBlocks, rank = static_cast<int32_t>(blockIdx.x) % kBlocks, warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const int32_t run = run_of<kBlocks>(vocab), block_first = rank * kWarps<kBlocks> * run, first = min(vocab, block_first + warp * run);
+  Row<kBlocks> row{shared, rank, warp, static_cast<int32_t>(threadIdx.x) % 32, first, min(vocab, first + run)};
+  const Draw draw = draws[which];
+  if (draw.adjusted && !adjusted_logits) return;
+  const int64_t at = int64_t{which} * vocab;
   const float* plain = plain_logits + at;
   const float* logits = draw.adjusted ? adjusted_logits + at : plain;
-  Drawn& out = drawn[blockIdx.x];
-  const int32_t run = (vocab + kThreads - 1) / kThreads;
-  const int32_t first = min(vocab, static_cast<int32_t>(threadIdx.x) * run), end = min(vocab, first + run);
-  const auto maximum_of = [&](const float* row) {
-    uint32_t key = 0;
-    for (int32_t token = static_cast<int32_t>(threadIdx.x); token < vocab; token += kThreads) key = max(key, key_of(row[token]));
-    key = largest(shared, key);
-    return arith::float_of(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key);
-  };
-  const float plain_maximum = maximum_of(plain);
-  const float maximum = draw.adjusted ? maximum_of(logits) : plain_maximum;
 
-  uint64_t total = 0;
-  for (int32_t token = static_cast<int32_t>(threadIdx.x); token < vocab; token += kThreads) total += arith::mass(plain[token], plain_maximum, arith::kLog2E);
-  total = sum_of(shared, total);
+  // The largest logit of those that are drawn from, the first of them by id, and the largest plain one.
+  float largest = -INFINITY, plain_largest = -INFINITY;
+  uint32_t largest_token = 0;
+  row.each(logits, [&](int32_t token, float logit) {
+    if (logit > largest) largest = logit, largest_token = static_cast<uint32_t>(token);
+    if (holds) held[token - block_first] = logit;
+  });
+  if (draw.adjusted) row.each(plain, [&](int32_t, float logit) { plain_largest = fmaxf(plain_largest, logit); });
+  const Two best = row.combined({uint64_t{key_of(largest)} << 32 | static_cast<uint32_t>(~largest_token), key_of(draw.adjusted ? plain_largest : largest)}, Larger{});
+  const auto most = static_cast<uint32_t>(best.a >> 32), plain_most = static_cast<uint32_t>(best.b);
+  const float maximum = logit_of(most), plain_maximum = logit_of(plain_most);
+  if (holds) logits = held - block_first;
+  if (holds && !draw.adjusted) plain = logits;
 
-  int32_t chosen = 0;
+  uint64_t plain_total = 0;
+  row.each(plain, [&](int32_t, float logit) { plain_total += mass_of(logit, plain_maximum, arith::kLog2E); });
+  plain_total = row.combined({plain_total, 0}, Sum{}).a;
+  const auto answer = [&](uint32_t token) { drawn[which] = {plain_total, plain_maximum, static_cast<int32_t>(token), plain_logits[at + token], min(draw.top, vocab)}; };
+
   if (draw.greedy) {
-    uint32_t best = kAll;  // the smallest id of the largest logit
-    for (int32_t token = static_cast<int32_t>(threadIdx.x); token < vocab; token += kThreads)
-      if (logits[token] == maximum) best = min(best, static_cast<uint32_t>(token));
-    chosen = static_cast<int32_t>(~largest(shared, ~best));
+    if (rank == 0 && threadIdx.x == 0) answer(~static_cast<uint32_t>(best.a));
   } else {
-    const auto mass = [&](int32_t, float logit) { return static_cast<uint64_t>(arith::mass(logit, maximum, draw.factor)); };
-    // Step 4's filters. `within` is what top_k keeps; min_p is a condition on each token; top_p cuts among those.
-    Kept within;
-    if (draw.top_k > 0 && draw.top_k < vocab) within = prefix(shared, logits, vocab, static_cast<uint64_t>(draw.top_k), [](int32_t, float) { return uint64_t{1}; });
-    const auto any = [](int32_t, float) { return true; };
-    uint64_t kept_total = 0;
-    for_kept(shared, logits, vocab, within, any, [&](int32_t token) {
-      const uint64_t m = mass(token, logits[token]);
-      if (m >= draw.least_mass) kept_total += m;
-    });
-    kept_total = sum_of(shared, kept_total);
-    // A token's mass within the first two filters, ties of top_k included: all of them weigh the same, so top_p's own ties count from the first.
-    const auto counted = [&](int32_t token, float logit) {
-      if (key_of(logit) < within.threshold) return uint64_t{0};
-      const uint64_t m = mass(token, logit);
-      return m >= draw.least_mass ? m : uint64_t{0};
+    // Step 4's filters: top_k's prefix; min_p as a condition on each token; top_p's prefix among those. All ties of top_k weigh the same, so top_p's own ties count from the first.
+    const auto mass = [&](float logit) {
+      const uint32_t m = mass_of(logit, maximum, draw.factor);
+      return m >= draw.least_mass ? m : 0;
     };
-    Kept kept = within;
-    if (draw.cut) kept = prefix(shared, logits, vocab, mass_needed(draw.share, kept_total), counted);
-    const auto counts = [&](int32_t token, float logit) { return mass(token, logit) >= draw.least_mass; };
-
-    uint64_t own = 0;
-    for_kept(shared, logits, vocab, kept, counts, [&](int32_t token) { own += mass(token, logits[token]); });
-    const uint64_t before = sum_before(shared, own), all = sum_of(shared, own), target = __umul64hi(draw.random, all);
-    if (threadIdx.x == 0) picked = 0;
-    __syncthreads();
-    uint64_t sum = before;
-    // Threads own ascending runs, so exactly one of them crosses the target.
-    for_kept(shared, logits, vocab, kept, counts, [&](int32_t token) {
-      const uint64_t m = mass(token, logits[token]);
-      if (sum <= target && target < sum + m) picked = static_cast<uint32_t>(token);
-      sum += m;
-    });
-    __syncthreads();
-    chosen = static_cast<int32_t>(picked);
-  }
-  if (threadIdx.x == 0) {
-    out.total = total;
-    out.maximum = plain_maximum;
-    out.token = chosen;
-    out.logit = plain[chosen];
-    out.top_count = min(draw.top, vocab);
+    Kept kept;
+    if (draw.top_k > 0 && draw.top_k < vocab) kept = row.prefix(logits, 0, most, static_cast<uint64_t>(draw.top_k), [](float) { return 1u; });
+    if (draw.cut) {
+      const Two within = row.combined(row.around(logits, kept.threshold, mass), Sum{});
+      const uint64_t total = within.a + mass(logit_of(kept.threshold)) * min(kept.ties, within.b);
+      kept = row.prefix(logits, kept.threshold, most, mass_needed(draw.share, total), mass);
+    }
+    uint64_t target = 0;
+    const auto holds_target = [&](uint64_t before, uint64_t weight) { return before <= target && target < before + weight; };
+    row.for_kept(
+        logits, kept, mass,
+        [&](const auto& before, uint64_t own, uint64_t total) {
+          target = __umul64hi(draw.random, total);
+          return holds_target(before.weight, own);
+        },
+        [&](int32_t token, uint64_t weight, uint64_t before) {
+          if (holds_target(before, weight)) answer(static_cast<uint32_t>(token));
+        });
   }
   if (draw.top > 0) {
-    const uint64_t wanted = static_cast<uint64_t>(min(draw.top, vocab));
-    const Kept best = prefix(shared, plain, vocab, wanted, [](int32_t, float) { return uint64_t{1}; });
-    __syncthreads();
-    if (threadIdx.x == 0) picked = 0;
-    __syncthreads();
-    for_kept(shared, plain, vocab, best, [](int32_t, float) { return true; }, [&](int32_t token) { top[int64_t{blockIdx.x} * kMostTop + atomicAdd(&picked, 1u)] = {plain[token], token}; });
+    const auto one = [](float) { return 1u; };
+    const Kept kept = row.prefix(plain, 0, plain_most, static_cast<uint64_t>(min(draw.top, vocab)), one);
+    row.for_kept(
+        plain, kept, one, [](const auto&, uint64_t own, uint64_t) { return own > 0; },
+        [&](int32_t token, uint64_t weight, uint64_t before) {
+          if (weight > 0) top[int64_t{which} * kMostTop + static_cast<int64_t>(before)] = {plain[token], token};
+        });
   }
 }
 
@@ -213,6 +366,7 @@ __global__ void mark_seen_kernel(const TokenMark* marks, int32_t count, int32_t 
 }
 
 __global__ void mark_rows_kernel(const int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, uint8_t* seen) {
+  let_next_start();
   const int32_t row = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row < rows) seen[int64_t{segment_slot[row_segment[row]]} * vocab + tokens[row]] = 1;
 }
@@ -259,9 +413,13 @@ cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, i
   return cudaGetLastError();
 }
 
-cudaError_t sample(cudaStream_t stream, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top) {
-  sample_kernel<<<rows, kThreads, 0, stream>>>(logits, adjusted, draws, vocab, drawn, top);
-  return cudaGetLastError();
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top) {
+  const auto by = [&]<int kBlocks>(std::integral_constant<int, kBlocks>) {
+    const int32_t held_bytes = kWarps<kBlocks> * run_of<kBlocks>(vocab) * static_cast<int32_t>(sizeof(float));
+    const bool holds = held_bytes <= kMostHeld;
+    return launch(stream, chip, sample_kernel<kBlocks>, {int64_t{rows} * kBlocks, kThreads<kBlocks>, holds ? held_bytes : 0, kBlocks}, logits, adjusted, draws, vocab, holds, drawn, top);
+  };
+  return chip.capability >= 90 && vocab <= kTeam * kMostTokens ? by(std::integral_constant<int, kTeam>()) : by(std::integral_constant<int, 1>());
 }
 
 }  // namespace kaiju::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kaiju/arith/rms.hpp"
+#include "quantise.cuh"
 
 namespace kaiju::cuda {
 
@@ -26,9 +27,7 @@ __device__ __forceinline__ float fold_partials(const float* partials) {
 }
 // Two elements times m, as bytes.
 __device__ __forceinline__ uint16_t two_quantised(uint32_t both, float m) {
-  const auto first = static_cast<uint8_t>(arith::quantise(arith::float_of(both << 16), m)),
-             second = static_cast<uint8_t>(arith::quantise(arith::float_of(both & 0xFFFF0000u), m));
-  return static_cast<uint16_t>(first | second << 8);
+  return static_cast<uint16_t>(__byte_perm(quantised(arith::float_of(both << 16), m), quantised(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
 }
 
 }  // namespace kaiju::cuda

@@ -29,6 +29,10 @@ class Slots {
   struct Slot {
     SamplingSpec sampling;
     std::vector<BlockId> table[kBlockKinds];  // [context / 64]
+    // Entries that have been found to be blocks, and were not taken away since: a step need not read them again.
+    struct Found {
+      int32_t first = 0, end = 0;
+    } found[kBlockKinds];
   };
 
   void create(const ModelConfig& config, const ExecutorSizes& sizes) {
@@ -105,6 +109,7 @@ class Slots {
     Slot& slot = slots_[start.slot];
     slot.sampling = start.sampling;
     for (auto& table : slot.table) std::fill(table.begin(), table.end(), kNoBlock);
+    for (auto& found : slot.found) found = {};
     return {};
   }
 
@@ -115,6 +120,7 @@ class Slots {
       return internal_error("a plan edits a block table out of range: slot " + std::to_string(edit.slot) + ", index " + std::to_string(edit.index) + ", block " +
                             std::to_string(edit.block));
     slots_[edit.slot].table[kind][edit.index] = edit.block;
+    if (edit.block == kNoBlock) slots_[edit.slot].found[kind] = {};
     return {};
   }
 
@@ -139,7 +145,7 @@ class Slots {
       if (row_count_ + segment.token_count > facts_.step_tokens)
         return internal_error("a plan carries more than the " + std::to_string(facts_.step_tokens) + " tokens a step was sized for");
       if (segment.position < 0 || segment.position + segment.token_count > facts_.context) return internal_error("a plan runs past the context");
-      const Slot& slot = slots_[segment.slot];
+      Slot& slot = slots_[segment.slot];
       KAIJU_TRY(check_blocks(slot, segment));
       for (int32_t i = 0; i < segment.token_count; ++i) {
         const int32_t token = plan.tokens[segment.first_token + i];
@@ -154,14 +160,16 @@ class Slots {
   }
 
   // Every position a segment's rows read or write needs a block.
-  Status check_blocks(const Slot& slot, const Segment& segment) const {
+  Status check_blocks(Slot& slot, const Segment& segment) const {
     const int32_t last = (segment.position + segment.token_count - 1) / kBlockTokens;
     const int32_t window_first = facts_.window > 0 ? std::max(0, segment.position - facts_.window + 1) / kBlockTokens : 0;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
       if (facts_.block_bytes[kind] == 0) continue;
       const int32_t first = kind == static_cast<int32_t>(BlockKind::kWindow) ? window_first : 0;
+      if (slot.found[kind].first <= first && last < slot.found[kind].end) continue;
       for (int32_t i = first; i <= last; ++i)
         if (slot.table[kind][i] == kNoBlock) return internal_error("a plan needs block " + std::to_string(i) + " of slot " + std::to_string(segment.slot) + ", which its table lacks");
+      slot.found[kind] = {first, last + 1};
     }
     return {};
   }

@@ -1,0 +1,56 @@
+// Slots: what an executor checks of a plan before anything of it is computed.
+#include "kaiju/run/slots.hpp"
+
+#include "catch.hpp"
+
+namespace kaiju {
+namespace {
+
+ModelConfig one_layer_of_each_kind() {
+  ModelConfig config;
+  config.vocab_size = 64, config.context = 1024, config.n_kv_heads = 1, config.head_dim = 64, config.slot_count = 2;
+  config.layers.resize(2);
+  config.layers[0].kind = LayerKind::kGlobal, config.layers[0].kv_slot = 0;
+  config.layers[1].kind = LayerKind::kSliding, config.layers[1].kv_slot = 1, config.layers[1].window = 128;
+  return config;
+}
+
+// A token of slot 0 at `position`.
+StepPlan plan_at(int32_t position) {
+  StepPlan plan;
+  plan.tokens.push_back(1);
+  Segment segment;
+  segment.position = position;
+  segment.token_count = 1;
+  plan.segments.push_back(segment);
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a plan whose rows lack a block is refused, also where an earlier step had it") {
+  Slots slots;
+  ExecutorSizes sizes;
+  sizes.block_count[0] = sizes.block_count[1] = 8;
+  slots.create(one_layer_of_each_kind(), sizes);
+  const auto edit = [](StepPlan plan, BlockKind kind, int32_t index, BlockId block) {
+    plan.table_edits.push_back({0, kind, index, block});
+    return plan;
+  };
+  CHECK_FALSE(slots.apply(plan_at(0)).ok());
+  CHECK_FALSE(slots.apply(edit(plan_at(0), BlockKind::kGlobal, 0, 3)).ok());
+  CHECK(slots.apply(edit(plan_at(0), BlockKind::kWindow, 0, 3)).ok());
+  CHECK(slots.apply(plan_at(63)).ok());
+  CHECK_FALSE(slots.apply(plan_at(64)).ok());
+  CHECK(slots.apply(plan_at(5)).ok());
+  for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) {
+    CHECK_FALSE(slots.apply(edit(plan_at(5), kind, 0, kNoBlock)).ok());
+    CHECK_FALSE(slots.apply(plan_at(5)).ok());
+    CHECK(slots.apply(edit(plan_at(5), kind, 0, 4)).ok());
+  }
+  StepPlan again = plan_at(5);
+  again.starts.push_back({0, {}, {}});
+  CHECK_FALSE(slots.apply(again).ok());
+}
+
+}  // namespace kaiju
