@@ -2,11 +2,11 @@
 // algorithms searched. Launches follow one another as in a step, recorded in a graph, over weights in more memory than the L2 cache holds.
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-products && build/cuda/bin/kaiju-bench-products [--rows 1,16,64]
-//   [--shapes N]
+//   [--shapes N] [--theirs 0]
 //
 // cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual) would be another
 // kernel. Where an int8 output is offered it is timed too. Its activations are signed where `down` has unsigned bytes. Bits first: int32
-// sums and this library's floats of them are compared.
+// sums and this library's floats of them are compared, and all own forms with the plainest.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -57,20 +57,24 @@ constexpr Shape kShapes[] = {
     {"large, up", 51200, 12288, cuda::Product::kUp},        {"large, down", 12288, 51200, cuda::Product::kAddDown},
 };
 
-struct Form {
-  const char* name;
-  Tile tile;
-};
-constexpr Path H = Path::kHopper;
-constexpr Form kForms[] = {{"skinny", {Path::kSkinny}},        {"64x96/1", {H, 64, 96, 1, 1}},      {"64x96/2", {H, 64, 96, 2, 1}},
-                           {"64x96/4", {H, 64, 96, 4, 1}},     {"64x160/1", {H, 64, 160, 1, 1}},    {"64x160/2", {H, 64, 160, 2, 1}},
-                           {"64x160/4", {H, 64, 160, 4, 1}},   {"128x160/1", {H, 128, 160, 1, 1}},  {"128x160/2", {H, 128, 160, 2, 1}},
-                           {"128x256/1", {H, 128, 256, 1, 1}}, {"128x256/1/2", {H, 128, 256, 1, 2}}};
+// The kernel that serves every shape says what the others' bits must be.
+constexpr Tile kReference{Path::kTiled};
+
+std::vector<Tile> forms() {
+  std::vector<Tile> all{{Path::kSkinny}};
+  all.insert(all.end(), std::begin(cuda::kHopperTiles), std::end(cuda::kHopperTiles));
+  return all;
+}
+std::string name_of(const Tile& tile) {
+  if (tile.path == Path::kSkinny) return "skinny";
+  return fmt::format("{}x{}/{}{}", tile.rows, tile.outs, tile.split, tile.share > 1 ? fmt::format("/{}", tile.share) : "");
+}
 
 struct Options {
   std::vector<int32_t> rows{1, 16, 32, 64, 128, 256, 1024, 8192};
   int32_t shapes = static_cast<int32_t>(std::size(kShapes));
   double seconds = 0.02;
+  bool theirs = true;  // cuBLASLt too
 };
 
 class Products {
@@ -87,6 +91,10 @@ class Products {
     scale_ = value_of(DeviceBuffer<float>::make(65536, "scales"));
     const std::vector<float> ones(65536, 1.0f);
     check(cudaMemcpy(scale_.data(), ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice), "scales");
+    std::vector<float> factors(65536);  // that leave the bytes of `up` between their clamps
+    for (size_t i = 0; i < factors.size(); ++i) factors[i] = 5e-4f * (1.0f + 0.01f * static_cast<float>(i % 50));
+    factors_ = value_of(DeviceBuffer<float>::make(factors.size(), "scales"));
+    check(cudaMemcpy(factors_.data(), factors.data(), factors.size() * sizeof(float), cudaMemcpyHostToDevice), "scales");
     activations_ = value_of(DeviceBuffer<int8_t>::make(kMostActivations, "activations"));
     for (size_t done = 0; done < kMostActivations; done += random.size())
       check(cudaMemcpy(activations_.data() + done, random.data(), std::min(random.size(), kMostActivations - done), cudaMemcpyHostToDevice),
@@ -135,36 +143,58 @@ class Products {
     return pool_.data() + static_cast<size_t>(i) % (kPoolBytes / bytes) * bytes;
   }
   cuda::ProductArgs args(const Shape& shape, int32_t rows, int32_t i) {
-    return {weights(shape, i), shape.out, shape.in, activations_.data(), rows, scale_.data(), result_.data(),
+    return {weights(shape, i),
+            shape.out,
+            shape.in,
+            activations_.data(),
+            rows,
+            scale_.data(),
+            result_.data(),
             static_cast<int32_t>(kMostActivations / static_cast<size_t>(shape.in))};
+  }
+
+  std::vector<std::byte> result_of(const Tile& tile, const Shape& shape, int32_t rows) {
+    const size_t item = shape.product == cuda::Product::kLinear ? sizeof(float)
+                        : shape.product == cuda::Product::kUp   ? 1
+                                                                : sizeof(arith::bf16);
+    std::vector<std::byte> result(static_cast<size_t>(rows) * static_cast<size_t>(shape.out) * item);
+    check(cudaMemsetAsync(result_.data(), 0, result.size(), device_->stream()), "a result");
+    cuda::ProductArgs scaled = args(shape, rows, 0);
+    scaled.scale = factors_.data();
+    check(cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, scaled), "a product");
+    check(cudaMemcpyAsync(result.data(), result_.data(), result.size(), cudaMemcpyDeviceToHost, device_->stream()), "a result");
+    check(cudaStreamSynchronize(device_->stream()), "a result");
+    return result;
   }
 
   void line(const Shape& shape, int32_t rows) {
     const double bytes = static_cast<double>(shape.out) * shape.in,
                  floor = 1e6 * std::max(bytes / kBytesPerSecond, 2.0 * rows * bytes / kInt8PerSecond);
     const Tile chosen = cuda::choose_tile(device_->chip(), rows, shape.out, shape.in);
-    std::string all;
+    std::string all, best;
     double mine = 0, fastest = 0;
-    const char* best = "";
-    for (const Form& form : kForms) {
-      const Tile& tile = form.tile;
+    const std::vector<std::byte> expected = result_of(kReference, shape, rows);
+    for (const Tile& tile : forms()) {
       if (tile.path == Path::kSkinny ? rows > cuda::kSkinnyRows
-                                     : rows == 1 || (tile.rows == 64 ? rows > 256 : rows <= 64) ||
+                                     : rows == 1 || (tile.rows == 64 ? rows > 256 : rows <= 64) || (tile.rows == 256 && rows <= 128) ||
                                            tile.split > cuda::pieces(shape.in, cuda::kStepBytes) || (tile.share > 1 && rows <= tile.rows))
         continue;
+      if (result_of(tile, shape, rows) != expected) throw Failed{internal_error(fmt::format("{} gives other bits", name_of(tile)))};
       const double us = time(rows, options_.seconds, [&](int32_t i) {
         return cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, args(shape, rows, i)) == cudaSuccess;
       });
       if (us == 0) continue;
-      all += fmt::format("  {} {:.1f}", form.name, us);
-      if (fastest == 0 || us < fastest) fastest = us, best = form.name;
-      const bool same = tile.path == chosen.path && (tile.path != H || (tile.rows == chosen.rows && tile.outs == chosen.outs &&
-                                                                        tile.split == chosen.split && tile.share == chosen.share));
-      if (same) mine = us;
+      all += fmt::format("  {} {:.1f}", name_of(tile), us);
+      if (fastest == 0 || us < fastest) fastest = us, best = name_of(tile);
+      if (tile == chosen) mine = us;
     }
     fmt::print("{:16} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}", shape.name, rows,
                floor, mine, mine > 0 ? 100 * floor / mine : 0, fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
     std::fflush(stdout);
+    if (!options_.theirs) {
+      fmt::print("\n    all:{}\n", all);
+      return;
+    }
     const Found sums = search(shape, rows, CUDA_R_32I), bytes_out = search(shape, rows, CUDA_R_8I);
     fmt::print("  cuBLASLt int32 {:8.1f} ({:3.0f}%, first {:8.1f}, {} offered){}", sums.us, sums.us > 0 ? 100 * floor / sums.us : 0,
                sums.first_us, sums.offered, sums.wrong ? " WRONG" : "");
@@ -240,7 +270,7 @@ class Products {
   cublasLtHandle_t lt_ = nullptr;
   DeviceBuffer<int8_t> pool_, activations_;
   DeviceBuffer<std::byte> workspace_;
-  DeviceBuffer<float> scale_;
+  DeviceBuffer<float> scale_, factors_;
   DeviceBuffer<int32_t> result_;
 };
 
@@ -258,6 +288,8 @@ int main(int argc, char** argv) {
       for (std::string one; std::getline(list, one, ',');) options.rows.push_back(std::atoi(one.c_str()));
     } else if (name == "--shapes") {
       options.shapes = std::clamp(std::atoi(argv[i + 1]), 1, static_cast<int>(std::size(kShapes)));
+    } else if (name == "--theirs") {
+      options.theirs = std::atoi(argv[i + 1]) != 0;
     } else if (name == "--seconds") {
       options.seconds = std::atof(argv[i + 1]);
     }

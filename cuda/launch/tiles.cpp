@@ -16,10 +16,10 @@ struct Candidate {
 };
 constexpr Path H = Path::kHopper;
 constexpr Candidate kCandidates[] = {
-    {{H, 64, 96, 1, 1}, 0.38, 6.4},     {{H, 64, 96, 2, 1}, 0.38, 6.4},    {{H, 64, 96, 4, 1}, 0.38, 6.4},
-    {{H, 64, 160, 1, 1}, 0.53, 5.7},    {{H, 64, 160, 2, 1}, 0.53, 5.7},    //
-    {{H, 128, 160, 1, 1}, 0.415, 7.4},  {{H, 128, 160, 2, 1}, 0.415, 7.4},  //
-    {{H, 128, 256, 1, 1}, 0.625, 12.6}, {{H, 128, 256, 1, 2}, 0.54, 12.6},  // two that share: 0.625 less what one copy for both saves
+    {{H, 64, 80, 1, 1}, 0.285, 3.0},   {{H, 64, 96, 1, 1}, 0.34, 7.0},   {{H, 64, 96, 2, 1}, 0.44, 4.5},
+    {{H, 64, 96, 4, 1}, 0.44, 4.5},    {{H, 64, 160, 1, 1}, 0.524, 9.0}, {{H, 64, 160, 2, 1}, 0.501, 4.7},
+    {{H, 128, 160, 1, 1}, 0.36, 7.4},  {{H, 128, 160, 2, 1}, 0.36, 7.4}, {{H, 128, 256, 1, 1}, 0.562, 11.2},
+    {{H, 128, 256, 1, 2}, 0.541, 8.0}, {{H, 256, 160, 1, 1}, 0.85, 9.0},
 };
 
 // us of reading the weights once: 4.4 TB/s by 132 multiprocessors.
@@ -27,13 +27,10 @@ double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
   return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
 }
 
-// Whether the skinny kernel may serve. Of weights of 26 MB and more whole steps of `small` at 2, 4, 8 and 16 rows say so (docs/kernels.md):
-// in them tiles are better than they are alone. Smaller ones were not tried that way.
-bool skinny_serves(int32_t rows, int32_t out, int32_t in) {
-  const int64_t bytes = int64_t{out} * in;
-  if (bytes < 20'000'000) return rows <= kSkinnyRows;
-  return rows <= 2 || (rows <= 8 && bytes <= 30'000'000);
-}
+// Whether the skinny kernel may serve. Of weights of 20 MB and more it takes one row alone: from two rows on tiles are as fast by themselves,
+// and in a step, where their weights are on the way before the kernels in front have ended, faster (docs/kernels.md). Smaller matrices were
+// not tried in steps.
+bool skinny_serves(int32_t rows, int32_t out, int32_t in) { return rows == 1 || (rows <= kSkinnyRows && int64_t{out} * in < 20'000'000); }
 
 // A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.
 double skinny_time(int32_t rows, double memory) {
@@ -56,7 +53,10 @@ double tile_time(const Candidate& candidate, int32_t rows, int32_t out, int32_t 
 // Whether the tile can run, at a number of rows where it was measured.
 bool serves(const Tile& tile, int32_t rows, int32_t in) {
   if (tile.split > pieces(in, kStepBytes)) return false;
-  if (tile.rows == 64) return rows <= 128 || (rows <= 256 && tile.outs == 96 && tile.split == 1);
+  if (tile.outs == 80) return rows > 32 && rows <= 64;
+  if (tile.outs == 160 && tile.rows == 64) return rows <= 64;
+  if (tile.rows == 64) return rows <= 128 || (rows <= 256 && tile.split == 1);
+  if (tile.rows == 256) return rows > 128 && rows <= 256;
   return rows > 64 && (tile.share == 1 || rows > tile.rows);
 }
 

@@ -25,6 +25,14 @@ struct Tile {
   int32_t outs = 0;
   int32_t split = 1;
   int32_t share = 1;
+  constexpr bool operator==(const Tile&) const = default;
+};
+
+// Those of kHopper.
+inline constexpr Tile kHopperTiles[] = {
+    {Path::kHopper, 64, 80, 1, 1},   {Path::kHopper, 64, 96, 1, 1},   {Path::kHopper, 64, 96, 2, 1},   {Path::kHopper, 64, 96, 4, 1},
+    {Path::kHopper, 64, 160, 1, 1},  {Path::kHopper, 64, 160, 2, 1},  {Path::kHopper, 128, 160, 1, 1}, {Path::kHopper, 128, 160, 2, 1},
+    {Path::kHopper, 128, 256, 1, 1}, {Path::kHopper, 128, 256, 1, 2}, {Path::kHopper, 256, 160, 1, 1},
 };
 
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline

@@ -41,31 +41,41 @@ __device__ __forceinline__ uint32_t two_bf16(float low, float high) {
   return both;
 }
 
-// The same for eight neighbouring outputs; `at` = row * out + first output, a multiple of 8.
-template <Product kProduct>
-__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[8], const float (&scale)[8]) {
+// So many neighbouring elements of the residual stream, a multiple of 4.
+template <int kCount>
+struct alignas(2 * kCount) Bf16Run {
+  uint32_t two[kCount / 2];
+};
+template <int kCount>
+__device__ __forceinline__ Bf16Run<kCount>& bf16_run(const ProductArgs& args, int64_t at) {
+  return *reinterpret_cast<Bf16Run<kCount>*>(static_cast<arith::bf16*>(args.result) + at);
+}
+
+// The same for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what stands there, where the product adds to it.
+template <Product kProduct, int kCount>
+__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount], const float (&scale)[kCount], const Bf16Run<kCount>& before) {
   if constexpr (kProduct == Product::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll
-    for (int i = 0; i < 8; i += 4)
+    for (int i = 0; i < kCount; i += 4)
       out[i / 4] = {arith::mul(static_cast<float>(sum[i]), scale[i]), arith::mul(static_cast<float>(sum[i + 1]), scale[i + 1]),
                     arith::mul(static_cast<float>(sum[i + 2]), scale[i + 2]), arith::mul(static_cast<float>(sum[i + 3]), scale[i + 3])};
   } else if constexpr (kProduct == Product::kUp) {
-    uint32_t u[8];
+    struct alignas(kCount) {
+      uint32_t four[kCount / 4];
+    } out;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) u[i] = up_squared(sum[i], scale[i]);
-    *reinterpret_cast<uint2*>(static_cast<uint8_t*>(args.result) + at) = {low_bytes(u[0], u[1], u[2], u[3]),
-                                                                          low_bytes(u[4], u[5], u[6], u[7])};
+    for (int i = 0; i < kCount; i += 4)
+      out.four[i / 4] = low_bytes(up_squared(sum[i], scale[i]), up_squared(sum[i + 1], scale[i + 1]), up_squared(sum[i + 2], scale[i + 2]),
+                                  up_squared(sum[i + 3], scale[i + 3]));
+    *reinterpret_cast<decltype(out)*>(static_cast<uint8_t*>(args.result) + at) = out;
   } else {
-    auto* out = reinterpret_cast<uint4*>(static_cast<arith::bf16*>(args.result) + at);
-    const uint4 x = *out;
-    const uint32_t before[4] = {x.x, x.y, x.z, x.w};
-    uint32_t after[4];
+    Bf16Run<kCount> after;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      after[i] = two_bf16(arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before[i] << 16)),
-                          arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before[i] & 0xFFFF0000u)));
-    *out = {after[0], after[1], after[2], after[3]};
+    for (int i = 0; i < kCount / 2; ++i)
+      after.two[i] = two_bf16(arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before.two[i] << 16)),
+                              arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before.two[i] & 0xFFFF0000u)));
+    bf16_run<kCount>(args, at) = after;
   }
 }
 

@@ -13,13 +13,30 @@ namespace kaiju::cuda {
 
 // ---- clusters ----
 
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
+// The block's place in its cluster, the cluster's in the grid, and how many there are; a block without others is a cluster.
+__device__ __forceinline__ int32_t cluster_rank() {
+  int32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
+__device__ __forceinline__ int32_t cluster_index() {
+  int32_t index;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
+}
+__device__ __forceinline__ int32_t cluster_count() {
+  int32_t count;
+  asm("mov.u32 %0, %%nclusterid.x;" : "=r"(count));
+  return count;
+}
 // Until all threads of the cluster are here; what they wrote to their shared memory can be read.
-__device__ __forceinline__ void cluster_sync() { asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// (The barrier's own release and acquire are fences of all memory and take most of a microsecond.)
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile(
+      "fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n"
+      "fence.acquire.sync_restrict::shared::cluster.cluster;" ::
+          : "memory");
+}
 // Until all threads of the cluster are here; orders nothing.
 __device__ __forceinline__ void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
 // Four integers at the same address in block `rank` of the cluster.
@@ -39,17 +56,24 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) { asm volat
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t row) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(row) : "memory");
 }
+// What is read once: it leaves the L2 cache first, and what is read again stays.
+__device__ __forceinline__ uint64_t read_once() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 // The map's inner dimensions 1 ... 3 are taken whole.
-__device__ __forceinline__ void copy_tile5(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %5, %5, %5, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(group),
-               "r"(0)
+__device__ __forceinline__ void copy_tile5(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6;" ::"r"(to), "l"(map),
+               "r"(barrier), "r"(k), "r"(group), "r"(0), "l"(policy)
                : "memory");
 }
 // The same to every block in `mask`, each of which counts the bytes at its own barrier.
-__device__ __forceinline__ void copy_tile5_to(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group, uint16_t mask) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6;" ::"r"(to), "l"(map),
-               "r"(barrier), "r"(k), "r"(group), "r"(0), "h"(mask)
-               : "memory");
+__device__ __forceinline__ void copy_tile5_to(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group, uint64_t policy, uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6, %7;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(k), "r"(group), "r"(0), "h"(mask), "l"(policy)
+      : "memory");
 }
 
 // ---- wgmma ----
@@ -72,48 +96,50 @@ __device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
 }
 
 // c [64, kCols] (+)= a [64, 32] b [kCols, 32] by a warpgroup. Lane (g, t) of warp w holds rows 16 w + g and + 8, columns 8 j + 2 t and + 1: c[4 j + 2 upper + odd].
-#define KAIJU_C4(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3])
-#define KAIJU_C16(i) KAIJU_C4(i), KAIJU_C4(i + 4), KAIJU_C4(i + 8), KAIJU_C4(i + 12)
-#define KAIJU_C48 KAIJU_C16(0), KAIJU_C16(16), KAIJU_C16(32)
-#define KAIJU_C80 KAIJU_C48, KAIJU_C16(48), KAIJU_C16(64)
-#define KAIJU_C128 KAIJU_C80, KAIJU_C16(80), KAIJU_C16(96), KAIJU_C16(112)
-#define KAIJU_TEXT96(types)        \
-  "{\n.reg .pred p;\nsetp.ne.s32 p, %50, 0;\nwgmma.mma_async.sync.aligned.m64n96k32.s32." types " " \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36," \
-  "%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}, " \
-  "%48, %49, p;\n}"
-#define KAIJU_TEXT160(types)        \
-  "{\n.reg .pred p;\nsetp.ne.s32 p, %82, 0;\nwgmma.mma_async.sync.aligned.m64n160k32.s32." types " " \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36," \
-  "%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71," \
-  "%72,%73,%74,%75,%76,%77,%78,%79}, " \
-  "%80, %81, p;\n}"
-#define KAIJU_TEXT256(types)        \
-  "{\n.reg .pred p;\nsetp.ne.s32 p, %130, 0;\nwgmma.mma_async.sync.aligned.m64n256k32.s32." types " " \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36," \
-  "%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71," \
-  "%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104," \
-  "%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, " \
-  "%128, %129, p;\n}"
+#define KAIJU_SUMS8(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
+#define KAIJU_SUMS40 KAIJU_SUMS8(0), KAIJU_SUMS8(8), KAIJU_SUMS8(16), KAIJU_SUMS8(24), KAIJU_SUMS8(32)
+#define KAIJU_SUMS48 KAIJU_SUMS40, KAIJU_SUMS8(40)
+#define KAIJU_SUMS64 KAIJU_SUMS48, KAIJU_SUMS8(48), KAIJU_SUMS8(56)
+#define KAIJU_SUMS80 KAIJU_SUMS64, KAIJU_SUMS8(64), KAIJU_SUMS8(72)
+#define KAIJU_SUMS128 KAIJU_SUMS80, KAIJU_SUMS8(80), KAIJU_SUMS8(88), KAIJU_SUMS8(96), KAIJU_SUMS8(104), KAIJU_SUMS8(112), KAIJU_SUMS8(120)
+#define KAIJU_PLACES40 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39"
+#define KAIJU_PLACES48 KAIJU_PLACES40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define KAIJU_PLACES64 KAIJU_PLACES48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define KAIJU_PLACES80 KAIJU_PLACES64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define KAIJU_PLACES128 \
+  KAIJU_PLACES80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, " \
+                 "%104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define KAIJU_MULTIPLY(columns, count, types, a_place, b_place, accumulate_place)                                                                                       \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, " accumulate_place ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k32.s32." types " {" KAIJU_PLACES##count "}, " a_place \
+               ", " b_place ", p;\n}"                                                                                                                                   \
+               : KAIJU_SUMS##count                                                                                                                                      \
+               : "l"(a), "l"(b), "r"(accumulate))
+#define KAIJU_MULTIPLY_SIGN(columns, count, ...)                                             \
+  if constexpr (kA == Sign::kUnsigned) KAIJU_MULTIPLY(columns, count, "u8.s8", __VA_ARGS__); \
+  else KAIJU_MULTIPLY(columns, count, "s8.s8", __VA_ARGS__)
 
 template <Sign kA, int kCols>
 __device__ __forceinline__ void wgmma(int32_t (&c)[kCols / 2], uint64_t a, uint64_t b, int32_t accumulate) {
-  static_assert(kCols == 96 || kCols == 160 || kCols == 256);
-  if constexpr (kCols == 96 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT96("u8.s8") : KAIJU_C48 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 96 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT96("s8.s8") : KAIJU_C48 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 160 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT160("u8.s8") : KAIJU_C80 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 160 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT160("s8.s8") : KAIJU_C80 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 256 && kA == Sign::kUnsigned) asm volatile(KAIJU_TEXT256("u8.s8") : KAIJU_C128 : "l"(a), "l"(b), "r"(accumulate));
-  else if constexpr (kCols == 256 && kA == Sign::kSigned) asm volatile(KAIJU_TEXT256("s8.s8") : KAIJU_C128 : "l"(a), "l"(b), "r"(accumulate));
+  static_assert(kCols == 80 || kCols == 96 || kCols == 128 || kCols == 160 || kCols == 256);
+  if constexpr (kCols == 80) { KAIJU_MULTIPLY_SIGN("80", 40, "%40", "%41", "%42"); }
+  if constexpr (kCols == 96) { KAIJU_MULTIPLY_SIGN("96", 48, "%48", "%49", "%50"); }
+  if constexpr (kCols == 128) { KAIJU_MULTIPLY_SIGN("128", 64, "%64", "%65", "%66"); }
+  if constexpr (kCols == 160) { KAIJU_MULTIPLY_SIGN("160", 80, "%80", "%81", "%82"); }
+  if constexpr (kCols == 256) { KAIJU_MULTIPLY_SIGN("256", 128, "%128", "%129", "%130"); }
 }
 
-#undef KAIJU_C4
-#undef KAIJU_C16
-#undef KAIJU_C48
-#undef KAIJU_C80
-#undef KAIJU_C128
-#undef KAIJU_TEXT96
-#undef KAIJU_TEXT160
-#undef KAIJU_TEXT256
+#undef KAIJU_SUMS8
+#undef KAIJU_SUMS40
+#undef KAIJU_SUMS48
+#undef KAIJU_SUMS64
+#undef KAIJU_SUMS80
+#undef KAIJU_SUMS128
+#undef KAIJU_PLACES40
+#undef KAIJU_PLACES48
+#undef KAIJU_PLACES64
+#undef KAIJU_PLACES80
+#undef KAIJU_PLACES128
+#undef KAIJU_MULTIPLY
+#undef KAIJU_MULTIPLY_SIGN
 
 }  // namespace kaiju::cuda
