@@ -35,7 +35,7 @@ Status CudaBackend::take_memory(int32_t head_dim) {
   const size_t rows = size_t{kUnits} * kAttentionTileRows;
   KAIJU_TRY(take(parts_, rows, "the sums of attention"));
   KAIJU_TRY(take(sums_, rows * static_cast<size_t>(head_dim), "the sums of attention"));
-  KAIJU_TRY(take(counters_, size_t{kUnits}, "the sums of attention"));
+  KAIJU_TRY(take(counters_, size_t{kUnits} + 1, "the sums of attention"));
   scratch_.units = kUnits;
   scratch_.counters = counters_.data();
   scratch_.parts = parts_.data();

@@ -84,8 +84,8 @@ struct Scratch {
     CHECKED(cudaMalloc(&view.parts, std::max<size_t>(1, static_cast<size_t>(units)) * kTileRows * sizeof(AttentionPart)));
     CHECKED(cudaMalloc(&view.sums, std::max<size_t>(1, static_cast<size_t>(units)) * kTileRows * head_dim * sizeof(float)));
     CHECKED(cudaMemset(view.sums, 0xFF, static_cast<size_t>(units) * kTileRows * head_dim * sizeof(float)));
-    CHECKED(cudaMalloc(&view.counters, std::max<size_t>(1, static_cast<size_t>(units)) * sizeof(int32_t)));
-    CHECKED(cudaMemset(view.counters, 0, static_cast<size_t>(units) * sizeof(int32_t)));
+    CHECKED(cudaMalloc(&view.counters, static_cast<size_t>(units + 1) * sizeof(int32_t)));
+    CHECKED(cudaMemset(view.counters, 0, static_cast<size_t>(units + 1) * sizeof(int32_t)));
   }
   ~Scratch() { cudaFree(view.parts), cudaFree(view.sums), cudaFree(view.counters); }
 };
@@ -213,7 +213,8 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   CHECKED(cudaDeviceSynchronize());
   const There<int8_t> out(queries.size());
   const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
-  const Scratch scratch(form == Form::kSplit ? 512 : 0, head_dim);
+  Scratch scratch(form == Form::kSplit ? 512 : 0, head_dim);
+  if (form == Form::kSplit) scratch.view.apart = ChunksApart::kAlways;
   if (form == Form::kPlain) {
     CHECKED(attend_plain(nullptr, args, batch.there(), slot));
   } else {
@@ -318,6 +319,11 @@ void checks(const char* name, int from, int to) {
     }
     one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
   }
+  for (const int32_t count : {35, 50, 70, 100}) {  // clusters of fewer blocks, then none
+    Rows rows;
+    for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
+    one(128, 1, 40, 600, 1e-4f, rows);
+  }
   std::printf("\n%s: %d cases from %d, %d wrong\n", name, checked, from, failures);
 }
 
@@ -410,7 +416,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
   fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(pool.data), static_cast<int64_t>(pool.count / 16), 1);
   fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(queries.data), static_cast<int64_t>(queries.count / 16), 2);
   const There<float> out_inverse(std::vector<float>(kHeadDim, 2.0f));
-  const Scratch scratch(2048, kHeadDim);
+  Scratch scratch(2560, kHeadDim);
   const AttentionArgs args{queries.data, heads, 3.3e-5f, out_inverse.data, out.data};
   KvSlot slot{pool.data, slot_bytes * kCopies, 0, 1, kHeadDim, kind, window};
   const Batch there = batch.there();
@@ -470,11 +476,20 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
              }
            }));
   };
+  if (decode)
+    for (const ChunksApart apart : {ChunksApart::kNever, ChunksApart::kAlways}) {
+      scratch.view.apart = apart;
+      report(apart == ChunksApart::kNever ? "whole" : "apart", time_ms(runs, [&](int i) {
+               slot.slot_offset = slot_bytes * (i % kCopies);
+               CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+             }));
+      scratch.view.apart = ChunksApart::kWhereFaster;
+    }
   other(static_cast<HardwareWeight*>(nullptr), "hardware");
   other(static_cast<FreeWeight*>(nullptr), "one pass");
   if (decode)
     other(static_cast<ContractWeight*>(nullptr),
-          "no merge");  // without the kernel that folds split chunks, which the two lines above lack too
+          "no merge");  // without the kernel that folds long rows, and not by clusters, as the two lines above
 }
 
 void timings(int from, int to) {
@@ -496,6 +511,12 @@ void timings(int from, int to) {
   shape("decode 4k x 256, window 1024", 1024, each(256, 4095));
   shape("decode 4k x 1, window 1024", 1024, each(1, 4095));
   shape("decode 4k x 300", 0, each(300, 4095));
+  shape("decode 4k x 64, window 1024", 1024, each(64, 4095));
+  shape("decode 4.1k x 64, window 1024", 1024, each(64, 4150));
+  shape("decode 4.1k x 256, window 1024", 1024, each(256, 4150));
+  shape("decode 4.1k x 1, window 1024", 1024, each(1, 4150));
+  shape("decode 4k x 16", 0, each(16, 4095));
+  shape("decode 4k x 132", 0, each(132, 4095));
   if (at >= from && at < to) time_shape<64>("prefill 32k causal, 64 channels", 40, 0, {{0, 32768}}, false);
 }
 

@@ -2,106 +2,143 @@
 #include <algorithm>
 
 #include "attention_decode.cuh"
+#include "attention_window.cuh"
 
 namespace kaiju::cuda {
 namespace {
 
-// One row of an item, by kHeadDim threads.
+// A row whose chunks are kept apart.
+struct KeptRow {
+  int32_t batch_row, row, group;
+  int32_t first_kept, chunks;
+};
+
+// By kHeadDim threads, a channel each. The maximum before every chunk is known when all maxima are, so that factors are found side by side
+// and only the fold itself is serial. Sums come through shared memory: the loop over registers was so long that it took its time to be
+// fetched.
 template <int kHeadDim>
-__device__ __forceinline__ void merge_row(const AttentionWork& work, const Found& item, int32_t row) {
-  constexpr int32_t kBatch = kHeadDim, kWarps = kHeadDim / 32;  // chunks looked at together: one a thread
-  __shared__ float factor[kBatch], weight[kBatch];
-  __shared__ uint8_t keeps[kBatch];  // whether the chunk keeps its scale; else the total does
+__device__ __forceinline__ void merge_row(const AttentionWork& work, const KeptRow& kept) {
+  constexpr int32_t kEach = 2, kBatch = kEach * kHeadDim, kWarps = kHeadDim / 32;  // chunks whose factors a thread finds, and all
+  constexpr int32_t kStaged = 40, kPieces = kHeadDim / 4;                          // chunks on their way at a time, twice; of 16 bytes
+  __shared__ float4 steps[kBatch];  // factor, sum of weights, whether the chunk keeps its scale
+  __shared__ alignas(16) float staged[2][kStaged][kHeadDim];
   __shared__ int32_t warp_maximum[kWarps];
-  const int32_t tid = static_cast<int32_t>(threadIdx.x), groups = work.kv.kv_heads;
-  const BatchSegment& segment = work.segments[item.segment];
-  const int32_t chunks = chunk_count(segment, work.kv);
-  if (chunks <= kFoldedHere) return;  // done already
-  int32_t unit = 0;
-  for (int32_t s = tid % 32; s < item.segment; s += 32)
-    unit += is_narrow(work.segments[s], work.heads) ? chunk_count(work.segments[s], work.kv) * groups : 0;
-  unit = __reduce_add_sync(0xFFFFFFFFu, unit) + item.offset * chunks;
-  const AttentionPart* parts = work.scratch.parts + int64_t{unit} * kTileRows + row;
-  const float* sums = work.scratch.sums + (int64_t{unit} * kTileRows + row) * kHeadDim + tid;
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), last = kept.chunks - 1;
+  const auto* parts = reinterpret_cast<const int2*>(work.scratch.parts + int64_t{kept.first_kept} * kTileRows + kept.row);
+  const float* sums = work.scratch.sums + (int64_t{kept.first_kept} * kTileRows + kept.row) * kHeadDim;
+  const auto load = [&](int32_t nth) {
+#pragma unroll 1
+    for (int32_t piece = tid; piece < kStaged * kPieces; piece += kHeadDim) {
+      const int32_t c = piece / kPieces, at = 4 * (piece % kPieces);
+      asm volatile(
+          "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(&staged[nth % 2][c][at]))),
+          "l"(sums + int64_t{min(nth * kStaged + c, last)} * kTileRows * kHeadDim + at)
+          : "memory");
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  __syncthreads();  // the last row's have been read
+  load(0);
+  load(1);
 
   int32_t maximum = INT32_MIN;  // of all chunks before the batch
   float total = 0.0f, sum = 0.0f;
-  for (int32_t from = 0; from < chunks; from += kBatch) {
-    const AttentionPart part = from + tid < chunks ? parts[int64_t{from + tid} * kTileRows] : AttentionPart{INT32_MIN, 0.0f};
-    // The maximum of everything before each chunk, so that all factors are found at once.
-    int32_t through = part.maximum;
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, distance);
-      if (tid % 32 >= distance) through = max(through, before);
-    }
-    int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, 1);
-    if (tid % 32 == 0) before = INT32_MIN;
-    __syncthreads();  // the last batch has been read
-    if (tid % 32 == 31) warp_maximum[tid / 32] = through;
-    __syncthreads();
-    before = max(before, maximum);
-    for (int32_t w = 0; w < kWarps; ++w) {
-      if (w < tid / 32) before = max(before, warp_maximum[w]);
-      maximum = max(maximum, warp_maximum[w]);
-    }
-    const bool later = before <= part.maximum;
-    keeps[tid] = later;
-    factor[tid] = before == INT32_MIN || part.maximum == INT32_MIN
-                      ? 0.0f
-                      : arith::exp2_product(later ? before - part.maximum : part.maximum - before, work.args.z);
-    weight[tid] = part.weight;
-    __syncthreads();
-    const int32_t count = min(kBatch, chunks - from);
-    constexpr int32_t kAhead = 64;  // a trip to the L2 cache takes as long as folding so many
-    for (int32_t c = 0; c < count; c += kAhead) {
-      float o[kAhead];
+  for (int32_t c = 0; c <= last; ++c) {
+    if (c % kBatch == 0) {
+      const int32_t mine = c + kEach * tid;
+      int2 part[kEach];
 #pragma unroll
-      for (int32_t i = 0; i < kAhead; ++i) o[i] = c + i < count ? sums[int64_t{from + c + i} * kTileRows * kHeadDim] : 0.0f;
-#pragma unroll
-      for (int32_t i = 0; i < kAhead; ++i) {
-        if (c + i >= count) break;
-        const float chunk = o[i];
-        const float a = factor[c + i], l = weight[c + i];
-        total = keeps[c + i] ? arith::fma(total, a, l) : arith::fma(l, a, total);
-        sum = keeps[c + i] ? arith::fma(sum, a, chunk) : arith::fma(chunk, a, sum);
+      for (int32_t i = 0; i < kEach; ++i)
+        part[i] = mine + i <= last ? __ldcg(parts + int64_t{mine + i} * kTileRows) : make_int2(INT32_MIN, 0);
+      int32_t through = max(part[0].x, part[1].x);
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int32_t lower = __shfl_up_sync(0xFFFFFFFFu, through, distance);
+        if (tid % 32 >= distance) through = max(through, lower);
       }
+      int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, 1);
+      if (tid % 32 == 0) before = INT32_MIN;
+      __syncthreads();  // the last batch's factors have been read
+      if (tid % 32 == 31) warp_maximum[tid / 32] = through;
+      __syncthreads();
+      before = max(before, maximum);
+      for (int32_t w = 0; w < kWarps; ++w) {
+        if (w < tid / 32) before = max(before, warp_maximum[w]);
+        maximum = max(maximum, warp_maximum[w]);
+      }
+#pragma unroll
+      for (int32_t i = 0; i < kEach; ++i) {
+        const bool later = before <= part[i].x;
+        const float factor = before == INT32_MIN || part[i].x == INT32_MIN
+                                 ? 0.0f
+                                 : arith::exp2_product(later ? before - part[i].x : part[i].x - before, work.args.z);
+        steps[kEach * tid + i] = {factor, __int_as_float(part[i].y), later ? 1.0f : 0.0f, 0.0f};
+        before = max(before, part[i].x);
+      }
+      __syncthreads();
+    }
+    const int32_t nth = c / kStaged;
+    if (c % kStaged == 0) {
+      asm volatile("cp.async.wait_group 1;" ::: "memory");
+      __syncthreads();
+    }
+    const float4 step = steps[c % kBatch];
+    const float o = staged[nth % 2][c % kStaged][tid];
+    const bool later = step.z != 0.0f;
+    total = arith::fma(later ? total : step.y, step.x, later ? step.y : total);
+    sum = arith::fma(later ? sum : o, step.x, later ? o : sum);
+    if (c % kStaged == kStaged - 1) {
+      __syncthreads();
+      load(nth + 2);
     }
   }
-  const int32_t token = row / work.heads, head = item.offset * work.heads + row - token * work.heads;
-  work.args.out[(int64_t{segment.first_row + token} * work.args.heads + head) * kHeadDim + tid] =
-      arith::quantise(arith::mul(sum, arith::divide(1.0f, total)), work.args.out_inverse[item.offset * kHeadDim + tid]);
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  const int32_t token = kept.row / work.heads, head = kept.group * work.heads + kept.row - token * work.heads;
+  work.args.out[(int64_t{kept.batch_row + token} * work.args.heads + head) * kHeadDim + tid] =
+      arith::quantise(arith::mul(sum, arith::divide(1.0f, total)), work.args.out_inverse[kept.group * kHeadDim + tid]);
 }
 
 // Rows of items, one after another; folds a row's chunks, where they are kept apart and many, in order. Bound by the memory (mostly
 // cache) it reads.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kHeadDim) merge_chunks_kernel(const __grid_constant__ AttentionWork work, int32_t all_rows) {
-  const int32_t groups = work.kv.kv_heads;
+__global__ void __launch_bounds__(kHeadDim, 4) merge_chunks_kernel(const __grid_constant__ AttentionWork work, int32_t all_rows) {
   let_next_start();
-  const DecodeLoad load = decode_load(work);
   wait_for_inputs();
-  if (!load.split) return;
+  if (work.scratch.counters[work.scratch.units] == 0) return;  // as mostly
+  const DecodeLoad load(work);
   for (auto at = static_cast<int32_t>(blockIdx.x); at < all_rows; at += static_cast<int32_t>(gridDim.x)) {
     const int32_t row = at % work.narrow_rows;
-    const Found item = find_unit(at / work.narrow_rows, work, work.segment_count,
-                                 [&](const BatchSegment& s) { return is_narrow(s, work.heads) ? groups : 0; });
+    const DecodeLoad::Place item = load.find(&NarrowCount::items, at / work.narrow_rows);
     if (item.segment < 0) return;
-    if (row < work.segments[item.segment].row_count * work.heads) merge_row<kHeadDim>(work, item, row);
+    const BatchSegment& segment = work.segments[item.segment];
+    const SeenBlocks seen(segment, work.kv);
+    if (row >= segment.row_count * work.heads || seen.chunk_count() <= kFoldedHere) continue;
+    const int32_t begin = item.before.blocks - seen.first, second = (seen.first_chunk() + 1) * kChunkBlocks,
+                  last = (seen.end - 1) / kChunkBlocks * kChunkBlocks;
+    if (load.owner(begin + seen.first, begin + second) == load.owner(begin + last, begin + seen.end)) continue;  // it was one block's
+    merge_row<kHeadDim>(work, {segment.first_row, row, item.group, item.before.units, seen.chunk_count()});
   }
 }
 
 // Of an item of any length.
 int64_t most_chunks(const AttentionWork& work) {
-  return work.kv.window > 0 ? (int64_t{work.kv.window} + work.narrow_rows) / arith::kChunkKeys + 2 : INT32_MAX;
+  const int64_t keys = int64_t{work.kv.window} + work.narrow_rows / work.heads - 1;  // that rows of one item see
+  return work.kv.window == 0 ? INT32_MAX : keys < 2 ? 1 : (keys - 2) / arith::kChunkKeys + 2;
 }
 
+template <int kHeadDim, int kRows>
+cudaError_t launch_decode_rows(cudaStream_t stream, const AttentionWork& work) {
+  const int64_t items = int64_t{work.segment_count} * work.kv.kv_heads;
+  const int32_t cluster = window_cluster<kHeadDim, kRows>(items, most_chunks(work));
+  return cluster > 0 ? launch_window_of<kHeadDim, kRows, ContractWeight>(stream, work, items, cluster)
+                     : launch_decode_of<kHeadDim, kRows, ContractWeight>(stream, work);
+}
 // As few columns as the rows of an item fit into.
 template <int kHeadDim>
 cudaError_t launch_decode(cudaStream_t stream, const AttentionWork& work) {
-  if (work.narrow_rows <= 8) return launch_decode_of<kHeadDim, 8, ContractWeight>(stream, work);
-  if (work.narrow_rows <= 16) return launch_decode_of<kHeadDim, 16, ContractWeight>(stream, work);
-  if (work.narrow_rows <= 40) return launch_decode_of<kHeadDim, 40, ContractWeight>(stream, work);
-  return launch_decode_of<kHeadDim, 64, ContractWeight>(stream, work);
+  if (work.narrow_rows <= 8) return launch_decode_rows<kHeadDim, 8>(stream, work);
+  if (work.narrow_rows <= 16) return launch_decode_rows<kHeadDim, 16>(stream, work);
+  if (work.narrow_rows <= 40) return launch_decode_rows<kHeadDim, 40>(stream, work);
+  return launch_decode_rows<kHeadDim, 64>(stream, work);
 }
 
 template <int kHeadDim>
@@ -123,7 +160,7 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
   // Most batches have no such rows: then every block asks that once and ends, so there are no more of them than run at once.
   const int32_t all_rows = segments * work.kv.kv_heads * work.narrow_rows;
   return kaiju::cuda::launch(stream, Chip{.capability = 90}, merge_chunks_kernel<kHeadDim>,
-                             {std::min(all_rows, 8 * work.scratch.multiprocessors), kHeadDim}, work, all_rows);
+                             {std::min(all_rows, 4 * work.scratch.multiprocessors), kHeadDim}, work, all_rows);
 }
 
 }  // namespace
@@ -146,8 +183,11 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
   const double least = 18.0 / static_cast<double>(args.z), widest = 4194303.0;  // no difference of scores of 128 channels is wider
   work.least_difference = -static_cast<int32_t>(least < widest ? least + 1.0 : widest);
   work.scratch = scratch;
-  const int64_t items = int64_t{work.segment_count} * kv.kv_heads, units = items * most_chunks(work);
-  work.decode_blocks = static_cast<int32_t>(std::min<int64_t>(units, scratch.multiprocessors));
+  const int64_t items = int64_t{work.segment_count} * kv.kv_heads,
+                most_blocks = int64_t{work.narrow_rows <= 40 ? 2 : 1} * scratch.multiprocessors;
+  work.one_row_each = all_one && work.heads <= kTileRows;
+  work.item_each = work.one_row_each && kv.window > 0 && items <= most_blocks;  // windows are short and alike
+  work.decode_blocks = static_cast<int32_t>(work.item_each ? items : std::min(items * most_chunks(work), most_blocks));
   return work;
 }
 

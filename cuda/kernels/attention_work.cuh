@@ -3,9 +3,9 @@
 //
 // The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r / H, head r % H. A
 // segment of more than 64 rows is *wide*: tiles of 128 rows, each folding all its chunks in order. A *narrow* one (decode) is one tile of
-// up to 64 rows, an *item* with each KV head; a unit of work is one chunk of an item. Either a block takes all chunks of an item and folds
-// them as it goes, or units are dealt out one by one and their sums kept apart until all are there: DecodeLoad decides that for the whole
-// batch, alike everywhere.
+// up to 64 rows, an *item* with each KV head; a unit of work is one chunk of an item. Every block of threads has a share of all narrow
+// keys, in order: either in whole items, whose chunks it folds as it goes, or in chunks; then the chunks of an item that lies in several
+// shares are kept apart until all are there. DecodeLoad decides that for the whole batch, alike everywhere.
 #pragma once
 
 #include "../kernels.hpp"
@@ -28,19 +28,13 @@ struct AttentionWork {
   int32_t narrow_rows;             // most rows of a narrow tile
   int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys and of 32 values
   int32_t decode_blocks;           // of threads, that take narrow work
+  bool one_row_each;               // segments have one, and all are narrow
+  bool item_each;                  // and a block of threads takes one item
   int32_t wide_tiles;              // at least as many as there are
   AttentionScratch scratch;
 };
 
 __device__ inline bool is_narrow(const BatchSegment& segment, int32_t heads) { return segment.row_count * heads <= kTileRows; }
-
-__device__ inline int32_t first_chunk(const BatchSegment& segment, const KvSlot& kv) {
-  const int32_t first = kv.window > 0 && segment.position >= kv.window ? segment.position - kv.window + 1 : 0;
-  return first / arith::kChunkKeys;
-}
-__device__ inline int32_t chunk_count(const BatchSegment& segment, const KvSlot& kv) {
-  return (segment.position + segment.row_count - 1) / arith::kChunkKeys - first_chunk(segment, kv) + 1;
-}
 
 struct Found {
   int32_t segment;  // -1: there are fewer units
@@ -67,62 +61,115 @@ __device__ Found find_unit(int32_t unit, const AttentionWork& work, int32_t end,
   return {-1, 0};
 }
 
-// The chunks of a narrow segment (for each KV head), by how many blocks of keys are seen in them: those of more than half a chunk are
-// large. All between the first and the last are whole.
-struct SegmentChunks {
-  int32_t count, large;
-  bool first_is_large;
+// Of narrow segments, times KV heads.
+struct NarrowCount {
+  int32_t items = 0, units = 0, blocks = 0;  // blocks of keys
+  __device__ NarrowCount operator+(const NarrowCount& b) const { return {items + b.items, units + b.units, blocks + b.blocks}; }
+  __device__ NarrowCount operator-(const NarrowCount& b) const { return {items - b.items, units - b.units, blocks - b.blocks}; }
 };
-__device__ inline SegmentChunks segment_chunks(const BatchSegment& segment, const KvSlot& kv) {
-  const int32_t first_key = kv.window > 0 && segment.position >= kv.window ? segment.position - kv.window + 1 : 0;
-  const int32_t first = first_key / kBlockTokens, last = (segment.position + segment.row_count - 1) / kBlockTokens;
-  SegmentChunks chunks;
-  chunks.count = last / kChunkBlocks - first / kChunkBlocks + 1;
-  const int32_t in_first = chunks.count == 1 ? last - first + 1 : kChunkBlocks - first % kChunkBlocks;
-  chunks.first_is_large = 2 * in_first > kChunkBlocks;
-  chunks.large = (chunks.first_is_large ? 1 : 0) + (chunks.count > 2 ? chunks.count - 2 : 0) +
-                 (chunks.count > 1 && 2 * (last % kChunkBlocks + 1) > kChunkBlocks ? 1 : 0);
-  return chunks;
+// The blocks of keys that any row of a segment sees.
+struct SeenBlocks {
+  int32_t first, end;
+  __device__ SeenBlocks(const BatchSegment& segment, const KvSlot& kv) {
+    first = (kv.window > 0 && segment.position >= kv.window ? segment.position - kv.window + 1 : 0) / kBlockTokens;
+    end = (segment.position + segment.row_count - 1) / kBlockTokens + 1;
+  }
+  __device__ int32_t count() const { return end - first; }
+  __device__ int32_t first_chunk() const { return first / kChunkBlocks; }
+  __device__ int32_t chunk_count() const { return (end - 1) / kChunkBlocks - first / kChunkBlocks + 1; }
+};
+__device__ inline NarrowCount narrow_count(const AttentionWork& work, int32_t segment) {
+  const BatchSegment& s = work.segments[segment];
+  if (!is_narrow(s, work.heads)) return {};
+  const SeenBlocks seen(s, work.kv);
+  return {work.kv.kv_heads, seen.chunk_count() * work.kv.kv_heads, seen.count() * work.kv.kv_heads};
+}
+// Sum of this lane's and all lower lanes'.
+__device__ inline NarrowCount add_lower(NarrowCount count) {
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const NarrowCount lower = {__shfl_up_sync(0xFFFFFFFFu, count.items, distance), __shfl_up_sync(0xFFFFFFFFu, count.units, distance),
+                               __shfl_up_sync(0xFFFFFFFFu, count.blocks, distance)};
+    if (lane >= distance) count = count + lower;
+  }
+  return count;
+}
+__device__ inline NarrowCount of_lane(const NarrowCount& count, int lane) {
+  return {__shfl_sync(0xFFFFFFFFu, count.items, lane), __shfl_sync(0xFFFFFFFFu, count.units, lane),
+          __shfl_sync(0xFFFFFFFFu, count.blocks, lane)};
 }
 
 // Chunks of a row that the last of its blocks folds; of longer rows a kernel of its own does.
 constexpr int32_t kFoldedHere = 16;
 
-// The narrow segments of a batch, times KV heads. By a whole warp.
-struct DecodeLoad {
-  int32_t items = 0, units = 0, large = 0;
-  bool split = false;
-};
-__device__ inline DecodeLoad decode_load(const AttentionWork& work) {
-  // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk; one that is kept apart, and what each chunk of a row adds
-  // to it where the last block folds the row; one that is kept apart for the kernel that folds long rows, and that kernel.
-  constexpr int32_t kLarge = 74, kSmall = 37, kApart = 118, kFold = 6, kLongApart = 85, kMerge = 280;
-  DecodeLoad load;
-  int32_t longest = 0, most = 0;
-  for (int32_t s = static_cast<int32_t>(threadIdx.x) % 32; s < work.segment_count; s += 32) {
-    if (!is_narrow(work.segments[s], work.heads)) continue;
-    const SegmentChunks chunks = segment_chunks(work.segments[s], work.kv);
-    load.items += work.kv.kv_heads;
-    load.units += chunks.count * work.kv.kv_heads;
-    load.large += chunks.large * work.kv.kv_heads;
-    longest = max(longest, chunks.large * kLarge + (chunks.count - chunks.large) * kSmall);
-    most = max(most, chunks.count);
+// The narrow segments of a batch. By a whole warp, of which every lane has as many segments as every other.
+class DecodeLoad {
+ public:
+  NarrowCount all;
+  bool split = false, long_rows = false;  // long_rows: some are split that the last block does not fold
+
+  __device__ explicit DecodeLoad(const AttentionWork& work) : work_(work), each_((work.segment_count + 31) / 32) {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, end = min((lane + 1) * each_, work.segment_count);
+    int32_t longest = 0, most = 0;
+#pragma unroll 4
+    for (int32_t s = lane * each_; s < end; ++s) {
+      const NarrowCount count = narrow_count(work, s);
+      mine_ = mine_ + count;
+      longest = max(longest, count.blocks);
+      most = max(most, count.units);
+    }
+    through_ = add_lower(mine_);
+    all = of_lane(through_, 31);
+    longest = __reduce_max_sync(0xFFFFFFFFu, longest) / work.kv.kv_heads;
+    most = __reduce_max_sync(0xFFFFFFFFu, most) / work.kv.kv_heads;
+    if (all.items == 0 || all.units > work.scratch.units || work.scratch.apart == ChunksApart::kNever) return;
+    // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk's and each of its blocks'; the fold where the last block
+    // does it, and by the kernel for long rows.
+    constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldEach = 5, kMerge = 90;
+    const int32_t blocks = work.decode_blocks;
+    const auto rounds = [&](int32_t count, int32_t at_once) { return (count + at_once - 1) / at_once; };
+    const auto time = [&](int32_t units, int32_t of_keys) { return units * kChunk + of_keys * kBlock; };
+    const int32_t whole = max(time(most, longest), rounds(all.items, blocks) * (time(all.units, all.blocks) / all.items)),
+                  apart = rounds(all.blocks, kChunkBlocks * blocks) * time(1, kChunkBlocks) +
+                          (most <= kFoldedHere ? kFold + kFoldEach * most : kMerge);
+    split = work.scratch.apart == ChunksApart::kAlways || 10 * whole > 11 * apart;
+    long_rows = split && most > kFoldedHere;
   }
-  load.items = __reduce_add_sync(0xFFFFFFFFu, load.items);
-  load.units = __reduce_add_sync(0xFFFFFFFFu, load.units);
-  load.large = __reduce_add_sync(0xFFFFFFFFu, load.large);
-  longest = __reduce_max_sync(0xFFFFFFFFu, longest);
-  most = __reduce_max_sync(0xFFFFFFFFu, most);
-  if (load.items == 0 || load.units > work.scratch.units) return load;
-  const int32_t blocks = work.decode_blocks, small = load.units - load.large;
-  const auto rounds = [&](int32_t count) { return (count + blocks - 1) / blocks; };
-  const int32_t average = (load.large * kLarge + small * kSmall + load.items - 1) / load.items;
-  const bool folded_here = most <= kFoldedHere;
-  const int32_t each = folded_here ? kApart + kFold * most : kLongApart,
-                apart = (load.units <= blocks ? each : rounds(load.large) * each + rounds(small) * each / 2) + (folded_here ? 0 : kMerge);
-  load.split = 10 * max(longest, rounds(load.items) * average) > 11 * apart;
-  return load;
-}
+
+  // Where, of all items (units, blocks), number `target` is.
+  struct Place {
+    int32_t segment, group;
+    NarrowCount before;  // the segment's KV head
+  };
+  __device__ Place find(int32_t NarrowCount::*what, int32_t target) const {
+    const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+    const int owner = __ffs(static_cast<int>(__ballot_sync(0xFFFFFFFFu, target < through_.*what))) - 1;
+    if (owner < 0) return {-1, 0, {}};
+    NarrowCount before = of_lane(through_ - mine_, owner);
+    const int32_t end = min((owner + 1) * each_, work_.segment_count);
+    for (int32_t base = owner * each_;; base += 32) {
+      const NarrowCount count = base + lane < end ? narrow_count(work_, base + lane) : NarrowCount{}, through = before + add_lower(count);
+      const int at = __ffs(static_cast<int>(__ballot_sync(0xFFFFFFFFu, target < through.*what))) - 1;
+      if (at < 0) {
+        before = of_lane(through, 31);
+        continue;
+      }
+      const NarrowCount found = of_lane(count, at);
+      before = of_lane(through - count, at);
+      const int32_t groups = work_.kv.kv_heads, group = (target - before.*what) / (found.*what / groups);
+      return {base + at, group, before + NarrowCount{group, group * (found.units / groups), group * (found.blocks / groups)}};
+    }
+  }
+  // The block of threads in whose share the middle of something is that begins at block `begin` of keys, of all, and ends before `end`.
+  __device__ int32_t owner(int32_t begin, int32_t end) const {
+    return static_cast<int32_t>((int64_t{begin + end + 1} * work_.decode_blocks - 1) / (2 * int64_t{all.blocks}));
+  }
+
+ private:
+  const AttentionWork& work_;
+  int32_t each_;
+  NarrowCount mine_, through_;
+};
 
 // One tile of rows of a segment and the chunks to take.
 struct Tile {
@@ -189,93 +236,164 @@ struct Unit {
   int32_t fresh, last;                       // whether the unit before was another item's, and the unit behind is
   int32_t kept;                              // where its sums are kept apart; -1: they are not
   int32_t first_kept, kept_count;            // of its item
+  int32_t kept_here;                         // of those, by this block so far
   BlockId ids[kChunkBlocks];                 // of the chunk's blocks, from begin_block on
 };
 
-// The units of one block of threads, one after another. By one warp.
-struct DecodeWalk {
-  DecodeLoad load;
-  int32_t at;  // item, or unit
-  Found found;
-  int32_t chunk, count;  // of the item
+// To shared memory, in the background.
+__device__ inline void load_id(BlockId& to, const BlockId* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(&to))), "l"(from)
+               : "memory");
+}
+// What a unit has of its item.
+__device__ inline void describe(Unit& unit, const AttentionWork& work, const BatchSegment& segment, int32_t group) {
+  const int32_t last = segment.position + segment.row_count - 1;
+  unit.batch_row = segment.first_row;
+  unit.position = segment.position;
+  unit.rows = segment.row_count * work.heads;
+  unit.group = group;
+  unit.all_from = work.kv.window > 0 && last >= work.kv.window ? last - work.kv.window + 1 : 0;
+}
 
-  __device__ void start(const AttentionWork& work) {
-    load = decode_load(work);
-    at = static_cast<int32_t>(blockIdx.x);
-    found = {-1, 0};
-    chunk = count = 0;
+// The units of one block of threads, one after another. In shared memory; by one warp.
+class DecodeWalk {
+ public:
+  // Tells whether there are long rows.
+  __device__ bool start(const AttentionWork& work) {
+    const auto block = static_cast<int32_t>(blockIdx.x);
+    const auto one_item = [&] {
+      take(work, block / work.kv.kv_heads, block % work.kv.kv_heads);
+      low_ = 0, high_ = 2 * (end_block_ - first_block_);
+      return false;
+    };
+    segment_ = -1, split_ = false;
+    if (work.item_each) return one_item();
+    const DecodeLoad load(work);
+    if (work.one_row_each && !load.split && load.all.items <= work.decode_blocks) return block < load.all.items && one_item();
+    if (load.all.items == 0) return false;
+    split_ = load.split;
+    const auto share = [&](int32_t b) { return static_cast<int32_t>(int64_t{2} * load.all.blocks * b / work.decode_blocks); };
+    low_ = share(block), high_ = share(block + 1);
+    const DecodeLoad::Place place = load.find(&NarrowCount::blocks, low_ / 2);
+    before_ = place.before;
+    take(work, place.segment, place.group);
+    return load.long_rows;
   }
 
-  __device__ void next(const AttentionWork& work, Unit& unit) {
-    const int32_t heads = work.heads, groups = work.kv.kv_heads, lane = static_cast<int32_t>(threadIdx.x) % 32;
-    const auto blocks = static_cast<int32_t>(gridDim.x);
-    if (!load.split) {
-      const bool fresh = chunk == count;
-      if (fresh) {  // the next item
-        found = at < load.items
-                    ? find_unit(at, work, work.segment_count, [&](const BatchSegment& s) { return is_narrow(s, heads) ? groups : 0; })
-                    : Found{-1, 0};
-        at += blocks;
-        chunk = 0;
-        count = found.segment < 0 ? 0 : chunk_count(work.segments[found.segment], work.kv);
-      }
-      if (found.segment < 0)
-        unit.valid = 0;
-      else
-        fill(work, unit, found, chunk, fresh, chunk + 1 == count, -1, 0, 0), ++chunk;
+  // The next unit; of the one before, which `previous` is, most is copied where it goes on in the same item. The warp's own copies of block
+  // ids are under way when it returns.
+  __device__ void next(const AttentionWork& work, Unit& unit, const Unit* previous) {
+    if (previous && previous->valid && !previous->last) {
+      const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, begin = previous->end_block, end = min(begin + kChunkBlocks, end_block_),
+                    chunk = chunk_, taken = taken_;
+      const bool last = is_last(chunk);
+      constexpr int32_t kWords = (sizeof(Unit) - sizeof(Unit::ids)) / sizeof(int32_t);
+      static_assert(kWords <= 32);
+      if (lane < kWords) reinterpret_cast<int32_t*>(&unit)[lane] = reinterpret_cast<const int32_t*>(previous)[lane];
+      if (lane < end - begin) load_id(unit.ids[lane], table_ + begin + lane);
+      __syncwarp();
+      if (lane > 0) return;
+      unit.chunk = previous->chunk + 1;
+      unit.begin_block = begin, unit.end_block = end;
+      unit.fresh = 0, unit.last = last ? 1 : 0;
+      if (previous->kept >= 0) unit.kept = previous->kept + 1;
+      unit.kept_here = taken + 1;
+      chunk_ = chunk + 1, taken_ = taken + 1;
       return;
     }
-    // Large chunks first, so that who has fewer of them gets the small ones.
-    const bool large = at < load.large;
-    const auto mine = [&](const BatchSegment& s) {
-      if (!is_narrow(s, heads)) return 0;
-      const SegmentChunks chunks = segment_chunks(s, work.kv);
-      return large ? chunks.large : chunks.count - chunks.large;
-    };
-    found = at < load.units ? find_unit(at - (large ? 0 : load.large), work, work.segment_count,
-                                        [&](const BatchSegment& s) { return mine(s) * groups; })
-                            : Found{-1, 0};
-    at += blocks;
-    if (found.segment < 0) {
-      unit.valid = 0;
-      return;
-    }
-    const SegmentChunks chunks = segment_chunks(work.segments[found.segment], work.kv);
-    const int32_t each = mine(work.segments[found.segment]), group = found.offset / each, nth = found.offset % each;
-    const int32_t which = large ? nth + (chunks.first_is_large ? 0 : 1) : nth == 0 && !chunks.first_is_large ? 0 : chunks.count - 1;
-    int32_t before = 0;
-    for (int32_t s = lane; s < found.segment; s += 32)
-      before += is_narrow(work.segments[s], heads) ? chunk_count(work.segments[s], work.kv) * groups : 0;
-    const int32_t first_kept = __reduce_add_sync(0xFFFFFFFFu, before) + group * chunks.count;
-    fill(work, unit, {found.segment, group}, which, true, true, first_kept + which, first_kept, chunks.count);
+    DecodeWalk walk = *this;
+    __syncwarp();
+    walk.find_next(work, unit);
+    if (threadIdx.x % 32 == 0) *this = walk;
   }
 
  private:
-  // Chunk `chunk` of the item's.
-  __device__ static void fill(const AttentionWork& work, Unit& unit, const Found& item, int32_t chunk, bool fresh, bool last, int32_t kept,
-                              int32_t first_kept, int32_t kept_count) {
+  __device__ void find_next(const AttentionWork& work, Unit& unit) {
+    while (segment_ >= 0) {
+      if (chunk_ == chunk_count_) {
+        to_next_item(work);
+        continue;
+      }
+      const int32_t begin = max((first_chunk_ + chunk_) * kChunkBlocks, first_block_),
+                    end = min((first_chunk_ + chunk_ + 1) * kChunkBlocks, end_block_);
+      const int32_t middle = split_ ? middle_of(begin, end) : middle_of(first_block_, end_block_);
+      if (middle >= high_) segment_ = -1;
+      if (middle >= low_ && middle < high_) {
+        fill(work, unit, begin, end);
+        ++chunk_;
+        return;
+      }
+      ++chunk_;
+    }
+    unit.valid = 0;
+  }
+  // Whether chunk `chunk` of the item is the last one here.
+  __device__ bool is_last(int32_t chunk) const {
+    const int32_t behind = (first_chunk_ + chunk + 1) * kChunkBlocks;  // the next chunk
+    return chunk + 1 == chunk_count_ || (split_ && middle_of(behind, min(behind + kChunkBlocks, end_block_)) >= high_);
+  }
+  // Twice.
+  __device__ int32_t middle_of(int32_t begin, int32_t end) const { return 2 * (before_.blocks - first_block_) + begin + end; }
+
+  __device__ void take(const AttentionWork& work, int32_t segment, int32_t group) {
+    segment_ = segment, group_ = group;
+    if (segment < 0) return;
+    const BatchSegment& s = work.segments[segment];
+    const SeenBlocks seen(s, work.kv);
+    batch_row_ = s.first_row, position_ = s.position, rows_ = s.row_count * work.heads;
+    table_ = s.table[static_cast<int32_t>(work.kv.kind)];
+    first_block_ = seen.first, end_block_ = seen.end;
+    first_chunk_ = seen.first_chunk(), chunk_count_ = seen.chunk_count();
+    chunk_ = taken_ = 0;
+  }
+  __device__ void to_next_item(const AttentionWork& work) {
+    before_ = before_ + NarrowCount{1, chunk_count_, end_block_ - first_block_};
+    if (2 * before_.blocks >= high_) {
+      segment_ = -1;
+    } else if (group_ + 1 < work.kv.kv_heads) {
+      take(work, segment_, group_ + 1);
+    } else {
+      int32_t segment = segment_ + 1;
+      while (!is_narrow(work.segments[segment], work.heads)) ++segment;  // there is one
+      take(work, segment, 0);
+    }
+  }
+
+  __device__ void fill(const AttentionWork& work, Unit& unit, int32_t begin, int32_t end) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-    const Tile tile = make_tile(work, item.segment, item.offset, 0, kTileRows);
-    const int32_t whole = tile.chunk + chunk, begin = max(whole * kChunkBlocks, tile.first_key / kBlockTokens),
-                  end = min((whole + 1) * kChunkBlocks, tile.last_key / kBlockTokens + 1);
-    if (lane < end - begin) unit.ids[lane] = tile.table[begin + lane];
+    if (lane < end - begin) load_id(unit.ids[lane], table_ + begin + lane);
+    const int32_t last_chunk = (first_chunk_ + chunk_count_ - 1) * kChunkBlocks;
+    const bool whole = !split_ || (middle_of(first_block_, min((first_chunk_ + 1) * kChunkBlocks, end_block_)) >= low_ &&
+                                   middle_of(max(last_chunk, first_block_), end_block_) < high_);
+    const bool last = is_last(chunk_);
+    ++taken_;
     if (lane > 0) return;
     unit.valid = 1;
-    unit.batch_row = tile.batch_row;
-    unit.position = tile.position;
-    unit.rows = tile.rows;
-    unit.group = item.offset;
-    unit.chunk = whole;
+    unit.batch_row = batch_row_;
+    unit.position = position_;
+    unit.rows = rows_;
+    unit.group = group_;
+    unit.chunk = first_chunk_ + chunk_;
     unit.begin_block = begin;
     unit.end_block = end;
-    const int32_t last_row = tile.position + (tile.rows - 1) / work.heads;
+    const int32_t last_row = position_ + (rows_ - 1) / work.heads;
     unit.all_from = work.kv.window > 0 && last_row >= work.kv.window ? last_row - work.kv.window + 1 : 0;
-    unit.fresh = fresh ? 1 : 0;
+    unit.fresh = taken_ == 1 ? 1 : 0;
     unit.last = last ? 1 : 0;
-    unit.kept = kept;
-    unit.first_kept = first_kept;
-    unit.kept_count = kept_count;
+    unit.kept = whole ? -1 : before_.units + chunk_;
+    unit.first_kept = before_.units;
+    unit.kept_count = chunk_count_;
+    unit.kept_here = taken_;
   }
+
+  NarrowCount before_;  // the item
+  bool split_;
+  int32_t low_, high_;       // of the block's share, of twice all blocks of keys: it has what has its middle there
+  int32_t segment_, group_;  // of the item; -1: there are no more
+  int32_t chunk_, taken_;    // of the item's: the next, and how many were this block's
+  // Of the item.
+  int32_t batch_row_, position_, rows_, first_block_, end_block_, first_chunk_, chunk_count_;
+  const BlockId* table_;
 };
 
 }  // namespace kaiju::cuda

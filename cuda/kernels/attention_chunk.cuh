@@ -1,0 +1,375 @@
+// The steps of one chunk of up to 512 keys, of few rows, on Hopper: what the kernels of decode have in common (attention_decode.cuh,
+// attention_window.cuh). A block of two warpgroups finds its scores, its weights and its sums; two such blocks share a multiprocessor, so
+// that one's loads and products run while the other finds weights.
+//
+// Scores first, keys by rows (S^T = K Q^T, so that rows beyond the last cost nothing but matrix time): a warpgroup has every second block
+// of 64 keys, and keeps the scores in registers while the maximum is found. Then, half a chunk at a time, their weights, once, whose high
+// and low bytes go to shared memory, and the sums, channels by rows (V^T P^T), high and low bytes side by side: a warpgroup for each 64
+// channels; exact integers. Keys and values come through one ring of tiles, the values of a chunk behind its keys.
+#pragma once
+
+#include "attention_sm90.cuh"
+
+namespace kaiju::cuda {
+
+constexpr int32_t kDecodeGroups = 2;  // warpgroups
+constexpr int32_t kDecodeThreads = 128 * kDecodeGroups;
+constexpr int32_t kGroupBlocks = kChunkBlocks / kDecodeGroups;  // of keys, that a warpgroup has of a chunk
+constexpr int32_t kSlots = kChunkBlocks;                        // of the ring
+constexpr int32_t kHalfBlocks = kChunkBlocks / 2;
+constexpr int32_t kUnseen = -(1 << 30);  // no score
+
+// Where things are in shared memory.
+template <int kHeadDim, int kRows>
+struct ChunkMap {
+  static_assert(kRows == 8 || kRows == 16 || kRows == 40 || kRows == 64);
+  static constexpr int32_t kBlocks = kRows <= 40 ? 2 : 1;  // of threads, on a multiprocessor
+  static constexpr int32_t kRing = 0;
+  static constexpr int32_t kWeights = kRing + kSlots * kTileBytes<kHeadDim>;  // of half a chunk: columns of 2 kRows, high bytes, then low
+  static constexpr int32_t kQueries = kWeights + kRows * arith::kChunkKeys;
+  static constexpr int32_t kEnd = kQueries + kRows * kHeadDim;
+};
+
+template <int kRows>
+struct ChunkShared {
+  uint64_t full[kSlots];
+  alignas(16) int32_t maximum[2][kRows];  // of scores; of this unit and the next
+  alignas(8) uint32_t sum[2][kRows];      // of weights
+  alignas(8) int32_t see_from[kRows];     // of this unit's rows
+  alignas(8) int32_t see_to[kRows];
+};
+
+template <int kHeadDim, int kRows, class Weight>
+class ChunkSteps {
+ protected:
+  using Map = ChunkMap<kHeadDim, kRows>;
+  static constexpr int32_t kTile = kTileBytes<kHeadDim>, kColumns = kRows / 8;
+  static constexpr int32_t kSummers = 2 * kHeadDim;  // threads that have sums
+  using Score = int32_t[kRows / 2];                  // of a block of keys
+  static_assert(kSummers <= kDecodeThreads);
+
+  __device__ ChunkSteps(const AttentionWork& work, ChunkShared<kRows>& shared, uint8_t* memory)
+      : work_(work), chunk_(shared), memory_(memory), base_(shared_address(memory)), weight_(work) {}
+
+  // By one thread, before the first barrier of the block.
+  __device__ void begin() {
+    for (int32_t slot = 0; slot < kSlots; ++slot) barrier_init(shared_address(&chunk_.full[slot]), 1);
+    publish_stores();
+  }
+
+  // From here on nothing is known of thread(): else what follows from it would be found before the loop and kept in registers that are not
+  // there.
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(thread_)); }
+  __device__ int32_t thread() const { return thread_; }
+  __device__ int32_t warpgroup() const { return warpgroup_; }
+  __device__ int32_t warp() const { return thread() % 128 / 32; }
+  __device__ bool is_planner() const { return thread() / 32 == 7; }
+  __device__ bool is_summer() const { return kSummers == kDecodeThreads || thread() < kSummers; }
+  __device__ bool in_rows() const { return thread() < kRows; }
+  __device__ int32_t lane() const { return thread() % 32; }
+  __device__ int32_t g() const { return lane() / 4; }
+  __device__ int32_t t() const { return lane() % 4; }
+
+  // Of what all lanes have, so that the compiler knows.
+  __device__ static int32_t uniform(int32_t x) { return __shfl_sync(0xFFFFFFFFu, x, 0); }
+
+  // A unit's blocks of keys, counted from the first that is seen: how many there are, and which of them all rows see whole.
+  struct Blocks {
+    int32_t count, clear_from, clear_end;
+    __device__ explicit Blocks(const Unit& unit)
+        : count(uniform(unit.end_block - unit.begin_block)),
+          clear_from(uniform((unit.all_from + kBlockTokens - 1) / kBlockTokens - unit.begin_block)),
+          clear_end(uniform((unit.position + 1) / kBlockTokens - unit.begin_block)) {}
+  };
+  // Of the warpgroup's blocks of a chunk, counted so; and that one as the sequence counts them.
+  __device__ int32_t place(int k) const { return warpgroup() + kDecodeGroups * k; }
+  __device__ int32_t block(const Unit& unit, int k) const { return unit.begin_block + place(k); }
+  __device__ static int32_t block_count(const Unit& unit) { return unit.end_block - unit.begin_block; }
+  __device__ bool has(const Blocks& blocks, int k) const { return place(k) < blocks.count; }
+  // Whether a row does not see a key of the block.
+  __device__ bool is_masked(const Blocks& blocks, int k) const { return place(k) < blocks.clear_from || place(k) >= blocks.clear_end; }
+
+  // Tiles go through the ring in order: a unit's keys, its values, the next unit's keys and values. Tile n has slot n % kSlots.
+  __device__ uint32_t full(int32_t n) { return shared_address(&chunk_.full[n % kSlots]); }
+  __device__ void wait_for_tile(int32_t n) { barrier_wait(full(n), static_cast<uint32_t>(n / kSlots % 2)); }
+  __device__ uint32_t slot(int32_t n) const { return base_ + static_cast<uint32_t>(Map::kRing + n % kSlots * kTile); }
+  // Asks for tiles `from` ... `end` - 1, kSlots at most, of this unit, whose first is `first`, and of the next. By all warps, one each.
+  __device__ void copy_tiles(int32_t first, int32_t from, int32_t end, const Unit& unit, const Unit& next) {
+    const int32_t n = from + thread() / 32, behind = first + 2 * block_count(unit);
+    if (n >= end || lane() != 0) return;
+    if (n < behind)
+      ask_for_tile(unit, n - first, n);
+    else
+      ask_for_tile(next, n - behind, n);
+  }
+  // Tile `at` of the unit's, the n-th of all.
+  __device__ void ask_for_tile(const Unit& unit, int32_t at, int32_t n) {
+    barrier_expect(full(n), kTile);
+    copy_bulk(slot(n), tile_of(unit, at), kTile, full(n));
+  }
+  __device__ const std::byte* tile_of(const Unit& unit, int32_t at) const {
+    const bool values = at >= block_count(unit);
+    return work_.kv.pool + work_.kv.slot_offset + int64_t{unit.group} * 2 * kTile + (values ? kTile : 0) +
+           unit.ids[values ? at - block_count(unit) : at] * work_.kv.block_bytes;
+  }
+  // Asks for the first tiles of the first unit: before the kernels in front have ended for those that no kernel of this step writes, and
+  // then for the others. By all warps, twice.
+  __device__ void ask_first(const Unit& unit, bool old) {
+    const int32_t count = block_count(unit), at = thread() / 32 + lane() * kSlots;
+    if (lane() > 1 || at >= 2 * count) return;
+    if ((unit.begin_block + (at < count ? at : at - count) < unit.position / kBlockTokens) != old) return;
+    if (lane() == 0)
+      ask_for_tile(unit, at, at);
+    else
+      prefetch_bulk(tile_of(unit, at), kTile);
+  }
+  static_assert(kDecodeThreads / 32 == kSlots);
+
+  // Pieces of 16 bytes of a row.
+  __device__ __forceinline__ void ask_for_queries(const Unit& unit) const {
+    constexpr int32_t kPieces = kRows * kHeadDim / 16;
+#pragma unroll 1
+    for (int32_t at = thread(); at < kPieces; at += kDecodeThreads) {
+      const int32_t row = at % kRows;
+      if (row < unit.rows)
+        copy_async(base_ + static_cast<uint32_t>(Map::kQueries + at * 16), work_.args.queries + row_offset(unit, row) + at / kRows * 16);
+    }
+  }
+  __device__ __forceinline__ static void copy_async(uint32_t to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  }
+  __device__ __forceinline__ static void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+  // Of a row in queries and results.
+  __device__ int64_t row_offset(const Unit& unit, int32_t row) const {
+    const int32_t token = row < work_.heads ? 0 : row / work_.heads, head = row - token * work_.heads;
+    return (int64_t{unit.batch_row + token} * work_.args.heads + unit.group * work_.heads + head) * kHeadDim;
+  }
+  __device__ int32_t first_visible(int32_t position) const {
+    return work_.kv.window > 0 && position >= work_.kv.window ? position - work_.kv.window + 1 : 0;
+  }
+  // What row thread() sees.
+  __device__ void describe_row(const Unit& unit) {
+    const int32_t row = thread(), position = unit.position + row / work_.heads;
+    const bool valid = row < unit.rows;
+    chunk_.see_from[row] = valid ? first_visible(position) : 0;
+    chunk_.see_to[row] = valid ? position : -1;
+  }
+  // s [64 keys, kRows] of a block of keys: thread (g, t) of warp w has keys 16 w + g and + 8 of rows 8 j + 2 t and + 1:
+  // s[4 j + 2 upper + odd].
+  __device__ __forceinline__ void score(Score& s, uint32_t keys) {
+    const uint64_t a = operand(keys, kBlockTokens), b = operand(base_ + static_cast<uint32_t>(Map::kQueries), kRows);
+    multiply<false>(s, a, b);
+#pragma unroll
+    for (int k = 1; k < kHeadDim / 32; ++k)
+      multiply<true>(s, advanced(a, k * 2 * kBlockTokens * kColumnBytes), advanced(b, k * 2 * kRows * kColumnBytes));
+  }
+  template <bool kAdds>
+  __device__ __forceinline__ static void multiply(Score& s, uint64_t a, uint64_t b) {
+    if constexpr (kRows == 40) {  // no instruction has 40 columns
+      multiply_shared_by<32, Sign::kSigned, kAdds>(reinterpret_cast<int32_t(&)[16]>(s[0]), a, b);
+      multiply_shared_by<8, Sign::kSigned, kAdds>(reinterpret_cast<int32_t(&)[4]>(s[16]), a, advanced(b, 32 * kColumnBytes));
+    } else {
+      multiply_shared_by<kRows, Sign::kSigned, kAdds>(s, a, b);
+    }
+  }
+  // Of rows 8 j + 2 t and + 1.
+  template <class T>
+  __device__ int2 two(const T* of_rows, int j) const {
+    static_assert(sizeof(T) == 4);
+    return *reinterpret_cast<const int2*>(of_rows + 8 * j + 2 * t());
+  }
+
+  // Scores that a row does not see become kUnseen, which is nobody's maximum.
+  __device__ __forceinline__ void mask(const Unit& unit, Score& s, int k) const {
+    const int32_t key = block(unit, k) * kBlockTokens + warp() * 16 + g();
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      const int2 from = two(chunk_.see_from, j), to = two(chunk_.see_to, j);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int32_t at = key + e / 2 * 8;
+        if (at < (e % 2 == 0 ? from.x : from.y) || at > (e % 2 == 0 ? to.x : to.y)) s[4 * j + e] = kUnseen;
+      }
+    }
+  }
+  // Of the warpgroup's k-th block, whose scores are under way, as are those of the blocks behind it.
+  template <int k>
+  __device__ __forceinline__ void take_maxima(const Unit& unit, const Blocks& blocks, Score (&s)[kGroupBlocks],
+                                              int32_t (&most)[kColumns][2]) const {
+    wait_products<kGroupBlocks - 1 - k>();
+    pin(s[k]);
+    if (!has(blocks, k)) return;
+    if (is_masked(blocks, k)) mask(unit, s[k], k);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) most[j][odd] = __vimax3_s32(most[j][odd], s[k][4 * j + odd], s[k][4 * j + 2 + odd]);
+  }
+  // Scores of the warpgroup's blocks, and the maxima of rows. kAll: also where the chunk has no such block, of whatever lies there, which
+  // nobody asks for: in a loop registers that are set now and then alone would be kept for what they held before.
+  template <bool kAll>
+  __device__ __forceinline__ void score_all(const Unit& unit, const Blocks& blocks, int32_t tile, Score (&s)[kGroupBlocks], int32_t turn) {
+    int32_t most[kColumns][2];
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) most[j][0] = most[j][1] = kUnseen;
+#pragma unroll
+    for (int k = 0; k < kGroupBlocks; ++k) {
+      if (has(blocks, k)) wait_for_tile(tile + place(k));
+      begin_products();
+      if (kAll || has(blocks, k)) score(s[k], slot(tile + place(k)));
+      commit_products();
+    }
+    take_maxima<0>(unit, blocks, s, most);
+    take_maxima<1>(unit, blocks, s, most);
+    take_maxima<2>(unit, blocks, s, most);
+    take_maxima<3>(unit, blocks, s, most);
+    if constexpr (!Weight::kMaximaFirst) return;
+    // Even lanes go on with the even rows, odd ones with the odd.
+    const bool odd = g() % 2 != 0;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      int32_t mine = odd ? most[j][1] : most[j][0];
+      mine = max(mine, __shfl_xor_sync(0xFFFFFFFFu, odd ? most[j][0] : most[j][1], 4));
+      mine = max(mine, __shfl_xor_sync(0xFFFFFFFFu, mine, 8));
+      mine = max(mine, __shfl_xor_sync(0xFFFFFFFFu, mine, 16));
+      if (lane() < 8) atomicMax(&chunk_.maximum[turn][8 * j + 2 * t() + (odd ? 1 : 0)], mine);
+    }
+  }
+
+  // The weights of this thread's scores, to shared memory as layout.cuh wants values' places, and their sums. Four places in a row are keys
+  // 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the warp's 16: of two neighbouring lanes, of which the even one stores the even row, the odd one
+  // the odd.
+  // Of the warpgroup's block k, and kBlocks - 1 behind it.
+  template <int kBlocks>
+  __device__ __forceinline__ void weigh(const Blocks& blocks, const Score* s, int k, int32_t turn, uint32_t (&sum)[kColumns]) {
+    const bool odd = g() % 2 != 0, masked = is_masked(blocks, k) || is_masked(blocks, k + kBlocks - 1);
+    const uint32_t low_bytes = odd ? 0x1504 : 0x5140, high_bytes = odd ? 0x3726 : 0x7362;
+    constexpr int32_t kStep = kDecodeGroups * 4 * 2 * kRows * kColumnBytes;  // of one of its blocks to the next
+    uint8_t* to = memory_ + Map::kWeights + (place(k) % kHalfBlocks * 4 + warp()) * 2 * kRows * kColumnBytes +
+                  (2 * t() + (odd ? 1 : 0)) * kColumnBytes + g() / 2 * 4;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      int2 maximum{0, 0};
+      if constexpr (Weight::kMaximaFirst) maximum = two(chunk_.maximum[turn], j);
+      // For a row that sees no key both are rubbish, and all of it is masked.
+      const auto even = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.x)),
+                 uneven = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.y));
+      int32_t score[4 * kBlocks], shift[4 * kBlocks];
+      uint32_t w[4 * kBlocks];
+#pragma unroll
+      for (int i = 0; i < 4 * kBlocks; ++i) score[i] = s[i / 4][4 * j + i % 4], shift[i] = i % 2 == 0 ? even : uneven;
+      weight_(score, shift, w);
+      if (masked) {
+#pragma unroll
+        for (int i = 0; i < 4 * kBlocks; ++i)
+          if (score[i] == kUnseen) w[i] = static_cast<uint32_t>(kBiasBits);
+      }
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+        const uint32_t even_row = __byte_perm(w[4 * b], w[4 * b + 2], 0x5140), odd_row = __byte_perm(w[4 * b + 1], w[4 * b + 3], 0x5140);
+        const uint32_t mine = odd ? odd_row : even_row, theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_row : odd_row, 4);
+        const uint32_t high = __byte_perm(mine, theirs, high_bytes), low = __byte_perm(mine, theirs, low_bytes);
+        *reinterpret_cast<uint32_t*>(to + b * kStep + j * 8 * kColumnBytes) = high;
+        *reinterpret_cast<uint32_t*>(to + b * kStep + (kRows + j * 8) * kColumnBytes) = low;
+        sum[j] = (__dp4a(high, 0x01010101u, 0u) << 8) + __dp4a(low, 0x01010101u, sum[j]);
+      }
+    }
+  }
+  __device__ __forceinline__ void add_weights(const uint32_t (&sum)[kColumns], int32_t turn) {
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      uint32_t mine = sum[j];
+      mine += __shfl_xor_sync(0xFFFFFFFFu, mine, 8);
+      mine += __shfl_xor_sync(0xFFFFFFFFu, mine, 16);
+      if (lane() < 8) atomicAdd(&chunk_.sum[turn][8 * j + 2 * t() + g() % 2], mine);
+    }
+  }
+
+  // sums [64 channels, 2 kRows]: thread (g, t) of warp w has channels 16 w + g and + 8 of columns 8 j + 2 t and + 1; columns are the rows'
+  // high bytes, then their low bytes.
+  // Adds those of the chunk's blocks `first` ... `end` - 1, half of it at most, whose weights are there. `values`: its first tile.
+  __device__ __forceinline__ void add_values(int32_t values, int32_t first, int32_t end, int32_t (&sums)[kRows]) {
+    if (first == 0) add_block<false>(values, 0, sums), ++first;
+    for (; first < end; ++first) add_block<true>(values, first, sums);
+    wait_products<0>();
+    pin(sums);
+  }
+  template <bool kAdds>
+  __device__ __forceinline__ void add_block(int32_t values, int32_t place, int32_t (&sums)[kRows]) {
+    wait_for_tile(values + place);
+    const uint64_t a = operand(slot(values + place) + static_cast<uint32_t>(warpgroup() * 64 * kColumnBytes), kHeadDim),
+                   b = operand(base_ + static_cast<uint32_t>(Map::kWeights + place % kHalfBlocks * 4 * 2 * kRows * kColumnBytes),
+                               2 * kRows);
+    begin_products();
+    multiply_shared_by<2 * kRows, Sign::kUnsigned, kAdds>(sums, a, b);
+    multiply_shared_by<2 * kRows, Sign::kUnsigned, true>(sums, advanced(a, 2 * kHeadDim * kColumnBytes),
+                                                         advanced(b, 2 * 2 * kRows * kColumnBytes));
+    commit_products();
+  }
+  __device__ __forceinline__ static float whole(const int32_t (&sums)[kRows], int j, int e) {
+    return arith::fma(256.0f, static_cast<float>(sums[4 * j + e]), static_cast<float>(sums[4 * (j + kColumns) + e]));
+  }
+  // Of sums[4 j + e].
+  __device__ int32_t channel(int e) const { return warpgroup() * 64 + warp() * 16 + g() + e / 2 * 8; }
+  __device__ int32_t row(int j, int e) const { return 8 * j + 2 * t() + e % 2; }
+
+  // The weights of a unit's scores and their sums. With half of a chunk's values read, `half_read` is called.
+  template <class HalfRead>
+  __device__ __forceinline__ void add_all(const Blocks& blocks, int32_t tile, const Score (&s)[kGroupBlocks], int32_t turn,
+                                          int32_t (&sums)[kRows], HalfRead half_read) {
+    const int32_t count = blocks.count;
+    uint32_t weights[kColumns];
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) weights[j] = 0;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if (h > 0 && count <= kHalfBlocks) break;
+      forget();
+      if (has(blocks, 2 * h + 1))
+        weigh<2>(blocks, s + 2 * h, 2 * h, turn, weights);
+      else if (has(blocks, 2 * h))
+        weigh<1>(blocks, s + 2 * h, 2 * h, turn, weights);
+      const bool last = h > 0 || count <= kHalfBlocks;
+      if (last) {
+        add_weights(weights, turn);
+        wait_for_copies();
+      }
+      publish_stores();
+      __syncthreads();
+      forget();
+      if (is_summer()) {
+        add_values(tile + count, h * kHalfBlocks, min(count, (h + 1) * kHalfBlocks), sums);
+      } else if (h == 0) {
+#pragma unroll
+        for (int32_t& x : sums) x = 0;
+      }
+      if (!last) {
+        __syncthreads();
+        half_read();
+      }
+    }
+  }
+
+  // Of a fold: the chunk (its maximum, the total's before it).
+  struct Step {
+    bool later;  // the chunk keeps its scale, the total is multiplied
+    float factor;
+  };
+  __device__ Step step(int32_t before, int32_t chunk) const {
+    const bool later = before <= chunk;
+    return {later,
+            before == INT32_MIN || chunk == INT32_MIN ? 0.0f : arith::exp2_product(later ? before - chunk : chunk - before, work_.args.z)};
+  }
+  __device__ static float folded(const Step& step, float total, float chunk) {
+    return arith::fma(step.later ? total : chunk, step.factor, step.later ? chunk : total);
+  }
+
+  const AttentionWork& work_;
+  ChunkShared<kRows>& chunk_;
+  uint8_t* memory_;
+  uint32_t base_;  // of memory_
+  Weight weight_;
+  int32_t thread_ = static_cast<int32_t>(threadIdx.x), warpgroup_ = uniform(static_cast<int32_t>(threadIdx.x) / 128);
+};
+
+}  // namespace kaiju::cuda
