@@ -19,7 +19,7 @@ struct KeptRow {
 template <int kHeadDim>
 __device__ __forceinline__ void merge_row(const AttentionWork& work, const KeptRow& kept) {
   constexpr int32_t kEach = 2, kBatch = kEach * kHeadDim, kWarps = kHeadDim / 32;  // chunks whose factors a thread finds, and all
-  constexpr int32_t kStaged = 40, kPieces = kHeadDim / 4;                          // chunks on their way at a time, twice; of 16 bytes
+  constexpr int32_t kStaged = 32, kPieces = kHeadDim / 4;                          // chunks on their way at a time, twice; of 16 bytes
   __shared__ float4 steps[kBatch];  // factor, sum of weights, whether the chunk keeps its scale
   __shared__ alignas(16) float staged[2][kStaged][kHeadDim];
   __shared__ int32_t warp_maximum[kWarps];
@@ -43,9 +43,11 @@ __device__ __forceinline__ void merge_row(const AttentionWork& work, const KeptR
 
   int32_t maximum = INT32_MIN;  // of all chunks before the batch
   float total = 0.0f, sum = 0.0f;
-  for (int32_t c = 0; c <= last; ++c) {
-    if (c % kBatch == 0) {
-      const int32_t mine = c + kEach * tid;
+  static_assert(kBatch % kStaged == 0);
+  for (int32_t nth = 0; nth * kStaged <= last; ++nth) {
+    const int32_t from = nth * kStaged;
+    if (from % kBatch == 0) {
+      const int32_t mine = from + kEach * tid;
       int2 part[kEach];
 #pragma unroll
       for (int32_t i = 0; i < kEach; ++i)
@@ -76,20 +78,18 @@ __device__ __forceinline__ void merge_row(const AttentionWork& work, const KeptR
       }
       __syncthreads();
     }
-    const int32_t nth = c / kStaged;
-    if (c % kStaged == 0) {
-      asm volatile("cp.async.wait_group 1;" ::: "memory");
-      __syncthreads();
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __syncthreads();
+#pragma unroll 8
+    for (int32_t c = 0; c < min(kStaged, last + 1 - from); ++c) {
+      const float4 step = steps[from % kBatch + c];
+      const float o = staged[nth % 2][c][tid];
+      const bool later = step.z != 0.0f;
+      total = arith::fma(later ? total : step.y, step.x, later ? step.y : total);
+      sum = arith::fma(later ? sum : o, step.x, later ? o : sum);
     }
-    const float4 step = steps[c % kBatch];
-    const float o = staged[nth % 2][c % kStaged][tid];
-    const bool later = step.z != 0.0f;
-    total = arith::fma(later ? total : step.y, step.x, later ? step.y : total);
-    sum = arith::fma(later ? sum : o, step.x, later ? o : sum);
-    if (c % kStaged == kStaged - 1) {
-      __syncthreads();
-      load(nth + 2);
-    }
+    __syncthreads();
+    load(nth + 2);
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
   const int32_t token = kept.row / work.heads, head = kept.group * work.heads + kept.row - token * work.heads;
