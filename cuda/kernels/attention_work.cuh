@@ -26,7 +26,7 @@ struct AttentionWork {
   int32_t heads;                   // query heads that share a KV head
   int32_t least_difference;        // of a score from its maximum: weights are 0 from there on
   int32_t narrow_rows;             // most rows of a narrow tile
-  int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys and of 32 values
+  int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys or values
   int32_t decode_blocks;           // of threads, that take narrow work
   bool one_row_each;               // segments have one, and all are narrow
   bool item_each;                  // and a block of threads takes one item

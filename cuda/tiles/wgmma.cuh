@@ -74,6 +74,15 @@ __device__ __forceinline__ void multiply_shared(int32_t (&d)[32], uint64_t a, ui
         "+r"(d[31])
       : "l"(a), "l"(b), "r"(accumulate));
 }
+__device__ __forceinline__ void multiply_shared(int32_t (&d)[16], uint64_t a, uint64_t b, int32_t accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, %16, %17, p;\n}"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]),
+        "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
+      : "l"(a), "l"(b), "r"(accumulate));
+}
 // a unsigned in registers (a[0]: row g, bytes 4 t ... + 3; a[1]: row g + 8; a[2], a[3]: the same 16 bytes on), b signed.
 __device__ __forceinline__ void multiply_registers(int32_t (&d)[32], const uint32_t* a, uint64_t b, int32_t accumulate) {
   asm volatile(
