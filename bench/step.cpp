@@ -157,7 +157,7 @@ int run(const Options& options) {
   const int32_t beside = options.beside.empty() ? 0 : *std::max_element(options.beside.begin(), options.beside.end());
   const int32_t sequences = most + (beside > 0 ? 1 : 0), step_tokens = std::max(options.chunk, sequences + beside);
 
-  // The answer first: 24 positions against the reference.
+  // The answer first: 24 positions against the reference; together, and where one stream is timed one by one, since that may take another path.
   const Cost cost = cost_of(*checkpoint);
   const int32_t checked = std::min(24, config.context);
   const std::vector<float> expected = [&] {
@@ -166,6 +166,14 @@ int run(const Options& options) {
   }();
   Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens);
   if (steps.step(1, 0, checked, true).logits != expected) throw Failed{internal_error("the logits are not the reference's bits; nothing is timed that is wrong")};
+  if (std::count(options.streams.begin(), options.streams.end(), 1) != 0) {
+    std::vector<float> one_by_one;
+    for (int32_t i = 0; i < checked; ++i) {
+      const std::vector<float>& row = steps.step(1, i, 1, true).logits;
+      one_by_one.insert(one_by_one.end(), row.begin(), row.end());
+    }
+    if (one_by_one != expected) throw Failed{internal_error("the logits of single rows are not the reference's bits; nothing is timed that is wrong")};
+  }
 
   const Ceilings ceilings = [&] {
     if (options.backend == "cuda") return Ceilings{};  // those of the processor say nothing here

@@ -3,12 +3,14 @@
 // A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes, from the copy in to the draws; a batch in between is filled up by repeating one
 // of its sequences, which computes the same bits and stores them in the same places once more. Where penalties or biases change logits, ordinary launches that draw follow.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend.hpp"
 #include "cuda.hpp"
 #include "graph.hpp"
+#include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/self_check.hpp"
 #include "kaiju/model/forward.hpp"
 #include "memory.hpp"
@@ -92,6 +94,7 @@ class CudaExecutor final : public Executor {
 
     workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
+    KAIJU_TRY(take_row_step());
     load_kernels();
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
@@ -119,9 +122,14 @@ class CudaExecutor final : public Executor {
       } else {
         const Inputs inputs = place_inputs();
         send_inputs(inputs);
-        run_layers(inputs);
-        return_logits(plan, result);
-        compute_last_logits(inputs);
+        if (takes_row_step(plan)) {
+          run_row(inputs);
+          if (plan.segments[0].all_logits) return_first_logits(result);
+        } else {
+          run_layers(inputs);
+          return_logits(plan, result);
+          compute_last_logits(inputs);
+        }
         adjust_logits(plan, inputs);
         draw(inputs, adjusted_.data());
       }
@@ -289,6 +297,11 @@ class CudaExecutor final : public Executor {
   }
 
   void run_layers(const Inputs& inputs) {
+    prepare_rows(inputs);
+    forward(backend_, weights_, kv_slots_, inputs.batch, workspace_);
+  }
+  // What a step does before its layers, but for the embedding.
+  void prepare_rows(const Inputs& inputs) {
     const Batch& batch = inputs.batch;
     ask("marking tokens", [&] { return mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, seen_.data()); });
     const int32_t half = weights_.config.head_dim / 2;
@@ -296,13 +309,59 @@ class CudaExecutor final : public Executor {
       ask("angles", [&] {
         return fill_angles(stream(), device_->chip(), batch.positions.data(), batch.row_count, frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data());
       });
-    forward(backend_, weights_, kv_slots_, batch, workspace_);
   }
 
   void compute_last_logits(const Inputs& inputs) {
     if (inputs.draw_rows == 0 || !device_->ok()) return;
     check(gather_rows(stream(), device_->chip(), x_.data(), inputs.draw_row, inputs.draw_rows, weights_.config.d_model, last_x_.data()), "gathering rows");
     logits(backend_, weights_, last_x_.data(), inputs.draw_rows, a_.data(), logits_.data());
+  }
+
+  // ---- steps of one row, as one kernel ----
+
+  Status take_row_step() {
+    const ModelConfig& config = weights_.config;
+    std::vector<RowLayer> layers;
+    for (const LayerWeights& layer : weights_.layers) {
+      const KvWeights& kv = weights_.slots[layer.config.kv_slot];
+      layers.push_back({layer.q.weight, layer.o.weight, layer.up.weight, layer.down.weight, layer.q_scale.data(), layer.o_scale.data(), layer.up_alpha.data(), layer.down_scale.data(),
+                        layer.q_inverse.data(), kv.k_inverse.data(), kv.v_inverse.data(), layer.out_inverse.data(), angles_[layer.config.rope].data(), layer.attn_in, layer.ffn_in, layer.z,
+                        layer.owns_slot ? 1 : 0, kv_slots_[layer.config.kv_slot]});
+    }
+    row_step_ = {nullptr, static_cast<int32_t>(layers.size()), config.d_model, config.d_ff, config.vocab_size, config.n_heads, config.n_kv_heads, config.head_dim, weights_.embed.weight,
+                 weights_.logit_scale.data(), weights_.final_in, config.norm_eps, nullptr, x_.data(), nullptr, nullptr, h_.data(), logits_.data(), nullptr, nullptr, nullptr, nullptr, 0, 0};
+    if (!row_step_serves(device_->chip(), row_step_)) return {};
+    KAIJU_TRY(take(row_layers_, layers.size(), "the layers' descriptions"));
+    const auto chunks = static_cast<size_t>(row_step_chunks(device_->chip(), config.n_kv_heads));
+    const auto width = static_cast<size_t>(config.query_width()), projected = width + 2 * static_cast<size_t>(config.kv_width()), heads = static_cast<size_t>(config.n_heads);
+    const auto d_model = static_cast<size_t>(config.d_model);
+    KAIJU_TRY(take(row_words_, projected + width / 4 + chunks * (width + 2 * heads) + d_model / 2, "a row on its way through the layers"));
+    KAIJU_TRY(take(row_counters_, 3, "a row on its way through the layers"));
+    row_step_.q = row_words_.data(), row_step_.a = row_step_.q + projected, row_step_.sums = row_step_.a + width / 4, row_step_.parts = row_step_.sums + chunks * width;
+    row_step_.row = reinterpret_cast<uint32_t*>(row_step_.parts + chunks * 2 * heads);
+    row_step_.layers = row_layers_.data(), row_step_.counters = row_counters_.data();
+    device_->check(cudaMemcpy(row_layers_.data(), layers.data(), row_layers_.bytes(), cudaMemcpyHostToDevice), "a copy to the GPU");
+    return {};
+  }
+
+  // From the token of one row to its logits.
+  void run_row(const Inputs& inputs) {
+    prepare_rows(inputs);
+    backend_.embed(weights_.embed, weights_.embed_scale.data(), inputs.batch.tokens, x_.data());
+    row_step_.segment = inputs.batch.segments.data();
+    ask("a step of one row", [&] { return row_step(stream(), device_->chip(), row_step_); });
+  }
+
+  // Whether the plan is one row whose logits are wanted, and which sees no more chunks than there is room for.
+  bool takes_row_step(const StepPlan& plan) const {
+    if (!row_step_.layers || slots_.row_count() != 1 || !(plan.segments[0].sample || plan.segments[0].all_logits)) return false;
+    const int32_t position = slots_.positions()[0], chunks = row_step_chunks(device_->chip(), weights_.config.n_kv_heads);
+    return std::all_of(kv_slots_.begin(), kv_slots_.end(), [&](const KvSlot& kv) { return position / arith::kChunkKeys - kv.first_visible(position) / arith::kChunkKeys < chunks; });
+  }
+
+  void return_first_logits(StepResult& result) {
+    result.logits.resize(static_cast<size_t>(facts().vocab_size));
+    ask("returning logits", [&] { return cudaMemcpyAsync(result.logits.data(), logits_.data(), result.logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
   }
 
   // The driver loads a kernel, and takes memory for it, when it is first launched: here, in recordings that never run, of steps of every size.
@@ -321,6 +380,7 @@ class CudaExecutor final : public Executor {
               run_layers(inputs);
               compute_last_logits(inputs);
               if (rows > 1) return;
+              if (row_step_.layers) run_row(inputs);
               check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_.data()), 1, facts().vocab_size, seen_.data()), "loading");
               check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
               check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
@@ -358,6 +418,14 @@ class CudaExecutor final : public Executor {
               draw(inputs, nullptr);
             }),
             "recording a decode step");
+      if (rows > 1 || !row_step_.layers || !device_->ok()) continue;
+      row_recorded_.emplace().rows = 1;
+      check(Graph::record(stream(), row_recorded_->graph, [&] {
+              send_inputs(inputs);
+              run_row(inputs);
+              draw(inputs, nullptr);
+            }),
+            "recording a step of one row");
     }
   }
 
@@ -365,6 +433,7 @@ class CudaExecutor final : public Executor {
   const RecordedStep* recorded_step(const StepPlan& plan) const {
     for (const Segment& segment : plan.segments)
       if (segment.token_count != 1 || !segment.sample || segment.all_logits) return nullptr;
+    if (takes_row_step(plan)) return row_recorded_ ? &*row_recorded_ : nullptr;
     for (const RecordedStep& step : recorded_)
       if (step.rows >= slots_.row_count()) return &step;
     return nullptr;
@@ -445,6 +514,11 @@ class CudaExecutor final : public Executor {
   PinnedBuffer host_inputs_, host_list_, host_drawn_, host_top_;
   Workspace workspace_;
   std::vector<RecordedStep> recorded_;  // by rows, ascending
+  RowStep row_step_;  // no layers: it does not serve the model
+  std::optional<RecordedStep> row_recorded_;
+  DeviceBuffer<RowLayer> row_layers_;
+  DeviceBuffer<uint64_t> row_words_;
+  DeviceBuffer<int32_t> row_counters_;
 
   // The step being run.
   size_t list_bytes_ = 0, list_used_ = 0;

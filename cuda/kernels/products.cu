@@ -108,37 +108,6 @@ cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const ProductAr
 constexpr int32_t kStreamThreads = 512;
 constexpr int32_t kStreamWarps = kStreamThreads / 32;
 
-// The sum of four products more.
-template <Sign kActivations>
-__device__ __forceinline__ int32_t dot4(uint32_t weights, uint32_t activations, int32_t sum) {
-  if constexpr (kActivations == Sign::kUnsigned)
-    asm("dp4a.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(activations));
-  else
-    asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(activations));
-  return sum;
-}
-
-// The norm of a row in shared memory, by the whole block: its bytes at `memory`. Reads the row at `x` once.
-__host__ __device__ constexpr int32_t norm_bytes(int32_t width) { return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float)); }
-__device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, int32_t width, float eps, float inverse_scale) {
-  const int32_t tid = static_cast<int32_t>(threadIdx.x), half_partials = static_cast<int32_t>(arith::kRmsPartials) / 2;
-  auto* bytes = reinterpret_cast<uint16_t*>(memory);
-  auto* row = reinterpret_cast<uint32_t*>(memory + width);  // two elements each
-  auto* partials = reinterpret_cast<float*>(memory + 3 * width);
-  for (int32_t i = tid; i < width / 8; i += kStreamThreads) reinterpret_cast<uint4*>(row)[i] = reinterpret_cast<const uint4*>(x)[i];
-  __syncthreads();
-  if (tid < half_partials) {
-    float low = 0.0f, high = 0.0f;
-#pragma unroll 4
-    for (int32_t i = tid; i < width / 2; i += half_partials) add_squares(row[i], low, high);
-    partials[2 * tid] = low, partials[2 * tid + 1] = high;
-  }
-  __syncthreads();
-  const float m = arith::norm_multiplier(fold_partials(partials), static_cast<float>(width), eps, inverse_scale);
-  for (int32_t i = tid; i < width / 2; i += kStreamThreads) bytes[i] = two_quantised(row[i], m);
-  __syncthreads();
-}
-
 // One block a multiprocessor takes an equal share of the outputs, whose weights are one run of memory; its warps share that run equally, wherever
 // outputs begin, and add what they have of an output in shared memory. So every multiprocessor reads as much as every other, in the order
 // of memory. Weights are asked for kAhead pieces before they are multiplied, the first before the kernels in front have ended. The kernel
@@ -166,7 +135,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs a
   __syncthreads();
   wait_for_inputs();
 
-  if constexpr (kNorm) norm_row(stream_memory, args.x, args.in, args.eps, args.inverse_scale);
+  if constexpr (kNorm) norm_row<kStreamThreads>(stream_memory, args.x, args.in, args.eps, args.inverse_scale);
   const auto* a = (kNorm ? reinterpret_cast<const int8_t*>(stream_memory) : static_cast<const int8_t*>(args.a)) + 16 * lane;
   int32_t out = step / steps_of_out, k = step - out * steps_of_out, c = 0;
   const auto add_up = [&] {

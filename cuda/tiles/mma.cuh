@@ -52,4 +52,14 @@ __device__ __forceinline__ int32_t dot_unsigned_signed(uint32_t a, uint32_t b, i
   return d;
 }
 
+// The sum of four products more.
+template <Sign kActivations>
+__device__ __forceinline__ int32_t dot4(uint32_t weights, uint32_t activations, int32_t sum) {
+  if constexpr (kActivations == Sign::kUnsigned)
+    asm("dp4a.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(activations));
+  else
+    asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(activations));
+  return sum;
+}
+
 }  // namespace kaiju::cuda

@@ -30,4 +30,37 @@ __device__ __forceinline__ uint16_t two_quantised(uint32_t both, float m) {
   return static_cast<uint16_t>(__byte_perm(quantised(arith::float_of(both << 16), m), quantised(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
 }
 
+// Among the first kThreads threads of the block.
+template <int32_t kThreads>
+__device__ __forceinline__ void sync_first() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+// The norm of a row in shared memory, by the first kThreads threads of the block: its bytes at `memory`, from the row behind them.
+__host__ __device__ constexpr int32_t norm_bytes(int32_t width) { return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float)); }
+template <int32_t kThreads>
+__device__ __forceinline__ void norm_loaded_row(uint8_t* memory, int32_t width, float eps, float inverse_scale) {
+  const int32_t tid = static_cast<int32_t>(threadIdx.x), half_partials = static_cast<int32_t>(arith::kRmsPartials) / 2;
+  auto* bytes = reinterpret_cast<uint16_t*>(memory);
+  auto* row = reinterpret_cast<uint32_t*>(memory + width);  // two elements each
+  auto* partials = reinterpret_cast<float*>(memory + 3 * width);
+  sync_first<kThreads>();
+  if (tid < half_partials) {
+    float low = 0.0f, high = 0.0f;
+#pragma unroll 4
+    for (int32_t i = tid; i < width / 2; i += half_partials) add_squares(row[i], low, high);
+    partials[2 * tid] = low, partials[2 * tid + 1] = high;
+  }
+  sync_first<kThreads>();
+  const float m = arith::norm_multiplier(fold_partials(partials), static_cast<float>(width), eps, inverse_scale);
+  for (int32_t i = tid; i < width / 2; i += kThreads) bytes[i] = two_quantised(row[i], m);
+  sync_first<kThreads>();
+}
+// The same of the row at `x`.
+template <int32_t kThreads>
+__device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, int32_t width, float eps, float inverse_scale) {
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < width / 8; i += kThreads) reinterpret_cast<uint4*>(memory + width)[i] = reinterpret_cast<const uint4*>(x)[i];
+  norm_loaded_row<kThreads>(memory, width, eps, inverse_scale);
+}
+
 }  // namespace kaiju::cuda

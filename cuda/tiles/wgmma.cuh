@@ -17,10 +17,20 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
                "r"(barrier)
                : "memory");
 }
+// The same of what nobody reads again soon: the L2 cache gives it up first.
+__device__ __forceinline__ void copy_bulk_once(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+               : "memory");
+}
 // The same to the L2 cache; changes nothing but when it is there.
 __device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
+// The line of memory at `from`, to the L2 cache.
+__device__ __forceinline__ void prefetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 // What this thread stored to shared memory becomes visible to products and bulk copies; a barrier among the threads comes after it.
 __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -153,6 +153,38 @@ TEST_CASE("every backend, thread count, chunk size and batch gives the reference
   }
 }
 
+TEST_CASE("one row a step gives the reference's bits over chunks, windows and shared slots") {
+  // Widths that a GPU may take all layers of as one kernel (cuda/kernels/hopper/row_step.cuh).
+  struct Shape {
+    int32_t head_dim, kv_heads, heads, d_ff, window;
+    size_t tokens;
+  };
+  std::mt19937 random(11);
+  for (const Shape& shape : {Shape{64, 1, 8, 1024, 65, 600}, Shape{128, 2, 8, 512, 513, 1100}, Shape{128, 1, 40, 2048, 1024, 1600}, Shape{64, 4, 16, 1536, 1, 130}}) {
+    ModelConfig config;
+    config.name = fmt::format("one-row-{}-{}", shape.head_dim, shape.heads);
+    config.vocab_size = 272;
+    config.d_model = 512;
+    config.head_dim = shape.head_dim;
+    config.n_kv_heads = shape.kv_heads;
+    config.n_heads = shape.heads;
+    config.d_ff = shape.d_ff;
+    config.context = 2048;
+    config.rope_count = 2;
+    config.slot_count = 2;
+    config.layers = {{LayerKind::kSliding, shape.window, 0, 0}, {LayerKind::kSliding, shape.window, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kGlobal, 0, 1, 1}};
+    INFO("config " << config_to_json(config));
+    const TemporaryModel model(config, random());
+    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, shape.tokens);
+    const uint64_t expected = digest_of(model.checkpoint, tokens, {"portable", 2, 0, 1});
+    for (const std::string& backend : backend_names())
+      if (backend != "reference" && backend != "portable") {
+        INFO(backend);
+        CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 1, 1}) == expected);
+      }
+  }
+}
+
 TEST_CASE("the bundled model gives the reference's bits") {
   const std::string path = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
   auto checkpoint = Checkpoint::open(path);

@@ -1,0 +1,96 @@
+// How the blocks of one kernel wait for one another, where all of them run at once: counters, and words with a tag, in global memory. What
+// others wrote meanwhile must be read past the L1 cache (__ldcg).
+#pragma once
+
+#include <cstdint>
+
+namespace kaiju::cuda {
+
+// One more has come; what this thread wrote, or saw before a barrier of its block, can be read by whoever has seen the count.
+__device__ __forceinline__ void add_released(int32_t* counter) {
+  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ __forceinline__ void wait_for_count(const int32_t* counter, int32_t count) {
+  int32_t value;
+#if defined(KAIJU_WATCHDOG)
+  int64_t turns = 0;
+#endif
+  do {
+#if defined(KAIJU_WATCHDOG)  // as in barrier.cuh
+    if (++turns > (1 << 22)) __trap();
+#endif
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  } while (value < count);
+}
+
+// A word and its tag travel together, so that who finds the tag has the word: sooner than to write, count and be told of the count. Orders
+// nothing else.
+__device__ __forceinline__ void store_tagged(uint64_t* to, uint32_t word, uint32_t tag) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(uint64_t{tag} << 32 | word) : "memory");
+}
+__device__ __forceinline__ uint64_t load_tagged(const uint64_t* from) {
+  uint64_t both;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(both) : "l"(from) : "memory");
+  return both;
+}
+// The words at place(0) ... place(kCount - 1), as soon as all are there.
+template <int kCount, class Place>
+__device__ __forceinline__ void take_tagged(Place place, uint32_t tag, uint32_t (&words)[kCount]) {
+#if defined(KAIJU_WATCHDOG)
+  int64_t turns = 0;
+#endif
+  for (bool complete = false; !complete;) {
+#if defined(KAIJU_WATCHDOG)
+    if (++turns > (1 << 22)) __trap();
+#endif
+    uint64_t both[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) both[i] = load_tagged(place(i));
+    complete = true;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) words[i] = static_cast<uint32_t>(both[i]), complete &= both[i] >> 32 == tag;
+  }
+}
+// The same with 16 bits each, which four at a time are read with.
+__device__ __forceinline__ void store_half_tagged(uint32_t* to, uint16_t value, uint32_t tag) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(tag << 16 | value) : "memory");
+}
+__device__ __forceinline__ uint4 load_half_tagged(const uint4* from) {
+  uint4 four;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
+               : "l"(from)
+               : "memory");
+  return four;
+}
+// Four values each at place(0) ... place(kCount - 1), two and two, as soon as all are there. Until then it asks for the first alone, which
+// leaves the way to memory to others.
+template <int kCount, class Place>
+__device__ __forceinline__ void take_half_tagged(Place place, uint32_t tag, uint2 (&values)[kCount]) {
+  tag &= 0xFFFF;
+  const auto has = [&](const uint4& four) {
+    return four.x >> 16 == tag && four.y >> 16 == tag && four.z >> 16 == tag && four.w >> 16 == tag;
+  };
+#if defined(KAIJU_WATCHDOG)
+  int64_t turns = 0;
+#endif
+  for (;;) {
+    uint4 four[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) four[i] = load_half_tagged(place(i));
+    bool complete = true;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      complete &= has(four[i]);
+      values[i] = {__byte_perm(four[i].x, four[i].y, 0x5410), __byte_perm(four[i].z, four[i].w, 0x5410)};
+    }
+    if (complete) return;
+    while (!has(load_half_tagged(place(0)))) {
+#if defined(KAIJU_WATCHDOG)
+      if (++turns > (1 << 22)) __trap();
+#endif
+    }
+  }
+}
+
+}  // namespace kaiju::cuda
