@@ -94,7 +94,6 @@ struct alignas(16) RowLayer {
   int32_t keys;  // whether the layer makes the keys and values of its slot
   KvSlot kv;
 };
-inline constexpr int32_t kMostRowSlots = 16;
 struct RowStep {
   const RowLayer* layers;
   int32_t layer_count;
