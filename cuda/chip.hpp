@@ -6,7 +6,7 @@
 namespace kaiju::cuda {
 
 struct Chip {
-  int32_t capability = 0;  // 90 for 9.0
+  int32_t capability = 0;  // 90 for 9.0; the code's, where that is PTX of an older one: it knows no clusters
   int32_t multiprocessors = 0;
   void* encode_tensor_map = nullptr;  // the driver's cuTensorMapEncodeTiled; null where there is none
 };

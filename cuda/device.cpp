@@ -1,5 +1,7 @@
 #include "device.hpp"
 
+#include <algorithm>
+
 namespace kaiju::cuda {
 namespace {
 
@@ -31,6 +33,9 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   KAIJU_TRY(answer(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &device->chip_.encode_tensor_map, 12000, cudaEnableDefault, &found)));
   if (found != cudaDriverEntryPointSuccess) device->chip_.encode_tensor_map = nullptr;
   KAIJU_TRY(answer(cudaSetDevice(index)));
+  int32_t compiled_for = 0;
+  KAIJU_TRY(answer(find_capability(compiled_for)));
+  device->chip_.capability = std::min(device->chip_.capability, compiled_for);
   KAIJU_TRY(answer(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking)));
   return device;
 }

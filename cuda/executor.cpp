@@ -21,7 +21,7 @@
 namespace kaiju::cuda {
 namespace {
 
-constexpr int32_t kMostTileRows = 256;    // of two tiles of a product that share their weights
+constexpr int32_t kMostTileRows = 256;    // of a tile of a product, or of two that share their weights
 constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
 constexpr int32_t kGraphRows = 256;       // of the largest decode step that is recorded
 constexpr size_t kBiasBytes = 1 << 20, kMostListBytes = 32 << 20;  // of a step's lists: biases; all of them

@@ -94,7 +94,6 @@ struct alignas(16) RowLayer {
   int32_t keys;  // whether the layer makes the keys and values of its slot
   KvSlot kv;
 };
-inline constexpr int32_t kMostRowSlots = 16;
 struct RowStep {
   const RowLayer* layers;
   int32_t layer_count;
@@ -182,5 +181,7 @@ struct TableWrite {
   int32_t unused;
 };
 cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables);
+// What the kernels' code for this GPU was compiled for: 90 for 9.0; less than the GPU is where PTX of an older capability serves it.
+cudaError_t find_capability(int32_t& capability);
 
 }  // namespace kaiju::cuda

@@ -1,10 +1,13 @@
-// Where a step's time goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes, when the program ends, tables of what the GPU did.
+// Where a step's time goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes, when the program ends, tables
+// of what the GPU did.
 //
-// A step is what lies between two synchronisations of a stream. Steps that launched the same kernels in the same order are one kind; of every kind that came at least
-// kLeastSteps times the one of median length is shown: what the GPU did, one line each, then by kernel, then the host's calls. Kernels overlap, and one that waits for those in
-// front is there long before it does anything; so what counts is `adds`, by how much the last end so far moves on, gaps included: these sum up to the step.
+// A step is what lies between two synchronisations of a stream. Steps that launched the same kernels in the same order are one kind; of
+// every kind that came at least kLeastSteps times the one of median length is shown: what the GPU did, one line each, then by kernel, then
+// the host's calls. Kernels overlap, and one that waits for those in front is there long before it does anything; so what counts is `adds`,
+// by how much the last end so far moves on, gaps included: these sum up to the step.
 //
-// Recording makes the start of a graph slower: of a decode step of `small` it takes the host some 100 us longer, which the first kernel behind the copy `adds`.
+// Recording makes the start of a graph slower: of a decode step of `small` it takes the host some 100 us longer, which the first kernel
+// behind the copy `adds`.
 //
 // KAIJU_TRACE=FILE: where to write; standard error without it.
 #include <cupti.h>
@@ -61,13 +64,17 @@ std::string short_name(const char* mangled) {
   return name.substr(0, std::min(parameters, size_t{60}));
 }
 
-std::string Work::what() const { return blocks == 0 ? name : short_name(name) + " [" + std::to_string(blocks) + " x " + std::to_string(threads) + "]"; }
+std::string Work::what() const {
+  return blocks == 0 ? name : short_name(name) + " [" + std::to_string(blocks) + " x " + std::to_string(threads) + "]";
+}
 
 void take(const CUpti_ActivityKernel10& kernel) {
   works.push_back({kernel.start, kernel.end, kernel.name, int64_t{kernel.gridX} * kernel.gridY * kernel.gridZ, kernel.blockX});
 }
 void take(const CUpti_ActivityMemcpy6& copy) {
-  const char* kind = copy.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD ? "copy to the GPU" : copy.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? "copy to the host" : "copy";
+  const char* kind = copy.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? "copy to the GPU"
+                     : copy.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH ? "copy to the host"
+                                                                        : "copy";
   works.push_back({copy.start, copy.end, kind, 0, 0});
 }
 void take(const CUpti_ActivityAPI& api) {
@@ -92,7 +99,7 @@ void CUPTIAPI read_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t b
 }
 
 struct Step {
-  uint64_t begin, end;         // ns: from the end of one synchronisation to that of the next
+  uint64_t begin, end;  // ns: from the end of one synchronisation to that of the next
   size_t first_work, end_work;
   size_t first_call, end_call;
 };
@@ -121,7 +128,8 @@ void show(std::FILE* out, const Step& step, size_t count, double least, double m
   };
   std::map<std::string, Sum> sums;
   const double whole = us(step.begin, step.end);
-  std::fprintf(out, "\n==== %zu steps of %zu launches and copies, %.1f to %.1f us; this one %.1f us ====\n", count, step.end_work - step.first_work, least, most, whole);
+  std::fprintf(out, "\n==== %zu steps of %zu launches and copies, %.1f to %.1f us; this one %.1f us ====\n", count,
+               step.end_work - step.first_work, least, most, whole);
   std::fprintf(out, "%10s %9s %9s %9s  %s\n", "start us", "lasts", "gap", "adds", "what");
   uint64_t last_end = step.begin;
   double idle = 0;
@@ -134,21 +142,24 @@ void show(std::FILE* out, const Step& step, size_t count, double least, double m
     ++sum.count, sum.lasts += lasts, sum.adds += adds;
     last_end = std::max(last_end, work.end);
   }
-  std::fprintf(out, "%10.2f %29.2f  until the host has it\nidle %.1f us of %.1f\n\n%6s %9s %9s %9s %7s  %s\n", us(step.begin, step.end), us(last_end, step.end), idle + us(last_end, step.end), whole,
-               "count", "lasts us", "adds us", "in all", "share", "what");
+  std::fprintf(out, "%10.2f %29.2f  until the host has it\nidle %.1f us of %.1f\n\n%6s %9s %9s %9s %7s  %s\n", us(step.begin, step.end),
+               us(last_end, step.end), idle + us(last_end, step.end), whole, "count", "lasts us", "adds us", "in all", "share", "what");
   std::vector<std::pair<std::string, Sum>> sorted(sums.begin(), sums.end());
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.adds > b.second.adds; });
   for (const auto& [what, sum] : sorted)
-    std::fprintf(out, "%6d %9.2f %9.2f %9.1f %6.1f%%  %s\n", sum.count, sum.lasts / sum.count, sum.adds / sum.count, sum.adds, 100 * sum.adds / whole, what.c_str());
+    std::fprintf(out, "%6d %9.2f %9.2f %9.1f %6.1f%%  %s\n", sum.count, sum.lasts / sum.count, sum.adds / sum.count, sum.adds,
+                 100 * sum.adds / whole, what.c_str());
   std::fprintf(out, "\n%10s %9s  %s\n", "start us", "lasts", "the host's calls");
-  for (size_t c = step.first_call; c < step.end_call; ++c) std::fprintf(out, "%10.2f %9.2f  %s\n", us(step.begin, calls[c].start), us(calls[c].start, calls[c].end), calls[c].name);
+  for (size_t c = step.first_call; c < step.end_call; ++c)
+    std::fprintf(out, "%10.2f %9.2f  %s\n", us(step.begin, calls[c].start), us(calls[c].start, calls[c].end), calls[c].name);
 }
 
 void write() {
   check(cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "the last records");
   const std::lock_guard lock(mutex);
   const char* path = std::getenv("KAIJU_TRACE");
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(path ? std::fopen(path, "w") : nullptr, [](std::FILE* f) { return f ? std::fclose(f) : 0; });
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(path ? std::fopen(path, "w") : nullptr,
+                                                             [](std::FILE* f) { return f ? std::fclose(f) : 0; });
   std::FILE* out = file ? file.get() : stderr;
   const auto earlier = [](const auto& a, const auto& b) { return a.start < b.start; };
   std::sort(works.begin(), works.end(), earlier);
@@ -170,8 +181,10 @@ void write() {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
-  const bool ready = check(cuptiActivityRegisterCallbacks(give_buffer, read_buffer), "buffers") && check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "kernels") &&
-                     check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY), "copies") && check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME), "calls");
+  const bool ready = check(cuptiActivityRegisterCallbacks(give_buffer, read_buffer), "buffers") &&
+                     check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "kernels") &&
+                     check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY), "copies") &&
+                     check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME), "calls");
   if (ready) std::atexit(write);
   return ready;
 }

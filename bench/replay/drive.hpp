@@ -28,8 +28,8 @@ struct Figures {
   std::vector<double> first_token_ms;  // from arrival to the first token, sorted
   double seconds = 0;        // virtual, measured
   double busy_seconds = 0;   // of those, in steps
-  uint64_t steps = 0;        // all from here on, not only measured
   Steps decode_steps, prompt_steps;  // without and with prompt tokens in them
+  uint64_t steps = 0;        // all from here on, not only measured
   double host_seconds = 0;   // real time spent in the engine, executor excluded
   uint64_t decoded = 0, prefilled = 0;
 

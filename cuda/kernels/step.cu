@@ -1,4 +1,4 @@
-// Block tables: the edits of a step.
+// Block tables: the edits of a step. And what the kernels were compiled for.
 #include "../kernels.hpp"
 
 namespace kaiju::cuda {
@@ -10,6 +10,13 @@ __global__ void write_tables_kernel(const TableWrite* writes, int32_t count, Blo
 }
 
 }  // namespace
+
+cudaError_t find_capability(int32_t& capability) {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, write_tables_kernel);
+  capability = attributes.ptxVersion;
+  return error;
+}
 
 cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables) {
   write_tables_kernel<<<(count + 255) / 256, 256, 0, stream>>>(writes, count, tables);

@@ -27,9 +27,9 @@ double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
   return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
 }
 
-// Whether the skinny kernel may serve. Of weights of 20 MB and more it takes one row alone: from two rows on tiles are as fast by themselves,
-// and in a step, where their weights are on the way before the kernels in front have ended, faster (docs/kernels.md). Smaller matrices were
-// not tried in steps.
+// Whether the skinny kernel may serve. Of weights of 20 MB and more it takes one row alone: from two rows on tiles are as fast by
+// themselves, and in a step, where their weights are on the way before the kernels in front have ended, faster (docs/kernels.md). Smaller
+// matrices were not tried in steps.
 bool skinny_serves(int32_t rows, int32_t out, int32_t in) { return rows == 1 || (rows <= kSkinnyRows && int64_t{out} * in < 20'000'000); }
 
 // A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.

@@ -51,9 +51,11 @@ __device__ __forceinline__ Bf16Run<kCount>& bf16_run(const ProductArgs& args, in
   return *reinterpret_cast<Bf16Run<kCount>*>(static_cast<arith::bf16*>(args.result) + at);
 }
 
-// The same for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what stands there, where the product adds to it.
+// The same for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what stands there, where the
+// product adds to it.
 template <Product kProduct, int kCount>
-__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount], const float (&scale)[kCount], const Bf16Run<kCount>& before) {
+__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount], const float (&scale)[kCount],
+                                           const Bf16Run<kCount>& before) {
   if constexpr (kProduct == Product::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll
@@ -73,8 +75,9 @@ __device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, 
     Bf16Run<kCount> after;
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i)
-      after.two[i] = two_bf16(arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before.two[i] << 16)),
-                              arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before.two[i] & 0xFFFF0000u)));
+      after.two[i] =
+          two_bf16(arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before.two[i] << 16)),
+                   arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before.two[i] & 0xFFFF0000u)));
     bf16_run<kCount>(args, at) = after;
   }
 }

@@ -1,4 +1,5 @@
-// arith::quantise() for finite x * c, without a conversion: a float below 2^22 plus 1.5 * 2^23 is rounded to an integer, whose byte is its last one.
+// arith::quantise() for finite x * c, without a conversion: a float below 2^22 plus 1.5 * 2^23 is rounded to an integer, whose byte is its
+// last one.
 #pragma once
 
 #include "kaiju/arith/quantise.hpp"
@@ -6,9 +7,12 @@
 namespace kaiju::cuda {
 
 // In the lowest byte; the others are rubbish.
-__device__ __forceinline__ uint32_t quantised(float x, float c) { return arith::bits_of(arith::add(fminf(fmaxf(arith::mul(x, c), -127.0f), 127.0f), 12582912.0f)); }
+__device__ __forceinline__ uint32_t quantised(float x, float c) {
+  return arith::bits_of(arith::add(fminf(fmaxf(arith::mul(x, c), -127.0f), 127.0f), 12582912.0f));
+}
 __device__ __forceinline__ uint32_t four_quantised(const float4& x, const float4& c) {
-  const uint32_t first = __byte_perm(quantised(x.x, c.x), quantised(x.y, c.y), 0x0040), second = __byte_perm(quantised(x.z, c.z), quantised(x.w, c.w), 0x0040);
+  const uint32_t first = __byte_perm(quantised(x.x, c.x), quantised(x.y, c.y), 0x0040),
+                 second = __byte_perm(quantised(x.z, c.z), quantised(x.w, c.w), 0x0040);
   return __byte_perm(first, second, 0x5410);
 }
 

@@ -27,7 +27,8 @@ __device__ __forceinline__ float fold_partials(const float* partials) {
 }
 // Two elements times m, as bytes.
 __device__ __forceinline__ uint16_t two_quantised(uint32_t both, float m) {
-  return static_cast<uint16_t>(__byte_perm(quantised(arith::float_of(both << 16), m), quantised(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
+  return static_cast<uint16_t>(
+      __byte_perm(quantised(arith::float_of(both << 16), m), quantised(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
 }
 
 // Among the first kThreads threads of the block.
@@ -37,7 +38,9 @@ __device__ __forceinline__ void sync_first() {
 }
 
 // The norm of a row in shared memory, by the first kThreads threads of the block: its bytes at `memory`, from the row behind them.
-__host__ __device__ constexpr int32_t norm_bytes(int32_t width) { return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float)); }
+__host__ __device__ constexpr int32_t norm_bytes(int32_t width) {
+  return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float));
+}
 template <int32_t kThreads>
 __device__ __forceinline__ void norm_loaded_row(uint8_t* memory, int32_t width, float eps, float inverse_scale) {
   const int32_t tid = static_cast<int32_t>(threadIdx.x), half_partials = static_cast<int32_t>(arith::kRmsPartials) / 2;
@@ -59,7 +62,8 @@ __device__ __forceinline__ void norm_loaded_row(uint8_t* memory, int32_t width, 
 // The same of the row at `x`.
 template <int32_t kThreads>
 __device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, int32_t width, float eps, float inverse_scale) {
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < width / 8; i += kThreads) reinterpret_cast<uint4*>(memory + width)[i] = reinterpret_cast<const uint4*>(x)[i];
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < width / 8; i += kThreads)
+    reinterpret_cast<uint4*>(memory + width)[i] = reinterpret_cast<const uint4*>(x)[i];
   norm_loaded_row<kThreads>(memory, width, eps, inverse_scale);
 }
 

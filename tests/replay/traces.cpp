@@ -181,8 +181,10 @@ TEST_CASE("conversations in their hour speak once in every interval, each from a
     last = request.seconds;
     const auto c = static_cast<size_t>(request.conversation);
     REQUIRE(c >= 20);
-    if (turns[c] == 0) ++begun[static_cast<size_t>(trace.root(request.prompt))];
-    else CHECK(request.seconds - before[c] == Approx(60));
+    if (turns[c] == 0)
+      ++begun[static_cast<size_t>(trace.root(request.prompt))];
+    else
+      CHECK(request.seconds - before[c] == Approx(60));
     before[c] = request.seconds;
     CHECK(trace.prompt_tokens(request) == 600 + 130 * turns[c] + 30);
     CHECK(trace.reply_tokens(request) == 100);

@@ -1,3 +1,4 @@
+// Launches row_step_kernel: whether it can take a model, and how shared memory is divided.
 #include <algorithm>
 
 #include "row_step.cuh"

@@ -28,6 +28,7 @@ namespace row_step_detail {
 
 constexpr int32_t kThreads = 512, kWarps = kThreads / 32;
 constexpr int32_t kSlotPieces = 2, kSlotBytes = kSlotPieces * kStreamBytes;  // of a warp's ring
+constexpr int32_t kMostRowSlots = 16;
 constexpr int32_t kChunk = arith::kChunkKeys, kChunkBlocks = kChunk / kBlockTokens;
 static_assert(kThreads == kChunk);
 
