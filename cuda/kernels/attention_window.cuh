@@ -64,7 +64,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       wait_for_copies();
     }
     __syncthreads();
-    if (!shared_.found) return;  // the whole cluster
+    if (!shared_.found) return wait_for_inputs();  // the whole cluster
     cluster_arrive();            // that others may write here
     const Unit& unit = shared_.unit;
     const bool has_part = rank_ < shared_.parts;
