@@ -22,15 +22,16 @@ class Scorer {
   int32_t vocab_size() const { return executor_->facts().vocab_size; }
   int32_t context() const { return executor_->facts().context; }
 
-  // Scores sequences[0] in chunks of at most `chunk` tokens. The other sequences are strangers that ride in the same steps.
-  Status score(const std::vector<std::vector<int32_t>>& sequences, int32_t chunk, const Rows& rows) {
+  // Scores sequences[0] in chunks of at most `chunk` tokens, the first of `first` if that is not 0. The other sequences are strangers that ride in the same steps.
+  Status score(const std::vector<std::vector<int32_t>>& sequences, int32_t chunk, const Rows& rows, int32_t first = 0) {
     const Facts& facts = executor_->facts();
     StepResult result;
-    for (int64_t position = 0; position < static_cast<int64_t>(sequences[0].size()); position += chunk) {
+    int64_t step = first > 0 ? first : chunk;
+    for (int64_t position = 0; position < static_cast<int64_t>(sequences[0].size()); position += step, step = chunk) {
       plan_.clear();
       for (size_t s = 0; s < sequences.size(); ++s) {
         const auto left = static_cast<int64_t>(sequences[s].size()) - position;
-        if (left > 0) add_segment(facts, static_cast<int32_t>(s), static_cast<int32_t>(sequences.size()), sequences[s], position, std::min<int64_t>(left, chunk));
+        if (left > 0) add_segment(facts, static_cast<int32_t>(s), static_cast<int32_t>(sequences.size()), sequences[s], position, std::min(left, step));
       }
       KAIJU_TRY(executor_->run(plan_, result));
       KAIJU_TRY(rows(result.logits, position));

@@ -57,7 +57,7 @@ void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& length
 }  // namespace
 
 TEST_CASE("attention gives the reference's bits over random shapes, positions and windows") {
-  for (int32_t i = 0; i < 60; ++i) {
+  for (int32_t i = 0; i < cases_of_run(60); ++i) {
     const uint64_t seed = seed_of_run() + static_cast<uint64_t>(i);
     Random random(seed);
     const int32_t kv_heads = random.pick({1, 1, 2, 4});

@@ -122,6 +122,12 @@ inline uint64_t seed_of_run() {
   return seed;
 }
 
+// How many random cases a test of `cases` makes: no more than KAIJU_TEST_CASES, for tools under which each takes long.
+inline int32_t cases_of_run(int32_t cases) {
+  const char* most = std::getenv("KAIJU_TEST_CASES");
+  return most ? std::min(cases, std::atoi(most)) : cases;
+}
+
 // A weight matrix that owns its bytes.
 struct OwnedMatrix {
   std::vector<int8_t> weight;

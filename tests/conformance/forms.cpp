@@ -1,0 +1,103 @@
+// Every form that a product has on a GPU gives the reference's bits, also those that no shape of the other tests is large enough to choose.
+#include "world.hpp"
+#if KAIJU_CUDA
+#include "cuda/launch/tiles.hpp"
+#include "cuda/memory.hpp"
+
+namespace kaiju::test {
+namespace {
+
+using cuda::DeviceBuffer;
+using cuda::Path;
+using cuda::Product;
+using cuda::Tile;
+
+template <class T>
+DeviceBuffer<T> there(const std::vector<T>& items, size_t count) {
+  auto made = DeviceBuffer<T>::make(count, "a test");
+  REQUIRE(made.ok());
+  REQUIRE(cudaMemset(made->data(), 0xA5, made->bytes()) == cudaSuccess);  // behind the items, where there is room
+  REQUIRE(cudaMemcpy(made->data(), items.data(), items.size() * sizeof(T), cudaMemcpyHostToDevice) == cudaSuccess);
+  return std::move(made).value();
+}
+
+template <class T>
+std::vector<uint8_t> bytes_of(const std::vector<T>& items) {
+  const auto* first = reinterpret_cast<const uint8_t*>(items.data());
+  return {first, first + items.size() * sizeof(T)};
+}
+
+// One matrix, and what the reference makes of it.
+struct Case {
+  static constexpr int32_t kRows = 2 * 256 + 5, kRoom = 3 * 256;  // two of the largest tiles and a bit; whole tiles
+
+  Case(Product product_, uint64_t seed, int32_t out, int32_t in)
+      : product(product_), random(seed), w(random, out, in), a(random.bytes(size_t{kRows} * in)), x(random.stream(size_t{kRows} * out, 1.0f)) {
+    scale = random.scales(out, product == Product::kUp ? 1e-4f : 1e-5f);
+    ReferenceBackend reference;
+    std::vector<float> floats(size_t{kRows} * out);
+    std::vector<uint8_t> squares(floats.size());
+    std::vector<arith::bf16> sums = x;
+    switch (product) {
+      case Product::kLinear: reference.linear(w.view(), a.data(), kRows, scale.data(), floats.data()), expected = bytes_of(floats); break;
+      case Product::kUp: reference.up(w.view(), a.data(), kRows, scale.data(), squares.data()), expected = bytes_of(squares); break;
+      case Product::kAddLinear: reference.add_linear(w.view(), a.data(), kRows, scale.data(), sums.data()), expected = bytes_of(sums); break;
+      case Product::kAddDown: reference.add_down(w.view(), reinterpret_cast<const uint8_t*>(a.data()), kRows, scale.data(), sums.data()), expected = bytes_of(sums); break;
+    }
+  }
+
+  void check(cuda::Device& device, const Tile& tile, int32_t rows, bool with_room) {
+    INFO("product " << static_cast<int>(product) << ", " << w.out << " x " << w.in << ", rows " << rows << ", path " << static_cast<int>(tile.path) << ", tile " << tile.rows << "x" << tile.outs
+                    << "/" << tile.split << "/" << tile.share << ", room " << with_room);
+    const size_t bytes = expected.size() / kRows * static_cast<size_t>(rows);
+    const bool adds = product == Product::kAddLinear || product == Product::kAddDown;
+    const std::vector<int8_t> some(a.begin(), a.begin() + int64_t{rows} * w.in);
+    const auto a_there = there(some, with_room ? size_t{kRoom} * w.in : some.size());
+    const auto w_there = there(w.weight, w.weight.size());
+    const auto scale_there = there(scale, scale.size());
+    const auto result = there(adds ? bytes_of(x) : std::vector<uint8_t>(), expected.size());
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    const cuda::ProductArgs args{w_there.data(), w.out, w.in, a_there.data(), rows, scale_there.data(), result.data(), with_room ? kRoom : 0};
+    REQUIRE(cuda::multiply_by(device.stream(), device.chip(), tile, product, args) == cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(device.stream()) == cudaSuccess);
+    std::vector<uint8_t> got(expected.size());
+    REQUIRE(cudaMemcpy(got.data(), result.data(), got.size(), cudaMemcpyDeviceToHost) == cudaSuccess);
+    CHECK(std::equal(got.begin(), got.begin() + static_cast<int64_t>(bytes), expected.begin()));
+    const std::vector<uint8_t> behind = adds ? bytes_of(x) : std::vector<uint8_t>(got.size(), 0xA5);
+    CHECK(std::equal(got.begin() + static_cast<int64_t>(bytes), got.end(), behind.begin() + static_cast<int64_t>(bytes)));  // nothing behind the rows is written
+  }
+
+  Product product;
+  Random random;
+  OwnedMatrix w;
+  std::vector<int8_t> a;
+  std::vector<arith::bf16> x;
+  std::vector<float> scale;
+  std::vector<uint8_t> expected;
+};
+
+}  // namespace
+
+TEST_CASE("every form of a product on a GPU gives the reference's bits and writes nothing else") {
+  const std::vector<std::string> names = isas();
+  if (std::find(names.begin(), names.end(), "cuda") == names.end()) return;
+  auto opened = cuda::Device::open();
+  INFO(opened.status().message());
+  REQUIRE(opened.ok());
+  cuda::Device& device = **opened;
+  for (const auto& [out, in] : {std::pair{224, 576}, {320, 1024}, {7712, 128}})
+    for (const Product product : {Product::kLinear, Product::kUp, Product::kAddLinear, Product::kAddDown}) {
+      Case c(product, seed_of_run() + 5000, out, in);
+      for (const int32_t rows : {1, 7, 64}) c.check(device, {Path::kSkinny}, rows, false);
+      for (const int32_t rows : {1, 65, 300}) c.check(device, {Path::kTiled}, rows, false);
+      if (!cuda::hopper_fits(device.chip(), out, in)) continue;
+      for (const Tile& tile : cuda::kHopperTiles) {
+        if (tile.split > cuda::pieces(in, cuda::kStepBytes)) continue;
+        for (const int32_t rows : {tile.rows - 3, tile.rows, 2 * tile.rows + 5})
+          if (tile.share == 1 || rows > tile.rows) c.check(device, tile, rows, rows != tile.rows);
+      }
+    }
+}
+
+}  // namespace kaiju::test
+#endif

@@ -1,0 +1,74 @@
+#!/bin/sh
+# compute-sanitizer over the CUDA backend's kernels, in cases small enough to end: a line for each case and tool, and how it went.
+#
+#   sh tests/sanitize_cuda.sh [--jobs N] [--seconds S] [--within S] [--logs DIR] [--programs DIR] [--tools "memcheck racecheck initcheck"] [CASE ...]
+#
+# Wants a GPU, compute-sanitizer, and the programs of `cmake --preset cuda && cmake --build --preset cuda`. So many runs as `--jobs` says are made at once (they share the GPU, and
+# wait for the tool most of the time); each may take `--seconds`, all of them together `--within`. Without a CASE all are run. Fails unless all are clean.
+set -eu
+root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
+cases="attention-whole attention-split products forms rows sampling row-step decode prompts transfers serve"
+
+# Runs case $1 under tool $2, with fewer random inputs than the tests make by themselves.
+sanitize() {
+  tool=$2 random=10
+  case $1 in
+  attention-whole) set -- kaiju-bench-attention check whole ;;
+  attention-split) set -- kaiju-bench-attention check split ;;
+  products) set -- test_conformance "linear gives*,up gives*,up squares*,adding a product*,the down projection*,the longest rows*" ;;
+  forms) set -- test_conformance "every form of a product*" ;;
+  rows) set -- test_conformance "embedding a token*,norm gives*,rotated queries*,positions below write_from*" ;;
+  sampling) set -- test_conformance "sampling draws*" ;;
+  row-step) set -- test_conformance "rows behind a prompt*" ;;
+  decode) random=5 && set -- test_conformance "decode steps of every batch size*" ;;
+  prompts) random=1 && set -- test_conformance "two prompts in a step*" ;;
+  transfers) set -- test_conformance "blocks that move*" ;;
+  serve)
+    set -- kaiju-bench serve "$root/examples/chat/model/kaiju-nano.safetensors" --backend cuda --conversations 3 --characters 1 --turns 1 --prompt-tokens 600 --user-tokens 20 \
+      --reply-tokens 4 --step-tokens 256 --check 3
+    ;;
+  *) echo "there is no case $1" && return 2 ;;
+  esac
+  program=$programs/$1 && shift
+  KAIJU_TEST_ISAS=cuda KAIJU_TEST_CASES=$random timeout -k 2 "$left" compute-sanitizer --error-exitcode 99 --tool "$tool" "$program" "$@"
+}
+
+if [ "${1:-}" = --one ]; then  # LOGS PROGRAMS SECONDS END TOOL:CASE
+  logs=$2 programs=$3 seconds=$4 end=$5 tool=${6%:*} case=${6#*:} code=124
+  log=$logs/$case-$tool.txt start=$(date +%s)
+  left=$((end - start < seconds ? end - start : seconds))
+  [ "$left" -le 0 ] || { code=0 && sanitize "$case" "$tool" >"$log" 2>&1 || code=$?; }
+  case $code in
+  0) if grep -aq 'SUMMARY: 0 ' "$log"; then result=clean; else result="no summary"; fi ;;
+  99) result="found: $(grep -a 'SUMMARY: ' "$log" | tail -1 | sed 's/.*SUMMARY: //')" ;;
+  124 | 137) result="out of time" ;;
+  *) result="failed, exit status $code" ;;
+  esac
+  printf '%-16s %-10s %4d s  %s\n' "$case" "$tool" $(($(date +%s) - start)) "$result" | tee -a "$logs/table.txt"
+  exit 0
+fi
+
+jobs=4 seconds=300 within=3600 logs=$root/build/sanitizer programs=$root/build/cuda/bin tools="memcheck racecheck initcheck"
+while [ $# -gt 0 ]; do
+  case $1 in
+  --jobs) jobs=$2 && shift 2 ;;
+  --seconds) seconds=$2 && shift 2 ;;
+  --within) within=$2 && shift 2 ;;
+  --logs) logs=$2 && shift 2 ;;
+  --programs) programs=$2 && shift 2 ;;
+  --tools) tools=$2 && shift 2 ;;
+  -*) sed -n 's/^#   /usage: /p' "$0" >&2 && echo "cases: $cases" >&2 && exit 2 ;;
+  *) break ;;
+  esac
+done
+for case in "$@"; do
+  case " $cases " in *" $case "*) ;; *) echo "sanitize_cuda.sh: no case $case; there are: $cases" >&2 && exit 2 ;; esac
+done
+command -v compute-sanitizer >/dev/null || { echo "sanitize_cuda.sh: compute-sanitizer is not on the PATH; it comes with the CUDA toolkit" >&2 && exit 2; }
+mkdir -p "$logs" && : >"$logs/table.txt"
+for case in ${*:-$cases}; do
+  for tool in $tools; do echo "$tool:$case"; done
+done | xargs -n 1 -P "$jobs" sh "$0" --one "$logs" "$programs" "$seconds" $(($(date +%s) + within))
+unclean=$(grep -vc 'clean$' "$logs/table.txt" || true)
+echo "$(grep -c . "$logs/table.txt") runs, $unclean not clean; what each printed: $logs"
+[ "$unclean" = 0 ]
