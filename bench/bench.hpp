@@ -30,7 +30,7 @@ T value_of(Result<T> result) {
 
 // What the machine gives with so many threads, measured now. 0 where it cannot be measured here.
 struct Ceilings {
-  int32_t threads = 1;
+  int32_t threads = 0;
   double read_gb_per_s = 0;    // streaming reads of memory
   double cached_gb_per_s = 0;  // streaming reads of 32 MiB: what a small model's weights see where the last-level cache holds them
   double int8_gops = 0;        // vpdpbusd from registers, 2 operations a product

@@ -196,6 +196,8 @@ class Ops {
 int run(OpsOptions options) {
 #if KAIJU_CUDA
   if (options.isa == "cuda") return run_ops_on_gpu(options);
+#else
+  if (options.isa == "cuda") throw Failed{Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON")};
 #endif
   if (options.rows.empty()) options.rows = {1, 4, 16, 64, 512};
   auto backend = CpuBackend::create(options.isa, options.threads);

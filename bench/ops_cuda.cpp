@@ -53,6 +53,7 @@ class GpuOps {
   }
 
   std::vector<Line> lines;
+  Ceilings ceilings() const { return {0, 1e-9 * ceilings_.bytes_per_second, 0, 1e-9 * ceilings_.int8_per_second, 0}; }
 
   void model(const std::string& name, int32_t d_model, int32_t heads, int32_t head_dim, int32_t d_ff, int32_t vocab) {
     group_ = fmt::format("{}, {}", name, device_->name());
@@ -109,7 +110,7 @@ class GpuOps {
     const double memory = ceilings_.bytes_per_second > 0 ? bytes / ceilings_.bytes_per_second : 0, matrix = ceilings_.int8_per_second > 0 ? operations / ceilings_.int8_per_second : 0;
     const bool by_memory = memory > 0 ? memory >= matrix : operations < 300 * bytes;
     lines.push_back({group_, operation, shape, rows, seconds * 1e6, by_memory ? 1e-9 * bytes / seconds : 1e-12 * operations / seconds, by_memory ? "GB/s" : "TOP/s",
-                     std::max(memory, matrix) / seconds, by_memory ? "4.40 TB/s" : "1,500 TOP/s"});
+                     std::max(memory, matrix) / seconds, ceilings_.bytes_per_second == 0 ? "" : by_memory ? "4.40 TB/s" : "1,500 TOP/s"});
     if (!options_.json) std::fputs(".", stderr);
   }
 
@@ -378,7 +379,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
     show();
     ops.sampling(65536);
     show();
-    if (options.json) fmt::print("{}\n", to_json({}, ops.lines));
+    if (options.json) fmt::print("{}\n", to_json(ops.ceilings(), ops.lines));
     return 0;
   } catch (const Wrong& wrong) {
     fmt::print(stderr, "\nkaiju-bench: {} does not give the processor's bits; nothing is timed that is wrong\n", wrong.what);

@@ -25,7 +25,10 @@ void print_table(const Ceilings& ceilings, const std::vector<Line>& lines) {
 
 std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines) {
   nlohmann::ordered_json out;
-  out["ceilings"] = {{"threads", ceilings.threads}, {"read_gb_per_s", ceilings.read_gb_per_s}, {"cached_gb_per_s", ceilings.cached_gb_per_s}, {"int8_gops", ceilings.int8_gops}, {"fp32_gflops", ceilings.fp32_gflops}};
+  out["ceilings"] = nlohmann::ordered_json::object();  // those that are known
+  if (ceilings.threads > 0) out["ceilings"]["threads"] = ceilings.threads;
+  for (const auto& [name, value] : {std::pair{"read_gb_per_s", ceilings.read_gb_per_s}, {"cached_gb_per_s", ceilings.cached_gb_per_s}, {"int8_gops", ceilings.int8_gops}, {"fp32_gflops", ceilings.fp32_gflops}})
+    if (value > 0) out["ceilings"][name] = value;
   for (const Line& line : lines)
     out["lines"].push_back({{"group", line.group}, {"operation", line.operation}, {"shape", line.shape}, {"rows", line.rows}, {"microseconds", line.microseconds},
                             {"rate", line.amount}, {"unit", line.unit}, {"share", line.share}, {"ceiling", line.ceiling}});

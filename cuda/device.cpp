@@ -7,7 +7,12 @@ namespace {
 
 Status refuse(const std::string& why) { return {StatusCode::kUnsupported, "the CUDA backend cannot run: " + why}; }
 
-Status answer(cudaError_t error) { return error == cudaSuccess ? Status() : refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\""); }
+Status answer(cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  if (error == cudaErrorInsufficientDriver)  // also where there is none
+    return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10));
+  return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"");
+}
 
 }  // namespace
 

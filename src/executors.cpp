@@ -96,6 +96,8 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
   KAIJU_TRY(check(options));
 #if KAIJU_CUDA
   if (options.backend == "cuda" || (options.backend == "auto" && cuda::present())) return make_cuda(std::move(checkpoint), options);
+#else
+  if (options.backend == "cuda") return Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
 #endif
   if (options.backend == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference");
   const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);

@@ -90,7 +90,7 @@ int parse_args(int argc, char** argv, Args& args) {
   app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
       ->type_name("N")
       ->check(CLI::Range(1, 256));
-  app.add_option("--backend", args.backend, "auto, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")->type_name("NAME");
+  app.add_option("--backend", args.backend, "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")->type_name("NAME");
   app.set_version_flag("--version", kaiju_version_string());
   try {
     app.parse(argc, argv);

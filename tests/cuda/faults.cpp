@@ -1,28 +1,33 @@
 // Faults of a GPU, by the linker's --wrap: one CUDA call after the other fails, in the making of an executor and in its steps. It is told for what it is, it stands from
-// then on, nothing more is asked of the GPU, and a new executor in the same process computes as before. Wants a GPU; without one it passes (KAIJU_REQUIRE_BACKENDS=cuda:
-// it fails).
+// then on, nothing more is asked of the GPU, and a new executor, or engine, in the same process computes as before. And what a step asks of CUDA when nothing fails. Wants a
+// GPU; without one it passes (KAIJU_REQUIRE_BACKENDS=cuda: it fails).
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <string>
 
 #include "catch.hpp"
 #include "kaiju/format/random_model.hpp"
-#include "kaiju/run/executors.hpp"
+#include "kaiju/kaiju.hpp"
 
 namespace {
 
 int64_t made = 0, fails_at = 0;  // 0: never
+std::map<std::string, int64_t> made_of;
 cudaError_t failed_with = cudaSuccess;
 
-bool fails(cudaError_t with) {
+bool fails(const char* call, cudaError_t with) {
+  ++made_of[call];
   if (++made != fails_at) return false;
   failed_with = with;
   return true;
 }
 void fail_at(int64_t nth) {
   made = 0;
+  made_of.clear();
   fails_at = nth;
   failed_with = cudaSuccess;
 }
@@ -32,7 +37,7 @@ void fail_at(int64_t nth) {
 #define WRAPPED(name, failure, parameters, arguments)       \
   cudaError_t __real_##name parameters;                     \
   cudaError_t __wrap_##name parameters {                    \
-    return fails(failure) ? failure : __real_##name arguments; \
+    return fails(#name, failure) ? failure : __real_##name arguments; \
   }
 extern "C" {
 WRAPPED(cudaMalloc, cudaErrorMemoryAllocation, (void** p, size_t n), (p, n))
@@ -207,4 +212,134 @@ TEST_CASE("a CUDA call that fails in a step is told, latched, and no matter to t
   REQUIRE(next.status.ok());
   REQUIRE(two_steps(next, tokens).ok());
   CHECK(tokens == expected);
+}
+
+TEST_CASE("a step that only decodes is one launch and one wait, and no step takes memory") {
+  if (!has_gpu()) return;
+  Made made_now = make(small_model());
+  REQUIRE(made_now.status.ok());
+  StepPlan plan;
+  StepResult result;
+  for (int32_t slot = 0; slot < 2; ++slot) {
+    SlotStart start;
+    start.slot = slot;
+    start.sampling.temperature = 0.8f;
+    start.sampling.top_p = 0.9f;
+    plan.starts.push_back(start);
+    for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({slot, kind, 0, slot});
+    Segment segment;
+    segment.slot = slot;
+    segment.first_token = slot * 20;
+    segment.token_count = 20;
+    segment.sample = true;
+    plan.segments.push_back(segment);
+  }
+  for (int32_t i = 0; i < 40; ++i) plan.tokens.push_back(i);
+  fail_at(0);
+  REQUIRE(made_now.executor->run(plan, result).ok());
+  CHECK(made_of["cudaStreamSynchronize"] == 1);
+  for (const char* call : {"cudaMalloc", "cudaMallocHost", "cudaMemcpy", "cudaDeviceSynchronize", "cudaGraphInstantiate"}) {
+    INFO(call);
+    CHECK(made_of[call] == 0);
+  }
+  for (int32_t position = 20; position < 23; ++position) {
+    plan.clear();
+    for (int32_t slot = 0; slot < 2; ++slot) {
+      Segment segment;
+      segment.slot = slot;
+      segment.position = position;
+      segment.first_token = slot;
+      segment.token_count = 1;
+      segment.sample = true;
+      plan.segments.push_back(segment);
+      plan.tokens.push_back(result.sampled.at(static_cast<size_t>(slot)).token);
+    }
+    fail_at(0);
+    REQUIRE(made_now.executor->run(plan, result).ok());
+    CHECK(made_of == std::map<std::string, int64_t>{{"cudaGraphLaunch", 1}, {"cudaStreamSynchronize", 1}});
+  }
+}
+
+TEST_CASE("an executor that wants more than the GPU has says how much, and for what") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  ExecutorOptions options;
+  options.backend = "cuda";
+  options.slot_count = 2;
+  options.step_tokens = 128;
+  options.cache_bytes = int64_t{1} << 40;
+  const Status refused = make_executor(checkpoint, options).status();
+  INFO(refused.message());
+  CHECK(refused.code() == StatusCode::kOutOfMemory);
+  const std::string told = "the KV cache wants ";
+  REQUIRE(refused.message().find(told) == 0);
+  CHECK(std::stoll(refused.message().substr(told.size())) >= options.cache_bytes);
+  CHECK(refused.message().find(" are free") != std::string::npos);
+  std::vector<int32_t> tokens;
+  Made next = make(checkpoint);
+  REQUIRE(next.status.ok());
+  CHECK(two_steps(next, tokens).ok());
+}
+
+namespace {
+
+// Gives the replies to two prompts, until a step fails; `before` is called in front of each.
+Status replies_of(Engine& engine, const std::function<void(int32_t step)>& before, std::map<RequestId, std::vector<int32_t>>& replies) {
+  RequestOptions request;
+  request.max_tokens = 12;
+  request.sampling.temperature = 0.7f;
+  for (int32_t prompt = 0; prompt < 2; ++prompt) {
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < 150; ++i) tokens.push_back((i * 7 + prompt) % 96);
+    const Result<SessionId> session = engine.create_session();
+    if (!session.ok()) return session.status();
+    const Result<RequestId> id = engine.submit(session.value(), tokens, request);
+    if (!id.ok()) return id.status();
+  }
+  for (int32_t step = 0; engine.pending() > 0; ++step) {
+    before(step);
+    KAIJU_TRY(engine.step());
+    for (Event event; engine.poll(event);)
+      if (event.kind == EventKind::kToken) replies[event.request].push_back(event.token);
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("an engine whose GPU failed says so to every call, and one made anew replies as before") {
+  if (!has_gpu()) return;
+  auto model = Model::create(small_model());
+  REQUIRE(model.ok());
+  RunOptions options;
+  options.executor.backend = "cuda";
+  options.executor.slot_count = 2;
+  options.executor.step_tokens = 64;
+  const auto engine_of = [&] {
+    auto engine = (*model)->create_engine(options);
+    INFO(engine.status().message());
+    REQUIRE(engine.ok());
+    return engine.value();
+  };
+  std::map<RequestId, std::vector<int32_t>> expected;
+  fail_at(0);
+  REQUIRE(replies_of(*engine_of(), [](int32_t) {}, expected).ok());
+  REQUIRE(expected.size() == 2);
+  for (const int32_t failing : {0, 2, 8}) {  // a first prompt, prompts, replies
+    INFO("step " << failing);
+    const auto lost = engine_of();
+    std::map<RequestId, std::vector<int32_t>> replies;
+    const Status status = replies_of(*lost, [&](int32_t step) { fail_at(step == failing ? 1 : 0); }, replies);
+    fail_at(0);
+    INFO(status.message());
+    CHECK(status.code() == StatusCode::kDeviceLost);
+    CHECK(status.message().find("make a new engine") != std::string::npos);
+    CHECK(lost->status().message() == status.message());
+    CHECK(lost->step().message() == status.message());
+    CHECK(lost->create_session().status().message() == status.message());
+    CHECK(made == 0);  // nothing was asked of the GPU
+    replies.clear();
+    REQUIRE(replies_of(*engine_of(), [](int32_t) {}, replies).ok());  // beside the lost one
+    CHECK(replies == expected);
+  }
 }

@@ -1,9 +1,10 @@
-// kaiju-make and kaiju-inspect as a person or a script meets them: exit status, one line on stderr, output that parses.
+// kaiju-make, kaiju-inspect and kaiju-bench as a person or a script meets them: exit status, one line on stderr, output that parses.
 #include <sys/wait.h>
 
 #include <cstdio>
 
 #include "catch.hpp"
+#include "kaiju/run/executors.hpp"
 #include "tiny.hpp"
 
 namespace {
@@ -60,6 +61,36 @@ TEST_CASE("kaiju-make makes what kaiju-inspect verifies and shows") {
   CHECK(parsed["kv_bytes_per_token"] == 128);
   CHECK(parsed["kv_bytes_per_window"] == 128 * 1024);
   CHECK(parsed["tensors"].size() == opened.value()->tensors().size());
+}
+
+TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is one on a GPU") {
+  const tiny::Folder folder;
+  const std::string model = "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors'";
+  std::vector<std::string> backends{"portable"};
+  if (kaiju::backend_names().front() == "cuda") backends.push_back("cuda");
+  for (const std::string& backend : backends) {
+    const auto measured = [&](const std::string& arguments) {
+      const Run bench = run(folder, "kaiju-bench", arguments + " --threads 1 --backend " + backend + " --json");
+      INFO(bench.err);
+      REQUIRE(bench.status == 0);
+      return nlohmann::json::parse(bench.out);
+    };
+    for (const auto& found : {measured("ops --only norm --rows 1,2 --seconds 0.001 --buffer-mib 64"),
+                              measured("step " + model + " --prompts 16 --streams 1,2 --context 32 --seconds 0.001 --buffer-mib 64")}) {
+      CHECK(found["ceilings"].is_object());
+      CHECK(found["lines"].size() >= 3);
+      for (const auto& line : found["lines"]) {
+        CHECK(line["microseconds"] > 0);
+        CHECK(line["rate"] > 0);
+        for (const char* word : {"group", "operation", "shape", "unit", "ceiling"}) CHECK(line[word].is_string());
+      }
+    }
+    const auto served = measured("serve " + model + " --conversations 2 --characters 1 --turns 1 --prompt-tokens 32 --user-tokens 8 --reply-tokens 2 --check 2");
+    CHECK(served["generated"] == 4);
+    CHECK(served["replies_checked"] == 2);
+    for (const char* times : {"first_token_ms", "between_tokens_ms"})
+      for (const char* at : {"p50", "p90", "p99", "max"}) CHECK(served[times][at] > 0);
+  }
 }
 
 TEST_CASE("kaiju-make takes any shape from a config file") {
