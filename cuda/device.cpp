@@ -14,6 +14,23 @@ Status answer(cudaError_t error) {
   return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"");
 }
 
+// Whether CUDA has given the process up: what a kernel did cannot be undone, and whatever is asked answers the same.
+bool beyond_repair(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable: return true;
+    default: return false;
+  }
+}
+
 }  // namespace
 
 Status Device::fit(int32_t index) {
@@ -38,6 +55,8 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   KAIJU_TRY(answer(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &device->chip_.encode_tensor_map, 12000, cudaEnableDefault, &found)));
   if (found != cudaDriverEntryPointSuccess) device->chip_.encode_tensor_map = nullptr;
   KAIJU_TRY(answer(cudaSetDevice(index)));
+  if (const cudaError_t error = cudaFree(nullptr); beyond_repair(error))
+    return Status(StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") + cudaGetErrorString(error) + "\") and CUDA serves it no more; start the process anew");
   int32_t compiled_for = 0;
   KAIJU_TRY(answer(find_capability(compiled_for)));
   device->chip_.capability = std::min(device->chip_.capability, compiled_for);

@@ -6,3 +6,4 @@ foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync LaunchKerne
   target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=cuda${call})
 endforeach()
 add_test(NAME cuda_faults COMMAND test_cuda_faults)
+add_test(NAME cuda_fault_of_a_kernel COMMAND test_cuda_faults "[.process]")

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "catch.hpp"
+#include "cuda/device.hpp"
+#include "cuda/kernels.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/kaiju.hpp"
 
@@ -342,4 +344,24 @@ TEST_CASE("an engine whose GPU failed says so to every call, and one made anew r
     REQUIRE(replies_of(*engine_of(), [](int32_t) {}, replies).ok());  // beside the lost one
     CHECK(replies == expected);
   }
+}
+
+TEST_CASE("after a kernel that reads where nothing is, engine and next engine say what has to be done", "[.process]") {
+  // CUDA serves the process no more from then on, so this has one of its own (faults.cmake).
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  Made lost = make(checkpoint);
+  REQUIRE(lost.status.ok());
+  auto device = cuda::Device::open();
+  REQUIRE(device.ok());
+  REQUIRE(cuda::write_tables((*device)->stream(), reinterpret_cast<const cuda::TableWrite*>(64), 1, nullptr) == cudaSuccess);
+  CHECK(cudaStreamSynchronize((*device)->stream()) == cudaErrorIllegalAddress);
+  std::vector<int32_t> tokens;
+  const Status status = two_steps(lost, tokens);
+  INFO(status.message());
+  CHECK(status.code() == StatusCode::kDeviceLost);
+  const Status next = make(checkpoint).status;
+  INFO(next.message());
+  CHECK(next.code() == StatusCode::kDeviceLost);
+  CHECK(next.message().find("start the process anew") != std::string::npos);
 }
