@@ -25,7 +25,7 @@ struct Options {
   double over_seconds = 0;
   bool staggered = false;
   SamplingParams sampling;
-  int32_t slots = 0, step_tokens = 0;
+  int32_t slots = 0, step_tokens = 0, prefill_tokens = 0;
   int64_t cache_bytes = 0, host_bytes = 0;
   int32_t checked = 4;
   bool json = false;
@@ -122,7 +122,7 @@ int run(const Options& options) {
   making.step_tokens = options.step_tokens > 0 ? options.step_tokens : gpu ? 4096 : 256;
   making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
-  std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
+  std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes, options.prefill_tokens);
 
   Quantiles first_of_all, first_later, between;
   Steady steady(making.slot_count, options.turns);
@@ -227,6 +227,7 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
+  command->add_option("--prefill-tokens", options->prefill_tokens, "most prompt tokens of a step in which replies go on; 0: as many as fit")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false));
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
