@@ -94,6 +94,8 @@ class Steady {
     over_ = over_ || metrics.requests_waiting == 0;
   }
 
+  bool is_over() const { return over_; }
+
   replay::Steps steps;
   Quantiles between;
 
@@ -112,6 +114,8 @@ int run(const Options& options) {
   const ModelConfig& config = checkpoint->config();
   const int32_t length = options.prompt_tokens + options.turns * (options.user_tokens + options.reply_tokens);
   if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
+  if (options.staggered && options.conversations <= slots_of(options))
+    throw Failed{invalid_argument(fmt::format("--staggered wants somebody to wait for a slot: more than {} conversations", slots_of(options)))};
   const replay::Trace trace = make_trace(options);
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
   ExecutorOptions making;
@@ -141,7 +145,10 @@ int run(const Options& options) {
       steady.between_tokens(times.values.back());
     last = now;
   };
-  driving.on_step = [&](double now, const Metrics& metrics) { steady.step(now, metrics); };
+  driving.on_step = [&](double now, const Metrics& metrics) {
+    steady.step(now, metrics);
+    return !options.staggered || !steady.is_over();
+  };
   const replay::Driven driven = value_of(replay::drive(trace, *engine, driving));
   const Metrics metrics = engine->metrics();
   engine.reset();
@@ -194,6 +201,7 @@ int run(const Options& options) {
   print("first token, p50/p90/p99/most", times(first_of_all));
   print("  in later turns", times(first_later));
   print("between tokens", times(between));
+  if (steady.steps.count == 0 && options.conversations > slots_of(options)) print("while all slots are used", "nobody waited by then");
   if (steady.steps.count > 0) {
     print("while all slots are used", fmt::format("{:.2f} s", steady.steps.seconds));
     print("  generated, prefilled", fmt::format("{:.1f}, {:.1f} a second", per_second(steady.steps.decoded), per_second(steady.steps.prefilled)));
@@ -222,7 +230,7 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
   command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_flag("--staggered", options->staggered, "who fills the slots first gets a part of a reply, some more and some less, so that they do not all end at once");
+  command->add_flag("--staggered", options->staggered, "who fills the slots first gets a part of a reply, some more and some less, so that they do not all end at once; over when nobody waits for a slot any more");
   command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")->check(CLI::Range(0.0, 100.0))->capture_default_str();
   command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();

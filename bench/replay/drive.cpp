@@ -25,7 +25,7 @@ class Driver {
       }
       KAIJU_TRY(step());
       KAIJU_TRY(read_events());
-      if (options_.on_step) options_.on_step(now_, engine_.metrics());
+      if (options_.on_step && !options_.on_step(now_, engine_.metrics())) break;
     }
     Figures& figures = driven_.figures;
     if (!measuring_) begin_measuring();
