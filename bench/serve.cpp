@@ -35,12 +35,21 @@ int32_t slots_of(const Options& options) {
   return options.slots > 0 ? options.slots : std::min(options.conversations, runs_on_gpu(options.backend) ? 1024 : 256);
 }
 
-// Of a reply whose conversation fills a slot first, what is left when all replies before it have begun at different times: spread evenly, and in
-// no order.
-int32_t rest_of_reply(int32_t conversation, int32_t reply_tokens) {
+int32_t step_tokens_of(const Options& options) {
+  return options.step_tokens > 0 ? options.step_tokens : runs_on_gpu(options.backend) ? 4096 : 256;
+}
+
+// Steps until so many conversations have begun, when steps are filled with prompts beside a row of each that has.
+double steps_to_begin(const Options& options, int32_t conversations) {
+  return -(options.prompt_tokens + options.user_tokens) * std::log1p(-static_cast<double>(conversations) / step_tokens_of(options));
+}
+
+// Tokens of a reply that fills a slot first, so that replies end evenly from the moment on at which all slots are used, in no order: as
+// though they had begun at different times.
+int32_t staggered_tokens(const Options& options, int32_t conversation) {
   constexpr double kGoldenRatio = 0.6180339887498949;
-  const double place = kGoldenRatio * (conversation + 1);
-  return 1 + static_cast<int32_t>((place - std::floor(place)) * reply_tokens);
+  const double place = kGoldenRatio * (conversation + 1), rest = (place - std::floor(place)) * options.reply_tokens;
+  return 1 + static_cast<int32_t>(steps_to_begin(options, slots_of(options)) - steps_to_begin(options, conversation + 1) + rest);
 }
 
 // All turns of a conversation arrive with it, and each waits for the reply before.
@@ -59,7 +68,7 @@ replay::Trace make_trace(const Options& options) {
       request.seconds = options.over_seconds * c / options.conversations;
       request.prompt = trace.add(leaf, options.user_tokens, ++contents);
       const bool begun = options.staggered && turn == 0 && c < slots_of(options);
-      const int32_t reply_tokens = begun ? rest_of_reply(c, options.reply_tokens) : options.reply_tokens;
+      const int32_t reply_tokens = begun ? staggered_tokens(options, c) : options.reply_tokens;
       request.reply = leaf = trace.add(request.prompt, reply_tokens, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
       request.conversation = c;
       trace.requests.push_back(request);
@@ -112,18 +121,18 @@ class Steady {
 int run(const Options& options) {
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
-  const int32_t length = options.prompt_tokens + options.turns * (options.user_tokens + options.reply_tokens);
+  if (options.staggered && (options.conversations <= slots_of(options) || step_tokens_of(options) <= slots_of(options)))
+    throw Failed{invalid_argument(fmt::format("--staggered wants more conversations, and more --step-tokens, than the {} slots", slots_of(options)))};
+  const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots_of(options))) + 1 : 0;
+  const int32_t length = options.prompt_tokens + options.turns * (options.user_tokens + options.reply_tokens) + to_begin;
   if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
-  if (options.staggered && options.conversations <= slots_of(options))
-    throw Failed{invalid_argument(fmt::format("--staggered wants somebody to wait for a slot: more than {} conversations", slots_of(options)))};
   const replay::Trace trace = make_trace(options);
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
-  const bool gpu = runs_on_gpu(options.backend);
   making.slot_count = slots_of(options);
-  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : gpu ? 4096 : 256;
+  making.step_tokens = step_tokens_of(options);
   making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
   std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes, options.prefill_tokens);
@@ -230,7 +239,7 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
   command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_flag("--staggered", options->staggered, "who fills the slots first gets a part of a reply, some more and some less, so that they do not all end at once; over when nobody waits for a slot any more");
+  command->add_flag("--staggered", options->staggered, "who fills the slots first gets replies of such lengths that they end one after another, evenly, once all have begun; over when nobody waits for a slot any more");
   command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")->check(CLI::Range(0.0, 100.0))->capture_default_str();
   command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
