@@ -249,7 +249,7 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 2048 --characters 2048 --slots 1024 --step-tokens 2048 --staggered "
+  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 1430 --characters 1430 --slots 1024 --step-tokens 2304 --staggered "
       "--prompt-tokens 970 --turns 1 --reply-tokens 1000");
   command->callback([options, &status] { status = run(*options); });
 }
