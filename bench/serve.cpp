@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,11 +23,34 @@ struct Options {
   int32_t conversations = 16, characters = 4, turns = 3;
   int32_t prompt_tokens = 512, user_tokens = 30, reply_tokens = 100;
   double over_seconds = 0;
-  int32_t slots = 0, step_tokens = 0;
+  bool staggered = false;
+  SamplingParams sampling;
+  int32_t slots = 0, step_tokens = 0, prefill_tokens = 0;
   int64_t cache_bytes = 0, host_bytes = 0;
   int32_t checked = 4;
   bool json = false;
 };
+
+int32_t slots_of(const Options& options) {
+  return options.slots > 0 ? options.slots : std::min(options.conversations, runs_on_gpu(options.backend) ? 1024 : 256);
+}
+
+int32_t step_tokens_of(const Options& options) {
+  return options.step_tokens > 0 ? options.step_tokens : runs_on_gpu(options.backend) ? 4096 : 256;
+}
+
+// Steps until so many conversations have begun, when steps are filled with prompts beside a row of each that has.
+double steps_to_begin(const Options& options, int32_t conversations) {
+  return -(options.prompt_tokens + options.user_tokens) * std::log1p(-static_cast<double>(conversations) / step_tokens_of(options));
+}
+
+// Tokens of a reply that fills a slot first, so that replies end evenly from the moment on at which all slots are used, in no order: as
+// though they had begun at different times.
+int32_t staggered_tokens(const Options& options, int32_t conversation) {
+  constexpr double kGoldenRatio = 0.6180339887498949;
+  const double place = kGoldenRatio * (conversation + 1), rest = (place - std::floor(place)) * options.reply_tokens;
+  return 1 + static_cast<int32_t>(steps_to_begin(options, slots_of(options)) - steps_to_begin(options, conversation + 1) + rest);
+}
 
 // All turns of a conversation arrive with it, and each waits for the reply before.
 replay::Trace make_trace(const Options& options) {
@@ -43,7 +67,9 @@ replay::Trace make_trace(const Options& options) {
       replay::Request request;
       request.seconds = options.over_seconds * c / options.conversations;
       request.prompt = trace.add(leaf, options.user_tokens, ++contents);
-      request.reply = leaf = trace.add(request.prompt, options.reply_tokens, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
+      const bool begun = options.staggered && turn == 0 && c < slots_of(options);
+      const int32_t reply_tokens = begun ? staggered_tokens(options, c) : options.reply_tokens;
+      request.reply = leaf = trace.add(request.prompt, reply_tokens, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
       request.conversation = c;
       trace.requests.push_back(request);
     }
@@ -51,33 +77,86 @@ replay::Trace make_trace(const Options& options) {
   return trace;
 }
 
+// The time in which every slot is used: from the first token of the last of the conversations that fill the slots first, for as long as there is
+// somebody to take the place of who ends.
+class Steady {
+ public:
+  Steady(int32_t slots, int32_t turns) : turns_(turns), slots_(slots) {}
+
+  void first_token(int32_t request) {
+    if (request % turns_ == 0 && request / turns_ < slots_) --to_start_;
+  }
+  void between_tokens(double ms) {
+    if (on()) between.values.push_back(ms);
+  }
+  void step(double now, const Metrics& metrics) {
+    if (on()) {
+      ++steps.count;
+      steps.decoded = metrics.tokens_decoded - before_.tokens_decoded;
+      steps.prefilled = metrics.tokens_prefilled - before_.tokens_prefilled;
+      steps.seconds = now - from_;
+    } else if (to_start_ == 0 && !over_) {
+      begun_ = true;
+      from_ = now;
+      before_ = metrics;
+    }
+    over_ = over_ || metrics.requests_waiting == 0;
+  }
+
+  bool is_over() const { return over_; }
+
+  replay::Steps steps;
+  Quantiles between;
+
+ private:
+  bool on() const { return begun_ && !over_; }
+
+  int32_t turns_, slots_;
+  int32_t to_start_ = slots_;  // of those that fill the slots first
+  bool begun_ = false, over_ = false;
+  double from_ = 0;
+  Metrics before_;
+};
+
 int run(const Options& options) {
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
-  const int32_t length = options.prompt_tokens + options.turns * (options.user_tokens + options.reply_tokens);
+  if (options.staggered && (options.conversations <= slots_of(options) || step_tokens_of(options) <= slots_of(options)))
+    throw Failed{invalid_argument(fmt::format("--staggered wants more conversations, and more --step-tokens, than the {} slots", slots_of(options)))};
+  const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots_of(options))) + 1 : 0;
+  const int32_t length = options.prompt_tokens + options.turns * (options.user_tokens + options.reply_tokens) + to_begin;
   if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
   const replay::Trace trace = make_trace(options);
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
-  const bool gpu = runs_on_gpu(options.backend);
-  making.slot_count = options.slots > 0 ? options.slots : std::min(options.conversations, gpu ? 1024 : 256);
-  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : gpu ? 4096 : 256;
+  making.slot_count = slots_of(options);
+  making.step_tokens = step_tokens_of(options);
   making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
-  std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
+  std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes, options.prefill_tokens);
 
   Quantiles first_of_all, first_later, between;
+  Steady steady(making.slot_count, options.turns);
   std::vector<double> before(trace.requests.size(), -1);
   replay::DriveOptions driving;
   driving.replies_from_engine = true;
+  driving.sampling = options.sampling;
   driving.sample_every = options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
   driving.on_token = [&](int32_t request, double arrived, double now) {
     double& last = before[static_cast<size_t>(request)];
     Quantiles& times = last >= 0 ? between : request % options.turns == 0 ? first_of_all : first_later;
     times.values.push_back(1e3 * (now - (last >= 0 ? last : arrived)));
+    if (last < 0)
+      steady.first_token(request);
+    else
+      steady.between_tokens(times.values.back());
     last = now;
+  };
+  driving.on_step = [&](double now, const Metrics& metrics) {
+    steady.step(now, metrics);
+    return !options.staggered || !steady.is_over();
   };
   const replay::Driven driven = value_of(replay::drive(trace, *engine, driving));
   const Metrics metrics = engine->metrics();
@@ -113,10 +192,13 @@ int run(const Options& options) {
                                         {"first_token_ms", quantiles(first_of_all)},
                                         {"first_token_later_turns_ms", quantiles(first_later)},
                                         {"between_tokens_ms", quantiles(between)},
+                                        {"all_slots_used", json_of(steady.steps)},
+                                        {"all_slots_used_between_tokens_ms", quantiles(steady.between)},
                                         {"host", {{"bytes", metrics.host.bytes}, {"blocks_in", metrics.host.blocks_in}, {"blocks_out", metrics.host.blocks_out}, {"tokens_hit", f.cache.hit_host}}}};
     fmt::print("{}\n", out.dump(2));
     return 0;
   }
+  const auto per_second = [&](uint64_t tokens) { return static_cast<double>(tokens) / steady.steps.seconds; };
   const auto times = [](Quantiles& t) { return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1)); };
   fmt::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend, options.conversations, options.characters, options.turns);
   print("generated", fmt::format("{} tokens, {:.1f} a second", f.decoded, static_cast<double>(f.decoded) / seconds));
@@ -128,6 +210,13 @@ int run(const Options& options) {
   print("first token, p50/p90/p99/most", times(first_of_all));
   print("  in later turns", times(first_later));
   print("between tokens", times(between));
+  if (steady.steps.count == 0 && options.conversations > slots_of(options)) print("while all slots are used", "nobody waited by then");
+  if (steady.steps.count > 0) {
+    print("while all slots are used", fmt::format("{:.2f} s", steady.steps.seconds));
+    print("  generated, prefilled", fmt::format("{:.1f}, {:.1f} a second", per_second(steady.steps.decoded), per_second(steady.steps.prefilled)));
+    print("  steps", describe(steady.steps));
+    print("  between tokens", times(steady.between));
+  }
   if (metrics.host.bytes > 0)
     print("host memory", fmt::format("{} blocks down, {} up, {} tokens hit", metrics.host.blocks_in, metrics.host.blocks_out, f.cache.hit_host));
   print("replies computed again alone", fmt::format("{}, all the same", driven.samples.size()));
@@ -150,13 +239,18 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
   command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_flag("--staggered", options->staggered, "who fills the slots first gets replies of such lengths that they end one after another, evenly, once all have begun; over when nobody waits for a slot any more");
+  command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")->check(CLI::Range(0.0, 100.0))->capture_default_str();
+  command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
+  command->add_option("--prefill-tokens", options->prefill_tokens, "most prompt tokens of a step in which replies go on; 0: as many as fit")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false));
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 768 --characters 768 --prompt-tokens 970 --turns 1 --reply-tokens 1000");
+  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 1430 --characters 1430 --slots 1024 --step-tokens 2304 --staggered "
+      "--prompt-tokens 970 --turns 1 --reply-tokens 1000");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -32,10 +32,11 @@ inline bool runs_on_gpu(const std::string& backend) {
 }
 
 inline std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint, const ExecutorOptions& making,
-                                           int64_t host_bytes) {
+                                           int64_t host_bytes, int32_t prefill_tokens = 0) {
   EngineOptions settings;
   settings.max_waiting = settings.max_sessions = 1 << 20;
   settings.cache.host_bytes = host_bytes;
+  settings.prefill_tokens = prefill_tokens;
   return value_of(Engine::create(value_of(make_executor(checkpoint, making)), nullptr, settings));
 }
 

@@ -38,6 +38,8 @@ constexpr Row kRows[] = {
     {KAIJU_ENGINE_HOST_BYTES, "engine.host_bytes", 'i', false, 0, kInt64Max, 0, "host memory for KV that had to make room; 0: none"},
     {KAIJU_ENGINE_FILE_BYTES, "engine.file_bytes", 'i', false, 0, kInt64Max, 0, "a file for what had to make room there; 0: none"},
     {KAIJU_ENGINE_TIER_FILE, "engine.tier_file", 's', false, 0, 0, 0, "path of that file, where nothing is yet"},
+    {KAIJU_ENGINE_PREFILL_TOKENS, "engine.prefill_tokens", 'i', false, 0, 65536, 0,
+     "most prompt tokens of a step in which replies go on; 0: as many as fit"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0, "threads a step computes with; 0: one per core, at most 8"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
@@ -126,6 +128,7 @@ RunOptions run_options(const kaiju_options* options) {
   out.executor.step_tokens = get_int32(options, KAIJU_ENGINE_STEP_TOKENS);
   out.executor.cache_bytes = get<int64_t>(options, KAIJU_ENGINE_CACHE_BYTES, 0);
   out.engine.chunk_tokens = get_int32(options, KAIJU_ENGINE_CHUNK_TOKENS);
+  out.engine.prefill_tokens = get_int32(options, KAIJU_ENGINE_PREFILL_TOKENS);
   out.engine.max_waiting = get_int32(options, KAIJU_ENGINE_MAX_WAITING);
   out.engine.max_sessions = get_int32(options, KAIJU_ENGINE_MAX_SESSIONS);
   out.engine.max_events = get_int32(options, KAIJU_ENGINE_MAX_EVENTS);

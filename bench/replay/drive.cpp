@@ -25,6 +25,7 @@ class Driver {
       }
       KAIJU_TRY(step());
       KAIJU_TRY(read_events());
+      if (options_.on_step && !options_.on_step(now_, engine_.metrics())) break;
     }
     Figures& figures = driven_.figures;
     if (!measuring_) begin_measuring();
@@ -88,7 +89,7 @@ class Driver {
     RequestOptions options;
     options.max_tokens = trace_.reply_tokens(request);
     options.user_data = &running;
-    if (request.reply != kNone) options.sampling.seed = static_cast<uint64_t>(trace_.texts[static_cast<size_t>(request.reply)].content);
+    options.sampling = sampling_of(request);
     if (trace_.characters) {
       const int32_t root = trace_.root(request.prompt);
       options.scope = {"character " + std::to_string(root), trace_.token_count(root), "conversation " + std::to_string(request.conversation)};
@@ -107,6 +108,12 @@ class Driver {
     place.busy = true;
     if (options_.sample_every > 0) running.prompt = tokens_;
     return {};
+  }
+
+  SamplingParams sampling_of(const Request& request) const {
+    SamplingParams sampling = options_.sampling;
+    if (request.reply != kNone) sampling.seed = static_cast<uint64_t>(trace_.texts[static_cast<size_t>(request.reply)].content);
+    return sampling;
   }
 
   void write_prompt(int32_t prompt) {
@@ -206,7 +213,7 @@ class Driver {
       replies_[content] = running.reply;
     }
     if (options_.sample_every > 0 && trace_.measured(request) && !running.reply.empty() && sampled_++ % options_.sample_every == 0)
-      driven_.samples.push_back({std::move(running.prompt), std::move(running.reply)});
+      driven_.samples.push_back({std::move(running.prompt), std::move(running.reply), sampling_of(request)});
     running = {};
   }
 
@@ -246,6 +253,7 @@ Result<int32_t> count_differing(const std::vector<Sample>& samples, Engine& engi
     if (!session.ok()) return session.status();
     RequestOptions options;
     options.max_tokens = static_cast<int32_t>(sample.reply.size());
+    options.sampling = sample.sampling;
     const Result<RequestId> submitted = engine.submit(*session, sample.prompt, options);
     if (!submitted.ok()) return submitted.status();
     std::vector<int32_t> reply;

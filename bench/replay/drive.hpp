@@ -40,12 +40,15 @@ struct Figures {
 // A measured request as it ran: to be asked again of an engine that remembers nothing.
 struct Sample {
   std::vector<int32_t> prompt, reply;
+  SamplingParams sampling;
 };
 
 struct DriveOptions {
   std::function<double()> step_seconds;  // of the step that just ran; empty: what the engine really took
   // Told of every token: the request's index, when it arrived, when the token came.
   std::function<void(int32_t request, double arrived, double now)> on_token;
+  std::function<bool(double now, const Metrics& metrics)> on_step;  // after every step, behind its tokens; false ends the drive there
+  SamplingParams sampling;           // of every request; the seed is its reply's own
   bool replies_from_engine = false;  // the model says what it says; else it says what the trace says
   int32_t sample_every = 0;          // keeps each so manieth measured request with a reply; 0: none
 };
@@ -55,7 +58,7 @@ struct Driven {
   std::vector<Sample> samples;
 };
 
-// Runs the whole trace. Fails as the engine does.
+// Runs the whole trace, or until on_step ends it. Fails as the engine does.
 Result<Driven> drive(const Trace& trace, Engine& engine, const DriveOptions& options);
 
 // Asks each sample of `engine` in a session of its own with nothing to share. How many replies differ.

@@ -39,12 +39,16 @@ TEST_CASE("a budget below the number of rows serves all in turn") {
 
 TEST_CASE("tokens are shared out: decode first, then prefill by age and chunk") {
   std::vector<int32_t> grants;
-  share_step({{100, false}, {1, true}, {50, false}, {1, true}}, 64, 40, 0, grants);
+  share_step({{100, false}, {1, true}, {50, false}, {1, true}}, {64, 40, 64}, 0, grants);
   CHECK(grants == std::vector<int32_t>{40, 1, 22, 1});
-  share_step({{1, true}, {1, true}, {1, true}}, 2, 40, 2, grants);
+  share_step({{1, true}, {1, true}, {1, true}}, {2, 40, 2}, 2, grants);
   CHECK(grants == std::vector<int32_t>{1, 0, 1});
-  share_step({}, 2, 40, 0, grants);
+  share_step({}, {2, 40, 2}, 0, grants);
   CHECK(grants.empty());
+  share_step({{100, false}, {1, true}, {50, false}}, {64, 40, 48}, 0, grants);
+  CHECK(grants == std::vector<int32_t>{40, 1, 8});  // fewer beside a reply
+  share_step({{100, false}, {50, false}}, {64, 40, 48}, 0, grants);
+  CHECK(grants == std::vector<int32_t>{40, 24});
 }
 
 TEST_CASE("the oldest waits first and nobody overtakes it") {

@@ -75,6 +75,7 @@ class Schedule {
   EngineOptions random_options() {
     EngineOptions options;
     if (below(2)) options.chunk_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
+    if (below(3) == 0) options.prefill_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
     if (below(4) == 0) options.max_running = 1;
     options.max_waiting = 1 + static_cast<int32_t>(below(20));
     if (below(2)) options.reserve_tokens = 1 + static_cast<int32_t>(below(100));

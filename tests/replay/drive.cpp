@@ -128,6 +128,23 @@ TEST_CASE("a drive tells steps with prompt tokens from those without, and each m
   CHECK(figures.decode_steps.seconds + figures.prompt_steps.seconds == Approx(figures.busy_seconds));
 }
 
+TEST_CASE("a drive ends after the step that says so, its tokens told") {
+  const Trace trace = make_in_turn(3, 2, 100);
+  Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
+  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
+  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+  uint64_t told = 0;
+  DriveOptions options;
+  options.step_seconds = [] { return 0.01; };
+  options.on_token = [&](int32_t, double, double) { ++told; };
+  options.on_step = [&](double, const Metrics& metrics) {
+    CHECK(told == metrics.tokens_decoded);
+    return metrics.steps < 5;
+  };
+  REQUIRE(drive(trace, *engine, options).ok());
+  CHECK(engine->metrics().steps == 5);
+}
+
 TEST_CASE("conversations in their hour find all but their messages in a cache that has their characters' prompts") {
   ChatsOptions chats;
   chats.conversations = 200;

@@ -10,7 +10,8 @@
 
 namespace kaiju {
 
-// Consecutive rows of one sequence.
+// Consecutive rows of one sequence. All that it sees in front of the block of its first position is there when the batch begins, and no
+// segment of the batch writes it: a backend may read those blocks, and the tables, before its own earlier operations have ended.
 struct BatchSegment {
   int32_t first_row = 0;
   int32_t row_count = 0;

@@ -39,6 +39,8 @@ namespace kaiju {
 struct EngineOptions {
   int32_t step_tokens = 0;     // most tokens a step computes; 0: what the executor allows
   int32_t chunk_tokens = 0;    // most prompt tokens of one request in a step; 0: step_tokens
+  int32_t prefill_tokens = 0;  // most prompt tokens of a step in which replies go on; 0: as many as step_tokens leaves. Fewer: replies
+                               // come more evenly, and begin later
   int32_t max_running = 0;     // requests computed at once; 0: the executor's slot_count
   int32_t reserve_tokens = 0;  // memory is reserved for so many generated tokens at a time; 0: for all of max_tokens. Where the next part
                                // is not to be had, a request is suspended and goes on by itself

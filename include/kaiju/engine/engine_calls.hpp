@@ -21,6 +21,7 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     };
     KAIJU_TRY(in_range("step_tokens", options.step_tokens, 0, facts.step_tokens));
     KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, facts.step_tokens));
+    KAIJU_TRY(in_range("prefill_tokens", options.prefill_tokens, 0, facts.step_tokens));
     KAIJU_TRY(in_range("max_running", options.max_running, 0, facts.slot_count));
     KAIJU_TRY(in_range("max_waiting", options.max_waiting, 1, INT32_MAX));
     KAIJU_TRY(in_range("reserve_tokens", options.reserve_tokens, 0, INT32_MAX));
@@ -32,6 +33,7 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     SchedulerOptions scheduling;
     scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : facts.step_tokens;
     scheduling.chunk_tokens = options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
+    scheduling.prefill_tokens = options.prefill_tokens > 0 ? options.prefill_tokens : scheduling.step_tokens;
     scheduling.cache = options.cache;
     scheduling.reserve_tokens = options.reserve_tokens;
     scheduling.max_running = options.max_running > 0 ? options.max_running : facts.slot_count;

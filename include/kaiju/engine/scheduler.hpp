@@ -24,26 +24,34 @@ struct Demand {
   bool decode = false;
 };
 
+// Most tokens of a step: of all; of one request's prompt; of all prompts where a reply goes on in the same step.
+struct StepBudget {
+  int32_t tokens = 0, chunk = 0, prefill = 0;
+};
+
 // Shares a step's tokens out. Decode rows come first, one token each, starting with row `first` so that a budget below the number of rows
-// still serves all in turn; then prefill, in the order given, at most `chunk` each. grants[i] may be 0.
-inline void share_step(const std::vector<Demand>& demands, int32_t budget, int32_t chunk, size_t first, std::vector<int32_t>& grants) {
+// still serves all in turn; then prefill, in the order given. grants[i] may be 0.
+inline void share_step(const std::vector<Demand>& demands, const StepBudget& budget, size_t first, std::vector<int32_t>& grants) {
   grants.assign(demands.size(), 0);
-  for (size_t n = 0; n < demands.size() && budget > 0; ++n) {
+  int32_t left = budget.tokens;
+  for (size_t n = 0; n < demands.size() && left > 0; ++n) {
     const size_t i = (first + n) % demands.size();
     if (!demands[i].decode) continue;
     grants[i] = 1;
-    --budget;
+    --left;
   }
-  for (size_t i = 0; i < demands.size() && budget > 0; ++i) {
+  if (left < budget.tokens) left = std::min(left, budget.prefill);
+  for (size_t i = 0; i < demands.size() && left > 0; ++i) {
     if (demands[i].decode) continue;
-    grants[i] = std::min({demands[i].tokens, chunk, budget});
-    budget -= grants[i];
+    grants[i] = std::min({demands[i].tokens, budget.chunk, left});
+    left -= grants[i];
   }
 }
 
 struct SchedulerOptions {
   int32_t step_tokens = 0;
   int32_t chunk_tokens = 0;
+  int32_t prefill_tokens = 0;
   int32_t max_running = 0;
   int32_t reserve_tokens = 0;
   CacheOptions cache;
@@ -146,7 +154,7 @@ class Scheduler {
     admit(plan, now);
     demands_.clear();
     for (const auto& sequence : running_) demands_.push_back(demand(*sequence, plan));
-    share_step(demands_, options_.step_tokens, options_.chunk_tokens, rotation_, grants_);
+    share_step(demands_, {options_.step_tokens, options_.chunk_tokens, options_.prefill_tokens}, rotation_, grants_);
     if (!running_.empty()) rotation_ = (rotation_ + static_cast<size_t>(options_.step_tokens)) % running_.size();
     for (size_t i = 0; i < running_.size(); ++i) {
       Sequence& sequence = *running_[i];
