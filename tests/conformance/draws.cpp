@@ -92,10 +92,8 @@ bool same(const SampledToken& a, const SampledToken& b) {
   return true;
 }
 
-}  // namespace
-
-TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") {
-  const bool wide = GENERATE(false, true);
+// Every batch size, each step started as a whole and launch by launch.
+void check_decode_steps(bool wide) {
   const int32_t most = test::cases_of_run(21);
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-draws-{}.safetensors", static_cast<long>(::getpid()))).string();
   REQUIRE(write_random_checkpoint(path, small_config(wide), 5).ok());
@@ -131,3 +129,9 @@ TEST_CASE("decode steps of every batch size draw the reference's tokens, started
       }
     }
 }
+
+}  // namespace
+
+TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") { check_decode_steps(false); }
+
+TEST_CASE("and so do those of rows that a GPU may take all layers of at once") { check_decode_steps(true); }
