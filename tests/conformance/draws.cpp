@@ -92,12 +92,9 @@ bool same(const SampledToken& a, const SampledToken& b) {
   return true;
 }
 
-}  // namespace
-
-TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") {
-  const bool wide = GENERATE(false, true);
-  constexpr int32_t kMost = 21;
-  const int32_t stride = (kMost - 1) / (std::clamp(test::cases_of_run(kMost), 2, kMost) - 1);
+// Every batch size, each step started as a whole and launch by launch.
+void check_decode_steps(bool wide) {
+  const int32_t most = test::cases_of_run(21);
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-draws-{}.safetensors", static_cast<long>(::getpid()))).string();
   REQUIRE(write_random_checkpoint(path, small_config(wide), 5).ok());
   auto checkpoint = Checkpoint::open(path);
@@ -107,15 +104,15 @@ TEST_CASE("decode steps of every batch size draw the reference's tokens, started
     ExecutorOptions options;
     options.backend = backend;
     options.threads = 1;
-    options.slot_count = kMost;
-    options.step_tokens = kMost * 90;
+    options.slot_count = most;
+    options.step_tokens = most * 90;
     options.graphs = graphs;
     auto executor = make_executor(*checkpoint, options);
     INFO(executor.status().message());
     REQUIRE(executor.ok());
-    Sequences sequences(**executor, kMost);
-    std::vector<SampledToken> drawn = sequences.step(kMost);
-    for (int32_t count = kMost; count > 0; count -= stride)
+    Sequences sequences(**executor, most);
+    std::vector<SampledToken> drawn = sequences.step(most);
+    for (int32_t count = most; count > 0; --count)
       for (SampledToken& token : sequences.step(count)) drawn.push_back(std::move(token));
     return drawn;
   };
@@ -132,3 +129,9 @@ TEST_CASE("decode steps of every batch size draw the reference's tokens, started
       }
     }
 }
+
+}  // namespace
+
+TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") { check_decode_steps(false); }
+
+TEST_CASE("and so do those of rows that a GPU may take all layers of at once") { check_decode_steps(true); }

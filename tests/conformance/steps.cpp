@@ -215,23 +215,19 @@ TEST_CASE("one row a step gives the reference's bits over chunks, windows and sh
 TEST_CASE("rows behind a prompt give the reference's bits where blocks, windows and chunks end") {
   // Much of what the test before looks at, in few steps of few layers: for tools under which each takes seconds.
   struct Shape {
-    int32_t head_dim, kv_heads, heads, window;
-    std::vector<int32_t> prompts;
+    int32_t head_dim, kv_heads, heads, window, prompt;
   };
   std::mt19937 random(14);
-  constexpr int32_t kRows = 2;
-  for (const Shape& shape : {Shape{64, 1, 8, 65, {63, 511}}, Shape{128, 2, 4, 513, {1023}}}) {
+  for (const Shape& shape : {Shape{64, 1, 8, 64, 63}, Shape{128, 2, 4, 100, 511}}) {
     ModelConfig config = attention_config(shape.head_dim, shape.kv_heads, shape.heads, 512, shape.window);
     config.layers.pop_back();
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
-    for (const int32_t prompt : shape.prompts) {
-      const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, static_cast<size_t>(prompt + kRows));
-      const uint64_t expected = digest_of(model.checkpoint, tokens, {kJudge, 2, 0, 1});
-      for (const std::string& backend : judged()) {
-        INFO(backend << ", a prompt of " << prompt);
-        CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 1, 1, prompt}) == expected);
-      }
+    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, static_cast<size_t>(shape.prompt) + 2);
+    const uint64_t expected = digest_of(model.checkpoint, tokens, {kJudge, 2, 0, 1});
+    for (const std::string& backend : judged()) {
+      INFO(backend);
+      CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 1, 1, shape.prompt}) == expected);
     }
   }
 }
