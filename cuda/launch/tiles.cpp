@@ -17,10 +17,10 @@ struct Cost {
 };
 constexpr Cost kCosts[] = {
     {0.130, 2.0}, {0.147, 2.5}, {0.244, 2.7}, {0.126, 5.5},  // 64x48, 64x80, 64x96/4, 128x80/2
-    {0.205, 6.7}, {0.197, 3.7}, {0.319, 3.1}, {0.333, 3.3},  // 128x96, 128x96/2, 128x112, 128x128
-    {0.380, 4.9}, {0.416, 3.9}, {0.457, 5.5}, {0.498, 4.7},  // 128x144, 128x160, 128x176, 128x192
-    {0.528, 6.1}, {0.637, 7.7}, {0.334, 4.9}, {0.591, 6.0},  // 128x208, 128x256/1/2, 256x80/2, 256x112
-    {0.651, 6.0}, {0.836, 6.7},                              // 256x128, 256x160
+    {0.250, 4.9}, {0.197, 3.7}, {0.319, 3.1}, {0.333, 3.3},  // 128x96, 128x96/2, 128x112, 128x128
+    {0.380, 4.9}, {0.416, 3.9}, {0.457, 5.5}, {0.494, 5.0},  // 128x144, 128x160, 128x176, 128x192
+    {0.528, 6.1}, {0.613, 7.6}, {0.334, 4.9}, {0.591, 6.0},  // 128x208, 128x256/1/2, 256x80/2, 256x112
+    {0.652, 5.7}, {0.805, 7.1},                              // 256x128, 256x160
 };
 static_assert(std::size(kCosts) == std::size(kHopperTiles));
 constexpr double kBehind = 4.0;  // us of the last blocks' ending behind which the next kernel starts, of tiles that are not divided
@@ -45,7 +45,9 @@ double tile_time(const Tile& tile, const Cost& cost, int32_t rows, int32_t out, 
   const int32_t cluster = tile.split * tile.share, clusters = pieces(pieces(rows, tile.rows), tile.share) * pieces(out, tile.outs);
   int32_t at_once = multiprocessors * (tile.rows == 64 ? 2 : 1) / cluster;
   if (cluster == 4) at_once -= at_once / 16;  // groups of multiprocessors are no multiples of four: 62 fit of 66
-  double work = pieces(clusters, std::max(at_once, 1)) * (pieces(pieces(in, kStepBytes), tile.split) * cost.step + cost.ending);
+  const int32_t rounds = pieces(clusters, std::max(at_once, 1));
+  if (tile.split > 1 && rounds > 1) return HUGE_VAL;  // such blocks do not follow one another well
+  double work = rounds * (pieces(pieces(in, kStepBytes), tile.split) * cost.step + cost.ending);
   if (tile.rows > 64 && tile.split == 1) work -= kBehind;
   return std::sqrt(work * work + memory * memory);
 }
