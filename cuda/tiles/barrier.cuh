@@ -7,7 +7,7 @@
 namespace kaiju::cuda {
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
-// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster, after the next cluster_sync.
+// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster, once the blocks have met.
 __device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Arrives and announces `bytes` that copies will bring.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {

@@ -6,10 +6,10 @@
 // have ended, since no kernel writes them, and they leave the L2 cache first. Above, it is the tensor cores.
 //
 // A block lives for 10 to 40 us, so what comes before its first copy and after its last product counts: no division in front of the one;
-// the scales come with the first step, and residuals are asked for while the blocks of a cluster meet.
+// the scales come with the first step, and residuals are asked for before sums travel from block to block.
 //
-// Clusters serve two ends. With `split` blocks the summed index is divided among them and the sums, integers, are added through each
-// other's shared memory. With `share` blocks, neighbouring row tiles fetch each part of their weights once, for all of them.
+// Clusters serve two ends. With `split` blocks the summed index is divided among them and the sums, integers, are pushed into each other's
+// shared memory and added up there. With `share` blocks, neighbouring row tiles fetch each part of their weights once, for all of them.
 //
 // The copy engine permutes the weights' rows within each group of 32 or 16 (weights_map), so that a lane ends with eight or four
 // neighbouring outputs.
@@ -30,6 +30,7 @@ namespace hopper {
 struct TileArgs {
   ProductArgs product;
   int32_t row_units, out_tiles;  // a row unit is kShare row tiles
+  int32_t copied_rows;           // of a row tile; fewer than it has where there is but one
 };
 
 template <int kRows, int kOuts>
@@ -37,8 +38,9 @@ struct Shape {
   static_assert(kRows % 64 == 0 && kOuts % 16 == 0);
   static constexpr int kTiles = kRows == 256 ? 2 : 1;    // of 64 rows that a group of four warps multiplies
   static constexpr int kConsumers = kRows * 2 / kTiles;  // threads
-  // Two tiles need registers that the producers give away, which goes by four warps.
-  static constexpr int kThreads = kConsumers + (kTiles == 1 ? 32 : 128), kConsumerRegisters = 224, kProducerRegisters = 56;
+  // Many sums need registers that the producers give away, which goes by four warps.
+  static constexpr bool kGrows = kTiles * kOuts > 176;
+  static constexpr int kThreads = kConsumers + (kGrows ? 128 : 32), kConsumerRegisters = 224, kProducerRegisters = 56;
   static constexpr int kGroup = kOuts % 32 == 0 ? 32 : 16, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;  // neighbouring outputs of a group that are a lane's
   static constexpr int kRowBytes = kRows * kStepBytes, kStageBytes = kRowBytes + kOuts * kStepBytes;
@@ -47,7 +49,8 @@ struct Shape {
   // memory is the bound that is a copy's time too late.
   static constexpr int kPending = kRows == 64 ? 0 : 1;
   static constexpr int kStages = (kBlocks == 2 ? 112 : 216) * 1024 / kStageBytes;
-  static constexpr int kScales = kStages * kStageBytes, kBarriers = kScales + kOuts * 4, kBytes = kBarriers + 2 * kStages * 8;
+  static constexpr int kScales = kStages * kStageBytes, kBarriers = kScales + kOuts * 4;
+  static constexpr int kBytes = kBarriers + (2 * kStages + 2) * 8;
   static_assert(kStageBytes % 1024 == 0 && kBlocks * (kBytes + 1024) <= 228 * 1024);
   static_assert(kRows * kOuts * 4 <= kStages * kStageBytes);  // sums of a split tile lie where the stages were
 
@@ -77,7 +80,7 @@ template <Product kProduct, int kRows, int kOuts>
 __device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_t (&c)[Shape<kRows, kOuts>::kTiles][kOuts / 2], int32_t row,
                                            int32_t out, const float* scales) {
   using S = Shape<kRows, kOuts>;
-  constexpr int kBatch = kOuts == 256 ? 1 : S::kGroups;  // groups whose residuals are asked for together
+  constexpr int kBatch = kOuts == 256 ? S::kGroups / 2 : S::kGroups;  // groups whose residuals are asked for together
   const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
   scales += S::kRun * (lane % 4);
 #pragma unroll
@@ -112,68 +115,67 @@ __device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_
   }
 }
 
-// The ending of a tile whose summed index is divided among kSplit blocks: each has left its sums at `memory` in shared memory, as
-// publish_tile does, and adds up and stores every kSplit-th group of outputs.
+// The ending of a tile whose summed index is divided among kSplit blocks. Of every thread's sums each block of the cluster gets an equal
+// share, pushed into its shared memory at `memory` once `ready` says that the stages there are done with; it adds up and stores what it has
+// got when `arrived` says so. A share is a lane's upper or lower row, and with four blocks the one or the other half of its outputs.
 template <Product kProduct, int kRows, int kOuts, int kSplit>
-__device__ __forceinline__ void store_split_tile(const ProductArgs& args, uint32_t memory, int32_t rank, int32_t row, int32_t out,
+__device__ __forceinline__ void store_split_tile(const ProductArgs& args, const int32_t (&c)[Shape<kRows, kOuts>::kTiles][kOuts / 2],
+                                                 uint32_t memory, uint32_t ready, uint32_t arrived, int32_t rank, int32_t row, int32_t out,
                                                  const float* scales) {
   using S = Shape<kRows, kOuts>;
-  constexpr int kCount = S::kTiles * S::kGroups, kMine = (kCount + kSplit - 1) / kSplit;
-  const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
-  const auto row_of = [&](int32_t group) { return row + S::warp_row(tid) + 64 * (group / S::kGroups) + lane / 4; };
-  const auto out_of = [&](int32_t group) { return out + S::kGroup * (group % S::kGroups) + S::kRun * (lane % 4); };
-  const auto there = [&](int32_t group, int upper) {
-    return group < kCount && out_of(group) < args.out && row_of(group) + 8 * upper < args.rows;
+  constexpr int kWidth = 2 * S::kRun / kSplit, kFours = kWidth / 4;  // neighbouring outputs of a group that are a lane's here
+  static_assert(kWidth % 4 == 0);
+  const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32, first_row = row + S::warp_row(tid);
+  const int32_t from = S::kRun * (lane % 4) + kWidth * (rank / 2);
+  const auto row_of = [&](int m) { return first_row + 64 * m + lane / 4 + 8 * (rank % 2); };
+  const auto there = [&](int m, int group) { return row_of(m) < args.rows && out + S::kGroup * group < args.out; };
+  const auto place = [&](int m, int group) { return int64_t{row_of(m)} * args.out + out + S::kGroup * group + from; };
+  const auto slot = [&](int32_t sender, int m, int four) {
+    return memory + static_cast<uint32_t>((((sender * S::kTiles + m) * S::kGroups * kFours + four) * S::kConsumers + tid) * 16);
   };
-  const auto place = [&](int32_t group, int upper) { return int64_t{row_of(group) + 8 * upper} * args.out + out_of(group); };
-  Bf16Run<S::kRun> before[kMine][2];  // asked for while the others come
+  Bf16Run<kWidth> before[S::kTiles][S::kGroups];  // asked for while the sums travel
   if constexpr (kAdds<kProduct>)
 #pragma unroll
-    for (int n = 0; n < kMine; ++n)
+    for (int m = 0; m < S::kTiles; ++m)
 #pragma unroll
-      for (int upper = 0; upper < 2; ++upper)
-        if (there(rank + n * kSplit, upper)) before[n][upper] = bf16_run<S::kRun>(args, place(rank + n * kSplit, upper));
-  __syncwarp();
-  cluster_sync();
+      for (int group = 0; group < S::kGroups; ++group)
+        if (there(m, group)) before[m][group] = bf16_run<kWidth>(args, place(m, group));
+  barrier_wait(ready, 0);
 #pragma unroll
-  for (int n = 0; n < kMine; ++n) {
-    const int32_t group = rank + n * kSplit;
-    if (group >= kCount || row_of(group) - lane / 4 >= args.rows) continue;
-    int32_t c[S::kGroup / 2] = {};
-#pragma unroll 1
-    for (int other = 0; other < kSplit; ++other)
+  for (int m = 0; m < S::kTiles; ++m) {
+    if (first_row + 64 * m >= args.rows) continue;
 #pragma unroll
-      for (int q = 0; q < S::kGroup / 8; ++q) {
-        const int4 part = load_from_block(memory + ((S::kGroup / 8 * group + q) * S::kConsumers + tid) * 16, static_cast<uint32_t>(other));
-        c[4 * q] += part.x, c[4 * q + 1] += part.y, c[4 * q + 2] += part.z, c[4 * q + 3] += part.w;
+    for (int to = 0; to < kSplit; ++to) {
+      const uint32_t block = address_in(memory, static_cast<uint32_t>(to)) - memory;
+#pragma unroll
+      for (int four = 0; four < S::kGroups * kFours; ++four) {
+        const int32_t* sums = c[m] + S::kGroup / 2 * (four / kFours) + 2 * kWidth * (to / 2) + 8 * (four % kFours) + 2 * (to % 2);
+        const int4 part{sums[0], sums[1], sums[4], sums[5]};
+        if (to == rank)
+          store_shared(slot(rank, m, four), part);
+        else
+          push_to_block(slot(rank, m, four) + block, part, arrived + block);
       }
-    float scale[S::kRun];
-    load_run(scales + (out_of(group) - out), scale);
-#pragma unroll
-    for (int upper = 0; upper < 2; ++upper) {
-      int32_t sum[S::kRun];
-#pragma unroll
-      for (int i = 0; i < S::kRun; ++i) sum[i] = c[4 * (i / 2) + 2 * upper + i % 2];
-      if (there(group, upper)) store_sums<kProduct>(args, place(group, upper), sum, scale, before[n][upper]);
     }
   }
-  __syncwarp();
-  cluster_meet();  // nobody leaves while another may still read from it
-}
-
-// Leaves a block's sums for the others of its cluster, but for warps whose rows there are not.
-template <int kRows, int kOuts>
-__device__ __forceinline__ void publish_tile(uint8_t* memory, const int32_t (&c)[Shape<kRows, kOuts>::kTiles][kOuts / 2],
-                                             int32_t rows_left) {
-  using S = Shape<kRows, kOuts>;
-  const auto tid = static_cast<int32_t>(threadIdx.x);
+  barrier_wait(arrived, 0);
 #pragma unroll
   for (int m = 0; m < S::kTiles; ++m)
-    if (S::warp_row(tid) + 64 * m < rows_left)
 #pragma unroll
-      for (int q = 0; q < kOuts / 8; ++q)
-        *reinterpret_cast<int4*>(memory + ((m * kOuts / 8 + q) * S::kConsumers + tid) * 16) = {c[m][4 * q], c[m][4 * q + 1],
-                                                                                               c[m][4 * q + 2], c[m][4 * q + 3]};
+    for (int group = 0; group < S::kGroups; ++group) {
+      if (!there(m, group)) continue;
+      int32_t sum[kWidth] = {};
+#pragma unroll
+      for (int sender = 0; sender < kSplit; ++sender)
+#pragma unroll
+        for (int i = 0; i < kFours; ++i) {
+          const int4 part = load_shared(slot(sender, m, kFours * group + i));
+          sum[4 * i] += part.x, sum[4 * i + 1] += part.y, sum[4 * i + 2] += part.z, sum[4 * i + 3] += part.w;
+        }
+      float scale[kWidth];
+      load_run(scales + S::kGroup * group + from, scale);
+      store_sums<kProduct>(args, place(m, group), sum, scale, before[m][group]);
+    }
 }
 
 #endif
@@ -187,6 +189,7 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
   constexpr Sign kSign = kProduct == Product::kAddDown ? Sign::kUnsigned : Sign::kSigned;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t base = shared_address(memory), full = base + S::kBarriers, empty = full + S::kStages * 8;
+  const uint32_t ready = empty + S::kStages * 8, arrived = ready + 8;  // for sums from the other blocks of a split tile
   const int32_t tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
   const int32_t split_rank = kSplit > 1 ? cluster_rank() : 0, share_rank = kShare > 1 ? cluster_rank() : 0;
   const int32_t steps = (args.product.in + kStepBytes - 1) / kStepBytes;
@@ -205,6 +208,7 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
     out = within / size * kOuts;
   };
   const uint64_t policy = read_once();
+  const uint32_t stage_bytes = static_cast<uint32_t>((args.copied_rows + kOuts) * kStepBytes);
   const auto load_rows = [&](int32_t at, int32_t row, int32_t step) {
     copy_tile(base + at * S::kStageBytes, &rows_map, full + 8 * at, step * kStepBytes, row);
   };
@@ -222,7 +226,7 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
     corner(first_unit, row, out);
     const uint32_t scale_bytes = static_cast<uint32_t>(min(kOuts, args.product.out - out)) * 4;
     for (int32_t s = 0; s < ahead; ++s) {
-      barrier_expect(full + 8 * s, S::kStageBytes + (s == 0 ? scale_bytes : 0));
+      barrier_expect(full + 8 * s, stage_bytes + (s == 0 ? scale_bytes : 0));
       load_weights(s, out, first_step + s);
     }
     copy_bulk(base + S::kScales, args.product.scale + out, scale_bytes, full);
@@ -234,19 +238,21 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
       barrier_init(full + 8 * s, 1);
       barrier_init(empty + 8 * s, static_cast<uint32_t>(S::kConsumers / 32 * kShare));
     }
+    if (kSplit > 1) barrier_init(ready, kSplit), barrier_init(arrived, 1);
     barrier_init_done();
     if (kShare == 1) start_weights();  // before the block has met: no kernel writes weights, and nobody else's barriers count them
   }
   __syncthreads();
   if (kShare > 1) cluster_meet();
+  if (kSplit > 1) cluster_arrive();  // waited for where blocks begin to need one another
   let_next_start();
 
   if (tid >= S::kConsumers) {
-    if constexpr (S::kTiles > 1) shrink_registers<S::kProducerRegisters>();
+    if constexpr (S::kGrows) shrink_registers<S::kProducerRegisters>();
+    int32_t stage = ahead % S::kStages, step = first_step + ahead;
+    uint32_t parity = stage == ahead;  // an empty ring counts as released
     if (tid == S::kConsumers) {
       if (kShare > 1) start_weights();
-      int32_t stage = ahead % S::kStages, step = first_step + ahead;
-      uint32_t parity = stage == ahead;  // an empty ring counts as released
       for (int32_t unit = first_unit; unit < units; unit += stride) {
         int32_t row, out;
         corner(unit, row, out);
@@ -256,19 +262,29 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
         }
         for (; step < last_step; ++step) {
           barrier_wait(empty + 8 * stage, parity);
-          barrier_expect(full + 8 * stage, S::kStageBytes);
+          barrier_expect(full + 8 * stage, stage_bytes);
           load_weights(stage, out, step);
           load_rows(stage, row, step);
           if (++stage == S::kStages) stage = 0, parity ^= 1;
         }
         step = first_step;
+        if (kSplit > 1) {  // a share of the sums of every 16 rows that there are from each of the others
+          const int32_t sixteens = min(kRows, args.product.rows - row + 15) / 16;
+          barrier_expect(arrived, static_cast<uint32_t>(sixteens * (16 * kOuts * 4 / kSplit) * (kSplit - 1)));
+        }
       }
     }
     __syncwarp();
     if (kShare > 1) cluster_meet();
-    if (kSplit > 1) cluster_sync(), cluster_meet();  // as store_split_tile does
+    if (kSplit > 1) {
+      cluster_wait();
+      if (tid == S::kConsumers) {  // once the stages where sums will lie have been multiplied
+        for (int32_t s = 0; s * S::kStageBytes < kRows * kOuts * 4; ++s) barrier_wait(empty + 8 * s, s < stage ? parity ^ 1 : parity);
+        for (int32_t to = 0; to < kSplit; ++to) barrier_arrive(ready, static_cast<uint32_t>(to));
+      }
+    }
   } else {
-    if constexpr (S::kTiles > 1) grow_registers<S::kConsumerRegisters>();
+    if constexpr (S::kGrows) grow_registers<S::kConsumerRegisters>();
     wait_for_inputs();
     int32_t stage = 0;
     uint32_t parity = 0;
@@ -309,11 +325,10 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
       if (S::kPending > 0) release(before);
 
       const auto* scales = reinterpret_cast<const float*>(memory + S::kScales);
-      if constexpr (kSplit > 1) {  // one unit a block: the stages are free once all consumers are here
+      if constexpr (kSplit > 1) {  // one unit a block
         __syncwarp();
-        asm volatile("bar.sync 1, %0;" ::"n"(S::kConsumers) : "memory");
-        publish_tile<kRows, kOuts>(memory, c, args.product.rows - row);
-        store_split_tile<kProduct, kRows, kOuts, kSplit>(args.product, base, split_rank, row, out, scales);
+        cluster_wait();
+        store_split_tile<kProduct, kRows, kOuts, kSplit>(args.product, c, base, ready, arrived, split_rank, row, out, scales);
       } else {
         store_tile<kProduct, kRows, kOuts>(args.product, c, row, out, unit == first_unit ? scales : args.product.scale + out);
       }
@@ -351,11 +366,12 @@ template <Product kProduct, Tile kTile>
 cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
   using S = Shape<kTile.rows, kTile.outs>;
   static_assert(S::kGroups % kTile.share == 0);
-  const TileArgs tiles{args, pieces(pieces(args.rows, kTile.rows), kTile.share), pieces(args.out, kTile.outs)};
+  const int32_t copied_rows = min(pieces(args.rows, 8) * 8, kTile.rows);  // swizzling goes by eight
+  const TileArgs tiles{args, pieces(pieces(args.rows, kTile.rows), kTile.share), pieces(args.out, kTile.outs), copied_rows};
   CUtensorMap rows, weights;
   const auto encode = reinterpret_cast<Encode>(chip.encode_tensor_map);
   // What a copy would read beyond the map's last row it fills with zeros, which takes longer than reading rows that nobody wants.
-  if (rows_map(encode, &rows, args.a, max(args.rows, args.room), args.in, kTile.rows) != CUDA_SUCCESS ||
+  if (rows_map(encode, &rows, args.a, max(args.rows, args.room), args.in, copied_rows) != CUDA_SUCCESS ||
       weights_map(encode, &weights, args.weight, args.out, args.in, S::kGroup, S::kGroups / kTile.share) != CUDA_SUCCESS)
     return cudaErrorInvalidValue;
   const auto kernel = product_kernel<kProduct, kTile.rows, kTile.outs, kTile.split, kTile.share>;
