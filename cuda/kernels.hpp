@@ -74,7 +74,7 @@ struct AttentionScratch {
   int32_t units = 0;            // chunks of 64 rows that can be kept apart; 0: none are split
   AttentionPart* parts = nullptr;  // [units, 64]
   float* sums = nullptr;           // [units, 64, head_dim]
-  int32_t* counters = nullptr;     // [units], 0 between launches; behind them, whether rows are left to be folded
+  int32_t* counters = nullptr;     // [units + 1], 0 between launches
   ChunksApart apart = ChunksApart::kWhereFaster;
 };
 // The Hopper kernels where they serve the shape, else the plain one.

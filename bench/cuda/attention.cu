@@ -487,9 +487,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
     }
   other(static_cast<HardwareWeight*>(nullptr), "hardware");
   other(static_cast<FreeWeight*>(nullptr), "one pass");
-  if (decode)
-    other(static_cast<ContractWeight*>(nullptr),
-          "no merge");  // without the kernel that folds long rows, and not by clusters, as the two lines above
+  if (decode) other(static_cast<ContractWeight*>(nullptr), "no cluster");  // as the two lines above
 }
 
 void timings(int from, int to) {

@@ -105,7 +105,10 @@ class ChunkSteps {
   // Tile `at` of the unit's, the n-th of all.
   __device__ void ask_for_tile(const Unit& unit, int32_t at, int32_t n) {
     barrier_expect(full(n), kTile);
-    copy_bulk(slot(n), tile_of(unit, at), kTile, full(n));
+    if (work_.keys_once)
+      copy_bulk_once(slot(n), tile_of(unit, at), kTile, full(n));
+    else
+      copy_bulk(slot(n), tile_of(unit, at), kTile, full(n));
   }
   __device__ const std::byte* tile_of(const Unit& unit, int32_t at) const {
     const bool values = at >= block_count(unit);
@@ -113,15 +116,14 @@ class ChunkSteps {
            unit.ids[values ? at - block_count(unit) : at] * work_.kv.block_bytes;
   }
   // Asks for the first tiles of the first unit: before the kernels in front have ended for those that no kernel of this step writes, and
-  // then for the others. By all warps, twice.
+  // then for the others, and the L2 cache for those behind, which would delay the first. By all warps, twice.
   __device__ void ask_first(const Unit& unit, bool old) {
     const int32_t count = block_count(unit), at = thread() / 32 + lane() * kSlots;
-    if (lane() > 1 || at >= 2 * count) return;
-    if ((unit.begin_block + (at < count ? at : at - count) < unit.position / kBlockTokens) != old) return;
-    if (lane() == 0)
+    if (lane() > (old ? 0 : 1) || at >= 2 * count) return;
+    if (lane() == 1)
+      prefetch_bulk_once(tile_of(unit, at), kTile);
+    else if ((unit.begin_block + (at < count ? at : at - count) < unit.position / kBlockTokens) == old)
       ask_for_tile(unit, at, at);
-    else
-      prefetch_bulk(tile_of(unit, at), kTile);
   }
   static_assert(kDecodeThreads / 32 == kSlots);
 
@@ -140,15 +142,16 @@ class ChunkSteps {
   }
   __device__ __forceinline__ static void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
   // Of a row in queries and results.
-  __device__ int64_t row_offset(const Unit& unit, int32_t row) const {
+  template <class Item>
+  __device__ int64_t row_offset(const Item& item, int32_t row) const {
     const int32_t token = row < work_.heads ? 0 : row / work_.heads, head = row - token * work_.heads;
-    return (int64_t{unit.batch_row + token} * work_.args.heads + unit.group * work_.heads + head) * kHeadDim;
+    return (int64_t{item.batch_row + token} * work_.args.heads + item.group * work_.heads + head) * kHeadDim;
   }
   __device__ int32_t first_visible(int32_t position) const {
     return work_.kv.window > 0 && position >= work_.kv.window ? position - work_.kv.window + 1 : 0;
   }
   // What row thread() sees.
-  __device__ void describe_row(const Unit& unit) {
+  __device__ __forceinline__ void describe_row(const Unit& unit) {
     const int32_t row = thread(), position = unit.position + row / work_.heads;
     const bool valid = row < unit.rows;
     chunk_.see_from[row] = valid ? first_visible(position) : 0;
@@ -239,10 +242,11 @@ class ChunkSteps {
   // The weights of this thread's scores, to shared memory as layout.cuh wants values' places, and their sums. Four places in a row are keys
   // 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the warp's 16: of two neighbouring lanes, of which the even one stores the even row, the odd one
   // the odd.
-  // Of the warpgroup's block k, and kBlocks - 1 behind it.
-  template <int kBlocks>
+  // Of the warpgroup's blocks k, which the chunk has, and k + 1. One block alone takes the same instructions as two: others would not be
+  // at hand.
   __device__ __forceinline__ void weigh(const Blocks& blocks, const Score* s, int k, int32_t turn, uint32_t (&sum)[kColumns]) {
-    const bool odd = g() % 2 != 0, masked = is_masked(blocks, k) || is_masked(blocks, k + kBlocks - 1);
+    constexpr int kBlocks = 2;
+    const bool odd = g() % 2 != 0, alone = !has(blocks, k + 1), masked = alone || is_masked(blocks, k) || is_masked(blocks, k + 1);
     const uint32_t low_bytes = odd ? 0x1504 : 0x5140, high_bytes = odd ? 0x3726 : 0x7362;
     constexpr int32_t kStep = kDecodeGroups * 4 * 2 * kRows * kColumnBytes;  // of one of its blocks to the next
     uint8_t* to = memory_ + Map::kWeights + (place(k) % kHalfBlocks * 4 + warp()) * 2 * kRows * kColumnBytes +
@@ -262,7 +266,7 @@ class ChunkSteps {
       if (masked) {
 #pragma unroll
         for (int i = 0; i < 4 * kBlocks; ++i)
-          if (score[i] == kUnseen) w[i] = static_cast<uint32_t>(kBiasBits);
+          if (score[i] == kUnseen || (alone && i >= 4)) w[i] = static_cast<uint32_t>(kBiasBits);
       }
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
@@ -287,12 +291,10 @@ class ChunkSteps {
 
   // sums [64 channels, 2 kRows]: thread (g, t) of warp w has channels 16 w + g and + 8 of columns 8 j + 2 t and + 1; columns are the rows'
   // high bytes, then their low bytes.
-  // Adds those of the chunk's blocks `first` ... `end` - 1, half of it at most, whose weights are there. `values`: its first tile.
-  __device__ __forceinline__ void add_values(int32_t values, int32_t first, int32_t end, int32_t (&sums)[kRows]) {
+  // Begins to add those of the chunk's blocks `first` ... `end` - 1, half of it at most, whose weights are there. `values`: its first tile.
+  __device__ __forceinline__ void begin_values(int32_t values, int32_t first, int32_t end, int32_t (&sums)[kRows]) {
     if (first == 0) add_block<false>(values, 0, sums), ++first;
     for (; first < end; ++first) add_block<true>(values, first, sums);
-    wait_products<0>();
-    pin(sums);
   }
   template <bool kAdds>
   __device__ __forceinline__ void add_block(int32_t values, int32_t place, int32_t (&sums)[kRows]) {
@@ -313,10 +315,12 @@ class ChunkSteps {
   __device__ int32_t channel(int e) const { return warpgroup() * 64 + warp() * 16 + g() + e / 2 * 8; }
   __device__ int32_t row(int j, int e) const { return 8 * j + 2 * t() + e % 2; }
 
-  // The weights of a unit's scores and their sums. With half of a chunk's values read, `half_read` is called.
-  template <class HalfRead>
+  // The weights of a unit's scores and their sums. `meanwhile` is called while the first sums are under way, `half_read` with half of a
+  // chunk's values read.
+  template <class Meanwhile, class HalfRead>
   __device__ __forceinline__ void add_all(const Blocks& blocks, int32_t tile, const Score (&s)[kGroupBlocks], int32_t turn,
-                                          int32_t (&sums)[kRows], HalfRead half_read) {
+                                          int32_t (&sums)[kRows], Meanwhile meanwhile, HalfRead half_read) {
+    constexpr bool kAllSum = kSummers == kDecodeThreads;  // else products are in a branch, which must hold no more than them
     const int32_t count = blocks.count;
     uint32_t weights[kColumns];
 #pragma unroll
@@ -325,10 +329,7 @@ class ChunkSteps {
     for (int h = 0; h < 2; ++h) {
       if (h > 0 && count <= kHalfBlocks) break;
       forget();
-      if (has(blocks, 2 * h + 1))
-        weigh<2>(blocks, s + 2 * h, 2 * h, turn, weights);
-      else if (has(blocks, 2 * h))
-        weigh<1>(blocks, s + 2 * h, 2 * h, turn, weights);
+      if (has(blocks, 2 * h)) weigh(blocks, s + 2 * h, 2 * h, turn, weights);
       const bool last = h > 0 || count <= kHalfBlocks;
       if (last) {
         add_weights(weights, turn);
@@ -338,11 +339,15 @@ class ChunkSteps {
       __syncthreads();
       forget();
       if (is_summer()) {
-        add_values(tile + count, h * kHalfBlocks, min(count, (h + 1) * kHalfBlocks), sums);
+        begin_values(tile + count, h * kHalfBlocks, min(count, (h + 1) * kHalfBlocks), sums);
+        if (h == 0 && kAllSum) meanwhile();
+        wait_products<0>();
+        pin(sums);
       } else if (h == 0) {
 #pragma unroll
         for (int32_t& x : sums) x = 0;
       }
+      if (h == 0 && !kAllSum) meanwhile();
       if (!last) {
         __syncthreads();
         half_read();

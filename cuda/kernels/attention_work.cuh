@@ -29,6 +29,7 @@ struct AttentionWork {
   int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys or values
   int32_t decode_blocks;           // of threads, that take narrow work
   bool one_row_each;               // segments have one, and all are narrow
+  bool keys_once;                  // nobody reads them again soon
   bool item_each;                  // and a block of threads takes one item
   int32_t wide_tiles;              // at least as many as there are
   AttentionScratch scratch;
@@ -99,14 +100,11 @@ __device__ inline NarrowCount of_lane(const NarrowCount& count, int lane) {
           __shfl_sync(0xFFFFFFFFu, count.blocks, lane)};
 }
 
-// Chunks of a row that the last of its blocks folds; of longer rows a kernel of its own does.
-constexpr int32_t kFoldedHere = 16;
-
 // The narrow segments of a batch. By a whole warp, of which every lane has as many segments as every other.
 class DecodeLoad {
  public:
   NarrowCount all;
-  bool split = false, long_rows = false;  // long_rows: some are split that the last block does not fold
+  bool split = false;
 
   __device__ explicit DecodeLoad(const AttentionWork& work) : work_(work), each_((work.segment_count + 31) / 32) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, end = min((lane + 1) * each_, work.segment_count);
@@ -123,17 +121,15 @@ class DecodeLoad {
     longest = __reduce_max_sync(0xFFFFFFFFu, longest) / work.kv.kv_heads;
     most = __reduce_max_sync(0xFFFFFFFFu, most) / work.kv.kv_heads;
     if (all.items == 0 || all.units > work.scratch.units || work.scratch.apart == ChunksApart::kNever) return;
-    // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk's and each of its blocks'; the fold where the last block
-    // does it, and by the kernel for long rows.
-    constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldEach = 5, kMerge = 90;
+    // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk's and each of its blocks'; the fold of chunks kept apart,
+    // and so many of them that they take one more.
+    constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldSome = 8;
     const int32_t blocks = work.decode_blocks;
     const auto rounds = [&](int32_t count, int32_t at_once) { return (count + at_once - 1) / at_once; };
     const auto time = [&](int32_t units, int32_t of_keys) { return units * kChunk + of_keys * kBlock; };
     const int32_t whole = max(time(most, longest), rounds(all.items, blocks) * (time(all.units, all.blocks) / all.items)),
-                  apart = rounds(all.blocks, kChunkBlocks * blocks) * time(1, kChunkBlocks) +
-                          (most <= kFoldedHere ? kFold + kFoldEach * most : kMerge);
+                  apart = rounds(all.blocks, kChunkBlocks * blocks) * time(1, kChunkBlocks) + kFold + most / kFoldSome;
     split = work.scratch.apart == ChunksApart::kAlways || 10 * whole > 11 * apart;
-    long_rows = split && most > kFoldedHere;
   }
 
   // Where, of all items (units, blocks), number `target` is.
@@ -159,10 +155,6 @@ class DecodeLoad {
       const int32_t groups = work_.kv.kv_heads, group = (target - before.*what) / (found.*what / groups);
       return {base + at, group, before + NarrowCount{group, group * (found.units / groups), group * (found.blocks / groups)}};
     }
-  }
-  // The block of threads in whose share the middle of something is that begins at block `begin` of keys, of all, and ends before `end`.
-  __device__ int32_t owner(int32_t begin, int32_t end) const {
-    return static_cast<int32_t>((int64_t{begin + end + 1} * work_.decode_blocks - 1) / (2 * int64_t{all.blocks}));
   }
 
  private:
@@ -258,7 +250,7 @@ __device__ inline void describe(Unit& unit, const AttentionWork& work, const Bat
 // The units of one block of threads, one after another. In shared memory; by one warp.
 class DecodeWalk {
  public:
-  // Tells whether there are long rows.
+  // Tells whether chunks may be kept apart, alike in all blocks.
   __device__ bool start(const AttentionWork& work) {
     const auto block = static_cast<int32_t>(blockIdx.x);
     const auto one_item = [&] {
@@ -277,7 +269,7 @@ class DecodeWalk {
     const DecodeLoad::Place place = load.find(&NarrowCount::blocks, low_ / 2);
     before_ = place.before;
     take(work, place.segment, place.group);
-    return load.long_rows;
+    return split_;
   }
 
   // The next unit; of the one before, which `previous` is, most is copied where it goes on in the same item. The warp's own copies of block

@@ -33,20 +33,22 @@ __global__ void embed_kernel(const int8_t* weight, int32_t width, const float* s
 
 // One block a row: thread t owns the partial sums 2 t and 2 t + 1, and asks for all that it has of the row at once.
 //
-// With kPieces a row is no wider than so many times 256, and stays in registers; else it is read again, from cache.
+// With kPieces a row is no wider than so many times 256, or with kWhole just as wide, and stays in registers; else it is read again, from
+// cache.
 constexpr int32_t kRowThreads = static_cast<int32_t>(arith::kRmsPartials) / 2;
-template <int kPieces>
+template <int kPieces, bool kWhole>
 __global__ void __launch_bounds__(kRowThreads) norm_kernel(const arith::bf16* x, int32_t width, float eps, float inverse_scale, int8_t* a) {
   let_next_start();
   wait_for_inputs();
   __shared__ float partials[arith::kRmsPartials];
   const int32_t tid = static_cast<int32_t>(threadIdx.x), count = width / 2;
+  const auto there = [&](int p) { return kWhole || tid + p * kRowThreads < count; };
   const auto* in = reinterpret_cast<const uint32_t*>(x + int64_t{blockIdx.x} * width);  // two elements each
   float low = 0.0f, high = 0.0f;
   [[maybe_unused]] uint32_t kept[kPieces > 0 ? kPieces : 1];
   if constexpr (kPieces > 0) {
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) kept[p] = tid + p * kRowThreads < count ? in[tid + p * kRowThreads] : 0;  // adding 0 changes no sum of squares
+    for (int p = 0; p < kPieces; ++p) kept[p] = there(p) ? in[tid + p * kRowThreads] : 0;  // adding 0 changes no sum of squares
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) add_squares(kept[p], low, high);
   } else {
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(kRowThreads) norm_kernel(const arith::bf16* x,
   if constexpr (kPieces > 0) {
 #pragma unroll
     for (int p = 0; p < kPieces; ++p)
-      if (tid + p * kRowThreads < count) out[tid + p * kRowThreads] = two_quantised(kept[p], m);
+      if (there(p)) out[tid + p * kRowThreads] = two_quantised(kept[p], m);
   } else {
 #pragma unroll 16
     for (int32_t i = tid; i < count; i += kRowThreads) out[i] = two_quantised(in[i], m);
@@ -92,7 +94,11 @@ cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, co
 
 cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
   constexpr auto kPiece = static_cast<int32_t>(arith::kRmsPartials);
-  const auto kernel = width <= 20 * kPiece ? norm_kernel<20> : width <= 48 * kPiece ? norm_kernel<48> : norm_kernel<0>;
+  const auto kernel = width == 20 * kPiece   ? norm_kernel<20, true>  // as wide as the presets `small` and `large`
+                      : width < 20 * kPiece  ? norm_kernel<20, false>
+                      : width == 48 * kPiece ? norm_kernel<48, true>
+                      : width < 48 * kPiece  ? norm_kernel<48, false>
+                                             : norm_kernel<0, false>;
   return launch(stream, chip, kernel, {rows, kRowThreads}, x, width, eps, inverse_scale, a);
 }
 

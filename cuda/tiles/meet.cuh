@@ -10,17 +10,20 @@ namespace kaiju::cuda {
 __device__ __forceinline__ void add_released(int32_t* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
-__device__ __forceinline__ void wait_for_count(const int32_t* counter, int32_t count) {
+__device__ __forceinline__ int32_t load_acquired(const int32_t* counter) {
   int32_t value;
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+__device__ __forceinline__ void wait_for_count(const int32_t* counter, int32_t count) {
 #if defined(KAIJU_WATCHDOG)
   int64_t turns = 0;
 #endif
-  do {
+  while (load_acquired(counter) < count) {
 #if defined(KAIJU_WATCHDOG)  // as in barrier.cuh
     if (++turns > (1 << 22)) __trap();
 #endif
-    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
-  } while (value < count);
+  }
 }
 
 // A word and its tag travel together, so that who finds the tag has the word: sooner than to write, count and be told of the count. Orders

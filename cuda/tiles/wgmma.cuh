@@ -26,8 +26,10 @@ __device__ __forceinline__ void copy_bulk_once(uint32_t to, const void* from, ui
                : "memory");
 }
 // The same to the L2 cache; changes nothing but when it is there.
-__device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+__device__ __forceinline__ void prefetch_bulk_once(const void* from, uint32_t bytes) {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy) : "memory");
 }
 // The line of memory at `from`, to the L2 cache.
 __device__ __forceinline__ void prefetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }

@@ -1,4 +1,6 @@
 // Attention over the paged cache: every backend writes and reads keys and values as the reference does. Layouts differ, so outputs are compared, not bytes.
+#include <tuple>
+
 #include "world.hpp"
 
 namespace kaiju::test {
@@ -91,6 +93,22 @@ TEST_CASE("attention is exact for many query heads on one KV head") {
 TEST_CASE("attention over a long history folds its chunks in order") {
   check(seed_of_run() + 3000, {64, 1, 4, 0, 2e-4f}, {4100}, {{4099, 1}});
   check(seed_of_run() + 3001, {64, 2, 4, 0, 2e-4f}, {3000, 2500}, {{2999, 1}, {2490, 10}});
+}
+
+TEST_CASE("windows of one row each are exact, however many sequences share a GPU") {
+  uint64_t seed = seed_of_run() + 4000;
+  for (const auto& [sequences, kv_heads, heads, head_dim, window] :
+       {std::tuple{1, 1, 40, 128, 1024}, {9, 1, 40, 128, 1024}, {27, 1, 40, 128, 300}, {35, 1, 40, 128, 600}, {64, 1, 40, 128, 130},
+        {50, 1, 8, 64, 300}, {12, 2, 24, 64, 1024}, {33, 1, 64, 128, 200}, {20, 2, 128, 64, 400}}) {
+    Random random(seed);
+    std::vector<int32_t> lengths;
+    std::vector<std::pair<int32_t, int32_t>> rows;
+    for (int32_t s = 0; s < sequences; ++s) {
+      lengths.push_back(random.chance(50) ? random.between(1, 3 * window / 2) : window + random.pick({0, 1, 2, 63, 64, 65, 511, 512, 513}));
+      rows.push_back({lengths.back() - 1, 1});
+    }
+    check(seed++, {head_dim, kv_heads, heads, window, random.pick({1e-4f, 1e-3f, 1e-2f})}, lengths, rows);
+  }
 }
 
 TEST_CASE("positions below write_from keep what their shared blocks hold") {
