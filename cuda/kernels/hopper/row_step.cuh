@@ -36,7 +36,7 @@ constexpr int32_t kStageBytes = kWarps * kPieceBytes;
 constexpr int32_t kMostStages = 16;  // of the ring
 // Stages that are asked for and not there: few while blocks exchange words, whose way to memory is the longer the more is in flight; more
 // in the middle of a run, behind its first and before its last stages. Best on an H200.
-constexpr int32_t kFewInFlight = 2, kMostInFlight = 4, kFront = 8, kBack = 6;
+constexpr int32_t kFewInFlight = 2, kMostInFlight = 6, kFront = 13, kBack = 6;
 constexpr int32_t kChunk = arith::kChunkKeys, kChunkBlocks = kChunk / kBlockTokens;
 static_assert(kThreads == kChunk);
 
