@@ -329,15 +329,15 @@ class CudaExecutor final : public Executor {
                         layer.owns_slot ? 1 : 0, kv_slots_[layer.config.kv_slot]});
     }
     row_step_ = {nullptr, static_cast<int32_t>(layers.size()), config.d_model, config.d_ff, config.vocab_size, config.n_heads, config.n_kv_heads, config.head_dim, weights_.embed.weight,
-                 weights_.logit_scale.data(), weights_.final_in, config.norm_eps, nullptr, x_.data(), nullptr, nullptr, h_.data(), logits_.data(), nullptr, nullptr, nullptr, nullptr, 0, 0};
+                 weights_.logit_scale.data(), weights_.final_in, config.norm_eps, nullptr, x_.data(), nullptr, logits_.data(), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0};
     if (!row_step_serves(device_->chip(), row_step_)) return {};
     KAIJU_TRY(take(row_layers_, layers.size(), "the layers' descriptions"));
     const auto chunks = static_cast<size_t>(row_step_chunks(device_->chip(), config.n_kv_heads));
     const auto width = static_cast<size_t>(config.query_width()), projected = width + 2 * static_cast<size_t>(config.kv_width()), heads = static_cast<size_t>(config.n_heads);
-    const auto d_model = static_cast<size_t>(config.d_model);
-    KAIJU_TRY(take(row_words_, projected + width / 4 + chunks * (width + 2 * heads) + d_model / 2, "a row on its way through the layers"));
+    const auto d_model = static_cast<size_t>(config.d_model), d_ff = static_cast<size_t>(config.d_ff);
+    KAIJU_TRY(take(row_words_, projected + d_ff / 4 + width / 4 + chunks * (width + 2 * heads) + d_model / 2, "a row on its way through the layers"));
     KAIJU_TRY(take(row_counters_, 3, "a row on its way through the layers"));
-    row_step_.q = row_words_.data(), row_step_.a = row_step_.q + projected, row_step_.sums = row_step_.a + width / 4, row_step_.parts = row_step_.sums + chunks * width;
+    row_step_.q = row_words_.data(), row_step_.h = row_step_.q + projected, row_step_.a = row_step_.h + d_ff / 4, row_step_.sums = row_step_.a + width / 4, row_step_.parts = row_step_.sums + chunks * width;
     row_step_.row = reinterpret_cast<uint32_t*>(row_step_.parts + chunks * 2 * heads);
     row_step_.layers = row_layers_.data(), row_step_.counters = row_counters_.data();
     device_->check(cudaMemcpy(row_layers_.data(), layers.data(), row_layers_.bytes(), cudaMemcpyHostToDevice), "a copy to the GPU");

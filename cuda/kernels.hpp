@@ -86,8 +86,9 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
 // ---- kernels/hopper/row_step.cu ----
 // What row_step() wants to know of a layer; in device memory.
 struct alignas(16) RowLayer {
-  const int8_t *q, *o, *up, *down;  // weights; where `keys` is set those of k and v lie behind q's, and their scales behind q's
-  const float *q_scale, *o_scale, *up_alpha, *down_scale;
+  // Of q, o, up, down; where `keys` is set those of k and v lie behind q's.
+  const int8_t* weights[4];
+  const float* scales[4];
   const float *q_inverse, *k_inverse, *v_inverse, *out_inverse;  // [kv_heads, head_dim]
   const arith::CosSin* angles;                                   // [head_dim / 2]
   float attn_in, ffn_in, z;
@@ -104,14 +105,14 @@ struct RowStep {
   const BatchSegment* segment;  // of one row
   const arith::bf16* x;         // [d_model] embedded token
   uint32_t* row;                // [d_model] residual stream, half tagged
-  uint64_t* q;                  // [query width + 2 kv width]; tagged words, like the three below: zeros at first
-  uint8_t* h;                   // [d_ff]
   float* logits;                // [vocab]
+  uint64_t* q;                  // [query width + 2 kv width]; tagged words, like the four below: zeros at first
+  uint64_t* h;                  // [d_ff / 4]
   uint64_t* a;                  // [query width / 4]
   uint64_t* sums;               // [row_step_chunks(), query width]
   uint64_t* parts;              // [row_step_chunks(), heads, 2]
   int32_t* counters;            // [3] 0 at first
-  int32_t slots, activation_bytes;  // found by row_step()
+  int32_t stages, activation_bytes;  // found by row_step()
 };
 // Chunks of 512 keys that a row may see: a block takes one, of one KV head.
 constexpr int32_t row_step_chunks(const Chip& chip, int32_t kv_heads) { return chip.multiprocessors / kv_heads; }

@@ -54,45 +54,61 @@ __device__ __forceinline__ void take_tagged(Place place, uint32_t tag, uint32_t 
     for (int i = 0; i < kCount; ++i) words[i] = static_cast<uint32_t>(both[i]), complete &= both[i] >> 32 == tag;
   }
 }
+// Between two looks at many words a thread sleeps, which leaves the way to memory to others.
+__device__ __forceinline__ void rest() { __nanosleep(100); }
+
+// The same of pairs of words at even places.
+template <int kCount, class Place>
+__device__ __forceinline__ void take_tagged_pairs(Place place, uint32_t tag, uint2 (&words)[kCount]) {
+#if defined(KAIJU_WATCHDOG)
+  int64_t turns = 0;
+#endif
+  for (;; rest()) {
+#if defined(KAIJU_WATCHDOG)
+    if (++turns > (1 << 22)) __trap();
+#endif
+    uint64_t both[kCount][2];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(both[i][0]), "=l"(both[i][1]) : "l"(place(i)) : "memory");
+    bool complete = true;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      complete &= both[i][0] >> 32 == tag && both[i][1] >> 32 == tag;
+      words[i] = {static_cast<uint32_t>(both[i][0]), static_cast<uint32_t>(both[i][1])};
+    }
+    if (complete) return;
+  }
+}
 // The same with 16 bits each, which four at a time are read with.
 __device__ __forceinline__ void store_half_tagged(uint32_t* to, uint16_t value, uint32_t tag) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(tag << 16 | value) : "memory");
 }
-__device__ __forceinline__ uint4 load_half_tagged(const uint4* from) {
-  uint4 four;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
-               : "l"(from)
-               : "memory");
-  return four;
-}
-// Four values each at place(0) ... place(kCount - 1), two and two, as soon as all are there. Until then it asks for the first alone, which
-// leaves the way to memory to others.
+// Four values each at place(0) ... place(kCount - 1), two and two, as soon as all are there.
 template <int kCount, class Place>
 __device__ __forceinline__ void take_half_tagged(Place place, uint32_t tag, uint2 (&values)[kCount]) {
   tag &= 0xFFFF;
-  const auto has = [&](const uint4& four) {
-    return four.x >> 16 == tag && four.y >> 16 == tag && four.z >> 16 == tag && four.w >> 16 == tag;
-  };
 #if defined(KAIJU_WATCHDOG)
   int64_t turns = 0;
 #endif
-  for (;;) {
+  for (;; rest()) {
+#if defined(KAIJU_WATCHDOG)
+    if (++turns > (1 << 22)) __trap();
+#endif
     uint4 four[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) four[i] = load_half_tagged(place(i));
+    for (int i = 0; i < kCount; ++i)
+      asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(four[i].x), "=r"(four[i].y), "=r"(four[i].z), "=r"(four[i].w)
+                   : "l"(place(i))
+                   : "memory");
     bool complete = true;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      complete &= has(four[i]);
+      complete &= four[i].x >> 16 == tag && four[i].y >> 16 == tag && four[i].z >> 16 == tag && four[i].w >> 16 == tag;
       values[i] = {__byte_perm(four[i].x, four[i].y, 0x5410), __byte_perm(four[i].z, four[i].w, 0x5410)};
     }
     if (complete) return;
-    while (!has(load_half_tagged(place(0)))) {
-#if defined(KAIJU_WATCHDOG)
-      if (++turns > (1 << 22)) __trap();
-#endif
-    }
   }
 }
 

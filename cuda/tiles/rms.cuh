@@ -44,7 +44,7 @@ __host__ __device__ constexpr int32_t norm_bytes(int32_t width) {
 template <int32_t kThreads>
 __device__ __forceinline__ void norm_loaded_row(uint8_t* memory, int32_t width, float eps, float inverse_scale) {
   const int32_t tid = static_cast<int32_t>(threadIdx.x), half_partials = static_cast<int32_t>(arith::kRmsPartials) / 2;
-  auto* bytes = reinterpret_cast<uint16_t*>(memory);
+  auto* bytes = reinterpret_cast<uint32_t*>(memory);
   auto* row = reinterpret_cast<uint32_t*>(memory + width);  // two elements each
   auto* partials = reinterpret_cast<float*>(memory + 3 * width);
   sync_first<kThreads>();
@@ -56,7 +56,11 @@ __device__ __forceinline__ void norm_loaded_row(uint8_t* memory, int32_t width, 
   }
   sync_first<kThreads>();
   const float m = arith::norm_multiplier(fold_partials(partials), static_cast<float>(width), eps, inverse_scale);
-  for (int32_t i = tid; i < width / 2; i += kThreads) bytes[i] = two_quantised(row[i], m);
+#pragma unroll 1
+  for (int32_t i = tid; i < width / 4; i += kThreads) {
+    const uint2 four = reinterpret_cast<const uint2*>(row)[i];
+    bytes[i] = __byte_perm(two_quantised(four.x, m), two_quantised(four.y, m), 0x5410);
+  }
   sync_first<kThreads>();
 }
 // The same of the row at `x`.

@@ -33,6 +33,11 @@ __device__ __forceinline__ void prefetch_bulk_once(const void* from, uint32_t by
 }
 // The line of memory at `from`, to the L2 cache.
 __device__ __forceinline__ void prefetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+// A word from global to shared memory, in the background, until copies_done() of the same thread.
+__device__ __forceinline__ void copy_async_word(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // What this thread stored to shared memory becomes visible to products and bulk copies; a barrier among the threads comes after it.
 __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -119,7 +119,7 @@ ModelConfig attention_config(int32_t head_dim, int32_t kv_heads, int32_t heads, 
   ModelConfig config;
   config.name = fmt::format("attention-{}-{}", head_dim, heads);
   config.vocab_size = 272;
-  config.d_model = 512;
+  config.d_model = 1024;
   config.head_dim = head_dim;
   config.n_kv_heads = kv_heads;
   config.n_heads = heads;
@@ -199,7 +199,7 @@ TEST_CASE("one row a step gives the reference's bits over chunks, windows and sh
     size_t tokens;
   };
   std::mt19937 random(11);
-  for (const Shape& shape : {Shape{64, 1, 8, 1024, 65, 600}, Shape{128, 2, 8, 512, 513, 1100}, Shape{128, 1, 40, 2048, 1024, 1600}, Shape{64, 4, 16, 1536, 1, 130}}) {
+  for (const Shape& shape : {Shape{64, 1, 16, 2048, 65, 600}, Shape{128, 2, 8, 1024, 513, 1100}, Shape{128, 1, 40, 2048, 1024, 1600}, Shape{64, 4, 16, 3072, 1, 130}}) {
     const ModelConfig config = attention_config(shape.head_dim, shape.kv_heads, shape.heads, shape.d_ff, shape.window);
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());

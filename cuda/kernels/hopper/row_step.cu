@@ -12,11 +12,11 @@ constexpr int32_t kMostSharedBytes = 227 * 1024;  // of a block, on sm_90
 
 // Activations: what a norm or a product wants, or attention for its queries and the newest key and value.
 int32_t activation_bytes(const RowStep& step) { return std::max({norm_bytes(step.d_model), step.d_ff, (step.heads + 2) * step.head_dim}); }
-// Of each warp's ring.
-int32_t slots_of(const RowStep& step) {
+// Of the ring.
+int32_t stages_of(const RowStep& step) {
   const int32_t others =
       static_cast<int32_t>(sizeof(Shared)) + activation_bytes(step) + (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
-  return std::min((kMostSharedBytes - others) / (kWarps * kSlotBytes), kMostRowSlots);
+  return std::min((kMostSharedBytes - others) / kStageBytes, kMostStages);
 }
 
 }  // namespace
@@ -28,18 +28,18 @@ bool row_step_serves(const Chip& chip, const RowStep& step) {
   if (chip.capability != 90 || (step.head_dim != 64 && step.head_dim != 128)) return false;
   const int32_t width = step.heads * step.head_dim;
   for (const int32_t in : {step.d_model, width, step.d_ff})
-    if (in % kStreamBytes != 0) return false;
+    if (in % kPieceBytes != 0) return false;
+  if (step.d_model < chip.multiprocessors) return false;  // every block must have something that all wait for
   for (const int32_t out : {step.d_model, width + 2 * step.kv_heads * step.head_dim, step.d_ff, step.vocab})
     if (pieces(out, chip.multiprocessors) > kThreads) return false;
-  return slots_of(step) >= 3;
+  return stages_of(step) > kMostInFlight;
 }
 
 cudaError_t row_step(cudaStream_t stream, const Chip& chip, RowStep step) {
   const auto kernel = step.head_dim == 64 ? row_step_kernel<64> : row_step_kernel<128>;
-  step.slots = slots_of(step);
+  step.stages = stages_of(step);
   step.activation_bytes = activation_bytes(step);
-  const int32_t bytes =
-      kWarps * step.slots * kSlotBytes + step.activation_bytes + (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
+  const int32_t bytes = step.stages * kStageBytes + step.activation_bytes + (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes); error != cudaSuccess)
     return error;
   cudaLaunchAttribute together{};  // blocks wait for one another
@@ -47,7 +47,7 @@ cudaError_t row_step(cudaStream_t stream, const Chip& chip, RowStep step) {
   together.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(chip.multiprocessors));
-  config.blockDim = dim3(kThreads);
+  config.blockDim = dim3(kAllThreads);
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
   config.attrs = &together;
