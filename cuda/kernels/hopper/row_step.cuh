@@ -184,10 +184,12 @@ class RowStepper {
       take_activations(step_.h, step_.d_ff);
       ++row_tag_;
       multiply<Product::kAddDown>(part, step_.d_ff, nullptr);
-      if (l + 1 < step_.layer_count)
+      if (l + 1 < step_.layer_count) {
         look_at(shared_.layer[(l + 1) % 2]);
-      else
+      } else {
+        if (tid_ < part.share.count) step_.x[part.share.first + tid_] = x_;  // nobody reads the embedded token any more
         part = part_of(step_.logit_scale, step_.vocab);
+      }
     }
     normalise(step_.final_in);
     multiply<Product::kLinear>(part, d_model, step_.logits);
