@@ -18,6 +18,8 @@ static_assert(KAIJU_DONE_STOP == static_cast<int>(kaiju::DoneReason::kStop) &&
 
 namespace {
 
+constexpr size_t kFirstEvent = offsetof(kaiju_event, scores);  // size of the first version's
+
 // Pointers go into `event`, `tokens` and `values`, which the engine's handle keeps until the next poll.
 kaiju_event to_c(const kaiju::Event& event, std::vector<int32_t>& tokens, std::vector<float>& values) {
   kaiju_event out{};
@@ -47,6 +49,8 @@ kaiju_event to_c(const kaiju::Event& event, std::vector<int32_t>& tokens, std::v
   out.wait_nanoseconds = event.timing.wait_ns;
   out.prefill_nanoseconds = event.timing.prefill_ns;
   out.decode_nanoseconds = event.timing.decode_ns;
+  out.scores = event.scores.data();
+  out.score_count = event.scores.size();
   return out;
 }
 
@@ -103,7 +107,7 @@ kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
 }
 
 size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
-  if (!engine || !events || !check_struct_size<kaiju_event>("kaiju_event", event_size).ok()) return 0;
+  if (!engine || !events || !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok()) return 0;
   return guard_value<size_t>(0, [&] {
     engine->polled.clear();
     engine->polled_tokens.clear();
@@ -227,8 +231,8 @@ void kaiju_session_destroy(kaiju_session* session) {
 
 kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count, const kaiju_options* options,
                             kaiju_text_fn on_text, void* user_data, kaiju_event* done, size_t event_size, kaiju_error** error) {
-  if (done && !check_struct_size<kaiju_event>("kaiju_event", event_size).ok())
-    return guard(error, [&] { return check_struct_size<kaiju_event>("kaiju_event", event_size); });
+  if (done && !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok())
+    return guard(error, [&] { return check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent); });
   if (kaiju_engine_pending(engine) > 0)
     return guard(error, [] { return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending"); });
   kaiju_request request = 0;
@@ -251,7 +255,8 @@ kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const 
       event.tokens = nullptr;
       event.values = nullptr;
       event.text = nullptr;
-      event.token_count = event.value_count = event.text_size = 0;
+      event.scores = nullptr;
+      event.token_count = event.value_count = event.text_size = event.score_count = 0;
       if (done) copy_sized(&event, sizeof event, done, event_size);
       if (failed) return failed;
       return stopped ? guard(error, [] { return Status(StatusCode::kCancelled, "on_text stopped the reply"); }) : KAIJU_OK;

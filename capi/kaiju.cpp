@@ -110,6 +110,8 @@ int64_t kaiju_model_number(const kaiju_model* model, int32_t property) {
       return config.vocab_size;
     case KAIJU_MODEL_CONTEXT:
       return config.context;
+    case KAIJU_MODEL_LABELS:
+      return config.label_count();
     case KAIJU_MODEL_WEIGHT_BYTES:
       return model->model->weight_bytes();
     case KAIJU_MODEL_PARAMETERS:
@@ -140,6 +142,17 @@ kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property, const 
     const std::string& value = property == KAIJU_MODEL_NAME ? model->model->config().name : model->model->checkpoint()->digest();
     *text = value.c_str();
     if (size) *size = value.size();
+    return {};
+  });
+}
+
+kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const char** text, size_t* size) {
+  return guard(nullptr, [&]() -> Status {
+    if (!model || !text) return missing(model ? "text" : "model");
+    const std::vector<std::string>& labels = model->model->config().labels;
+    if (index >= labels.size()) return Status(StatusCode::kNotFound, "no such label");
+    *text = labels[index].c_str();
+    if (size) *size = labels[index].size();
     return {};
   });
 }

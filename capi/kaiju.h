@@ -99,6 +99,7 @@ enum {
   KAIJU_GENERATE_STOP_TOKEN = 310,         /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
   KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones are served first, whatever waits below; equal ones in order of arrival */
   KAIJU_GENERATE_DEADLINE = 312,           /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
+  KAIJU_GENERATE_SCORES = 313,             /* int, 1: the classifier's scores with each token; KAIJU_UNSUPPORTED where KAIJU_MODEL_LABELS is 0 */
 
   /* Who may share a prompt's KV.  Without these nobody but the session and its forks. */
   KAIJU_SESSION_CHARACTER = 400,           /* string: names the shared beginning, such as a character's id and version */
@@ -125,9 +126,10 @@ typedef struct kaiju_device_info {
   uint64_t memory_total, memory_free;  /* bytes; 0: not known */
 } kaiju_device_info;
 
-enum { /* kaiju_model_number; 3 is kept for labels.  Chat symbols are token ids, -1 where the model has none. */
+enum { /* kaiju_model_number.  Chat symbols are token ids, -1 where the model has none. */
   KAIJU_MODEL_VOCABULARY = 1,
   KAIJU_MODEL_CONTEXT = 2,
+  KAIJU_MODEL_LABELS = 3,              /* of its classifier; 0: it has none */
   KAIJU_MODEL_WEIGHT_BYTES = 4,
   KAIJU_MODEL_PARAMETERS = 5,
   KAIJU_MODEL_CHAT_BEGIN = 10,
@@ -183,6 +185,7 @@ typedef struct kaiju_event {           /* pointers: borrowed until the next poll
   int64_t wait_nanoseconds;            /* from submit to admission */
   int64_t prefill_nanoseconds;         /* from admission to the first token */
   int64_t decode_nanoseconds;          /* from the first token to the last */
+  const float *scores;   size_t score_count; /* TOKEN, with KAIJU_GENERATE_SCORES: one a label, of the text before this token; its own come with the next */
 } kaiju_event;
 
 typedef struct kaiju_metrics {
@@ -260,6 +263,8 @@ KAIJU_API void         kaiju_model_destroy(KAIJU_OWN kaiju_model *model);
 KAIJU_API int64_t      kaiju_model_number(const kaiju_model *model, int32_t property);  /* -1 for NULL and unknown properties */
 /* Borrowed until the model is destroyed. */
 KAIJU_API kaiju_status kaiju_model_text(const kaiju_model *model, int32_t property, const char **text, size_t *size);
+/* What the classifier's score `index` is of; KAIJU_NOT_FOUND from KAIJU_MODEL_LABELS on. */
+KAIJU_API kaiju_status kaiju_model_label(const kaiju_model *model, size_t index, const char **text, size_t *size);
 
 /* -- text: KAIJU_UNSUPPORTED for a model without a tokenizer -- */
 /* Never gives a control symbol, whatever the text. */
@@ -369,7 +374,7 @@ KAIJU_API kaiju_status kaiju_generate(kaiju_engine *engine, kaiju_session *sessi
                                       const kaiju_options *options, kaiju_text_fn on_text, void *user_data, kaiju_event *done,
                                       size_t event_size, kaiju_error **error);
 
-/* Not built yet, names kept: kaiju_prefix_pin / warm / destroy (shared beginnings), kaiju_model_label. */
+/* Not built yet, names kept: kaiju_prefix_pin / warm / destroy (shared beginnings). */
 
 #ifdef __cplusplus
 }

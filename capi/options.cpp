@@ -58,6 +58,7 @@ constexpr Row kRows[] = {
      "token that ends the reply, instead of the model's own; -1: none"},
     {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0, "higher ones are served first"},
     {KAIJU_GENERATE_DEADLINE, "generate.deadline", 'i', false, 0, kInt64Max, 0, "nanoseconds on the engine's clock; 0: none"},
+    {KAIJU_GENERATE_SCORES, "generate.scores", 'i', false, 0, 1, 0, "1: the classifier's scores with each token"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0, "names the beginning that all may share: a character's id and version"},
     {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0, "length of that beginning"},
     {KAIJU_SESSION_SALT, "session.salt", 's', false, 0, 0, 0, "secret: only the same salt shares what follows"},
@@ -152,6 +153,7 @@ RequestOptions request_options(const kaiju_options* options, std::vector<int32_t
   out.sampling.seed = static_cast<uint64_t>(get<int64_t>(options, KAIJU_GENERATE_SEED, 0));
   out.sampling.stream = static_cast<uint32_t>(get<int64_t>(options, KAIJU_GENERATE_STREAM, 0));
   out.logprobs = get_int32(options, KAIJU_GENERATE_LOGPROBS);
+  out.scores = get_int32(options, KAIJU_GENERATE_SCORES) != 0;
   out.priority = get_int32(options, KAIJU_GENERATE_PRIORITY);
   if (const auto deadline = get<int64_t>(options, KAIJU_GENERATE_DEADLINE, 0); deadline > 0)
     out.deadline = Clock::time_point(std::chrono::nanoseconds(deadline));

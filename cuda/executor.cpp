@@ -83,6 +83,7 @@ class CudaExecutor final : public Executor {
     KAIJU_TRY(take(host_list_, list_bytes_, "a step's lists"));
     KAIJU_TRY(take(host_drawn_, slots * sizeof(Drawn), "the draws"));
     KAIJU_TRY(take(host_top_, slots * kMostTop * sizeof(Alternative), "the alternatives"));
+    if (facts.label_count > 0) KAIJU_TRY(take(host_products_, (slots + rows) * static_cast<size_t>(facts.label_count) * sizeof(float), "the scores"));
     edits_.reserve(slots * kBlockKinds);
     segments_.reserve(slots);
     segment_slot_.reserve(slots);
@@ -124,7 +125,10 @@ class CudaExecutor final : public Executor {
         send_inputs(inputs);
         if (takes_row_step(plan)) {
           run_row(inputs);
-          if (plan.segments[0].all_logits) return_first_logits(result);
+          if (plan.segments[0].all_logits) {
+            return_first_logits(result);
+            classify_rows(x_.data(), 1, facts().slot_count);
+          }
         } else {
           run_layers(inputs);
           return_logits(plan, result);
@@ -142,6 +146,7 @@ class CudaExecutor final : public Executor {
       return device_->status();
     }
     read_draws(plan, result);
+    read_scores(plan, result);
     return {};
   }
 
@@ -315,7 +320,14 @@ class CudaExecutor final : public Executor {
     if (inputs.draw_rows == 0 || !device_->ok()) return;
     check(gather_rows(stream(), device_->chip(), x_.data(), inputs.draw_row, inputs.draw_rows, weights_.config.d_model, last_x_.data()), "gathering rows");
     logits(backend_, weights_, last_x_.data(), inputs.draw_rows, a_.data(), logits_.data());
+    classify_rows(last_x_.data(), inputs.draw_rows, 0);
   }
+  // The classifier's products of rows of x, straight to the host: those drawn from come first, in the order of the draws, then those whose logits are asked for. Where the model
+  // has a classifier, rows drawn from are always put to it: recorded steps do not know who asks.
+  void classify_rows(const arith::bf16* x, int32_t rows, int32_t at) {
+    if (facts().label_count > 0) classify(backend_, weights_, x, rows, a_.data(), products_at(at));
+  }
+  float* products_at(int32_t row) const { return reinterpret_cast<float*>(host_products_.data()) + int64_t{row} * facts().label_count; }
 
   // ---- steps of one row, as one kernel ----
 
@@ -350,6 +362,7 @@ class CudaExecutor final : public Executor {
     backend_.embed(weights_.embed, weights_.embed_scale.data(), inputs.batch.tokens, x_.data());
     row_step_.segment = inputs.batch.segments.data();
     ask("a step of one row", [&] { return row_step(stream(), device_->chip(), row_step_); });
+    classify_rows(x_.data(), 1, 0);
   }
 
   // Whether the plan is one row whose logits are wanted, and which sees no more chunks than there is room for.
@@ -415,6 +428,7 @@ class CudaExecutor final : public Executor {
               send_inputs(inputs);
               run_layers(inputs);
               if (device_->ok()) logits(backend_, weights_, x_.data(), rows, a_.data(), logits_.data());  // every row is drawn from, in order
+              classify_rows(x_.data(), rows, 0);
               draw(inputs, nullptr);
             }),
             "recording a decode step");
@@ -445,12 +459,16 @@ class CudaExecutor final : public Executor {
     for (const Segment& segment : plan.segments) rows += segment.all_logits ? segment.token_count : 0;
     result.logits.resize(static_cast<size_t>(rows * vocab));
     float* out = result.logits.data();
+    int32_t at = facts().slot_count;
     for (const Segment& segment : plan.segments)
       for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += logit_rows_) {
         const int32_t count = std::min(logit_rows_, segment.token_count - done);
         logits(backend_, weights_, x_.data() + (segment.first_token + done) * d_model, count, a_.data(), logits_.data());
         ask("returning logits", [&] { return cudaMemcpyAsync(out, logits_.data(), static_cast<size_t>(count * vocab) * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
         out += count * vocab;
+        if (!segment.scores) continue;
+        classify_rows(x_.data() + (segment.first_token + done) * d_model, count, at);
+        at += count;
       }
   }
 
@@ -494,6 +512,19 @@ class CudaExecutor final : public Executor {
     }
   }
 
+  void read_scores(const StepPlan& plan, StepResult& result) const {
+    int32_t drawn = 0, at = facts().slot_count;
+    for (const Segment& segment : plan.segments) {
+      if (segment.sample) {
+        if (segment.scores) append_scores(weights_, products_at(drawn), 1, result.sampled[static_cast<size_t>(drawn)].scores);
+        ++drawn;
+      }
+      if (!segment.all_logits || !segment.scores) continue;
+      append_scores(weights_, products_at(at), segment.token_count, result.scores);
+      at += segment.token_count;
+    }
+  }
+
   std::shared_ptr<Device> device_;
   CudaBackend backend_;
   Weights weights_;
@@ -511,7 +542,7 @@ class CudaExecutor final : public Executor {
   DeviceBuffer<float> q_, logits_, adjusted_;
   DeviceBuffer<uint8_t> h_, seen_;
   std::vector<DeviceBuffer<arith::CosSin>> angles_;
-  PinnedBuffer host_inputs_, host_list_, host_drawn_, host_top_;
+  PinnedBuffer host_inputs_, host_list_, host_drawn_, host_top_, host_products_;
   Workspace workspace_;
   std::vector<RecordedStep> recorded_;  // by rows, ascending
   RowStep row_step_;  // no layers: it does not serve the model

@@ -103,7 +103,7 @@ struct RowStep {
   const float* logit_scale;
   float final_in, eps;
   const BatchSegment* segment;  // of one row
-  const arith::bf16* x;         // [d_model] embedded token
+  arith::bf16* x;               // [d_model] embedded token; in the end the residual stream
   uint32_t* row;                // [d_model] residual stream, half tagged
   float* logits;                // [vocab]
   uint64_t* q;                  // [query width + 2 kv width]; tagged words, like the four below: zeros at first

@@ -49,6 +49,10 @@ void walk(Weights& weights, Mover& move) {
   move(weights.embed);
   move(weights.embed_scale);
   move(weights.logit_scale);
+  if (weights.classifier.weight) {
+    move(weights.classifier);
+    move(weights.classifier_scale);
+  }
   for (LayerWeights& layer : weights.layers) {
     if (layer.owns_slot) {
       KvWeights& kv = weights.slots[layer.config.kv_slot];

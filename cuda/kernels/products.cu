@@ -1,4 +1,4 @@
-// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh): the choice of a kernel, and the two that run everywhere.
+// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh): the choice of a kernel, and those that run everywhere.
 //
 // Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
 // memory, which in integers needs no order. Many rows: tiles of outputs x rows in shared memory, copies running ahead, mma.sync; bound by the tensor cores.
@@ -168,6 +168,29 @@ cudaError_t launch_stream(cudaStream_t stream, const Chip& chip, const ProductAr
   return launch(stream, chip, stream_kernel<kProduct, kNorm>, {blocks, kStreamThreads, bytes}, args);
 }
 
+// ---- few outputs ----
+
+constexpr int32_t kNarrowOuts = 32;
+
+// A warp an output of a row, of a classifier's few outputs: the other kernels would have a handful of blocks. Weights and rows are in the L2 cache.
+__global__ void __launch_bounds__(kThreads) narrow_kernel(ProductArgs args) {
+  let_next_start();
+  wait_for_inputs();
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, row = item / args.out;
+  if (row >= args.rows) return;
+  const auto n = static_cast<int32_t>(item - row * args.out);
+  const int8_t* weights = args.weight + int64_t{n} * args.in;
+  const auto* a = static_cast<const int8_t*>(args.a) + row * args.in;
+  int32_t c = 0;
+  for (int32_t k = 16 * lane; k < args.in; k += kStreamBytes) {
+    const uint4 w = *reinterpret_cast<const uint4*>(weights + k), b = *reinterpret_cast<const uint4*>(a + k);
+    c = dot4<Sign::kSigned>(w.x, b.x, dot4<Sign::kSigned>(w.y, b.y, dot4<Sign::kSigned>(w.z, b.z, dot4<Sign::kSigned>(w.w, b.w, c))));
+  }
+  const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
+  if (lane == 0) store_sum<Product::kLinear>(args, row * args.out, n, sum);
+}
+
 // ---- many rows ----
 
 constexpr int32_t kTileOuts = 128;
@@ -293,6 +316,8 @@ bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
 }
 
 cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args) {
+  if (product == Product::kLinear && args.rows > 1 && args.out <= kNarrowOuts)
+    return launch(stream, chip, narrow_kernel, {pieces(args.rows * args.out, kWarps), kThreads}, args);
   return multiply_by(stream, chip, choose_tile(chip, args.rows, args.out, args.in), product, args);
 }
 

@@ -28,7 +28,7 @@ _OPTIONS = {  # name: (number, kind)
     "chunk_tokens": (205, "i"), "max_events": (206, "i"), "reserve_tokens": (207, "i"), "backend": (210, "s"), "threads": (211, "i"),
     "prefill_tokens": (213, "i"),
     "max_tokens": (300, "i"), "temperature": (301, "f"), "top_k": (302, "i"), "top_p": (303, "f"), "min_p": (304, "f"), "seed": (305, "i"),
-    "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "deadline": (312, "i"),
+    "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "deadline": (312, "i"), "scores": (313, "i"),
     "character": (400, "s"), "shared_tokens": (401, "i"), "salt": (402, "s"),
 }
 _BUILDS = ("chat", "release", "cuda", "tests", "dev")  # folders of build/, the first that has the library; a sanitizer's cannot be loaded
@@ -44,11 +44,12 @@ class _Message(c.Structure):
 
 
 class Event(c.Structure):
-    """kaiju_event. From Engine.poll it also has `said`, its text, and `ids`, its tokens; the C pointers of both are only good there."""
+    """kaiju_event. From Engine.poll it also has `said`, its text, `ids`, its tokens, and `judged`, the classifier's scores; their C pointers are only good there."""
     _fields_ = [("request", c.c_uint64), ("user_data", c.c_void_p), ("kind", c.c_int32), ("reason", c.c_int32), ("status", c.c_int32), ("reserved", c.c_int32),
                 ("tokens", c.c_void_p), ("token_count", c.c_size_t), ("values", c.c_void_p), ("value_count", c.c_size_t), ("text", c.c_void_p),
                 ("text_size", c.c_size_t), ("prompt_tokens", c.c_int32), ("cached_tokens", c.c_int32), ("generated_tokens", c.c_int32),
-                ("reserved2", c.c_int32), ("wait_nanoseconds", c.c_int64), ("prefill_nanoseconds", c.c_int64), ("decode_nanoseconds", c.c_int64)]
+                ("reserved2", c.c_int32), ("wait_nanoseconds", c.c_int64), ("prefill_nanoseconds", c.c_int64), ("decode_nanoseconds", c.c_int64),
+                ("scores", c.c_void_p), ("score_count", c.c_size_t)]
 
 
 class ConversationInfo(c.Structure):
@@ -204,6 +205,7 @@ class Engine(_Handle):
                 return events
             event.said = c.string_at(event.text, event.text_size).decode() if event.text_size else ""
             event.ids = list(c.cast(event.tokens, c.POINTER(c.c_int32))[:event.token_count])
+            event.judged = list(c.cast(event.scores, c.POINTER(c.c_float))[:event.score_count])
             events.append(event)
 
     def pending(self):

@@ -124,6 +124,8 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
   line("KV window, sliding",
        fmt::format("{} per sequence in {} slot{}", bytes_text(s.kv_window_bytes), s.sliding_slots, s.sliding_slots == 1 ? "" : "s"));
 
+  if (!c.labels.empty()) line("classifier", fmt::format("{} label{}: {}", c.label_count(), c.label_count() == 1 ? "" : "s", fmt::join(c.labels, ", ")));
+
   print("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", "slot", "kind", "window", "rope", "layers (the first one writes)");
   for (int32_t slot = 0; slot < c.slot_count; ++slot) {
     const LayerConfig& owner = c.layers[static_cast<size_t>(c.owner_of(slot))];

@@ -44,15 +44,17 @@ Result<ModelConfig> config_from_file(const std::string& path) {
 static int run(int argc, char** argv) {
   CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.", "kaiju-make");
   std::string preset_name, config_path, out;
-  int32_t layers = 0;
+  int32_t layers = 0, labels = 0;
   std::string seed_text = "0";
   auto* preset_option = app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
   auto* config_option = app.add_option("--config", config_path, "a JSON file of a config (docs/checkpoint.md) instead of a preset");
   auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern: 1 to 256");
+  auto* labels_option = app.add_option("--labels", labels, "give a preset a classifier of so many labels: 1 to 64");
   app.add_option("--seed", seed_text, "same seed, same bytes (default 0)");
   app.add_option("--out", out, "the file to write; an existing one is replaced once the new one is whole")->required();
   preset_option->excludes(config_option);
   layers_option->excludes(config_option);
+  labels_option->excludes(config_option);
   app.footer(
       "Examples:\n"
       "  kaiju-make --preset nano --seed 1 --out nano.safetensors\n"
@@ -63,13 +65,18 @@ static int run(int argc, char** argv) {
   if (layers_option->count() > 0 && (layers < 1 || layers > kaiju::kMostLayers))
     return kaiju::tools::fail(app, 2, fmt::format("--layers {}: choose 1 to {}", layers, kaiju::kMostLayers));
 
+  if (labels_option->count() > 0 && (labels < 1 || labels > static_cast<int32_t>(kaiju::kMostLabels)))
+    return kaiju::tools::fail(app, 2, fmt::format("--labels {}: choose 1 to {}", labels, kaiju::kMostLabels));
+
   uint64_t seed = 0;
   const char* seed_end = seed_text.data() + seed_text.size();
   if (const auto [end, error] = std::from_chars(seed_text.data(), seed_end, seed); error != std::errc() || end != seed_end)
     return kaiju::tools::fail(app, 2, fmt::format("--seed {}: give a whole number from 0 to 2^64 - 1", seed_text));
 
-  const auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
+  auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
   if (!config.ok()) return kaiju::tools::fail(app, preset_option->count() ? 2 : 1, config.status().message());
+
+  for (int32_t i = 0; i < labels; ++i) config->labels.push_back(fmt::format("label {}", i));
 
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {

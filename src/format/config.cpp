@@ -107,6 +107,19 @@ Status read_chat(const Json& value, ChatSymbols& chat) {
   return reader.end();
 }
 
+Status read_classifier(const Json& value, std::vector<std::string>& labels) {
+  if (!value.object()) return bad_model("config.classifier must be an object");
+  Reader reader(*value.object(), "config.classifier");
+  const Json* found = nullptr;
+  KAIJU_TRY(reader.find("labels", &found));
+  if (!found->array() || found->array()->empty()) return bad_model("config.classifier.labels must be a list of strings, and not empty");
+  for (const Json& label : *found->array()) {
+    if (!label.text()) return bad_model(fmt::format("config.classifier.labels[{}] must be a string", labels.size()));
+    labels.push_back(*label.text());
+  }
+  return reader.end();
+}
+
 Status read_config(const JsonObject& value, ModelConfig& config) {
   Reader reader(value, "config");
   KAIJU_TRY(reader.string("name", config.name));
@@ -131,6 +144,10 @@ Status read_config(const JsonObject& value, ModelConfig& config) {
   if (reader.has("chat")) {
     KAIJU_TRY(reader.find("chat", &found));
     KAIJU_TRY(read_chat(*found, config.chat));
+  }
+  if (reader.has("classifier")) {
+    KAIJU_TRY(reader.find("classifier", &found));
+    KAIJU_TRY(read_classifier(*found, config.labels));
   }
   return reader.end();
 }
@@ -191,19 +208,38 @@ Status check_layers(const ModelConfig& c) {
   return {};
 }
 
+Status check_name(const std::string& field, const std::string& name) {
+  if (name.size() > kMostNameBytes) return bad_model(fmt::format("{} is longer than {} bytes", field, kMostNameBytes));
+  for (const char c : name)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return bad_model(fmt::format("{} holds a control character", field));
+  if (!format::is_utf8(name)) return bad_model(fmt::format("{} is not UTF-8", field));
+  return {};
+}
+
+Status check_labels(const std::vector<std::string>& labels) {
+  if (labels.size() > kMostLabels)
+    return bad_model(fmt::format("config.classifier.labels has {} entries: 1 to {} allowed", labels.size(), kMostLabels));
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const std::string field = fmt::format("config.classifier.labels[{}]", i);
+    KAIJU_TRY(check_name(field, labels[i]));
+    if (labels[i].empty()) return bad_model(fmt::format("{} is empty", field));
+    if (std::count(labels.begin(), labels.end(), labels[i]) > 1)
+      return bad_model(fmt::format("{} is {}, as another one is", field, in_quotes(labels[i])));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_config(const ModelConfig& config) {
-  if (config.name.size() > kMostNameBytes) return bad_model(fmt::format("config.name is longer than {} bytes", kMostNameBytes));
-  for (const char c : config.name)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return bad_model("config.name holds a control character");
-  if (!format::is_utf8(config.name)) return bad_model("config.name is not UTF-8");
+  KAIJU_TRY(check_name("config.name", config.name));
   KAIJU_TRY(check_dimensions(config));
   ModelConfig derived = config;
   derived.derive_counts();
   KAIJU_TRY(check_layers(derived));
   if (config.slot_count != derived.slot_count || config.rope_count != derived.rope_count)
     return bad_model("config.slot_count and rope_count do not match the layers: call derive_counts()");
+  KAIJU_TRY(check_labels(config.labels));
   for (const ChatField& field : kChatFields) {
     const int32_t id = config.chat.*field.member;
     if (id < -1 || id >= config.vocab_size)
@@ -231,6 +267,9 @@ std::string config_to_json(const ModelConfig& config) {
   for (const ChatField& field : kChatFields)
     if (config.chat.*field.member >= 0) chat += fmt::format("{}\"{}\":{}", chat.empty() ? "" : ",", field.name, config.chat.*field.member);
   if (!chat.empty()) text += fmt::format(",\"chat\":{{{}}}", chat);
+  std::string labels;
+  for (const std::string& label : config.labels) labels += (labels.empty() ? "" : ",") + format::json_string(label);
+  if (!labels.empty()) text += fmt::format(",\"classifier\":{{\"labels\":[{}]}}", labels);
   return text + "}";
 }
 

@@ -102,7 +102,7 @@ Status check_layout(const std::vector<TensorInfo>& tensors, std::span<const std:
     const int own = layout_group(tensor.name, tensor.bytes.size());
     if (own < group)
       return bad_model(
-          fmt::format("tensor {}: is out of order: tensors of a multiple of 64 bytes come first, then scalars, then the tokenizer",
+          fmt::format("tensor {}: is out of order: tensors of a multiple of 64 bytes come first, then smaller ones, then the tokenizer",
                       in_quotes(tensor.name)));
     group = own;
   }

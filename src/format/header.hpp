@@ -16,7 +16,7 @@ namespace kaiju::format {
 
 inline constexpr uint64_t kMostHeaderBytes = uint64_t{64} << 20;
 inline constexpr size_t kMostTensors = 65536;
-inline constexpr uint64_t kAlignment = 64;  // of the data, and of every tensor before the scalars
+inline constexpr uint64_t kAlignment = 64;  // of the data, and of every tensor before the smaller ones
 inline constexpr std::string_view kTokenizer = "tokenizer";
 inline constexpr int64_t kMostTokenizerBytes = INT32_MAX;  // what a SentencePiece model can be
 
@@ -36,7 +36,7 @@ Status parse_header(std::span<const std::byte> file, Header& out);
 
 // Bytes of a tensor of this type and shape; 0 when that overflows or a dimension is not positive.
 uint64_t tensor_bytes(DType dtype, std::span<const int64_t> shape);
-// 0: a multiple of 64 bytes, 1: the scalars after them, 2: the tokenizer.
+// 0: a multiple of 64 bytes, 1: the smaller ones after them, 2: the tokenizer.
 int layout_group(std::string_view name, uint64_t bytes);
 
 // The first bytes of a file, length field and padding included. The length depends on names, shapes and the config only, not on the

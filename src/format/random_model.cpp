@@ -59,6 +59,7 @@ class Generator {
     if (name == "embed.in_scalar") return f32(virtual_scalar(matrix));
     if (name == "embed.out_scalar") return f32(virtual_scalar(matrix) * kLogitSpread);
     if (kind == "scalar") return f32(virtual_scalar(matrix));
+    if (kind == "bias") return f32(uniform(name, index, -1, 1));
     if (kind == "scale")
       return f32(gain(matrix) * row_factor(matrix, index) /
                  (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(matrix)));

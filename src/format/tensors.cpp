@@ -76,6 +76,10 @@ std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& c
     for (const char* name : {".attn.in_clip", ".attn.q_clip", ".attn.out_clip", ".ffn.in_clip", ".ffn.mid_clip"}) scalar(layer + name);
   }
   scalar("final.in_clip");
+  if (const int32_t labels = config.label_count(); labels > 0) {
+    matrix("classifier", labels, config.d_model);
+    add("classifier.bias", DType::kF32, {labels});
+  }
 
   std::stable_partition(all.begin(), all.end(), [](const CheckpointWriter::Declaration& tensor) {
     return format::layout_group(tensor.name, format::tensor_bytes(tensor.dtype, tensor.shape)) == 0;

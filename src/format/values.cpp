@@ -21,6 +21,7 @@ constexpr float kMost = 1e18f;
 // With derived constants of at most 1e12 and |sum of products| < 2^31, no activation of any forward pass can become infinite or NaN: every
 // f32 stays below 1e36, but for the squares of a norm, whose overflow gives 1 / inf = 0.
 constexpr double kMostDerived = 1e12;
+constexpr std::string_view kBias = "classifier.bias";  // the one F32 tensor that may hold zeros and negative values
 
 Status check_range(const TensorInfo& tensor, std::span<const float> values) {
   bool bad = false;
@@ -28,6 +29,13 @@ Status check_range(const TensorInfo& tensor, std::span<const float> values) {
   if (!bad) return {};
   const auto first = std::find_if(values.begin(), values.end(), [](float value) { return !(value >= kLeast && value <= kMost); });
   return bad_model(fmt::format("tensor {}[{}] is {}: must be finite, from 1e-18 to 1e18", tensor.name, first - values.begin(), *first));
+}
+
+Status check_bias(std::span<const float> values) {
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!(std::abs(values[i]) <= kMostDerived))
+      return bad_model(fmt::format("tensor {}[{}] is {}: must be finite, from -1e12 to 1e12", kBias, i, values[i]));
+  return {};
 }
 
 // Reads constants of a checkpoint whose tensors all exist and are in range.
@@ -62,6 +70,7 @@ Status check_derived(const Checkpoint& checkpoint) {
   KAIJU_TRY(check("embed.scale", "e", c.largest("embed.scale") * c.scalar("embed.in_scalar")));
   KAIJU_TRY(check("embed.scale", "sl", c.largest("embed.scale") * c.scalar("embed.out_scalar") * (c.scalar("final.in_clip") / 127)));
   KAIJU_TRY(check("final.in_clip", "c_in", 127 / c.scalar("final.in_clip")));
+  if (!config.labels.empty()) KAIJU_TRY(check("classifier.scale", "sc", c.matrix("classifier") * (c.scalar("final.in_clip") / 127)));
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const int32_t slot = config.layers[i].kv_slot;
     const std::string kv = fmt::format("kv.{}", slot);
@@ -139,7 +148,8 @@ RowScan scan_row(const int8_t* row, size_t count) {
 
 Status check_scales(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors())
-    if (tensor.dtype == DType::kF32) KAIJU_TRY(check_range(tensor, checkpoint.view<float>(tensor.name)));
+    if (tensor.dtype == DType::kF32 && tensor.name != kBias) KAIJU_TRY(check_range(tensor, checkpoint.view<float>(tensor.name)));
+  KAIJU_TRY(check_bias(checkpoint.view<float>(kBias)));
   return check_derived(checkpoint);
 }
 

@@ -38,7 +38,7 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
     const int own = format::layout_group(tensor.name, bytes);
     if (own < group)
       return invalid_argument(
-          fmt::format("tensor {} is out of order: declare tensors of a multiple of 64 bytes, then scalars, then the tokenizer",
+          fmt::format("tensor {} is out of order: declare tensors of a multiple of 64 bytes, then smaller ones, then the tokenizer",
                       format::in_quotes(tensor.name)));
     group = own;
     if (tensor.name == format::kTokenizer) {

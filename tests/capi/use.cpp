@@ -1,6 +1,7 @@
 // What the C interface promises a host that uses it well.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <random>
 #include <thread>
 #include <utility>
@@ -61,6 +62,55 @@ TEST_CASE("a model tells its properties") {
   CHECK(std::string(text, size) == "tiny");
   REQUIRE(kaiju_model_text(host.model, KAIJU_MODEL_DIGEST, &text, &size) == KAIJU_OK);
   CHECK(size == 32);
+}
+
+TEST_CASE("scores come with each token of a model with a classifier, and are refused of one without") {
+  const std::string file = temporary_folder() + "/classifier.kaiju.safetensors";
+  kaiju::ModelConfig config = tiny_config(kTinyVocabulary, kTinyContext);
+  config.labels = {"violence", "self-harm", "spam"};
+  REQUIRE(kaiju::write_random_checkpoint(file, config, 2).ok());
+  Host host(file);
+  REQUIRE(kaiju_model_number(host.model, KAIJU_MODEL_LABELS) == 3);
+  const char* text = nullptr;
+  size_t size = 0;
+  REQUIRE(kaiju_model_label(host.model, 1, &text, &size) == KAIJU_OK);
+  CHECK(std::string(text, size) == "self-harm");
+  CHECK(kaiju_model_label(host.model, 3, &text, &size) == KAIJU_NOT_FOUND);
+  CHECK(kaiju_model_label(nullptr, 0, &text, &size) == KAIJU_INVALID_ARGUMENT);
+
+  for (const bool asked : {true, false}) {
+    REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_SCORES, asked, nullptr) == KAIJU_OK);
+    host.submit({1, 20, 30});
+    size_t told = 0;
+    while (kaiju_engine_pending(host.engine) > 0) {
+      REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+      for (kaiju_event event; kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1;) {
+        CHECK(event.score_count == (asked && event.kind == KAIJU_EVENT_TOKEN ? 3 : 0));
+        for (size_t i = 0; i < event.score_count; ++i) CHECK(std::abs(event.scores[i]) < 100.0f);
+        told += event.score_count;
+      }
+    }
+    CHECK(told == (asked ? 8 * 3 : 0));
+  }
+
+  Host without;
+  CHECK(kaiju_model_number(without.model, KAIJU_MODEL_LABELS) == 0);
+  kaiju_options_set_int(without.options, KAIJU_GENERATE_SCORES, 1, nullptr);
+  const int32_t token = 1;
+  const Answer refused = ask([&](kaiju_error** e) { return kaiju_engine_submit(without.engine, without.session, &token, 1, without.options, nullptr, nullptr, e); });
+  CHECK(refused.status == KAIJU_UNSUPPORTED);
+  CHECK(refused.says("no classifier"));
+}
+
+TEST_CASE("an event of the size that the first version had is filled as then") {
+  Host host;
+  host.submit({1, 20, 30});
+  REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+  kaiju_event event;
+  std::memset(&event, 0x5A, sizeof event);
+  REQUIRE(kaiju_engine_poll(host.engine, &event, offsetof(kaiju_event, scores), 1) == 1);
+  CHECK(event.kind == KAIJU_EVENT_TOKEN);
+  CHECK(event.score_count == 0x5A5A5A5A5A5A5A5Au);
 }
 
 TEST_CASE("loading reports its progress and stops when asked") {
@@ -384,7 +434,7 @@ TEST_CASE("every option describes itself and takes its limits") {
       CHECK(kaiju_options_set_float(options, option, info.standard, nullptr) == KAIJU_OK);
     }
   }
-  CHECK(described == 33);
+  CHECK(described == 34);
   kaiju_options_destroy(options);
 }
 

@@ -1,4 +1,4 @@
-// What the cache finds is what would have been computed: the same tokens and the same log-probabilities, bit for bit, of a random small model on the CPU and,
+// What the cache finds is what would have been computed: the same tokens, log-probabilities and scores, bit for bit, of a random small model on the CPU and,
 // where there is one, on the GPU, with characters, salts, forks, cuts, evictions and many at once, against each prompt alone on an engine that has seen nothing, on the CPU.
 #include "catch.hpp"
 
@@ -21,7 +21,7 @@ using namespace kaiju;
 
 struct Drawn {
   std::vector<int32_t> tokens;
-  std::vector<uint32_t> logprobs;  // their bits
+  std::vector<uint32_t> logprobs, scores;  // their bits
   bool operator==(const Drawn&) const = default;
 };
 
@@ -36,6 +36,7 @@ void drain(Engine& engine, std::map<RequestId, Drawn>& drawn, uint64_t* cached =
       drawn[event.request].tokens.push_back(event.token);
       drawn[event.request].logprobs.push_back(arith::bits_of(event.logprob));
       for (const TokenLogprob& top : event.top) drawn[event.request].logprobs.push_back(arith::bits_of(top.logprob));
+      for (const float score : event.scores) drawn[event.request].scores.push_back(arith::bits_of(score));
     }
   }
 }
@@ -64,6 +65,7 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
   config.d_ff = 64;
   config.context = 1024;
   config.layers = {{LayerKind::kSliding, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kSliding, 128, 2, 0}};
+  config.labels = {"violence", "self-harm", "spam"};
   config.derive_counts();
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-cached-{}.safetensors", seed)).string();
   REQUIRE(write_random_checkpoint(path, config, 5).ok());
@@ -114,6 +116,7 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
       const auto& card = cards[character];
       request.max_tokens = 1 + static_cast<int32_t>(below(12));
       request.logprobs = 3;
+      request.scores = true;
       request.scope.character = std::to_string(character);
       request.scope.salt = std::to_string(below(2));
       request.scope.shared_tokens =
@@ -131,6 +134,7 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
       RequestOptions again;
       again.max_tokens = static_cast<int32_t>(drawn[id].tokens.size());
       again.logprobs = 3;
+      again.scores = true;
       const RequestId reference = plain.submit(alone, prompt, again).value();
       std::map<RequestId, Drawn> expected;
       uint64_t found = 0;
@@ -139,6 +143,7 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
       REQUIRE(plain.destroy_session(alone).ok());
       REQUIRE(plain.step().ok());
       CHECK(expected[reference] == drawn[id]);
+      CHECK(drawn[id].scores.size() == 3 * drawn[id].tokens.size());
       histories.push_back(prompt);
       histories.back().insert(histories.back().end(), drawn[id].tokens.begin(), drawn[id].tokens.end());
     }

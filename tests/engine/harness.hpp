@@ -71,6 +71,7 @@ struct Reply {
   RequestCounts counts;
   RequestTiming timing;
   std::vector<size_t> top_counts;
+  std::vector<std::vector<float>> scores;
 };
 
 struct Harness {
@@ -104,6 +105,7 @@ struct Harness {
       if (event.kind == EventKind::kToken) {
         reply.tokens.push_back(event.token);
         reply.top_counts.push_back(event.top.size());
+        reply.scores.push_back(event.scores);
       }
       reply.suspended += event.kind == EventKind::kSuspended;
       reply.resumed += event.kind == EventKind::kResumed;

@@ -262,6 +262,20 @@ TEST_CASE("alternatives are reported as asked") {
   CHECK(h.run(h.session(), {1}, asking(4)).top_counts == std::vector<size_t>(4, 0));
 }
 
+TEST_CASE("scores come with each token where they are asked for, and are refused of a model without a classifier") {
+  RequestOptions options = asking(3);
+  options.scores = true;
+  Facts facts = small_facts();
+  facts.label_count = 2;
+  Harness h(facts);
+  CHECK(h.run(h.session(), {1, 5}, options).scores == std::vector<std::vector<float>>{{2, 2}, {3, 3}, {4, 4}});
+  CHECK(h.run(h.session(), {1, 5}, asking(1)).scores == std::vector<std::vector<float>>{{}});
+  Harness without;
+  const Status refused = without.engine->submit(without.session(), std::vector<int32_t>{1}, options).status();
+  CHECK(refused.code() == StatusCode::kUnsupported);
+  CHECK(refused.message().find("no classifier") != std::string::npos);
+}
+
 TEST_CASE("too many waiting are refused, and too many sessions") {
   EngineOptions options;
   options.max_waiting = 2;
@@ -354,8 +368,8 @@ TEST_CASE("an executor that answers nonsense stops the engine, not the process")
     const Facts& facts() const override { return facts_; }
     Status run(const StepPlan&, StepResult& result) override {
       result.clear();
-      if (mode_ == 1) result.sampled.push_back({0, 5000, 0, {}});
-      if (mode_ == 2) result.sampled.push_back({3, 1, 0, {}});
+      if (mode_ == 1) result.sampled.push_back({0, 5000, 0, {}, {}});
+      if (mode_ == 2) result.sampled.push_back({3, 1, 0, {}, {}});
       if (mode_ == 3) throw std::bad_alloc();
       if (mode_ == 4) throw 7;
       return {};

@@ -283,6 +283,7 @@ class ScriptedExecutor final : public Executor {
     sampled.slot = segment.slot;
     sampled.token = Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, facts_.vocab_size);
     for (int32_t i = 0; i < segment.top_logprobs; ++i) sampled.top.push_back({i, -1.0f * static_cast<float>(i)});
+    if (segment.scores) sampled.scores.assign(static_cast<size_t>(facts_.label_count), static_cast<float>(slot.next));
     result.sampled.push_back(std::move(sampled));
   }
 

@@ -95,6 +95,21 @@ const std::vector<Case>& cases() {
       {"chat id beyond the vocabulary", "config.chat.end", [](auto& c) { c["chat"]["end"] = 16; }},
       {"chat id -1", "config.chat.end", [](auto& c) { c["chat"]["end"] = -1; }},
       {"an unknown chat symbol", "config.chat.\"narrator\"", [](auto& c) { c["chat"]["narrator"] = 3; }},
+      {"classifier a list", "config.classifier", [](auto& c) { c["classifier"] = {"spam"}; }},
+      {"labels missing", "config.classifier.labels", [](auto& c) { c["classifier"] = ordered_json::object(); }},
+      {"labels a string", "config.classifier.labels", [](auto& c) { c["classifier"]["labels"] = "spam"; }},
+      {"labels empty", "config.classifier.labels", [](auto& c) { c["classifier"]["labels"] = ordered_json::array(); }},
+      {"65 labels", "config.classifier.labels",
+       [](auto& c) {
+         for (int i = 0; i < 65; ++i) c["classifier"]["labels"].push_back(std::to_string(i));
+       }},
+      {"a label that is a number", "config.classifier.labels[1]", [](auto& c) { c["classifier"]["labels"] = {"spam", 7}; }},
+      {"a label that is empty", "config.classifier.labels[1]", [](auto& c) { c["classifier"]["labels"] = {"spam", ""}; }},
+      {"a label with a control character", "config.classifier.labels[0]", [](auto& c) { c["classifier"]["labels"] = {"a\nb", "spam"}; }},
+      {"a label of 129 bytes", "config.classifier.labels[0]", [](auto& c) { c["classifier"]["labels"] = {std::string(129, 'x'), "spam"}; }},
+      {"a label twice", "config.classifier.labels[0]", [](auto& c) { c["classifier"]["labels"] = {"spam", "spam"}; }},
+      {"an unknown field of the classifier", "config.classifier.\"bias\"",
+       [](auto& c) { c["classifier"] = {{"labels", {"spam", "rude"}}, {"bias", true}}; }},
   };
   return all;
 }

@@ -93,6 +93,18 @@ TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is o
   }
 }
 
+TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
+  const tiny::Folder folder;
+  const std::string path = folder / "nano";
+  const Run made = run(folder, "kaiju-make", "--preset nano --layers 1 --labels 3 --out '" + path + "'");
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  const Run text = run(folder, "kaiju-inspect", "'" + path + "'");
+  CHECK(text.status == 0);
+  CHECK(tiny::contains(text.out, "3 labels: label 0, label 1, label 2"));
+  CHECK(tiny::contains(text.out, "classifier.weight"));
+}
+
 TEST_CASE("kaiju-make takes any shape from a config file") {
   const tiny::Folder folder;
   tiny::write_file(folder / "shape.json", "\n " + kaiju::config_to_json(tiny::config(3)) + "\n");
@@ -115,6 +127,8 @@ TEST_CASE("kaiju-make refuses wrong options by name") {
   fails(make("--preset nano --layers 0" + out), "--layers 0");
   fails(make("--preset nano --layers 257" + out), "--layers 257");
   fails(make("--preset nano --layers many" + out), "--layers");
+  fails(make("--preset nano --labels 0" + out), "--labels 0");
+  fails(make("--preset nano --labels 65" + out), "--labels 65");
   fails(make("--preset nano --seed -1" + out), "--seed -1");
   fails(make("--preset nano --seed 18446744073709551616" + out), "--seed");
   fails(make("--preset nano --config x" + out), "--config");

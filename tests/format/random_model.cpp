@@ -28,6 +28,8 @@ TEST_CASE("random models of random shapes pass every check of the reader") {
     config.d_ff = pick({64, 192, 512});
     config.layers = kaiju::repeat_layers(std::vector<std::string>{"s", "g", "sg", "sssg", "ssssssg", "gs"}[random() % 6],
                                          pick({1, 2, 3, 9}), pick({1, 5, 1024}));
+    config.labels.clear();
+    for (int label = pick({0, 0, 1, 6, 16, 64}); label > 0; --label) config.labels.push_back("label " + std::to_string(label));
     config.derive_counts();
     const auto status = tiny::load(tiny::make(config, seed));
     INFO("seed " << seed << ": " << status.message());

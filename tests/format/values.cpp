@@ -89,6 +89,38 @@ TEST_CASE("constants derived from values each in range must stay in range themse
   too_large("sd", "layers.0.ffn.down.scale", "layers.0.ffn.down.scale", 1e3f, "layers.0.ffn.mid_clip", 1e12f);
 }
 
+TEST_CASE("a classifier's bias may be of any sign, and nothing that is not a sane number", "[malformed]") {
+  kaiju::ModelConfig config = tiny::config();
+  config.labels = {"violence", "self-harm", "spam"};
+  const std::string file = tiny::make(config);
+  const auto with = [&](const char* tensor, size_t index, float value) {
+    Parts parts = tiny::take_apart(file);
+    parts.put<float>(tensor, index, value);
+    tiny::seal(parts);
+    return tiny::load(tiny::assemble(parts));
+  };
+  for (const float good : {0.0f, -0.0f, -3.5f, 1e-40f, 1e12f}) CHECK(with("classifier.bias", 1, good).ok());
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), 1.1e12f, -1.1e12f})
+    refused("tensor classifier.bias[1] is", with("classifier.bias", 1, bad));
+  refused("tensor classifier.scale[2] is", with("classifier.scale", 2, -1.0f));
+  refused("tensor classifier.scalar[0] is", with("classifier.scalar", 0, 0.0f));
+  refused("tensor classifier.scale: the constant `sc`", with("classifier.scale", 0, 1e15f));
+}
+
+TEST_CASE("a file whose classifier does not fit its labels is refused by tensor", "[malformed]") {
+  kaiju::ModelConfig config = tiny::config();
+  config.labels = {"violence", "self-harm", "spam"};
+  const std::string file = tiny::make(config);
+  const auto after_edit = [&](const std::function<void(tiny::ordered_json&)>& edit) {
+    Parts parts = tiny::take_apart(file);
+    parts.edit_config(edit);
+    tiny::seal(parts);
+    return tiny::load(tiny::assemble(parts));
+  };
+  refused("tensor classifier.weight is I8 [3, 64]; the config asks for I8 [2, 64]", after_edit([](auto& c) { c["classifier"]["labels"].erase(0); }));
+  refused("tensor \"classifier.bias\" is not one the config asks for", after_edit([](auto& c) { c.erase("classifier"); }));
+}
+
 TEST_CASE("no weight may be -128, wherever it hides", "[malformed]") {
   for (const char* matrix : {"embed", "kv.0.k", "kv.1.v", "layers.0.attn.q", "layers.0.attn.o", "layers.1.ffn.up", "layers.1.ffn.down"})
     for (const size_t column : {0, 15, 16, 33, 63}) {

@@ -46,6 +46,7 @@ class Sound final : public Checkpoint, public std::enable_shared_from_this<Sound
   Sound() {
     ModelConfig config = tiny::config(1);
     config.n_heads = 1;
+    config.labels = {"violence", "self-harm", "spam"};
     parts_ = tiny::take_apart(tiny::make(config));
     config.derive_counts();
     config_ = config;

@@ -221,6 +221,8 @@ class RowStepper {
       multiply(kind, run.first, run.count);
       if (m + 1 < matrices_) ask_for_scale(m + 1);
     }
+    const Share own = share_of(step_.d_model);  // the residual stream, which nobody reads as the embedded token any more
+    if (tid_ < own.count) step_.x[own.first + tid_] = shared_.residual[tid_];
     // The last block to come here, when nobody looks at the counters any more, makes them ready for the next launch.
     if (tid_ == 0 && atomicAdd(step_.counters + 1, 1) == static_cast<int32_t>(gridDim.x) - 1) {
       step_.counters[0] = step_.counters[1] = 0;

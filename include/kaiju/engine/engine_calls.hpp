@@ -196,6 +196,8 @@ inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& o
   if (options.logprobs < 0 || options.logprobs > std::min(kMaxTopLogprobs, facts().vocab_size))
     return invalid_argument("logprobs is " + std::to_string(options.logprobs) + "; it must be from 0 to " +
                             std::to_string(std::min(kMaxTopLogprobs, facts().vocab_size)));
+  if (options.scores && facts().label_count == 0)
+    return Status(StatusCode::kUnsupported, "the model has no classifier: ask for tokens without scores");
   for (const int32_t token : options.stop_tokens)
     if (token < 0 || token >= facts().vocab_size)
       return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " + std::to_string(facts().vocab_size - 1));
@@ -215,6 +217,7 @@ inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& o
   sequence->sampling = std::move(*sampling);
   sequence->max_tokens = options.max_tokens;
   sequence->top_logprobs = options.logprobs;
+  sequence->scores = options.scores;
   sequence->stop_tokens = options.stop_tokens;
   sequence->text = ReplyText(options.stop_strings);
   sequence->priority = options.priority;

@@ -199,7 +199,8 @@ inline Status Engine::commit() {
     DoneReason reason = DoneReason::kLength;
     if (ran.sample) {
       if (sampled >= result_.sampled.size() || result_.sampled[sampled].slot != ran.slot || result_.sampled[sampled].token < 0 ||
-          result_.sampled[sampled].token >= facts().vocab_size)
+          result_.sampled[sampled].token >= facts().vocab_size ||
+          result_.sampled[sampled].scores.size() != static_cast<size_t>(ran.scores ? facts().label_count : 0))
         return internal_error("the executor's answer does not fit the plan: row " + std::to_string(sampled) + " of " +
                               std::to_string(result_.sampled.size()));
       commit_token(sequence, result_.sampled[sampled++], computed, done, reason);
@@ -224,6 +225,7 @@ inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, Cloc
   event.token = sampled.token;
   event.logprob = sampled.logprob;
   event.top = std::move(sampled.top);
+  event.scores = std::move(sampled.scores);
   bool stop_string = false;
   if (pieces_ && !stop_token) stop_string = sequence.text.push(pieces_->piece(sampled.token), event.text);
   events_.push_back(std::move(event));

@@ -52,6 +52,7 @@ struct Event {
   int32_t token = -1;             // kToken
   float logprob = 0.0f;           // kToken
   std::vector<TokenLogprob> top;  // kToken with logprobs
+  std::vector<float> scores;      // kToken with scores: one a label, of the text before this token; its own come with the next one
   std::string text;               // whole UTF-8, may be empty; kDone brings what was still held back
   RequestCounts counts;           // so far; final in kDone
   RequestTiming timing;           // so far; final in kDone

@@ -28,6 +28,7 @@ struct RequestOptions {
   std::vector<std::string> stop_strings;  // UTF-8, none empty; the stop text itself is not part of the reply's text
   std::vector<int32_t> stop_tokens;       // end the reply; part of its tokens and of the history, not of its text
   int32_t logprobs = 0;                   // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
+  bool scores = false;                    // the classifier's scores with each token; refused where the model has no classifier
   int32_t priority = 0;                   // higher ones are admitted and computed first; equal ones in order of arrival
   std::optional<Clock::time_point> deadline;  // on the engine's clock: the first step from then on ends the request with kDeadline
   Scope scope;                            // who may share this prompt's KV; nobody but the session and its forks unless it says so

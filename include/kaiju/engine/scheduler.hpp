@@ -384,6 +384,7 @@ class Scheduler {
     segment.token_count = sequence.granted;
     segment.sample = end == static_cast<int32_t>(sequence.tokens.size()) && sequence.max_tokens > 0;
     segment.top_logprobs = segment.sample ? sequence.top_logprobs : 0;
+    segment.scores = segment.sample && sequence.scores;
     segment.write_from = lease.write_from();
     plan.segments.push_back(segment);
     plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + sequence.next, sequence.tokens.begin() + end);

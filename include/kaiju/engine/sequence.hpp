@@ -19,6 +19,7 @@ struct Sequence {
   SamplingSpec sampling;
   int32_t max_tokens = 0;
   int32_t top_logprobs = 0;
+  bool scores = false;
   std::vector<int32_t> stop_tokens;
   int32_t prompt_count = 0;
   int32_t priority = 0;

@@ -9,6 +9,7 @@ namespace kaiju {
 
 inline constexpr int32_t kArithmeticVersion = 1;
 inline constexpr int32_t kMostLayers = 256;
+inline constexpr size_t kMostLabels = 64;
 
 enum class LayerKind : int32_t {
   kSliding = 0,  // sees the last `window` positions, itself included
@@ -47,6 +48,7 @@ struct ModelConfig {
   int32_t rope_count = 0;  // RoPE tables named by the layers (derived)
   std::vector<LayerConfig> layers;
   ChatSymbols chat;
+  std::vector<std::string> labels;  // what the classifier scores; empty: the model has none
 
   // The first layer that names `slot`: it computes and writes the slot's keys and values.
   int32_t owner_of(int32_t slot) const {
@@ -64,6 +66,7 @@ struct ModelConfig {
   }
   int32_t query_width() const { return n_heads * head_dim; }
   int32_t kv_width() const { return n_kv_heads * head_dim; }
+  int32_t label_count() const { return static_cast<int32_t>(labels.size()); }
 };
 
 }  // namespace kaiju

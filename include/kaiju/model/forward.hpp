@@ -74,4 +74,18 @@ void logits(B& backend, const Weights& model, const arith::bf16* x, int32_t rows
   backend.linear(model.embed, a, rows, model.logit_scale.data(), out);
 }
 
+// The classifier's products with `rows` rows of the residual stream: scores without their bias. `x` and `a` [rows, d_model], out [rows, labels].
+// Norms again what logits() may have normed before: a backend may have made that norm part of the product that read it.
+template <ModelBackend B>
+void classify(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
+  backend.norm(x, rows, model.config.d_model, model.config.norm_eps, model.final_in, a);
+  backend.linear(model.classifier, a, rows, model.classifier_scale.data(), out);
+}
+
+// Appends the scores of rows whose products [rows, labels] have come to the host.
+inline void append_scores(const Weights& model, const float* products, int64_t rows, std::vector<float>& scores) {
+  for (int64_t row = 0; row < rows; ++row)
+    for (const float bias : model.classifier_bias) scores.push_back(arith::add(*products++, bias));
+}
+
 }  // namespace kaiju

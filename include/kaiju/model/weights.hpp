@@ -47,6 +47,9 @@ struct Weights {
   std::span<const float> embed_scale;           // [vocab_size] byte to embedding
   std::span<const float> logit_scale;           // [vocab_size] accumulator to logit
   float final_in = 0.0f;
+  Matrix classifier;                            // [labels, d_model]; no weights: the model has none
+  std::span<const float> classifier_scale;      // [labels] accumulator to score, before the bias
+  std::vector<float> classifier_bias;           // [labels]; added by the host, whatever the device
   std::vector<LayerWeights> layers;
   std::vector<KvWeights> slots;
   std::vector<std::vector<uint64_t>> rope;      // [tables][head_dim / 2] turns per token times 2^64
@@ -103,6 +106,12 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   w.embed_scale = file.each("embed.scale", [=](double scale) { return scale * in_scalar; });
   w.logit_scale = file.each("embed.scale", [=](double scale) { return (scale * out_scalar) * (final_clip / 127.0); });
   w.final_in = static_cast<float>(127.0 / final_clip);
+  if (!config.labels.empty()) {
+    w.classifier = file.matrix("classifier");
+    w.classifier_scale = file.scales("classifier", final_clip / 127.0);
+    const auto bias = file.floats("classifier.bias");
+    w.classifier_bias.assign(bias.begin(), bias.end());
+  }
   for (int32_t r = 0; r < config.rope_count; ++r) {
     const auto table = checkpoint->view<uint64_t>("rope." + std::to_string(r));
     w.rope.emplace_back(table.begin(), table.end());

@@ -72,6 +72,7 @@ class ExecutorFor final : public Executor {
     KAIJU_TRY(take(h_, rows * config.d_ff, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, static_cast<size_t>(sizes.slot_count) * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(last_logits_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the logits"));
+    KAIJU_TRY(take(products_, rows * weights_.classifier_bias.size(), "the scores"));
     KAIJU_TRY(take(seen_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the seen tokens"));
     if constexpr (TakesMemory<B>)
       KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count, std::max({config.d_model, config.query_width(), config.d_ff}), config.n_heads, config.n_kv_heads,
@@ -138,6 +139,9 @@ class ExecutorFor final : public Executor {
       if (!segment.all_logits) continue;
       logits(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(), out);
       out += segment.token_count * vocab;
+      if (!segment.scores) continue;
+      classify(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(), products_.data());
+      append_scores(weights_, products_.data(), segment.token_count, result.scores);
     }
   }
 
@@ -148,14 +152,19 @@ class ExecutorFor final : public Executor {
       if (segment.sample) std::copy_n(x_.data() + (segment.first_token + segment.token_count - 1) * d_model, d_model, last_x_.data() + rows++ * d_model);
     if (rows == 0) return;
     logits(*backend_, weights_, last_x_.data(), rows, a_.data(), last_logits_.data());
+    if (std::any_of(plan.segments.begin(), plan.segments.end(), [](const Segment& segment) { return segment.sample && segment.scores; }))
+      classify(*backend_, weights_, last_x_.data(), rows, a_.data(), products_.data());
     const float* row = last_logits_.data();
+    const float* products = products_.data();
     for (const Segment& segment : plan.segments) {
       if (!segment.sample) continue;
       SampledToken token;
       token.slot = segment.slot;
       backend_->sample({row, slots_.facts().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot), int64_t{segment.position} + segment.token_count, segment.top_logprobs}, token);
+      if (segment.scores) append_scores(weights_, products, 1, token.scores);
       result.sampled.push_back(std::move(token));
       row += vocab;
+      products += weights_.classifier_bias.size();
     }
   }
 
@@ -167,7 +176,7 @@ class ExecutorFor final : public Executor {
   std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // where block 0 of each kind lies
   Buffer<arith::bf16> x_, last_x_;
   Buffer<int8_t> a_, queries_;
-  Buffer<float> q_, k_, v_, last_logits_;
+  Buffer<float> q_, k_, v_, last_logits_, products_;
   Buffer<uint8_t> h_, seen_;
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;

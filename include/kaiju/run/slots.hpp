@@ -42,6 +42,7 @@ class Slots {
     facts_.kv_layout = sizes.kv_layout;
     facts_.slot_count = sizes.slot_count;
     facts_.step_tokens = sizes.step_tokens;
+    facts_.label_count = config.label_count();
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
     for (Slot& slot : slots_)
@@ -144,6 +145,7 @@ class Slots {
         return internal_error("a plan's segments do not follow one another");
       if (row_count_ + segment.token_count > facts_.step_tokens)
         return internal_error("a plan carries more than the " + std::to_string(facts_.step_tokens) + " tokens a step was sized for");
+      if (segment.scores && facts_.label_count == 0) return internal_error("a plan asks for scores of a model without a classifier");
       if (segment.position < 0 || segment.position + segment.token_count > facts_.context) return internal_error("a plan runs past the context");
       Slot& slot = slots_[segment.slot];
       KAIJU_TRY(check_blocks(slot, segment));

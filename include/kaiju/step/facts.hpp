@@ -22,6 +22,7 @@ struct Facts {
   bool has_global = true;     // whether global blocks are needed at all
   int32_t slot_count = 0;     // sequences that may be live in the executor at once
   int32_t step_tokens = 0;    // most tokens one plan may carry
+  int32_t label_count = 0;    // of the model's classifier; 0: it has none
   int32_t block_count[kBlockKinds] = {0, 0};     // block numbers of each kind: 0 to this
   int64_t block_bytes[kBlockKinds] = {0, 0};     // bytes of one block
   // Both kinds may share one arena, cut into slabs that are given to a kind on demand: slab s holds blocks [s n, (s + 1) n) of the kind it

@@ -69,6 +69,7 @@ struct Segment {
   int32_t top_logprobs = 0; // with sample: how many alternatives to report
   // Global-slot KV of positions below this is already in the cache and must not be rewritten (shared blocks).
   int32_t write_from = 0;
+  bool scores = false;  // with sample, with all_logits: the classifier's scores of those rows; of models that have one
 };
 
 struct StepPlan {

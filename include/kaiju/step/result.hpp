@@ -17,17 +17,20 @@ struct SampledToken {
   int32_t token = -1;
   float logprob = 0.0f;
   std::vector<TokenLogprob> top;  // best first
+  std::vector<float> scores;      // of the row it was drawn from, [labels]; empty where the segment asks for none
 };
 
 struct StepResult {
   std::vector<SampledToken> sampled;
   std::vector<int32_t> failed_transfers;  // indices into StepPlan::transfers of those whose bytes are not to be used
   std::vector<float> logits;  // rows of segments with all_logits, in plan order: [rows, vocab_size]
+  std::vector<float> scores;  // of those of them with scores: [rows, labels]
 
   void clear() {
     sampled.clear();
     failed_transfers.clear();
     logits.clear();
+    scores.clear();
   }
 };
 
