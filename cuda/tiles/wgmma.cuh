@@ -25,7 +25,10 @@ __device__ __forceinline__ void copy_bulk_once(uint32_t to, const void* from, ui
                "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
 }
-// The same to the L2 cache; changes nothing but when it is there.
+// To the L2 cache; changes nothing but when it is there.
+__device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void prefetch_bulk_once(const void* from, uint32_t bytes) {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
