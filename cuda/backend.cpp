@@ -24,14 +24,14 @@ Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t t
 }
 
 CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
+  scratch_.multiprocessors = device_->chip().multiprocessors;
 #if defined(KAIJU_CUDA_SM90A)  // else the Hopper kernels are empty
-  if (device_->chip().capability == 90) scratch_.multiprocessors = device_->chip().multiprocessors;
+  scratch_.hopper = device_->chip().capability == 90;
 #endif
 }
 
 Status CudaBackend::take_memory(int32_t head_dim) {
   constexpr int32_t kUnits = 2048;  // chunks in flight: a million positions; 68 MB at 128 channels
-  if (scratch_.multiprocessors == 0) return {};
   const size_t rows = size_t{kUnits} * kAttentionTileRows;
   KAIJU_TRY(take(parts_, rows, "the sums of attention"));
   KAIJU_TRY(take(sums_, rows * static_cast<size_t>(head_dim), "the sums of attention"));

@@ -57,7 +57,7 @@ class CudaBackend {
     launch("append", [&](cudaStream_t s) { return cuda::append(s, device_->chip(), k, v, batch, angles, k_inverse, v_inverse, kv); });
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-    launch("attend", [&](cudaStream_t s) { return cuda::attend(s, args, batch, kv, scratch_); });
+    launch("attend", [&](cudaStream_t s) { return cuda::attend(s, device_->chip(), args, batch, kv, scratch_); });
   }
   // q, k and v as one product: upload() laid their weights and scales side by side.
   void project(const Projection& p, const Batch& batch, const KvSlot& kv) {

@@ -1,9 +1,12 @@
 #include "device.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 namespace kaiju::cuda {
 namespace {
+
+std::atomic<int32_t> most_capability = INT32_MAX;
 
 Status refuse(const std::string& why) { return {StatusCode::kUnsupported, "the CUDA backend cannot run: " + why}; }
 
@@ -43,6 +46,8 @@ Status Device::fit(int32_t index) {
   return {};
 }
 
+void Device::limit_capability(int32_t capability) { most_capability = capability; }
+
 Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   KAIJU_TRY(fit(index));
   std::shared_ptr<Device> device(new Device);
@@ -59,7 +64,7 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
     return Status(StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") + cudaGetErrorString(error) + "\") and CUDA serves it no more; start the process anew");
   int32_t compiled_for = 0;
   KAIJU_TRY(answer(find_capability(compiled_for)));
-  device->chip_.capability = std::min(device->chip_.capability, compiled_for);
+  device->chip_.capability = std::min({device->chip_.capability, compiled_for, most_capability.load()});
   KAIJU_TRY(answer(cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking)));
   return device;
 }

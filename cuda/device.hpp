@@ -18,6 +18,8 @@ class Device {
   // Whether the backend can run on GPU `index`. kUnsupported when there is no such GPU, no driver, or it is older than compute capability 8.0; the message says which.
   static Status fit(int32_t index);
   static Result<std::shared_ptr<Device>> open(int32_t index = 0);
+  // For tests: GPUs that are opened from now on are taken for chips of at most this compute capability (80 for 8.0), so that one shows what serves older ones.
+  static void limit_capability(int32_t capability);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;

@@ -68,18 +68,19 @@ struct AttentionPart {
 };
 // Whether several blocks of threads may share a row's chunks; all but the first for benches alone.
 enum class ChunksApart { kWhereFaster, kNever, kAlways };
-// What the Hopper kernels use; none of it is read or written by the plain one.
+// What attention keeps chunks apart with.
 struct AttentionScratch {
-  int32_t multiprocessors = 0;  // 0: not that GPU, the plain kernel serves everything
+  bool hopper = false;  // whether the kernels for it are there
+  int32_t multiprocessors = 0;
   int32_t units = 0;            // chunks of 64 rows that can be kept apart; 0: none are split
   AttentionPart* parts = nullptr;  // [units, 64]
   float* sums = nullptr;           // [units, 64, head_dim]
   int32_t* counters = nullptr;     // [units + 1], 0 between launches
   ChunksApart apart = ChunksApart::kWhereFaster;
 };
-// The Hopper kernels where they serve the shape, else the plain one.
-cudaError_t attend(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
-cudaError_t attend_plain(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+// The Hopper kernels where they serve the shape, else the one for every chip.
+cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
 cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 

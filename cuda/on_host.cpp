@@ -77,7 +77,7 @@ class OnHost::Call {
 };
 
 OnHost::OnHost(std::shared_ptr<Device> device) : backend_(std::move(device)) {
-  shortage_ = backend_.take_memory(128);
+  shortage_ = backend_.take_memory(256);  // any head_dim
   if (!shortage_.ok()) backend_.device().check(cudaErrorMemoryAllocation, "the sums of attention");
 }
 OnHost::~OnHost() = default;

@@ -1,12 +1,12 @@
-// Attention on a GPU, alone: checks the Hopper kernels against the reference and the plain kernel, then times them at the shapes of the
-// preset `small`, with the contract's exponential and beside it with the hardware's, and with the hardware's and the scores found once
+// Attention on a GPU, alone: checks the Hopper kernels and the one for every chip against the reference, then times them at the shapes of
+// the preset `small`, with the contract's exponential and beside it with the hardware's, and with the hardware's and the scores found once
 // (which give other bits: they tell what exactness costs, and exist only here).
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention STAGE
 //
 // Stages: `products`: one product of each kind, against its description. `check FORM [FROM [TO]]`: the cases from number FROM to before TO,
-// where FORM is plain (append and the plain kernel), whole (every chunk of a row in one place), split (chunks apart), or reference (the
-// CPU's part alone, to see how long it takes). `times [FROM [TO]]`: the shapes.
+// where FORM is mma (the kernel for every chip, in both ways), whole (Hopper's, every chunk of a row in one place), split (chunks apart),
+// or reference (the CPU's part alone, to see how long it takes). `times [FROM [TO]]`: the shapes.
 //
 // Shares are of an H200's floors: 1,000 TOP/s so counted (its matrix units do twice as many), 4.40 TB/s.
 // Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read once.
@@ -79,6 +79,7 @@ struct Scratch {
   Scratch(int32_t units, int32_t head_dim) {
     cudaDeviceProp properties{};
     CHECKED(cudaGetDeviceProperties(&properties, 0));
+    view.hopper = properties.major == 9;
     view.multiprocessors = properties.multiProcessorCount;
     view.units = units;
     CHECKED(cudaMalloc(&view.parts, std::max<size_t>(1, static_cast<size_t>(units)) * kTileRows * sizeof(AttentionPart)));
@@ -163,7 +164,13 @@ void compare(const char* what, const std::vector<T>& got, const std::vector<T>& 
                 static_cast<int>(expected[first]));
 }
 
-enum class Form { kReference, kPlain, kWhole, kSplit };
+enum class Form { kReference, kMma, kWhole, kSplit };
+
+Chip this_chip() {
+  cudaDeviceProp properties{};
+  CHECKED(cudaGetDeviceProperties(&properties, 0));
+  return {.capability = 10 * properties.major + properties.minor, .multiprocessors = properties.multiProcessorCount};
+}
 
 // One form of attention against the reference.
 void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
@@ -215,8 +222,13 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
   Scratch scratch(form == Form::kSplit ? 512 : 0, head_dim);
   if (form == Form::kSplit) scratch.view.apart = ChunksApart::kAlways;
-  if (form == Form::kPlain) {
-    CHECKED(attend_plain(nullptr, args, batch.there(), slot));
+  if (form == Form::kMma) {
+    CHECKED(attend_mma(nullptr, this_chip(), args, batch.there(), slot, scratch.view));
+    CHECKED(cudaDeviceSynchronize());
+    compare("whole", out.back(), expected, static_cast<size_t>(heads) * head_dim);
+    const Scratch apart(512, head_dim);
+    CHECKED(attend_mma(nullptr, this_chip(), args, batch.there(), slot, apart.view));
+    CHECKED(cudaDeviceSynchronize());
   } else {
     if (!attends_sm90(args, slot, scratch.view)) return;
     CHECKED(attend_sm90(nullptr, args, batch.there(), slot, scratch.view));
@@ -275,10 +287,7 @@ void check_products() {
 
 void checks(const char* name, int from, int to) {
   const std::string_view wanted = name;
-  const Form form = wanted == "plain"   ? Form::kPlain
-                    : wanted == "whole" ? Form::kWhole
-                    : wanted == "split" ? Form::kSplit
-                                        : Form::kReference;
+  const Form form = wanted == "mma" ? Form::kMma : wanted == "whole" ? Form::kWhole : wanted == "split" ? Form::kSplit : Form::kReference;
   on_gpu = form != Form::kReference;
   form_name = name;
   end_case = to;
@@ -291,7 +300,7 @@ void checks(const char* name, int from, int to) {
     std::fflush(stdout);
     check(form, static_cast<uint64_t>(mine), head_dim, kv_heads, heads, window, z, rows);
   };
-  for (const int32_t head_dim : {64, 128}) {
+  for (const int32_t head_dim : {64, 128, 256}) {
     one(head_dim, 1, 1, 0, 1e-4f, {{0, 1}});
     one(head_dim, 1, 1, 0, 1e-4f, {{0, 64}});
     one(head_dim, 1, 1, 0, 1e-4f, {{0, 65}});
@@ -434,8 +443,9 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
     std::fflush(stdout);
   };
   const int runs = decode ? 40 : 10;
-  // Bits first: the last rows again by the plain kernel, which `check plain` holds to the reference.
-  CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+  const Chip chip = this_chip();
+  // Bits first: the last rows again by the kernel for every chip, which `check mma` holds to the reference.
+  CHECKED(attend(nullptr, chip, args, there, slot, scratch.view));
   const std::vector<int8_t> got = out.back();
   {
     Rows last;
@@ -453,41 +463,47 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
       at += static_cast<size_t>(rows[s].second);
     }
     const There<int8_t> some_there(some), some_out(some.size());
-    CHECKED(attend_plain(nullptr, {some_there.data, heads, args.z, out_inverse.data, some_out.data}, small.there(), slot));
+    CHECKED(attend_mma(nullptr, chip, {some_there.data, heads, args.z, out_inverse.data, some_out.data}, small.there(), slot, {}));
     CHECKED(cudaDeviceSynchronize());
     case_name = what;
     const int before = failures;
     compare("to be timed", part, some_out.back(), static_cast<size_t>(heads) * kHeadDim);
     if (failures > before) return;  // nothing is timed that is wrong
   }
-  report("contract", time_ms(runs, [&](int i) {
+  report("mma.sync", time_ms(runs, [&](int i) {
            slot.slot_offset = slot_bytes * (i % kCopies);
-           CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+           CHECKED(attend_mma(nullptr, chip, args, there, slot, scratch.view));
          }));
-  AttentionWork work = attention_work(args, there, slot, scratch.view);
-  const auto other = [&]<class Weight>(Weight*, const char* how) {
-    report(how, time_ms(runs, [&](int i) {
-             work.kv.slot_offset = slot_bytes * (i % kCopies);
-             if (decode) {
-               CHECKED((launch_decode_of<kHeadDim, 40, Weight>(nullptr, work)));
-             } else {
-               const auto tiles = static_cast<int32_t>((batch.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
-               CHECKED((launch_sm90<kHeadDim, Weight>(nullptr, work, tiles + work.segment_count)));
-             }
+  if constexpr (kHeadDim <= 128) {
+    report("contract", time_ms(runs, [&](int i) {
+             slot.slot_offset = slot_bytes * (i % kCopies);
+             CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
            }));
-  };
-  if (decode)
-    for (const ChunksApart apart : {ChunksApart::kNever, ChunksApart::kAlways}) {
-      scratch.view.apart = apart;
-      report(apart == ChunksApart::kNever ? "whole" : "apart", time_ms(runs, [&](int i) {
-               slot.slot_offset = slot_bytes * (i % kCopies);
-               CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+    AttentionWork work = attention_work(args, there, slot, scratch.view);
+    const auto other = [&]<class Weight>(Weight*, const char* how) {
+      report(how, time_ms(runs, [&](int i) {
+               work.kv.slot_offset = slot_bytes * (i % kCopies);
+               if (decode) {
+                 CHECKED((launch_decode_of<kHeadDim, 40, Weight>(nullptr, work)));
+               } else {
+                 const auto tiles = static_cast<int32_t>((batch.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
+                 CHECKED((launch_sm90<kHeadDim, Weight>(nullptr, work, tiles + work.segment_count)));
+               }
              }));
-      scratch.view.apart = ChunksApart::kWhereFaster;
-    }
-  other(static_cast<HardwareWeight*>(nullptr), "hardware");
-  other(static_cast<FreeWeight*>(nullptr), "one pass");
-  if (decode) other(static_cast<ContractWeight*>(nullptr), "no cluster");  // as the two lines above
+    };
+    if (decode)
+      for (const ChunksApart apart : {ChunksApart::kNever, ChunksApart::kAlways}) {
+        scratch.view.apart = apart;
+        report(apart == ChunksApart::kNever ? "whole" : "apart", time_ms(runs, [&](int i) {
+                 slot.slot_offset = slot_bytes * (i % kCopies);
+                 CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+               }));
+        scratch.view.apart = ChunksApart::kWhereFaster;
+      }
+    other(static_cast<HardwareWeight*>(nullptr), "hardware");
+    other(static_cast<FreeWeight*>(nullptr), "one pass");
+    if (decode) other(static_cast<ContractWeight*>(nullptr), "no cluster");  // as the two lines above
+  }
 }
 
 void timings(int from, int to) {
@@ -516,6 +532,17 @@ void timings(int from, int to) {
   shape("decode 4k x 16", 0, each(16, 4095));
   shape("decode 4k x 132", 0, each(132, 4095));
   if (at >= from && at < to) time_shape<64>("prefill 32k causal, 64 channels", 40, 0, {{0, 32768}}, false);
+  ++at;
+  const auto wide = [&](const char* what, int32_t window, const Rows& rows) {
+    if (at >= from && at < to) time_shape<256>(what, 20, window, rows, rows[0].second == 1);
+    ++at;
+  };
+  wide("prefill 8k, 256 channels", 0, {{0, 8192}});
+  wide("prefill 8k, window 1024, 256", 1024, {{0, 8192}});
+  wide("decode 4k x 256, 256 channels", 0, each(256, 4095));
+  wide("decode 4k x 64, 256 channels", 0, each(64, 4095));
+  wide("decode 4k x 1, 256 channels", 0, each(1, 4095));
+  wide("decode 131k x 2, 256 channels", 0, each(2, 131071));
 }
 
 }  // namespace
@@ -533,7 +560,7 @@ int main(int argc, char** argv) {
   } else if (stage == "times") {
     timings(number(2, 0), number(3, 1000));
   } else {
-    std::printf("products | check plain|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
+    std::printf("products | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
     return 2;
   }
   return failures == 0 ? 0 : 1;

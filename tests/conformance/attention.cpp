@@ -88,11 +88,13 @@ TEST_CASE("attention is exact for many query heads on one KV head") {
   check(seed_of_run() + 2000, {128, 1, 40, 0, 1e-3f}, {600}, {{570, 30}});
   check(seed_of_run() + 2001, {64, 1, 96, 256, 1e-3f}, {600}, {{599, 1}});
   check(seed_of_run() + 2002, {64, 2, 112, 0, 1e-3f}, {530}, {{523, 7}});
+  check(seed_of_run() + 2003, {256, 1, 20, 0, 1e-3f}, {600}, {{570, 30}});
 }
 
 TEST_CASE("attention over a long history folds its chunks in order") {
   check(seed_of_run() + 3000, {64, 1, 4, 0, 2e-4f}, {4100}, {{4099, 1}});
   check(seed_of_run() + 3001, {64, 2, 4, 0, 2e-4f}, {3000, 2500}, {{2999, 1}, {2490, 10}});
+  check(seed_of_run() + 3002, {256, 1, 20, 0, 2e-4f}, {2600, 70}, {{2599, 1}, {69, 1}});
 }
 
 TEST_CASE("windows of one row each are exact, however many sequences share a GPU") {

@@ -41,6 +41,15 @@ inline std::vector<std::string> isas() {
   return names;
 }
 
+#if KAIJU_CUDA
+// KAIJU_TEST_CAPABILITY=80: the GPU is taken for one of compute capability 8.0, whose kernels then serve everything.
+inline const bool older_chip = [] {
+  const char* capability = std::getenv("KAIJU_TEST_CAPABILITY");
+  if (capability) cuda::Device::limit_capability(std::atoi(capability));
+  return capability != nullptr;
+}();
+#endif
+
 inline void add_cuda([[maybe_unused]] std::vector<std::unique_ptr<AnyBackend>>& list) {
 #if KAIJU_CUDA
   auto device = cuda::Device::open();
