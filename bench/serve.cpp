@@ -121,10 +121,13 @@ class Steady {
 int run(const Options& options) {
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
-  if (options.staggered && (options.conversations <= slots_of(options) || step_tokens_of(options) <= slots_of(options)))
-    throw Failed{invalid_argument(fmt::format("--staggered wants more conversations, and more --step-tokens, than the {} slots", slots_of(options)))};
+  if (options.staggered && options.conversations <= slots_of(options))
+    throw Failed{invalid_argument(fmt::format("--staggered wants conversations that wait: fewer --slots ({}) than --conversations ({})", slots_of(options), options.conversations))};
+  if (options.staggered && step_tokens_of(options) <= slots_of(options))
+    throw Failed{invalid_argument(fmt::format("--staggered wants more --step-tokens ({}) than --slots ({})", step_tokens_of(options), slots_of(options)))};
+  if (options.staggered && options.over_seconds > 0) throw Failed{invalid_argument("--staggered wants all conversations at once: leave --over-seconds out")};
   const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots_of(options))) + 1 : 0;
-  const int32_t length = options.prompt_tokens + options.turns * (options.user_tokens + options.reply_tokens) + to_begin;
+  const int64_t length = options.prompt_tokens + int64_t{options.turns} * (options.user_tokens + options.reply_tokens) + to_begin;
   if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
   const replay::Trace trace = make_trace(options);
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));

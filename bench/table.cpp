@@ -29,6 +29,7 @@ std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines) {
   if (ceilings.threads > 0) out["ceilings"]["threads"] = ceilings.threads;
   for (const auto& [name, value] : {std::pair{"read_gb_per_s", ceilings.read_gb_per_s}, {"cached_gb_per_s", ceilings.cached_gb_per_s}, {"int8_gops", ceilings.int8_gops}, {"fp32_gflops", ceilings.fp32_gflops}})
     if (value > 0) out["ceilings"][name] = value;
+  out["lines"] = nlohmann::ordered_json::array();
   for (const Line& line : lines)
     out["lines"].push_back({{"group", line.group}, {"operation", line.operation}, {"shape", line.shape}, {"rows", line.rows}, {"microseconds", line.microseconds},
                             {"rate", line.amount}, {"unit", line.unit}, {"share", line.share}, {"ceiling", line.ceiling}});

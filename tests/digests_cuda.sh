@@ -10,11 +10,17 @@ root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 programs=$root/build/cuda/bin models=
 while [ $# -gt 0 ]; do
   case $1 in
-  --models) models=$2 && shift 2 ;;
-  --programs) programs=$2 && shift 2 ;;
+  --models) models=${2:?a folder comes behind --models} && shift 2 ;;
+  --programs) programs=${2:?a folder comes behind --programs} && shift 2 ;;
   -*) sed -n 's/^#   /usage: /p' "$0" >&2 && exit 2 ;;
   *) break ;;
   esac
+done
+for name in "$@"; do
+  case $name in nano | small | large) ;; *) echo "digests_cuda.sh: no model $name; there are: nano small large" >&2 && exit 2 ;; esac
+done
+for program in kaiju-score kaiju-make; do
+  [ -x "$programs/$program" ] || { echo "digests_cuda.sh: no $program in $programs: cmake --preset cuda && cmake --build --preset cuda, or --programs DIR" >&2 && exit 2; }
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,14 +41,13 @@ for name in ${*:-nano small large}; do
     model=$models/$name-2-layers.safetensors count=200
     [ -f "$model" ] || "$programs/kaiju-make" --preset "$name" --layers 2 --seed 3 --out "$model" >/dev/null
     ;;
-  *) echo "digests_cuda.sh: no model $name; there are: nano small large" >&2 && exit 2 ;;
   esac
   expected=$(digest "$model" --tokens "$work/$count.txt" --backend portable)
   echo "$name, $count tokens, processor: $expected"
   for way in "--chunk 0" "--chunk 64" "--chunk 7" "--chunk 1" "--chunk 7 --batch 8"; do
     # shellcheck disable=SC2086  # two words, or four
     found=$(digest "$model" --tokens "$work/$count.txt" --backend cuda $way)
-    if [ -n "$found" ] && [ "$found" = "$expected" ]; then verdict=equal; else verdict=DIFFERS unequal=1; fi
+    if [ -z "$found" ]; then verdict=failed unequal=1; elif [ "$found" = "$expected" ]; then verdict=equal; else verdict=DIFFERS unequal=1; fi
     printf '%s, cuda, %-19s %s %s\n' "$name" "$way:" "$found" "$verdict"
   done
 done

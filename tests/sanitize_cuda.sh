@@ -70,4 +70,4 @@ for case in ${*:-$cases}; do
 done | xargs -n 1 -P "$jobs" sh "$0" --one "$logs" "$programs" "$seconds" $(($(date +%s) + within))
 unclean=$(grep -vc 'clean$' "$logs/table.txt" || true)
 echo "$(grep -c . "$logs/table.txt") runs, $unclean not clean; what each printed: $logs"
-[ "$unclean" = 0 ]
+[ -s "$logs/table.txt" ] && [ "$unclean" = 0 ]

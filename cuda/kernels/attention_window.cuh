@@ -226,9 +226,6 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
     return static_cast<int32_t>(count);
   }
-  // Order nothing.
-  __device__ static void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-  __device__ static void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
   // From this block's shared memory to the same or another place in another's, whose barrier counts the bytes.
   __device__ static void send(uint32_t to, uint32_t from, int32_t bytes, uint32_t barrier, int32_t rank) {
     asm volatile(

@@ -1,4 +1,4 @@
-// How a batch becomes pieces of work for the attention kernels of sm_90: found on the GPU from the batch itself, by every warp for itself,
+// How a batch becomes pieces of work for the attention kernels (wide and narrow segments are those of sm_90): found on the GPU from the batch itself, by every warp for itself,
 // so that a launch needs nothing but upper bounds of the host.
 //
 // The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r / H, head r % H. A

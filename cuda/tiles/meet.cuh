@@ -36,7 +36,10 @@ __device__ __forceinline__ uint64_t load_tagged(const uint64_t* from) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(both) : "l"(from) : "memory");
   return both;
 }
-// The words at place(0) ... place(kCount - 1), as soon as all are there.
+// Between two looks at many words a thread sleeps, which leaves the way to memory to others.
+__device__ __forceinline__ void rest() { __nanosleep(100); }
+
+// The words at place(0) ... place(kCount - 1), as soon as all are there; without a rest, for few words that are due.
 template <int kCount, class Place>
 __device__ __forceinline__ void take_tagged(Place place, uint32_t tag, uint32_t (&words)[kCount]) {
 #if defined(KAIJU_WATCHDOG)
@@ -54,9 +57,6 @@ __device__ __forceinline__ void take_tagged(Place place, uint32_t tag, uint32_t 
     for (int i = 0; i < kCount; ++i) words[i] = static_cast<uint32_t>(both[i]), complete &= both[i] >> 32 == tag;
   }
 }
-// Between two looks at many words a thread sleeps, which leaves the way to memory to others.
-__device__ __forceinline__ void rest() { __nanosleep(100); }
-
 // The same of pairs of words at even places.
 template <int kCount, class Place>
 __device__ __forceinline__ void take_tagged_pairs(Place place, uint32_t tag, uint2 (&words)[kCount]) {

@@ -17,7 +17,7 @@ import ctypes as c
 import glob
 import os
 
-MODEL_VOCABULARY, MODEL_CONTEXT = 1, 2
+MODEL_VOCABULARY, MODEL_CONTEXT, MODEL_LABELS = 1, 2, 3
 ROLES = {"card": 1, "user": 2, "character": 3}
 ASK_FOR_REPLY, CLOSE_LAST = 1, 2
 INPUT, REPLY = 1, 2  # parts of a turn
@@ -147,6 +147,13 @@ class Model(_Handle):
         _call(_lib.kaiju_model_load, None, os.fsencode(path), None, None, None, c.byref(self._handle))
         self.vocabulary = _lib.kaiju_model_number(self._handle, c.c_int32(MODEL_VOCABULARY))
         self.context = _lib.kaiju_model_number(self._handle, c.c_int32(MODEL_CONTEXT))
+        self.labels = [self._label(i) for i in range(_lib.kaiju_model_number(self._handle, c.c_int32(MODEL_LABELS)))]  # of the classifier
+
+    def _label(self, index):
+        text, size = c.c_void_p(), c.c_size_t()
+        if _lib.kaiju_model_label(self._handle, c.c_size_t(index), c.byref(text), c.byref(size)) != 0:
+            raise Error(f"no label {index}")
+        return c.string_at(text, size.value).decode()
 
     def tokenize(self, text):
         data = text.encode()

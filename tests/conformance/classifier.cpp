@@ -17,15 +17,15 @@ using namespace kaiju;
 
 constexpr int32_t kPrompt = 90, kLength = kPrompt + 12;
 
-// Of narrow rows; or of multiples of 512, which a GPU may take all layers of at once where there is one row.
+// Of narrow rows; or of multiples of 1,024, which a GPU may take all layers of at once where there is one row.
 ModelConfig config_of(bool wide, int32_t labels) {
   ModelConfig config;
   config.name = "classifier";
   config.vocab_size = 272;
-  config.d_model = wide ? 512 : 128;
+  config.d_model = wide ? 1024 : 128;
   config.head_dim = 64;
   config.n_kv_heads = 1;
-  config.n_heads = wide ? 8 : 2;
+  config.n_heads = wide ? 16 : 2;
   config.d_ff = wide ? 1024 : 192;
   config.context = 512;
   config.rope_count = 1;

@@ -14,15 +14,15 @@ namespace {
 
 using namespace kaiju;
 
-// Of narrow rows; or of multiples of 512, which a GPU may take all layers of at once where there is one row.
+// Of narrow rows; or of multiples of 1,024, which a GPU may take all layers of at once where there is one row.
 ModelConfig small_config(bool wide) {
   ModelConfig config;
   config.name = "draws";
   config.vocab_size = 272;
-  config.d_model = wide ? 512 : 128;
+  config.d_model = wide ? 1024 : 128;
   config.head_dim = 64;
   config.n_kv_heads = 1;
-  config.n_heads = wide ? 8 : 2;
+  config.n_heads = wide ? 16 : 2;
   config.d_ff = wide ? 1024 : 192;
   config.context = 512;
   config.rope_count = 1;
