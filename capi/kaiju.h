@@ -66,7 +66,7 @@ enum {
 };
 
 /* Options are numbered in four scopes with gaps: 100 models, 200 engines, 300 requests, 400 sessions.  Not built yet, numbers kept: 100 device,
- * 101 weight type, 320 beams, 321 length penalty, 330 output (tokens, scores, embedding). */
+ * 101 weight type, 320 beams, 321 length penalty, 330 output (tokens or an embedding). */
 typedef int32_t kaiju_option;
 enum {
   KAIJU_MODEL_VERIFY = 102,                /* int, 1: check digests and every value (the default); 0: structure only */
@@ -84,7 +84,7 @@ enum {
   KAIJU_ENGINE_BACKEND = 210,              /* string: "auto" or a name from kaiju_device_info.backends */
   KAIJU_ENGINE_THREADS = 211,              /* int: threads a step computes with, the caller's included; 0: one per core, at most 8 */
   KAIJU_ENGINE_TIER_FILE = 212,            /* string: path of that file.  Nothing may be there; it has no name once it is open, and goes with the engine */
-  KAIJU_ENGINE_PREFILL_TOKENS = 213,       /* int: most prompt tokens of a step in which replies go on; 0: as many as fit */
+  KAIJU_ENGINE_PREFILL_TOKENS = 213,       /* int: most prompt tokens of a step in which replies go on, up to step_tokens; 0: as many as fit */
 
   KAIJU_GENERATE_MAX_TOKENS = 300,         /* int: 0 only computes the prompt; -1 as many as the context has room for */
   KAIJU_GENERATE_TEMPERATURE = 301,        /* float: 0 is greedy, else 0.001 to 100 */

@@ -19,7 +19,6 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
       return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " +
                               std::to_string(high));
     };
-    // Up to what the executor takes in a step.
     KAIJU_TRY(in_range("step_tokens", options.step_tokens, 0, facts.step_tokens));
     KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, facts.step_tokens));
     KAIJU_TRY(in_range("prefill_tokens", options.prefill_tokens, 0, facts.step_tokens));
