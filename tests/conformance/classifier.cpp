@@ -10,6 +10,7 @@
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
+#include "small_config.hpp"
 
 namespace {
 
@@ -17,20 +18,8 @@ using namespace kaiju;
 
 constexpr int32_t kPrompt = 90, kLength = kPrompt + 12;
 
-// Of narrow rows; or of multiples of 1,024, which a GPU may take all layers of at once where there is one row.
 ModelConfig config_of(bool wide, int32_t labels) {
-  ModelConfig config;
-  config.name = "classifier";
-  config.vocab_size = 272;
-  config.d_model = wide ? 1024 : 128;
-  config.head_dim = 64;
-  config.n_kv_heads = 1;
-  config.n_heads = wide ? 16 : 2;
-  config.d_ff = wide ? 1024 : 192;
-  config.context = 512;
-  config.rope_count = 1;
-  config.slot_count = 2;
-  config.layers = {{LayerKind::kSliding, 65, 0, 0}, {LayerKind::kGlobal, 0, 1, 0}};
+  ModelConfig config = test::small_config("classifier", wide);
   for (int32_t i = 0; i < labels; ++i) config.labels.push_back(fmt::format("label {}", i));
   return config;
 }

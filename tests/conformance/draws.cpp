@@ -8,28 +8,12 @@
 #include "catch.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
+#include "small_config.hpp"
 #include "world.hpp"
 
 namespace {
 
 using namespace kaiju;
-
-// Of narrow rows; or of multiples of 1,024, which a GPU may take all layers of at once where there is one row.
-ModelConfig small_config(bool wide) {
-  ModelConfig config;
-  config.name = "draws";
-  config.vocab_size = 272;
-  config.d_model = wide ? 1024 : 128;
-  config.head_dim = 64;
-  config.n_kv_heads = 1;
-  config.n_heads = wide ? 16 : 2;
-  config.d_ff = wide ? 1024 : 192;
-  config.context = 512;
-  config.rope_count = 1;
-  config.slot_count = 2;
-  config.layers = {{LayerKind::kSliding, 65, 0, 0}, {LayerKind::kGlobal, 0, 1, 0}, {LayerKind::kSliding, 65, 0, 0}};
-  return config;
-}
 
 SamplingSpec spec_of(int32_t s) {
   SamplingSpec spec;
@@ -96,7 +80,7 @@ bool same(const SampledToken& a, const SampledToken& b) {
 void check_decode_steps(bool wide) {
   const int32_t most = test::cases_of_run(21);
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-draws-{}.safetensors", static_cast<long>(::getpid()))).string();
-  REQUIRE(write_random_checkpoint(path, small_config(wide), 5).ok());
+  REQUIRE(write_random_checkpoint(path, test::small_config("draws", wide), 5).ok());
   auto checkpoint = Checkpoint::open(path);
   std::filesystem::remove(path);
   REQUIRE(checkpoint.ok());
