@@ -298,7 +298,8 @@ KAIJU_API kaiju_status kaiju_engine_suspend(kaiju_engine *engine, kaiju_request 
 KAIJU_API kaiju_status kaiju_engine_resume(kaiju_engine *engine, kaiju_request request);
 /* What the engine's clock says, in nanoseconds: a deadline is this and something more. */
 KAIJU_API int64_t      kaiju_engine_now(const kaiju_engine *engine);  /* 0 for NULL */
-/* KAIJU_OK with nothing to do.  KAIJU_BUSY, and nothing done, while KAIJU_ENGINE_MAX_EVENTS wait to be polled.  After KAIJU_DEVICE_LOST or KAIJU_INTERNAL every later call answers with that error at once. */
+/* KAIJU_OK with nothing to do.  KAIJU_BUSY, and nothing done, while KAIJU_ENGINE_MAX_EVENTS wait to be polled.  After KAIJU_DEVICE_LOST or KAIJU_INTERNAL every later call answers with that error at once.
+ * On a GPU the next step may be under way when this one returns: poll and do your own work meanwhile. */
 KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine *engine, kaiju_error **error);
 /* Events written, oldest first.  `event_size` is sizeof(kaiju_event); 0 events for a size no version had. */
 KAIJU_API size_t       kaiju_engine_poll(kaiju_engine *engine, kaiju_event *events, size_t event_size, size_t capacity);

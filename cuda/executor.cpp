@@ -101,10 +101,20 @@ class CudaExecutor final : public Executor {
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
   }
 
+  ~CudaExecutor() override { check(cudaStreamSynchronize(stream()), "a step"); }  // it writes to memory of the host's
+
   Status run(const StepPlan& plan, StepResult& result) override {
+    result.clear();
+    KAIJU_TRY(start(plan));
+    return finish(plan, result);
+  }
+
+  bool runs_beside_host() const override { return true; }
+
+  Status start(const StepPlan& plan) override {
     if (!device_->ok()) return device_->status();
     const FloatState float_state;
-    result.clear();
+    answer_.clear();
     KAIJU_TRY(check_lists(plan));
     KAIJU_TRY(slots_.apply(plan));
     list_used_ = 0;
@@ -126,12 +136,12 @@ class CudaExecutor final : public Executor {
         if (takes_row_step(plan)) {
           run_row(inputs);
           if (plan.segments[0].all_logits) {
-            return_first_logits(result);
+            return_first_logits();
             classify_rows(x_.data(), 1, facts().slot_count);
           }
         } else {
           run_layers(inputs);
-          return_logits(plan, result);
+          return_logits(plan);
           compute_last_logits(inputs);
         }
         adjust_logits(plan, inputs);
@@ -139,14 +149,17 @@ class CudaExecutor final : public Executor {
       }
     }
     transfers_.go_beside();
+    return {};
+  }
+
+  Status finish(const StepPlan& plan, StepResult& result) override {
     check(cudaStreamSynchronize(stream()), "a step");
     transfers_.wait();
-    if (!device_->ok()) {
-      result.clear();
-      return device_->status();
-    }
-    read_draws(plan, result);
-    read_scores(plan, result);
+    if (!device_->ok()) return device_->status();
+    const FloatState float_state;
+    read_draws(plan);
+    read_scores(plan);
+    std::swap(result, answer_);
     return {};
   }
 
@@ -372,9 +385,9 @@ class CudaExecutor final : public Executor {
     return std::all_of(kv_slots_.begin(), kv_slots_.end(), [&](const KvSlot& kv) { return position / arith::kChunkKeys - kv.first_visible(position) / arith::kChunkKeys < chunks; });
   }
 
-  void return_first_logits(StepResult& result) {
-    result.logits.resize(static_cast<size_t>(facts().vocab_size));
-    ask("returning logits", [&] { return cudaMemcpyAsync(result.logits.data(), logits_.data(), result.logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
+  void return_first_logits() {
+    answer_.logits.resize(static_cast<size_t>(facts().vocab_size));
+    ask("returning logits", [&] { return cudaMemcpyAsync(answer_.logits.data(), logits_.data(), answer_.logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
   }
 
   // The driver loads a kernel, and takes memory for it, when it is first launched: here, in recordings that never run, of steps of every size.
@@ -453,12 +466,12 @@ class CudaExecutor final : public Executor {
     return nullptr;
   }
 
-  void return_logits(const StepPlan& plan, StepResult& result) {
+  void return_logits(const StepPlan& plan) {
     const int64_t vocab = facts().vocab_size, d_model = weights_.config.d_model;
     int64_t rows = 0;
     for (const Segment& segment : plan.segments) rows += segment.all_logits ? segment.token_count : 0;
-    result.logits.resize(static_cast<size_t>(rows * vocab));
-    float* out = result.logits.data();
+    answer_.logits.resize(static_cast<size_t>(rows * vocab));
+    float* out = answer_.logits.data();
     int32_t at = facts().slot_count;
     for (const Segment& segment : plan.segments)
       for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += logit_rows_) {
@@ -500,27 +513,27 @@ class CudaExecutor final : public Executor {
     send_list(biases_, "biases", [&](const Bias* biases, int32_t count) { return cuda::add_biases(stream(), biases, count, facts().vocab_size, adjusted_.data()); });
   }
 
-  void read_draws(const StepPlan& plan, StepResult& result) {
+  void read_draws(const StepPlan& plan) {
     const auto* drawn = reinterpret_cast<const Drawn*>(host_drawn_.data());
     auto* top = reinterpret_cast<Alternative*>(host_top_.data());
     for (const Segment& segment : plan.segments) {
       if (!segment.sample) continue;
-      SampledToken& token = result.sampled.emplace_back();
+      SampledToken& token = answer_.sampled.emplace_back();
       token.slot = segment.slot;
       read_drawn(*drawn++, top, token);
       top += kMostTop;
     }
   }
 
-  void read_scores(const StepPlan& plan, StepResult& result) const {
+  void read_scores(const StepPlan& plan) {
     int32_t drawn = 0, at = facts().slot_count;
     for (const Segment& segment : plan.segments) {
       if (segment.sample) {
-        if (segment.scores) append_scores(weights_, products_at(drawn), 1, result.sampled[static_cast<size_t>(drawn)].scores);
+        if (segment.scores) append_scores(weights_, products_at(drawn), 1, answer_.sampled[static_cast<size_t>(drawn)].scores);
         ++drawn;
       }
       if (!segment.all_logits || !segment.scores) continue;
-      append_scores(weights_, products_at(at), segment.token_count, result.scores);
+      append_scores(weights_, products_at(at), segment.token_count, answer_.scores);
       at += segment.token_count;
     }
   }
@@ -552,6 +565,7 @@ class CudaExecutor final : public Executor {
   DeviceBuffer<int32_t> row_counters_;
 
   // The step being run.
+  StepResult answer_;
   size_t list_bytes_ = 0, list_used_ = 0;
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;

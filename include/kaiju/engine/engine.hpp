@@ -104,6 +104,8 @@ class Engine {
   // Admits, plans, runs and commits one step. Ok with nothing to do. An error that is not final (kOutOfMemory, kBusy, kIo of the executor)
   // leaves everything as it was: the next call tries the same step again,
   // without the requests that were cancelled or suspended or have run out of time meanwhile. kBusy as well while max_events are unread.
+  // Where the executor runs beside the host and everybody decodes, the next step is under way when this one returns: who is submitted then
+  // begins behind it, and for who ended by what was drawn it computes a token more, which nobody sees.
   Status step();
   // Moves the oldest event out; false when there is none.
   bool poll(Event& event);
@@ -146,8 +148,14 @@ class Engine {
   void do_inbox();
   void do_wish(const Command& command);
   void end_overdue(Clock::time_point now);
+  template <class Call>
+  Status ask_executor(Call call);
+  Status start(const StepPlan& plan);
+  Status finish();
+  Status hand_on_draws();
   void tell_suspended(Sequence& sequence);
   void tell_moves();
+  bool is_planned(const Sequence& sequence) const;
   Sequence* planned(RequestId request) const;
   bool session_is_planned(SessionId session) const;
   void end_request(RequestId request, DoneReason reason);
@@ -179,10 +187,12 @@ class Engine {
   Scheduler scheduler_;
   Deadlines deadlines_;
   StepPlan plan_;
+  StepPlan next_plan_;      // what goes on from plan_, while that runs
   StepPlan transfer_plan_;  // of saving and restoring
   StepResult result_;
+  bool under_way_ = false;   // plan_ was started, and has not been finished
   bool plan_waits_ = false;  // planned, but the executor asked to try again
-  std::vector<SessionId> closing_;  // sessions to close once the waiting plan has run
+  std::vector<SessionId> closing_;  // sessions to close once the plan has run
   std::vector<Command> commands_;
   std::vector<Event> events_;
   std::vector<Ending> endings_;

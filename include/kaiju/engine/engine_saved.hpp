@@ -6,7 +6,7 @@
 
 namespace kaiju {
 
-// Between two steps, with everything done that was asked for before.
+// Between two steps, with none under way and everything done that was asked for before.
 template <class Answer, class Body>
 inline Answer Engine::between_steps(Body body) {
   if (stepping_.exchange(true)) return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
@@ -15,10 +15,12 @@ inline Answer Engine::between_steps(Body body) {
     if (plan_waits_) return Status(StatusCode::kBusy, "a step waits to be run again: step first");
     const Status told = guarded<Status>([&]() -> Status {
       do_inbox();
+      next_plan_.clear();
+      if (under_way_) KAIJU_TRY(finish());
       publish();
       return {};
     });
-    if (!told.ok()) stop(internal_error("no memory"));
+    if (!told.ok()) stop(told.code() == StatusCode::kOutOfMemory ? internal_error("no memory") : told);
     KAIJU_TRY(told);
     return body();
   });

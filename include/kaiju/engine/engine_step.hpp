@@ -53,7 +53,7 @@ inline Status Engine::step_once() {
   const Clock::time_point begin = now();
   do_inbox();
   end_overdue(begin);
-  if (!plan_waits_) {
+  if (!plan_waits_ && !under_way_) {
     KAIJU_TRY(scheduler_.plan(plan_, begin));
     tell_moves();
     if (plan_.segments.empty() && plan_.copies.empty() && plan_.transfers.empty()) {
@@ -64,19 +64,59 @@ inline Status Engine::step_once() {
       return {};
     }
   }
-  plan_waits_ = false;
-  const Clock::time_point before = now();
-  Status ran = executor_->run(plan_, result_);
-  metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(now() - before).count());
-  if (!ran.ok()) {
-    plan_waits_ = ran.code() == StatusCode::kOutOfMemory || ran.code() == StatusCode::kBusy || ran.code() == StatusCode::kIo;
-    if (plan_waits_) publish();  // who was cancelled or suspended, at least
-    return ran;
-  }
-  ++metrics_.steps;
-  KAIJU_TRY(commit());
+  if (!under_way_) KAIJU_TRY(start(plan_));
+  next_plan_.clear();
+  if (executor_->runs_beside_host()) KAIJU_TRY(scheduler_.plan_next(next_plan_));
+  KAIJU_TRY(finish());
   if (options_.check_ledger) KAIJU_TRY(scheduler_.check_ledger());
   publish();
+  return {};
+}
+
+// A call of the executor that a step is made of. Who asks to try again has the plan wait.
+template <class Call>
+inline Status Engine::ask_executor(Call call) {
+  const Clock::time_point before = now();
+  const Status answer = call();
+  metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(now() - before).count());
+  plan_waits_ = answer.code() == StatusCode::kOutOfMemory || answer.code() == StatusCode::kBusy || answer.code() == StatusCode::kIo;
+  if (plan_waits_) publish();  // who was cancelled or suspended, at least
+  return answer;
+}
+
+inline Status Engine::start(const StepPlan& plan) {
+  const Status started = ask_executor([&] { return executor_->start(plan); });
+  under_way_ = started.ok();
+  return started;
+}
+
+// Ends the step under way. Where the next one is planned, it is under way before the books and the host learn of this one.
+inline Status Engine::finish() {
+  under_way_ = false;
+  KAIJU_TRY(ask_executor([&] { return executor_->finish(plan_, result_); }));
+  ++metrics_.steps;
+  const bool goes_on = !next_plan_.segments.empty();
+  if (goes_on) {
+    KAIJU_TRY(hand_on_draws());
+    const Status started = start(next_plan_);
+    if (!started.ok() && !plan_waits_) return started;
+  }
+  const bool waits = std::exchange(plan_waits_, false);  // what fails from here on is final
+  KAIJU_TRY(commit());
+  plan_waits_ = waits;
+  if (goes_on) std::swap(plan_, next_plan_);
+  return {};
+}
+
+// Every row of the next plan continues one of this plan, in the same order.
+inline Status Engine::hand_on_draws() {
+  size_t drawn = 0;
+  for (const Segment& row : next_plan_.segments) {
+    while (drawn < result_.sampled.size() && result_.sampled[drawn].slot != row.slot) ++drawn;
+    if (drawn == result_.sampled.size())
+      return internal_error("the executor's answer does not fit the plan: nothing was drawn for slot " + std::to_string(row.slot));
+    next_plan_.tokens[static_cast<size_t>(row.first_token)] = result_.sampled[drawn].token;
+  }
   return {};
 }
 
@@ -111,6 +151,7 @@ inline void Engine::do_wish(const Command& command) {
   if (command.wish.cancel) {
     end_request(command.request, DoneReason::kCancelled);
   } else if (in_plan) {
+    if (in_plan->ended) return;  // meanwhile
     in_plan->aside = command.wish.suspend;
     if (in_plan->aside) tell_suspended(*in_plan);
   } else if (command.wish.suspend) {
@@ -124,18 +165,20 @@ inline void Engine::end_overdue(Clock::time_point now) {
   while (const RequestId request = deadlines_.take_over(now)) end_request(request, DoneReason::kDeadline);
 }
 
-// A sequence that has to stay until the plan that waits to be run again has run: the cache's books count on it.
+// Whether a running sequence has to stay until the plan that is under way or waits has run: the cache's books count on it.
+inline bool Engine::is_planned(const Sequence& sequence) const { return plan_waits_ || sequence.granted > 0; }
+
 inline Sequence* Engine::planned(RequestId request) const {
-  if (!plan_waits_) return nullptr;
   for (const auto& sequence : scheduler_.running())
-    if (sequence->request == request) return sequence.get();
+    if (sequence->request == request) return is_planned(*sequence) ? sequence.get() : nullptr;
   return nullptr;
 }
 
 // The same of a session, whose request may have ended for the host already.
 inline bool Engine::session_is_planned(SessionId session) const {
   const auto& running = scheduler_.running();
-  return plan_waits_ && std::any_of(running.begin(), running.end(), [&](const auto& sequence) { return sequence->session == session; });
+  return std::any_of(running.begin(), running.end(),
+                     [&](const auto& sequence) { return sequence->session == session && is_planned(*sequence); });
 }
 
 // Ends a request, wherever it is.
@@ -147,19 +190,24 @@ inline void Engine::end_request(RequestId request, DoneReason reason) {
   }
 }
 
-// The plan has run: who was only waiting for that goes.
+// The plan has run: who was only waiting for that goes, unless the next one has it.
 inline void Engine::let_leave() {
   for (size_t i = 0; i < scheduler_.running().size();) {
     Sequence& sequence = *scheduler_.running()[i];
-    if (sequence.ended)
+    if (sequence.granted > 0)
+      ++i;
+    else if (sequence.ended)
       scheduler_.finish(i);
     else if (std::exchange(sequence.aside, false))
       scheduler_.suspend(sequence.request);
     else
       ++i;
   }
-  for (const SessionId session : closing_) scheduler_.close(session);
-  closing_.clear();
+  std::erase_if(closing_, [&](SessionId session) {
+    if (session_is_planned(session)) return false;
+    scheduler_.close(session);
+    return true;
+  });
 }
 
 inline void Engine::tell_suspended(Sequence& sequence) {
@@ -205,10 +253,14 @@ inline Status Engine::commit() {
                               std::to_string(result_.sampled.size()));
       commit_token(sequence, result_.sampled[sampled++], computed, done, reason);
     }
-    if (done)
-      end(*scheduler_.finish(i), reason);
-    else
+    if (!done) {
       ++i;
+    } else if (sequence.granted > 0) {  // one row more than it needed is under way
+      sequence.ended = true;
+      end(*running[i++], reason);
+    } else {
+      end(*scheduler_.finish(i), reason);
+    }
   }
   let_leave();
   return {};

@@ -17,7 +17,7 @@ struct BlockMetrics {
 
 struct Metrics {
   uint64_t steps = 0;
-  uint64_t step_ns = 0;            // inside Executor::run
+  uint64_t step_ns = 0;            // inside Executor::start and finish
   uint64_t tokens_prefilled = 0;   // computed for prompts
   uint64_t tokens_decoded = 0;     // generated
   uint64_t tokens_from_cache = 0;  // of prompts, not computed

@@ -165,6 +165,25 @@ class Scheduler {
     for (Fetch& fetch : fetching_) fetch.write(plan);
     return {};
   }
+  // Writes the step behind the one that is being run, where only draws are still to be known of that: everybody decodes, and nobody could
+  // begin. Its tokens are left open. A plan without segments: it has to be planned when that one has run.
+  Status plan_next(StepPlan& plan) {
+    plan.clear();
+    const bool admits = !blocked_ && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
+    if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
+    for (const auto& sequence : running_) {
+      if (sequence->granted != 1 || !sequence->decoding() || sequence->suspended) return {};
+      if (!goes_on(*sequence)) continue;
+      if (std::ssize(sequence->tokens) >= sequence->leased_positions || sequence->lease.room(tree_, 2) < 2) return {};
+    }
+    for (const auto& sequence : running_) {
+      if (!goes_on(*sequence)) continue;
+      sequence->granted_next = 1;
+      KAIJU_TRY(write_segment(*sequence, plan, sequence->next + 1, 1, true));
+      plan.tokens.push_back(-1);
+    }
+    return {};
+  }
   // Copies into lower tiers that are due, into a plan without transfers; commit_transfers when it has run.
   void write_downs(StepPlan& plan) {
     if (tree_.tiers()) tree_.tiers()->write_downs(plan);
@@ -185,7 +204,7 @@ class Scheduler {
   void commit(Sequence& sequence) {
     sequence.lease.commit(tree_, sequence.tokens, sequence.granted);
     sequence.next = sequence.lease.next();
-    sequence.granted = 0;
+    sequence.granted = std::exchange(sequence.granted_next, 0);
   }
 
   // Recounts every block: each has one holder, and every count is what it counts. O(blocks).
@@ -256,7 +275,7 @@ class Scheduler {
     sequence->lease = Lease();
     free_slots_.push_back(sequence->slot);
     sequence->slot = -1;
-    sequence->granted = 0;
+    sequence->granted = sequence->granted_next = 0;
     sequence->fetched = false;
     blocked_ = false;
     return sequence;
@@ -366,10 +385,20 @@ class Scheduler {
     return {tokens, sequence.decoding() && tokens > 0};
   }
 
+  // Whether it decodes on behind the step that is being run, for all that is known.
+  static bool goes_on(const Sequence& sequence) { return !sequence.ended && sequence.counts.generated + 1 < sequence.max_tokens; }
+
   Status write_segment(Sequence& sequence, StepPlan& plan) {
+    const int32_t end = sequence.next + sequence.granted;
+    const bool sample = end == static_cast<int32_t>(sequence.tokens.size()) && sequence.max_tokens > 0;
+    KAIJU_TRY(write_segment(sequence, plan, sequence.next, sequence.granted, sample));
+    plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + sequence.next, sequence.tokens.begin() + end);
+    return {};
+  }
+  Status write_segment(Sequence& sequence, StepPlan& plan, int32_t position, int32_t count, bool sample) {
     Lease& lease = sequence.lease;
     const EditSink sink = {&plan, sequence.slot};
-    const int32_t end = sequence.next + sequence.granted;
+    const int32_t end = position + count;
     if (!lease.extend(tree_, end, sink))
       return internal_error("cache ledger: request " + std::to_string(sequence.request) + " was promised too few blocks for position " +
                             std::to_string(end - 1));
@@ -379,15 +408,14 @@ class Scheduler {
     }
     Segment segment;
     segment.slot = sequence.slot;
-    segment.position = sequence.next;
+    segment.position = position;
     segment.first_token = static_cast<int32_t>(plan.tokens.size());
-    segment.token_count = sequence.granted;
-    segment.sample = end == static_cast<int32_t>(sequence.tokens.size()) && sequence.max_tokens > 0;
+    segment.token_count = count;
+    segment.sample = sample;
     segment.top_logprobs = segment.sample ? sequence.top_logprobs : 0;
     segment.scores = segment.sample && sequence.scores;
     segment.write_from = lease.write_from();
     plan.segments.push_back(segment);
-    plan.tokens.insert(plan.tokens.end(), sequence.tokens.begin() + sequence.next, sequence.tokens.begin() + end);
     return {};
   }
 

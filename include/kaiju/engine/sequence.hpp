@@ -30,6 +30,7 @@ struct Sequence {
   std::vector<int32_t> tokens;  // the prompt, then what was generated
   int32_t next = 0;             // position of the next token to compute
   int32_t granted = 0;          // tokens it computes in the step being planned or run
+  int32_t granted_next = 0;     // likewise in the one planned while that one runs
   int32_t slot = -1;            // in the executor; -1 while waiting
   bool ended = false;           // over for the host; it leaves once the step it is planned for has run
   bool aside = false;           // likewise, to be suspended
