@@ -1,4 +1,4 @@
-// What the subcommands of kaiju-bench share: ceilings of the machine, timing, a table.
+// What the subcommands of kaiju-bench share: the ceilings of the machine, the name of its backend, timing, a table.
 #pragma once
 
 #include <chrono>

@@ -1,12 +1,12 @@
 // One table says everything about an option; setters check against it, describe reads it, the library's structs are filled from it.
 #include "options.hpp"
 
-#include <charconv>
 #include <cmath>
 #include <type_traits>
 
 namespace {
 
+using kaiju::number_text;
 using kaiju::Status;
 using kaiju::StatusCode;
 
@@ -72,16 +72,9 @@ const Row* find_row(kaiju_option option) {
   return nullptr;
 }
 
-// The fewest digits that tell the number from all others.
-template <class Number>
-std::string text_of(Number value) {
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
-}
-
 std::string limit_text(const Row& row, double limit) {
-  if (row.type == 'f') return text_of(limit);
-  return text_of(limit < kInt64Max ? static_cast<int64_t>(limit) : INT64_MAX);
+  if (row.type == 'f') return number_text(limit);
+  return number_text(limit < kInt64Max ? static_cast<int64_t>(limit) : INT64_MAX);
 }
 
 const char* type_name(char type) { return type == 'i' ? "an int" : type == 'f' ? "a float" : "a string"; }
@@ -97,7 +90,7 @@ Status set(kaiju_options* options, kaiju_option option, T value) {
   if constexpr (kType != 's') {
     const auto number = static_cast<double>(value);
     if (!(number >= row->minimum && number <= row->maximum))
-      return kaiju::invalid_argument(std::string(row->name) + " is " + text_of(value) + "; it must be from " +
+      return kaiju::invalid_argument(std::string(row->name) + " is " + number_text(value) + "; it must be from " +
                                      limit_text(*row, row->minimum) + " to " + limit_text(*row, row->maximum));
   }
   auto& values = options->values[option];
@@ -236,7 +229,7 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
     for (size_t i = 0; i < count; ++i) {
       if (tokens[i] < 0) return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));
       if (!(std::abs(bias[i]) <= 10000.0f))
-        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + text_of(bias[i]) +
+        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + number_text(bias[i]) +
                                        "; it must be from -10000 to 10000");
       pairs.emplace_back(tokens[i], bias[i]);
     }

@@ -73,7 +73,6 @@ class Lease {
 
   // Position of the next token to compute; the prompt's tokens below are in the cache.
   int32_t next() const { return next_; }
-  int32_t followed_tokens() const { return followed_; }
   // Global KV below is someone's already: the write mask.
   int32_t write_from() const { return ready_ * kBlockTokens; }
 
@@ -216,7 +215,6 @@ class Lease {
         from_stash_.push_back(false);
       }
       count_hit(tree, node, kBlockTokens);
-      followed_ += kBlockTokens;
       next_ += kBlockTokens;
       completed_ = next_ / kBlockTokens;
       bound_ = false;
@@ -240,7 +238,6 @@ class Lease {
       if (tree.uses(BlockKind::kWindow)) tree.let_go_window(seal_);
     } else {
       count_hit(tree, seal_, position - next_);
-      followed_ += position - next_;
       bound_ = false;
     }
     next_ = position;
@@ -491,7 +488,6 @@ class Lease {
   int32_t next_ = 0, next_at_start_ = 0;
   int32_t completed_ = 0;     // blocks, from the first on, that are full and in the tree
   int32_t window_first_ = 0;  // window blocks below were let go
-  int32_t followed_ = 0;
   int32_t found_end_ = 0;         // global KV of the prompt's tokens below was here at the start
   std::vector<uint8_t> evicted_;  // of each block of the prompt: how many of its tokens were here once and had to make room
 };
