@@ -10,8 +10,6 @@ In a quarter of the samples the facts asked for last appeared 1,100 to 3,000 tok
 import random
 
 import persona_guests
-import persona_values as V
-from persona_talker import Talker
 
 FAR_SHARE = 0.25
 SCENE_SHARE = 0.34
