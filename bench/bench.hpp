@@ -1,4 +1,4 @@
-// What the subcommands of kaiju-bench share: ceilings of the machine, timing, a table.
+// What the subcommands of kaiju-bench share: the ceilings of the machine, the name of its backend, timing, a table.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 
 #include "kaiju/base/status.hpp"
 #include "kaiju/base/thread_pool.hpp"
+#include "kaiju/run/executors.hpp"
 
 namespace CLI {
 class App;
@@ -27,6 +28,9 @@ T value_of(Result<T> result) {
   if (!result.ok()) throw Failed{result.status()};
   return std::move(result).value();
 }
+
+// The backend that `name`, "auto" say, stands for.
+inline std::string backend_called(const std::string& name) { return name == "auto" ? backend_names().front() : name; }
 
 // What the machine gives with so many threads, measured now. 0 where it cannot be measured here.
 struct Ceilings {

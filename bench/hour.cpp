@@ -160,7 +160,8 @@ nlohmann::ordered_json outcome_json(Outcome& outcome, const Options& options) {
           {"dollars_per_hour_of_conversation", outcome.holds() ? options.dollars_per_hour / outcome.conversations : 0}};
 }
 
-int run(const Options& options) {
+int run(Options options) {
+  options.backend = backend_called(options.backend);
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
   replay::ChatsOptions chats = options.chats;
@@ -184,7 +185,7 @@ int run(const Options& options) {
   making.backend = options.backend;
   making.threads = options.threads;
   making.slot_count = options.slots;
-  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : runs_on_gpu(options.backend) ? 4096 : 256;
+  making.step_tokens = options.step_tokens > 0 ? options.step_tokens : options.backend == "cuda" ? 4096 : 256;
   making.cache_bytes =
       options.cache_bytes > 0
           ? options.cache_bytes

@@ -16,9 +16,10 @@ namespace {
 
 class Ops {
  public:
-  Ops(CpuBackend& backend, const Ceilings& ceilings, const OpsOptions& options) : backend_(backend), ceilings_(ceilings), options_(options) {}
+  Ops(CpuBackend& backend, const Ceilings& ceilings, const OpsOptions& options) : wanted(options.only), backend_(backend), ceilings_(ceilings), options_(options) {}
 
   std::vector<Line> lines;
+  Wanted wanted;
 
   void model(const std::string& group, int32_t d_model, int32_t heads, int32_t head_dim, int32_t d_ff, int32_t vocab, int64_t weight_bytes) {
     group_ = group;
@@ -38,8 +39,6 @@ class Ops {
   }
 
  private:
-  bool wanted(const std::string& operation) const { return options_.only.empty() || operation.find(options_.only) != std::string::npos; }
-
   void add(const std::string& operation, const std::string& shape, int32_t rows, double seconds, double amount, const char* unit, double ceiling, const char* name) {
     lines.push_back({group_, operation, shape, rows, seconds * 1e6, amount, unit, ceiling > 0 ? amount / ceiling : 0, name});
     if (!options_.json) std::fputs(".", stderr);
@@ -216,6 +215,7 @@ int run(OpsOptions options) {
     fmt::print(stderr, "\nkaiju-bench: {} does not give the reference's bits; nothing is timed that is wrong\n", wrong.what);
     return 1;
   }
+  if (const int code = ops.wanted.exit_code()) return code;
   if (options.json) fmt::print("{}\n", to_json(ceilings, ops.lines));
   else std::fputs("\n", stderr), print_table(ceilings, ops.lines);
   return 0;

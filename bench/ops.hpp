@@ -1,10 +1,13 @@
 // What the two forms of kaiju-bench ops share: their options and their inputs.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kaiju/arith/float32.hpp"
@@ -18,6 +21,29 @@ struct OpsOptions {
   double seconds = 0.15;
   bool json = false;
   std::vector<int32_t> rows;  // empty: those of interest on the machine
+};
+
+// Which operations are wanted: those with `part` in their names. Remembers what there was to choose from.
+class Wanted {
+ public:
+  explicit Wanted(std::string part) : part_(std::move(part)) {}
+
+  bool operator()(const std::string& operation) {
+    if (std::find(operations_.begin(), operations_.end(), operation) == operations_.end()) operations_.push_back(operation);
+    const bool wanted = operation.find(part_) != std::string::npos;
+    any_ = any_ || wanted;
+    return wanted;
+  }
+  // 2, and a word about it, where there was nothing of the kind; else 0.
+  int exit_code() const {
+    if (!any_) fmt::print(stderr, "kaiju-bench: --only {}: there are \"{}\"\n", part_, fmt::join(operations_, "\", \""));
+    return any_ ? 0 : 2;
+  }
+
+ private:
+  std::string part_;
+  bool any_ = false;
+  std::vector<std::string> operations_;
 };
 
 // An operation that does not give the reference's bits.

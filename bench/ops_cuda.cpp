@@ -47,12 +47,13 @@ DeviceBuffer<T> on_gpu(const std::vector<T>& values) {
 class GpuOps {
  public:
   GpuOps(std::shared_ptr<cuda::Device> device, CpuBackend& cpu, const OpsOptions& options)
-      : device_(device), gpu_(device), checked_(device), cpu_(cpu), options_(options), ceilings_(ceilings_of(device->name())) {
+      : wanted(options.only), device_(device), gpu_(device), checked_(device), cpu_(cpu), options_(options), ceilings_(ceilings_of(device->name())) {
     check(gpu_.take_memory(128));
     check(checked_.status());
   }
 
   std::vector<Line> lines;
+  Wanted wanted;
   Ceilings ceilings() const { return {0, 1e-9 * ceilings_.bytes_per_second, 0, 1e-9 * ceilings_.int8_per_second, 0}; }
 
   void model(const std::string& name, int32_t d_model, int32_t heads, int32_t head_dim, int32_t d_ff, int32_t vocab) {
@@ -90,8 +91,6 @@ class GpuOps {
   }
 
  private:
-  bool wanted(const std::string& operation) const { return options_.only.empty() || operation.find(options_.only) != std::string::npos; }
-
   // So many that what surrounds them does not count.
   static int32_t launches(int32_t rows) { return rows > 1024 ? 4 : rows > 256 ? 16 : 128; }
   // Seconds of one of the launches that `work` makes, `count` of them.
@@ -367,7 +366,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
     auto cpu = value_of(CpuBackend::create("auto", options.threads));
     GpuOps ops(value_of(cuda::Device::open()), *cpu, options);
     const auto show = [&] {
-      if (options.json) return;
+      if (options.json || ops.lines.empty()) return;
       std::fputs("\n", stderr);
       print_table({}, ops.lines);
       std::fflush(stdout);
@@ -379,6 +378,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
     show();
     ops.sampling(65536);
     show();
+    if (const int code = ops.wanted.exit_code()) return code;
     if (options.json) fmt::print("{}\n", to_json(ops.ceilings(), ops.lines));
     return 0;
   } catch (const Wrong& wrong) {

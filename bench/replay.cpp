@@ -117,7 +117,8 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
   return point;
 }
 
-int run(const Options& options) {
+int run(Options options) {
+  options.backend = backend_called(options.backend);
   const std::shared_ptr<const Checkpoint> checkpoint = options.model.empty() ? nullptr : value_of(Checkpoint::open(options.model));
   const ModelConfig config = checkpoint ? checkpoint->config() : value_of(preset(options.preset));
   const replay::Trace trace = make_trace(options);

@@ -32,11 +32,11 @@ struct Options {
 };
 
 int32_t slots_of(const Options& options) {
-  return options.slots > 0 ? options.slots : std::min(options.conversations, runs_on_gpu(options.backend) ? 1024 : 256);
+  return options.slots > 0 ? options.slots : std::min(options.conversations, options.backend == "cuda" ? 1024 : 256);
 }
 
 int32_t step_tokens_of(const Options& options) {
-  return options.step_tokens > 0 ? options.step_tokens : runs_on_gpu(options.backend) ? 4096 : 256;
+  return options.step_tokens > 0 ? options.step_tokens : options.backend == "cuda" ? 4096 : 256;
 }
 
 // Steps until so many conversations have begun, when steps are filled with prompts beside a row of each that has.
@@ -118,7 +118,8 @@ class Steady {
   Metrics before_;
 };
 
-int run(const Options& options) {
+int run(Options options) {
+  options.backend = backend_called(options.backend);
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
   if (options.staggered && options.conversations <= slots_of(options))
@@ -211,7 +212,7 @@ int run(const Options& options) {
   print("  steps that only decode", describe(f.decode_steps));
   print("  steps with prompts", describe(f.prompt_steps));
   print("first token, p50/p90/p99/most", times(first_of_all));
-  print("  in later turns", times(first_later));
+  if (options.turns > 1) print("  in later turns", times(first_later));
   print("between tokens", times(between));
   if (steady.steps.count == 0 && options.conversations > slots_of(options)) print("while all slots are used", "nobody waited by then");
   if (steady.steps.count > 0) {

@@ -11,7 +11,6 @@
 
 #include "bench.hpp"
 #include "bench/replay/drive.hpp"
-#include "kaiju/run/executors.hpp"
 
 namespace kaiju::bench {
 
@@ -26,10 +25,6 @@ struct Quantiles {
     return *place;
   }
 };
-
-inline bool runs_on_gpu(const std::string& backend) {
-  return backend == "cuda" || (backend == "auto" && backend_names().front() == "cuda");
-}
 
 inline std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint, const ExecutorOptions& making,
                                            int64_t host_bytes, int32_t prefill_tokens = 0) {

@@ -141,7 +141,8 @@ std::string cpu_backend() {
   return "reference";
 }
 
-int run(const Options& options) {
+int run(Options options) {
+  options.backend = backend_called(options.backend);
   auto opened = Checkpoint::open(options.model);
   if (!opened.ok()) throw Failed{opened.status()};
   const std::shared_ptr<const Checkpoint> checkpoint = *opened;

@@ -1,4 +1,4 @@
-// The C interface over kaiju.hpp: version, errors, runtime, model and text. Engine and sessions are in engine.cpp, options in options.cpp.
+// The C interface over kaiju.hpp: version, errors, runtime, model and text. Engine and sessions, conversations, saved sessions and options have files of their own.
 #include "kaiju.h"
 
 #include <unistd.h>

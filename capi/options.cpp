@@ -2,11 +2,11 @@
 #include "options.hpp"
 
 #include <cmath>
-#include <cstdio>
-#include <limits>
+#include <type_traits>
 
 namespace {
 
+using kaiju::number_text;
 using kaiju::Status;
 using kaiju::StatusCode;
 
@@ -72,24 +72,27 @@ const Row* find_row(kaiju_option option) {
   return nullptr;
 }
 
-std::string number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.10g", value);
-  return text;
+std::string limit_text(const Row& row, double limit) {
+  if (row.type == 'f') return number_text(limit);
+  return number_text(limit < kInt64Max ? static_cast<int64_t>(limit) : INT64_MAX);
 }
 
 const char* type_name(char type) { return type == 'i' ? "an int" : type == 'f' ? "a float" : "a string"; }
 
-// `range` is the value as a number; strings have none.
-Status set(kaiju_options* options, kaiju_option option, char type, const double* range, kaiju_options::Value value) {
+template <class T>
+Status set(kaiju_options* options, kaiju_option option, T value) {
+  constexpr char kType = std::is_same_v<T, int64_t> ? 'i' : std::is_same_v<T, double> ? 'f' : 's';
   if (!options) return kaiju::capi::missing("options");
   const Row* row = find_row(option);
   if (!row) return kaiju::invalid_argument("there is no option " + std::to_string(option));
-  if (row->type != type)
-    return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " + type_name(type));
-  if (range && !(*range >= row->minimum && *range <= row->maximum))
-    return kaiju::invalid_argument(std::string(row->name) + " is " + number(*range) + "; it must be from " + number(row->minimum) + " to " +
-                                   number(row->maximum));
+  if (row->type != kType)
+    return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " + type_name(kType));
+  if constexpr (kType != 's') {
+    const auto number = static_cast<double>(value);
+    if (!(number >= row->minimum && number <= row->maximum))
+      return kaiju::invalid_argument(std::string(row->name) + " is " + number_text(value) + "; it must be from " +
+                                     limit_text(*row, row->minimum) + " to " + limit_text(*row, row->maximum));
+  }
   auto& values = options->values[option];
   if (row->repeatable && values.size() >= kaiju::kMaxStopStrings)
     return kaiju::invalid_argument(std::string(row->name) + " may be given " + std::to_string(kaiju::kMaxStopStrings) + " times");
@@ -195,12 +198,11 @@ kaiju_status kaiju_options_create(kaiju_options** out) {
 void kaiju_options_destroy(kaiju_options* options) { delete options; }
 
 kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option, int64_t value, kaiju_error** error) {
-  const auto range = static_cast<double>(value);
-  return guard(error, [&] { return set(options, option, 'i', &range, value); });
+  return guard(error, [&] { return set(options, option, value); });
 }
 
 kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option, double value, kaiju_error** error) {
-  return guard(error, [&] { return set(options, option, 'f', &value, value); });
+  return guard(error, [&] { return set(options, option, value); });
 }
 
 kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option, const char* text, size_t size, kaiju_error** error) {
@@ -213,7 +215,7 @@ kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option optio
       return kaiju::invalid_argument("generate.stop is " + std::to_string(size) + " bytes long; it must be 1 to " +
                                      std::to_string(kaiju::kMaxStopStringBytes));
     if (option == KAIJU_SESSION_KEY && !kaiju::make_sealer(value).ok()) return kaiju::make_sealer(value).status();
-    return set(options, option, 's', nullptr, std::string(value));
+    return set(options, option, std::string(value));
   });
 }
 
@@ -227,7 +229,7 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
     for (size_t i = 0; i < count; ++i) {
       if (tokens[i] < 0) return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));
       if (!(std::abs(bias[i]) <= 10000.0f))
-        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + number(bias[i]) +
+        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + number_text(bias[i]) +
                                        "; it must be from -10000 to 10000");
       pairs.emplace_back(tokens[i], bias[i]);
     }

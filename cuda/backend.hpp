@@ -1,5 +1,5 @@
 // CudaBackend: the operations of a Backend on a GPU. Every pointer, those within a Batch included, is device memory; every operation is asynchronous on the device's
-// stream; what fails is latched in the Device and skips the rest. Same bits as ReferenceBackend (tests/conformance, through OnHost below).
+// stream; what fails is latched in the Device and skips the rest. Same bits as ReferenceBackend (tests/conformance, through OnHost).
 #pragma once
 
 #include <memory>

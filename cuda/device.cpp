@@ -10,13 +10,6 @@ std::atomic<int32_t> most_capability = INT32_MAX;
 
 Status refuse(const std::string& why) { return {StatusCode::kUnsupported, "the CUDA backend cannot run: " + why}; }
 
-Status answer(cudaError_t error) {
-  if (error == cudaSuccess) return {};
-  if (error == cudaErrorInsufficientDriver)  // also where there is none
-    return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10));
-  return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"");
-}
-
 // Whether CUDA has given the process up: what a kernel did cannot be undone, and whatever is asked answers the same.
 bool beyond_repair(cudaError_t error) {
   switch (error) {
@@ -32,6 +25,15 @@ bool beyond_repair(cudaError_t error) {
     case cudaErrorECCUncorrectable: return true;
     default: return false;
   }
+}
+
+Status answer(cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  if (beyond_repair(error))
+    return {StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") + cudaGetErrorString(error) + "\") and CUDA serves it no more; start the process anew"};
+  if (error == cudaErrorInsufficientDriver)  // also where there is none
+    return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10));
+  return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"");
 }
 
 }  // namespace
@@ -60,8 +62,7 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   KAIJU_TRY(answer(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &device->chip_.encode_tensor_map, 12000, cudaEnableDefault, &found)));
   if (found != cudaDriverEntryPointSuccess) device->chip_.encode_tensor_map = nullptr;
   KAIJU_TRY(answer(cudaSetDevice(index)));
-  if (const cudaError_t error = cudaFree(nullptr); beyond_repair(error))
-    return Status(StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") + cudaGetErrorString(error) + "\") and CUDA serves it no more; start the process anew");
+  KAIJU_TRY(answer(cudaFree(nullptr)));  // makes the context, or tells what became of it
   int32_t compiled_for = 0;
   KAIJU_TRY(answer(find_capability(compiled_for)));
   device->chip_.capability = std::min({device->chip_.capability, compiled_for, most_capability.load()});

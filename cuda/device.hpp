@@ -16,6 +16,7 @@ namespace kaiju::cuda {
 class Device {
  public:
   // Whether the backend can run on GPU `index`. kUnsupported when there is no such GPU, no driver, or it is older than compute capability 8.0; the message says which.
+  // kDeviceLost, as open(), once CUDA has given this process up.
   static Status fit(int32_t index);
   static Result<std::shared_ptr<Device>> open(int32_t index = 0);
   // For tests: GPUs that are opened from now on are taken for chips of at most this compute capability (80 for 8.0), so that one shows what serves older ones.

@@ -60,7 +60,7 @@ struct HeadsArgs {
 };
 cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
 
-// ---- kernels/attention.cu, kernels/attention_sm90.cu ----
+// ---- kernels/attention.cu (attention_mma.cuh, every chip), kernels/attention_sm90.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
 struct AttentionPart {
   int32_t maximum;  // INT32_MIN: the row sees no key of the chunk
@@ -68,7 +68,7 @@ struct AttentionPart {
 };
 // Whether several blocks of threads may share a row's chunks; all but the first for benches alone.
 enum class ChunksApart { kWhereFaster, kNever, kAlways };
-// What attention keeps chunks apart with.
+// What attention keeps chunks apart with. attend_mma() cuts the same memory into chunks of as many rows as its tiles have.
 struct AttentionScratch {
   bool hopper = false;  // whether the kernels for it are there
   int32_t multiprocessors = 0;

@@ -8,19 +8,23 @@
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 programs=$root/build/cuda/bin models=
+refuse() { echo "digests_cuda.sh: $1" >&2 && exit 2; }
+usage() { sed -n 's/^#   /usage: /p' "$0"; }
+folder() { [ -n "${2:-}" ] || refuse "$1 wants a folder"; }
 while [ $# -gt 0 ]; do
   case $1 in
-  --models) models=${2:?a folder comes behind --models} && shift 2 ;;
-  --programs) programs=${2:?a folder comes behind --programs} && shift 2 ;;
-  -*) sed -n 's/^#   /usage: /p' "$0" >&2 && exit 2 ;;
+  -h | --help) usage && exit 0 ;;
+  --models) folder "$@" && models=$2 && shift 2 ;;
+  --programs) folder "$@" && programs=$2 && shift 2 ;;
+  -*) usage >&2 && refuse "there is no option $1" ;;
   *) break ;;
   esac
 done
 for name in "$@"; do
-  case $name in nano | small | large) ;; *) echo "digests_cuda.sh: no model $name; there are: nano small large" >&2 && exit 2 ;; esac
+  case $name in nano | small | large) ;; *) refuse "there is no model $name; there are: nano small large" ;; esac
 done
 for program in kaiju-score kaiju-make; do
-  [ -x "$programs/$program" ] || { echo "digests_cuda.sh: no $program in $programs: cmake --preset cuda && cmake --build --preset cuda, or --programs DIR" >&2 && exit 2; }
+  [ -x "$programs/$program" ] || refuse "no $program in $programs: cmake --preset cuda && cmake --build --preset cuda, or --programs DIR"
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

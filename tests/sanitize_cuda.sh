@@ -48,22 +48,27 @@ if [ "${1:-}" = --one ]; then  # LOGS PROGRAMS SECONDS END TOOL:CASE
 fi
 
 jobs=4 seconds=300 within=3600 logs=$root/build/sanitizer programs=$root/build/cuda/bin tools="memcheck racecheck initcheck"
+refuse() { echo "sanitize_cuda.sh: $1" >&2 && exit 2; }
+usage() { sed -n 's/^#   /usage: /p' "$0" && echo "cases: $cases"; }
+value() { [ -n "${2:-}" ] || refuse "$1 wants a value"; }
+number() { case ${2:-} in '' | *[!0-9]* | 0*) refuse "$1 wants a number from 1 up" ;; esac }
 while [ $# -gt 0 ]; do
   case $1 in
-  --jobs) jobs=$2 && shift 2 ;;
-  --seconds) seconds=$2 && shift 2 ;;
-  --within) within=$2 && shift 2 ;;
-  --logs) logs=$2 && shift 2 ;;
-  --programs) programs=$2 && shift 2 ;;
-  --tools) tools=$2 && shift 2 ;;
-  -*) sed -n 's/^#   /usage: /p' "$0" >&2 && echo "cases: $cases" >&2 && exit 2 ;;
+  -h | --help) usage && exit 0 ;;
+  --jobs) number "$@" && jobs=$2 && shift 2 ;;
+  --seconds) number "$@" && seconds=$2 && shift 2 ;;
+  --within) number "$@" && within=$2 && shift 2 ;;
+  --logs) value "$@" && logs=$2 && shift 2 ;;
+  --programs) value "$@" && programs=$2 && shift 2 ;;
+  --tools) value "$@" && tools=$2 && shift 2 ;;
+  -*) usage >&2 && refuse "there is no option $1" ;;
   *) break ;;
   esac
 done
 for case in "$@"; do
-  case " $cases " in *" $case "*) ;; *) echo "sanitize_cuda.sh: no case $case; there are: $cases" >&2 && exit 2 ;; esac
+  case " $cases " in *" $case "*) ;; *) refuse "there is no case $case; there are: $cases" ;; esac
 done
-command -v compute-sanitizer >/dev/null || { echo "sanitize_cuda.sh: compute-sanitizer is not on the PATH; it comes with the CUDA toolkit" >&2 && exit 2; }
+command -v compute-sanitizer >/dev/null || refuse "compute-sanitizer is not on the PATH; it comes with the CUDA toolkit"
 mkdir -p "$logs" && : >"$logs/table.txt"
 for case in ${*:-$cases}; do
   for tool in $tools; do echo "$tool:$case"; done

@@ -18,6 +18,7 @@
 #include "../tiles/layout.cuh"
 #include "../tiles/mma.cuh"
 #include "../tiles/overlap.cuh"
+#include "attention_weight.cuh"
 #include "attention_work.cuh"
 #include "kaiju/arith/quantise.hpp"
 
@@ -36,28 +37,17 @@ struct WideWeight {
     floor = kBits - static_cast<int32_t>(least < widest ? least + 1.0f : widest);
   }
   static __device__ int32_t shift(int32_t maximum) { return kBits - (maximum == INT32_MIN ? 0 : maximum); }
-  // Step by step for all of them, since each step waits for the one before.
   template <int kCount>
   __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], int32_t shift, uint32_t (&weight)[kCount]) const {
     using namespace arith;
-    float d[kCount], rounded[kCount], f[kCount], y[kCount];
+    float d[kCount], rounded[kCount], f[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) d[i] = add(__int_as_float(__viaddmax_s32(score[i], shift, floor)), -kBias);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) rounded[i] = fma(d[i], z, kRoundBias);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) f[i] = fma(d[i], z, -add(rounded[i], -kRoundBias));
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(kPow2C4, f[i], kPow2C3);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C2);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C1);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], 1.0f);
-      // y times 65535 * 2^n: the scaling by 2^n is exact, so this rounds what the contract rounds.
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) weight[i] = bits_of(fma(y[i], float_of(0x477FFF00u + (bits_of(rounded[i]) << 23)), kRoundBias));
+    weights_of(rounded, f, weight);
   }
 };
 

@@ -14,6 +14,7 @@
 #include "../tiles/overlap.cuh"
 #include "../tiles/wgmma.cuh"
 #include "attention_tiles.cuh"
+#include "attention_weight.cuh"
 #include "kaiju/arith/quantise.hpp"
 
 namespace kaiju::cuda {
@@ -67,12 +68,11 @@ struct ContractWeight {
   float z;
   int32_t floor;  // kBiasBits + least_difference
   __device__ explicit ContractWeight(const AttentionWork& work) : z(work.args.z), floor(kBiasBits + work.least_difference) {}
-  // Of kCount scores; step by step for all of them, since each step waits for the one before.
   template <int kCount>
   __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&shift)[kCount],
                                              uint32_t (&weight)[kCount]) const {
     using namespace arith;
-    float d[kCount], rounded[kCount], f[kCount], y[kCount];
+    float d[kCount], rounded[kCount], f[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) d[i] = add(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), -kRoundBias);
 #pragma unroll
@@ -81,17 +81,7 @@ struct ContractWeight {
     for (int i = 0; i < kCount; ++i) f[i] = add(rounded[i], -kRoundBias);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) f[i] = fma(d[i], z, -f[i]);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(kPow2C4, f[i], kPow2C3);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C2);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C1);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], 1.0f);
-      // y times 65535 * 2^n: the scaling by 2^n is exact, so this rounds what the contract rounds.
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) weight[i] = bits_of(fma(y[i], float_of(0x477FFF00u + (bits_of(rounded[i]) << 23)), kRoundBias));
+    weights_of(rounded, f, weight);
   }
 };
 

@@ -15,6 +15,7 @@ The shared library is found through $KAIJU_LIBRARY, in a build of this source tr
 
 import ctypes as c
 import glob
+import operator
 import os
 
 MODEL_VOCABULARY, MODEL_CONTEXT, MODEL_LABELS = 1, 2, 3
@@ -32,7 +33,7 @@ _OPTIONS = {  # name: (number, kind)
     "character": (400, "s"), "shared_tokens": (401, "i"), "salt": (402, "s"),
 }
 _BUILDS = ("chat", "release", "cuda", "tests", "dev")  # folders of build/, the first that has the library; a sanitizer's cannot be loaded
-_TEXT = c.CFUNCTYPE(c.c_int32, c.POINTER(c.c_char), c.c_size_t, c.c_void_p)
+_KINDS = {"i": "an int of 64 bits", "f": "a float", "s": "a str"}
 
 
 class Error(Exception):
@@ -44,7 +45,8 @@ class _Message(c.Structure):
 
 
 class Event(c.Structure):
-    """kaiju_event. From Engine.poll it also has `said`, its text, `ids`, its tokens, and `judged`, the classifier's scores; their C pointers are only good there."""
+    """kaiju_event. From Engine.poll it also has `said`, its text, `ids`, its tokens, and `judged`, the classifier's scores; their C pointers are only good there.
+    The last event of a request, from Engine.finish and Session.generate, has in `judged` the scores of all its tokens, a list for each."""
     _fields_ = [("request", c.c_uint64), ("user_data", c.c_void_p), ("kind", c.c_int32), ("reason", c.c_int32), ("status", c.c_int32), ("reserved", c.c_int32),
                 ("tokens", c.c_void_p), ("token_count", c.c_size_t), ("values", c.c_void_p), ("value_count", c.c_size_t), ("text", c.c_void_p),
                 ("text_size", c.c_size_t), ("prompt_tokens", c.c_int32), ("cached_tokens", c.c_int32), ("generated_tokens", c.c_int32),
@@ -124,14 +126,23 @@ class _Options(_Handle):
         for name, value in values.items():
             if name not in _OPTIONS:
                 raise Error(f"no option named {name}; there are {', '.join(_OPTIONS)}")
-            number, kind = _OPTIONS[name]
+            self._set(name, value, *_OPTIONS[name])
+
+    def _set(self, name, value, number, kind):
+        try:
             if kind == "s":
                 text = value.encode()
-                _call(_lib.kaiju_options_set_string, self._handle, c.c_int32(number), text, c.c_size_t(len(text)))
+                function, arguments = _lib.kaiju_options_set_string, (text, c.c_size_t(len(text)))
             elif kind == "f":
-                _call(_lib.kaiju_options_set_float, self._handle, c.c_int32(number), c.c_double(value))
+                function, arguments = _lib.kaiju_options_set_float, (c.c_double(value),)
             else:
-                _call(_lib.kaiju_options_set_int, self._handle, c.c_int32(number), c.c_int64(value))
+                whole = operator.index(value)
+                if not -2**63 <= whole < (2**64 if name == "seed" else 2**63):  # ctypes cuts off what is beyond; a seed may come without a sign
+                    raise OverflowError
+                function, arguments = _lib.kaiju_options_set_int, (c.c_int64(whole),)
+        except (AttributeError, TypeError, OverflowError):
+            raise TypeError(f"{name} is {value!r}; it must be {_KINDS[kind]}") from None
+        _call(function, self._handle, c.c_int32(number), *arguments)
 
 
 def _request(options, function, *arguments):
@@ -178,7 +189,7 @@ class Engine(_Handle):
     def __init__(self, model, **options):
         super().__init__("engine")
         self.model = model
-        self._texts, self._done = {}, {}  # of requests that finish() was not asked about yet
+        self._texts, self._judged, self._done = {}, {}, {}  # of requests that finish() was not asked about yet
         with _Options(options) as bag:
             _call(_lib.kaiju_engine_create, model._handle, bag._handle, c.byref(self._handle))
 
@@ -186,18 +197,28 @@ class Engine(_Handle):
         return Session(self)
 
     # -- the loop: requests are numbers, given by Session.submit, Conversation.say and swipe --
-    def finish(self, request):
-        """Steps until the request is done and returns (reply text, last Event). The events of others are kept for their finish. A request that
-        was suspended wants its resume first."""
+    def finish(self, request, on_text=None):
+        """Steps until the request is done and returns (reply text, last Event). on_text gets text as it comes; what is true of its answers stops the
+        reply, which is an Error then. The events of others are kept for their finish. A request that was suspended wants its resume first."""
+        stopped = False
         while request not in self._done:
             self.step()
             for event in self.poll():
-                self._texts.setdefault(event.request, []).append(event.said if event.kind != FAILED else "")
+                if event.kind != FAILED:
+                    self._texts.setdefault(event.request, []).append(event.said)
+                if event.judged:
+                    self._judged.setdefault(event.request, []).append(event.judged)
                 if event.kind in (DONE, FAILED):
                     self._done[event.request] = event
-        text, event = "".join(self._texts.pop(request)), self._done.pop(request)
+                if on_text and event.request == request and event.kind != FAILED and event.said and not stopped and on_text(event.said):
+                    stopped = True
+                    self.cancel(request)
+        text, event = "".join(self._texts.pop(request, [])), self._done.pop(request)
+        event.judged = self._judged.pop(request, [])
         if event.kind == FAILED:
             raise Error(event.said)
+        if stopped:
+            raise Error("on_text stopped the reply")
         return text, event
 
     def step(self):
@@ -249,17 +270,8 @@ class Session(_Handle):
         return _request(options, _lib.kaiju_engine_submit, self.engine._handle, self._handle, *_ids(tokens))
 
     def generate(self, tokens, on_text=None, **options):
-        """Appends tokens to the history and returns (reply text, Event)."""
-        pieces, done = [], Event()
-
-        def take(text, size, _):
-            piece = c.string_at(text, size).decode()
-            pieces.append(piece)
-            return int(bool(on_text and on_text(piece)))
-
-        with _Options(options) as bag:
-            _call(_lib.kaiju_generate, self.engine._handle, self._handle, *_ids(tokens), bag._handle, _TEXT(take), None, c.byref(done), c.c_size_t(c.sizeof(Event)))
-        return "".join(pieces), done
+        """Appends tokens to the history and returns (reply text, last Event), as Engine.finish does."""
+        return self.engine.finish(self.submit(tokens, **options), on_text)
 
     def reply(self, messages, flags=ASK_FOR_REPLY, **options):
         return self.generate(self.engine.model.chat(messages, flags), **options)[0]

@@ -99,6 +99,13 @@ std::string readers_text(const ModelConfig& config, int32_t slot) {
   return fmt::format("{}", fmt::join(runs, ", "));
 }
 
+// In quotes: a label may hold spaces and commas.
+std::string labels_text(const std::vector<std::string>& labels) {
+  std::string text;
+  for (const std::string& label : labels) text += (text.empty() ? "" : ", ") + nlohmann::json(label).dump();
+  return text;
+}
+
 std::string text_report(const std::string& path, const Checkpoint& checkpoint, bool verified) {
   const ModelConfig& c = checkpoint.config();
   const Summary s = summarise(checkpoint);
@@ -123,8 +130,7 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
        fmt::format("{} in {} slot{}", bytes_text(s.kv_token_bytes), s.global_slots, s.global_slots == 1 ? "" : "s"));
   line("KV window, sliding",
        fmt::format("{} per sequence in {} slot{}", bytes_text(s.kv_window_bytes), s.sliding_slots, s.sliding_slots == 1 ? "" : "s"));
-
-  if (!c.labels.empty()) line("classifier", fmt::format("{} label{}: {}", c.label_count(), c.label_count() == 1 ? "" : "s", fmt::join(c.labels, ", ")));
+  if (!c.labels.empty()) line("classifier", fmt::format("{} label{}: {}", c.labels.size(), c.labels.size() == 1 ? "" : "s", labels_text(c.labels)));
 
   print("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", "slot", "kind", "window", "rope", "layers (the first one writes)");
   for (int32_t slot = 0; slot < c.slot_count; ++slot) {

@@ -3,15 +3,13 @@
     sample(seed, index) -> {"name", "card", "turns": [(role, text, weight class)], "far", "values"}
 
 A deterministic function of (seed, index), all of it training side. Some cards are put together from kinds of facts
-(persona_talker.py), some are written scenes (persona_scenes.py), some take their sentences from many scenes (persona_guests.py).
+(persona_card.py), some are written scenes (persona_scenes.py), some take their sentences from many scenes (persona_guests.py).
 In a quarter of the samples the facts asked for last appeared 1,100 to 3,000 tokens earlier. `python3 persona.py` shows samples,
 `--check` proves separation, determinism and distances, and counts what noise lets through.
 """
 import random
 
 import persona_guests
-import persona_values as V
-from persona_talker import Talker
 
 FAR_SHARE = 0.25
 SCENE_SHARE = 0.34

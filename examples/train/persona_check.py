@@ -8,6 +8,7 @@ import sys
 import time
 
 import persona
+import persona_card
 import persona_eval
 import persona_noise
 import persona_talker
@@ -34,7 +35,7 @@ def all_sides():
     for name in ("frame_i", "frame_n", "frame_u", "frame_q"):
         yield name, getattr(RICH, name)
     for name in ("ADDRESS_CARD", "CATCH_CARD"):
-        yield name, getattr(persona_talker, name)
+        yield name, getattr(persona_card, name)
 
 
 def question_forms(side):

@@ -19,10 +19,6 @@ REGRET = V.split("not saying goodbye to {n},leaving {p},selling the family house
 DREAM = V.split("opening an inn in {p},sailing to {p},writing a book about {o},owning a farm near {p},seeing {p} once before dying,building a boat out of {o},becoming mayor of {p},finding a cure for hiccups,opening a shop for {o},marrying in {p},walking to {p} on foot,learning to fly,buying a house in {p},making the finest {o} in the world,dancing for the queen of {p},a quiet cottage in {p},teaching children about {o},retiring to {p}")
 
 
-def _cap_first(s):
-    return s[0].upper() + s[1:]
-
-
 def _who(r, s, b):
     x = r()
     if x < 0.6:
@@ -60,13 +56,6 @@ def _hobby(r, s, b):
     if r() < 0.4:
         return {"v": V.pick(r, ACT, s)}
     return {"v": V.pick(r, GERUND, s) + " " + V.pick(r, V.GERUND_OBJ, s)}
-
-
-def _pair(name, t):
-    def make(r, s, b):
-        v = t(r, s)
-        return {name: v, "a" + name: V.an(v)}
-    return make
 
 
 def _kin(sex):

@@ -12,7 +12,8 @@ import persona_values as V
 from persona_noise import FUNCTION
 from persona_grammar import cap, compile_phrase, plain, say, surfaces
 from persona_language import BASE, phrase_files
-from persona_talker import MANNERS, Talker
+from persona_card import MANNERS
+from persona_talker import Talker
 
 DRAW = {"given": V.given, "person": lambda r, s: V.given(r, s) + " " + V.surname(r, s), "surname": V.surname, "town": V.town, "food": V.food,
         "animal": lambda r, s: V.pick(r, V.ANIMAL, s), "plant": lambda r, s: V.pick(r, V.PLANT, s), "trade": V.trade, "colour": V.colour,

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <climits>
-#include <cmath>
 #include <cstdlib>
 
 #include "json.hpp"

@@ -1,13 +1,16 @@
-"""The Python binding against the bundled model: conversations, requests that are set aside, priorities and deadlines.
+"""The Python binding against the bundled model: conversations, requests that are set aside, priorities and deadlines, options that make no sense; and the scores of a model
+with a classifier.
 
-    bindings.py LIBKAIJU MODEL
+    bindings.py LIBKAIJU MODEL KAIJU_MAKE
 """
 
 import os
+import subprocess
 import sys
+import tempfile
 import unittest
 
-LIBRARY, MODEL = sys.argv[1:3]
+LIBRARY, MODEL, MAKE = sys.argv[1:4]
 os.environ["KAIJU_LIBRARY"] = LIBRARY
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "bindings"))
 import kaiju  # noqa: E402
@@ -110,6 +113,37 @@ class Bindings(unittest.TestCase):
             self.engine.cancel(other)
             self.assertEqual(self.engine.finish(request)[1].reason, kaiju.DEADLINE)
             self.assertEqual(self.engine.finish(other)[1].reason, kaiju.CANCELLED)
+
+    def test_text_comes_as_it_is_made_until_on_text_stops_it(self):
+        pieces = []
+        with self.engine.session() as session:
+            text, done = session.generate(HEAD + said("hello!"), pieces.append, **HOT)
+            self.assertEqual("".join(pieces), text)
+            self.assertEqual(done.kind, kaiju.DONE)
+        with self.engine.session() as session:
+            with self.assertRaisesRegex(kaiju.Error, "on_text stopped the reply"):
+                session.generate(HEAD + said("hello!"), lambda piece: True, **HOT)
+
+    def test_an_option_of_another_type_is_refused_by_name(self):
+        with self.engine.session() as session:
+            for option, value in (("temperature", "hot"), ("max_tokens", 1.5), ("max_tokens", "8"), ("max_tokens", 2**63), ("stop", 5), ("seed", 2**64)):
+                with self.subTest(option=option, value=value), self.assertRaisesRegex(TypeError, option):
+                    session.submit(HEAD, **{option: value})
+            self.assertEqual(session.generate(HEAD, max_tokens=0, seed=2**64 - 1)[1].kind, kaiju.DONE)
+
+    def test_scores_come_with_every_token(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "classifier.safetensors")
+            subprocess.run([MAKE, "--preset", "nano", "--layers", "1", "--labels", "2", "--out", path], check=True)
+            judging = kaiju.Model(path)
+        self.assertEqual(judging.labels, ["label 0", "label 1"])
+        with kaiju.Engine(judging, threads=1, max_running=1) as engine, engine.session() as first, engine.session() as second, engine.session() as third:
+            _, done = first.generate([20, 21, 22], max_tokens=3, scores=1)
+            self.assertEqual([len(scores) for scores in done.judged], [2, 2, 2])
+            self.assertNotEqual(done.judged[0], done.judged[1])
+            early, late = [session.submit([20, 21, 22], max_tokens=3, scores=1) for session in (second, third)]
+            self.assertEqual([engine.finish(request)[1].judged for request in (late, early)], [done.judged] * 2)
+            self.assertEqual(first.generate([23], max_tokens=3)[1].judged, [])
 
 
 unittest.main(argv=sys.argv[:1])

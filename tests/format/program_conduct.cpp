@@ -31,6 +31,16 @@ TEST_CASE("--help and --version are a success") {
     for (const char* option : {"--help", "--version"}) CHECK(exit_code(kPrograms + "/kaiju-" + name + " " + option + " | grep -q .") == 0);
 }
 
+TEST_CASE("so it is with the scripts of tests on a GPU, which need none to say so") {
+  for (const char* name : {"sanitize", "digests"}) {
+    const std::string script = "sh " + std::string(KAIJU_SOURCE_DIR) + "/tests/" + name + "_cuda.sh ";
+    INFO(script);
+    CHECK(exit_code(script + "--help | grep -q usage:") == 0);
+    for (const char* wrong : {"--programs", "--nonsense", "nonsense"}) CHECK(exit_code(script + wrong + " 2>&1 >/dev/null | grep -q \"^" + name + "_cuda.sh: \"") == 0);
+  }
+  CHECK(exit_code("sh " + std::string(KAIJU_SOURCE_DIR) + "/tests/sanitize_cuda.sh --jobs x 2>/dev/null") == 2);
+}
+
 TEST_CASE("an output that cannot be written is exit code 1") {
   CHECK(exit_code("echo 5 6 7 | " + kPrograms + "/kaiju-score " + kModel + " --tokens - >/dev/full 2>/dev/null") == 1);
   CHECK(exit_code(kPrograms + "/kaiju-inspect " + kModel + " >/dev/full 2>/dev/null") == 1);

@@ -93,6 +93,25 @@ TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is o
   }
 }
 
+TEST_CASE("kaiju-bench says which operations there are when none is meant") {
+  const tiny::Folder folder;
+  const Run bench = run(folder, "kaiju-bench", "ops --only nonsense --threads 1 --rows 1 --seconds 0.001 --buffer-mib 64 --backend portable");
+  CHECK(bench.status == 2);
+  fails(bench, "--only nonsense: there are \"linear q\", \"linear k\"");
+}
+
+TEST_CASE("kaiju-bench serve names the backend that was taken, and times only turns that there are") {
+  const tiny::Folder folder;
+  const std::string serve = "serve '" + std::string(KAIJU_SOURCE_DIR) +
+                            "/examples/chat/model/kaiju-nano.safetensors' --conversations 1 --characters 1 --prompt-tokens 16 --user-tokens 4 --reply-tokens 2 --check 0 --turns ";
+  const Run one = run(folder, "kaiju-bench", serve + "1"), two = run(folder, "kaiju-bench", serve + "2 --json");
+  INFO(one.out << two.out);
+  REQUIRE((one.status == 0 && two.status == 0));
+  CHECK(tiny::contains(one.out, "kaiju-nano, " + kaiju::backend_names().front() + ": 1 conversations"));
+  CHECK(!tiny::contains(one.out, "in later turns"));
+  CHECK(nlohmann::json::parse(two.out)["backend"] == kaiju::backend_names().front());
+}
+
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
   const tiny::Folder folder;
   const std::string path = folder / "nano";
@@ -101,7 +120,7 @@ TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
   REQUIRE(made.status == 0);
   const Run text = run(folder, "kaiju-inspect", "'" + path + "'");
   CHECK(text.status == 0);
-  CHECK(tiny::contains(text.out, "3 labels: label 0, label 1, label 2"));
+  CHECK(tiny::contains(text.out, "3 labels: \"label 0\", \"label 1\", \"label 2\"\n"));
   CHECK(tiny::contains(text.out, "classifier.weight"));
 }
 

@@ -73,7 +73,6 @@ class Lease {
 
   // Position of the next token to compute; the prompt's tokens below are in the cache.
   int32_t next() const { return next_; }
-  int32_t followed_tokens() const { return followed_; }
   // Global KV below is someone's already: the write mask.
   int32_t write_from() const { return ready_ * kBlockTokens; }
 
@@ -173,124 +172,15 @@ class Lease {
     return seal_tokens() > 0 && request_.regions.shared_tokens <= prompt_count();
   }
 
-  // -- start --
-  Found find(Tree& tree, Reuse reuse) {
-    Found found;
-    if (reuse == Reuse::kNothing) {
-      detached_ = true;  // what is there stays there; nothing is added beside it
-      return found;
-    }
-    for (int32_t index = 0; index < prompt_count() / kBlockTokens; ++index) {
-      const DomainId domain = request_.regions.of_block(index);
-      const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
-      const NodeId node = tree.find(parent_of(index), domain, tokens, kBlockTokens, tree.name_after(parent_of(index), domain, tokens, kBlockTokens));
-      if (node == kNoNode) break;
-      path_.push_back(node);
-    }
-    while (ready_ < path_count() && tree.at(path_[at(ready_)]).claim == kReady) ++ready_;
-    if (reuse == Reuse::kAll) find_tail(tree, found);
-    find_resume(tree, found, reuse);
-    found.makes_seal = seal_possible() && seal_ == kNoNode && !seal_found_ && path_count() <= seal_index() &&
-                       found.resume < request_.regions.shared_tokens && reuse == Reuse::kAll;
-    return found;
-  }
-  // What continues the path within a block: a sealed tail, or the longest beginning of another block.
-  void find_tail(Tree& tree, Found& found) {
-    const int32_t index = path_count();
-    const std::span<const int32_t> rest(prompt_.data() + at(index * kBlockTokens), prompt_.size() - at(index * kBlockTokens));
-    if (index == seal_index() && seal_possible()) {
-      const DomainId shared = request_.regions.shared;
-      const BlockName name = tree.name_after(parent_of(index), shared, rest.data(), seal_tokens());
-      const NodeId seal = tree.find(parent_of(index), shared, rest.data(), seal_tokens(), name);
-      seal_found_ = seal != kNoNode;
-      if (seal_found_ && tree.at(seal).claim != kReady) seal_ = seal;
-      if (seal_found_ && seal_ == kNoNode) found.tail = seal, found.tail_tokens = seal_tokens();
-    }
-    if (ready_ < index || rest.empty() || seal_ != kNoNode) return;  // a seal that is being made is followed from its block's beginning
-    int32_t count = 0;
-    const NodeId partial = tree.find_partial(parent_of(index), request_.regions, index, rest, count);
-    if (count > found.tail_tokens) found.tail = partial, found.tail_tokens = count;
-  }
-  // The last position whose window is whole.
-  void find_resume(const Tree& tree, Found& found, Reuse reuse) {
-    const int32_t whole = ready_ * kBlockTokens;
-    int32_t position = std::min(limit(), whole + found.tail_tokens);
-    if (tree.uses(BlockKind::kWindow)) {
-      if (reuse == Reuse::kGlobalOnly) position = 0;
-      const auto has_window = [&](int32_t index) {
-        return tree.at(index < ready_ ? path_[at(index)] : found.tail).block[1] != kNoBlock;
-      };
-      for (int32_t index = blocks_for(position) - 1; index >= 0 && index >= tree.first_visible(position); --index)
-        if (!has_window(index)) position = index * kBlockTokens;
-      found.first_window = tree.first_kept(position);
-    }
-    if (reuse >= Reuse::kWholeBlocks) position = position / kBlockTokens * kBlockTokens;
-    if (position <= whole) found.tail = kNoNode;
-    found.tail_tokens = found.tail == kNoNode ? 0 : position - whole;
-    if (tree.uses(BlockKind::kWindow)) found.first_window = tree.first_kept(position);
-    found.resume = position;
-  }
-  // What is copied from: the block that the resume point lies in.
-  NodeId copied_from(const Found& found) const {
-    if (found.resume % kBlockTokens == 0) return kNoNode;
-    return found.tail != kNoNode ? found.tail : path_[at(found.resume / kBlockTokens)];
-  }
-  void hold(Tree& tree, const Found& found) {
-    for (const NodeId node : path_) tree.hold(node);
-    if (seal_ != kNoNode) tree.hold(seal_);
-    for (const BlockKind kind : kBothKinds)
-      if (tree.uses(kind)) table(kind).assign(at(found.resume / kBlockTokens), kNoBlock);
-    from_stash_.assign(table(BlockKind::kWindow).size(), false);
-    for (size_t index = 0; index < table(BlockKind::kGlobal).size(); ++index) table_[0][index] = tree.at(path_[index]).block[0];
-    for (int32_t index = found.first_window; index < static_cast<int32_t>(table_[1].size()); ++index)
-      if (tree.at(path_[at(index)]).block[1] != kNoBlock) {
-        tree.hold_window(path_[at(index)]);
-        table_[1][at(index)] = tree.at(path_[at(index)]).block[1];
-      }
-    window_first_ = found.first_window;
-    if (copy_source_ = copied_from(found); copy_source_ != kNoNode) {
-      tree.hold(copy_source_);
-      tree.hold_window(copy_source_);
-    }
-  }
-  BlockNeed need(const Tree& tree, const Found& found) const {
-    const int32_t blocks = blocks_for(request_.most_positions);
-    BlockNeed need;
-    if (tree.uses(BlockKind::kGlobal)) need.count[0] = std::max(0, blocks - path_count()) + (found.makes_seal ? 1 : 0);
-    if (tree.uses(BlockKind::kWindow))  // one more for a seal that we make, or may have to
-      need.count[1] = (found.makes_seal || seal_ != kNoNode ? 1 : 0) + static_cast<int32_t>(std::min<int64_t>(blocks - found.resume / kBlockTokens,
-                                                                    window_blocks(request_.most_positions, request_.chunk_tokens, tree.window())));
-    return need;
-  }
-  // The prompt's other blocks become nodes at once, so that others who want them see that they are being computed.
-  void insert_prompt(Tree& tree, const Found& found) {
-    const auto claim = [&](int32_t index, DomainId domain, int32_t count) {
-      const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
-      const NodeId node = tree.insert(parent_of(index), domain, tokens, count, tree.name_after(parent_of(index), domain, tokens, count),
-                                      request_.ticket, request_.owner);
-      if (node == kNoNode) return node;
-      tree.hold(node);
-      if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, pop(BlockKind::kGlobal));
-      return node;
-    };
-    for (int32_t index = path_count(); index <= prompt_count() / kBlockTokens && !detached_; ++index) {
-      if (found.makes_seal && index == seal_index()) seal_ = claim(index, request_.regions.shared, seal_tokens());
-      if ((index + 1) * kBlockTokens > prompt_count()) break;
-      const NodeId node = claim(index, request_.regions.of_block(index), kBlockTokens);
-      detached_ = node == kNoNode;
-      if (!detached_) path_.push_back(node);
-    }
-  }
-  // The block that the resume point lies in: global KV of a found block is masked; everything else is a copy of our own.
-  void fill_tables(Tree& tree, const Found& found, const EditSink& sink) {
-    if (copy_source_ != kNoNode) {
-      enter_block(tree, copy_source_, found.resume, found.tail != kNoNode, sink);
-      tree.let_go_window(copy_source_);
-      tree.let_go(copy_source_);
-      if (found.tail != kNoNode && found.tail_tokens == tree.at(found.tail).count) superseded_ = tree.ref(found.tail);
-    }
-    copy_source_ = kNoNode;
-  }
+  // -- start: lease_start.hpp --
+  Found find(Tree& tree, Reuse reuse);
+  void find_tail(Tree& tree, Found& found);
+  void find_resume(const Tree& tree, Found& found, Reuse reuse);
+  NodeId copied_from(const Found& found) const;
+  void hold(Tree& tree, const Found& found);
+  BlockNeed need(const Tree& tree, const Found& found) const;
+  void insert_prompt(Tree& tree, const Found& found);
+  void fill_tables(Tree& tree, const Found& found, const EditSink& sink);
   // Goes on at `position`, in the middle of a block that `source` holds.
   void enter_block(Tree& tree, NodeId source, int32_t position, bool copy_global, const EditSink& sink) {
     const int32_t index = position / kBlockTokens, count = position % kBlockTokens;
@@ -325,7 +215,6 @@ class Lease {
         from_stash_.push_back(false);
       }
       count_hit(tree, node, kBlockTokens);
-      followed_ += kBlockTokens;
       next_ += kBlockTokens;
       completed_ = next_ / kBlockTokens;
       bound_ = false;
@@ -349,7 +238,6 @@ class Lease {
       if (tree.uses(BlockKind::kWindow)) tree.let_go_window(seal_);
     } else {
       count_hit(tree, seal_, position - next_);
-      followed_ += position - next_;
       bound_ = false;
     }
     next_ = position;
@@ -497,98 +385,15 @@ class Lease {
     tree.add_point(node);
   }
 
-  // -- the end --
-  // Blocks we were to compute and did not: the next who wants them will, or they go.
-  void leave_pending(Tree& tree) {
-    const int32_t half = next_ % kBlockTokens > 0 ? next_ / kBlockTokens : -1;  // its block is ours to leave as a tail
-    if (seal_ != kNoNode) leave(tree, seal_, seal_index() == half);
-    while (path_count() > ready_) {
-      leave(tree, path_.back(), path_count() - 1 == half);
-      path_.pop_back();
-    }
-  }
-  void leave(Tree& tree, NodeId node, bool keep_global) {
-    if (tree.at(node).claim == request_.ticket) tree.at(node).claim = kUnclaimed;
-    if (tree.at(node).claim == kUnclaimed && tree.at(node).refs == 1) {
-      if (keep_global && tree.uses(BlockKind::kGlobal) && holds(BlockKind::kGlobal, tree.at(node).block[0])) tree.detach(node, BlockKind::kGlobal);
-      tree.let_go(node);
-      tree.remove(node);
-      if (node == seal_) seal_ = kNoNode;
-    } else if (node != seal_) {
-      tree.let_go(node);
-    }
-  }
-  bool holds(BlockKind kind, BlockId block) const { return std::find(table(kind).begin(), table(kind).end(), block) != table(kind).end(); }
-  // A half-full last block stays, for whoever goes on from here.
-  void leave_tail(Tree& tree, std::span<const int32_t> tokens) {
-    const int32_t index = next_ / kBlockTokens, count = next_ % kBlockTokens;
-    if (count == 0) {
-      if (index > 0 && index == path_count()) mark_end(tree, path_.back());
-      return;
-    }
-    if (detached_ || index != path_count() || !owns(tree, index)) return;
-    const int32_t* block = &tokens[at(index * kBlockTokens)];
-    const DomainId domain = next_ <= request_.regions.shared_tokens ? request_.regions.shared : request_.regions.own;
-    const BlockName name = tree.name_after(parent_of(index), domain, block, count);
-    NodeId node = tree.find(parent_of(index), domain, block, count, name);
-    if (node == kNoNode) {
-      node = tree.insert(parent_of(index), domain, block, count, name, request_.ticket, request_.owner);
-      if (node == kNoNode) return;
-      tree.hold(node);
-      if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, table_[0][at(index)]);
-      give_window(tree, node, index);
-      tree.make_ready(node);
-      tree.let_go(node);
-      if (tree.uses(BlockKind::kWindow)) {
-        tree.let_go_window(node);
-        table_[1][at(index)] = kNoBlock;
-      }
-    }
-    if (tree.at(node).claim == kReady) mark_at(tree, index, node), mark_end(tree, node);
-  }
-  void mark_end(Tree& tree, NodeId node) {
-    if (tree.retention().turns > 0) mark_turn(tree, node);
-  }
-  // Whether the table's blocks at `index` are nobody else's.
-  bool owns(const Tree& tree, int32_t index) const {
-    for (const BlockKind kind : kBothKinds)
-      if (tree.uses(kind) && (std::ssize(table(kind)) <= index || table(kind)[at(index)] == kNoBlock ||
-                              tree.node_of(kind, table(kind)[at(index)]) != kNoNode))
-        return false;
-    return true;
-  }
-  void let_go(Tree& tree) {
-    for (const BlockId block : table_[1])
-      if (block != kNoBlock) {
-        if (const NodeId node = tree.node_of(BlockKind::kWindow, block); node != kNoNode) tree.let_go_window(node);
-        else tree.arena().give_back(BlockKind::kWindow, block);
-      }
-    for (const BlockId block : table_[0])
-      if (block != kNoBlock && tree.node_of(BlockKind::kGlobal, block) == kNoNode) tree.arena().give_back(BlockKind::kGlobal, block);
-    if (copy_source_ != kNoNode) {
-      tree.let_go_window(copy_source_);
-      tree.let_go(copy_source_);
-    }
-    if (seal_ != kNoNode) tree.let_go(seal_);
-    for (size_t i = path_.size(); i-- > 0;) tree.let_go(path_[i]);
-    for (const BlockKind kind : kBothKinds) {
-      for (const BlockId block : stash_[static_cast<size_t>(kind)]) tree.arena().give_back(kind, block);
-      stash_[static_cast<size_t>(kind)].clear();
-      table(kind).clear();
-    }
-    path_.clear();
-    seal_ = copy_source_ = kNoNode;
-    ready_ = 0;
-    seal_found_ = false;
-    detached_ = false;
-  }
-  // The tail we went on from is now the beginning of a longer block.
-  void drop_superseded(Tree& tree) {
-    if (!tree.alive(superseded_)) return;
-    const Node& node = tree.at(superseded_.node);
-    if (node.count < kBlockTokens && !node.junction && node.refs == 0 && node.pins == 0 && node.owner == request_.owner)
-      tree.remove(superseded_.node);
-  }
+  // -- the end: lease_finish.hpp --
+  void leave_pending(Tree& tree);
+  void leave(Tree& tree, NodeId node, bool keep_global);
+  bool holds(BlockKind kind, BlockId block) const;
+  void leave_tail(Tree& tree, std::span<const int32_t> tokens);
+  void mark_end(Tree& tree, NodeId node);
+  bool owns(const Tree& tree, int32_t index) const;
+  void let_go(Tree& tree);
+  void drop_superseded(Tree& tree);
 
   // -- accounts --
   void count_found(Tree& tree, const Found& found) {
@@ -683,9 +488,11 @@ class Lease {
   int32_t next_ = 0, next_at_start_ = 0;
   int32_t completed_ = 0;     // blocks, from the first on, that are full and in the tree
   int32_t window_first_ = 0;  // window blocks below were let go
-  int32_t followed_ = 0;
   int32_t found_end_ = 0;         // global KV of the prompt's tokens below was here at the start
   std::vector<uint8_t> evicted_;  // of each block of the prompt: how many of its tokens were here once and had to make room
 };
 
 }  // namespace kaiju
+
+#include "kaiju/cache/lease_finish.hpp"
+#include "kaiju/cache/lease_start.hpp"

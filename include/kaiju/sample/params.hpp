@@ -3,13 +3,12 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kaiju/base/number_text.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
 
@@ -29,14 +28,9 @@ struct SamplingParams {
 
 namespace detail {
 
-inline std::string number_text(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
-}
-
 // NaN fails every comparison, so it is refused too.
-inline Status check_range(const char* name, double value, double low, double high) {
+template <class Number>
+Status check_range(const char* name, Number value, double low, double high) {
   if (value >= low && value <= high) return {};
   return invalid_argument(std::string(name) + " is " + number_text(value) + "; it must be from " + number_text(low) + " to " +
                           number_text(high));
@@ -48,7 +42,7 @@ inline Status check_range(const char* name, double value, double low, double hig
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
   // Below 0.001 the inverse temperature may overflow; 0 itself means greedy.
   if (params.temperature != 0.0 && !(params.temperature >= 0.001 && params.temperature <= 100.0))
-    return invalid_argument("temperature is " + detail::number_text(params.temperature) + "; it must be 0 (greedy) or from 0.001 to 100");
+    return invalid_argument("temperature is " + number_text(params.temperature) + "; it must be 0 (greedy) or from 0.001 to 100");
   if (params.top_k < 0 || params.top_k > INT32_MAX)
     return invalid_argument("top_k is " + std::to_string(params.top_k) + "; it must be 0 (off) to 2147483647");
   KAIJU_TRY(detail::check_range("top_p", params.top_p, 1e-6, 1.0));
