@@ -270,7 +270,7 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
       Command command;
       command.sequence = std::move(*prepared);
       if (desk.inbox.size() == desk.inbox.capacity()) desk.inbox.reserve(2 * desk.inbox.size() + 1);
-      desk.unfinished.try_emplace(sequence.request);
+      desk.unfinished.try_emplace(sequence.request, Wish{.session = session, .user_data = sequence.user_data});
       // Nothing below fails.
       desk.inbox.push_back(std::move(command));
       history.known = true;
