@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <new>
 #include <string>
@@ -23,12 +24,21 @@ struct kaiju_model {
   std::shared_ptr<const kaiju::Model> model;
 };
 
+// Room for an event, and for the arrays that its kaiju_event points into.
+struct kaiju_polled_event {
+  kaiju_polled_event() {
+    tokens.reserve(1 + kaiju::kMaxTopLogprobs);
+    values.reserve(1 + kaiju::kMaxTopLogprobs);
+  }
+  kaiju::Event event;
+  std::vector<int32_t> tokens;
+  std::vector<float> values;
+};
+
 struct kaiju_engine {
   std::shared_ptr<kaiju::Engine> engine;
   std::shared_ptr<const kaiju::Model> model;
-  std::vector<kaiju::Event> polled;  // what the last poll's pointers point into
-  std::vector<std::vector<int32_t>> polled_tokens;
-  std::vector<std::vector<float>> polled_values;
+  std::deque<kaiju_polled_event> polled;  // what the last poll's pointers point into; used again by the next
 };
 
 struct kaiju_session {

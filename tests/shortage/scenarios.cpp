@@ -219,6 +219,35 @@ TEST_CASE("a step that finds no memory fails its requests or leaves their replie
   }
   CHECK(same > 0);
 }
+TEST_CASE("a poll that finds no memory loses no event") {
+  const auto polled = [](int64_t nth, bool for_good) {
+    Ready o;
+    o.submit(o.session);
+    for (int steps = 0; steps < 20; ++steps) o.must([&](kaiju_error** e) { return kaiju_engine_step(o.engine, e); });
+    std::vector<std::pair<int32_t, int32_t>> events;  // kind, and of a token its id
+    const auto poll = [&] {
+      std::array<kaiju_event, 3> some;
+      while (const size_t count = kaiju_engine_poll(o.engine, some.data(), sizeof some[0], some.size())) {
+        const heap::Pause pause;
+        for (size_t i = 0; i < count; ++i) events.emplace_back(some[i].kind, some[i].token_count > 0 ? some[i].tokens[0] : -1);
+      }
+    };
+    heap::reset();
+    heap::fail_at(nth, for_good);
+    poll();
+    heap::fail_at(0, false);
+    poll();
+    CHECK(kaiju_engine_pending(o.engine) == 0);
+    return events;
+  };
+  const auto wanted = polled(0, false);
+  REQUIRE(wanted.size() == 5);
+  for (const bool for_good : {false, true})
+    for (int64_t nth = 1; nth < 20; ++nth) {
+      INFO("allocation " << nth << (for_good ? " and all after it" : ""));
+      CHECK(polled(nth, for_good) == wanted);
+    }
+}
 TEST_CASE("however memory runs out in a step, every request has one last event") {
   const auto last_events = [](int64_t nth, bool for_good) {
     Ready o;
