@@ -71,10 +71,10 @@ kaiju_status guard(kaiju_error** error, const Body& body) noexcept {
     try {
       return report(internal_error(problem.what()), error);
     } catch (...) {
-      return KAIJU_INTERNAL;
+      return report({StatusCode::kInternal, ""}, error);
     }
   } catch (...) {
-    return KAIJU_INTERNAL;
+    return report({StatusCode::kInternal, ""}, error);
   }
 }
 
@@ -114,8 +114,7 @@ inline void copy_sized(const void* from, size_t known_bytes, void* to, size_t ca
 // Makes the handle of a session that was just made; without memory for it the session goes again.
 inline Status adopt(const std::shared_ptr<Engine>& engine, const Result<SessionId>& id, kaiju_session** out) {
   if (!id.ok()) return id.status();
-  *out = new (std::nothrow) kaiju_session{engine, id.value()};
-  if (*out) return {};
+  if (auto* session = new (std::nothrow) kaiju_session{engine, id.value()}) return *out = session, Status();
   (void)engine->destroy_session(id.value());
   return Status(StatusCode::kOutOfMemory, "");
 }
