@@ -8,6 +8,8 @@
  *     written only on success.  A NULL handle is KAIJU_INVALID_ARGUMENT, never a crash.
  *   - Text in is (pointer, size), UTF-8; a NULL pointer is fine where the size is 0.  Pointers handed out are borrowed; each says until when.
  *     Text that a pointer is handed out to ends with a zero byte, but for an event's and a callback's, which have a size alone.
+ *   - What is passed in is read before the call returns and not kept: tokens, texts, options bags may go at once.  Kept are user_data, which
+ *     comes back and is never looked at, and a clock, as long as engines made with it and their children live.
  *   - A function that fills a buffer writes at most `capacity` elements and always tells the full count, so a first call with NULL and 0 asks
  *     for the size.  Compare the two: a count above the capacity means the buffer holds only the beginning.
  *   - Structs cross by pointer only and grow only at the end.  A single struct starts with struct_size, which the caller sets; an array comes
@@ -290,7 +292,8 @@ KAIJU_API size_t       kaiju_chat_turns_to_drop(const size_t *turn_tokens, size_
 KAIJU_API kaiju_status kaiju_engine_create(const kaiju_model *model, const kaiju_options *options, KAIJU_OWN kaiju_engine **out,
                                            kaiju_error **error);
 KAIJU_API void         kaiju_engine_destroy(KAIJU_OWN kaiju_engine *engine);
-/* Appends tokens to the session's history and generates.  One request per session at a time, else KAIJU_BUSY. */
+/* Appends tokens to the session's history (none: goes on from it) and generates.  One request per session at a time, else KAIJU_BUSY, as where
+ * too many wait.  Prompt and max_tokens beyond the context: KAIJU_INVALID_ARGUMENT; beyond the engine's memory: KAIJU_OUT_OF_MEMORY. */
 KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine *engine, kaiju_session *session, const int32_t *tokens, size_t count,
                                            const kaiju_options *options, void *user_data, kaiju_request *out, kaiju_error **error);
 /* Takes effect at the next step; its DONE still comes.  Unknown and finished requests are ignored. */
@@ -318,7 +321,7 @@ KAIJU_API kaiju_status kaiju_session_create(kaiju_engine *engine, KAIJU_OWN kaij
 /* A new session with the first `length` tokens; it shares their KV. */
 KAIJU_API kaiju_status kaiju_session_fork(kaiju_session *session, size_t length, KAIJU_OWN kaiju_session **out, kaiju_error **error);
 KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session *session, size_t length, kaiju_error **error);
-/* The history: after DONE the prompt and all generated tokens; while a request is unfinished, what it was before. */
+/* The history: after DONE the prompt and all generated tokens; while a request is unfinished, and after FAILED, what it was before. */
 KAIJU_API size_t       kaiju_session_tokens(const kaiju_session *session, int32_t *tokens, size_t capacity);
 KAIJU_API void         kaiju_session_destroy(KAIJU_OWN kaiju_session *session);
 /* Saved sessions: the history and its KV, bound to model and arithmetic.  Reads the session scope's options.  On the thread that steps, between
