@@ -172,7 +172,7 @@ int run(const Options& options) {
 
 void add_cache(CLI::App& app, int& status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("cache", "What the prefix cache's bookkeeping costs, beside its goals. Needs no model.");
+  CLI::App* command = app.add_subcommand("cache", "what the prefix cache's bookkeeping costs, beside its goals; needs no model");
   command->add_option("--blocks", options->blocks, "blocks in the tree")->check(CLI::Range(1 << 12, 1 << 24))->capture_default_str();
   command->add_option("--rows", options->rows, "sequences that decode")->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_option("--seconds", options->seconds, "least time for the lookups")->check(CLI::Range(0.0, 600.0))->capture_default_str();

@@ -233,6 +233,7 @@ void add_hour(CLI::App& app, int& status) {
   replay::ChatsOptions& chats = options->chats;
   chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
   const CLI::Range count(1, 1 << 20);
+  const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
@@ -250,12 +251,12 @@ void add_hour(CLI::App& app, int& status) {
   command->add_option("--user-tokens", chats.user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", chats.reply_tokens, "of a reply")->check(CLI::Range(2, 1 << 20))->capture_default_str();
   command->add_option("--every-seconds", chats.every_seconds, "from one message of a conversation to its next: reply, reading and thinking")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.0001, 86400.0))
       ->capture_default_str();
   command->add_option("--settle-seconds", options->settle_seconds, "traffic before the counted time, and behind it")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "counted")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--seconds", options->seconds, "counted")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
       ->check(CLI::Range(0, 65536))
@@ -263,9 +264,9 @@ void add_hour(CLI::App& app, int& status) {
   command
       ->add_option("--cache-bytes", options->cache_bytes,
                    "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
-      ->transform(CLI::AsSizeValue(false));
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
-  command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")->check(CLI::PositiveNumber)->capture_default_str();
+      ->transform(CLI::AsSizeValue(false))->check(bytes);
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false))->check(bytes);
+  command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")->check(CLI::Range(0.0001, 1e6))->capture_default_str();
   command->add_option("--seed", chats.seed, "the same seed gives the same traffic")->capture_default_str();
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
       ->check(CLI::Range(0, 1000000))

@@ -230,7 +230,7 @@ void add_ops(CLI::App& app, int& status) {
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--rows", options->rows, "row counts of the products")->check(CLI::Range(1, 65536))->delimiter(',');
   command->add_option("--only", options->only, "operations whose name contains this");
-  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling and the weights of the larger model")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Examples:\n  kaiju-bench ops\n  kaiju-bench ops --threads 1 --rows 1,512 --only up\n  kaiju-bench ops --backend cuda --rows 1,64,8192\n  kaiju-bench ops --json > ops.json");

@@ -185,6 +185,7 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
 void add_replay(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
   auto options = std::make_shared<Options>();
+  const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
   command->add_option("--trace", options->trace, "a recorded trace instead, in the Mooncake format (JSON lines)");
   command->add_option("--in-turn", options->in_turn, "so many sessions with nothing in common, each in its turn, instead")->check(CLI::Range(1, 1 << 20));
   command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")->capture_default_str();
@@ -193,7 +194,7 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
   command->add_option("--check", options->checked, "with --model: about so many replies are computed again alone, without a cache, and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")->check(CLI::Range(0.001, 4.0))->delimiter(',')->capture_default_str();
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")->transform(CLI::AsSizeValue(false));
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")->transform(CLI::AsSizeValue(false))->check(bytes);
   command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--retain-turns", options->retention.turns, "newest turns of a session whose resume points are kept")->check(CLI::Range(0, 1000))->capture_default_str();

@@ -233,6 +233,7 @@ void add_serve(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("serve", "conversations at once through engine and model: throughput and latencies");
   auto options = std::make_shared<Options>();
   const CLI::Range count(1, 1 << 20);
+  const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
@@ -242,15 +243,15 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--prompt-tokens", options->prompt_tokens, "of a character's prompt")->check(count)->capture_default_str();
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
-  command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   command->add_flag("--staggered", options->staggered, "who fills the slots first gets replies of such lengths that they end one after another, evenly, once all have begun; over when nobody waits for a slot any more");
   command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")->check(CLI::Range(0.0, 100.0))->capture_default_str();
   command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--prefill-tokens", options->prefill_tokens, "most prompt tokens of a step in which replies go on; 0: as many as fit")->check(CLI::Range(0, 65536))->capture_default_str();
-  command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false));
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false));
+  command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false))->check(bytes);
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false))->check(bytes);
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 1430 --characters 1430 --slots 1024 --step-tokens 2304 --staggered "

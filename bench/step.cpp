@@ -237,7 +237,7 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   command->add_option("--after", options->after, "pairs of tokens in the cache and tokens after them: a step to the first token")->check(CLI::Range(1, 1 << 24))->delimiter(',');
   command->add_option("--beside", options->beside, "tokens of a prompt that join every decode step, for lines of their own")->check(CLI::Range(1, 1 << 16))->delimiter(',');
-  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");

@@ -20,8 +20,11 @@ namespace {
 
 constexpr size_t kFirstEvent = offsetof(kaiju_event, scores);  // size of the first version's
 
-// Pointers go into `event`, `tokens` and `values`, which the engine's handle keeps until the next poll.
-kaiju_event to_c(const kaiju::Event& event, std::vector<int32_t>& tokens, std::vector<float>& values) {
+// Takes no memory. Pointers go into `polled`, which the engine's handle keeps until the next poll.
+kaiju_event to_c(kaiju_polled_event& polled) {
+  auto& [event, tokens, values] = polled;
+  tokens.clear();
+  values.clear();
   kaiju_event out{};
   out.request = event.request;
   out.user_data = event.user_data;
@@ -63,7 +66,7 @@ kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* 
     if (!model || !out) return missing(model ? "out" : "model");
     auto engine = model->model->create_engine(run_options(options));
     if (!engine.ok()) return engine.status();
-    *out = new kaiju_engine{std::move(engine).value(), model->model, {}, {}, {}};
+    *out = new kaiju_engine{std::move(engine).value(), model->model, {}};
     return {};
   });
 }
@@ -108,21 +111,19 @@ kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
 
 size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
   if (!engine || !events || !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok()) return 0;
-  return guard_value<size_t>(0, [&] {
-    engine->polled.clear();
-    engine->polled_tokens.clear();
-    engine->polled_values.clear();
-    for (kaiju::Event event; engine->polled.size() < capacity && engine->engine->poll(event); event = {})
-      engine->polled.push_back(std::move(event));
-    const size_t count = engine->polled.size();
-    engine->polled_tokens.resize(count);
-    engine->polled_values.resize(count);
-    for (size_t i = 0; i < count; ++i) {
-      const kaiju_event event = to_c(engine->polled[i], engine->polled_tokens[i], engine->polled_values[i]);
-      copy_sized(&event, sizeof event, reinterpret_cast<char*>(events) + i * event_size, event_size);
+  size_t count = 0;
+  // An event leaves the engine only when all its memory is there: what a shortage stops is told by the next poll.
+  guard(nullptr, [&]() -> Status {
+    for (; count < capacity; ++count) {
+      if (count == engine->polled.size()) engine->polled.emplace_back();
+      kaiju_polled_event& polled = engine->polled[count];
+      if (!engine->engine->poll(polled.event)) break;
+      const kaiju_event event = to_c(polled);
+      copy_sized(&event, sizeof event, reinterpret_cast<char*>(events) + count * event_size, event_size);
     }
-    return count;
+    return {};
   });
+  return count;
 }
 
 size_t kaiju_engine_pending(const kaiju_engine* engine) {

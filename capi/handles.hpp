@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <new>
 #include <string>
@@ -23,12 +24,21 @@ struct kaiju_model {
   std::shared_ptr<const kaiju::Model> model;
 };
 
+// Room for an event, and for the arrays that its kaiju_event points into.
+struct kaiju_polled_event {
+  kaiju_polled_event() {
+    tokens.reserve(1 + kaiju::kMaxTopLogprobs);
+    values.reserve(1 + kaiju::kMaxTopLogprobs);
+  }
+  kaiju::Event event;
+  std::vector<int32_t> tokens;
+  std::vector<float> values;
+};
+
 struct kaiju_engine {
   std::shared_ptr<kaiju::Engine> engine;
   std::shared_ptr<const kaiju::Model> model;
-  std::vector<kaiju::Event> polled;  // what the last poll's pointers point into
-  std::vector<std::vector<int32_t>> polled_tokens;
-  std::vector<std::vector<float>> polled_values;
+  std::deque<kaiju_polled_event> polled;  // what the last poll's pointers point into; used again by the next
 };
 
 struct kaiju_session {
@@ -61,10 +71,10 @@ kaiju_status guard(kaiju_error** error, const Body& body) noexcept {
     try {
       return report(internal_error(problem.what()), error);
     } catch (...) {
-      return KAIJU_INTERNAL;
+      return report({StatusCode::kInternal, ""}, error);
     }
   } catch (...) {
-    return KAIJU_INTERNAL;
+    return report({StatusCode::kInternal, ""}, error);
   }
 }
 
@@ -104,8 +114,7 @@ inline void copy_sized(const void* from, size_t known_bytes, void* to, size_t ca
 // Makes the handle of a session that was just made; without memory for it the session goes again.
 inline Status adopt(const std::shared_ptr<Engine>& engine, const Result<SessionId>& id, kaiju_session** out) {
   if (!id.ok()) return id.status();
-  *out = new (std::nothrow) kaiju_session{engine, id.value()};
-  if (*out) return {};
+  if (auto* session = new (std::nothrow) kaiju_session{engine, id.value()}) return *out = session, Status();
   (void)engine->destroy_session(id.value());
   return Status(StatusCode::kOutOfMemory, "");
 }

@@ -2,16 +2,20 @@
  *
  * Rules that hold for every function below:
  *   - Handles are opaque.  X_create / X_load / X_fork give an owned handle; X_destroy takes it back, accepts NULL, never fails, and may be
- *     called in any order: children keep what they need of their parents alive.
+ *     called in any order: children keep what they need of their parents alive.  No other call with that handle may be under way then.
  *   - A function that can fail returns kaiju_status.  One with something to explain also takes `kaiju_error **error` last: NULL ignores
- *     details; *error is written only on failure and is then owned by the caller.  A NULL handle is KAIJU_INVALID_ARGUMENT, never a crash.
+ *     details; *error is written only on failure (NULL where not even that had memory) and is then owned by the caller.  *out and *count are
+ *     written only on success.  A NULL handle is KAIJU_INVALID_ARGUMENT, never a crash.
  *   - Text in is (pointer, size), UTF-8; a NULL pointer is fine where the size is 0.  Pointers handed out are borrowed; each says until when.
+ *     Text that a pointer is handed out to ends with a zero byte, but for an event's and a callback's, which have a size alone.
+ *   - What is passed in is read before the call returns and not kept: tokens, texts, options bags may go at once.  Kept are user_data, which
+ *     comes back and is never looked at, and a clock, as long as engines made with it and their children live.
  *   - A function that fills a buffer writes at most `capacity` elements and always tells the full count, so a first call with NULL and 0 asks
  *     for the size.  Compare the two: a count above the capacity means the buffer holds only the beginning.
  *   - Structs cross by pointer only and grow only at the end.  A single struct starts with struct_size, which the caller sets; an array comes
  *     with the size of one element.  Older sizes stay valid for ever.
- *   - Any thread may call anything; step and poll want one thread at a time per engine, a session and an options bag one thread at a time.
- *     submit, cancel, wake, pending and metrics never wait for a running step.
+ *   - Any thread may call anything; step, poll and wait want one thread at a time each per engine; a session, a conversation and an options bag
+ *     one thread at a time.  submit, cancel, wake, pending and metrics never wait for a running step.
  *   - The library never prints, never aborts, and starts no thread that calls you.
  *
  * Before version 1.0 the interface may still change; from then on numbers and layouts are forever. */
@@ -81,7 +85,7 @@ enum {
   KAIJU_ENGINE_RESERVE_TOKENS = 207,       /* int: memory is reserved for so many generated tokens at a time; 0: for all of max_tokens */
   KAIJU_ENGINE_HOST_BYTES = 208,           /* int: host memory for KV that had to make room in cache_bytes; 0: none */
   KAIJU_ENGINE_FILE_BYTES = 209,           /* int: a file for what had to make room there; wants host_bytes and tier_file; 0: none */
-  KAIJU_ENGINE_BACKEND = 210,              /* string: "auto" or a name from kaiju_device_info.backends */
+  KAIJU_ENGINE_BACKEND = 210,              /* string: "auto" or a name from kaiju_device_info.backends; "cuda" is the first GPU that CUDA shows */
   KAIJU_ENGINE_THREADS = 211,              /* int: threads a step computes with, the caller's included; 0: one per core, at most 8 */
   KAIJU_ENGINE_TIER_FILE = 212,            /* string: path of that file.  Nothing may be there; it has no name once it is open, and goes with the engine */
   KAIJU_ENGINE_PREFILL_TOKENS = 213,       /* int: most prompt tokens of a step in which replies go on, up to step_tokens; 0: as many as fit */
@@ -119,11 +123,11 @@ typedef struct kaiju_option_info {
   double minimum, maximum, standard;   /* numbers only; `standard` holds when nothing is set */
 } kaiju_option_info;
 
-typedef struct kaiju_device_info {
+typedef struct kaiju_device_info {     /* one for now, the host; a GPU is one of its backends */
   size_t struct_size;
   const char *name;                    /* borrowed until the runtime is destroyed */
   const char *backends;                /* the same: "avx512,portable,reference", best first */
-  uint64_t memory_total, memory_free;  /* bytes; 0: not known */
+  uint64_t memory_total, memory_free;  /* bytes, of the host; 0: not known */
 } kaiju_device_info;
 
 enum { /* kaiju_model_number.  Chat symbols are token ids, -1 where the model has none. */
@@ -160,7 +164,7 @@ enum { /* kaiju_chat_format */
   KAIJU_CHAT_BEGIN = 4                 /* begin the sequence, where there is no card to do so */
 };
 
-enum { /* 2 hypothesis, 3 values and 4 prefix ready are kept */
+enum { /* 2 hypothesis, 3 values and 4 prefix ready are kept; pass over kinds that you do not know */
   KAIJU_EVENT_TOKEN = 1,               /* one token; text is whole UTF-8 or empty */
   KAIJU_EVENT_DONE = 5,                /* last event of a request; says why in `reason` and brings the text still held back */
   KAIJU_EVENT_FAILED = 6,              /* last event of a request; `status` and, as text, the message */
@@ -176,7 +180,7 @@ typedef struct kaiju_event {           /* pointers: borrowed until the next poll
   kaiju_status status;
   int32_t reserved;
   const int32_t *tokens; size_t token_count; /* TOKEN: the token, then the alternatives asked for, best first */
-  const float *values;   size_t value_count; /* TOKEN: their log-probabilities */
+  const float *values;   size_t value_count; /* TOKEN: their log-probabilities, natural, of the plain model: no penalty, no bias, temperature 1 */
   const char *text;      size_t text_size;   /* of the first token: may begin with a space, as words do */
   int32_t prompt_tokens;               /* history included; these counts and times are final in DONE */
   int32_t cached_tokens;               /* of those, not computed again */
@@ -219,7 +223,8 @@ typedef struct kaiju_conversation_info {
 enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
 
 typedef int64_t (*kaiju_clock_fn)(void *user_data); /* nanoseconds on a steady clock; called from submit, step and engine_now, on their threads */
-typedef int32_t (*kaiju_progress_fn)(double done, void *user_data); /* nonzero stops the load */
+/* Callbacks run on the caller's thread, inside the call that they were given to. */
+typedef int32_t (*kaiju_progress_fn)(double done, void *user_data); /* 0 to 1; nonzero stops the load with KAIJU_CANCELLED */
 typedef int32_t (*kaiju_write_fn)(const void *data, size_t size, void *user_data); /* takes all; nonzero stops */
 typedef int64_t (*kaiju_read_fn)(void *data, size_t size, void *user_data); /* bytes read: 1 to size, 0 at the end, negative stops */
 typedef int32_t (*kaiju_text_fn)(const char *text, size_t text_size, void *user_data); /* whole UTF-8; nonzero stops */
@@ -287,7 +292,8 @@ KAIJU_API size_t       kaiju_chat_turns_to_drop(const size_t *turn_tokens, size_
 KAIJU_API kaiju_status kaiju_engine_create(const kaiju_model *model, const kaiju_options *options, KAIJU_OWN kaiju_engine **out,
                                            kaiju_error **error);
 KAIJU_API void         kaiju_engine_destroy(KAIJU_OWN kaiju_engine *engine);
-/* Appends tokens to the session's history and generates.  One request per session at a time, else KAIJU_BUSY. */
+/* Appends tokens to the session's history (none: goes on from it) and generates.  One request per session at a time, else KAIJU_BUSY, as where
+ * too many wait.  Prompt and max_tokens beyond the context: KAIJU_INVALID_ARGUMENT; beyond the engine's memory: KAIJU_OUT_OF_MEMORY. */
 KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine *engine, kaiju_session *session, const int32_t *tokens, size_t count,
                                            const kaiju_options *options, void *user_data, kaiju_request *out, kaiju_error **error);
 /* Takes effect at the next step; its DONE still comes.  Unknown and finished requests are ignored. */
@@ -304,7 +310,8 @@ KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine *engine, kaiju_error **err
 /* Events written, oldest first.  `event_size` is sizeof(kaiju_event); 0 events for a size no version had. */
 KAIJU_API size_t       kaiju_engine_poll(kaiju_engine *engine, kaiju_event *events, size_t event_size, size_t capacity);
 KAIJU_API size_t       kaiju_engine_pending(const kaiju_engine *engine);  /* requests whose last event has not been polled */
-/* Blocks until there is something to step or poll, wake is called or the time is over; 1 if there is work. */
+/* Blocks until there is something to step or poll, wake is called (or was, since the last wait), the engine has stopped or the time is over;
+ * 1 if there is work.  0 nanoseconds and less: only asks.  Requests that are suspended by the host are no work. */
 KAIJU_API int32_t      kaiju_engine_wait(kaiju_engine *engine, int64_t timeout_nanoseconds);
 KAIJU_API void         kaiju_engine_wake(kaiju_engine *engine);
 KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine *engine, kaiju_metrics *out);
@@ -315,7 +322,7 @@ KAIJU_API kaiju_status kaiju_session_create(kaiju_engine *engine, KAIJU_OWN kaij
 /* A new session with the first `length` tokens; it shares their KV. */
 KAIJU_API kaiju_status kaiju_session_fork(kaiju_session *session, size_t length, KAIJU_OWN kaiju_session **out, kaiju_error **error);
 KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session *session, size_t length, kaiju_error **error);
-/* The history: after DONE the prompt and all generated tokens; while a request is unfinished, what it was before. */
+/* The history: after DONE the prompt and all generated tokens; while a request is unfinished, and after FAILED, what it was before. */
 KAIJU_API size_t       kaiju_session_tokens(const kaiju_session *session, int32_t *tokens, size_t capacity);
 KAIJU_API void         kaiju_session_destroy(KAIJU_OWN kaiju_session *session);
 /* Saved sessions: the history and its KV, bound to model and arithmetic.  Reads the session scope's options.  On the thread that steps, between
@@ -334,7 +341,7 @@ KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine *engine, const ka
 /* -- conversations: the turns of one chat, and the session that holds their KV -- */
 /* What the model sees is the head, then the turns that were not cut off, each an input, a reply and the symbol that closes it (the model's
  * own, where it can chat).  The host drives the engine; when a request is done its reply is part of the turn, without the stop token that
- * ended it.  All but info, turn and tokens answer KAIJU_BUSY while a reply is under way.  Destroying a conversation cancels it. */
+ * ended it.  All but describe, turn and tokens answer KAIJU_BUSY while a reply is under way.  Destroying a conversation cancels it. */
 /* `head` stays at the beginning whatever is cut, a character's card say; it may fill half of the context. */
 KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine *engine, const int32_t *head, size_t count, KAIJU_OWN kaiju_conversation **out,
                                                  kaiju_error **error);
@@ -369,8 +376,8 @@ KAIJU_API kaiju_status kaiju_conversation_tokens(kaiju_conversation *conversatio
 
 /* -- convenience, written only in terms of the functions above -- */
 /* Submits, steps and polls until the request is done; `on_text` may be NULL.  KAIJU_BUSY while other requests of the engine are pending,
- * KAIJU_CANCELLED when on_text stopped it.  `done` may be NULL; otherwise it learns the last event's reason, counts and times (its pointers
- * are NULL); `event_size` is sizeof(kaiju_event). */
+ * KAIJU_CANCELLED when on_text stopped it.  `done` may be NULL; otherwise it learns the reason, counts and times of a DONE, a stopped one's
+ * too (its pointers are NULL); `event_size` is sizeof(kaiju_event). */
 KAIJU_API kaiju_status kaiju_generate(kaiju_engine *engine, kaiju_session *session, const int32_t *tokens, size_t count,
                                       const kaiju_options *options, kaiju_text_fn on_text, void *user_data, kaiju_event *done,
                                       size_t event_size, kaiju_error **error);

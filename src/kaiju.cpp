@@ -71,6 +71,7 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
     if (!executor.ok()) return executor.status();
     EngineOptions settings = options.engine;
     settings.cache.identity = checkpoint_->digest() + " arithmetic " + std::to_string(kArithmeticVersion);
+    if (!options.tier_file.empty() && settings.cache.file_bytes == 0) return invalid_argument("there is a tier_file and file_bytes is 0: say how large it may be");
     if (!options.tier_file.empty()) {
       auto file = open_block_file(options.tier_file, settings.cache.file_bytes);
       if (!file.ok()) return file.status();

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -29,8 +30,11 @@ kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t
   for (std::string word; in >> word;) {
     int64_t id = -1;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc() || end != word.data() + word.size())
-      return kaiju::invalid_argument(fmt::format("token {} is \"{}\", not a number: give token ids separated by white space", tokens.size() + 1, word.substr(0, 40)));
+    if (error != std::errc() || end != word.data() + word.size()) {
+      word.resize(std::min<size_t>(word.size(), 40));
+      std::replace_if(word.begin(), word.end(), [](unsigned char c) { return c < 32 || c > 126; }, '?');  // a terminal would obey it
+      return kaiju::invalid_argument(fmt::format("token {} is \"{}\", not a number: give token ids separated by white space", tokens.size() + 1, word));
+    }
     if (id < 0 || id >= vocab_size)
       return kaiju::invalid_argument(fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens.size() + 1, id, vocab_size - 1));
     tokens.push_back(static_cast<int32_t>(id));

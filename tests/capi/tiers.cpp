@@ -79,9 +79,9 @@ TEST_CASE("tiers that make no sense are refused when the engine is created") {
     return answer;
   };
   CHECK(refused(1, 0, nullptr).says("host_bytes is 1"));
-  CHECK(refused(1 << 20, 1 << 20, nullptr).says("a file and its size go together"));
+  CHECK(refused(1 << 20, 1 << 20, nullptr).says("no file of that size: give a tier_file"));
   CHECK(refused(0, 1 << 20, nullptr).says("host_bytes 0"));
-  CHECK(refused(1 << 20, 0, "/tmp/x").status == KAIJU_INVALID_ARGUMENT);
+  CHECK(refused(1 << 20, 0, "/tmp/x").says("file_bytes is 0"));
   CHECK(refused(1 << 20, 1 << 20, "/nowhere/at/all").status == KAIJU_IO);
   CHECK(refused(INT64_C(1) << 62, 0, nullptr).status == KAIJU_OUT_OF_MEMORY);
 }

@@ -20,7 +20,8 @@ int exit_code(const std::string& command) {
 
 TEST_CASE("a wrong command line is exit code 2, from every program") {
   for (const char* line : {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense", "kaiju-score x --tokens y --chunk -1",
-                           "kaiju-bench step x --seconds 0", "kaiju-make --out x --preset nano --layers 0", "kaiju-inspect x --nonsense"}) {
+                           "kaiju-bench step x --seconds 0", "kaiju-make --out x --preset nano --layers 0", "kaiju-inspect x --nonsense",
+                           "kaiju-bench serve x --cache-bytes -1", "kaiju-bench hour x --host-bytes -1"}) {
     INFO(line);
     CHECK(exit_code(kPrograms + "/" + line + " >/dev/null 2>&1") == 2);
   }
@@ -51,4 +52,9 @@ TEST_CASE("kaiju-score refuses tokens that are none, by name") {
     INFO(tokens);
     CHECK(exit_code(std::string("echo '") + tokens + "' | " + kPrograms + "/kaiju-score " + kModel + " --tokens - >/dev/null 2>&1") == 1);
   }
+}
+
+TEST_CASE("what kaiju-score says of tokens that are none holds nothing that a terminal obeys") {
+  CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel + " --tokens - 2>&1 | LC_ALL=C grep -q '[^ -~]'") == 1);
+  CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel + " --tokens - 2>&1 | grep -q '\"?\\[2J?\"'") == 0);
 }

@@ -63,6 +63,16 @@ TEST_CASE("kaiju-make makes what kaiju-inspect verifies and shows") {
   CHECK(parsed["tensors"].size() == opened.value()->tensors().size());
 }
 
+TEST_CASE("kaiju-make that is told to stop, half-way through, leaves nothing behind") {
+  const tiny::Folder folder;
+  const std::string making = std::string("'") + KAIJU_PROGRAM_DIR + "/kaiju-make' --preset small --layers 2 --out x 2>err";
+  const std::string begun = "while kill -0 $! && ! ls -A | grep -q tmp; do sleep 0.01; done";
+  const int status = std::system(("cd '" + (folder / "") + "' && { " + making + " & " + begun + "; kill -TERM $!; wait $!; }").c_str());
+  CHECK(WEXITSTATUS(status) == 1);
+  CHECK(tiny::contains(tiny::read_file(folder / "err"), "nothing of it is left"));
+  CHECK(folder.file_count() == 1);
+}
+
 TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is one on a GPU") {
   const tiny::Folder folder;
   const std::string model = "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors'";

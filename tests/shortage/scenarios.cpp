@@ -1,5 +1,6 @@
 // Out of memory, disk errors: in every place, once and for good. The scenarios go from loading over engine, submit and step to saving.
 #include <filesystem>
+#include <map>
 
 #include "kaiju/kaiju.hpp"
 #include "tests/capi/host.hpp"
@@ -217,6 +218,64 @@ TEST_CASE("a step that finds no memory fails its requests or leaves their replie
     same += got.second == wanted.second;
   }
   CHECK(same > 0);
+}
+TEST_CASE("a poll that finds no memory loses no event") {
+  const auto polled = [](int64_t nth, bool for_good) {
+    Ready o;
+    o.submit(o.session);
+    for (int steps = 0; steps < 20; ++steps) o.must([&](kaiju_error** e) { return kaiju_engine_step(o.engine, e); });
+    std::vector<std::pair<int32_t, int32_t>> events;  // kind, and of a token its id
+    const auto poll = [&] {
+      std::array<kaiju_event, 3> some;
+      while (const size_t count = kaiju_engine_poll(o.engine, some.data(), sizeof some[0], some.size())) {
+        const heap::Pause pause;
+        for (size_t i = 0; i < count; ++i) events.emplace_back(some[i].kind, some[i].token_count > 0 ? some[i].tokens[0] : -1);
+      }
+    };
+    heap::reset();
+    heap::fail_at(nth, for_good);
+    poll();
+    heap::fail_at(0, false);
+    poll();
+    CHECK(kaiju_engine_pending(o.engine) == 0);
+    return events;
+  };
+  const auto wanted = polled(0, false);
+  REQUIRE(wanted.size() == 5);
+  for (const bool for_good : {false, true})
+    for (int64_t nth = 1; nth < 20; ++nth) {
+      INFO("allocation " << nth << (for_good ? " and all after it" : ""));
+      CHECK(polled(nth, for_good) == wanted);
+    }
+}
+TEST_CASE("however memory runs out in a step, every request has one last event") {
+  const auto last_events = [](int64_t nth, bool for_good) {
+    Ready o;
+    o.must([&](kaiju_error** e) { return kaiju_session_create(o.engine, &o.second, e); });
+    o.submit(o.session);
+    o.submit(o.second, {1, 8, 8, 8, 8});
+    std::map<kaiju_request, int> last;
+    const auto step_and_poll = [&] {
+      (void)kaiju_engine_step(o.engine, nullptr);
+      kaiju_event event;
+      while (kaiju_engine_poll(o.engine, &event, sizeof event, 1) == 1) {
+        const heap::Pause pause;
+        if (event.kind == KAIJU_EVENT_DONE || event.kind == KAIJU_EVENT_FAILED) ++last[event.request];
+      }
+    };
+    heap::reset();
+    heap::fail_at(nth, for_good);
+    for (int steps = 0; steps < 20; ++steps) step_and_poll();
+    heap::fail_at(0, false);
+    for (int steps = 0; steps < 20; ++steps) step_and_poll();
+    CHECK(kaiju_engine_pending(o.engine) == 0);
+    return last;
+  };
+  for (const bool for_good : {false, true})
+    for (int64_t nth = 1; nth < 150; ++nth) {
+      INFO("allocation " << nth << (for_good ? " and all after it" : ""));
+      CHECK(last_events(nth, for_good) == std::map<kaiju_request, int>{{1, 1}, {2, 1}});
+    }
 }
 TEST_CASE("two requests, one cancelled, one session destroyed, while memory runs out") {
   CHECK(sweep_memory_of_steps(with_engine([](Owner& o) {

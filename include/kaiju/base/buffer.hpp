@@ -54,7 +54,8 @@ class Buffer {
     void operator()(void* p) const { std::free(p); }
   };
   static Status out_of_memory(size_t count, const char* what) {
-    return {StatusCode::kOutOfMemory, std::string(what) + " needs " + std::to_string(count) + " x " + std::to_string(sizeof(T)) + " bytes, which the system did not give"};
+    const std::string each = sizeof(T) > 1 ? " x " + std::to_string(sizeof(T)) : "";
+    return {StatusCode::kOutOfMemory, std::string(what) + " needs " + std::to_string(count) + each + " bytes, which the system did not give"};
   }
 
   std::unique_ptr<void, Free> memory_;

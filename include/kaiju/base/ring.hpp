@@ -1,6 +1,7 @@
 // Ring: a queue that keeps its memory: after the fullest moment nothing is allocated any more.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -13,8 +14,12 @@ class Ring {
   bool empty() const { return count_ == 0; }
   size_t size() const { return count_; }
 
+  // From here on so many fit without memory being taken.
+  void reserve(size_t count) {
+    if (count > slots_.size()) grow(count);
+  }
   void push_back(T value) {
-    if (count_ == slots_.size()) grow();
+    if (count_ == slots_.size()) grow(count_ + 1);
     slots_[(first_ + count_) % slots_.size()] = std::move(value);
     ++count_;
   }
@@ -27,8 +32,8 @@ class Ring {
   }
 
  private:
-  void grow() {
-    std::vector<T> larger(slots_.empty() ? 16 : slots_.size() * 2);
+  void grow(size_t least) {
+    std::vector<T> larger(std::max({least, slots_.size() * 2, size_t{16}}));
     for (size_t i = 0; i < count_; ++i) larger[i] = std::move(slots_[(first_ + i) % slots_.size()]);
     slots_ = std::move(larger);
     first_ = 0;

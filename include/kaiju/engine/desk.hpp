@@ -24,6 +24,8 @@ struct Wish {
   bool cancel = false;
   bool suspend = false;
   bool told = false;  // a command is on its way
+  SessionId session = 0;  // whose request it is, for its last event
+  void* user_data = nullptr;
 };
 
 // What waits for the next step, in order of arrival.
@@ -79,23 +81,55 @@ class Desk {
       }
     }
   }
-  // Driving thread: what a step brought about. Both lists are emptied.
-  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, const Status& error) {
+  // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied.
+  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures) {
+    Metrics now = figures;
     {
       const std::lock_guard lock(mutex_);
+      events.reserve(events.size() + new_events.size());
       for (Event& event : new_events) events.push_back(std::move(event));
       for (Ending& ending : endings) {
         unfinished.erase(ending.request);
-        const auto session = sessions.find(ending.session);
-        if (session == sessions.end() || session->second.request != ending.request) continue;
-        session->second.request = 0;
-        if (ending.done) session->second.tokens = std::move(ending.tokens);
+        if (History* const history = waits_for(ending.session, ending.request)) {
+          history->request = 0;
+          if (ending.done) history->tokens = std::move(ending.tokens);
+        }
       }
-      metrics = figures;
-      if (!error.ok()) stopped = error;
+      metrics = std::move(now);
     }
     new_events.clear();
     endings.clear();
+    changed_.notify_all();
+  }
+
+  // Driving thread: from here on nobody's call succeeds. Where memory runs short the message is lost, never the error.
+  void stop(const Status& error) noexcept {
+    Status short_error(error.code(), "no memory"), whole = guarded<Status>([&] { return error; });
+    {
+      const std::lock_guard lock(mutex_);
+      stopped = std::move(whole.code() == error.code() ? whole : short_error);
+    }
+    changed_.notify_all();
+  }
+  // Driving thread, of an engine that stopped: the last event of every request that has none, wherever it was lost. Whom memory does not
+  // suffice to tell stays for the next time.
+  void fail_unfinished() {
+    {
+      const std::lock_guard lock(mutex_);
+      while (!unfinished.empty()) {
+        const auto& [request, wish] = *unfinished.begin();
+        Event event;
+        event.kind = EventKind::kFailed;
+        event.request = request;
+        event.session = wish.session;
+        event.user_data = wish.user_data;
+        event.status = stopped;
+        events.push_back(std::move(event));
+        if (History* const history = waits_for(wish.session, request)) history->request = 0;
+        ++metrics.requests_failed;
+        unfinished.erase(unfinished.begin());
+      }
+    }
     changed_.notify_all();
   }
 
@@ -139,6 +173,11 @@ class Desk {
   uint64_t last_request = 0;
 
  private:
+  // The history of a session that waits for this request's end; null when the session is gone.
+  History* waits_for(SessionId session, RequestId request) {
+    const auto found = sessions.find(session);
+    return found != sessions.end() && found->second.request == request ? &found->second : nullptr;
+  }
   bool has_work() const { return !inbox.empty() || !events.empty() || metrics.requests_waiting + metrics.requests_running > 0; }
 
   mutable std::mutex mutex_;

@@ -165,13 +165,14 @@ class Engine {
   Status change_wish(RequestId request, Change change);
   Status commit();
   void commit_token(Sequence& sequence, SampledToken& sampled, Clock::time_point now, bool& done, DoneReason& reason);
+  void tell_end(Event event, Ending ending);
   void end(Sequence& sequence, DoneReason reason);
   void stop(const Status& error);
   Event event_of(const Sequence& sequence, EventKind kind) const;
   void metrics_from_scheduler();
-  void publish(const Status& error = {}) {
+  void publish() {
     metrics_from_scheduler();
-    desk_.publish(events_, endings_, metrics_, error);
+    desk_.publish(events_, endings_, metrics_);
   }
 
   // Finds an idle session under the desk's lock, or says why not.
@@ -197,6 +198,7 @@ class Engine {
   std::vector<Event> events_;
   std::vector<Ending> endings_;
   Metrics metrics_;
+  bool all_failed_ = true;  // false: the engine stopped, and not every request was told
 };
 
 }  // namespace kaiju

@@ -41,7 +41,8 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     if ((options.cache.file || options.cache.file_bytes > 0) && options.cache.host_bytes == 0)
       return invalid_argument("file_bytes is " + std::to_string(options.cache.file_bytes) + " and host_bytes 0: a file wants host memory before it");
     if (static_cast<bool>(options.cache.file) != (options.cache.file_bytes > 0))
-      return invalid_argument("file_bytes is " + std::to_string(options.cache.file_bytes) + ": a file and its size go together");
+      return invalid_argument(options.cache.file ? "there is a tier_file and file_bytes is 0: say how large it may be"
+                                                 : "file_bytes is " + std::to_string(options.cache.file_bytes) + " and there is no file of that size: give a tier_file");
     std::unique_ptr<Engine> engine(new Engine(std::move(executor), std::move(pieces), options, scheduling));
     if (options.cache.host_bytes > 0) {
       const auto host = [&](size_t bytes, const char* what) { return engine->executor_->host_memory(bytes, what); };
@@ -270,7 +271,7 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
       Command command;
       command.sequence = std::move(*prepared);
       if (desk.inbox.size() == desk.inbox.capacity()) desk.inbox.reserve(2 * desk.inbox.size() + 1);
-      desk.unfinished.try_emplace(sequence.request);
+      desk.unfinished.try_emplace(sequence.request, Wish{.session = session, .user_data = sequence.user_data});
       // Nothing below fails.
       desk.inbox.push_back(std::move(command));
       history.known = true;

@@ -34,6 +34,8 @@ inline Status Engine::step() {
       if (answer.code() == StatusCode::kOutOfMemory) answer = internal_error("no memory");
       stop(answer);
     }
+  } else if (!all_failed_) {
+    stop(answer);
   }
   stepping_ = false;
   return answer;
@@ -306,6 +308,13 @@ inline Event Engine::event_of(const Sequence& sequence, EventKind kind) const {
   return event;
 }
 
+// Event and ending are told together or, where memory runs short, neither is.
+inline void Engine::tell_end(Event event, Ending ending) {
+  if (endings_.size() == endings_.capacity()) endings_.reserve(2 * endings_.size() + 1);
+  events_.push_back(std::move(event));
+  endings_.push_back(std::move(ending));
+}
+
 // Tells that a request is over, and what its session's history is now.
 inline void Engine::end(Sequence& sequence, DoneReason reason) {
   deadlines_.remove(sequence);
@@ -313,21 +322,22 @@ inline void Engine::end(Sequence& sequence, DoneReason reason) {
   event.reason = reason;
   event.counts.prompt_tokens = sequence.prompt_count;
   sequence.text.finish(event.text);
-  events_.push_back(std::move(event));
-  endings_.push_back({sequence.request, sequence.session, true, sequence.tokens});
+  tell_end(std::move(event), {sequence.request, sequence.session, true, sequence.tokens});
   ++metrics_.requests_done;
 }
 
-// Fails everything that is here or still arrives, and latches the error.
+// Latches the error and fails everything that is here or still arrives. What memory does not suffice for is left to the next call of step.
 inline void Engine::stop(const Status& error) {
+  if (all_failed_) desk_.stop(error);  // from here on submit refuses, so the inbox is the last
+  all_failed_ = false;
   const Status stopped = guarded<Status>([&]() -> Status {
-    publish(error);  // from here on submit refuses, so the inbox is the last
-    const auto fail = [&](const Sequence& sequence) {
+    publish();
+    const auto fail = [&](Sequence& sequence) {
       if (sequence.ended) return;
       Event event = event_of(sequence, EventKind::kFailed);
       event.status = error;
-      events_.push_back(std::move(event));
-      endings_.push_back({sequence.request, sequence.session, false, {}});
+      tell_end(std::move(event), {sequence.request, sequence.session, false, {}});
+      sequence.ended = true;
       ++metrics_.requests_failed;
     };
     for (const auto& sequence : scheduler_.running()) fail(*sequence);
@@ -343,7 +353,9 @@ inline void Engine::stop(const Status& error) {
     commands_.clear();
     scheduler_.abandon();
     deadlines_.clear();
-    publish(error);
+    publish();
+    desk_.fail_unfinished();  // who was on the way from one list to another when memory ran short
+    all_failed_ = true;
     return {};
   });
   (void)stopped;
