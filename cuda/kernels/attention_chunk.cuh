@@ -104,11 +104,9 @@ class ChunkSteps {
   }
   // Tile `at` of the unit's, the n-th of all.
   __device__ void ask_for_tile(const Unit& unit, int32_t at, int32_t n) {
+    const std::byte* from = tile_of(unit, at);
     barrier_expect(full(n), kTile);
-    if (work_.keys_once)
-      copy_bulk_once(slot(n), tile_of(unit, at), kTile, full(n));
-    else
-      copy_bulk(slot(n), tile_of(unit, at), kTile, full(n));
+    copy_bulk(slot(n), from, kTile, full(n), work_.keys_once ? policy_once() : policy_normal());
   }
   __device__ const std::byte* tile_of(const Unit& unit, int32_t at) const {
     const bool values = at >= block_count(unit);
@@ -141,11 +139,15 @@ class ChunkSteps {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   }
   __device__ __forceinline__ static void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-  // Of a row in queries and results.
+  // Of a row in queries and results: which it is there, and where.
+  template <class Item>
+  __device__ int64_t place_of_row(const Item& item, int32_t row) const {
+    const int32_t token = row < work_.heads ? 0 : row / work_.heads, head = row - token * work_.heads;
+    return int64_t{item.batch_row + token} * work_.args.heads + item.group * work_.heads + head;
+  }
   template <class Item>
   __device__ int64_t row_offset(const Item& item, int32_t row) const {
-    const int32_t token = row < work_.heads ? 0 : row / work_.heads, head = row - token * work_.heads;
-    return (int64_t{item.batch_row + token} * work_.args.heads + item.group * work_.heads + head) * kHeadDim;
+    return place_of_row(item, row) * kHeadDim;
   }
   __device__ int32_t first_visible(int32_t position) const {
     return work_.kv.window > 0 && position >= work_.kv.window ? position - work_.kv.window + 1 : 0;
@@ -158,10 +160,11 @@ class ChunkSteps {
     chunk_.see_to[row] = valid ? position : -1;
   }
   // s [64 keys, kRows] of a block of keys: thread (g, t) of warp w has keys 16 w + g and + 8 of rows 8 j + 2 t and + 1:
-  // s[4 j + 2 upper + odd].
-  __device__ __forceinline__ void score(Score& s, uint32_t keys) {
+  // s[4 j + 2 upper + odd]. Not `all`: of the first 32 channels alone, where nobody asks what comes out.
+  __device__ __forceinline__ void score(Score& s, uint32_t keys, bool all) {
     const uint64_t a = operand(keys, kBlockTokens), b = operand(base_ + static_cast<uint32_t>(Map::kQueries), kRows);
     multiply<false>(s, a, b);
+    if (!all) return;
 #pragma unroll
     for (int k = 1; k < kHeadDim / 32; ++k)
       multiply<true>(s, advanced(a, k * 2 * kBlockTokens * kColumnBytes), advanced(b, k * 2 * kRows * kColumnBytes));
@@ -219,7 +222,7 @@ class ChunkSteps {
     for (int k = 0; k < kGroupBlocks; ++k) {
       if (has(blocks, k)) wait_for_tile(tile + place(k));
       begin_products();
-      if (kAll || has(blocks, k)) score(s[k], slot(tile + place(k)));
+      if (kAll || has(blocks, k)) score(s[k], slot(tile + place(k)), has(blocks, k));
       commit_products();
     }
     take_maxima<0>(unit, blocks, s, most);
@@ -229,13 +232,18 @@ class ChunkSteps {
     if constexpr (!Weight::kMaximaFirst) return;
     // Even lanes go on with the even rows, odd ones with the odd.
     const bool odd = g() % 2 != 0;
+    int32_t mine[kColumns];  // step by step for all of them, since each step waits for the one before
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      int32_t mine = odd ? most[j][1] : most[j][0];
-      mine = max(mine, __shfl_xor_sync(0xFFFFFFFFu, odd ? most[j][0] : most[j][1], 4));
-      mine = max(mine, __shfl_xor_sync(0xFFFFFFFFu, mine, 8));
-      mine = max(mine, __shfl_xor_sync(0xFFFFFFFFu, mine, 16));
-      if (lane() < 8) atomicMax(&chunk_.maximum[turn][8 * j + 2 * t() + (odd ? 1 : 0)], mine);
+    for (int j = 0; j < kColumns; ++j)
+      mine[j] = max(odd ? most[j][1] : most[j][0], __shfl_xor_sync(0xFFFFFFFFu, odd ? most[j][0] : most[j][1], 4));
+#pragma unroll
+    for (int distance = 8; distance < 32; distance *= 2)
+#pragma unroll
+      for (int32_t& x : mine) x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    if (lane() < 8) {
+      int32_t* to = &chunk_.maximum[turn][2 * t() + (odd ? 1 : 0)];
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) atomicMax(to + 8 * j, mine[j]);
     }
   }
 
@@ -280,12 +288,15 @@ class ChunkSteps {
     }
   }
   __device__ __forceinline__ void add_weights(const uint32_t (&sum)[kColumns], int32_t turn) {
+    uint32_t mine[kColumns];
 #pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      uint32_t mine = sum[j];
-      mine += __shfl_xor_sync(0xFFFFFFFFu, mine, 8);
-      mine += __shfl_xor_sync(0xFFFFFFFFu, mine, 16);
-      if (lane() < 8) atomicAdd(&chunk_.sum[turn][8 * j + 2 * t() + g() % 2], mine);
+    for (int j = 0; j < kColumns; ++j) mine[j] = sum[j] + __shfl_xor_sync(0xFFFFFFFFu, sum[j], 8);
+#pragma unroll
+    for (uint32_t& x : mine) x += __shfl_xor_sync(0xFFFFFFFFu, x, 16);
+    if (lane() < 8) {
+      uint32_t* to = &chunk_.sum[turn][2 * t() + g() % 2];
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) atomicAdd(to + 8 * j, mine[j]);
     }
   }
 
@@ -315,11 +326,11 @@ class ChunkSteps {
   __device__ int32_t channel(int e) const { return warpgroup() * 64 + warp() * 16 + g() + e / 2 * 8; }
   __device__ int32_t row(int j, int e) const { return 8 * j + 2 * t() + e % 2; }
 
-  // The weights of a unit's scores and their sums. `meanwhile` is called while the first sums are under way, `half_read` with half of a
-  // chunk's values read.
-  template <class Meanwhile, class HalfRead>
+  // The weights of a unit's scores and their sums. `meanwhile` is called while the first sums are under way, `at_last` while the last are,
+  // `half_read` with half of a chunk's values read.
+  template <class Meanwhile, class HalfRead, class AtLast>
   __device__ __forceinline__ void add_all(const Blocks& blocks, int32_t tile, const Score (&s)[kGroupBlocks], int32_t turn,
-                                          int32_t (&sums)[kRows], Meanwhile meanwhile, HalfRead half_read) {
+                                          int32_t (&sums)[kRows], Meanwhile meanwhile, HalfRead half_read, AtLast at_last) {
     constexpr bool kAllSum = kSummers == kDecodeThreads;  // else products are in a branch, which must hold no more than them
     const int32_t count = blocks.count;
     uint32_t weights[kColumns];
@@ -341,6 +352,7 @@ class ChunkSteps {
       if (is_summer()) {
         begin_values(tile + count, h * kHalfBlocks, min(count, (h + 1) * kHalfBlocks), sums);
         if (h == 0 && kAllSum) meanwhile();
+        if (last && kAllSum) at_last();
         wait_products<0>();
         pin(sums);
       } else if (h == 0) {
@@ -348,6 +360,7 @@ class ChunkSteps {
         for (int32_t& x : sums) x = 0;
       }
       if (h == 0 && !kAllSum) meanwhile();
+      if (last && !kAllSum) at_last();
       if (!last) {
         __syncthreads();
         half_read();

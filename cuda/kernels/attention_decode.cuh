@@ -21,10 +21,9 @@ struct KeptItem {
 template <int kRows>
 struct DecodeShared : ChunkShared<kRows> {
   // Of this unit's rows.
-  alignas(8) float factor[kRows];  // of the fold
-  alignas(8) int32_t later[kRows];
-  alignas(8) float inverse[kRows];  // of the sum of all weights
-  int32_t total_maximum[kRows];     // of the item so far
+  alignas(8) int32_t fold[kRows];  // the bits of its factor; with the sign, where the total keeps its scale
+  alignas(16) int2 result[kRows];  // the bits of the inverse of the sum of all weights, and the row's place in the results; -1: none
+  int32_t total_maximum[kRows];    // of the item so far
   float total_weight[kRows];
   Unit unit[3];  // this one and the next two
   DecodeWalk walk;
@@ -36,9 +35,10 @@ template <int kHeadDim, int kRows, class Weight>
 class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
   using Steps = ChunkSteps<kHeadDim, kRows, Weight>;
   using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::begin, Steps::forget, Steps::thread, Steps::is_planner, Steps::is_summer,
-      Steps::in_rows, Steps::lane, Steps::ask_first, Steps::copy_tiles, Steps::block_count, Steps::uniform, Steps::ask_for_queries,
-      Steps::wait_for_copies, Steps::copy_async, Steps::row_offset, Steps::describe_row, Steps::add_all, Steps::two, Steps::whole,
-      Steps::channel, Steps::row, Steps::step, Steps::folded, Steps::work_, Steps::chunk_, Steps::memory_;
+      Steps::in_rows, Steps::lane, Steps::t, Steps::ask_first, Steps::copy_tiles, Steps::block_count, Steps::uniform,
+      Steps::ask_for_queries, Steps::wait_for_copies, Steps::copy_async, Steps::place_of_row, Steps::row_offset, Steps::describe_row,
+      Steps::add_all, Steps::two, Steps::whole, Steps::channel, Steps::row, Steps::step, Steps::folded, Steps::work_, Steps::chunk_,
+      Steps::memory_;
   using typename Steps::Map, typename Steps::Score, typename Steps::Step;
   static constexpr int32_t kTotals = Map::kEnd;  // of a thread, one a sum
 
@@ -80,6 +80,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     if (in_rows()) {
       chunk_.maximum[0][thread()] = kUnseen;
       chunk_.sum[0][thread()] = 0;
+      shared_.fold[thread()] = 0;  // rows that no item has yet stay finite
       describe_row(first);
     }
     wait_for_copies();
@@ -122,22 +123,26 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
               begin_row(unit, turn);
               chunk_.maximum[1 - turn][thread()] = kUnseen;
               chunk_.sum[1 - turn][thread()] = 0;
-              if (next.valid) describe_row(next);
+              if (next.valid && next.fresh) describe_row(next);
             } else if (is_planner()) {
               shared_.walk.next(work_, shared_.unit[(i + 2) % 3], &next);
             }
           },
-          [&] { copy(tile + count + kHalfBlocks); });
+          [&] { copy(tile + count + kHalfBlocks); },
+          [&] {
+            if (in_rows()) end_row(unit, turn);
+          });
       forget();
-      if (in_rows()) end_row(unit, turn);
+      const float* scale = work_.args.out_inverse + int64_t{unit.group} * kHeadDim;  // asked for before they are wanted
+      const float scales[2] = {is_summer() ? scale[channel(0)] : 0.0f, is_summer() ? scale[channel(2)] : 0.0f};
       __syncthreads();
       copy(tile + 2 * count);
       if (is_summer()) {
         if (unit.kept >= 0) {
           keep_apart(unit, sums);
         } else {
-          fold(unit, sums);
-          if (unit.last) finish(unit);
+          fold(sums);
+          if (unit.last) finish(scales);
         }
       }
       if (unit.kept >= 0 && unit.last && thread() == 0) {
@@ -160,44 +165,53 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     const int32_t maximum = maximum_of_row(turn), before = unit.fresh ? INT32_MIN : shared_.total_maximum[row];
     const Step fold = step(before, maximum);
     shared_.total_maximum[row] = max(before, maximum);
-    shared_.factor[row] = fold.factor;
-    shared_.later[row] = fold.later ? 1 : 0;
+    shared_.fold[row] = __float_as_int(fold.factor) | (fold.later ? 0 : INT32_MIN);
   }
   __device__ void end_row(const Unit& unit, int32_t turn) {
     const int32_t row = thread();
-    if (row >= unit.rows) return;
+    if (row >= unit.rows) {
+      shared_.result[row].y = -1;
+      return;
+    }
     const auto weight = static_cast<float>(chunk_.sum[turn][row]);
     if (unit.kept >= 0) {
       work_.scratch.parts[int64_t{unit.kept} * kTileRows + row] = {maximum_of_row(turn), weight};
       return;
     }
-    const float total = folded({shared_.later[row] != 0, shared_.factor[row]}, unit.fresh ? 0.0f : shared_.total_weight[row], weight);
+    const float total = folded(step_of(shared_.fold[row]), unit.fresh ? 0.0f : shared_.total_weight[row], weight);
     shared_.total_weight[row] = total;
-    if (unit.last) shared_.inverse[row] = arith::divide(1.0f, total);
+    if (unit.last) shared_.result[row] = {__float_as_int(arith::divide(1.0f, total)), static_cast<int32_t>(place_of_row(unit, row))};
   }
   __device__ float& kept_total(int i) const { return reinterpret_cast<float*>(memory_ + kTotals)[i * kSummers + thread()]; }
-  __device__ __forceinline__ void fold(const Unit& unit, const int32_t (&sums)[kRows]) {
+  // Of what `fold` of a row says.
+  __device__ static Step step_of(int32_t fold) { return {fold >= 0, __int_as_float(fold & INT32_MAX)}; }
+  __device__ __forceinline__ void fold(const int32_t (&sums)[kRows]) {
+    float total[kRows / 2];  // all are asked for before the first is folded
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) total[i] = kept_total(i);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
-      if (8 * j >= unit.rows) break;
-      const int2 factor = two(shared_.factor, j), later = two(shared_.later, j);
+      const int2 folds = two(shared_.fold, j);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) total[4 * j + e] = folded(step_of(e % 2 == 0 ? folds.x : folds.y), total[4 * j + e], whole(sums, j, e));
+    }
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) kept_total(i) = total[i];
+  }
+  // `scales`: of this thread's two channels.
+  __device__ __forceinline__ void finish(const float (&scales)[2]) {
+    const int4* results = reinterpret_cast<const int4*>(shared_.result) + t();
+    int8_t* out = work_.args.out + channel(0);
+#pragma unroll 1  // code that runs once an item must be short: it has to come first
+    for (int j = 0; j < kColumns; ++j) {
+      const int4 rows = results[4 * j];  // two
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const Step by{(e % 2 == 0 ? later.x : later.y) != 0, __int_as_float(e % 2 == 0 ? factor.x : factor.y)};
-        kept_total(4 * j + e) = folded(by, kept_total(4 * j + e), whole(sums, j, e));
+        const int32_t row = e % 2 == 0 ? rows.y : rows.w;
+        const float inverse = __int_as_float(e % 2 == 0 ? rows.x : rows.z);
+        if (row >= 0) out[int64_t{row} * kHeadDim + e / 2 * 8] = arith::quantise(arith::mul(kept_total(4 * j + e), inverse), scales[e / 2]);
       }
     }
-  }
-  __device__ __forceinline__ void finish(const Unit& unit) {
-    const float* scale = work_.args.out_inverse + int64_t{unit.group} * kHeadDim;
-    const float scales[2] = {scale[channel(0)], scale[channel(2)]};
-#pragma unroll 1  // code that runs once an item must be short: it has to come first
-    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (row(j, e) < unit.rows)
-          work_.args.out[row_offset(unit, row(j, e)) + channel(e)] =
-              arith::quantise(arith::mul(kept_total(4 * j + e), shared_.inverse[row(j, e)]), scales[e / 2]);
   }
   __device__ __forceinline__ void keep_apart(const Unit& unit, const int32_t (&sums)[kRows]) {
     float* to = work_.scratch.sums + int64_t{unit.kept} * kTileRows * kHeadDim;

@@ -116,7 +116,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     const int32_t senders = division.parts - (has_part ? 1 : 0);  // but for this block
     if (thread() == 0) barrier_expect(shared_address(&shared_.arrived), static_cast<uint32_t>(senders * mine * kRowBytes));
     if (has_part) {
-      add_all(typename Steps::Blocks(unit), 0, s, turn, sums, [] {}, [] {});
+      add_all(typename Steps::Blocks(unit), 0, s, turn, sums, [] {}, [] {}, [] {});
       __syncthreads();  // the weights have been read
       if (is_summer()) leave(sums, !division.shares_chunks());
       if (in_rows()) {

@@ -17,13 +17,24 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
                "r"(barrier)
                : "memory");
 }
-// The same of what nobody reads again soon: the L2 cache gives it up first.
-__device__ __forceinline__ void copy_bulk_once(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+// The same with a policy of the L2 cache: what nobody reads again soon it gives up first.
+__device__ __forceinline__ uint64_t policy_once() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint64_t policy_normal() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
+}
+__device__ __forceinline__ void copy_bulk_once(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  copy_bulk(to, from, bytes, barrier, policy_once());
 }
 // To the L2 cache; changes nothing but when it is there.
 __device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
