@@ -117,6 +117,7 @@ class AttentionConsumer {
     wait_for_inputs();
     uint4 queries[kPieces];
     load_queries(tiles_.front(), queries);
+    if (warpgroup_ == 1) give_turn();  // the other is the first
     while (tiles_.front().rows > 0) {
       const Tile& tile = tiles_.front();
       begin(tile, queries);
@@ -124,7 +125,10 @@ class AttentionConsumer {
         const int32_t begin_block = max(chunk * kChunkBlocks, tile.first_key / kBlockTokens),
                       end_block = min((chunk + 1) * kChunkBlocks, tile.last_key / kBlockTokens + 1);
         int32_t high[kHeadDim / 2], low[kHeadDim / 2];
+        masked_ = is_masked(begin_block) || is_masked(end_block - 1);
+        take_turn();
         find_maxima(begin_block, end_block);
+        give_turn();
         sum_values(begin_block, end_block, high, low);
         fold(high, low, chunk == tile.chunk);
       }
@@ -132,6 +136,7 @@ class AttentionConsumer {
       finish(tile);
       tiles_.pop();
     }
+    if (warpgroup_ == 0) take_turn();  // the last that was given
   }
 
  private:
@@ -196,6 +201,11 @@ class AttentionConsumer {
     all_to_ = last < first ? INT32_MAX : tile.position + first / work_.heads;
   }
 
+  // The two warpgroups go over a chunk for the first time in turn: that is little but products, and runs beside the weights of the other.
+  // Else both come to do the same at the same time.
+  __device__ void take_turn() { await_warpgroup(3 + warpgroup_); }
+  __device__ void give_turn() { tell_warpgroup(4 - warpgroup_); }
+
   __device__ bool is_masked(int32_t block) const {
     return block * kBlockTokens < all_from_ || block * kBlockTokens + kBlockTokens - 1 > all_to_;
   }
@@ -223,7 +233,7 @@ class AttentionConsumer {
 
   // Scores of keys that a row does not see become the least.
   __device__ __forceinline__ void mask(int32_t (&s)[32], int32_t block) const {
-    if (!is_masked(block)) return;
+    if (!masked_ || !is_masked(block)) return;
 #pragma unroll
     for (int part = 0; part < 4; ++part) {  // 32 keys of one row
       const int r = part % 2, first = part / 2 * 16;
@@ -251,7 +261,7 @@ class AttentionConsumer {
       score(s, at.slot);
       at.advance();
     };
-    if (end - block == kChunkBlocks && !is_masked(block) && !is_masked(end - 1)) {  // most chunks: three tiles' scores under way
+    if (end - block == kChunkBlocks && !masked_) {  // most chunks: three tiles' scores under way
       int32_t s[3][32];
       score_next(s[0]), score_next(s[1]), score_next(s[2]);
 #pragma unroll
@@ -303,7 +313,7 @@ class AttentionConsumer {
       p[q] = __byte_perm(first, second, 0x7632);
       p[4 + q] = __byte_perm(first, second, 0x5410);
     }
-    if (is_masked(block)) {
+    if (masked_ && is_masked(block)) {
       const uint32_t bits[2] = {seen(0, block * kBlockTokens + kHalf * 32), seen(1, block * kBlockTokens + kHalf * 32)};
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
@@ -454,6 +464,7 @@ class AttentionConsumer {
 
   // Of this thread's two rows.
   int32_t all_from_, all_to_;
+  bool masked_;  // whether a row does not see some key of the chunk
   int32_t maximum_[2], shift_[2];
   uint32_t high_sums_[2], low_sums_[2];
 };

@@ -66,6 +66,10 @@ __device__ __forceinline__ void shrink_registers() {
 // Among the 128 threads of a warpgroup; id 1 ... 15.
 __device__ __forceinline__ void sync_warpgroup(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
 
+// One warpgroup waits until another has told it so.
+__device__ __forceinline__ void await_warpgroup(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
+__device__ __forceinline__ void tell_warpgroup(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
+
 // ---- products of a warpgroup ----
 // An operand in shared memory in the columns of layout.cuh: `rows` rows; the instruction reads two columns (32 bytes of every row) from
 // `address` on.
