@@ -36,10 +36,12 @@ Status CudaBackend::take_memory(int32_t head_dim) {
   KAIJU_TRY(take(parts_, rows, "the sums of attention"));
   KAIJU_TRY(take(sums_, rows * static_cast<size_t>(head_dim), "the sums of attention"));
   KAIJU_TRY(take(counters_, size_t{kUnits} + 1, "the sums of attention"));
+  KAIJU_TRY(take(plans_, size_t{kBlockKinds} * 2 * static_cast<size_t>(scratch_.multiprocessors) * kAttentionPlanBytes, "the plans of attention"));
   scratch_.units = kUnits;
   scratch_.counters = counters_.data();
   scratch_.parts = parts_.data();
   scratch_.sums = sums_.data();
+  scratch_.plans = plans_.data();
   return {};
 }
 

@@ -2,6 +2,8 @@
 // stream; what fails is latched in the Device and skips the rest. Same bits as ReferenceBackend (tests/conformance, through OnHost).
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -35,7 +37,11 @@ class CudaBackend {
 
   Device& device() const { return *device_; }
 
+  // Another batch than the one before: what attention planned for that is void. embed() begins one, as forward() does.
+  void begin_batch() { std::fill(std::begin(scratch_.planned), std::end(scratch_.planned), false); }
+
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
+    begin_batch();
     launch("embed", [&](cudaStream_t s) { return cuda::embed(s, device_->chip(), table, scale, tokens.data(), static_cast<int32_t>(tokens.size()), x); });
   }
   // Of few rows it waits for the product that reads it, and may become part of that (forward() reads a norm by one product): then `a` stays as it is.
@@ -58,6 +64,7 @@ class CudaBackend {
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     launch("attend", [&](cudaStream_t s) { return cuda::attend(s, device_->chip(), args, batch, kv, scratch_); });
+    scratch_.planned[static_cast<int32_t>(kv.kind)] = true;
   }
   // q, k and v as one product: upload() laid their weights and scales side by side.
   void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
@@ -114,6 +121,7 @@ class CudaBackend {
   DeviceBuffer<AttentionPart> parts_;
   DeviceBuffer<float> sums_;
   DeviceBuffer<int32_t> counters_;
+  DeviceBuffer<std::byte> plans_;
 };
 
 }  // namespace kaiju::cuda

@@ -68,7 +68,8 @@ struct AttentionPart {
 };
 // Whether several blocks of threads may share a row's chunks; all but the first for benches alone.
 enum class ChunksApart { kWhereFaster, kNever, kAlways };
-// What attention keeps chunks apart with. attend_mma() cuts the same memory into chunks of as many rows as its tiles have.
+inline constexpr int32_t kAttentionPlanBytes = 384;  // of a block of threads
+// What attention plans in, and keeps chunks apart with. attend_mma() cuts the same memory into chunks of as many rows as its tiles have.
 struct AttentionScratch {
   bool hopper = false;  // whether the kernels for it are there
   int32_t multiprocessors = 0;
@@ -76,6 +77,8 @@ struct AttentionScratch {
   AttentionPart* parts = nullptr;  // [units, 64]
   float* sums = nullptr;           // [units, 64, head_dim]
   int32_t* counters = nullptr;     // [units + 1], 0 between launches
+  std::byte* plans = nullptr;      // [kBlockKinds, 2 multiprocessors, kAttentionPlanBytes]: who takes what, of slots of each kind
+  bool planned[kBlockKinds] = {};  // whether that is there already for the batch
   ChunksApart apart = ChunksApart::kWhereFaster;
 };
 // The Hopper kernels where they serve the shape, else the one for every chip.

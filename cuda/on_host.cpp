@@ -161,6 +161,7 @@ void OnHost::attend(const AttentionArgs& args, const Batch& batch, const KvSlot&
   KvSlot slot = kv;
   slot.pool = call.in(kv.pool, static_cast<size_t>(blocks * kv.block_bytes));
   auto* out = call.out<int8_t>(count);
+  backend_.begin_batch();
   backend_.attend({call.in(args.queries, count), args.heads, args.z, call.in(args.out_inverse, static_cast<size_t>(kv.kv_heads) * kv.head_dim), out}, there, slot);
   call.back(args.out, out, count);
 }

@@ -87,8 +87,9 @@ struct Scratch {
     CHECKED(cudaMemset(view.sums, 0xFF, static_cast<size_t>(units) * kTileRows * head_dim * sizeof(float)));
     CHECKED(cudaMalloc(&view.counters, static_cast<size_t>(units + 1) * sizeof(int32_t)));
     CHECKED(cudaMemset(view.counters, 0, static_cast<size_t>(units + 1) * sizeof(int32_t)));
+    CHECKED(cudaMalloc(&view.plans, static_cast<size_t>(kBlockKinds * 2 * view.multiprocessors * kAttentionPlanBytes)));
   }
-  ~Scratch() { cudaFree(view.parts), cudaFree(view.sums), cudaFree(view.counters); }
+  ~Scratch() { cudaFree(view.parts), cudaFree(view.sums), cudaFree(view.counters), cudaFree(view.plans); }
 };
 
 // Rows of sequences: {position of the first, count}.
@@ -328,6 +329,11 @@ void checks(const char* name, int from, int to) {
     }
     one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
   }
+  {  // more chunks than blocks of threads on an H200, some of which have one of an item and others two
+    Rows rows(12, {16383, 1});
+    rows[3].first = 15000, rows[7].first = 1100;
+    one(128, 1, 40, 0, 3e-5f, rows);
+  }
   for (const int32_t count : {35, 50, 70, 100}) {  // clusters of fewer blocks, then none
     Rows rows;
     for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
@@ -475,10 +481,19 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
            CHECKED(attend_mma(nullptr, chip, args, there, slot, scratch.view));
          }));
   if constexpr (kHeadDim <= 128) {
-    report("contract", time_ms(runs, [&](int i) {
-             slot.slot_offset = slot_bytes * (i % kCopies);
-             CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
-           }));
+    const auto contract = [&](const char* how, ChunksApart apart) {  // planned once, as for the layers of a step
+      scratch.view.apart = apart;
+      bool& planned = scratch.view.planned[static_cast<int32_t>(kind)];
+      planned = false;
+      CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+      planned = true;
+      report(how, time_ms(runs, [&](int i) {
+               slot.slot_offset = slot_bytes * (i % kCopies);
+               CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
+             }));
+      scratch.view.apart = ChunksApart::kWhereFaster;
+    };
+    contract("contract", ChunksApart::kWhereFaster);
     AttentionWork work = attention_work(args, there, slot, scratch.view);
     const auto other = [&]<class Weight>(Weight*, const char* how) {
       report(how, time_ms(runs, [&](int i) {
@@ -491,15 +506,11 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
                }
              }));
     };
-    if (decode)
-      for (const ChunksApart apart : {ChunksApart::kNever, ChunksApart::kAlways}) {
-        scratch.view.apart = apart;
-        report(apart == ChunksApart::kNever ? "whole" : "apart", time_ms(runs, [&](int i) {
-                 slot.slot_offset = slot_bytes * (i % kCopies);
-                 CHECKED(attend_sm90(nullptr, args, there, slot, scratch.view));
-               }));
-        scratch.view.apart = ChunksApart::kWhereFaster;
-      }
+    if (decode) {
+      contract("whole", ChunksApart::kNever);
+      contract("apart", ChunksApart::kAlways);
+      CHECKED(plan_decode(nullptr, work));
+    }
     other(static_cast<HardwareWeight*>(nullptr), "hardware");
     other(static_cast<FreeWeight*>(nullptr), "one pass");
     if (decode) other(static_cast<ContractWeight*>(nullptr), "no cluster");  // as the two lines above

@@ -5,6 +5,8 @@
 // its blocks fold them, each a part of the rows. Bound: memory.
 #pragma once
 
+#include <algorithm>
+
 #include "../tiles/meet.cuh"
 #include "attention_chunk.cuh"
 
@@ -15,7 +17,7 @@ struct KeptItem {
   int32_t batch_row, rows, group;  // as of a unit
   int32_t first, chunks;           // where the item's are kept, and how many
   int32_t begin, end;              // this block's, counted from the item's first; then those whose part of the rows it folds
-  int32_t all_there;
+  int32_t first_row, row_count;    // that this block folds
 };
 
 template <int kRows>
@@ -25,10 +27,10 @@ struct DecodeShared : ChunkShared<kRows> {
   alignas(16) int2 result[kRows];  // the bits of the inverse of the sum of all weights, and the row's place in the results; -1: none
   int32_t total_maximum[kRows];    // of the item so far
   float total_weight[kRows];
-  Unit unit[3];  // this one and the next two
-  DecodeWalk walk;
+  DecodePlan plan;  // of units this one and the next two
   KeptItem kept_item[2];
-  int32_t kept_items, apart, is_last;
+  int32_t kept_items, is_last;
+  int32_t segment_maximum[kMostKept / 16];  // of 32 chunks of a row, while rows are folded
 };
 
 template <int kHeadDim, int kRows, class Weight>
@@ -43,27 +45,27 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
   static constexpr int32_t kTotals = Map::kEnd;  // of a thread, one a sum
 
  public:
-  static constexpr int32_t kBytes = kTotals + kRows * kHeadDim * static_cast<int32_t>(sizeof(float));
+  static constexpr int32_t kWarps = kDecodeThreads / 32;
+  // Of a fold of chunks that were kept apart: a table of what each does, then what warps have of their sums, in groups of chunks.
+  static constexpr int32_t kTableBytes = kMostKept * static_cast<int32_t>(sizeof(int2));
+  static constexpr int32_t kHalf = 64, kHalves = kHeadDim / kHalf;  // of a row of 128 channels: a lane has two
+  static constexpr int32_t kGroup = 8, kGroupBytes = kGroup * kHalf * static_cast<int32_t>(sizeof(float));
+  static constexpr int32_t kBytes =
+      std::max(kTotals + kRows * kHeadDim * static_cast<int32_t>(sizeof(float)), kTableBytes + 2 * kWarps * kGroupBytes);
+  static constexpr int32_t kGroups = (kBytes - kTableBytes) / (kWarps * kGroupBytes);  // that a warp has room for
 
   __device__ Decoder(const AttentionWork& work, DecodeShared<kRows>& shared, uint8_t* memory)
       : Steps(work, shared, memory), shared_(shared) {}
 
   __device__ __forceinline__ void run() {
     if (thread() == 0) begin();
-    if (is_planner()) {  // segments and tables were copied before any of the kernels in front began
-      DecodeWalk walk;
-      const bool apart = walk.start(work_);
-      if (lane() == 0) shared_.walk = walk, shared_.apart = apart ? 1 : 0, shared_.kept_items = 0;
-      __syncwarp();
-#pragma unroll 1
-      for (int32_t i = 0; i < 2; ++i) {
-        shared_.walk.next(work_, shared_.unit[i], i > 0 ? &shared_.unit[0] : nullptr);
-        __syncwarp();
-      }
-      wait_for_copies();
-    }
+    constexpr int32_t kPlanWords = sizeof(DecodePlan) / sizeof(int32_t);
+    static_assert(kPlanWords <= kDecodeThreads);
+    if (thread() < kPlanWords)  // made before the kernels in front began
+      reinterpret_cast<int32_t*>(&shared_.plan)[thread()] = __ldcg(reinterpret_cast<const int32_t*>(plan_of_block(work_)) + thread());
+    if (thread() == 0) shared_.kept_items = 0;
     __syncthreads();
-    const Unit& first = shared_.unit[0];
+    const Unit& first = shared_.plan.unit[0];
 #pragma unroll 1
     for (int32_t late = 0; late < 2; ++late) {
       if (late > 0) wait_for_inputs();
@@ -71,8 +73,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       if (late > 0) ask_for_queries(first);
       ask_first(first, late == 0);
     }
-    if (first.valid) decode(first);
-    if (shared_.apart != 0) fold_kept(), end();
+    if (uniform(first.valid) != 0) decode(first);
+    if (shared_.plan.apart != 0) fold_kept();
   }
 
  private:
@@ -91,9 +93,9 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       for (int i = 0; i < kRows / 2; ++i) kept_total(i) = 0.0f;
     int32_t tile = 0;  // the unit's first, of all that go through the ring
     for (int32_t i = 0;; ++i) {
-      const Unit& unit = shared_.unit[i % 3];
-      const Unit& next = shared_.unit[(i + 1) % 3];
-      if (!unit.valid) return;
+      const Unit& unit = shared_.plan.unit[i % 3];
+      const Unit& next = shared_.plan.unit[(i + 1) % 3];
+      if (uniform(unit.valid) == 0) return;
       const int32_t turn = i % 2;
       const typename Steps::Blocks blocks(unit);
       const int32_t count = blocks.count, all = tile + 2 * count + uniform(next.valid ? 2 * block_count(next) : 0);
@@ -125,7 +127,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
               chunk_.sum[1 - turn][thread()] = 0;
               if (next.valid && next.fresh) describe_row(next);
             } else if (is_planner()) {
-              shared_.walk.next(work_, shared_.unit[(i + 2) % 3], &next);
+              shared_.plan.walk.next(work_, shared_.plan.unit[(i + 2) % 3], &next);
             }
           },
           [&] { copy(tile + count + kHalfBlocks); },
@@ -147,8 +149,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       }
       if (unit.kept >= 0 && unit.last && thread() == 0) {
         const int32_t end = unit.kept - unit.first_kept + 1;
-        shared_.kept_item[shared_.kept_items++] = {unit.batch_row,       unit.rows, unit.group, unit.first_kept, unit.kept_count,
-                                                   end - unit.kept_here, end,       0};
+        shared_.kept_item[shared_.kept_items++] = {
+            unit.batch_row, unit.rows, unit.group, unit.first_kept, unit.kept_count, end - unit.kept_here, end, 0, 0};
       }
       tile += 2 * count;
     }
@@ -165,7 +167,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     const int32_t maximum = maximum_of_row(turn), before = unit.fresh ? INT32_MIN : shared_.total_maximum[row];
     const Step fold = step(before, maximum);
     shared_.total_maximum[row] = max(before, maximum);
-    shared_.fold[row] = __float_as_int(fold.factor) | (fold.later ? 0 : INT32_MIN);
+    shared_.fold[row] = fold_of(fold);
   }
   __device__ void end_row(const Unit& unit, int32_t turn) {
     const int32_t row = thread();
@@ -175,7 +177,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     }
     const auto weight = static_cast<float>(chunk_.sum[turn][row]);
     if (unit.kept >= 0) {
-      work_.scratch.parts[int64_t{unit.kept} * kTileRows + row] = {maximum_of_row(turn), weight};
+      work_.scratch.parts[int64_t{unit.first_kept} * kTileRows + row * unit.kept_count + unit.kept - unit.first_kept] = {
+          maximum_of_row(turn), weight};
       return;
     }
     const float total = folded(step_of(shared_.fold[row]), unit.fresh ? 0.0f : shared_.total_weight[row], weight);
@@ -183,7 +186,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     if (unit.last) shared_.result[row] = {__float_as_int(arith::divide(1.0f, total)), static_cast<int32_t>(place_of_row(unit, row))};
   }
   __device__ float& kept_total(int i) const { return reinterpret_cast<float*>(memory_ + kTotals)[i * kSummers + thread()]; }
-  // Of what `fold` of a row says.
+  // The bits of a factor; with the sign, where the total keeps its scale.
+  __device__ static int32_t fold_of(const Step& step) { return __float_as_int(step.factor) | (step.later ? 0 : INT32_MIN); }
   __device__ static Step step_of(int32_t fold) { return {fold >= 0, __int_as_float(fold & INT32_MAX)}; }
   __device__ __forceinline__ void fold(const int32_t (&sums)[kRows]) {
     float total[kRows / 2];  // all are asked for before the first is folded
@@ -213,13 +217,16 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       }
     }
   }
+  // [row, half, chunk, channel of the half]: what a warp folds together lies together. A half is what a warpgroup sums.
   __device__ __forceinline__ void keep_apart(const Unit& unit, const int32_t (&sums)[kRows]) {
-    float* to = work_.scratch.sums + int64_t{unit.kept} * kTileRows * kHeadDim;
+    const int32_t chunks = unit.kept_count;
+    float* to = work_.scratch.sums + int64_t{unit.first_kept} * kTileRows * kHeadDim +
+                (channel(0) / kHalf * chunks + unit.kept - unit.first_kept) * kHalf + channel(0) % kHalf;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (row(j, e) < unit.rows) to[row(j, e) * kHeadDim + channel(e)] = whole(sums, j, e);
+        if (row(j, e) < unit.rows) to[row(j, e) * chunks * kHeadDim + e / 2 * 8] = whole(sums, j, e);
   }
 
   // ---- chunks kept apart ----
@@ -228,134 +235,212 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
   // then folds all rows: the others may not have begun, for want of room on the GPU.
   __device__ __forceinline__ void fold_kept() {
     __syncthreads();
-    if (thread() == 0) {
-      __threadfence();
-      for (int32_t i = 0; i < shared_.kept_items; ++i) arrive(shared_.kept_item[i]);
+    const bool has_item = thread() < shared_.kept_items;  // a thread for each
+    KeptItem& item = shared_.kept_item[has_item ? thread() : 0];
+    const bool all_there = has_item && arrive(item);
+    __syncwarp();  // all have arrived before any is waited for
+    if (has_item) {
+      wait_for_chunks(item, all_there);
+      const auto share = [&](int32_t chunk) { return (chunk * item.rows + item.chunks - 1) / item.chunks; };
+      item.first_row = share(item.begin), item.row_count = share(item.end) - item.first_row;
     }
-#pragma unroll 1
-    for (int32_t i = 0; i < shared_.kept_items; ++i) {
-      KeptItem& item = shared_.kept_item[i];
-      if (thread() == 0) wait_for_chunks(item);
-      __syncthreads();
-      const int32_t quarters = (item.end - item.begin) * item.rows * (kHeadDim / 32);  // times item.chunks
-      if (quarters <= item.chunks * (kDecodeThreads / 32))
-        fold_part<1>(item);
-      else
-        fold_part<kHeadDim / 32>(item);
-    }
-  }
-  // How many of the item's chunks are there, times 2^16, and how many blocks have left their part.
-  __device__ int32_t* there_and_left(const KeptItem& item) const { return work_.scratch.counters + item.first; }
-  __device__ void arrive(KeptItem& item) {
-    const int32_t mine = item.end - item.begin, before = atomicAdd(there_and_left(item), mine << 16);
-    item.all_there = before >> 16 == item.chunks - mine ? 1 : 0;
-    if (item.all_there != 0 && (before & 0xFFFF) > 0) item.begin = 0, item.end = item.chunks;
-  }
-  __device__ void wait_for_chunks(KeptItem& item) {
-    constexpr int64_t kLong = 200000;  // cycles
-    const int64_t begin = clock64();
-    while (item.all_there == 0 && item.end > item.begin) {
-      if (load_acquired(there_and_left(item)) >> 16 == item.chunks)
-        item.all_there = 1;
-      else if (clock64() - begin > kLong && atomicAdd(there_and_left(item), 1) >> 16 != item.chunks)
-        item.end = item.begin;
-    }
-    __threadfence();
-  }
-  // The counters are made ready for the next launch by the block that ends last.
-  __device__ __forceinline__ void end() {
-    int32_t* ended = work_.scratch.counters + work_.scratch.units;
     __syncthreads();
-    if (thread() == 0) shared_.is_last = atomicAdd(ended, 1) == static_cast<int32_t>(gridDim.x) - 1 ? 1 : 0;
+    int32_t* ended = work_.scratch.counters + work_.scratch.units;
+    int32_t ended_before = 0;
+    if (thread() == 0) ended_before = atomicAdd(ended, 1);  // what it looks for in counters it has seen
+    fold_rows();
+    // The counters are made ready for the next launch by the block that is the last to have looked at them.
+    if (thread() == 0) shared_.is_last = ended_before == static_cast<int32_t>(gridDim.x) - 1 ? 1 : 0;
     __syncthreads();
     if (shared_.is_last == 0) return;
     for (int32_t i = thread(); i <= work_.scratch.units; i += kDecodeThreads) work_.scratch.counters[i] = 0;
   }
-
-  // This block's part of an item's rows, kEach channels a lane.
-  template <int kEach>
-  __device__ __forceinline__ void fold_part(const KeptItem& item) {
-    constexpr int32_t kPieces = kHeadDim / 32 / kEach;  // of a row
-    const int32_t pieces = item.rows * kPieces, begin = (item.begin * pieces + item.chunks - 1) / item.chunks,
-                  end = (item.end * pieces + item.chunks - 1) / item.chunks;
-#pragma unroll 1
-    for (int32_t at = begin + thread() / 32; at < end; at += kDecodeThreads / 32) fold_piece<kEach>(item, at / kPieces, at % kPieces);
+  // How many of the item's chunks are there, times 2^16, and how many blocks have left their part.
+  __device__ int32_t* there_and_left(const KeptItem& item) const { return work_.scratch.counters + item.first; }
+  __device__ bool arrive(KeptItem& item) {
+    const int32_t mine = item.end - item.begin, before = add_acquired_released(there_and_left(item), mine << 16);
+    const bool all_there = before >> 16 == item.chunks - mine;
+    if (all_there && (before & 0xFFFF) > 0) item.begin = 0, item.end = item.chunks;
+    return all_there;
   }
-  // Sums come by the way of shared memory, whose tiles nobody needs any more.
-  template <int kEach>
-  __device__ __forceinline__ void fold_piece(const KeptItem& item, int32_t row, int32_t piece) {
-    constexpr int32_t kGroupBytes = 2048, kGroup = kGroupBytes / (32 * kEach * 4);  // of chunks that come together
-    constexpr int32_t kGroups = kBytes / (kDecodeThreads / 32) / kGroupBytes;       // that a warp has room for
-    static_assert(kGroups >= 2 && 32 % kGroup == 0);
-    const int32_t count = item.chunks, channel = (piece * 32 + lane()) * kEach;
-    const auto* parts = reinterpret_cast<const int2*>(work_.scratch.parts) + int64_t{item.first} * kTileRows + row;
-    const auto part_of = [&](int32_t chunk) {
-      return chunk < count ? __ldcg(parts + int64_t{chunk} * kTileRows) : make_int2(INT32_MIN, 0);
+  __device__ void wait_for_chunks(KeptItem& item, bool all_there) {
+    constexpr int64_t kLong = 200000;  // cycles
+    const int64_t begin = clock64();
+    while (!all_there && item.end > item.begin) {
+      if (load_acquired(there_and_left(item)) >> 16 == item.chunks)
+        all_there = true;
+      else if (clock64() - begin > kLong && atomicAdd(there_and_left(item), 1) >> 16 != item.chunks)
+        item.end = item.begin;
+    }
+  }
+  __device__ static int32_t add_acquired_released(int32_t* to, int32_t count) {
+    int32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(count) : "memory");
+    return before;
+  }
+
+  // The rows of both items that are this block's, one list; of a row: the fold of every chunk, and of few chunks at a time their sums, by
+  // the way of shared memory, whose tiles nobody needs any more.
+  __device__ __forceinline__ void fold_rows() {
+    const int32_t items = shared_.kept_items, first = items > 0 ? shared_.kept_item[0].row_count : 0,
+                  all = items > 1 ? first + shared_.kept_item[1].row_count : first;
+    if (all == 0) return;
+    const int32_t most = max(shared_.kept_item[0].chunks, items > 1 ? shared_.kept_item[1].chunks : 0),
+                  stride = (most + kGroup - 1) / kGroup * kGroup, each = min(all, kMostKept / stride);
+#pragma unroll 1
+    for (int32_t begin = 0; begin < all; begin += each) fold_some(begin, min(begin + each, all), first, stride);
+  }
+  // Row `at` of the list.
+  struct KeptRow {
+    const KeptItem* item;
+    int32_t row;
+  };
+  __device__ __forceinline__ KeptRow row_of(int32_t at, int32_t first) const {
+    const KeptItem& item = shared_.kept_item[at < first ? 0 : 1];
+    return {&item, item.first_row + (at < first ? at : at - first)};
+  }
+  __device__ __forceinline__ void fold_some(int32_t begin, int32_t end, int32_t first, int32_t stride) {
+    auto* table = reinterpret_cast<int2*>(memory_);
+    const int32_t warp = uniform(thread() / 32), rows = end - begin, halves = rows * kHalves;
+    // Maxima and weights of all chunks.
+    const int32_t width = min(stride, 32), together = 32 / width, part_of_warp = lane() / width;  // lanes of a row; rows of a warp
+    __syncthreads();
+#pragma unroll 1
+    for (int32_t r = warp * together + part_of_warp; r < rows && part_of_warp < together; r += kWarps * together) {
+      const KeptRow at = row_of(begin + r, first);
+      const auto* parts =
+          reinterpret_cast<const int2*>(work_.scratch.parts) + int64_t{at.item->first} * kTileRows + at.row * at.item->chunks;
+      for (int32_t c = lane() % width; c < stride; c += width) {
+        if (c < at.item->chunks)
+          copy_8(shared_address(table + r * stride + c), parts + c);
+        else
+          table[r * stride + c] = make_int2(INT32_MIN, 0);
+      }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+
+    // The groups of a warp's half rows, `group` chunks each, one after another.
+    const int32_t active = min(kWarps, halves), group = kGroup * (kWarps / active), bytes = kGroupBytes * (kWarps / active),
+                  mine = kTableBytes + warp * kGroups * bytes;
+    int32_t asked = warp, asked_from = 0, asked_slot = 0, asked_chunks = 0;
+    const float* asked_sums = nullptr;
+    const auto take = [&] {
+      if (asked >= halves) return;
+      const KeptRow at = row_of(begin + asked / kHalves, first);
+      asked_chunks = at.item->chunks;
+      asked_sums =
+          work_.scratch.sums + int64_t{at.item->first} * kTileRows * kHeadDim + (at.row * kHalves + asked % kHalves) * asked_chunks * kHalf;
     };
-    const int32_t mine = thread() / 32 * kGroups * kGroupBytes;
-    const float* kept = work_.scratch.sums + (int64_t{item.first} * kTileRows + row) * kHeadDim + piece * 32 * kEach;
-    const auto load = [&](int32_t from) {
-      constexpr int32_t kPieces = 8 * kEach;  // of 16 bytes, of a chunk
-#pragma unroll
-      for (int32_t at = lane(); at < kGroupBytes / 16; at += 32)
-        copy_async(shared_address(memory_) + static_cast<uint32_t>(mine + from / kGroup % kGroups * kGroupBytes + at * 16),
-                   kept + int64_t{min(from + at / kPieces, count - 1)} * kTileRows * kHeadDim + at % kPieces * 4);
+    take();
+    const auto ask = [&] {
+      if (asked < halves) {
+        const uint32_t to = shared_address(memory_) + static_cast<uint32_t>(mine + asked_slot * bytes + lane() * 16);
+        const float* from = asked_sums + asked_from * kHalf + lane() * 4;
+        const int32_t left = asked_chunks - asked_from - lane() / 16;
+#pragma unroll 4
+        for (int32_t c = 0; c < group; c += 2) copy_or_zero(to + c * kHalf * 4, from + c * kHalf, c < left);
+        asked_slot = asked_slot + 1 == kGroups ? 0 : asked_slot + 1;
+        asked_from += group;
+        if (asked_from >= asked_chunks) asked_from = 0, asked += kWarps, take();
+      }
       asm volatile("cp.async.commit_group;" ::: "memory");
     };
-#pragma unroll
-    for (int32_t g = 0; g + 1 < kGroups; ++g) load(g * kGroup);
-    int2 part = part_of(lane());
-    int32_t maximum = INT32_MIN;  // of all chunks before these 32
-    float weight = 0.0f, total[kEach] = {}, factor = 0.0f, chunk_weight = 0.0f;
-    bool later = false;
 #pragma unroll 1
-    for (int32_t from = 0; from < count; from += kGroup) {
-      load(from + (kGroups - 1) * kGroup);
-      if (from % 32 == 0) {  // lane c: the fold of chunk from + c
-        int32_t through = part.x;
-        for (int distance = 1; distance < 32; distance *= 2) {
-          const int32_t lower = __shfl_up_sync(0xFFFFFFFFu, through, distance);
-          if (lane() >= distance) through = max(through, lower);
+    for (int g = 0; g + 1 < kGroups; ++g) ask();
+
+    asm volatile("cp.async.wait_group %0;" ::"n"(kGroups - 1) : "memory");
+    __syncthreads();
+    // Their folds: by a warp those of a segment of 32 chunks, or of few chunks of several rows.
+    const int32_t segments = (stride + 31) / 32, units = segments > 1 ? rows * segments : (rows + together - 1) / together;
+    const auto part_at = [&](int32_t unit, int2*& place) {
+      const int32_t r = unit / segments * together + part_of_warp, c = unit % segments * 32 + lane() % width;
+      place = part_of_warp < together && r < rows && c < stride ? table + r * stride + c : nullptr;
+      return place ? *place : make_int2(INT32_MIN, 0);
+    };
+    int2* place;
+    if (segments > 1) {
+#pragma unroll 1
+      for (int32_t unit = warp; unit < units; unit += kWarps) {
+        const int32_t most = __reduce_max_sync(0xFFFFFFFFu, part_at(unit, place).x);
+        if (lane() == 0) shared_.segment_maximum[unit] = most;
+      }
+      __syncthreads();
+    }
+#pragma unroll 1
+    for (int32_t unit = warp; unit < units; unit += kWarps) {
+      const int2 part = part_at(unit, place);
+      int32_t maximum = INT32_MIN, through = part.x;  // of the segments before; of this one until here
+      for (int32_t segment = lane(); segment < unit % segments; segment += 32)
+        maximum = max(maximum, shared_.segment_maximum[unit / segments * segments + segment]);
+      maximum = __reduce_max_sync(0xFFFFFFFFu, maximum);
+      for (int distance = 1; distance < width; distance *= 2) {
+        const int32_t lower = __shfl_up_sync(0xFFFFFFFFu, through, distance);
+        if (lane() % width >= distance) through = max(through, lower);
+      }
+      const int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, 1);
+      const Step own = step(lane() % width == 0 ? maximum : max(maximum, before), part.x);
+      if (place) *place = make_int2(fold_of(own), part.y);
+    }
+    __syncthreads();
+
+    int32_t slot = 0;
+#pragma unroll 1
+    for (int32_t h = warp; h < halves; h += kWarps) {
+      const int32_t r = h / kHalves, channel = h % kHalves * kHalf + lane() * 2;
+      const KeptRow at = row_of(begin + r, first);
+      const int32_t chunks = at.item->chunks;
+      const float2 scale = *reinterpret_cast<const float2*>(work_.args.out_inverse + int64_t{at.item->group} * kHeadDim + channel);
+      const int2* folds = table + r * stride;
+      float weight = 0.0f, total[2] = {};
+#pragma unroll 1
+      for (int32_t from = 0; from < chunks; from += group) {
+        ask();
+        asm volatile("cp.async.wait_group %0;" ::"n"(kGroups - 1) : "memory");
+        __syncwarp();
+        const auto* sums = reinterpret_cast<const float2*>(memory_ + mine + slot * bytes) + lane();
+        slot = slot + 1 == kGroups ? 0 : slot + 1;
+        const int32_t count = min(group, chunks - from);
+#pragma unroll 1
+        for (int32_t c = 0; c < count; c += kGroup, folds += kGroup, sums += kGroup * kHalf / 2) {
+          int2 by[kGroup];  // those beyond the last have a factor of 0, no sums and no weight, and change nothing
+          int32_t signs = -1;
+#pragma unroll
+          for (int i = 0; i < kGroup; ++i) by[i] = folds[i], signs &= by[i].x;
+          if (signs < 0) {  // the total keeps its scale, as it mostly does
+#pragma unroll
+            for (int i = 0; i < kGroup; ++i) {
+              const float2 o = sums[i * kHalf / 2];
+              const Step fold{false, __int_as_float(by[i].x & INT32_MAX)};
+              weight = folded(fold, weight, __int_as_float(by[i].y));
+              total[0] = folded(fold, total[0], o.x), total[1] = folded(fold, total[1], o.y);
+            }
+          } else {
+#pragma unroll
+            for (int i = 0; i < kGroup; ++i) {
+              const float2 o = sums[i * kHalf / 2];
+              const Step fold = step_of(by[i].x);
+              weight = folded(fold, weight, __int_as_float(by[i].y));
+              total[0] = folded(fold, total[0], o.x), total[1] = folded(fold, total[1], o.y);
+            }
+          }
         }
-        const int32_t before = __shfl_up_sync(0xFFFFFFFFu, through, 1);
-        const Step own = step(lane() == 0 ? maximum : max(maximum, before), part.x);
-        maximum = max(maximum, __shfl_sync(0xFFFFFFFFu, through, 31));
-        later = own.later, factor = own.factor, chunk_weight = __int_as_float(part.y);
-        part = part_of(from + 32 + lane());
+        __syncwarp();
       }
-      asm volatile("cp.async.wait_group %0;" ::"n"(kGroups - 1) : "memory");
-      __syncwarp();
-      const float* sums = reinterpret_cast<const float*>(memory_ + mine + from / kGroup % kGroups * kGroupBytes) + lane() * kEach;
-#pragma unroll
-      for (int c = 0; c < kGroup; ++c) {  // those beyond the last have a factor of 0 and no weight, and change nothing
-        const int32_t owner = from % 32 + c;
-        const Step fold{__shfl_sync(0xFFFFFFFFu, later ? 1 : 0, owner) != 0, __shfl_sync(0xFFFFFFFFu, factor, owner)};
-        weight = folded(fold, weight, __shfl_sync(0xFFFFFFFFu, chunk_weight, owner));
-        float o[kEach];
-        load_all(sums + c * 32 * kEach, o);
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) total[e] = folded(fold, total[e], o[e]);
-      }
-      __syncwarp();
+      const float inverse = arith::divide(1.0f, weight);
+      int8_t* out = work_.args.out + row_offset(*at.item, at.row) + channel;
+      const int8_t bytes[2] = {arith::quantise(arith::mul(total[0], inverse), scale.x),
+                               arith::quantise(arith::mul(total[1], inverse), scale.y)};
+      *reinterpret_cast<uint16_t*>(out) = static_cast<uint16_t>(static_cast<uint8_t>(bytes[0]) | static_cast<uint8_t>(bytes[1]) << 8);
     }
     wait_for_copies();
-    __syncwarp();
-    float scale[kEach];
-    load_all(work_.args.out_inverse + int64_t{item.group} * kHeadDim + channel, scale);
-    const float inverse = arith::divide(1.0f, weight);
-    int8_t* out = work_.args.out + row_offset(item, row) + channel;
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) out[e] = arith::quantise(arith::mul(total[e], inverse), scale[e]);
   }
-  __device__ static void load_all(const float* from, float (&to)[4]) {
-    const float4 x = *reinterpret_cast<const float4*>(from);
-    to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+  __device__ __forceinline__ static void copy_8(uint32_t to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
   }
-  __device__ static void load_all(const float* from, float (&to)[2]) {
-    const float2 x = *reinterpret_cast<const float2*>(from);
-    to[0] = x.x, to[1] = x.y;
+  // 16 bytes.
+  __device__ __forceinline__ static void copy_or_zero(uint32_t to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
   }
-  __device__ static void load_all(const float* from, float (&to)[1]) { to[0] = *from; }
 
   DecodeShared<kRows>& shared_;
 };

@@ -17,8 +17,10 @@ template <int kHeadDim, int kRows>
 cudaError_t launch_decode_rows(cudaStream_t stream, const AttentionWork& work) {
   const int64_t items = int64_t{work.segment_count} * work.kv.kv_heads;
   const int32_t cluster = window_cluster<kHeadDim, kRows>(items, most_chunks(work));
-  return cluster > 0 ? launch_window_of<kHeadDim, kRows, ContractWeight>(stream, work, items, cluster)
-                     : launch_decode_of<kHeadDim, kRows, ContractWeight>(stream, work);
+  if (cluster > 0) return launch_window_of<kHeadDim, kRows, ContractWeight>(stream, work, items, cluster);
+  if (!work.scratch.planned[static_cast<int32_t>(work.kv.kind)])
+    if (const cudaError_t error = plan_decode(stream, work); error != cudaSuccess) return error;
+  return launch_decode_of<kHeadDim, kRows, ContractWeight>(stream, work);
 }
 // As few columns as the rows of an item fit into.
 template <int kHeadDim>
@@ -45,7 +47,25 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
   return some_narrow ? launch_decode<kHeadDim>(stream, work) : cudaSuccess;
 }
 
+// A warp for each block of threads of decode_kernel.
+__global__ void __launch_bounds__(32) plan_kernel(const __grid_constant__ AttentionWork work) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __shared__ DecodePlan plan;
+  make_plan(work, plan);
+  wait_for_inputs();  // until then a kernel in front may read the plan before; behind this one none begins before it has ended
+  constexpr int32_t kWords = sizeof(DecodePlan) / sizeof(int32_t);
+  auto* to = reinterpret_cast<int32_t*>(plan_of_block(work));
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kWords; i += 32) to[i] = reinterpret_cast<const int32_t*>(&plan)[i];
+#else
+  __trap();  // never launched elsewhere
+#endif
+}
+
 }  // namespace
+
+cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work) {
+  return launch(stream, Chip{.capability = 90}, plan_kernel, {work.decode_blocks, 32, 0}, work);
+}
 
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch) {
   // Beyond that z the least difference whose weight is surely 0 is out of the exponential's range.
@@ -53,8 +73,8 @@ bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionSc
 }
 
 // More sequences have keys that the L2 cache cannot hold until the next layer that reads them; then it had better hold what else a step
-// reads again.
-constexpr int32_t kSequencesKept = 80;
+// reads again. Windows are short; of whole histories 4,096 keys are taken for granted.
+constexpr int32_t kWindowsKept = 80, kHistoriesKept = 32;
 
 AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch) {
   AttentionWork work{};
@@ -72,7 +92,7 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
   const int64_t items = int64_t{work.segment_count} * kv.kv_heads,
                 most_blocks = int64_t{work.narrow_rows <= 40 ? 2 : 1} * scratch.multiprocessors;
   work.one_row_each = all_one && work.heads <= kTileRows;
-  work.keys_once = work.segment_count > kSequencesKept;
+  work.keys_once = work.segment_count > (kv.window > 0 ? kWindowsKept : kHistoriesKept);
   work.item_each = work.one_row_each && kv.window > 0 && items <= most_blocks;  // windows are short and alike
   work.decode_blocks = static_cast<int32_t>(work.item_each ? items : std::min(items * most_chunks(work), most_blocks));
   return work;

@@ -545,6 +545,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
 }
 
 AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+// Finds what each block of threads of decode_kernel takes, for all layers of a batch whose slots are of this kind.
+cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work);
 
 // Lays out shared memory and launches, for at most `tiles` wide tiles.
 template <int kHeadDim, class Weight>

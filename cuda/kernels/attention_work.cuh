@@ -1,5 +1,5 @@
-// How a batch becomes pieces of work for the attention kernels (wide and narrow segments are those of sm_90): found on the GPU from the batch itself, by every warp for itself,
-// so that a launch needs nothing but upper bounds of the host.
+// How a batch becomes pieces of work for the attention kernels (wide and narrow segments are those of sm_90): found on the GPU from the batch itself, so that a launch needs
+// nothing but upper bounds of the host: wide tiles by every warp for itself, narrow work once for all layers (DecodePlan).
 //
 // The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r / H, head r % H. A
 // segment of more than 64 rows is *wide*: tiles of 128 rows, each folding all its chunks in order. A *narrow* one (decode) is one tile of
@@ -15,6 +15,7 @@ namespace kaiju::cuda {
 
 constexpr int32_t kTileRows = kAttentionTileRows;  // of a warpgroup
 constexpr int32_t kWideRows = 2 * kTileRows;       // of a tile of two warpgroups
+constexpr int32_t kMostKept = 2048;                // chunks of an item that are kept apart
 constexpr int32_t kChunkBlocks = arith::kChunkKeys / kBlockTokens;
 
 struct AttentionWork {
@@ -120,7 +121,7 @@ class DecodeLoad {
     all = of_lane(through_, 31);
     longest = __reduce_max_sync(0xFFFFFFFFu, longest) / work.kv.kv_heads;
     most = __reduce_max_sync(0xFFFFFFFFu, most) / work.kv.kv_heads;
-    if (all.items == 0 || all.units > work.scratch.units || work.scratch.apart == ChunksApart::kNever) return;
+    if (all.items == 0 || all.units > work.scratch.units || most > kMostKept || work.scratch.apart == ChunksApart::kNever) return;
     // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk's and each of its blocks'; the fold of chunks kept apart,
     // and so many of them that they take one more.
     constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldSome = 8;
@@ -223,7 +224,7 @@ class Walk {
 struct Unit {
   int32_t valid;
   int32_t batch_row, position, rows, group;  // of the item
-  int32_t chunk, begin_block, end_block;     // blocks of keys that are seen
+  int32_t begin_block, end_block;            // blocks of keys that are seen
   int32_t all_from;                          // keys that every row sees, up to the first row's position
   int32_t fresh, last;                       // whether the unit before was another item's, and the unit behind is
   int32_t kept;                              // where its sums are kept apart; -1: they are not
@@ -269,6 +270,10 @@ class DecodeWalk {
     const DecodeLoad::Place place = load.find(&NarrowCount::blocks, low_ / 2);
     before_ = place.before;
     take(work, place.segment, place.group);
+    if (split_)  // to the chunk before the one that low_ lies in
+      chunk_ = max(0, (low_ / 2 - before_.blocks + first_block_) / kChunkBlocks - first_chunk_ - 1);
+    else if (segment_ >= 0 && middle_of(first_block_, end_block_) < low_)
+      chunk_ = chunk_count_;
     return split_;
   }
 
@@ -285,7 +290,6 @@ class DecodeWalk {
       if (lane < end - begin) load_id(unit.ids[lane], table_ + begin + lane);
       __syncwarp();
       if (lane > 0) return;
-      unit.chunk = previous->chunk + 1;
       unit.begin_block = begin, unit.end_block = end;
       unit.fresh = 0, unit.last = last ? 1 : 0;
       if (previous->kept >= 0) unit.kept = previous->kept + 1;
@@ -332,7 +336,6 @@ class DecodeWalk {
     if (segment < 0) return;
     const BatchSegment& s = work.segments[segment];
     const SeenBlocks seen(s, work.kv);
-    batch_row_ = s.first_row, position_ = s.position, rows_ = s.row_count * work.heads;
     table_ = s.table[static_cast<int32_t>(work.kv.kind)];
     first_block_ = seen.first, end_block_ = seen.end;
     first_chunk_ = seen.first_chunk(), chunk_count_ = seen.chunk_count();
@@ -360,16 +363,10 @@ class DecodeWalk {
     const bool last = is_last(chunk_);
     ++taken_;
     if (lane > 0) return;
+    describe(unit, work, work.segments[segment_], group_);
     unit.valid = 1;
-    unit.batch_row = batch_row_;
-    unit.position = position_;
-    unit.rows = rows_;
-    unit.group = group_;
-    unit.chunk = first_chunk_ + chunk_;
     unit.begin_block = begin;
     unit.end_block = end;
-    const int32_t last_row = position_ + (rows_ - 1) / work.heads;
-    unit.all_from = work.kv.window > 0 && last_row >= work.kv.window ? last_row - work.kv.window + 1 : 0;
     unit.fresh = taken_ == 1 ? 1 : 0;
     unit.last = last ? 1 : 0;
     unit.kept = whole ? -1 : before_.units + chunk_;
@@ -384,8 +381,33 @@ class DecodeWalk {
   int32_t segment_, group_;  // of the item; -1: there are no more
   int32_t chunk_, taken_;    // of the item's: the next, and how many were this block's
   // Of the item.
-  int32_t batch_row_, position_, rows_, first_block_, end_block_, first_chunk_, chunk_count_;
+  int32_t first_block_, end_block_, first_chunk_, chunk_count_;
   const BlockId* table_;
 };
+
+// What a block of threads takes, as it is when the block begins; the same in all layers whose slots are of one kind.
+struct DecodePlan {
+  DecodeWalk walk;
+  Unit unit[3];   // the first two, and room for the one behind
+  int32_t apart;  // whether chunks may be kept apart, alike in all blocks
+};
+static_assert(sizeof(DecodePlan) <= kAttentionPlanBytes);
+__device__ inline DecodePlan* plan_of_block(const AttentionWork& work) {
+  const int64_t at = int64_t{static_cast<int32_t>(work.kv.kind)} * 2 * work.scratch.multiprocessors + blockIdx.x;
+  return reinterpret_cast<DecodePlan*>(work.scratch.plans + at * kAttentionPlanBytes);
+}
+// By a warp.
+__device__ inline void make_plan(const AttentionWork& work, DecodePlan& plan) {
+  DecodeWalk walk;
+  const bool apart = walk.start(work);
+  if (threadIdx.x == 0) plan.walk = walk, plan.apart = apart ? 1 : 0;
+  __syncwarp();
+  for (int32_t i = 0; i < 2; ++i) {
+    plan.walk.next(work, plan.unit[i], i > 0 ? &plan.unit[0] : nullptr);
+    __syncwarp();
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncwarp();
+}
 
 }  // namespace kaiju::cuda
