@@ -16,11 +16,11 @@ struct Cost {
   double ending;  // us around the stages of a block: start, first copies, ending
 };
 constexpr Cost kCosts[] = {
-    {0.130, 2.0}, {0.147, 2.5}, {0.244, 2.7}, {0.126, 5.5},  // 64x48, 64x80, 64x96/4, 128x80/2
-    {0.250, 4.9}, {0.197, 3.7}, {0.319, 3.1}, {0.333, 3.3},  // 128x96, 128x96/2, 128x112, 128x128
-    {0.380, 4.9}, {0.416, 3.9}, {0.457, 5.5}, {0.494, 5.0},  // 128x144, 128x160, 128x176, 128x192
-    {0.528, 6.1}, {0.613, 7.6}, {0.334, 4.9}, {0.591, 6.0},  // 128x208, 128x256/1/2, 256x80/2, 256x112
-    {0.652, 5.7}, {0.805, 7.1},                              // 256x128, 256x160
+    {0.122, 2.1}, {0.155, 2.2}, {0.233, 3.4}, {0.132, 4.7},  // 64x48, 64x80, 64x96/4, 128x80/2
+    {0.237, 4.4}, {0.204, 3.2}, {0.338, 1.8}, {0.357, 2.1},  // 128x96, 128x96/2, 128x112, 128x128
+    {0.416, 2.0}, {0.429, 2.7}, {0.482, 3.0}, {0.486, 3.7},  // 128x144, 128x160, 128x176, 128x192
+    {0.546, 4.0}, {0.655, 3.6}, {0.596, 4.1}, {0.332, 4.2},  // 128x208, 128x256/1/2, 192x160, 256x80/2
+    {0.654, 1.8}, {0.705, 2.4}, {0.832, 4.0},                // 256x112, 256x128, 256x160
 };
 static_assert(std::size(kCosts) == std::size(kHopperTiles));
 constexpr double kBehind = 4.0;  // us of the last blocks' ending behind which the next kernel starts, of tiles that are not divided
@@ -42,12 +42,17 @@ double skinny_time(int32_t rows, double memory) {
 
 // Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the other.
 double tile_time(const Tile& tile, const Cost& cost, int32_t rows, int32_t out, int32_t in, int32_t multiprocessors, double memory) {
-  const int32_t cluster = tile.split * tile.share, clusters = pieces(pieces(rows, tile.rows), tile.share) * pieces(out, tile.outs);
+  const int32_t cluster = tile.split * tile.share, row_units = pieces(pieces(rows, tile.rows), tile.share),
+                clusters = row_units * pieces(out, tile.outs);
   int32_t at_once = multiprocessors * (tile.rows == 64 ? 2 : 1) / cluster;
   if (cluster == 4) at_once -= at_once / 16;  // groups of multiprocessors are no multiples of four: 62 fit of 66
   const int32_t rounds = pieces(clusters, std::max(at_once, 1));
   if (tile.split > 1 && rounds > 1) return HUGE_VAL;  // such blocks do not follow one another well
-  double work = rounds * (pieces(pieces(in, kStepBytes), tile.split) * cost.step + cost.ending);
+  // Of the last row tile no more is multiplied than there is, by 64 rows, where there are several rounds; in as many as there are row tiles
+  // every block gets it once.
+  const int32_t last = std::min(rows - (row_units - 1) * tile.rows * tile.share, tile.rows);
+  const double spared = rounds > 1 ? rounds / row_units * (1.0 - pieces(last, 64) * 64.0 / tile.rows) : 0.0;
+  double work = (rounds - spared) * pieces(pieces(in, kStepBytes), tile.split) * cost.step + rounds * cost.ending;
   if (tile.rows > 64 && tile.split == 1) work -= kBehind;
   return std::sqrt(work * work + memory * memory);
 }
@@ -59,6 +64,7 @@ bool serves(const Tile& tile, int32_t rows, int32_t in) {
   if (tile.split > 1) return rows > tile.rows / 2 && rows <= tile.rows;
   if (tile.outs == 96) return rows > 64 && rows <= 256;
   if (tile.rows == 256) return rows > (tile.outs == 160 ? 128 : 512);
+  if (tile.rows == 192) return rows > 128 && rows <= 1536;
   return rows > 64 && (tile.share == 1 || rows > tile.rows);
 }
 

@@ -33,8 +33,8 @@ inline constexpr Tile kHopperTiles[] = {
     {Path::kHopper, 64, 48, 1, 1},   {Path::kHopper, 64, 80, 1, 1},   {Path::kHopper, 64, 96, 4, 1},   {Path::kHopper, 128, 80, 2, 1},
     {Path::kHopper, 128, 96, 1, 1},  {Path::kHopper, 128, 96, 2, 1},  {Path::kHopper, 128, 112, 1, 1}, {Path::kHopper, 128, 128, 1, 1},
     {Path::kHopper, 128, 144, 1, 1}, {Path::kHopper, 128, 160, 1, 1}, {Path::kHopper, 128, 176, 1, 1}, {Path::kHopper, 128, 192, 1, 1},
-    {Path::kHopper, 128, 208, 1, 1}, {Path::kHopper, 128, 256, 1, 2}, {Path::kHopper, 256, 80, 2, 1},  {Path::kHopper, 256, 112, 1, 1},
-    {Path::kHopper, 256, 128, 1, 1}, {Path::kHopper, 256, 160, 1, 1},
+    {Path::kHopper, 128, 208, 1, 1}, {Path::kHopper, 128, 256, 1, 2}, {Path::kHopper, 192, 160, 1, 1}, {Path::kHopper, 256, 80, 2, 1},
+    {Path::kHopper, 256, 112, 1, 1}, {Path::kHopper, 256, 128, 1, 1}, {Path::kHopper, 256, 160, 1, 1},
 };
 
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline

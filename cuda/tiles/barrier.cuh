@@ -13,6 +13,10 @@ __device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarri
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// Announces `bytes` more in the phase that is under way.
+__device__ __forceinline__ void barrier_expect_more(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
 // Arrives; orders nothing beyond the block. (A release at the scope of the cluster becomes a fence of all memory and takes most of a microsecond.)
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 // Arrives at the barrier that lies at the same address in block `rank` of the cluster, and orders nothing: what the reads in front read has been used by then.

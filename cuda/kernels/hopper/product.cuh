@@ -12,7 +12,7 @@
 // shared memory and added up there. With `share` blocks, neighbouring row tiles fetch each part of their weights once, for all of them.
 //
 // The copy engine permutes the weights' rows within each group of 32 or 16 (weights_map), so that a lane ends with eight or four
-// neighbouring outputs.
+// neighbouring outputs: bytes and bf16 by eight, floats by four, so that the four lanes of a row store whole sectors of 32 bytes at once.
 #pragma once
 
 #include <iterator>
@@ -33,23 +33,28 @@ struct TileArgs {
   int32_t copied_rows;           // of a row tile; fewer than it has where there is but one
 };
 
-template <int kRows, int kOuts>
+template <Product kProduct, int kRows, int kOuts, int kSplit>
 struct Shape {
   static_assert(kRows % 64 == 0 && kOuts % 16 == 0);
   static constexpr int kTiles = kRows == 256 ? 2 : 1;    // of 64 rows that a group of four warps multiplies
   static constexpr int kConsumers = kRows * 2 / kTiles;  // threads
   // Many sums need registers that the producers give away, which goes by four warps.
-  static constexpr bool kGrows = kTiles * kOuts > 176;
-  static constexpr int kThreads = kConsumers + (kGrows ? 128 : 32), kConsumerRegisters = 224, kProducerRegisters = 56;
-  static constexpr int kGroup = kOuts % 32 == 0 ? 32 : 16, kGroups = kOuts / kGroup;
+  static constexpr bool kGrows = kRows == 192 || kTiles * kOuts > 176;
+  static constexpr int kThreads = kConsumers + (kGrows ? 128 : 32);
+  static constexpr int kConsumerRegisters = kRows == 192 ? 160 : 224, kProducerRegisters = kRows == 192 ? 32 : 56;
+  // Floats go by four a lane, for whole sectors; with four blocks each has but four of a lane's eight anyway.
+  static constexpr bool kByFour = kOuts % 32 != 0 || (kProduct == Product::kLinear && kSplit < 4);
+  static constexpr int kGroup = kByFour ? 16 : 32, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;  // neighbouring outputs of a group that are a lane's
   static constexpr int kRowBytes = kRows * kStepBytes, kStageBytes = kRowBytes + kOuts * kStepBytes;
   static constexpr int kBlocks = kRows == 64 ? 2 : 1;  // that share a multiprocessor
+  // Tiles whose blocks take several units of work, one after the other. (Others may have to, but are not chosen where they would.)
+  static constexpr bool kRepeats = kRows > 64 && kOuts > 96 && kSplit == 1;
   // Steps that may still be multiplied when the next one begins. With one, a stage goes back only when the step behind it is there: where
   // memory is the bound that is a copy's time too late.
   static constexpr int kPending = kRows == 64 ? 0 : 1;
   static constexpr int kStages = (kBlocks == 2 ? 112 : 216) * 1024 / kStageBytes;
-  static constexpr int kScales = kStages * kStageBytes, kBarriers = kScales + kOuts * 4;
+  static constexpr int kScales = kStages * kStageBytes, kBarriers = kScales + (kRepeats ? 2 : 1) * kOuts * 4;
   static constexpr int kBytes = kBarriers + (2 * kStages + 2) * 8;
   static_assert(kStageBytes % 1024 == 0 && kBlocks * (kBytes + 1024) <= 228 * 1024);
   static_assert(kRows * kOuts * 4 <= kStages * kStageBytes);  // sums of a split tile lie where the stages were
@@ -76,15 +81,14 @@ __device__ __forceinline__ void load_run(const float* from, float (&to)[kCount])
 }
 
 // The ending of whole sums. `row` and `out` begin the tile; `scales` are those of its outputs.
-template <Product kProduct, int kRows, int kOuts>
-__device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_t (&c)[Shape<kRows, kOuts>::kTiles][kOuts / 2], int32_t row,
-                                           int32_t out, const float* scales) {
-  using S = Shape<kRows, kOuts>;
-  constexpr int kBatch = kOuts == 256 ? S::kGroups / 2 : S::kGroups;  // groups whose residuals are asked for together
+template <Product kProduct, class S, int kTiles, int kSums>
+__device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_t (&c)[kTiles][kSums], int32_t row, int32_t out,
+                                           const float* scales) {
+  constexpr int kBatch = kSums == 128 ? S::kGroups / 2 : S::kGroups;  // groups whose residuals are asked for together
   const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
   scales += S::kRun * (lane % 4);
 #pragma unroll
-  for (int m = 0; m < S::kTiles; ++m) {
+  for (int m = 0; m < kTiles; ++m) {
     const int32_t r = row + S::warp_row(tid) + 64 * m + lane / 4;
     const int64_t at = int64_t{r} * args.out + out + S::kRun * (lane % 4);
 #pragma unroll
@@ -118,11 +122,10 @@ __device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_
 // The ending of a tile whose summed index is divided among kSplit blocks. Of every thread's sums each block of the cluster gets an equal
 // share, pushed into its shared memory at `memory` once `ready` says that the stages there are done with; it adds up and stores what it has
 // got when `arrived` says so. A share is a lane's upper or lower row, and with four blocks the one or the other half of its outputs.
-template <Product kProduct, int kRows, int kOuts, int kSplit>
-__device__ __forceinline__ void store_split_tile(const ProductArgs& args, const int32_t (&c)[Shape<kRows, kOuts>::kTiles][kOuts / 2],
-                                                 uint32_t memory, uint32_t ready, uint32_t arrived, int32_t rank, int32_t row, int32_t out,
+template <Product kProduct, class S, int kSplit, int kTiles, int kSums>
+__device__ __forceinline__ void store_split_tile(const ProductArgs& args, const int32_t (&c)[kTiles][kSums], uint32_t memory,
+                                                 uint32_t ready, uint32_t arrived, int32_t rank, int32_t row, int32_t out,
                                                  const float* scales) {
-  using S = Shape<kRows, kOuts>;
   constexpr int kWidth = 2 * S::kRun / kSplit, kFours = kWidth / 4;  // neighbouring outputs of a group that are a lane's here
   static_assert(kWidth % 4 == 0);
   const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32, first_row = row + S::warp_row(tid);
@@ -181,11 +184,11 @@ __device__ __forceinline__ void store_split_tile(const ProductArgs& args, const 
 #endif
 
 template <Product kProduct, int kRows, int kOuts, int kSplit, int kShare>
-__global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kOuts>::kBlocks)
+__global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThreads, Shape<kProduct, kRows, kOuts, kSplit>::kBlocks)
     product_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map, const TileArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   static_assert(kSplit == 1 || kShare == 1);
-  using S = Shape<kRows, kOuts>;
+  using S = Shape<kProduct, kRows, kOuts, kSplit>;
   constexpr Sign kSign = kProduct == Product::kAddDown ? Sign::kUnsigned : Sign::kSigned;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t base = shared_address(memory), full = base + S::kBarriers, empty = full + S::kStages * 8;
@@ -204,7 +207,9 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
     }
     const int32_t band_units = kBand * args.out_tiles, first = unit / band_units * kBand, size = min(args.row_units - first, kBand),
                   within = unit % band_units;
-    row = ((first + within % size) * kShare + share_rank) * kRows;
+    // Where a round is a multiple of the row tiles a block would get the same one in every round, with few rows or many.
+    const int32_t turn = S::kRepeats && unit >= stride && stride % size == 0 ? within / stride : 0;
+    row = ((first + (within + turn) % size) * kShare + share_rank) * kRows;
     out = within / size * kOuts;
   };
   const uint64_t policy = read_once();
@@ -220,6 +225,9 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
     else
       copy_tile5(to, &weights_map, full + 8 * at, step * kStepBytes, out / S::kGroup, policy);
   };
+  // Whether the scales of every unit come with its first step. In a shorter unit nobody has waited by then for the end of the one before
+  // the last, whose place they take.
+  const bool scales_come = S::kRepeats && steps >= S::kStages;
   const int32_t ahead = min(S::kStages, last_step - first_step);  // steps that are there before the first is multiplied
   const auto start_weights = [&] {                                // and the scales of the first unit's outputs
     int32_t row, out;
@@ -249,7 +257,7 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
 
   if (tid >= S::kConsumers) {
     if constexpr (S::kGrows) shrink_registers<S::kProducerRegisters>();
-    int32_t stage = ahead % S::kStages, step = first_step + ahead;
+    int32_t stage = ahead % S::kStages, step = first_step + ahead, place = 0;
     uint32_t parity = stage == ahead;  // an empty ring counts as released
     if (tid == S::kConsumers) {
       if (kShare > 1) start_weights();
@@ -259,6 +267,11 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
         if (unit == first_unit) {
           wait_for_inputs();
           for (int32_t s = 0; s < ahead; ++s) load_rows(s, row, first_step + s);
+        } else if (scales_come) {
+          barrier_wait(empty + 8 * stage, parity);
+          const uint32_t scale_bytes = static_cast<uint32_t>(min(kOuts, args.product.out - out)) * 4;
+          barrier_expect_more(full + 8 * stage, scale_bytes);
+          copy_bulk(base + S::kScales + (place ^= 1) * kOuts * 4, args.product.scale + out, scale_bytes, full + 8 * stage);
         }
         for (; step < last_step; ++step) {
           barrier_wait(empty + 8 * stage, parity);
@@ -286,7 +299,7 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
   } else {
     if constexpr (S::kGrows) grow_registers<S::kConsumerRegisters>();
     wait_for_inputs();
-    int32_t stage = 0;
+    int32_t stage = 0, place = 0;
     uint32_t parity = 0;
     const auto release = [&](int32_t at) {
       if (kShare == 1) {
@@ -297,41 +310,58 @@ __global__ void __launch_bounds__(Shape<kRows, kOuts>::kThreads, Shape<kRows, kO
     };
     int32_t row, out;
     for (int32_t unit = first_unit; unit < units; unit += stride) {
-      int32_t c[S::kTiles][kOuts / 2], before = 0;  // the stage that is being multiplied
+      int32_t c[S::kTiles][kOuts / 2];
       corner(unit, row, out);
       __syncwarp();
-      for (int32_t step = first_step; step < last_step; ++step) {
-        barrier_wait(full + 8 * stage, parity);
-        const uint64_t rows = tile_descriptor(base + stage * S::kStageBytes + tid / 128 * (64 * S::kTiles) * kStepBytes),
-                       weights = tile_descriptor(base + stage * S::kStageBytes + S::kRowBytes);
-        wgmma_begin();
+      const auto multiply = [&]<int kTiles>() {  // the first so many of the group's tiles
+        int32_t before = 0;                      // the stage that is being multiplied
+        for (int32_t step = first_step; step < last_step; ++step) {
+          barrier_wait(full + 8 * stage, parity);
+          if constexpr (kTiles > 0) {
+            const uint64_t rows = tile_descriptor(base + stage * S::kStageBytes + tid / 128 * (64 * S::kTiles) * kStepBytes),
+                           weights = tile_descriptor(base + stage * S::kStageBytes + S::kRowBytes);
+            wgmma_begin();
 #pragma unroll
-        for (int k = 0; k < kStepBytes / 32; ++k)
+            for (int k = 0; k < kStepBytes / 32; ++k)
 #pragma unroll
-          for (int m = 0; m < S::kTiles; ++m)
-            wgmma<kSign, kOuts>(c[m], rows + 64 * kStepBytes / 16 * m + 2 * k, weights + 2 * k, step > first_step || k > 0);
-        wgmma_commit();
-        wgmma_wait<S::kPending>();
-        if (S::kPending == 0)
-          release(stage);
-        else if (step > first_step)
-          release(before);
-        before = stage;
-        if (++stage == S::kStages) stage = 0, parity ^= 1;
-      }
-      wgmma_wait<0>();
+              for (int m = 0; m < kTiles; ++m)
+                wgmma<kSign, kOuts>(c[m], rows + 64 * kStepBytes / 16 * m + 2 * k, weights + 2 * k, step > first_step || k > 0);
+            wgmma_commit();
+            wgmma_wait<S::kPending>();
+          }
+          if (kTiles == 0 || S::kPending == 0)
+            release(stage);
+          else if (step > first_step)
+            release(before);
+          before = stage;
+          if (++stage == S::kStages) stage = 0, parity ^= 1;
+        }
+        if constexpr (kTiles > 0) {
+          wgmma_wait<0>();
 #pragma unroll
-      for (int m = 0; m < S::kTiles; ++m) wgmma_settle(c[m]);
-      if (S::kPending > 0) release(before);
+          for (int m = 0; m < kTiles; ++m) wgmma_settle(c[m]);
+          if (S::kPending > 0) release(before);
+        }
+      };
+      // In one of several rounds nobody multiplies 64 rows that are not there. In one alone that would gain nothing, and blocks that read
+      // the same weights would do so at different times.
+      const int32_t tiles = (args.product.rows - row - tid / 128 * (64 * S::kTiles) + 63) / 64;
+      if (!S::kRepeats || tiles >= S::kTiles || units <= stride)
+        multiply.template operator()<S::kTiles>();
+      else if (tiles > 0)
+        multiply.template operator()<1>();
+      else
+        multiply.template operator()<0>();
 
-      const auto* scales = reinterpret_cast<const float*>(memory + S::kScales);
+      const auto* scales = reinterpret_cast<const float*>(memory + S::kScales) + place * kOuts;
       if constexpr (kSplit > 1) {  // one unit a block
         __syncwarp();
         cluster_wait();
-        store_split_tile<kProduct, kRows, kOuts, kSplit>(args.product, c, base, ready, arrived, split_rank, row, out, scales);
+        store_split_tile<kProduct, S, kSplit>(args.product, c, base, ready, arrived, split_rank, row, out, scales);
       } else {
-        store_tile<kProduct, kRows, kOuts>(args.product, c, row, out, unit == first_unit ? scales : args.product.scale + out);
+        store_tile<kProduct, S>(args.product, c, row, out, scales_come || unit == first_unit ? scales : args.product.scale + out);
       }
+      if (scales_come) place ^= 1;
     }
     if (kShare > 1) cluster_meet();  // nobody leaves while another may still write to it
   }
@@ -364,7 +394,7 @@ inline CUresult weights_map(Encode encode, CUtensorMap* map, const int8_t* weigh
 
 template <Product kProduct, Tile kTile>
 cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
-  using S = Shape<kTile.rows, kTile.outs>;
+  using S = Shape<kProduct, kTile.rows, kTile.outs, kTile.split>;
   static_assert(S::kGroups % kTile.share == 0);
   const int32_t copied_rows = min(pieces(args.rows, 8) * 8, kTile.rows);  // swizzling goes by eight
   const TileArgs tiles{args, pieces(pieces(args.rows, kTile.rows), kTile.share), pieces(args.out, kTile.outs), copied_rows};
