@@ -66,10 +66,14 @@ inline Status Engine::step_once() {
       return {};
     }
   }
-  if (!under_way_) KAIJU_TRY(start(plan_));
+  const auto tell = [&](const Status& status) {
+    if (!status.ok() && plan_waits_) publish();  // who was cancelled or suspended, at least
+    return status;
+  };
+  if (!under_way_) KAIJU_TRY(tell(start(plan_)));
   next_plan_.clear();
   if (executor_->runs_beside_host()) KAIJU_TRY(scheduler_.plan_next(next_plan_));
-  KAIJU_TRY(finish());
+  KAIJU_TRY(tell(finish()));
   if (options_.check_ledger) KAIJU_TRY(scheduler_.check_ledger());
   publish();
   return {};
@@ -82,7 +86,6 @@ inline Status Engine::ask_executor(Call call) {
   const Status answer = call();
   metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(now() - before).count());
   plan_waits_ = answer.code() == StatusCode::kOutOfMemory || answer.code() == StatusCode::kBusy || answer.code() == StatusCode::kIo;
-  if (plan_waits_) publish();  // who was cancelled or suspended, at least
   return answer;
 }
 
