@@ -347,8 +347,8 @@ __global__ void __launch_bounds__(kDecodeThreads, (ChunkMap<kHeadDim, kRows>::kB
 template <int kHeadDim, int kRows>
 int32_t window_cluster(int64_t items, int64_t chunks) {
   // As many clusters as run at once on one H200 (132 multiprocessors, by its driver), with one block and with two on a multiprocessor:
-  // where one cluster has to wait for another, all take twice as long. That one of 80 waits costs less than the kernel of many sequences.
-  constexpr struct { int32_t blocks, clusters[2]; } kClusters[] = {{8, {15, 30}}, {6, {17, 39}}, {4, {30, 62}}, {3, {39, 80}}};
+  // where one cluster has to wait for another, all take twice as long. Of three blocks 79 would, if no two shared a multiprocessor.
+  constexpr struct { int32_t blocks, clusters[2]; } kClusters[] = {{8, {15, 30}}, {6, {17, 39}}, {4, {30, 62}}, {3, {39, 83}}};
   for (const auto& [blocks, clusters] : kClusters)
     if (items <= clusters[ChunkMap<kHeadDim, kRows>::kBlocks - 1] && chunks <= blocks &&
         WindowDecoder<kHeadDim, kRows, ContractWeight>::fits(blocks))
@@ -361,6 +361,11 @@ cudaError_t launch_window_of(cudaStream_t stream, const AttentionWork& work, int
   constexpr int32_t kBytes = WindowDecoder<kHeadDim, kRows, Weight>::kBytes;
   const auto kernel = window_kernel<kHeadDim, kRows, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
+    return error;
+  // Blocks of a cluster may share a multiprocessor, so that more clusters find room.
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeClusterSchedulingPolicyPreference, cudaClusterSchedulingPolicyLoadBalancing);
+      error != cudaSuccess)
     return error;
   return launch(stream, Chip{.capability = 90}, kernel, {items * cluster, kDecodeThreads, kBytes, cluster}, work);
 }
