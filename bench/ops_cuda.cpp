@@ -337,6 +337,7 @@ class GpuOps {
     const Batch batch{all_rows, {}, {positions_there.data(), positions.size()}, {segments_there.data(), segments.size()}, {row_segment_there.data(), row_segment.size()}};
     const int32_t count = launches(all_rows);
     const double seconds = seconds_of(count, [&] {
+      gpu_.begin_batch();
       for (int32_t i = 0; i < count; ++i) gpu_.attend({queries.data(), heads, 1e-4f, out_inverse.data(), out.data()}, batch, slot);
     });
     const double read = 2.0 * head_dim * sequences * std::min(context, window > 0 ? window + rows - 1 : context);
