@@ -15,15 +15,20 @@ __device__ __forceinline__ int32_t load_acquired(const int32_t* counter) {
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
-__device__ __forceinline__ void wait_for_count(const int32_t* counter, int32_t count) {
+// Looks again and again, until that says that what was waited for is there.
+template <class Look>
+__device__ __forceinline__ void look_until(Look look) {
 #if defined(KAIJU_WATCHDOG)
   int64_t turns = 0;
 #endif
-  while (load_acquired(counter) < count) {
+  while (!look()) {
 #if defined(KAIJU_WATCHDOG)  // as in barrier.cuh
     if (++turns > (1 << 22)) __trap();
 #endif
   }
+}
+__device__ __forceinline__ void wait_for_count(const int32_t* counter, int32_t count) {
+  look_until([&] { return load_acquired(counter) >= count; });
 }
 
 // A word and its tag travel together, so that who finds the tag has the word: sooner than to write, count and be told of the count. Orders
@@ -42,31 +47,20 @@ __device__ __forceinline__ void rest() { __nanosleep(100); }
 // The words at place(0) ... place(kCount - 1), as soon as all are there; without a rest, for few words that are due.
 template <int kCount, class Place>
 __device__ __forceinline__ void take_tagged(Place place, uint32_t tag, uint32_t (&words)[kCount]) {
-#if defined(KAIJU_WATCHDOG)
-  int64_t turns = 0;
-#endif
-  for (bool complete = false; !complete;) {
-#if defined(KAIJU_WATCHDOG)
-    if (++turns > (1 << 22)) __trap();
-#endif
+  look_until([&] {
     uint64_t both[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) both[i] = load_tagged(place(i));
-    complete = true;
+    bool complete = true;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) words[i] = static_cast<uint32_t>(both[i]), complete &= both[i] >> 32 == tag;
-  }
+    return complete;
+  });
 }
 // The same of pairs of words at even places.
 template <int kCount, class Place>
 __device__ __forceinline__ void take_tagged_pairs(Place place, uint32_t tag, uint2 (&words)[kCount]) {
-#if defined(KAIJU_WATCHDOG)
-  int64_t turns = 0;
-#endif
-  for (;; rest()) {
-#if defined(KAIJU_WATCHDOG)
-    if (++turns > (1 << 22)) __trap();
-#endif
+  look_until([&] {
     uint64_t both[kCount][2];
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
@@ -77,8 +71,9 @@ __device__ __forceinline__ void take_tagged_pairs(Place place, uint32_t tag, uin
       complete &= both[i][0] >> 32 == tag && both[i][1] >> 32 == tag;
       words[i] = {static_cast<uint32_t>(both[i][0]), static_cast<uint32_t>(both[i][1])};
     }
-    if (complete) return;
-  }
+    if (!complete) rest();
+    return complete;
+  });
 }
 // The same with 16 bits each, which four at a time are read with.
 __device__ __forceinline__ void store_half_tagged(uint32_t* to, uint16_t value, uint32_t tag) {
@@ -88,13 +83,7 @@ __device__ __forceinline__ void store_half_tagged(uint32_t* to, uint16_t value, 
 template <int kCount, class Place>
 __device__ __forceinline__ void take_half_tagged(Place place, uint32_t tag, uint2 (&values)[kCount]) {
   tag &= 0xFFFF;
-#if defined(KAIJU_WATCHDOG)
-  int64_t turns = 0;
-#endif
-  for (;; rest()) {
-#if defined(KAIJU_WATCHDOG)
-    if (++turns > (1 << 22)) __trap();
-#endif
+  look_until([&] {
     uint4 four[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
@@ -108,8 +97,9 @@ __device__ __forceinline__ void take_half_tagged(Place place, uint32_t tag, uint
       complete &= four[i].x >> 16 == tag && four[i].y >> 16 == tag && four[i].z >> 16 == tag && four[i].w >> 16 == tag;
       values[i] = {__byte_perm(four[i].x, four[i].y, 0x5410), __byte_perm(four[i].z, four[i].w, 0x5410)};
     }
-    if (complete) return;
-  }
+    if (!complete) rest();
+    return complete;
+  });
 }
 
 }  // namespace kaiju::cuda
