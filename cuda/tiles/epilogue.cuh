@@ -1,4 +1,4 @@
-// What becomes of an exact sum: the four endings of a product (docs/arithmetic.md, section 4).
+// Epilogues: what becomes of a product's exact sums, four of them (docs/arithmetic.md, section 4).
 #pragma once
 
 #include "../kernels.hpp"

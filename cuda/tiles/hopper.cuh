@@ -1,5 +1,5 @@
-// What only compute capability 9.0 has: the tensor copy engine, clusters, wgmma on int8. Barriers: barrier.cuh. Compiles for sm_90a alone; addresses are 32-bit
-// shared-memory addresses unless they say otherwise.
+// What only compute capability 9.0 has, as products use it: the tensor copy engine (TMA), clusters, wgmma on int8 operands that TMA has swizzled. As attention uses it, on
+// operands in the cache's own layout: wgmma.cuh. Barriers: barrier.cuh. Compiles for sm_90a alone; addresses are 32-bit shared-memory addresses unless they say otherwise.
 #pragma once
 
 #include <cuda.h>
@@ -60,7 +60,7 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) { asm volat
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t row) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(row) : "memory");
 }
-// What is read once: it leaves the L2 cache first, and what is read again stays.
+// The policy of what is read once: it leaves the L2 cache first, and what is read again stays.
 __device__ __forceinline__ uint64_t read_once() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

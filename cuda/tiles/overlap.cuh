@@ -1,5 +1,5 @@
-// Kernels that start while the ones in front of them end, where the chip can (compute capability 9.0 and newer): a launch costs nothing
-// then but what it waits for.
+// Programmatic dependent launch: kernels start while the ones in front of them end, where the chip can (compute capability 9.0 and newer);
+// a launch costs nothing then but what it waits for.
 #pragma once
 
 #include <cuda_runtime.h>

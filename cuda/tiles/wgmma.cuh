@@ -1,5 +1,5 @@
-// Hopper's own instructions: products of a warpgroup (wgmma), and bulk copies; the barriers that tie them together: barrier.cuh.
-// Compiled for sm_90a only.
+// Hopper's own instructions as attention uses them: products of a warpgroup (wgmma) on operands laid out as in the cache (layout.cuh), and
+// bulk copies. As products of weights use them: hopper.cuh. The barriers that tie them together: barrier.cuh. Compiled for sm_90a only.
 #pragma once
 
 #include <cstdint>
