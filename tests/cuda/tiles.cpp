@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <utility>
 
 #include "catch.hpp"
 
@@ -216,6 +217,18 @@ TEST_CASE("the chosen form can run, on chips with any number of multiprocessors"
             REQUIRE(tile.split <= pieces(in, kStepBytes));
             REQUIRE((tile.share == 1 || rows > tile.rows));
           }
+        }
+}
+
+// So one number of rows of each 64 tells all kernels that a step can take, for the executor to load when it is made.
+TEST_CASE("the chosen form changes only behind multiples of 64 rows") {
+  for (const int32_t multiprocessors : {66, 132, 144})
+    for (const auto& [out, in] :
+         {std::pair{5376, 5120}, {5120, 5120}, {20480, 5120}, {5120, 20480}, {12288, 12288}, {51200, 12288}, {12288, 51200}, {65536, 5120}})
+      for (int32_t last = 128; last <= 8192; last += 64)
+        for (const int32_t rows : {last - 63, last - 32}) {
+          CAPTURE(multiprocessors, out, in, rows);
+          REQUIRE(choose_tile(hopper(multiprocessors), rows, out, in) == choose_tile(hopper(multiprocessors), last, out, in));
         }
 }
 
