@@ -4,10 +4,18 @@
 #include "bench.hpp"
 #include "examples/tools/program.hpp"
 
+#if KAIJU_CUDA
+#include "cuda/device.hpp"
+#include <cstdlib>
+#endif
+
 static int run(int argc, char** argv) {
   CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.", "kaiju-bench");
   app.footer("Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors");
   app.require_subcommand(0, 1);
+#if KAIJU_CUDA  // as in the tests
+  if (const char* capability = std::getenv("KAIJU_TEST_CAPABILITY")) kaiju::cuda::Device::limit_capability(std::atoi(capability));
+#endif
   int status = 0;
   kaiju::bench::add_ops(app, status);
   kaiju::bench::add_step(app, status);

@@ -227,6 +227,7 @@ void add_ops(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("ops", "each operation of a backend: on the CPU at the shapes of a nano and of a 1 B model, on a GPU at those of small and large");
   auto options = std::make_shared<OpsOptions>();
   command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")->capture_default_str();
+  command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--rows", options->rows, "row counts of the products")->check(CLI::Range(1, 65536))->delimiter(',');
   command->add_option("--only", options->only, "operations whose name contains this");

@@ -15,7 +15,7 @@
 namespace kaiju::bench {
 
 struct OpsOptions {
-  std::string isa = "auto", only;
+  std::string isa = "auto", only, products_file;
   int32_t threads = static_cast<int32_t>(std::min(8u, std::max(1u, std::thread::hardware_concurrency())));
   int64_t buffer_mib = 512;
   double seconds = 0.15;

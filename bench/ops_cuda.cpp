@@ -114,6 +114,7 @@ class GpuOps {
   }
 
   std::string path_of(int32_t rows, int32_t out, int32_t in) const {
+    if (gpu_.cublaslt() && gpu_.cublaslt()->serves(rows, out, in)) return "cuBLASLt";
     const cuda::Tile tile = cuda::choose_tile(device_->chip(), rows, out, in);
     switch (tile.path) {
       case cuda::Path::kSkinny: return cuda::streams(rows, in) ? "one row" : "skinny";
@@ -154,11 +155,22 @@ class GpuOps {
     const auto a_there = on_gpu(a);
     const auto scale_there = on_gpu(scale);
     const auto out_there = on_gpu(found);
+    const auto row_sum_there = on_gpu(row_sum_);
     const auto copies = static_cast<int32_t>(pool_.size() / bytes);
+    const auto weights = [&](int32_t i) { return Matrix{pool_.data() + static_cast<size_t>(i % copies) * bytes, row_sum_there.data(), out, in}; };
+    if (cuda::CublasLt* const cublaslt = gpu_.cublaslt()) {
+      constexpr cuda::Product kProduct = std::is_same_v<A, uint8_t>     ? cuda::Product::kAddDown
+                                         : std::is_same_v<Out, float>   ? cuda::Product::kLinear
+                                         : std::is_same_v<Out, uint8_t> ? cuda::Product::kUp
+                                                                        : cuda::Product::kAddLinear;
+      std::vector<cuda::CublasLtProduct> alike;
+      for (int32_t i = 0; i < copies; ++i) alike.push_back({kProduct, {weights(i).weight, out, in, a_there.data(), rows, scale_there.data(), out_there.data()}, row_sum_there.data()});
+      check(cublaslt->choose(alike, options_.products_file));
+    }
     const int32_t count = launches(rows);
     const double seconds = seconds_of(count, [&] {
       for (int32_t i = 0; i < count; ++i)
-        (gpu_.*kTimed)(Matrix{pool_.data() + static_cast<size_t>(i % copies) * bytes, nullptr, out, in}, a_there.data(), rows, scale_there.data(), out_there.data());
+        (gpu_.*kTimed)(weights(i), a_there.data(), rows, scale_there.data(), out_there.data());
     });
     add(operation, fmt::format("{} x {}, {}", out, in, path_of(rows, out, in)), rows, seconds, static_cast<double>(bytes), 2.0 * rows * static_cast<double>(bytes));
   }

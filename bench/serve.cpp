@@ -18,7 +18,7 @@ namespace kaiju::bench {
 namespace {
 
 struct Options {
-  std::string model, backend = "auto";
+  std::string model, backend = "auto", products_file;
   int32_t threads = 0;
   int32_t conversations = 16, characters = 4, turns = 3;
   int32_t prompt_tokens = 512, user_tokens = 30, reply_tokens = 100;
@@ -135,6 +135,7 @@ int run(Options options) {
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
+  making.products_file = options.products_file;
   making.slot_count = slots_of(options);
   making.step_tokens = step_tokens_of(options);
   making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
@@ -236,6 +237,7 @@ void add_serve(CLI::App& app, int& status) {
   const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
+  command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
   command->add_option("--conversations", options->conversations, "at once")->check(count)->capture_default_str();
   command->add_option("--characters", options->characters, "prompts that conversations share, in turn")->check(count)->capture_default_str();

@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   std::string model;
-  std::string backend = "auto";
+  std::string backend = "auto", products_file;
   int32_t threads = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
   std::vector<int32_t> streams = {1, 4, 16, 32};
   std::vector<int32_t> prompts = {512, 2048};  // tokens
@@ -37,12 +37,13 @@ constexpr double kQuickReference = 200e6;  // bytes of weights up to which the s
 class Steps {
  public:
   // Room for `positions` of each of `sequences`, in steps of at most `step_tokens`; prompts are computed `chunk` at a time.
-  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk, int32_t step_tokens) : chunk_(chunk) {
+  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk, int32_t step_tokens, const std::string& products_file = "") : chunk_(chunk) {
     ExecutorOptions options;
     options.backend = backend;
     options.threads = threads;
     options.slot_count = sequences;
     options.step_tokens = step_tokens;
+    options.products_file = products_file;
     options.cache_bytes = sequences * global_bytes(checkpoint->config(), positions);
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
     if (!made.ok()) throw Failed{made.status()};
@@ -165,7 +166,7 @@ int run(Options options) {
     const bool quick = cost.weights + cost.logits < kQuickReference;
     return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked, checked).step(1, 0, checked, true).logits;
   }();
-  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens);
+  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens, options.products_file);
   if (steps.step(1, 0, checked, true).logits != expected) throw Failed{internal_error("the logits are not the reference's bits; nothing is timed that is wrong")};
   if (std::count(options.streams.begin(), options.streams.end(), 1) != 0) {
     std::vector<float> one_by_one;
@@ -230,6 +231,7 @@ void add_step(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")->capture_default_str();
+  command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
   command->add_option("--streams", options->streams, "numbers of sequences decoded at once")->check(CLI::Range(1, 4096))->delimiter(',');
   command->add_option("--prompts", options->prompts, "lengths of prefilled prompts; those beyond the model's context are left out")->check(CLI::Range(1, 1 << 24))->delimiter(',');

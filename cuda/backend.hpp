@@ -13,6 +13,7 @@
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kernels.hpp"
+#include "launch/cublaslt.hpp"
 #include "memory.hpp"
 
 namespace kaiju::cuda {
@@ -26,8 +27,14 @@ class CudaBackend {
  public:
   explicit CudaBackend(std::shared_ptr<Device> device);
 
-  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work.
+  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work. And what products by cuBLASLt use, where
+  // it serves.
   Status take_memory(int32_t head_dim);
+
+  // cuBLASLt, where products may be its; else null.
+  CublasLt* cublaslt() const { return cublaslt_.get(); }
+  // Chooses what serves each of the model's products then (CublasLt::choose): up to `rows` of the workspace, and `logit_rows` of logits.
+  Status choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits, int32_t logit_rows, const std::string& file);
 
   // From now on a norm of one row may be put off to the product that reads it.
   void join_norms() { joins_norms_ = true; }
@@ -92,9 +99,9 @@ class CudaBackend {
     if (device_->ok()) device_->check(work(device_->stream()), what);
   }
   void multiply(Product product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
-    multiply(product, {w.weight, w.out, w.in, a, rows, scale, result});
+    multiply(product, {w.weight, w.out, w.in, a, rows, scale, result}, w.row_sum);
   }
-  void multiply(Product product, ProductArgs args) {
+  void multiply(Product product, ProductArgs args, const int32_t* row_sum = nullptr) {
     args.room = room_;
     if (norm_.x && args.a == norm_.a) {
       const PendingNorm norm = std::exchange(norm_, {});
@@ -104,6 +111,7 @@ class CudaBackend {
         launch("norm", [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), norm.x, args.rows, args.in, norm.eps, norm.inverse_scale, norm.a); });
       }
     }
+    if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in)) return cublaslt_->multiply({product, args, row_sum});
     launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, args); });
   }
 
@@ -114,6 +122,7 @@ class CudaBackend {
   };
 
   std::shared_ptr<Device> device_;
+  std::unique_ptr<CublasLt> cublaslt_;
   AttentionScratch scratch_;
   bool joins_norms_ = false;
   int32_t room_ = 0;

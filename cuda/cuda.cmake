@@ -12,12 +12,20 @@ endif()
 file(GLOB_RECURSE KAIJU_CUDA_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp ${CMAKE_CURRENT_LIST_DIR}/*.cu)
 add_library(kaiju_cuda OBJECT ${KAIJU_CUDA_SOURCES})
 set_target_properties(kaiju_cuda PROPERTIES CUDA_STANDARD 20 CUDA_EXTENSIONS OFF)
-target_link_libraries(kaiju_cuda PRIVATE kaiju_core kaiju_flags CUDA::cudart_static)
+target_include_directories(kaiju_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(kaiju_cuda PRIVATE kaiju_core kaiju_flags fmt::fmt CUDA::cudart_static)
 # The contract allows no contraction; nothing of CUDA's fast mathematics either.
 target_compile_options(kaiju_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
 
 if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a")
   target_compile_definitions(kaiju_cuda PRIVATE KAIJU_CUDA_SM90A=1)  # kernels/hopper is there
+endif()
+
+# Chips without tiles of their own multiply by cuBLASLt where a process finds it: its header is wanted here, and nothing when linking.
+find_path(KAIJU_CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+mark_as_advanced(KAIJU_CUBLASLT_INCLUDE_DIR)
+if(KAIJU_CUBLASLT AND KAIJU_CUBLASLT_INCLUDE_DIR)
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/launch/cublaslt.cpp PROPERTIES COMPILE_DEFINITIONS KAIJU_CUBLASLT=1)
 endif()
 
 target_include_directories(kaiju_objects PRIVATE ${CMAKE_CURRENT_LIST_DIR})

@@ -74,10 +74,11 @@ Device::~Device() {
   if (stream_) cudaStreamDestroy(stream_);
 }
 
-bool Device::check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess && status_.ok())
-    status_ = Status(StatusCode::kDeviceLost, std::string("the GPU failed: ") + what + " answered \"" + cudaGetErrorString(error) + "\"; make a new engine");
-  return status_.ok();
+bool Device::check(cudaError_t error, const char* what) { return error == cudaSuccess ? ok() : fail(what, cudaGetErrorString(error)); }
+
+bool Device::fail(const char* what, const char* answered) {
+  if (ok()) status_ = Status(StatusCode::kDeviceLost, std::string("the GPU failed: ") + what + " answered \"" + answered + "\"; make a new engine");
+  return false;
 }
 
 }  // namespace kaiju::cuda

@@ -31,6 +31,8 @@ class Device {
 
   // Records the first failure; `what` names the call. Returns whether everything has been well so far.
   bool check(cudaError_t error, const char* what);
+  // The same of what CUDA's libraries answer.
+  bool fail(const char* what, const char* answered);
   bool ok() const { return status_.ok(); }
   // kDeviceLost with the call that failed first, or ok.
   const Status& status() const { return status_; }

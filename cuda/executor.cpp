@@ -96,6 +96,7 @@ class CudaExecutor final : public Executor {
     workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
     KAIJU_TRY(take_row_step());
+    KAIJU_TRY(backend_.choose_products(weights_, workspace_, sizes.step_tokens, logits_.data(), logit_rows_, sizes.products_file));
     load_kernels();
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();

@@ -30,7 +30,7 @@ class OnHost::Call {
     device_.check(cudaMemsetAsync(buffer.data(), 0xA5, count * sizeof(T), device_.stream()), "filling memory");
     return reinterpret_cast<T*>(buffer.data());
   }
-  Matrix in(const Matrix& w) { return {in(w.weight, static_cast<size_t>(w.out) * w.in), nullptr, w.out, w.in}; }
+  Matrix in(const Matrix& w) { return {in(w.weight, static_cast<size_t>(w.out) * w.in), w.row_sum ? in(w.row_sum, static_cast<size_t>(w.out)) : nullptr, w.out, w.in}; }
 
   template <class T>
   void back(T* to, const T* from, size_t count) {

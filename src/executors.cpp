@@ -67,6 +67,7 @@ Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> ch
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options);
   if (!sizes.ok()) return sizes.status();
   sizes->graphs = options.graphs;
+  sizes->products_file = options.products_file;
   sizes->share_memory = options.share_memory;
   sizes->kv_layout = "cuda";
   return cuda::make_executor(std::move(weights).value(), *sizes);

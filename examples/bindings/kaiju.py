@@ -26,7 +26,7 @@ TOKEN, DONE, FAILED, SUSPENDED, RESUMED = 1, 5, 6, 7, 8  # kinds of events
 STOP, LENGTH, CANCELLED, DEADLINE = 1, 2, 3, 4  # reasons why a request is done
 _OPTIONS = {  # name: (number, kind)
     "max_sessions": (200, "i"), "cache_bytes": (201, "i"), "step_tokens": (202, "i"), "max_running": (203, "i"), "max_waiting": (204, "i"),
-    "chunk_tokens": (205, "i"), "max_events": (206, "i"), "reserve_tokens": (207, "i"), "backend": (210, "s"), "threads": (211, "i"),
+    "chunk_tokens": (205, "i"), "max_events": (206, "i"), "reserve_tokens": (207, "i"), "backend": (210, "s"), "threads": (211, "i"), "products_file": (214, "s"),
     "prefill_tokens": (213, "i"),
     "max_tokens": (300, "i"), "temperature": (301, "f"), "top_k": (302, "i"), "top_p": (303, "f"), "min_p": (304, "f"), "seed": (305, "i"),
     "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "deadline": (312, "i"), "scores": (313, "i"),

@@ -91,6 +91,7 @@ int parse_args(int argc, char** argv, Args& args) {
       ->type_name("N")
       ->check(CLI::Range(1, 256));
   app.add_option("--backend", args.backend, "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")->type_name("NAME");
+  app.add_option("--products-file", args.products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them here")->type_name("FILE");
   app.set_version_flag("--version", kaiju_version_string());
   try {
     app.parse(argc, argv);

@@ -12,7 +12,7 @@ struct Args {
   std::string model;      // path
   std::string character;  // file or name; empty: the first one
   std::string characters_folder;
-  std::string backend = "auto";
+  std::string backend = "auto", products_file;
   int64_t threads = 0;
   std::vector<std::string> say;
   bool json = false;

@@ -47,9 +47,11 @@ EngineHandle make_engine(kaiju_model* model, const Args& args) {
   };
   set_int(KAIJU_ENGINE_MAX_RUNNING, 2);  // one person, one reply at a time; the other half keeps the card's KV
   set_int(KAIJU_ENGINE_THREADS, args.threads);
-  must([&](kaiju_error** error) {
-    return kaiju_options_set_string(options.get(), KAIJU_ENGINE_BACKEND, args.backend.data(), args.backend.size(), error);
-  });
+  const auto set_string = [&](kaiju_option option, const std::string& value) {
+    must([&](kaiju_error** error) { return kaiju_options_set_string(options.get(), option, value.data(), value.size(), error); });
+  };
+  set_string(KAIJU_ENGINE_BACKEND, args.backend);
+  set_string(KAIJU_ENGINE_PRODUCTS_FILE, args.products_file);
   return make<EngineHandle>([&](kaiju_engine** out, kaiju_error** error) { return kaiju_engine_create(model, options.get(), out, error); });
 }
 

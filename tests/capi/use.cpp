@@ -434,7 +434,7 @@ TEST_CASE("every option describes itself and takes its limits") {
       CHECK(kaiju_options_set_float(options, option, info.standard, nullptr) == KAIJU_OK);
     }
   }
-  CHECK(described == 34);
+  CHECK(described == 35);
   kaiju_options_destroy(options);
 }
 

@@ -5,5 +5,8 @@ foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync LaunchKerne
     StreamCreateWithFlags StreamWaitEvent EventCreateWithFlags EventRecord GraphInstantiate GraphUpload GraphLaunch)
   target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=cuda${call})
 endforeach()
+target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=dlsym)
 add_test(NAME cuda_faults COMMAND test_cuda_faults)
+add_test(NAME cuda_faults_of_an_older_chip COMMAND test_cuda_faults)
+set_tests_properties(cuda_faults_of_an_older_chip PROPERTIES ENVIRONMENT KAIJU_TEST_CAPABILITY=80)
 add_test(NAME cuda_fault_of_a_kernel COMMAND test_cuda_faults "[.process]")

@@ -2,8 +2,12 @@
 // then on, nothing more is asked of the GPU, and a new executor, or engine, in the same process computes as before. And what a step asks of CUDA when nothing fails. Wants a
 // GPU; without one it passes (KAIJU_REQUIRE_BACKENDS=cuda: it fails).
 #include <cuda_runtime_api.h>
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+#endif
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -60,11 +64,33 @@ WRAPPED(cudaEventRecord, cudaErrorLaunchFailure, (cudaEvent_t e, cudaStream_t s)
 WRAPPED(cudaGraphInstantiate, cudaErrorLaunchFailure, (cudaGraphExec_t * e, cudaGraph_t g, unsigned long long f), (e, g, f))
 WRAPPED(cudaGraphUpload, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WRAPPED(cudaGraphLaunch, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
+
+// cuBLASLt is looked up while the process runs: its products fail by what is found.
+void* __real_dlsym(void* library, const char* name);
+void* __wrap_dlsym(void* library, const char* name) {
+  void* const found = __real_dlsym(library, name);
+#if __has_include(<cublasLt.h>)
+  if (found && std::strcmp(name, "cublasLtMatmul") == 0) {
+    static decltype(&cublasLtMatmul) multiply;
+    multiply = reinterpret_cast<decltype(multiply)>(found);
+    const decltype(multiply) may_fail = [](auto... arguments) { return fails("cublasLtMatmul", cudaErrorLaunchFailure) ? CUBLAS_STATUS_EXECUTION_FAILED : multiply(arguments...); };
+    return reinterpret_cast<void*>(may_fail);
+  }
+#endif
+  return found;
+}
 }
 
 namespace {
 
 using namespace kaiju;
+
+// KAIJU_TEST_CAPABILITY, as in tests/conformance/world.hpp.
+const bool older_chip = [] {
+  const char* capability = std::getenv("KAIJU_TEST_CAPABILITY");
+  if (capability) cuda::Device::limit_capability(std::atoi(capability));
+  return capability != nullptr;
+}();
 
 bool has_gpu() {
   const std::vector<std::string> names = backend_names();

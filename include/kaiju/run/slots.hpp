@@ -21,7 +21,8 @@ struct ExecutorSizes {
   int32_t block_count[kBlockKinds] = {0, 0};
   bool share_memory = false;  // one memory for both kinds, at least as large; a block of either lies at block * block_bytes
   std::string kv_layout;  // see Facts
-  bool graphs = true;     // see ExecutorOptions
+  bool graphs = true;     // see ExecutorOptions, like the next
+  std::string products_file;
 };
 
 class Slots {
