@@ -5,8 +5,9 @@
 #include "examples/tools/program.hpp"
 
 #if KAIJU_CUDA
-#include "cuda/device.hpp"
 #include <cstdlib>
+
+#include "cuda/device.hpp"
 #endif
 
 static int run(int argc, char** argv) {

@@ -89,7 +89,7 @@ enum {
   KAIJU_ENGINE_THREADS = 211,              /* int: threads a step computes with, the caller's included; 0: one per core, at most 8 */
   KAIJU_ENGINE_TIER_FILE = 212,            /* string: path of that file.  Nothing may be there; it has no name once it is open, and goes with the engine */
   KAIJU_ENGINE_PREFILL_TOKENS = 213,       /* int: most prompt tokens of a step in which replies go on, up to step_tokens; 0: as many as fit */
-  KAIJU_ENGINE_PRODUCTS_FILE = 214,        /* string: path of a file that keeps which algorithms of cuBLASLt are the fastest, on a GPU whose products are its: searched once, in seconds, when the first engine is made */
+  KAIJU_ENGINE_PRODUCTS_FILE = 214,        /* string: path of a file.  On a GPU whose products are cuBLASLt's its fastest algorithms are searched once, and kept there */
 
   KAIJU_GENERATE_MAX_TOKENS = 300,         /* int: 0 only computes the prompt; -1 as many as the context has room for */
   KAIJU_GENERATE_TEMPERATURE = 301,        /* float: 0 is greedy, else 0.001 to 100 */

@@ -40,7 +40,7 @@ constexpr Row kRows[] = {
     {KAIJU_ENGINE_TIER_FILE, "engine.tier_file", 's', false, 0, 0, 0, "path of that file, where nothing is yet"},
     {KAIJU_ENGINE_PREFILL_TOKENS, "engine.prefill_tokens", 'i', false, 0, 65536, 0,
      "most prompt tokens of a step in which replies go on; 0: as many as fit"},
-    {KAIJU_ENGINE_PRODUCTS_FILE, "engine.products_file", 's', false, 0, 0, 0, "path of a file that keeps which algorithms of cuBLASLt are the fastest"},
+    {KAIJU_ENGINE_PRODUCTS_FILE, "engine.products_file", 's', false, 0, 0, 0, "path of a file that keeps cuBLASLt's fastest algorithms"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0, "threads a step computes with; 0: one per core, at most 8"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
