@@ -1,4 +1,4 @@
-// What is left to do of a product whose sums another library makes (launch/cublaslt.hpp): its ending, and before that, where activations
+// What is left to do of a product whose sums another library makes (launch/cublaslt.hpp): its epilogue, and before that, where activations
 // are unsigned bytes and the library multiplies signed ones, their shift by 128. Bound by memory, or by the L2 cache, where sums of few
 // rows still are.
 #include "../launch/tiles.hpp"
@@ -27,7 +27,7 @@ template <Product kProduct>
 constexpr int kOuts = kProduct == Product::kLinear ? 4 : 8;
 
 template <Product kProduct>
-__global__ void __launch_bounds__(kThreads) ending_kernel(ProductArgs args, const int32_t* sums, const int32_t* row_sum) {
+__global__ void __launch_bounds__(kThreads) epilogue_kernel(ProductArgs args, const int32_t* sums, const int32_t* row_sum) {
   constexpr int kCount = kOuts<kProduct>;
   constexpr bool kAdds = kProduct == Product::kAddLinear || kProduct == Product::kAddDown;
   const int32_t across = (args.out + kThreads * kCount - 1) / (kThreads * kCount);
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) ending_kernel(ProductArgs args, cons
 template <Product kProduct>
 cudaError_t store_as(cudaStream_t stream, const Chip& chip, const ProductArgs& args, const int32_t* sums, const int32_t* row_sum) {
   const int64_t blocks = int64_t{pieces(args.rows, kRows)} * pieces(args.out, kThreads * kOuts<kProduct>);
-  return launch(stream, chip, ending_kernel<kProduct>, {blocks, kThreads}, args, sums, row_sum);
+  return launch(stream, chip, epilogue_kernel<kProduct>, {blocks, kThreads}, args, sums, row_sum);
 }
 
 }  // namespace

@@ -27,13 +27,13 @@ namespace kaiju::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-constexpr size_t kSumBytes = size_t{136} << 20;  // of a piece of rows: its sums, and its activations where they are shifted
+constexpr size_t kSumBytes = size_t{208} << 20;  // of a piece of rows: its sums, and its activations where they are shifted
 // Row counts that a choice is made at; it serves all below, down to the next.
 constexpr int32_t kRowCounts[] = {16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
 constexpr int32_t kLeastRows = 48;  // that it serves unsearched: below, our own kernel for few rows is faster
 constexpr int kOffers = 12;         // algorithms that a search tries
 
-// Of a product that is cut, how many rows are made at once; 0 where cuBLASLt or the ending does not take the shape.
+// Of a product that is cut, how many rows are made at once; 0 where cuBLASLt or the epilogue does not take the shape.
 int32_t most_rows(int32_t out, int32_t in) {
   if (out % 16 != 0 || out <= 32 || in % 16 != 0) return 0;
   int32_t most = 0;
@@ -219,7 +219,7 @@ class OpenCublasLt final : public CublasLt {
                                                 &l.sums, sums, &l.sums, &algo, workspace_.data(), kWorkspaceBytes, device_->stream());
     if (status == CUBLAS_STATUS_SUCCESS)
       device_->check(store_products(device_->stream(), device_->chip(), product.product, args, sums, product.row_sum),
-                     "the ending of a product");
+                     "the epilogue of a product");
     return status;
   }
 

@@ -90,7 +90,7 @@ Result<std::vector<float>> logits_of(const std::shared_ptr<const Checkpoint>& ch
 
 }  // namespace
 
-TEST_CASE("products of more rows than cuBLASLt makes at once give the reference's bits, whatever their ending") {
+TEST_CASE("products of more rows than cuBLASLt makes at once give the reference's bits, whatever their epilogue") {
   if (!has_cublaslt()) return;
   const OlderChip older;
   auto device = cuda::Device::open();
