@@ -21,7 +21,7 @@ struct CublasLtProduct {
 
 class CublasLt {
  public:
-  // Takes all memory. Null where there is no such library.
+  // Takes all memory. Null where there is no such library, or the build does without (KAIJU_CUBLASLT).
   static Result<std::unique_ptr<CublasLt>> open(std::shared_ptr<Device> device);
   virtual ~CublasLt() = default;
 
