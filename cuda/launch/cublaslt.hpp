@@ -1,5 +1,5 @@
-// CublasLt: products by NVIDIA's cuBLASLt, for chips that have no tiles of their own here. It multiplies into int32 sums, in a scratch that
-// takes the rows piece by piece and mostly stays in the L2 cache; kernels/sums.cu turns them into results: the bits of every other kernel.
+// CublasLt: products by NVIDIA's cuBLASLt, for chips that have no tiles of their own here. It multiplies into int32 sums, in a fixed
+// scratch, the rows piece by piece where they are many; kernels/sums.cu turns the sums into results: the bits of every other kernel.
 //
 // The library is looked for when a process first wants it (libcublasLt.so of the major version that this was compiled with): without it,
 // everything is as in a build without it.
