@@ -100,6 +100,7 @@ class CudaExecutor final : public Executor {
   }
 
   ~CudaExecutor() override {
+    leaving_.emplace(device_->index());
     check(cudaStreamSynchronize(stream()), "a step");  // it writes to memory of the host's
     for (const UnderWay& step : under_way_)
       if (step.over) cudaEventDestroy(step.over);
@@ -115,6 +116,7 @@ class CudaExecutor final : public Executor {
 
   Status start(const StepPlan& plan) override {
     if (!device_->ok()) return device_->status();
+    const CurrentDevice current(device_->index());
     const FloatState float_state;
     KAIJU_TRY(check_order(plan));
     KAIJU_TRY(check_lists(plan));
@@ -158,6 +160,7 @@ class CudaExecutor final : public Executor {
   }
 
   Status finish(const StepPlan& plan, StepResult& result) override {
+    const CurrentDevice current(device_->index());
     const int32_t turn = turn_of(finished_);
     ask("a step", [&] { return cudaEventSynchronize(under_way_[turn].over); });
     transfers_.wait();
@@ -172,10 +175,14 @@ class CudaExecutor final : public Executor {
   }
 
   Result<HostMemory> host_memory(size_t bytes, const char* what) override {
+    const CurrentDevice current(device_->index());
     KAIJU_TRY(transfers_.take_memory());
     PinnedBuffer pinned;
     KAIJU_TRY(take(pinned, bytes, what));
-    const auto shared = std::make_shared<PinnedBuffer>(std::move(pinned));
+    const std::shared_ptr<PinnedBuffer> shared(new PinnedBuffer(std::move(pinned)), [index = device_->index()](PinnedBuffer* gone) {
+      const CurrentDevice leaving(index);
+      delete gone;
+    });
     return HostMemory(shared, shared->data());
   }
 
@@ -473,6 +480,7 @@ class CudaExecutor final : public Executor {
     }
   }
 
+  std::optional<CurrentDevice> leaving_;  // the first member: while all others go
   std::shared_ptr<Device> device_;
   CudaBackend backend_;
   Weights weights_;
@@ -518,6 +526,7 @@ bool present() { return Device::fit(0).ok(); }
 Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorSizes& sizes) {
   Result<std::shared_ptr<Device>> device = Device::open();
   if (!device.ok()) return device.status();
+  const CurrentDevice current(device.value()->index());
   {
     OnHost checked(device.value());
     const Status same_bits = self_check(checked);
