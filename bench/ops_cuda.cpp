@@ -261,12 +261,16 @@ class GpuOps {
     std::vector<float> logits(uniform.size() / 4);
     for (size_t i = 0; i < logits.size(); ++i) logits[i] = 2.6f * ((uniform[4 * i] + uniform[4 * i + 1]) + (uniform[4 * i + 2] + uniform[4 * i + 3]));
     std::vector<cuda::Draw> specs;
-    for (int32_t row = 0; row < rows; ++row) specs.push_back(cuda::draw_of(spec, row, row, 0));
+    for (int32_t row = 0; row < rows; ++row) {
+      specs.push_back(cuda::draw_of(spec, row, row, 0));
+      specs.back().answer = row;
+    }
     const auto there = on_gpu(logits);
     const auto specs_there = on_gpu(specs);
     const auto drawn = on_gpu(std::vector<cuda::Drawn>(static_cast<size_t>(rows)));
+    const auto last = on_gpu(std::vector<int32_t>(static_cast<size_t>(rows)));
     const auto top = on_gpu(std::vector<cuda::Alternative>(static_cast<size_t>(rows) * cuda::kMostTop));
-    const auto work = [&] { check(cuda::sample(device_->stream(), device_->chip(), there.data(), nullptr, specs_there.data(), rows, vocab, drawn.data(), top.data())); };
+    const auto work = [&] { check(cuda::sample(device_->stream(), device_->chip(), there.data(), nullptr, specs_there.data(), rows, vocab, last.data(), drawn.data(), top.data())); };
     work();
     check(cudaStreamSynchronize(device_->stream()));
     std::vector<cuda::Drawn> found(static_cast<size_t>(rows));

@@ -81,6 +81,15 @@ std::string limit_text(const Row& row, double limit) {
 const char* type_name(char type) { return type == 'i' ? "an int" : type == 'f' ? "a float" : "a string"; }
 
 template <class T>
+Status check_number(const Row& row, T value) {
+  const auto number = static_cast<double>(value);
+  if (row.option == KAIJU_GENERATE_TEMPERATURE) return kaiju::check_temperature(row.name, number);
+  if (number >= row.minimum && number <= row.maximum) return {};
+  return kaiju::invalid_argument(std::string(row.name) + " is " + number_text(value) + "; it must be from " + limit_text(row, row.minimum) + " to " +
+                                 limit_text(row, row.maximum));
+}
+
+template <class T>
 Status set(kaiju_options* options, kaiju_option option, T value) {
   constexpr char kType = std::is_same_v<T, int64_t> ? 'i' : std::is_same_v<T, double> ? 'f' : 's';
   if (!options) return kaiju::capi::missing("options");
@@ -88,12 +97,7 @@ Status set(kaiju_options* options, kaiju_option option, T value) {
   if (!row) return kaiju::invalid_argument("there is no option " + std::to_string(option));
   if (row->type != kType)
     return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " + type_name(kType));
-  if constexpr (kType != 's') {
-    const auto number = static_cast<double>(value);
-    if (!(number >= row->minimum && number <= row->maximum))
-      return kaiju::invalid_argument(std::string(row->name) + " is " + number_text(value) + "; it must be from " +
-                                     limit_text(*row, row->minimum) + " to " + limit_text(*row, row->maximum));
-  }
+  if constexpr (kType != 's') KAIJU_TRY(check_number(*row, value));
   auto& values = options->values[option];
   if (row->repeatable && values.size() >= kaiju::kMaxStopStrings)
     return kaiju::invalid_argument(std::string(row->name) + " may be given " + std::to_string(kaiju::kMaxStopStrings) + " times");

@@ -52,7 +52,9 @@ void Device::limit_capability(int32_t capability) { most_capability = capability
 
 Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   KAIJU_TRY(fit(index));
+  const CurrentDevice current(index);
   std::shared_ptr<Device> device(new Device);
+  device->index_ = index;
   cudaDeviceProp properties{};
   KAIJU_TRY(answer(cudaGetDeviceProperties(&properties, index)));
   device->name_ = properties.name;
@@ -61,7 +63,7 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   cudaDriverEntryPointQueryResult found{};
   KAIJU_TRY(answer(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &device->chip_.encode_tensor_map, 12000, cudaEnableDefault, &found)));
   if (found != cudaDriverEntryPointSuccess) device->chip_.encode_tensor_map = nullptr;
-  KAIJU_TRY(answer(cudaSetDevice(index)));
+  KAIJU_TRY(answer(cudaSetDevice(index)));  // again: this time the answer counts
   KAIJU_TRY(answer(cudaFree(nullptr)));  // makes the context, or tells what became of it
   int32_t compiled_for = 0;
   KAIJU_TRY(answer(find_capability(compiled_for)));
@@ -71,7 +73,9 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
 }
 
 Device::~Device() {
-  if (stream_) cudaStreamDestroy(stream_);
+  if (!stream_) return;
+  const CurrentDevice current(index_);
+  cudaStreamDestroy(stream_);
 }
 
 bool Device::check(cudaError_t error, const char* what) { return error == cudaSuccess ? ok() : fail(what, cudaGetErrorString(error)); }

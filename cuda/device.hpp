@@ -13,11 +13,29 @@
 
 namespace kaiju::cuda {
 
+// Makes a GPU the calling thread's current one, which calls and what they make belong to, and puts the one before back when it goes: a host may use others on the same thread.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int32_t index) : index_(index) {
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;  // whatever is asked next says why
+    if (before_ != index) cudaSetDevice(index);
+  }
+  ~CurrentDevice() {
+    if (before_ != index_) cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int index_, before_ = 0;
+};
+
 class Device {
  public:
   // Whether the backend can run on GPU `index`. kUnsupported when there is no such GPU, no driver, or it is older than compute capability 8.0; the message says which.
   // kDeviceLost, as open(), once CUDA has given this process up.
   static Status fit(int32_t index);
+  // Makes its context. Whoever uses it makes it current.
   static Result<std::shared_ptr<Device>> open(int32_t index = 0);
   // For tests: GPUs that are opened from now on are taken for chips of at most this compute capability (80 for 8.0), so that one shows what serves older ones.
   static void limit_capability(int32_t capability);
@@ -25,6 +43,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
+  int32_t index() const { return index_; }
   cudaStream_t stream() const { return stream_; }
   const std::string& name() const { return name_; }
   const Chip& chip() const { return chip_; }
@@ -40,6 +59,7 @@ class Device {
  private:
   Device() = default;
 
+  int32_t index_ = 0;
   cudaStream_t stream_ = nullptr;
   std::string name_;
   Chip chip_;

@@ -1,7 +1,9 @@
 // The executor on a GPU: one copy in, the forward pass, draws on the device, written straight to the host; blocks travel to the host and back beside it.
 //
-// A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes, from the copy in to the draws; a batch in between is filled up by repeating one
-// of its sequences, which computes the same bits and stores them in the same places once more. Where penalties or biases change logits, ordinary launches that draw follow.
+// A step that only decodes starts a graph recorded at creation, one for each of a row of batch sizes, from behind the copy in to the draws; a batch in between is filled up by repeating
+// one of its sequences, which computes the same bits and stores them in the same places once more. Where penalties or biases change logits, ordinary launches that draw follow.
+//
+// A step may be started behind the one under way: what that draws is then taken over on the GPU, and whatever the host writes or reads of a step is there twice.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -15,6 +17,7 @@
 #include "kaiju/model/forward.hpp"
 #include "memory.hpp"
 #include "on_host.hpp"
+#include "step_inputs.hpp"
 #include "transfers.hpp"
 #include "weights.hpp"
 
@@ -25,8 +28,6 @@ constexpr int32_t kMostTileRows = 256;    // of a tile of a product, or of two t
 constexpr int32_t kLogitRows = 64;        // of a piece, when the logits of every row are asked for
 constexpr int32_t kGraphRows = 256;       // of the largest decode step that is recorded
 constexpr size_t kBiasBytes = 1 << 20, kMostListBytes = 32 << 20;  // of a step's lists: biases; all of them
-
-constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 class CudaExecutor final : public Executor {
  public:
@@ -72,26 +73,23 @@ class CudaExecutor final : public Executor {
     KAIJU_TRY(backend_.take_memory(config.head_dim));
     backend_.join_norms();
     backend_.have_room(static_cast<int32_t>(room));
-    table_blocks_ = (config.context + kBlockTokens - 1) / kBlockTokens;
-    KAIJU_TRY(take(tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks_), "the block tables"));
-    const size_t input_bytes = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
-    KAIJU_TRY(take(inputs_, input_bytes, "a step's inputs"));
-    KAIJU_TRY(take(host_inputs_, input_bytes, "a step's inputs"));
+    const size_t table_blocks = slots * kBlockKinds * static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens);
+    KAIJU_TRY(take(tables_, table_blocks, "the block tables"));
+    KAIJU_TRY(inputs_.take_memory(facts, tables_.data()));
     // Table edits, histories, biases: as long as they can be, up to 4 million tokens of history; a step with more of them waits for the first to have been read.
-    list_bytes_ = std::min(kMostListBytes, slots * kBlockKinds * static_cast<size_t>(table_blocks_) * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
+    list_bytes_ = std::min(kMostListBytes, table_blocks * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
     KAIJU_TRY(take(list_, list_bytes_, "a step's lists"));
     KAIJU_TRY(take(host_list_, list_bytes_, "a step's lists"));
-    KAIJU_TRY(take(host_drawn_, slots * sizeof(Drawn), "the draws"));
-    KAIJU_TRY(take(host_top_, slots * kMostTop * sizeof(Alternative), "the alternatives"));
-    if (facts.label_count > 0) KAIJU_TRY(take(host_products_, (slots + rows) * static_cast<size_t>(facts.label_count) * sizeof(float), "the scores"));
+    KAIJU_TRY(take(last_drawn_, slots, "the draws"));
+    KAIJU_TRY(take(host_drawn_, 2 * slots * sizeof(Drawn), "the draws"));
+    KAIJU_TRY(take(host_top_, 2 * slots * kMostTop * sizeof(Alternative), "the alternatives"));
+    if (facts.label_count > 0) {
+      KAIJU_TRY(take(products_, (slots + rows) * static_cast<size_t>(facts.label_count), "the scores"));
+      KAIJU_TRY(take(host_products_, 2 * products_.bytes(), "the scores"));
+    }
+    for (UnderWay& step : under_way_) check(cudaEventCreateWithFlags(&step.over, cudaEventDisableTiming), "an event behind a step");
+    KAIJU_TRY(device_->status());
     edits_.reserve(slots * kBlockKinds);
-    segments_.reserve(slots);
-    segment_slot_.reserve(slots);
-    draws_.reserve(slots);
-    draw_row_.reserve(slots);
-    tokens_.reserve(rows);
-    positions_.reserve(rows);
-    row_segment_.reserve(rows);
 
     workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
@@ -102,7 +100,12 @@ class CudaExecutor final : public Executor {
     return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
   }
 
-  ~CudaExecutor() override { check(cudaStreamSynchronize(stream()), "a step"); }  // it writes to memory of the host's
+  ~CudaExecutor() override {
+    leaving_.emplace(device_->index());
+    check(cudaStreamSynchronize(stream()), "a step");  // it writes to memory of the host's
+    for (const UnderWay& step : under_way_)
+      if (step.over) cudaEventDestroy(step.over);
+  }
 
   Status run(const StepPlan& plan, StepResult& result) override {
     result.clear();
@@ -114,73 +117,83 @@ class CudaExecutor final : public Executor {
 
   Status start(const StepPlan& plan) override {
     if (!device_->ok()) return device_->status();
+    const CurrentDevice current(device_->index());
     const FloatState float_state;
-    answer_.clear();
+    KAIJU_TRY(check_order(plan));
     KAIJU_TRY(check_lists(plan));
-    KAIJU_TRY(slots_.apply(plan));
-    list_used_ = 0;
+    KAIJU_TRY(slots_.apply(plan, true));
+    const int32_t turn = turn_of(started_);
+    UnderWay& step = under_way_[turn];
+    step.answer.clear();
+    step.transfers = !plan.transfers.empty();
+    if (started_ == finished_) list_used_ = 0;
     start_slots(plan);
     edit_tables(plan);
     transfers_.send_down(plan.transfers);
     for (const BlockCopy& copy : plan.copies) copy_block(copy);
     transfers_.bring_up(plan.transfers, slots_.segments());
     if (!plan.segments.empty()) {
-      gather_inputs(plan);
-      if (const RecordedStep* step = recorded_step(plan)) {
-        fill_up(step->rows);
-        const Inputs inputs = place_inputs();
-        ask("a decode step", [&] { return step->graph.launch(stream()); });
-        if (adjust_logits(plan, inputs)) draw(inputs, adjusted_.data());
-      } else {
-        const Inputs inputs = place_inputs();
-        send_inputs(inputs);
-        if (takes_row_step(plan)) {
-          run_row(inputs);
-          if (plan.segments[0].all_logits) {
-            return_first_logits();
-            classify_rows(x_.data(), 1, facts().slot_count);
-          }
-        } else {
-          run_layers(inputs);
-          return_logits(plan);
-          compute_last_logits(inputs);
+      inputs_.gather(plan, slots_);
+      const RecordedStep* const recorded = recorded_step(plan);
+      if (recorded) inputs_.fill_up(recorded->rows);
+      const Inputs inputs = inputs_.place(turn);
+      ask("a step's inputs", [&] { return inputs_.send(inputs, turn, stream()); });
+      if (recorded) {
+        ask("a decode step", [&] { return recorded->graph.launch(stream()); });
+      } else if (takes_row_step(plan)) {
+        run_row(inputs);
+        if (plan.segments[0].all_logits) {
+          return_first_logits(step.answer);
+          classify_rows(x_.data(), 1, facts().slot_count);
         }
-        adjust_logits(plan, inputs);
-        draw(inputs, adjusted_.data());
+      } else {
+        run_layers(inputs);
+        return_logits(plan, step.answer);
+        compute_last_logits(inputs);
       }
+      if (adjust_logits(plan, inputs) || !recorded) draw(inputs, adjusted_.data());
+      return_products(plan, turn);
     }
     transfers_.go_beside();
+    ask("an event behind a step", [&] { return cudaEventRecord(step.over, stream()); });
+    ++started_;
     return {};
   }
 
   Status finish(const StepPlan& plan, StepResult& result) override {
-    check(cudaStreamSynchronize(stream()), "a step");
+    const CurrentDevice current(device_->index());
+    const int32_t turn = turn_of(finished_);
+    ask("a step", [&] { return cudaEventSynchronize(under_way_[turn].over); });
     transfers_.wait();
     if (!device_->ok()) return device_->status();
     const FloatState float_state;
-    read_draws(plan);
-    read_scores(plan);
-    std::swap(result, answer_);
+    ++finished_;
+    StepResult& answer = under_way_[turn].answer;
+    read_draws(plan, turn, answer);
+    read_scores(plan, turn, answer);
+    std::swap(result, answer);
     return {};
   }
 
   Result<HostMemory> host_memory(size_t bytes, const char* what) override {
+    const CurrentDevice current(device_->index());
     KAIJU_TRY(transfers_.take_memory());
     PinnedBuffer pinned;
     KAIJU_TRY(take(pinned, bytes, what));
-    const auto shared = std::make_shared<PinnedBuffer>(std::move(pinned));
+    const std::shared_ptr<PinnedBuffer> shared(new PinnedBuffer(std::move(pinned)), [index = device_->index()](PinnedBuffer* gone) {
+      const CurrentDevice leaving(index);
+      delete gone;
+    });
     return HostMemory(shared, shared->data());
   }
 
  private:
-  // Where the inputs of a step lie on the GPU.
-  struct Inputs {
-    Batch batch;
-    const int32_t* segment_slot = nullptr;
-    const int32_t* draw_row = nullptr;
-    int32_t draw_rows = 0;
-    const Draw* draws = nullptr;
-    size_t bytes = 0;
+  using Inputs = StepInputs::There;
+  // A step that was started and has not been finished. There are two, in turn.
+  struct UnderWay {
+    StepResult answer;
+    bool transfers = false;
+    cudaEvent_t over = nullptr;
   };
   struct RecordedStep {
     int32_t rows = 0;
@@ -193,6 +206,13 @@ class CudaExecutor final : public Executor {
   template <class Call>
   void ask(const char* what, Call&& call) {
     if (device_->ok()) check(call(), what);
+  }
+
+  static int32_t turn_of(int64_t step) { return static_cast<int32_t>(step % 2); }
+
+  Status check_order(const StepPlan& plan) const {
+    if (started_ == finished_ || (started_ == finished_ + 1 && plan.transfers.empty() && !under_way_[turn_of(finished_)].transfers)) return {};
+    return internal_error("a step is started behind one that it cannot follow");
   }
 
   Status check_lists(const StepPlan& plan) const {
@@ -214,7 +234,7 @@ class CudaExecutor final : public Executor {
       std::memcpy(host_list_.data() + list_used_, items.data() + done, bytes);
       ask(what, [&] { return cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()); });
       ask(what, [&] { return use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)); });
-      list_used_ = aligned(list_used_ + bytes);
+      list_used_ = StepInputs::aligned(list_used_ + bytes);
       done += count;
     }
   }
@@ -234,85 +254,16 @@ class CudaExecutor final : public Executor {
     edits_.clear();
     for (const TableEdit& edit : plan.table_edits) {
       const auto kind = static_cast<int32_t>(edit.kind);
-      edits_.push_back({table_offset(edit.slot, kind) + edit.index, slots_[edit.slot].table[kind][edit.index], 0});
+      edits_.push_back({inputs_.table_offset(edit.slot, kind) + edit.index, slots_[edit.slot].table[kind][edit.index], 0});
     }
     send_list(edits_, "table edits", [&](const TableWrite* writes, int32_t count) { return write_tables(stream(), writes, count, tables_.data()); });
   }
-
-  int64_t table_offset(int32_t slot, int32_t kind) const { return (int64_t{slot} * kBlockKinds + kind) * table_blocks_; }
 
   void copy_block(const BlockCopy& copy) {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = facts().block_bytes[kind];
     if (copy.from != copy.to)
       ask("a block copy", [&] { return cudaMemcpyAsync(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()); });
-  }
-
-  void gather_inputs(const StepPlan& plan) {
-    tokens_.assign(plan.tokens.begin(), plan.tokens.begin() + slots_.row_count());
-    positions_.assign(slots_.positions().begin(), slots_.positions().end());
-    row_segment_.resize(tokens_.size());
-    segments_.clear();
-    segment_slot_.clear();
-    for (size_t s = 0; s < plan.segments.size(); ++s)
-      if (plan.segments[s].token_count > 1) add_segment(plan, s);
-    single_from_ = static_cast<int32_t>(segments_.size());
-    for (size_t s = 0; s < plan.segments.size(); ++s)
-      if (plan.segments[s].token_count == 1) add_segment(plan, s);
-    draws_.clear();
-    draw_row_.clear();
-    for (const Segment& segment : plan.segments) {
-      if (!segment.sample) continue;
-      draws_.push_back(draw_of(slots_[segment.slot].sampling, segment.slot, int64_t{segment.position} + segment.token_count, segment.top_logprobs));
-      draw_row_.push_back(segment.first_token + segment.token_count - 1);
-    }
-  }
-
-  void add_segment(const StepPlan& plan, size_t s) {
-    const Segment& segment = plan.segments[s];
-    std::fill_n(row_segment_.begin() + segment.first_token, segment.token_count, static_cast<int32_t>(segments_.size()));
-    segments_.push_back(slots_.segments()[s]);
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind) segments_.back().table[kind] = tables_.data() + table_offset(segment.slot, kind);
-    segment_slot_.push_back(segment.slot);
-  }
-
-  // Adds copies of a decode step's shortest sequence up to `rows` rows.
-  void fill_up(int32_t rows) {
-    const auto shortest = static_cast<size_t>(std::min_element(positions_.begin(), positions_.end()) - positions_.begin());
-    for (auto row = static_cast<int32_t>(tokens_.size()); row < rows; ++row) {
-      tokens_.push_back(tokens_[shortest]);
-      positions_.push_back(positions_[shortest]);
-      row_segment_.push_back(row);
-      segments_.push_back(segments_[shortest]);
-      segments_.back().first_row = row;
-      segment_slot_.push_back(segment_slot_[shortest]);
-      draw_row_.push_back(row);
-      draws_.push_back(draws_[shortest]);
-    }
-  }
-
-  // Lays the inputs out as they are copied; the places depend on the counts alone.
-  Inputs place_inputs() {
-    Inputs inputs;
-    const auto put = [&]<class T>(const std::vector<T>& items) {
-      std::memcpy(host_inputs_.data() + inputs.bytes, items.data(), items.size() * sizeof(T));
-      const std::span<const T> there(reinterpret_cast<const T*>(inputs_.data() + inputs.bytes), items.size());
-      inputs.bytes = aligned(inputs.bytes + items.size() * sizeof(T));
-      return there;
-    };
-    const auto tokens = put(tokens_), positions = put(positions_);
-    const auto segments = put(segments_);
-    inputs.batch = {static_cast<int32_t>(tokens_.size()), tokens, positions, segments, put(row_segment_), single_from_};
-    inputs.segment_slot = put(segment_slot_).data();
-    inputs.draw_row = put(draw_row_).data();
-    inputs.draw_rows = static_cast<int32_t>(draw_row_.size());
-    inputs.draws = put(draws_).data();
-    return inputs;
-  }
-
-  // Everything a step's kernels read, in one copy.
-  void send_inputs(const Inputs& inputs) {
-    ask("a step's inputs", [&] { return cudaMemcpyAsync(inputs_.data(), host_inputs_.data(), inputs.bytes, cudaMemcpyHostToDevice, stream()); });
   }
 
   void run_layers(const Inputs& inputs) {
@@ -322,7 +273,7 @@ class CudaExecutor final : public Executor {
   // What a step does before its layers, but for the embedding.
   void prepare_rows(const Inputs& inputs) {
     const Batch& batch = inputs.batch;
-    ask("marking tokens", [&] { return mark_rows(stream(), batch.tokens.data(), batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, seen_.data()); });
+    ask("marking tokens", [&] { return mark_rows(stream(), inputs.tokens, batch.row_segment.data(), inputs.segment_slot, batch.row_count, facts().vocab_size, last_drawn_.data(), seen_.data()); });
     const int32_t half = weights_.config.head_dim / 2;
     for (size_t r = 0; r < angles_.size(); ++r)
       ask("angles", [&] {
@@ -336,12 +287,11 @@ class CudaExecutor final : public Executor {
     logits(backend_, weights_, last_x_.data(), inputs.draw_rows, a_.data(), logits_.data());
     classify_rows(last_x_.data(), inputs.draw_rows, 0);
   }
-  // The classifier's products of rows of x, straight to the host: those drawn from come first, in the order of the draws, then those whose logits are asked for. Where the model
-  // has a classifier, rows drawn from are always put to it: recorded steps do not know who asks.
+  // The classifier's products of rows of x: those drawn from come first, in the order of the draws, then those whose logits are asked for. Where the model has a classifier, rows
+  // drawn from are always put to it: recorded steps do not know who asks.
   void classify_rows(const arith::bf16* x, int32_t rows, int32_t at) {
-    if (facts().label_count > 0) classify(backend_, weights_, x, rows, a_.data(), products_at(at));
+    if (facts().label_count > 0) classify(backend_, weights_, x, rows, a_.data(), products_.data() + int64_t{at} * facts().label_count);
   }
-  float* products_at(int32_t row) const { return reinterpret_cast<float*>(host_products_.data()) + int64_t{row} * facts().label_count; }
 
   // ---- steps of one row, as one kernel ----
 
@@ -386,22 +336,16 @@ class CudaExecutor final : public Executor {
     return std::all_of(kv_slots_.begin(), kv_slots_.end(), [&](const KvSlot& kv) { return position / arith::kChunkKeys - kv.first_visible(position) / arith::kChunkKeys < chunks; });
   }
 
-  void return_first_logits() {
-    answer_.logits.resize(static_cast<size_t>(facts().vocab_size));
-    ask("returning logits", [&] { return cudaMemcpyAsync(answer_.logits.data(), logits_.data(), answer_.logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
+  void return_first_logits(StepResult& answer) {
+    answer.logits.resize(static_cast<size_t>(facts().vocab_size));
+    ask("returning logits", [&] { return cudaMemcpyAsync(answer.logits.data(), logits_.data(), answer.logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
   }
 
   // The driver loads a kernel, and takes memory for it, when it is first launched: here, in recordings that never run, of steps of every size.
   void load_kernels() {
     for (int32_t rows = 1; device_->ok(); rows = std::min(2 * rows, facts().step_tokens)) {
-      set_rows(rows);
-      segments_.assign(1, {});
-      segments_[0].row_count = rows;
-      single_from_ = rows > 1 ? 1 : 0;
-      segment_slot_.assign(1, 0);
-      draw_row_.assign(static_cast<size_t>(std::min(rows, facts().slot_count)), 0);
-      draws_.assign(1, {});
-      const Inputs inputs = place_inputs();
+      inputs_.pretend(rows, 1, std::min(rows, facts().slot_count));
+      const Inputs inputs = inputs_.place(0);
       Graph never_run;
       check(Graph::record(stream(), never_run, [&] {
               run_layers(inputs);
@@ -418,28 +362,16 @@ class CudaExecutor final : public Executor {
       if (rows == facts().step_tokens) return;
     }
   }
-  void set_rows(int32_t rows) {
-    tokens_.assign(static_cast<size_t>(rows), 0);
-    positions_.assign(static_cast<size_t>(rows), 0);
-    row_segment_.assign(static_cast<size_t>(rows), 0);
-  }
 
   // Batch sizes 1 ... 8, then four to each doubling.
   void record_graphs(int32_t most) {
     for (int32_t rows = 1, step = 1; rows <= most && device_->ok(); rows = rows < most ? std::min(most, rows + step) : most + 1) {
       if (rows >= 8 * step) step *= 2;
-      const auto count = static_cast<size_t>(rows);
-      set_rows(rows);
-      segments_.assign(count, {});
-      single_from_ = 0;
-      segment_slot_.assign(count, 0);
-      draw_row_.assign(count, 0);
-      draws_.assign(count, {});
+      inputs_.pretend(rows, rows, rows);
       RecordedStep& recorded = recorded_.emplace_back();
       recorded.rows = rows;
-      const Inputs inputs = place_inputs();
+      const Inputs inputs = inputs_.place(0);
       check(Graph::record(stream(), recorded.graph, [&] {
-              send_inputs(inputs);
               run_layers(inputs);
               if (device_->ok()) logits(backend_, weights_, x_.data(), rows, a_.data(), logits_.data());  // every row is drawn from, in order
               classify_rows(x_.data(), rows, 0);
@@ -449,7 +381,6 @@ class CudaExecutor final : public Executor {
       if (rows > 1 || !row_step_.layers || !device_->ok()) continue;
       row_recorded_.emplace().rows = 1;
       check(Graph::record(stream(), row_recorded_->graph, [&] {
-              send_inputs(inputs);
               run_row(inputs);
               draw(inputs, nullptr);
             }),
@@ -467,12 +398,12 @@ class CudaExecutor final : public Executor {
     return nullptr;
   }
 
-  void return_logits(const StepPlan& plan) {
+  void return_logits(const StepPlan& plan, StepResult& answer) {
     const int64_t vocab = facts().vocab_size, d_model = weights_.config.d_model;
     int64_t rows = 0;
     for (const Segment& segment : plan.segments) rows += segment.all_logits ? segment.token_count : 0;
-    answer_.logits.resize(static_cast<size_t>(rows * vocab));
-    float* out = answer_.logits.data();
+    answer.logits.resize(static_cast<size_t>(rows * vocab));
+    float* out = answer.logits.data();
     int32_t at = facts().slot_count;
     for (const Segment& segment : plan.segments)
       for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += logit_rows_) {
@@ -488,7 +419,7 @@ class CudaExecutor final : public Executor {
 
   // Whether penalties or biases changed logits.
   bool adjust_logits(const StepPlan& plan, const Inputs& inputs) {
-    if (std::none_of(draws_.begin(), draws_.end(), [](const Draw& draw) { return draw.adjusted != 0; })) return false;
+    if (std::none_of(inputs_.draws().begin(), inputs_.draws().end(), [](const Draw& draw) { return draw.adjusted != 0; })) return false;
     ask("penalties", [&] { return penalise(stream(), logits_.data(), inputs.draws, inputs.draw_rows, facts().vocab_size, seen_.data(), adjusted_.data()); });
     add_biases(plan);
     return true;
@@ -498,7 +429,7 @@ class CudaExecutor final : public Executor {
   void draw(const Inputs& inputs, const float* adjusted) {
     if (inputs.draw_rows == 0) return;
     ask("sampling", [&] {
-      return sample(stream(), device_->chip(), logits_.data(), adjusted, inputs.draws, inputs.draw_rows, facts().vocab_size, reinterpret_cast<Drawn*>(host_drawn_.data()),
+      return sample(stream(), device_->chip(), logits_.data(), adjusted, inputs.draws, inputs.draw_rows, facts().vocab_size, last_drawn_.data(), reinterpret_cast<Drawn*>(host_drawn_.data()),
                     reinterpret_cast<Alternative*>(host_top_.data()));
     });
   }
@@ -514,49 +445,63 @@ class CudaExecutor final : public Executor {
     send_list(biases_, "biases", [&](const Bias* biases, int32_t count) { return cuda::add_biases(stream(), biases, count, facts().vocab_size, adjusted_.data()); });
   }
 
-  void read_draws(const StepPlan& plan) {
-    const auto* drawn = reinterpret_cast<const Drawn*>(host_drawn_.data());
-    auto* top = reinterpret_cast<Alternative*>(host_top_.data());
+  void read_draws(const StepPlan& plan, int32_t turn, StepResult& answer) {
+    const auto* drawn = reinterpret_cast<const Drawn*>(host_drawn_.data()) + turn * facts().slot_count;
+    auto* top = reinterpret_cast<Alternative*>(host_top_.data()) + int64_t{turn} * facts().slot_count * kMostTop;
     for (const Segment& segment : plan.segments) {
       if (!segment.sample) continue;
-      SampledToken& token = answer_.sampled.emplace_back();
+      SampledToken& token = answer.sampled.emplace_back();
       token.slot = segment.slot;
       read_drawn(*drawn++, top, token);
       top += kMostTop;
     }
   }
 
-  void read_scores(const StepPlan& plan) {
+  // Where somebody asks for scores.
+  void return_products(const StepPlan& plan, int32_t turn) {
+    int32_t rows = 0;
+    for (const Segment& segment : plan.segments)
+      if (segment.scores) rows = std::max(rows, facts().slot_count) + (segment.all_logits ? segment.token_count : 0);
+    if (rows == 0) return;
+    const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(facts().label_count) * sizeof(float);
+    ask("returning scores", [&] { return cudaMemcpyAsync(host_products_.data() + static_cast<size_t>(turn) * products_.bytes(), products_.data(), bytes, cudaMemcpyDeviceToHost, stream()); });
+  }
+
+  void read_scores(const StepPlan& plan, int32_t turn, StepResult& answer) {
+    const auto products_at = [&](int32_t row) { return reinterpret_cast<const float*>(host_products_.data()) + turn * static_cast<int64_t>(products_.size()) + int64_t{row} * facts().label_count; };
     int32_t drawn = 0, at = facts().slot_count;
     for (const Segment& segment : plan.segments) {
       if (segment.sample) {
-        if (segment.scores) append_scores(weights_, products_at(drawn), 1, answer_.sampled[static_cast<size_t>(drawn)].scores);
+        if (segment.scores) append_scores(weights_, products_at(drawn), 1, answer.sampled[static_cast<size_t>(drawn)].scores);
         ++drawn;
       }
       if (!segment.all_logits || !segment.scores) continue;
-      append_scores(weights_, products_at(at), segment.token_count, answer_.scores);
+      append_scores(weights_, products_at(at), segment.token_count, answer.scores);
       at += segment.token_count;
     }
   }
 
+  std::optional<CurrentDevice> leaving_;  // the first member: while all others go
   std::shared_ptr<Device> device_;
   CudaBackend backend_;
   Weights weights_;
   Slots slots_;
   std::vector<KvSlot> kv_slots_;
-  int32_t logit_rows_ = 0, table_blocks_ = 0;
+  int32_t logit_rows_ = 0;
 
-  DeviceBuffer<std::byte> weight_memory_, cache_, inputs_, list_;
+  DeviceBuffer<std::byte> weight_memory_, cache_, list_;
   std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // where block 0 of each kind lies
   Transfers transfers_;
   DeviceBuffer<BlockId> tables_;  // [slots, kinds, context / 64]
   DeviceBuffer<uint64_t> frequencies_;
   DeviceBuffer<arith::bf16> x_, last_x_;
   DeviceBuffer<int8_t> a_, queries_;
-  DeviceBuffer<float> q_, logits_, adjusted_;
+  DeviceBuffer<float> q_, logits_, adjusted_, products_;
   DeviceBuffer<uint8_t> h_, seen_;
   std::vector<DeviceBuffer<arith::CosSin>> angles_;
-  PinnedBuffer host_inputs_, host_list_, host_drawn_, host_top_, host_products_;
+  DeviceBuffer<int32_t> last_drawn_;  // [slots]
+  PinnedBuffer host_list_;
+  PinnedBuffer host_drawn_, host_top_, host_products_;  // of two steps
   Workspace workspace_;
   std::vector<RecordedStep> recorded_;  // by rows, ascending
   RowStep row_step_;  // no layers: it does not serve the model
@@ -565,16 +510,14 @@ class CudaExecutor final : public Executor {
   DeviceBuffer<uint64_t> row_words_;
   DeviceBuffer<int32_t> row_counters_;
 
-  // The step being run.
-  StepResult answer_;
+  // Steps number started_ - 1 and finished_ are the last one started and the next to be finished.
+  int64_t started_ = 0, finished_ = 0;
+  UnderWay under_way_[2];
+  StepInputs inputs_;
   size_t list_bytes_ = 0, list_used_ = 0;
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;
   std::vector<Bias> biases_;
-  std::vector<BatchSegment> segments_;  // those of several rows first
-  int32_t single_from_ = 0;             // the first of the others
-  std::vector<int32_t> tokens_, positions_, row_segment_, segment_slot_, draw_row_;
-  std::vector<Draw> draws_;
 };
 
 }  // namespace
@@ -584,6 +527,7 @@ bool present() { return Device::fit(0).ok(); }
 Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorSizes& sizes) {
   Result<std::shared_ptr<Device>> device = Device::open();
   if (!device.ok()) return device.status();
+  const CurrentDevice current(device.value()->index());
   {
     OnHost checked(device.value());
     const Status same_bits = self_check(checked);

@@ -141,7 +141,7 @@ struct Draw {
   uint64_t share = 0;         // top_p times 2^32
   uint64_t random = 0;
   int32_t top = 0;            // alternatives wanted, at most kMostTop
-  int32_t unused = 0;
+  int32_t answer = 0;         // where what is drawn goes
 };
 
 struct Alternative {
@@ -170,14 +170,14 @@ struct TokenMark {
 
 // seen [slots, vocab]: marks tokens of sequences.
 cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen);
-// The same for the rows of a batch: row r belongs to slot segment_slot[row_segment[r]].
-cudaError_t mark_rows(cudaStream_t stream, const int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, uint8_t* seen);
+// The same for the rows of a batch: row r belongs to slot segment_slot[row_segment[r]]. Tokens that are kDrawnToken become last [slots].
+cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen);
 // adjusted [rows, vocab]: plain logits under the repetition penalty, where draws[row].adjusted.
 cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab, const uint8_t* seen, float* adjusted);
 // Adds biases in place; a token at most once a row.
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted);
-// drawn [rows], top [rows, kMostTop]. Without `adjusted` rows that penalties or biases change are left out.
-cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top);
+// last [slots]: the tokens. drawn [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or biases change are left out.
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top);
 
 // ---- kernels/step.cu ----
 struct TableWrite {

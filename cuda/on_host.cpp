@@ -178,6 +178,7 @@ void OnHost::sample(const SampleArgs& args, SampledToken& result) {
   auto* adjusted = call.out<float>(vocab);
   auto* there = call.out<Drawn>(1);
   auto* top_there = call.out<Alternative>(kMostTop);
+  auto* last_there = call.out<int32_t>(1);
   const uint8_t* seen = args.seen ? call.in(args.seen, vocab) : call.out<uint8_t>(vocab);
   if (device.ok()) device.check(penalise(device.stream(), logits, draws, 1, args.vocab_size, seen, adjusted), "penalties");
   for (const auto& [token, bias] : spec.logit_bias) {  // one launch each: a token may come twice here
@@ -185,7 +186,7 @@ void OnHost::sample(const SampleArgs& args, SampledToken& result) {
     if (device.ok()) device.check(add_biases(device.stream(), call.in(&one, 1), 1, args.vocab_size, adjusted), "biases");
     device.check(cudaStreamSynchronize(device.stream()), "biases");
   }
-  if (device.ok()) device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, draws, 1, args.vocab_size, there, top_there), "sampling");
+  if (device.ok()) device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, draws, 1, args.vocab_size, last_there, there, top_there), "sampling");
   Drawn drawn{};
   call.back(&drawn, there, 1);
   Alternative top[kMostTop];

@@ -32,8 +32,12 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   }
   const int64_t context_blocks = blocks_for(config.context);
   int64_t global = options.slot_count * context_blocks;
-  if (options.cache_bytes > 0 && global_block_bytes > 0)
-    global = std::clamp(options.cache_bytes / global_block_bytes, context_blocks, kMostBlocks);
+  if (options.cache_bytes > 0 && global_block_bytes > 0) {
+    global = std::max(options.cache_bytes / global_block_bytes, context_blocks);
+    if (global > kMostBlocks)
+      return invalid_argument("cache bytes of " + std::to_string(options.cache_bytes) + " are " + std::to_string(global) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
+                              ": ask for at most " + std::to_string(kMostBlocks * global_block_bytes) + " bytes");
+  }
   const int64_t windows = options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1);
   if (std::max(global, windows) > kMostBlocks)
     return invalid_argument(std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +

@@ -1,10 +1,11 @@
 // Where a step's time goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes, when the program ends, tables
 // of what the GPU did.
 //
-// A step is what lies between two synchronisations of a stream. Steps that launched the same kernels in the same order are one kind; of
-// every kind that came at least kLeastSteps times the one of median length is shown: what the GPU did, one line each, then by kernel, then
-// the host's calls. Kernels overlap, and one that waits for those in front is there long before it does anything; so what counts is `adds`,
-// by how much the last end so far moves on, gaps included: these sum up to the step.
+// A step is what lies between two waits for the GPU. One that was started behind another has begun before the wait for that is over: what it
+// does first is shown as the last of the other. Steps that launched the same kernels in the same order are one kind; of every kind that came
+// at least kLeastSteps times the one of median length is shown: what the GPU did, one line each, then by kernel, then the host's calls.
+// Kernels overlap, and one that waits for those in front is there long before it does anything; so what counts is `adds`, by how much the
+// last end so far moves on, gaps included: these sum up to the step.
 //
 // Recording makes the start of a graph slower: of a decode step of `small` it takes the host some 100 us longer, which the first kernel
 // behind the copy `adds`.
@@ -109,7 +110,8 @@ std::vector<Step> find_steps() {
   size_t work = 0, first_call = 0;
   uint64_t begin = 0;
   for (size_t c = 0; c < calls.size(); ++c) {
-    if (std::string_view(calls[c].name).find("StreamSynchronize") == std::string_view::npos) continue;
+    const std::string_view call = calls[c].name;
+    if (call.find("StreamSynchronize") == call.npos && call.find("EventSynchronize") == call.npos) continue;
     const size_t first_work = work;
     while (work < works.size() && works[work].start < calls[c].end) ++work;
     if (begin > 0 && work > first_work) steps.push_back({begin, calls[c].end, first_work, work, first_call, c + 1});

@@ -288,7 +288,7 @@ __host__ __device__ constexpr int32_t run_of(int32_t vocab) {
 
 // Five blocks of a team to a multiprocessor: as many as shared memory has room for.
 template <int kBlocks>
-__global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, Drawn* drawn, Alternative* top) {
+__global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, int32_t* last, Drawn* drawn, Alternative* top) {
   extern __shared__ float held[];
   __shared__ Shared<kBlocks> shared;
   let_next_start();
@@ -320,7 +320,10 @@ __global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample
   uint64_t plain_total = 0;
   row.each(plain, [&](int32_t, float logit) { plain_total += mass_of(logit, plain_maximum, arith::kLog2E); });
   plain_total = row.combined({plain_total, 0}, Sum{}).a;
-  const auto answer = [&](uint32_t token) { drawn[which] = {plain_total, plain_maximum, static_cast<int32_t>(token), plain_logits[at + token], min(draw.top, vocab)}; };
+  const auto answer = [&](uint32_t token) {
+    last[draw.slot] = static_cast<int32_t>(token);
+    drawn[draw.answer] = {plain_total, plain_maximum, static_cast<int32_t>(token), plain_logits[at + token], min(draw.top, vocab)};
+  };
 
   if (draw.greedy) {
     if (rank == 0 && threadIdx.x == 0) answer(~static_cast<uint32_t>(best.a));
@@ -355,7 +358,7 @@ __global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample
     row.for_kept(
         plain, kept, one, [](const auto&, uint64_t own, uint64_t) { return own > 0; },
         [&](int32_t token, uint64_t weight, uint64_t before) {
-          if (weight > 0) top[int64_t{which} * kMostTop + static_cast<int64_t>(before)] = {plain[token], token};
+          if (weight > 0) top[int64_t{draw.answer} * kMostTop + static_cast<int64_t>(before)] = {plain[token], token};
         });
   }
 }
@@ -365,10 +368,13 @@ __global__ void mark_seen_kernel(const TokenMark* marks, int32_t count, int32_t 
   if (i < count) seen[int64_t{marks[i].slot} * vocab + marks[i].token] = 1;
 }
 
-__global__ void mark_rows_kernel(const int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, uint8_t* seen) {
+__global__ void mark_rows_kernel(int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
   let_next_start();
   const int32_t row = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
-  if (row < rows) seen[int64_t{segment_slot[row_segment[row]]} * vocab + tokens[row]] = 1;
+  if (row >= rows) return;
+  const int32_t slot = segment_slot[row_segment[row]];
+  if (tokens[row] == kDrawnToken) tokens[row] = last[slot];
+  seen[int64_t{slot} * vocab + tokens[row]] = 1;
 }
 
 __global__ void penalise_kernel(const float* logits, const Draw* draws, int32_t vocab, const uint8_t* seen, float* adjusted) {
@@ -398,8 +404,8 @@ cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count
   return cudaGetLastError();
 }
 
-cudaError_t mark_rows(cudaStream_t stream, const int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, uint8_t* seen) {
-  mark_rows_kernel<<<blocks_for(rows), kSmall, 0, stream>>>(tokens, row_segment, segment_slot, rows, vocab, seen);
+cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
+  mark_rows_kernel<<<blocks_for(rows), kSmall, 0, stream>>>(tokens, row_segment, segment_slot, rows, vocab, last, seen);
   return cudaGetLastError();
 }
 
@@ -413,11 +419,11 @@ cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, i
   return cudaGetLastError();
 }
 
-cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, Drawn* drawn, Alternative* top) {
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top) {
   const auto by = [&]<int kBlocks>(std::integral_constant<int, kBlocks>) {
     const int32_t held_bytes = kWarps<kBlocks> * run_of<kBlocks>(vocab) * static_cast<int32_t>(sizeof(float));
     const bool holds = held_bytes <= kMostHeld;
-    return launch(stream, chip, sample_kernel<kBlocks>, {int64_t{rows} * kBlocks, kThreads<kBlocks>, holds ? held_bytes : 0, kBlocks}, logits, adjusted, draws, vocab, holds, drawn, top);
+    return launch(stream, chip, sample_kernel<kBlocks>, {int64_t{rows} * kBlocks, kThreads<kBlocks>, holds ? held_bytes : 0, kBlocks}, logits, adjusted, draws, vocab, holds, last, drawn, top);
   };
   return chip.capability >= 90 && vocab <= kTeam * kMostTokens ? by(std::integral_constant<int, kTeam>()) : by(std::integral_constant<int, 1>());
 }

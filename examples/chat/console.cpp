@@ -297,6 +297,7 @@ int Console::run_lines(Conversation talk) {
     if (text.ends_with('\r')) text.pop_back();
     if (!loop.line(text)) break;
   }
+  if (std::ferror(stdin)) throw Problem("cannot read the standard input: is it open?");
   return 0;
 }
 

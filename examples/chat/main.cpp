@@ -9,6 +9,7 @@
 
 #include "args.hpp"
 #include "console.hpp"
+#include "../tools/standard_streams.hpp"
 #include "terminal.hpp"
 
 namespace {
@@ -84,6 +85,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kaiju::tools::hold_closed_streams();
   int code = 1;
   try {
     code = run(argc, argv);

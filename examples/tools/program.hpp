@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kaiju.h"
+#include "standard_streams.hpp"
 
 namespace kaiju::tools {
 
@@ -37,6 +38,7 @@ inline int finish(const CLI::App& app, int code = 0) {
 
 // What main does: what is thrown, for want of memory say, is a failure that is told like any other.
 inline int run_main(const char* name, int (*run)(int argc, char** argv), int argc, char** argv) {
+  hold_closed_streams();
   try {
     return run(argc, argv);
   } catch (const std::exception& problem) {

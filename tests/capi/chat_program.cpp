@@ -320,6 +320,13 @@ TEST_CASE("output that cannot be written is an error") {
   CHECK(WEXITSTATUS(std::system(command.c_str())) == 1);
 }
 
+TEST_CASE("a chat whose input is closed says so, and takes no file that it opens for it") {
+  const std::string program = quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat"), out = temporary_folder() + "/out", err = temporary_folder() + "/err";
+  const int status = std::system((program + " --max-tokens 2 <&- >" + quoted(out) + " 2>" + quoted(err)).c_str());
+  CHECK(Run{WEXITSTATUS(status), slurp(out), slurp(err)}.refuses("cannot read the standard input"));
+  CHECK(slurp(out).empty());
+}
+
 TEST_CASE("the host loop serves two prompts at once") {
   const Run run = run_program("host_loop", {chat_model_file(), "hello", "world"});
   INFO(run.err);

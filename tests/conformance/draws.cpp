@@ -26,6 +26,11 @@ SamplingSpec spec_of(int32_t s) {
   return spec;
 }
 
+std::vector<SampledToken> operator+(std::vector<SampledToken> a, const std::vector<SampledToken>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 // Sequences of different lengths, each with blocks of its own.
 class Sequences {
  public:
@@ -33,39 +38,65 @@ class Sequences {
 
   // One step over the first `count` sequences: their prompts at first, the token drawn last from then on.
   std::vector<SampledToken> step(int32_t count) {
+    const StepPlan plan = plan_of(count);
+    StepResult result;
+    told(executor_.run(plan, result));
+    return take(result, count);
+  }
+  // Two such steps, the second started before the first has ended and told of, where the executor can.
+  std::vector<SampledToken> two_steps(int32_t count, int32_t behind) {
+    if (!executor_.runs_beside_host()) {
+      const std::vector<SampledToken> drawn = step(count);
+      return drawn + step(behind);
+    }
+    const StepPlan first = plan_of(count);
+    std::fill_n(next_.begin(), count, kDrawnToken);
+    const StepPlan second = plan_of(behind);
+    StepResult result;
+    told(executor_.start(first));
+    told(executor_.start(second));
+    told(executor_.finish(first, result));
+    std::vector<SampledToken> drawn = take(result, count);
+    told(executor_.finish(second, result));
+    return drawn + take(result, behind);
+  }
+
+ private:
+  StepPlan plan_of(int32_t count) {
     const Facts& facts = executor_.facts();
-    plan_.clear();
+    StepPlan plan;
     for (int32_t s = 0; s < count; ++s) {
       int32_t& position = position_[static_cast<size_t>(s)];
       Segment segment;
       segment.slot = s;
       segment.position = position;
-      segment.first_token = static_cast<int32_t>(plan_.tokens.size());
+      segment.first_token = static_cast<int32_t>(plan.tokens.size());
       segment.token_count = position == 0 ? 1 + s * 29 % 90 : 1;
       segment.sample = true;
       segment.top_logprobs = s % 3;
-      if (position == 0) plan_.starts.push_back({s, spec_of(s), {}});
+      if (position == 0) plan.starts.push_back({s, spec_of(s), {}});
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
         for (int32_t i = (position + kBlockTokens - 1) / kBlockTokens; i <= (position + segment.token_count - 1) / kBlockTokens; ++i)
-          plan_.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
+          plan.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
       for (int32_t i = 0; i < segment.token_count; ++i)
-        plan_.tokens.push_back(position == 0 ? (s * 31 + i * 7) % facts.vocab_size : next_[static_cast<size_t>(s)]);
+        plan.tokens.push_back(position == 0 ? (s * 31 + i * 7) % facts.vocab_size : next_[static_cast<size_t>(s)]);
       position += segment.token_count;
-      plan_.segments.push_back(segment);
+      plan.segments.push_back(segment);
     }
-    StepResult result;
-    const Status ran = executor_.run(plan_, result);
-    INFO(ran.message());
-    REQUIRE(ran.ok());
+    return plan;
+  }
+  static void told(const Status& status) {
+    INFO(status.message());
+    REQUIRE(status.ok());
+  }
+  std::vector<SampledToken> take(const StepResult& result, int32_t count) {
     REQUIRE(result.sampled.size() == static_cast<size_t>(count));
     for (const SampledToken& token : result.sampled) next_[static_cast<size_t>(token.slot)] = token.token;
     return result.sampled;
   }
 
- private:
   Executor& executor_;
   std::vector<int32_t> position_, next_;
-  StepPlan plan_;
 };
 
 bool same(const SampledToken& a, const SampledToken& b) {
@@ -76,7 +107,7 @@ bool same(const SampledToken& a, const SampledToken& b) {
   return true;
 }
 
-// Every batch size, each step started as a whole and launch by launch.
+// Every batch size, each step started as a whole and launch by launch, and behind another.
 void check_decode_steps(bool wide) {
   const int32_t most = test::cases_of_run(21);
   const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-draws-{}.safetensors", static_cast<long>(::getpid()))).string();
@@ -96,8 +127,8 @@ void check_decode_steps(bool wide) {
     REQUIRE(executor.ok());
     Sequences sequences(**executor, most);
     std::vector<SampledToken> drawn = sequences.step(most);
-    for (int32_t count = most; count > 0; --count)
-      for (SampledToken& token : sequences.step(count)) drawn.push_back(std::move(token));
+    for (int32_t count = most; count > 0; --count) drawn = drawn + sequences.step(count);
+    for (int32_t count = most; count > 0; --count) drawn = drawn + sequences.two_steps(count, (count + 1) / 2);
     return drawn;
   };
   const std::vector<SampledToken> expected = run("reference", true);

@@ -102,4 +102,11 @@ TEST_CASE("more blocks than can be numbered are refused with the numbers, before
   CHECK(refused.status().code() == kaiju::StatusCode::kInvalidArgument);
   INFO(refused.status().message());
   CHECK(refused.status().message().find("65536 live sequences of 16777216 tokens are 17179869184 blocks") != std::string::npos);
+  options.slot_count = 1;
+  options.cache_bytes = int64_t{1} << 60;
+  const auto too_much = kaiju::make_executor(*checkpoint, options);
+  CHECK(too_much.status().code() == kaiju::StatusCode::kInvalidArgument);
+  INFO(too_much.status().message());
+  CHECK(too_much.status().message().find("cache bytes of 1152921504606846976 are ") == 0);
+  CHECK(too_much.status().message().find("ask for at most ") != std::string::npos);
 }

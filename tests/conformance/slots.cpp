@@ -53,4 +53,26 @@ TEST_CASE("a plan whose rows lack a block is refused, also where an earlier step
   CHECK_FALSE(slots.apply(again).ok());
 }
 
+TEST_CASE("a plan may name what its slot drew last, of an executor that knows it, and only if there is such a draw") {
+  Slots slots;
+  ExecutorSizes sizes;
+  sizes.block_count[0] = sizes.block_count[1] = 8;
+  slots.create(one_layer_of_each_kind(), sizes);
+  StepPlan plan = plan_at(0);
+  for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({0, kind, 0, 3});
+  CHECK(slots.apply(plan, true).ok());
+  StepPlan drawn = plan_at(1);
+  drawn.tokens[0] = kDrawnToken;
+  CHECK_FALSE(slots.apply(drawn, true).ok());
+  plan.segments[0].sample = true;
+  CHECK(slots.apply(plan, true).ok());
+  CHECK(slots.apply(drawn, true).ok());
+  CHECK(slots.apply(drawn, true).ok());  // still
+  CHECK_FALSE(slots.apply(drawn).ok());
+  plan.starts.push_back({0, {}, {}});
+  plan.segments[0].sample = false;
+  CHECK(slots.apply(plan, true).ok());
+  CHECK_FALSE(slots.apply(drawn, true).ok());
+}
+
 }  // namespace kaiju

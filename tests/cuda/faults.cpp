@@ -24,8 +24,14 @@ namespace {
 int64_t made = 0, fails_at = 0;  // 0: never
 std::map<std::string, int64_t> made_of;
 cudaError_t failed_with = cudaSuccess;
+int pretended = -1;  // the current device, where a test pretends that there are several; -1: it does not
+std::map<std::string, int64_t> made_elsewhere;
 
+void note_device(const char* call) {
+  if (pretended > 0) ++made_elsewhere[call];
+}
 bool fails(const char* call, cudaError_t with) {
+  note_device(call);
   ++made_of[call];
   if (++made != fails_at) return false;
   failed_with = with;
@@ -45,6 +51,13 @@ void fail_at(int64_t nth) {
   cudaError_t __wrap_##name parameters {                    \
     return fails(#name, failure) ? failure : __real_##name arguments; \
   }
+// What may not fail.
+#define WATCHED(name, parameters, arguments) \
+  cudaError_t __real_##name parameters;      \
+  cudaError_t __wrap_##name parameters {     \
+    note_device(#name);                      \
+    return __real_##name arguments;          \
+  }
 extern "C" {
 WRAPPED(cudaMalloc, cudaErrorMemoryAllocation, (void** p, size_t n), (p, n))
 WRAPPED(cudaMallocHost, cudaErrorMemoryAllocation, (void** p, size_t n), (p, n))
@@ -56,6 +69,7 @@ WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* 
 WRAPPED(cudaFuncSetAttribute, cudaErrorLaunchFailure, (const void* f, cudaFuncAttribute a, int v), (f, a, v))
 WRAPPED(cudaGetLastError, cudaErrorLaunchFailure, (), ())
 WRAPPED(cudaStreamSynchronize, cudaErrorLaunchFailure, (cudaStream_t s), (s))
+WRAPPED(cudaEventSynchronize, cudaErrorLaunchFailure, (cudaEvent_t e), (e))
 WRAPPED(cudaDeviceSynchronize, cudaErrorLaunchFailure, (), ())
 WRAPPED(cudaStreamCreateWithFlags, cudaErrorLaunchFailure, (cudaStream_t * s, unsigned f), (s, f))
 WRAPPED(cudaStreamWaitEvent, cudaErrorLaunchFailure, (cudaStream_t s, cudaEvent_t e, unsigned f), (s, e, f))
@@ -64,6 +78,15 @@ WRAPPED(cudaEventRecord, cudaErrorLaunchFailure, (cudaEvent_t e, cudaStream_t s)
 WRAPPED(cudaGraphInstantiate, cudaErrorLaunchFailure, (cudaGraphExec_t * e, cudaGraph_t g, unsigned long long f), (e, g, f))
 WRAPPED(cudaGraphUpload, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WRAPPED(cudaGraphLaunch, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
+WATCHED(cudaFree, (void* p), (p))
+WATCHED(cudaFreeHost, (void* p), (p))
+WATCHED(cudaStreamDestroy, (cudaStream_t s), (s))
+WATCHED(cudaEventDestroy, (cudaEvent_t e), (e))
+WATCHED(cudaGraphExecDestroy, (cudaGraphExec_t e), (e))
+cudaError_t __real_cudaGetDevice(int* device);
+cudaError_t __wrap_cudaGetDevice(int* device) { return pretended < 0 ? __real_cudaGetDevice(device) : (*device = pretended, cudaSuccess); }
+cudaError_t __real_cudaSetDevice(int device);
+cudaError_t __wrap_cudaSetDevice(int device) { return pretended < 0 ? __real_cudaSetDevice(device) : (pretended = device, cudaSuccess); }
 
 // cuBLASLt is looked up while the process runs: its products fail by what is found.
 void* __real_dlsym(void* library, const char* name);
@@ -242,7 +265,40 @@ TEST_CASE("a CUDA call that fails in a step is told, latched, and no matter to t
   CHECK(tokens == expected);
 }
 
-TEST_CASE("a step that only decodes is one launch and one wait, and no step takes memory") {
+TEST_CASE("a GPU is current while it is used, and the one before it is again then") {
+  pretended = 1;
+  {
+    const cuda::CurrentDevice current(0);
+    CHECK(pretended == 0);
+    const cuda::CurrentDevice same(0);
+    CHECK(pretended == 0);
+  }
+  CHECK(pretended == 1);
+  pretended = -1;
+}
+
+TEST_CASE("an executor makes every call with its GPU current, whichever is the calling thread's") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  made_elsewhere.clear();
+  pretended = 1;
+  std::vector<int32_t> tokens;
+  {
+    Made made_now = make(checkpoint);
+    CHECK(pretended == 1);
+    CHECK(made_now.status.ok());
+    if (made_now.status.ok()) CHECK(two_steps(made_now, tokens).ok());
+    CHECK(pretended == 1);
+    made_now.executor.reset();
+    CHECK(pretended == 1);
+  }
+  CHECK(pretended == 1);
+  pretended = -1;
+  CHECK(tokens.size() == 2);
+  CHECK(made_elsewhere == std::map<std::string, int64_t>{});
+}
+
+TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step takes memory") {
   if (!has_gpu()) return;
   Made made_now = make(small_model());
   REQUIRE(made_now.status.ok());
@@ -265,8 +321,8 @@ TEST_CASE("a step that only decodes is one launch and one wait, and no step take
   for (int32_t i = 0; i < 40; ++i) plan.tokens.push_back(i);
   fail_at(0);
   REQUIRE(made_now.executor->run(plan, result).ok());
-  CHECK(made_of["cudaStreamSynchronize"] == 1);
-  for (const char* call : {"cudaMalloc", "cudaMallocHost", "cudaMemcpy", "cudaDeviceSynchronize", "cudaGraphInstantiate"}) {
+  CHECK(made_of["cudaEventSynchronize"] == 1);
+  for (const char* call : {"cudaMalloc", "cudaMallocHost", "cudaMemcpy", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaGraphInstantiate"}) {
     INFO(call);
     CHECK(made_of[call] == 0);
   }
@@ -284,7 +340,7 @@ TEST_CASE("a step that only decodes is one launch and one wait, and no step take
     }
     fail_at(0);
     REQUIRE(made_now.executor->run(plan, result).ok());
-    CHECK(made_of == std::map<std::string, int64_t>{{"cudaGraphLaunch", 1}, {"cudaStreamSynchronize", 1}});
+    CHECK(made_of == std::map<std::string, int64_t>{{"cudaMemcpyAsync", 1}, {"cudaGraphLaunch", 1}, {"cudaEventRecord", 1}, {"cudaEventSynchronize", 1}});
   }
 }
 

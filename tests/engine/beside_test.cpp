@@ -34,6 +34,13 @@ TEST_CASE("beside the host a decode step is under way when the one before it is 
   CHECK(h.replies[b].tokens == h.reference(tokens_from(2, 50), 150));
 }
 
+TEST_CASE("beside the host a decode step is started before the one in front of it has ended") {
+  Beside h;
+  h.submit(h.session(), tokens_from(1, 40), asking(20));
+  h.drain();
+  CHECK(h.executor->most_under_way == 2);
+}
+
 TEST_CASE("beside the host a stop token ends a reply, and the row too many leaves with its memory") {
   Beside h;
   const std::vector<int32_t> prompt = tokens_from(3, 70);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <set>
 #include <string>
@@ -120,10 +121,20 @@ class ScriptedExecutor final : public Executor {
   }
 
   // Beside the host a step is over when it has been started, and told of later.
-  Status start(const StepPlan& plan) override { return beside_host ? run(plan, answer_) : Status(); }
+  Status start(const StepPlan& plan) override {
+    if (!beside_host) return {};
+    StepResult answer;
+    KAIJU_TRY(run(plan, answer));
+    if (!answers_.empty() && (answers_.size() > 1 || !plan.transfers.empty())) fault("a step is started behind one that it cannot follow");
+    answers_.push_back(std::move(answer));
+    most_under_way = std::max(most_under_way, answers_.size());
+    return {};
+  }
   Status finish(const StepPlan& plan, StepResult& result) override {
     if (!beside_host) return run(plan, result);
-    std::swap(result, answer_);
+    if (answers_.empty()) return internal_error("no step is under way");
+    std::swap(result, answers_.front());
+    answers_.pop_front();
     return {};
   }
   bool runs_beside_host() const override { return beside_host; }
@@ -139,6 +150,7 @@ class ScriptedExecutor final : public Executor {
   size_t transfers = 0;
   std::function<bool(const BlockTransfer&)> fails_transfer;
   size_t most_segments = 0;
+  size_t most_under_way = 0;
   int64_t rows = 0;
   std::function<Status(const StepPlan&)> before_run;  // may look, fail, or wait
   std::function<bool(BlockKind, BlockId)> is_known;   // whether the block's words are others' too: it must not be written
@@ -154,6 +166,7 @@ class ScriptedExecutor final : public Executor {
   struct Slot {
     bool started = false;
     int32_t next = 0;
+    int32_t drawn = kDrawnToken;  // the last token
     SamplingSpec sampling;
     std::set<int32_t> occurring;
     uint64_t occurrence = 0;
@@ -268,7 +281,9 @@ class ScriptedExecutor final : public Executor {
     uint64_t drawn = 0;
     for (int32_t i = 0; i < segment.token_count; ++i) {
       const int32_t position = segment.position + i;
-      const int32_t token = plan.tokens[static_cast<size_t>(segment.first_token + i)];
+      int32_t token = plan.tokens[static_cast<size_t>(segment.first_token + i)];
+      if (token == kDrawnToken && beside_host) token = slot.drawn;
+      if (token < 0 || token >= facts_.vocab_size) return fault("token " + std::to_string(token) + " of slot " + std::to_string(segment.slot));
       ++rows;
       note(slot, token);
       const uint64_t own_global = Script::word(BlockKind::kGlobal, token, position, global, window);
@@ -291,7 +306,7 @@ class ScriptedExecutor final : public Executor {
     if (!segment.sample) return;
     SampledToken sampled;
     sampled.slot = segment.slot;
-    sampled.token = Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, facts_.vocab_size);
+    sampled.token = slot.drawn = Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, facts_.vocab_size);
     for (int32_t i = 0; i < segment.top_logprobs; ++i) sampled.top.push_back({i, -1.0f * static_cast<float>(i)});
     if (segment.scores) sampled.scores.assign(static_cast<size_t>(facts_.label_count), static_cast<float>(slot.next));
     result.sampled.push_back(std::move(sampled));
@@ -301,7 +316,7 @@ class ScriptedExecutor final : public Executor {
   std::vector<Entry> pool_[kBlockKinds];
   std::vector<Slot> slots_;
   std::set<int32_t> live_;  // slots of the plan being run
-  StepResult answer_;       // of a step beside the host
+  std::deque<StepResult> answers_;  // of steps beside the host
 };
 
 }  // namespace kaiju::test

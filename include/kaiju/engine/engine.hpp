@@ -152,7 +152,6 @@ class Engine {
   Status ask_executor(Call call);
   Status start(const StepPlan& plan);
   Status finish();
-  Status hand_on_draws();
   void tell_suspended(Sequence& sequence);
   void tell_moves();
   bool is_planned(const Sequence& sequence) const;

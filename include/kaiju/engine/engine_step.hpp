@@ -95,33 +95,22 @@ inline Status Engine::start(const StepPlan& plan) {
   return started;
 }
 
-// Ends the step under way. Where the next one is planned, it is under way before the books and the host learn of this one.
+// Ends the step under way. Where the next one is planned, it is under way before this one has ended.
 inline Status Engine::finish() {
-  under_way_ = false;
-  KAIJU_TRY(ask_executor([&] { return executor_->finish(plan_, result_); }));
-  ++metrics_.steps;
   const bool goes_on = !next_plan_.segments.empty();
   if (goes_on) {
-    KAIJU_TRY(hand_on_draws());
     const Status started = start(next_plan_);
     if (!started.ok() && !plan_waits_) return started;
   }
-  const bool waits = std::exchange(plan_waits_, false);  // what fails from here on is final
+  const bool next_waits = std::exchange(plan_waits_, false), next_under_way = std::exchange(under_way_, false) && goes_on;
+  const Status ended = ask_executor([&] { return executor_->finish(plan_, result_); });
+  if (goes_on) plan_waits_ = false;  // with one behind it, it cannot be run again
+  KAIJU_TRY(ended);
+  ++metrics_.steps;
   KAIJU_TRY(commit());
-  plan_waits_ = waits;
+  plan_waits_ = next_waits;
+  under_way_ = next_under_way;
   if (goes_on) std::swap(plan_, next_plan_);
-  return {};
-}
-
-// Every row of the next plan continues one of this plan, in the same order.
-inline Status Engine::hand_on_draws() {
-  size_t drawn = 0;
-  for (const Segment& row : next_plan_.segments) {
-    while (drawn < result_.sampled.size() && result_.sampled[drawn].slot != row.slot) ++drawn;
-    if (drawn == result_.sampled.size())
-      return internal_error("the executor's answer does not fit the plan: nothing was drawn for slot " + std::to_string(row.slot));
-    next_plan_.tokens[static_cast<size_t>(row.first_token)] = result_.sampled[drawn].token;
-  }
   return {};
 }
 

@@ -166,7 +166,7 @@ class Scheduler {
     return {};
   }
   // Writes the step behind the one that is being run, where only draws are still to be known of that: everybody decodes, and nobody could
-  // begin. Its tokens are left open. A plan without segments: it has to be planned when that one has run.
+  // begin. Its tokens are what that draws. A plan without segments: it has to be planned when that one has run.
   Status plan_next(StepPlan& plan) {
     plan.clear();
     const bool admits = !blocked_ && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
@@ -180,7 +180,7 @@ class Scheduler {
       if (!goes_on(*sequence)) continue;
       sequence->granted_next = 1;
       KAIJU_TRY(write_segment(*sequence, plan, sequence->next + 1, 1, true));
-      plan.tokens.push_back(-1);
+      plan.tokens.push_back(kDrawnToken);
     }
     return {};
   }

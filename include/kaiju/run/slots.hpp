@@ -29,6 +29,7 @@ class Slots {
  public:
   struct Slot {
     SamplingSpec sampling;
+    bool drawn = false;  // whether there is a token that it drew last
     std::vector<BlockId> table[kBlockKinds];  // [context / 64]
     // Entries that have been found to be blocks, and were not taken away since: a step need not read them again.
     struct Found {
@@ -59,12 +60,13 @@ class Slots {
   const Slot& operator[](int32_t slot) const { return slots_[slot]; }
 
   // Takes over starts and table edits, checks copies, and turns the segments into rows, refusing everything that would otherwise be a wild access.
-  Status apply(const StepPlan& plan) {
+  // `knows_draws`: tokens may be kDrawnToken.
+  Status apply(const StepPlan& plan, bool knows_draws = false) {
     for (const SlotStart& start : plan.starts) KAIJU_TRY(begin_slot(start));
     for (const TableEdit& edit : plan.table_edits) KAIJU_TRY(edit_table(edit));
     for (const BlockTransfer& transfer : plan.transfers) KAIJU_TRY(check_transfer(transfer));
     for (const BlockCopy& copy : plan.copies) KAIJU_TRY(check_copy(copy));
-    return make_rows(plan);
+    return make_rows(plan, knows_draws);
   }
 
   // The rows of the plan last applied.
@@ -110,6 +112,7 @@ class Slots {
       if (!is_token(token)) return internal_error("a plan's history names token " + std::to_string(token) + ", which is outside the vocabulary");
     Slot& slot = slots_[start.slot];
     slot.sampling = start.sampling;
+    slot.drawn = false;
     for (auto& table : slot.table) std::fill(table.begin(), table.end(), kNoBlock);
     for (auto& found : slot.found) found = {};
     return {};
@@ -136,7 +139,7 @@ class Slots {
     return in_pool(copy.from) && in_pool(copy.to) ? Status() : internal_error("a plan copies a block out of range");
   }
 
-  Status make_rows(const StepPlan& plan) {
+  Status make_rows(const StepPlan& plan, bool knows_draws) {
     row_count_ = 0;
     segments_.clear();
     if (plan.segments.size() > slots_.size()) return internal_error("a plan carries more segments than there are slots");
@@ -152,12 +155,13 @@ class Slots {
       KAIJU_TRY(check_blocks(slot, segment));
       for (int32_t i = 0; i < segment.token_count; ++i) {
         const int32_t token = plan.tokens[segment.first_token + i];
-        if (!is_token(token)) return internal_error("a plan carries token " + std::to_string(token) + ", which is outside the vocabulary");
+        if (!is_token(token) && !(token == kDrawnToken && knows_draws && slot.drawn)) return internal_error("a plan carries token " + std::to_string(token) + ", which is outside the vocabulary");
         positions_[row_count_ + i] = segment.position + i;
         row_segment_[row_count_ + i] = static_cast<int32_t>(segments_.size());
       }
       segments_.push_back({row_count_, segment.token_count, segment.position, segment.write_from, {slot.table[0].data(), slot.table[1].data()}});
       row_count_ += segment.token_count;
+      slot.drawn = slot.drawn || segment.sample;
     }
     return {};
   }

@@ -38,11 +38,15 @@ Status check_range(const char* name, Number value, double low, double high) {
 
 }  // namespace detail
 
+// Below 0.001 the inverse temperature may overflow; 0 itself means greedy.
+inline Status check_temperature(const char* name, double value) {
+  if (value == 0.0 || (value >= 0.001 && value <= 100.0)) return {};
+  return invalid_argument(std::string(name) + " is " + number_text(value) + "; it must be 0 (greedy) or from 0.001 to 100");
+}
+
 // The checked spec, or kInvalidArgument naming the field and its range.
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
-  // Below 0.001 the inverse temperature may overflow; 0 itself means greedy.
-  if (params.temperature != 0.0 && !(params.temperature >= 0.001 && params.temperature <= 100.0))
-    return invalid_argument("temperature is " + number_text(params.temperature) + "; it must be 0 (greedy) or from 0.001 to 100");
+  KAIJU_TRY(check_temperature("temperature", params.temperature));
   if (params.top_k < 0 || params.top_k > INT32_MAX)
     return invalid_argument("top_k is " + std::to_string(params.top_k) + "; it must be 0 (off) to 2147483647");
   KAIJU_TRY(detail::check_range("top_p", params.top_p, 1e-6, 1.0));

@@ -72,6 +72,9 @@ struct Segment {
   bool scores = false;  // with sample, with all_logits: the classifier's scores of those rows; of models that have one
 };
 
+// A token that the slot drew last, when the host need not know it yet: of an executor that runs beside the host.
+inline constexpr int32_t kDrawnToken = -1;
+
 struct StepPlan {
   std::vector<SlotStart> starts;
   std::vector<TableEdit> table_edits;
