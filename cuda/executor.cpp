@@ -15,6 +15,7 @@
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/self_check.hpp"
 #include "kaiju/model/forward.hpp"
+#include "launch/tiles.hpp"
 #include "memory.hpp"
 #include "on_host.hpp"
 #include "step_inputs.hpp"
@@ -341,15 +342,22 @@ class CudaExecutor final : public Executor {
     ask("returning logits", [&] { return cudaMemcpyAsync(answer.logits.data(), logits_.data(), answer.logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream()); });
   }
 
-  // The driver loads a kernel, and takes memory for it, when it is first launched: here, in recordings that never run, of steps of every size.
+  // The driver loads a kernel, and takes memory for it, when it is first launched: here, in recordings that never run, of steps that between them use all.
   void load_kernels() {
-    for (int32_t rows = 1; device_->ok(); rows = std::min(2 * rows, facts().step_tokens)) {
+    const ModelConfig& config = weights_.config;
+    const int32_t width = config.query_width();
+    const ProductShape shapes[] = {{width + 2 * config.kv_width(), config.d_model}, {width, config.d_model}, {config.d_model, width}, {config.d_ff, config.d_model},
+                                   {config.d_model, config.d_ff}, {config.vocab_size, config.d_model}, {std::max(facts().label_count, 1), config.d_model}};
+    for (const int32_t rows : rows_of_all_tiles(device_->chip(), shapes, facts().step_tokens)) {
+      if (!device_->ok()) return;
       inputs_.pretend(rows, 1, std::min(rows, facts().slot_count));
       const Inputs inputs = inputs_.place(0);
       Graph never_run;
       check(Graph::record(stream(), never_run, [&] {
               run_layers(inputs);
               compute_last_logits(inputs);
+              if (rows <= logit_rows_ && device_->ok()) logits(backend_, weights_, x_.data(), rows, a_.data(), logits_.data());
+              classify_rows(x_.data(), rows, 0);
               if (rows > 1) return;
               if (row_step_.layers) run_row(inputs);
               check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_.data()), 1, facts().vocab_size, seen_.data()), "loading");
@@ -359,7 +367,6 @@ class CudaExecutor final : public Executor {
               draw(inputs, adjusted_.data());
             }),
             "loading kernels");
-      if (rows == facts().step_tokens) return;
     }
   }
 

@@ -87,4 +87,20 @@ Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
   return best;
 }
 
+std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const ProductShape> shapes, int32_t most) {
+  std::vector<int32_t> counts;
+  std::vector<std::vector<Tile>> seen(shapes.size());
+  for (int32_t rows = 1; rows <= most; ++rows) {
+    bool wanted = rows == most || std::has_single_bit(static_cast<uint32_t>(rows));
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const Tile tile = choose_tile(chip, rows, shapes[i].out, shapes[i].in);
+      if (std::find(seen[i].begin(), seen[i].end(), tile) != seen[i].end()) continue;
+      seen[i].push_back(tile);
+      wanted = true;
+    }
+    if (wanted) counts.push_back(rows);
+  }
+  return counts;
+}
+
 }  // namespace kaiju::cuda

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "../chip.hpp"
 
@@ -49,5 +51,13 @@ constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1
 // The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to them. Any rows, out
 // and in from 1 up.
 Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in);
+
+// The outputs and inputs of a product, whatever its rows.
+struct ProductShape {
+  int32_t out = 0, in = 0;
+};
+// Ascending numbers of rows, the powers of two up to `most` and `most` among them: products of so many rows use every tile that choose_tile()
+// gives for the shapes at 1 to `most` rows.
+std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const ProductShape> shapes, int32_t most);
 
 }  // namespace kaiju::cuda

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 #include "catch.hpp"
@@ -23,6 +24,7 @@ namespace {
 
 int64_t made = 0, fails_at = 0;  // 0: never
 std::map<std::string, int64_t> made_of;
+std::set<const void*> launched;  // kernels
 cudaError_t failed_with = cudaSuccess;
 int pretended = -1;  // the current device, where a test pretends that there are several; -1: it does not
 std::map<std::string, int64_t> made_elsewhere;
@@ -65,7 +67,7 @@ WRAPPED(cudaMemset, cudaErrorLaunchFailure, (void* p, int v, size_t n), (p, v, n
 WRAPPED(cudaMemsetAsync, cudaErrorLaunchFailure, (void* p, int v, size_t n, cudaStream_t s), (p, v, n, s))
 WRAPPED(cudaMemcpy, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k), (to, from, n, k))
 WRAPPED(cudaMemcpyAsync, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k, cudaStream_t s), (to, from, n, k, s))
-WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a), (c, f, a))
+WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a), (c, (launched.insert(f), f), a))
 WRAPPED(cudaFuncSetAttribute, cudaErrorLaunchFailure, (const void* f, cudaFuncAttribute a, int v), (f, a, v))
 WRAPPED(cudaGetLastError, cudaErrorLaunchFailure, (), ())
 WRAPPED(cudaStreamSynchronize, cudaErrorLaunchFailure, (cudaStream_t s), (s))
@@ -123,6 +125,15 @@ bool has_gpu() {
   return false;
 }
 
+std::shared_ptr<const Checkpoint> written(const ModelConfig& config) {
+  const std::string path = (std::filesystem::temp_directory_path() / ("kaiju-faults-" + std::to_string(::getpid()) + ".safetensors")).string();
+  REQUIRE(write_random_checkpoint(path, config, 3).ok());
+  auto opened = Checkpoint::open(path);
+  std::filesystem::remove(path);
+  REQUIRE(opened.ok());
+  return *opened;
+}
+
 std::shared_ptr<const Checkpoint> small_model() {
   ModelConfig config;
   config.name = "faults";
@@ -135,12 +146,7 @@ std::shared_ptr<const Checkpoint> small_model() {
   config.context = 512;
   config.layers = {{LayerKind::kSliding, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
   config.derive_counts();
-  const std::string path = (std::filesystem::temp_directory_path() / ("kaiju-faults-" + std::to_string(::getpid()) + ".safetensors")).string();
-  REQUIRE(write_random_checkpoint(path, config, 3).ok());
-  auto opened = Checkpoint::open(path);
-  std::filesystem::remove(path);
-  REQUIRE(opened.ok());
-  return *opened;
+  return written(config);
 }
 
 // An executor with what travels beside its steps.
@@ -341,6 +347,82 @@ TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step 
     fail_at(0);
     REQUIRE(made_now.executor->run(plan, result).ok());
     CHECK(made_of == std::map<std::string, int64_t>{{"cudaMemcpyAsync", 1}, {"cudaGraphLaunch", 1}, {"cudaEventRecord", 1}, {"cudaEventSynchronize", 1}});
+  }
+}
+
+// The driver loads a kernel, and takes memory for it, when it is first launched or recorded.
+TEST_CASE("no step launches a kernel that was not loaded when the executor was made") {
+  if (!has_gpu()) return;
+  ModelConfig config;
+  config.name = "loads";
+  config.vocab_size = 2048;
+  config.d_model = 1024;
+  config.n_heads = GENERATE(4, 8, 48);
+  config.n_kv_heads = 1;
+  config.head_dim = 128;
+  config.d_ff = 4096;
+  config.context = 2048;
+  config.labels = {"one", "two", "three"};
+  config.layers = {{LayerKind::kSliding, 512, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
+  config.derive_counts();
+  const auto checkpoint = written(config);
+  ExecutorOptions options;
+  options.backend = "cuda";
+  options.slot_count = 160;
+  options.step_tokens = 1200;
+  options.graphs = GENERATE(false, true);
+  launched.clear();
+  fail_at(0);
+  auto executor = make_executor(checkpoint, options);
+  REQUIRE(executor.ok());
+  const std::set<const void*> loaded = launched;
+  CHECK(loaded.size() > 20);
+
+  StepPlan plan;
+  StepResult result;
+  const auto step_launches_what_is_loaded = [&] {
+    launched.clear();
+    REQUIRE((*executor)->run(plan, result).ok());
+    for (const void* kernel : launched) CHECK(loaded.contains(kernel));
+  };
+  const auto fill_tokens = [&](int32_t count) {
+    for (int32_t i = 0; i < count; ++i) plan.tokens.push_back(i % config.vocab_size);
+  };
+  for (const int32_t rows : {1, 2, 7, 33, 64, 65, 96, 97, 129, 200, 257, 300, 385, 500, 600, 685, 800, 900, 1025, 1200}) {
+    CAPTURE(config.n_heads, options.graphs, rows);
+    plan.clear();
+    plan.starts.emplace_back();
+    for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow})
+      for (int32_t i = 0; i * kBlockTokens < rows; ++i) plan.table_edits.push_back({0, kind, i, i});
+    Segment segment;
+    segment.token_count = rows;
+    segment.sample = true;
+    segment.all_logits = rows < 300;
+    plan.segments.push_back(segment);
+    fill_tokens(rows);
+    step_launches_what_is_loaded();
+  }
+  for (const int32_t count : {1, 2, 5, 16, 33, 80, 84, 100, 160}) {
+    CAPTURE(config.n_heads, options.graphs, count);
+    for (const bool first : {true, false}) {  // a token each, all at position 0, then at 1
+      plan.clear();
+      for (int32_t slot = 0; slot < count; ++slot) {
+        if (first) {
+          plan.starts.emplace_back();
+          plan.starts.back().slot = slot;
+          for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({slot, kind, 0, slot});
+        }
+        Segment segment;
+        segment.slot = slot;
+        segment.position = first ? 0 : 1;
+        segment.first_token = slot;
+        segment.token_count = 1;
+        segment.sample = true;
+        plan.segments.push_back(segment);
+      }
+      fill_tokens(count);
+      step_launches_what_is_loaded();
+    }
   }
 }
 

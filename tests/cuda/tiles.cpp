@@ -241,6 +241,24 @@ TEST_CASE("weights that fill the chip are never divided, and a few blocks of a l
   }
 }
 
+// So that no kernel is loaded, and takes memory, within a step.
+TEST_CASE("the steps that kernels are loaded by use every tile that any step can") {
+  const ProductShape shapes[] = {{5376, 5120}, {5120, 5120}, {20480, 5120}, {5120, 20480}, {65536, 5120}, {12544, 12288}, {51200, 12288}, {12, 5120}};
+  for (const int32_t most : {1, 3, 300, 4096}) {
+    const std::vector<int32_t> counts = rows_of_all_tiles(hopper(132), shapes, most);
+    CHECK(std::is_sorted(counts.begin(), counts.end()));
+    CHECK(counts.front() == 1);
+    CHECK(counts.back() == most);
+    CHECK(counts.size() <= 64);  // each is a recording of a whole step
+    for (const ProductShape& shape : shapes)
+      for (int32_t rows = 1; rows <= most; ++rows) {
+        const Tile tile = choose_tile(hopper(132), rows, shape.out, shape.in);
+        CAPTURE(most, rows, shape.out, shape.in);
+        REQUIRE(std::any_of(counts.begin(), counts.end(), [&](int32_t count) { return choose_tile(hopper(132), count, shape.out, shape.in) == tile; }));
+      }
+  }
+}
+
 // Of 264 blocks of 64 rows, clusters of four reach 248: 62 were counted on the H200 where 66 would fit by number.
 TEST_CASE("clusters of four are not counted on to fill the chip") {
   CHECK(choose_tile(hopper(132), 64, 62 * 96, 5120).split == 4);
