@@ -96,7 +96,7 @@ TEST_CASE("a value out of range is told digit by digit, and so is the range", "[
   Bag bag;
   CHECK(bag.set(KAIJU_ENGINE_MAX_EVENTS, int64_t{1'000'000'000'000'000'001}).says("engine.max_events is 1000000000000000001; it must be from 1 to 2147483647"));
   CHECK(bag.set(KAIJU_ENGINE_CACHE_BYTES, int64_t{-1}).says("it must be from 0 to 9223372036854775807"));
-  CHECK(bag.set(KAIJU_GENERATE_TEMPERATURE, 100.00000000000001).says("is 100.00000000000001; it must be from 0 to 100"));
+  CHECK(bag.set(KAIJU_GENERATE_TEMPERATURE, 100.00000000000001).says("is 100.00000000000001; it must be 0 (greedy) or from 0.001 to 100"));
 }
 
 TEST_CASE("no number between the options is taken for one", "[malformed]") {
