@@ -30,14 +30,16 @@ CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(dev
 #endif
 }
 
-Status CudaBackend::take_memory(int32_t head_dim) {
-  constexpr int32_t kUnits = 2048;  // chunks in flight: a million positions; 68 MB at 128 channels
-  const size_t rows = size_t{kUnits} * kAttentionTileRows;
+Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
+  // Chunks in flight, 34 MB for 1,024 at 128 channels. A batch that has more of them than 64 histories of 131,072 tokens is not split.
+  constexpr int64_t kLeastUnits = 2048, kMostUnits = 16384;
+  const auto units = static_cast<int32_t>(std::clamp(chunks, kLeastUnits, kMostUnits));
+  const size_t rows = static_cast<size_t>(units) * kAttentionTileRows;
   KAIJU_TRY(take(parts_, rows, "the sums of attention"));
   KAIJU_TRY(take(sums_, rows * static_cast<size_t>(head_dim), "the sums of attention"));
-  KAIJU_TRY(take(counters_, size_t{kUnits} + 1, "the sums of attention"));
+  KAIJU_TRY(take(counters_, static_cast<size_t>(units) + 1, "the sums of attention"));
   KAIJU_TRY(take(plans_, size_t{kBlockKinds} * 2 * static_cast<size_t>(scratch_.multiprocessors) * kAttentionPlanBytes, "the plans of attention"));
-  scratch_.units = kUnits;
+  scratch_.units = units;
   scratch_.counters = counters_.data();
   scratch_.parts = parts_.data();
   scratch_.sums = sums_.data();

@@ -27,9 +27,9 @@ class CudaBackend {
  public:
   explicit CudaBackend(std::shared_ptr<Device> device);
 
-  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work. And what products by cuBLASLt use, where
-  // it serves.
-  Status take_memory(int32_t head_dim);
+  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work. `chunks`: of all histories that a batch may
+  // have, of every KV head. And what products by cuBLASLt use, where it serves.
+  Status take_memory(int32_t head_dim, int64_t chunks = 0);
 
   // cuBLASLt, where products may be its; else null.
   CublasLt* cublaslt() const { return cublaslt_.get(); }
