@@ -135,7 +135,7 @@ class OpenCublasLt final : public CublasLt {
 
   void multiply(const CublasLtProduct& product) override {
     const auto& [out, in, rows] = std::tie(product.args.out, product.args.in, product.args.rows);
-    const int32_t count = pieces(rows, most_rows(out, in)), size = count > 1 ? pieces(pieces(rows, count), 64) * 64 : rows;
+    const int32_t most = most_rows(out, in), even = pieces(rows, pieces(rows, most)), size = std::min(pieces(even, 64) * 64, most);
     for (int32_t first = 0; first < rows && device_->ok(); first += size) {
       const CublasLtProduct piece = part(product, first, std::min(size, rows - first));
       const std::optional<Algorithm>& algorithm = choice(out, in, piece.args.rows);
