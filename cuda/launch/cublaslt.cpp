@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -42,6 +43,17 @@ int32_t most_rows(int32_t out, int32_t in) {
   return most;
 }
 int32_t row_count(int32_t rows) { return *std::lower_bound(std::begin(kRowCounts), std::end(kRowCounts) - 1, rows); }
+
+// Calls work(rows) for every number of rows that a choice is made at, and the last time with as many as there can be.
+template <class Work>
+void each_row_count(const ProductArgs& args, Work&& work) {
+  const int32_t most = most_rows(args.out, args.in);
+  for (const int32_t rows : kRowCounts) {
+    if (rows > most) return;
+    work(std::min(rows, args.rows));
+    if (rows >= args.rows) return;
+  }
+}
 
 // Rows `first` to `first` + `rows` of a product.
 CublasLtProduct part(CublasLtProduct product, int32_t first, int32_t rows) {
@@ -98,24 +110,19 @@ class OpenCublasLt final : public CublasLt {
     }
     bool searched = false;
     for (const auto& [shape, alike] : shapes) {
-      const int32_t most = most_rows(shape.first, shape.second), there = alike.front().args.rows;
-      for (const int32_t counted : kRowCounts) {
-        if (counted > most) break;
-        const ProductSize size{shape.first, shape.second, counted};
-        const int32_t rows = std::min(counted, there);
-        if (!file.empty()) {
-          const auto known = kept.of.find(size);
-          if (known != kept.of.end() && (!known->second || fits(*known->second, size))) {
-            choices_[size] = known->second;
-          } else {
-            choices_[size] = kept.of[size] = search(alike, rows);
-            searched = true;
-          }
-        }
-        multiply(part(alike.front(), 0, rows));
-        if (counted >= there) break;
-      }
+      if (file.empty()) break;
+      each_row_count(alike.front().args, [&](int32_t rows) {
+        const ProductSize size{shape.first, shape.second, row_count(rows)};
+        const auto known = kept.of.find(size);
+        const bool serves = known != kept.of.end() && (!known->second || fits(*known->second, size));
+        if (!serves) kept.of[size] = search(alike, rows), searched = true;
+        choices_[size] = kept.of[size];
+      });
     }
+    std::set<std::tuple<Product, int32_t, int32_t>> ran;
+    for (const CublasLtProduct& product : products)
+      if (ran.emplace(product.product, product.args.out, product.args.in).second)
+        each_row_count(product.args, [&](int32_t rows) { multiply(part(product, 0, rows)); });
     device_->check(cudaStreamSynchronize(device_->stream()), "a product by cuBLASLt");
     KAIJU_TRY(device_->status());
     return searched ? write_choices(file, kept) : Status();
@@ -128,7 +135,7 @@ class OpenCublasLt final : public CublasLt {
 
   void multiply(const CublasLtProduct& product) override {
     const auto& [out, in, rows] = std::tie(product.args.out, product.args.in, product.args.rows);
-    const int32_t count = pieces(rows, most_rows(out, in)), size = count > 1 ? pieces(pieces(rows, count), 64) * 64 : rows;
+    const int32_t most = most_rows(out, in), even = pieces(rows, pieces(rows, most)), size = std::min(pieces(even, 64) * 64, most);
     for (int32_t first = 0; first < rows && device_->ok(); first += size) {
       const CublasLtProduct piece = part(product, first, std::min(size, rows - first));
       const std::optional<Algorithm>& algorithm = choice(out, in, piece.args.rows);
