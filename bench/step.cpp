@@ -26,6 +26,7 @@ struct Options {
   int32_t chunk = 256;                         // most tokens of a prefill step
   std::vector<int32_t> after;                  // tokens in the cache and tokens beyond them, in pairs: the time to the first token
   std::vector<int32_t> beside;                 // tokens of a prompt computed in the same step as every number of streams
+  int32_t beside_after = 0;                    // behind so many of the prompt that are in the cache
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;
@@ -51,12 +52,16 @@ class Steps {
     sequences_ = sequences;
   }
 
-  // Computes positions [from, from + count) of the first `sequences` sequences in one step, and the first `beside` positions of the last sequence.
-  const StepResult& step(int32_t sequences, int32_t from, int32_t count, bool all_logits = false, int32_t beside = 0) {
+  // Computes positions [from, from + count) of the first `sequences` sequences in one step, and `beside` positions of the last sequence from `beside_from` on.
+  const StepResult& step(int32_t sequences, int32_t from, int32_t count, bool all_logits = false, int32_t beside = 0, int32_t beside_from = 0) {
     plan_.clear();
     for (int32_t s = 0; s < sequences; ++s) add(s, from, count, all_logits);
-    if (beside > 0) add(sequences_ - 1, 0, beside, false);
+    if (beside > 0) add(sequences_ - 1, beside_from, beside, false);
     return run();
+  }
+  // The last sequence's first positions.
+  void prefill_last(int32_t tokens) {
+    for (int32_t s = 0; s < tokens; s += chunk_) step(0, 0, 0, false, std::min(chunk_, tokens - s), s);
   }
 
   // Gives the first `sequences` sequences the same `tokens` positions, each in blocks of its own: the first one's are computed, the others' copied.
@@ -157,6 +162,8 @@ int run(Options options) {
   for (size_t i = 0; i + 1 < options.after.size(); i += 2) positions = std::max(positions, options.after[i] + options.after[i + 1]);
   if (options.after.size() % 2 != 0 || positions > config.context) throw Failed{invalid_argument(fmt::format("--after wants pairs of numbers, together at most the model's context of {}", config.context))};
   const int32_t beside = options.beside.empty() ? 0 : *std::max_element(options.beside.begin(), options.beside.end());
+  if (beside > 0) positions = std::max(positions, options.beside_after + beside);
+  if (positions > config.context) throw Failed{invalid_argument(fmt::format("--beside-after and --beside are together at most the model's context of {}", config.context))};
   const int32_t sequences = most + (beside > 0 ? 1 : 0), step_tokens = std::max(options.chunk, sequences + beside);
 
   // The answer first: 24 positions against the reference; together, and where one stream is timed one by one, since that may take another path.
@@ -202,6 +209,7 @@ int run(Options options) {
     const double seconds = best_seconds(options.seconds, [&] { steps.step(1, known, tokens); });
     add({group, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds, tokens / seconds, "tokens/s", 0, ""});
   }
+  if (beside > 0) steps.prefill_last(options.beside_after);
   for (const int32_t streams : options.streams) {
     steps.fill(streams, options.context);
     int32_t position = options.context;
@@ -214,8 +222,9 @@ int run(Options options) {
                      streams / seconds, "tokens/s", ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"});
     if (cached) add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s, "cached read"});
     for (const int32_t tokens : options.beside) {
-      const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens); });
-      add({group, "mixed", fmt::format("{} stream{}, context {}, and {} tokens of a prompt", streams, streams == 1 ? "" : "s", options.context, tokens), streams, 1e6 * together, streams / together,
+      const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens, options.beside_after); });
+      add({group, "mixed", fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s", options.context, tokens,
+                                          options.beside_after > 0 ? fmt::format(" after {}", options.beside_after) : ""), streams, 1e6 * together, streams / together,
            "tokens/s", 0, ""});
     }
   }
@@ -239,6 +248,7 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   command->add_option("--after", options->after, "pairs of tokens in the cache and tokens after them: a step to the first token")->check(CLI::Range(1, 1 << 24))->delimiter(',');
   command->add_option("--beside", options->beside, "tokens of a prompt that join every decode step, for lines of their own")->check(CLI::Range(1, 1 << 16))->delimiter(',');
+  command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")->check(CLI::Range(0, 1 << 24))->capture_default_str();
   command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");

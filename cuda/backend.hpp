@@ -73,6 +73,10 @@ class CudaBackend {
     launch("attend", [&](cudaStream_t s) { return cuda::attend(s, device_->chip(), args, batch, kv, scratch_); });
     scratch_.planned[static_cast<int32_t>(kv.kind)] = true;
   }
+  // In a recording that never runs.
+  void load_attention(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+    if (attends_sm90(args, kv, scratch_)) launch("loading attention", [&](cudaStream_t s) { return load_attention_sm90(s, args, batch, kv, scratch_); });
+  }
   // q, k and v as one product: upload() laid their weights and scales side by side.
   void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
     const ModelConfig& config = p.config;

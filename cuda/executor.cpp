@@ -360,6 +360,7 @@ class CudaExecutor final : public Executor {
               if (rows <= logit_rows_ && device_->ok()) logits(backend_, weights_, x_.data(), rows, a_.data(), logits_.data());
               classify_rows(x_.data(), rows, 0);
               if (rows > 1) return;
+              for (const LayerWeights& layer : weights_.layers) backend_.load_attention({nullptr, config.n_heads, layer.z, nullptr, nullptr}, inputs.batch, kv_slots_[layer.config.kv_slot]);
               if (row_step_.layers) run_row(inputs);
               check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_.data()), 1, facts().vocab_size, seen_.data()), "loading");
               check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");

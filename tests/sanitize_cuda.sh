@@ -13,8 +13,8 @@ cases="row-step decode forms attention-whole attention-split attention-mma serve
 sanitize() {
   tool=$2 random=10
   case $1 in
-  attention-whole) set -- kaiju-bench-attention check whole ;;
-  attention-split) set -- kaiju-bench-attention check split ;;
+  attention-whole) set -- kaiju-bench-attention check whole 0 96 ;;
+  attention-split) set -- kaiju-bench-attention check split 0 96 ;;
   attention-mma) set -- kaiju-bench-attention check mma 18 27 ;;
   products) set -- test_conformance "linear gives*,up gives*,up squares*,adding a product*,the down projection*,the longest rows*" ;;
   forms) set -- test_conformance "every form of a product*" ;;

@@ -222,6 +222,7 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   const There<int8_t> out(queries.size());
   const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
   Scratch scratch(form == Form::kSplit ? 512 : 0, head_dim);
+  if (form == Form::kWhole) scratch.view.apart = ChunksApart::kNever;
   if (form == Form::kSplit) scratch.view.apart = ChunksApart::kAlways;
   if (form == Form::kMma) {
     CHECKED(attend_mma(nullptr, this_chip(), args, batch.there(), slot, scratch.view));
@@ -339,6 +340,15 @@ void checks(const char* name, int from, int to) {
     for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
     one(128, 1, 40, 600, 1e-4f, rows);
   }
+  // Tiles of 64 rows that clusters of 8, 6, 5, 4, 3 and 2 blocks share, tiles of 128 that 3 and 2 share, and tiles of a block each.
+  for (const int32_t count : {20, 110, 27, 35, 48, 60, 100, 160, 230}) {
+    one(128, 1, 40, 0, 3e-5f, {{480, count}});
+    one(128, 1, 40, 300, 3e-5f, {{900, count}});
+  }
+  one(128, 1, 40, 0, 3e-5f, {{4600, 20}});
+  for (const int32_t window : {0, 600}) one(128, 1, 40, window, 1e-4f, {{3000, 25}, {10, 30}, {600, 20}, {1500, 1}, {4400, 8}, {1023, 1}});
+  one(64, 2, 16, 0, 1e-4f, {{1100, 250}, {900, 40}});
+  one(64, 2, 16, 300, 1e-2f, {{1100, 250}, {900, 40}});
   std::printf("\n%s: %d cases from %d, %d wrong\n", name, checked, from, failures);
 }
 
@@ -455,7 +465,8 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
   const std::vector<int8_t> got = out.back();
   {
     Rows last;
-    for (const auto& [position, count] : rows) last.push_back({position + count - std::min(count, 2), std::min(count, 2)});
+    const int32_t most = batch.count() <= 512 ? 512 : 2;
+    for (const auto& [position, count] : rows) last.push_back({position + count - std::min(count, most), std::min(count, most)});
     if (last.size() > 6) last.resize(6);
     const Rowed small(last, tables, kind);
     std::vector<int8_t> some, expected, part;
@@ -494,6 +505,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
       scratch.view.apart = ChunksApart::kWhereFaster;
     };
     contract("contract", ChunksApart::kWhereFaster);
+    if (!decode && batch.count() <= 512) contract("whole", ChunksApart::kNever);
     AttentionWork work = attention_work(args, there, slot, scratch.view);
     const auto other = [&]<class Weight>(Weight*, const char* how) {
       report(how, time_ms(runs, [&](int i) {
@@ -554,6 +566,15 @@ void timings(int from, int to) {
   wide("decode 4k x 64, 256 channels", 0, each(64, 4095));
   wide("decode 4k x 1, 256 channels", 0, each(1, 4095));
   wide("decode 131k x 2, 256 channels", 0, each(2, 131071));
+  shape("100 after 16k", 0, {{16384, 100}});
+  shape("64 after 4k", 0, {{4096, 64}});
+  shape("30 after 10k", 0, {{10000, 30}});
+  shape("4 x 30 after 10k", 0, {{10000, 30}, {9000, 30}, {11000, 30}, {10000, 30}});
+  shape("200 after 10k", 0, {{10000, 200}});
+  shape("200", 0, {{0, 200}});
+  shape("100 after 16k, window 1024", 1024, {{16384, 100}});
+  shape("30 after 10k, window 1024", 1024, {{10000, 30}});
+  shape("200 after 10k, window 1024", 1024, {{10000, 200}});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "attention_decode.cuh"
+#include "attention_shared.cuh"
 #include "attention_window.cuh"
 
 namespace kaiju::cuda {
@@ -31,6 +32,14 @@ cudaError_t launch_decode(cudaStream_t stream, const AttentionWork& work) {
   return launch_decode_rows<kHeadDim, 64>(stream, work);
 }
 
+// Rows that make at most so many tiles, of 64 rows and of 128.
+template <int kHeadDim>
+cudaError_t launch_wide(cudaStream_t stream, const AttentionWork& work, const Sharing& sharing, int32_t tiles_of_64, int32_t tiles_of_128) {
+  if (sharing.sharers == 2) return launch_shared<kHeadDim, ContractWeight, 2>(stream, work, tiles_of_64, sharing.blocks);
+  if (sharing.sharers == 1) return launch_shared<kHeadDim, ContractWeight, 1>(stream, work, tiles_of_128, sharing.blocks);
+  return launch_sm90<kHeadDim, ContractWeight>(stream, work, tiles_of_128);
+}
+
 template <int kHeadDim>
 cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Batch& batch) {
   const auto segments = static_cast<int32_t>(batch.segments.size());
@@ -40,9 +49,12 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
              some_narrow = work.heads <= kTileRows && (all_one || segments > 1 || rows <= kTileRows);
   if (some_wide) {
     const int64_t wide_rows = rows - int64_t{segments - work.wide_segments} * work.heads;  // at most
-    const auto most = static_cast<int32_t>((wide_rows + kWideRows - 1) / kWideRows) + work.wide_segments;
-    if (const cudaError_t error = launch_sm90<kHeadDim, ContractWeight>(stream, work, most * work.kv.kv_heads); error != cudaSuccess)
-      return error;
+    const auto tiles = [&](int32_t tile_rows) {
+      return static_cast<int32_t>(((wide_rows - work.wide_segments) / tile_rows + work.wide_segments) * work.kv.kv_heads);
+    };
+    const int32_t of_64 = tiles(kTileRows), of_128 = tiles(kWideRows);
+    const cudaError_t error = launch_wide<kHeadDim>(stream, work, sharing_of(work, of_64, of_128), of_64, of_128);
+    if (error != cudaSuccess) return error;
   }
   return some_narrow ? launch_decode<kHeadDim>(stream, work) : cudaSuccess;
 }
@@ -109,6 +121,18 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
     default:
       return cudaErrorInvalidValue;
   }
+}
+
+cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                                const AttentionScratch& scratch) {
+  const AttentionWork work = attention_work(args, batch, kv, scratch);
+  for (const int32_t sharers : {0, 1, 2}) {
+    const Sharing sharing{sharers, 2};
+    const cudaError_t error =
+        kv.head_dim == 64 ? launch_wide<64>(stream, work, sharing, 1, 1) : launch_wide<128>(stream, work, sharing, 1, 1);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace kaiju::cuda

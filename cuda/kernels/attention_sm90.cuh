@@ -1,5 +1,5 @@
 // Attention of many rows on Hopper: a warpgroup holds 64 rows (query heads of a token side by side), a bulk copy brings half a block,
-// products are wgmma. Of few rows: attention_decode.cuh.
+// products are wgmma. Of few tiles: attention_shared.cuh, whose steps are these; of few rows: attention_decode.cuh.
 //
 // A chunk of 512 keys is gone over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum, scores again for
 // the weights, whose two bytes go from the registers of the first product straight into the second. The sums of a chunk are exact integers
@@ -20,47 +20,7 @@
 namespace kaiju::cuda {
 
 constexpr int32_t kAttentionThreads = 384;
-constexpr int32_t kRingBarrierBytes = 512;  // 16 slots of keys, 16 of values, full and empty
-constexpr int32_t kBiasBits = 0x4B400000;   // of 1.5 * 2^23: an integer added to these bits is added to the float
-
-template <int kHeadDim>
-constexpr int32_t kTileBytes = kBlockTokens* kHeadDim;  // half a block, and 64 rows of queries
-
-// Of a row: the keys that it sees, and its totals besides those of the channels.
-struct alignas(16) RowState {
-  int32_t from, to;
-  int32_t maximum;
-  float weight;
-};
-
-// A ring of slots: full and empty barriers, and where the reader or the writer stands.
-struct Ring {
-  uint32_t full, empty, data;
-  int32_t count, slot = 0;
-  uint32_t phase = 0;
-  __device__ void advance() {
-    if (++slot == count) slot = 0, phase ^= 1;
-  }
-};
-// Where things are in shared memory.
-template <int kHeadDim>
-struct SharedMap {
-  static constexpr int32_t kTiles = kRingBarrierBytes;
-  static constexpr int32_t kRowStates = kTiles + static_cast<int32_t>(TileRing::kBytes);
-  static constexpr int32_t kQueries = (kRowStates + kWideRows * static_cast<int32_t>(sizeof(RowState)) + 127) / 128 * 128;
-  static constexpr int32_t kTotals = kQueries + 2 * kTileBytes<kHeadDim>;
-  static constexpr int32_t kTotalBytes = kTileRows * kHeadDim * static_cast<int32_t>(sizeof(float));  // of a warpgroup
-  static constexpr int32_t kRings = kTotals + 2 * kTotalBytes;
-};
-
-// The ring of keys or of values.
-template <int kHeadDim>
-__device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, bool values) {
-  constexpr int32_t kBytes = kTileBytes<kHeadDim>;
-  const int32_t barriers = values ? kRingBarrierBytes / 2 : 0, data = SharedMap<kHeadDim>::kRings + (values ? work.key_slots * kBytes : 0);
-  return {base + static_cast<uint32_t>(barriers), base + static_cast<uint32_t>(barriers + kRingBarrierBytes / 4),
-          base + static_cast<uint32_t>(data), values ? work.value_slots : work.key_slots};
-}
+constexpr int32_t kBiasBits = 0x4B400000;  // of 1.5 * 2^23: an integer added to these bits is added to the float
 
 // 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more. `shift` is kBiasBits minus the maximum.
 struct ContractWeight {
@@ -99,71 +59,58 @@ __device__ __forceinline__ uint8_t* shared_memory() {
   return memory;
 }
 
-template <int kHeadDim, class Weight>
-class AttentionConsumer {
- public:
-  __device__ AttentionConsumer(const AttentionWork& work, uint8_t* memory, int32_t warpgroup)
+// What a warpgroup does with a tile of rows and a chunk of keys. Of sharers each has every second block of the keys.
+template <int kHeadDim, class Weight, int kSharers>
+class TileSteps {
+ protected:
+  using Map = TileMap<kHeadDim, kSharers>;
+  __device__ TileSteps(const AttentionWork& work, uint8_t* memory, int32_t warpgroup)
       : work_(work), weight_(work), warpgroup_(warpgroup), tiles_(memory + Map::kTiles) {
     const uint32_t base = shared_address(memory);
-    keys_ = make_ring<kHeadDim>(work, base, false);
-    values_ = make_ring<kHeadDim>(work, base, true);
-    queries_ = base + static_cast<uint32_t>(Map::kQueries + warpgroup * kBytes);
+    keys_ = make_ring<kHeadDim, Map>(work, base, false);
+    values_ = make_ring<kHeadDim, Map>(work, base, true);
+    queries_ = base + static_cast<uint32_t>(Map::kQueries + first_row() * kHeadDim);
     key_operand_ = operand(keys_.data, kBlockTokens);
     value_operand_ = operand(values_.data, kHeadDim);
     query_operand_ = operand(queries_, kTileRows);
   }
 
-  __device__ void run() {
-    wait_for_inputs();
-    uint4 queries[kPieces];
-    load_queries(tiles_.front(), queries);
-    if (warpgroup_ == 1) give_turn();  // the other is the first
-    while (tiles_.front().rows > 0) {
-      const Tile& tile = tiles_.front();
-      begin(tile, queries);
-      for (int32_t chunk = tile.chunk; chunk < tile.end_chunk; ++chunk) {
-        const int32_t begin_block = max(chunk * kChunkBlocks, tile.first_key / kBlockTokens),
-                      end_block = min((chunk + 1) * kChunkBlocks, tile.last_key / kBlockTokens + 1);
-        int32_t high[kHeadDim / 2], low[kHeadDim / 2];
-        masked_ = is_masked(begin_block) || is_masked(end_block - 1);
-        take_turn();
-        find_maxima(begin_block, end_block);
-        give_turn();
-        sum_values(begin_block, end_block, high, low);
-        fold(high, low, chunk == tile.chunk);
-      }
-      load_queries(tiles_.second(), queries);  // they come while this tile's results are written
-      finish(tile);
-      tiles_.pop();
-    }
-    if (warpgroup_ == 0) take_turn();  // the last that was given
-  }
-
- private:
-  using Map = SharedMap<kHeadDim>;
   static constexpr int kBytes = kTileBytes<kHeadDim>;
-  static constexpr int kSteps = kHeadDim / 32;       // of a score
-  static constexpr int kPieces = kBytes / 16 / 128;  // of the queries, a thread
+  static constexpr int32_t kNoBlock = 1 << 24;            // behind all that there are
+  static constexpr int kSteps = kHeadDim / 32;            // of a score
+  static constexpr int kThreads = 128 * kSharers;         // that have the same rows
+  static constexpr int kPieces = kBytes / 16 / kThreads;  // of their queries, a thread
+  static constexpr int kColumns = kThreads / kTileRows;   // of them, at a time
 
-  __device__ static int32_t thread() { return static_cast<int32_t>(threadIdx.x) % 128; }
-  __device__ static int32_t warp() { return thread() / 32; }
-  __device__ static int32_t lane() { return thread() % 32; }
-  __device__ static int32_t column() { return lane() % 4 * 2; }  // first of the two of each eight
+  // From here on nothing is known of thread(): else what follows from it would be kept in registers that are not there.
+  __device__ __forceinline__ void forget() { asm volatile("" : "+r"(thread_)); }
+  __device__ int32_t thread() const { return thread_; }
+  __device__ int32_t warp() const { return thread() / 32; }
+  __device__ int32_t lane() const { return thread() % 32; }
+  __device__ int32_t column() const { return lane() % 4 * 2; }  // first of the two of each eight
 
-  // Row within the segment of the upper (0) or lower (1) row of this thread.
-  __device__ int32_t row(const Tile& tile, int r) const {
-    return tile.first_row + warpgroup_ * kTileRows + warp() * 16 + lane() / 4 + 8 * r;
+  // Of all that have the same rows.
+  __device__ int32_t thread_of_rows() const { return thread() + (Map::kShared ? warpgroup_ * 128 : 0); }
+  __device__ void sync_rows() const {
+    if constexpr (Map::kShared)
+      await_warpgroup(5);
+    else
+      sync_warpgroup(1 + warpgroup_);
   }
-  // The same row's state, which four threads have in common; the first of them writes it.
-  __device__ RowState& state(int r) const {
-    return reinterpret_cast<RowState*>(shared_memory() + Map::kRowStates)[warpgroup_ * kTileRows + warp() * 16 + lane() / 4 + 8 * r];
+  // Of the tile's rows the warpgroup's first, and the upper (0) or lower (1) row of this thread.
+  __device__ int32_t first_row() const { return Map::kShared ? 0 : warpgroup_ * kTileRows; }
+  __device__ int32_t row(int r) const { return first_row() + warp() * 16 + lane() / 4 + 8 * r; }
+  // What four threads have in common; the first of them writes it.
+  __device__ RowSees& sees(int r) const { return reinterpret_cast<RowSees*>(shared_memory() + Map::kSees)[row(r)]; }
+  __device__ RowTotal& row_total(int r) const { return reinterpret_cast<RowTotal*>(shared_memory() + Map::kRowTotals)[row(r)]; }
+  __device__ bool writes_rows() const { return lane() % 4 == 0; }
+  // Four of this thread's totals: two of both rows, of the j-th eight channels; of sharers four of one row, of the j-th sixteen.
+  static constexpr int kFours = kHeadDim / 8 / kSharers;
+  template <class Four>
+  __device__ Four& four(int32_t at, int32_t warpgroup, int j) const {
+    return reinterpret_cast<Four*>(shared_memory() + at + warpgroup * Map::kTotalBytes)[(warp() * kFours + j) * 32 + lane()];
   }
-  __device__ static bool writes_state() { return lane() % 4 == 0; }
-  // Four of this thread's totals, of the j-th eight channels.
-  __device__ float4& total(int j) const {
-    return reinterpret_cast<float4*>(shared_memory() + Map::kTotals +
-                                     warpgroup_ * Map::kTotalBytes)[(warp() * (kHeadDim / 8) + j) * 32 + lane()];
-  }
+  __device__ float4& total(int j) const { return four<float4>(Map::kTotals, warpgroup_, j); }
   // Offset of a row in queries and results.
   __device__ int64_t row_offset(const Tile& tile, int32_t row) const {
     const int32_t token = row / work_.heads, head = row - token * work_.heads;
@@ -174,35 +121,36 @@ class AttentionConsumer {
   }
 
   __device__ __forceinline__ void load_queries(const Tile& tile, uint4 (&queries)[kPieces]) const {
-    const int32_t mine = tile.first_row + warpgroup_ * kTileRows + thread() % kTileRows;
-    const int8_t* from = mine < tile.rows ? work_.args.queries + row_offset(tile, mine) + thread() / kTileRows * kColumnBytes : nullptr;
+    const int32_t mine = tile.first_row + first_row() + thread_of_rows() % kTileRows;
+    const int8_t* from =
+        mine < tile.rows ? work_.args.queries + row_offset(tile, mine) + thread_of_rows() / kTileRows * kColumnBytes : nullptr;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) queries[i] = from ? *reinterpret_cast<const uint4*>(from + 2 * i * kColumnBytes) : uint4{0, 0, 0, 0};
+    for (int i = 0; i < kPieces; ++i)
+      queries[i] = from ? *reinterpret_cast<const uint4*>(from + kColumns * i * kColumnBytes) : uint4{0, 0, 0, 0};
   }
 
   __device__ __forceinline__ void begin(const Tile& tile, const uint4 (&queries)[kPieces]) {
-    sync_warpgroup(1 + warpgroup_);  // the last tile's queries have been read
+    sync_rows();  // the last tile's queries have been read
 #pragma unroll
     for (int i = 0; i < kPieces; ++i)
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(queries_ + static_cast<uint32_t>(thread() + 128 * i) * 16),
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(queries_ + static_cast<uint32_t>(thread_of_rows() + kThreads * i) * 16),
                    "r"(queries[i].x), "r"(queries[i].y), "r"(queries[i].z), "r"(queries[i].w)
                    : "memory");
     publish_stores();
-    sync_warpgroup(1 + warpgroup_);
     for (int r = 0; r < 2; ++r) {
-      const int32_t mine = row(tile, r), position = tile.position + mine / work_.heads;
+      const int32_t mine = tile.first_row + row(r), position = tile.position + mine / work_.heads;
       const bool there = mine < tile.rows;
-      if (writes_state()) state(r) = {there ? first_visible(position) : 0, there ? position : -1, INT32_MIN, 0.0f};
+      if (writes_rows() && (!Map::kShared || r == warpgroup_)) sees(r) = {there ? first_visible(position) : 0, there ? position : -1};
     }
-    __syncwarp();
+    sync_rows();
     // What every row of the warpgroup sees needs no mask.
-    const int32_t first = tile.first_row + warpgroup_ * kTileRows, last = min(first + kTileRows, tile.rows) - 1;
+    const int32_t first = tile.first_row + first_row(), last = min(first + kTileRows, tile.rows) - 1;
     all_from_ = last < first ? 0 : first_visible(tile.position + last / work_.heads);
     all_to_ = last < first ? INT32_MAX : tile.position + first / work_.heads;
   }
 
-  // The two warpgroups go over a chunk for the first time in turn: that is little but products, and runs beside the weights of the other.
-  // Else both come to do the same at the same time.
+  // Two warpgroups with rows of their own go over a chunk for the first time in turn: that is little but products, and runs beside the
+  // weights of the other. Else both come to do the same at the same time.
   __device__ void take_turn() { await_warpgroup(3 + warpgroup_); }
   __device__ void give_turn() { tell_warpgroup(4 - warpgroup_); }
 
@@ -216,7 +164,7 @@ class AttentionConsumer {
       asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(bits) : "r"(max(count, 0)));
       return bits;
     };
-    return (below(state(r).to + 1 - key) & ~below(state(r).from - key)) >> column();
+    return (below(sees(r).to + 1 - key) & ~below(sees(r).from - key)) >> column();
   }
 
   // Scores of 2 kCount keys of a slot, from key `first` on.
@@ -259,23 +207,24 @@ class AttentionConsumer {
     const auto score_next = [&](int32_t(&s)[32]) {
       barrier_wait(at.full + 8 * at.slot, at.phase);
       score(s, at.slot);
-      at.advance();
+      advance(at);
     };
-    if (end - block == kChunkBlocks && !masked_) {  // most chunks: three tiles' scores under way
+    constexpr int kMost = kChunkBlocks / kSharers;
+    if (end - block > kChunkBlocks - kSharers && !masked_) {  // most chunks: three tiles' scores under way
       int32_t s[3][32];
       score_next(s[0]), score_next(s[1]), score_next(s[2]);
 #pragma unroll
-      for (int i = 0; i < kChunkBlocks; ++i) {
-        i + 2 < kChunkBlocks ? wait_products<2>() : i + 1 < kChunkBlocks ? wait_products<1>() : wait_products<0>();
+      for (int i = 0; i < kMost; ++i) {
+        i + 2 < kMost ? wait_products<2>() : i + 1 < kMost ? wait_products<1>() : wait_products<0>();
         pin(s[i % 3]);
         take_maximum(s[i % 3]);
-        if (i + 3 < kChunkBlocks) score_next(s[i % 3]);
+        if (i + 3 < kMost) score_next(s[i % 3]);
       }
     } else {
-      for (; block < end; block += 2) {
+      for (; block < end; block += 2 * kSharers) {
         int32_t even[32], odd[32];
         score_next(even);
-        if (block + 1 < end) {
+        if (block + kSharers < end) {
           score_next(odd);
           wait_products<1>();
           pin(even);
@@ -283,7 +232,7 @@ class AttentionConsumer {
           take_maximum(even);
           wait_products<0>();
           pin(odd);
-          mask(odd, block + 1);
+          mask(odd, block + kSharers);
           take_maximum(odd);
         } else {
           wait_products<0>();
@@ -295,9 +244,10 @@ class AttentionConsumer {
     }
     for (int r = 0; r < 2; ++r) {
       maximum_[r] = quad_max(maximum_[r]);
-      shift_[r] = kBiasBits - (maximum_[r] == INT32_MIN ? 0 : maximum_[r]);
+      find_shift(r);
     }
   }
+  __device__ void find_shift(int r) { shift_[r] = kBiasBits - (maximum_[r] == INT32_MIN ? 0 : maximum_[r]); }
 
   // The weights of half a tile's scores (32 keys), as the left operand of the second product: p[0 ... 3] high bytes, p[4 ... 7] low bytes.
   // Adds them to the sums.
@@ -345,10 +295,18 @@ class AttentionConsumer {
   __device__ void release(uint32_t barrier) {
     if (lane() == 0) barrier_arrive(barrier);
   }
+  // To the next slot that is this warpgroup's.
+  __device__ static void advance(Ring& ring) {
+    for (int i = 0; i < kSharers; ++i) ring.advance();
+  }
   __device__ void await_values() { barrier_wait(values_.full + 8 * values_.slot, values_.phase); }
   __device__ void release_values() {
     release(values_.empty + 8 * values_.slot);
-    values_.advance();
+    advance(values_);
+  }
+  __device__ void release_keys() {
+    release(keys_.empty + 8 * keys_.slot);
+    advance(keys_);
   }
   // Where nobody has waited for the keys yet.
   __device__ void await_keys() {
@@ -360,8 +318,11 @@ class AttentionConsumer {
   }
 
   // Second time over the chunk's keys: sum p V of the high and the low bytes, both exact. Gives the slots back. The weights of each half of
-  // a tile are found while the products of the half before run, and behind these the scores of the same half of the next tile.
+  // a tile are found while the products of the half before run, and behind these the scores of the same half of the next tile. Where a
+  // warpgroup has no block of a chunk it goes over one that is not there, of which no row sees a key.
   __device__ void sum_values(int32_t block, int32_t end, int32_t (&high)[kHeadDim / 2], int32_t (&low)[kHeadDim / 2]) {
+    const bool is_there = !Map::kShared || block < end;
+    if (!is_there) block = kNoBlock, masked_ = true;
     int32_t s[16], t[16];  // scores of the first and of the second half
     uint32_t p[8], q[8];
     high_sums_[0] = high_sums_[1] = low_sums_[0] = low_sums_[1] = 0;
@@ -373,12 +334,11 @@ class AttentionConsumer {
     weigh<0>(s, p, block);
     wait_products<0>();
     pin(t);
-    await_values();
+    if (is_there) await_values();
     add_values<0>(high, low, p, 0);
     for (;;) {
-      release(keys_.empty + 8 * keys_.slot);
-      keys_.advance();
-      if (block + 1 < end) await_keys();
+      if (is_there) release_keys();
+      if (block + kSharers < end) await_keys();
       score(s, keys_.slot, 0);  // behind the last tile of keys that need not be there, for nobody
       fence();
       weigh<1>(t, q, block);
@@ -386,7 +346,7 @@ class AttentionConsumer {
       score(t, keys_.slot, 32);
       wait_products<2>();
       pin(s);
-      if (++block == end) break;
+      if ((block += kSharers) >= end) break;
       weigh<0>(s, p, block);
       wait_products<0>();
       pin(t);
@@ -398,65 +358,38 @@ class AttentionConsumer {
     pin(t);
     pin(high);
     pin(low);
-    release_values();
+    if (is_there) release_values();
   }
 
   __device__ static float whole(int32_t high, int32_t low) { return arith::fma(256.0f, static_cast<float>(high), static_cast<float>(low)); }
 
-  // The chunk joins the totals.
-  __device__ void fold(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], bool first) {
-    bool later[2];
-    float factor[2];
-    for (int r = 0; r < 2; ++r) {
-      const int32_t total = state(r).maximum, chunk = maximum_[r];
-      later[r] = total <= chunk;
-      factor[r] =
-          total == INT32_MIN || chunk == INT32_MIN ? 0.0f : arith::exp2_product(later[r] ? total - chunk : chunk - total, work_.args.z);
-      const float before = state(r).weight, weight = static_cast<float>(quad_sum(256 * high_sums_[r] + low_sums_[r]));
-      __syncwarp();  // all have read it
-      if (writes_state()) {
-        state(r).maximum = max(total, chunk);
-        state(r).weight = later[r] ? arith::fma(before, factor[r], weight) : arith::fma(weight, factor[r], before);
-      }
-    }
-    __syncwarp();
-    const auto each = [&](auto join) {
-#pragma unroll
-      for (int j = 0; j < kHeadDim / 8; ++j) {
-        const float4 t = first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : total(j);
-        const auto of = [&](int i) { return whole(high[4 * j + i], low[4 * j + i]); };
-        total(j) = {join(0, t.x, of(0)), join(0, t.y, of(1)), join(1, t.z, of(2)), join(1, t.w, of(3))};
-      }
-    };
-    if (__any_sync(0xFFFFFFFFu, later[0] || later[1]))
-      each([&](int r, float t, float o) { return arith::fma(later[r] ? t : o, factor[r], later[r] ? o : t); });
-    else
-      each([&](int r, float t, float o) { return arith::fma(o, factor[r], t); });
-  }
-  __device__ void finish(const Tile& tile) {
-    float inverse[2];
-    for (int r = 0; r < 2; ++r) inverse[r] = arith::divide(1.0f, state(r).weight);
-    int8_t* to[2];
-    for (int r = 0; r < 2; ++r) to[r] = row(tile, r) < tile.rows ? work_.args.out + row_offset(tile, row(tile, r)) : nullptr;
-    const float* scale = work_.args.out_inverse + int64_t{tile.group} * kHeadDim;
-#pragma unroll
-    for (int j = 0; j < kHeadDim / 8; ++j) {
-      const float4 t = total(j);
-      const int32_t channel = 8 * j + column();
-      const float2 c = *reinterpret_cast<const float2*>(scale + channel);
-      const auto store = [&](int r, float x, float y) {
-        if (to[r])
-          *reinterpret_cast<char2*>(to[r] + channel) =
-              make_char2(arith::quantise(arith::mul(x, inverse[r]), c.x), arith::quantise(arith::mul(y, inverse[r]), c.y));
-      };
-      store(0, t.x, t.y);
-      store(1, t.z, t.w);
-    }
+  // What a chunk does to a row's totals.
+  struct Join {
+    bool later;  // the chunk keeps its scale, the total is multiplied
+    float factor;
+    __device__ float operator()(float total, float chunk) const { return arith::fma(later ? total : chunk, factor, later ? chunk : total); }
+  };
+  __device__ Join join(int32_t total, int32_t chunk) const {
+    const bool later = total <= chunk;
+    return {later,
+            total == INT32_MIN || chunk == INT32_MIN ? 0.0f : arith::exp2_product(later ? total - chunk : chunk - total, work_.args.z)};
   }
 
+  __device__ int8_t* result_of(const Tile& tile, int r) const {
+    const int32_t mine = tile.first_row + row(r);
+    return mine < tile.rows ? work_.args.out + row_offset(tile, mine) : nullptr;
+  }
+  // Two channels of a row, from `channel` on.
+  __device__ void store(int8_t* to, int32_t group, int32_t channel, float x, float y, float inverse) const {
+    const float2 c = *reinterpret_cast<const float2*>(work_.args.out_inverse + int64_t{group} * kHeadDim + channel);
+    if (to)
+      *reinterpret_cast<char2*>(to + channel) =
+          make_char2(arith::quantise(arith::mul(x, inverse), c.x), arith::quantise(arith::mul(y, inverse), c.y));
+  }
   const AttentionWork& work_;
   Weight weight_;
   int32_t warpgroup_;  // 0 or 1 of those that compute
+  int32_t thread_ = static_cast<int32_t>(threadIdx.x) % 128;
   TileRing tiles_;
   Ring keys_, values_;
   uint64_t key_operand_, value_operand_, query_operand_;
@@ -469,76 +402,109 @@ class AttentionConsumer {
   uint32_t high_sums_[2], low_sums_[2];
 };
 
-// One warp: the keys or the values of all tiles into a ring. The warp of the keys finds the tiles.
-template <int kHeadDim>
-__device__ void produce(const AttentionWork& work, uint8_t* memory, bool values) {
-  constexpr int32_t kBytes = kTileBytes<kHeadDim>;
-  Ring ring = make_ring<kHeadDim>(work, shared_address(memory), values);
-  TileRing tiles(memory + SharedMap<kHeadDim>::kTiles);
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  Walk walk(work);
-  wait_for_inputs();
-  for (;;) {
-    Tile tile;
-    if (values) {
-      tile = tiles.front();
-      tiles.pop();
-    } else {
-      if (!walk.next(tile)) tile = {};  // no rows, from row 0 on
-      tiles.put(tile);
-    }
-    if (tile.rows == 0) return;
-    const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
-    const int32_t first = tile.first_key / kBlockTokens, end = tile.last_key / kBlockTokens + 1;
-    BlockId next = first + lane < end ? tile.table[first + lane] : 0;
-    for (int32_t block = first; block < end; block += 32) {
-      const BlockId mine = next;
-      if (block + 32 + lane < end) next = tile.table[block + 32 + lane];
-      for (int32_t i = 0; i < 32 && block + i < end; ++i) {
-        const std::byte* from = half + __shfl_sync(0xFFFFFFFFu, mine, i) * work.kv.block_bytes;
-        if (lane == 0) {
-          const uint32_t full = ring.full + 8 * ring.slot;
-          barrier_wait(ring.empty + 8 * ring.slot, ring.phase ^ 1);
-          barrier_expect(full, kBytes);
-          copy_bulk(ring.data + static_cast<uint32_t>(ring.slot * kBytes), from, kBytes, full);
-        }
-        __syncwarp();
-        ring.advance();
+// A tile after the other, 128 rows of which each warpgroup has half.
+template <int kHeadDim, class Weight>
+class TileConsumer : TileSteps<kHeadDim, Weight, 1> {
+  using Steps = TileSteps<kHeadDim, Weight, 1>;
+  using Steps::kPieces, Steps::column, Steps::row_total, Steps::writes_rows, Steps::total, Steps::load_queries, Steps::begin,
+      Steps::take_turn, Steps::give_turn, Steps::is_masked, Steps::find_maxima, Steps::sum_values, Steps::whole, Steps::join,
+      Steps::result_of, Steps::store, Steps::work_, Steps::warpgroup_, Steps::tiles_, Steps::masked_, Steps::maximum_, Steps::high_sums_,
+      Steps::low_sums_;
+  using typename Steps::Join;
+
+ public:
+  using typename Steps::Map;
+  __device__ TileConsumer(const AttentionWork& work, uint8_t* memory, int32_t warpgroup) : Steps(work, memory, warpgroup) {}
+
+  __device__ void run() {
+    wait_for_inputs();
+    uint4 queries[kPieces];
+    load_queries(tiles_.front(), queries);
+    if (warpgroup_ == 1) give_turn();  // the other is the first
+    while (tiles_.front().rows > 0) {
+      const Tile& tile = tiles_.front();
+      begin(tile, queries);
+      for (int32_t chunk = tile.chunk; chunk < tile.end_chunk; ++chunk) {
+        const int32_t begin_block = tile.begin_block(chunk), end_block = tile.end_block(chunk);
+        int32_t high[kHeadDim / 2], low[kHeadDim / 2];
+        masked_ = is_masked(begin_block) || is_masked(end_block - 1);
+        take_turn();
+        find_maxima(begin_block, end_block);
+        give_turn();
+        sum_values(begin_block, end_block, high, low);
+        fold(high, low, chunk == tile.chunk);
       }
+      load_queries(tiles_.second(), queries);  // they come while this tile's results are written
+      finish(tile);
+      tiles_.pop();
     }
+    if (warpgroup_ == 0) take_turn();  // the last that was given
+  }
+
+ private:
+  // The chunk joins the totals.
+  __device__ void fold(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], bool first) {
+    Join by[2];
+    for (int r = 0; r < 2; ++r) {
+      const RowTotal before = first ? RowTotal{INT32_MIN, 0.0f} : row_total(r);
+      by[r] = join(before.maximum, maximum_[r]);
+      const float weight = static_cast<float>(quad_sum(256 * high_sums_[r] + low_sums_[r]));
+      __syncwarp();  // all have read it
+      if (writes_rows()) row_total(r) = {max(before.maximum, maximum_[r]), by[r](before.weight, weight)};
+    }
+    __syncwarp();
+    const auto each = [&](auto join) {
+#pragma unroll
+      for (int j = 0; j < kHeadDim / 8; ++j) {
+        const float4 t = first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : total(j);
+        const auto of = [&](int i) { return whole(high[4 * j + i], low[4 * j + i]); };
+        total(j) = {join(0, t.x, of(0)), join(0, t.y, of(1)), join(1, t.z, of(2)), join(1, t.w, of(3))};
+      }
+    };
+    if (__any_sync(0xFFFFFFFFu, by[0].later || by[1].later))
+      each([&](int r, float t, float o) { return by[r](t, o); });
+    else
+      each([&](int r, float t, float o) { return arith::fma(o, by[r].factor, t); });
+  }
+  __device__ void finish(const Tile& tile) {
+    float inverse[2];
+    for (int r = 0; r < 2; ++r) inverse[r] = arith::divide(1.0f, row_total(r).weight);
+    int8_t* const to[2] = {result_of(tile, 0), result_of(tile, 1)};
+#pragma unroll
+    for (int j = 0; j < kHeadDim / 8; ++j) {
+      const float4 t = total(j);
+      store(to[0], tile.group, 8 * j + column(), t.x, t.y, inverse[0]);
+      store(to[1], tile.group, 8 * j + column(), t.z, t.w, inverse[1]);
+    }
+  }
+};
+
+// By all: the first warpgroup copies, the others compute.
+template <int kHeadDim, class Consumer>
+__device__ __forceinline__ void run_tiles(const AttentionWork& work, uint8_t* memory, int32_t rank, int32_t blocks) {
+  const int32_t warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 128, 0),
+                warp = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 32, 0);
+  if (warpgroup == 0) {  // 40 * 128 + 232 * 256 registers are all that the block was given
+    shrink_registers<40>();
+    if (warp < 2)
+      produce<kHeadDim, typename Consumer::Map>(work, memory, warp != 0, rank, blocks);
+    else
+      wait_for_inputs();
+  } else {
+    grow_registers<232>();
+    Consumer(work, memory, warpgroup - 1).run();
   }
 }
 
 template <int kHeadDim, class Weight>
 __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Consumer = TileConsumer<kHeadDim, Weight>;
   uint8_t* memory = shared_memory();
-  const uint32_t base = shared_address(memory);
-  const int32_t warpgroup = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 128, 0),
-                warp = __shfl_sync(0xFFFFFFFFu, static_cast<int32_t>(threadIdx.x) / 32, 0);
   let_next_start();
-  if (threadIdx.x == 0) {
-    TileRing(memory + SharedMap<kHeadDim>::kTiles).init();
-    for (int values = 0; values < 2; ++values) {
-      const Ring at = make_ring<kHeadDim>(work, base, values != 0);
-      for (int32_t i = 0; i < at.count; ++i) {
-        barrier_init(at.full + 8 * i, 1);
-        barrier_init(at.empty + 8 * i, 8);  // warps
-      }
-    }
-    publish_stores();
-  }
+  if (threadIdx.x < 32) init_rings<kHeadDim, typename Consumer::Map>(work, memory);
   __syncthreads();
-  if (warpgroup == 0) {  // 40 * 128 + 232 * 256 registers are all that the block was given
-    shrink_registers<40>();
-    if (warp < 2)
-      produce<kHeadDim>(work, memory, warp != 0);
-    else
-      wait_for_inputs();
-  } else {
-    grow_registers<232>();
-    AttentionConsumer<kHeadDim, Weight>(work, memory, warpgroup - 1).run();
-  }
+  run_tiles<kHeadDim, Consumer>(work, memory, 0, 1);
 #else
   __trap();  // never launched elsewhere
 #endif
@@ -548,21 +514,26 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
 // Finds what each block of threads of decode_kernel takes, for all layers of a batch whose slots are of this kind.
 cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work);
 
-// Lays out shared memory and launches, for at most `tiles` wide tiles.
-template <int kHeadDim, class Weight>
-cudaError_t launch_sm90(cudaStream_t stream, AttentionWork work, int32_t tiles) {
+// Lays out shared memory and launches, for at most `tiles` tiles, `takers` of which are taken at once, each by so many blocks of threads.
+template <int kHeadDim, class Map>
+cudaError_t launch_tiles(cudaStream_t stream, void (*kernel)(AttentionWork), AttentionWork work, int32_t tiles, int32_t takers,
+                         int32_t blocks) {
   constexpr int32_t kMostBytes = 227 << 10, kMostSlots = kRingBarrierBytes / 32, kSlotBytes = kTileBytes<kHeadDim>;
-  constexpr int32_t kSlots = (kMostBytes - SharedMap<kHeadDim>::kRings) / kSlotBytes;
+  constexpr int32_t kSlots = (kMostBytes - Map::kRings) / kSlotBytes;
   constexpr int32_t kKeySlots = std::min(2 * kSlots / 3, kMostSlots), kValueSlots = std::min(kSlots - kKeySlots, kMostSlots);
   static_assert(kKeySlots >= kChunkBlocks && kValueSlots >= 1);
-  constexpr int32_t kBytes = SharedMap<kHeadDim>::kRings + (kKeySlots + kValueSlots) * kSlotBytes;
+  constexpr int32_t kBytes = Map::kRings + (kKeySlots + kValueSlots) * kSlotBytes;
   work.wide_tiles = tiles;
   work.key_slots = kKeySlots;
   work.value_slots = kValueSlots;
-  const auto kernel = attend_sm90_kernel<kHeadDim, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
     return error;
-  return launch(stream, Chip{.capability = 90}, kernel, {std::min(tiles, work.scratch.multiprocessors), kAttentionThreads, kBytes}, work);
+  return launch(stream, Chip{.capability = 90}, kernel, {int64_t{takers} * blocks, kAttentionThreads, kBytes, blocks}, work);
+}
+template <int kHeadDim, class Weight>
+cudaError_t launch_sm90(cudaStream_t stream, const AttentionWork& work, int32_t tiles) {
+  return launch_tiles<kHeadDim, TileMap<kHeadDim, 1>>(stream, attend_sm90_kernel<kHeadDim, Weight>, work, tiles,
+                                                      std::min(tiles, work.scratch.multiprocessors), 1);
 }
 
 }  // namespace kaiju::cuda

@@ -1,6 +1,8 @@
-// Tiles of many rows on their way from the warp that finds them to the warps that work on them (attention_sm90.cuh).
+// Tiles of many rows on their way from the warp that finds them to the warps that work on them, and their keys and values
+// (attention_sm90.cuh, attention_shared.cuh).
 #pragma once
 
+#include "../tiles/overlap.cuh"
 #include "../tiles/wgmma.cuh"
 #include "attention_work.cuh"
 
@@ -15,13 +17,17 @@ class TileRing {
     for (uint32_t i = 0; i < kCount; ++i) barrier_init(full(i), 1), barrier_init(empty(i), kReaders);
   }
   // These by whole warps.
-  __device__ void put(const Tile& tile) {
+  // There until as many more have been put.
+  __device__ const Tile& put(const Tile& tile) {
+    Tile& to = tiles_[slot_];
     barrier_wait(empty(slot_), phase_ ^ 1);
     if (threadIdx.x % 32 == 0) {
-      tiles_[slot_] = tile;
+      to = tile;
       barrier_arrive(full(slot_));
     }
+    __syncwarp();
     advance();
+    return to;
   }
   // There until it is popped.
   __device__ const Tile& front() const {
@@ -51,4 +57,104 @@ class TileRing {
   uint32_t barriers_, slot_ = 0, phase_ = 0;
 };
 
+constexpr int32_t kRingBarrierBytes = 512;  // 16 slots of keys, 16 of values, full and empty
+
+template <int kHeadDim>
+constexpr int32_t kTileBytes = kBlockTokens* kHeadDim;  // half a block, and 64 rows of queries
+
+struct alignas(8) RowSees {
+  int32_t from, to;  // keys
+};
+// Of a row, besides the totals of its channels.
+struct alignas(8) RowTotal {
+  int32_t maximum;
+  float weight;
+};
+
+// A ring of slots: full and empty barriers, and where the reader or the writer stands.
+struct Ring {
+  uint32_t full, empty, data;
+  int32_t count, slot = 0;
+  uint32_t phase = 0;
+  __device__ void advance() {
+    if (++slot == count) slot = 0, phase ^= 1;
+  }
+};
+// Where things are in shared memory. kSharers: warpgroups that have the same 64 rows; 1: each has its own.
+template <int kHeadDim, int kSharers_>
+struct TileMap {
+  static constexpr int32_t kSharers = kSharers_, kRows = kWideRows / kSharers;
+  static constexpr bool kShared = kSharers > 1;
+  static constexpr int32_t kTotalBytes = kRows / 2 * kHeadDim * static_cast<int32_t>(sizeof(float));  // of a warpgroup
+  static constexpr int32_t kTiles = kRingBarrierBytes;
+  static constexpr int32_t kSees = kTiles + static_cast<int32_t>(TileRing::kBytes);
+  static constexpr int32_t kRowTotals = kSees + kRows * static_cast<int32_t>(sizeof(RowSees));
+  static constexpr int32_t kOfShared = kRowTotals + kRows * static_cast<int32_t>(sizeof(RowTotal));  // attention_shared.cuh
+  static constexpr int32_t kQueries = (kOfShared + (kShared ? 64 + 2 * kTileRows * 8 : 64) + 127) / 128 * 128;
+  static constexpr int32_t kTotals = kQueries + kRows / kTileRows * kTileBytes<kHeadDim>;
+  static constexpr int32_t kGiven = kTotals + 2 * kTotalBytes;  // sums of a chunk that one warpgroup has found for the other
+  static constexpr int32_t kRings = kGiven + (kShared ? 2 * kTotalBytes : 0);
+};
+
+// The ring of keys or of values.
+template <int kHeadDim, class Map>
+__device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, bool values) {
+  constexpr int32_t kBytes = kTileBytes<kHeadDim>;
+  const int32_t barriers = values ? kRingBarrierBytes / 2 : 0, data = Map::kRings + (values ? work.key_slots * kBytes : 0);
+  return {base + static_cast<uint32_t>(barriers), base + static_cast<uint32_t>(barriers + kRingBarrierBytes / 4),
+          base + static_cast<uint32_t>(data), values ? work.value_slots : work.key_slots};
+}
+
+// One warp: the keys or the values of all tiles into a ring. The warp of the keys finds the tiles. Of `blocks` of threads that share tiles
+// each takes a chunk in turn.
+template <int kHeadDim, class Map>
+__device__ void produce(const AttentionWork& work, uint8_t* memory, bool values, int32_t rank, int32_t blocks) {
+  constexpr int32_t kBytes = kTileBytes<kHeadDim>;
+  Ring ring = make_ring<kHeadDim, Map>(work, shared_address(memory), values);
+  TileRing tiles(memory + Map::kTiles);
+  const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
+  Walk walk(work);
+  for (;;) {
+    const auto find = [&] {
+      Tile found;
+      const auto block = static_cast<int32_t>(blockIdx.x), all = static_cast<int32_t>(gridDim.x);
+      return walk.next(block / blocks, all / blocks, Map::kRows, found) ? found : Tile{};  // no rows, from row 0 on
+    };
+    const Tile& tile = values ? tiles.front() : tiles.put(find());
+    if (tile.rows == 0) return wait_for_inputs();
+    const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
+    for (int32_t chunk = tile.chunk + rank; chunk < tile.end_chunk; chunk += blocks) {
+      const int32_t begin = tile.begin_block(chunk), count = tile.end_block(chunk) - begin;
+      const BlockId ids = lane < count ? tile.table[begin + lane] : 0;  // a lane has one
+      for (int32_t i = 0; i < count; ++i) {
+        if (begin + i >= tile.position / kBlockTokens) wait_for_inputs();  // kernels of this step write it
+        const std::byte* from = half + __shfl_sync(0xFFFFFFFFu, ids, i) * work.kv.block_bytes;
+        if (lane == 0) {
+          const uint32_t full = ring.full + 8 * ring.slot;
+          barrier_wait(ring.empty + 8 * ring.slot, ring.phase ^ 1);
+          barrier_expect(full, kBytes);
+          copy_bulk(ring.data + static_cast<uint32_t>(ring.slot * kBytes), from, kBytes, full);
+        }
+        __syncwarp();
+        ring.advance();
+      }
+    }
+    if (values) tiles.pop();
+  }
+}
+
+// By a warp.
+template <int kHeadDim, class Map>
+__device__ void init_rings(const AttentionWork& work, uint8_t* memory) {
+  const auto lane = static_cast<int32_t>(threadIdx.x);
+  if (lane == 0) TileRing(memory + Map::kTiles).init();
+  for (int values = 0; values < 2; ++values) {
+    const Ring at = make_ring<kHeadDim, Map>(work, shared_address(memory), values != 0);
+    for (int32_t i = lane; i < at.count; i += 32) {
+      barrier_init(at.full + 8 * i, 1);
+      barrier_init(at.empty + 8 * i, 8 / Map::kSharers);  // warps that read it
+    }
+  }
+  publish_stores();
+}
 }  // namespace kaiju::cuda

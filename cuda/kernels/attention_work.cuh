@@ -1,11 +1,12 @@
-// How a batch becomes pieces of work for the attention kernels (wide and narrow segments are those of sm_90): found on the GPU from the batch itself, so that a launch needs
-// nothing but upper bounds of the host: wide tiles by every warp for itself, narrow work once for all layers (DecodePlan).
+// How a batch becomes pieces of work for the attention kernels (wide and narrow segments are those of sm_90): found on the GPU from the
+// batch itself, so that a launch needs nothing but upper bounds of the host: wide tiles by every warp for itself, narrow work once for all
+// layers (DecodePlan).
 //
 // The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r / H, head r % H. A
-// segment of more than 64 rows is *wide*: tiles of 128 rows, each folding all its chunks in order. A *narrow* one (decode) is one tile of
-// up to 64 rows, an *item* with each KV head; a unit of work is one chunk of an item. Every block of threads has a share of all narrow
-// keys, in order: either in whole items, whose chunks it folds as it goes, or in chunks; then the chunks of an item that lies in several
-// shares are kept apart until all are there. DecodeLoad decides that for the whole batch, alike everywhere.
+// segment of more than 64 rows is *wide*: tiles of 128 rows, each folding all its chunks in order, or of 64 where tiles are few. A *narrow*
+// one (decode) is one tile of up to 64 rows, an *item* with each KV head; a unit of work is one chunk of an item. Every block of threads
+// has a share of all narrow keys, in order: either in whole items, whose chunks it folds as it goes, or in chunks; then the chunks of an
+// item that lies in several shares are kept apart until all are there. DecodeLoad decides that for the whole batch, alike everywhere.
 #pragma once
 
 #include "../kernels.hpp"
@@ -174,6 +175,10 @@ struct Tile {
   int32_t group;                // KV head
   int32_t first_key, last_key;  // that any row of the tile sees
   int32_t chunk, end_chunk;
+
+  // Of a chunk, the blocks of keys that any row sees.
+  __device__ int32_t begin_block(int32_t at) const { return max(at * kChunkBlocks, first_key / kBlockTokens); }
+  __device__ int32_t end_block(int32_t at) const { return min((at + 1) * kChunkBlocks, last_key / kBlockTokens + 1); }
 };
 __device__ inline Tile make_tile(const AttentionWork& work, int32_t segment_index, int32_t group, int32_t first_row, int32_t tile_rows) {
   const BatchSegment& segment = work.segments[segment_index];
@@ -192,23 +197,22 @@ __device__ inline Tile make_tile(const AttentionWork& work, int32_t segment_inde
   return tile;
 }
 
-// The wide tiles of one block of threads: the longest histories first, dealt out forwards and backwards in turn, so that no block has the
-// longest every time.
+// The wide tiles of one of `takers`, blocks of threads or clusters of them: the longest histories first, dealt out forwards and backwards
+// in turn, so that none has the longest every time.
 class Walk {
  public:
   __device__ explicit Walk(const AttentionWork& work) : work_(work) {}
   // By a whole warp.
-  __device__ bool next(Tile& tile) {
+  __device__ bool next(int32_t taker, int32_t takers, int32_t tile_rows, Tile& tile) {
     const int32_t groups = work_.kv.kv_heads, heads = work_.heads;
-    const auto blocks = static_cast<int32_t>(gridDim.x), block = static_cast<int32_t>(blockIdx.x);
-    const auto tiles = [&](const BatchSegment& s) { return is_narrow(s, heads) ? 0 : (s.row_count * heads + kWideRows - 1) / kWideRows; };
-    for (; round_ * blocks < work_.wide_tiles; ++round_) {
-      const int32_t at = round_ * blocks + (round_ % 2 != 0 ? blocks - 1 - block : block);
+    const auto tiles = [&](const BatchSegment& s) { return is_narrow(s, heads) ? 0 : (s.row_count * heads + tile_rows - 1) / tile_rows; };
+    for (; round_ * takers < work_.wide_tiles; ++round_) {
+      const int32_t at = round_ * takers + (round_ % 2 != 0 ? takers - 1 - taker : taker);
       if (at >= work_.wide_tiles) continue;
       const Found found =
           find_unit(work_.wide_tiles - 1 - at, work_, work_.wide_segments, [&](const BatchSegment& s) { return tiles(s) * groups; });
       if (found.segment < 0) continue;
-      tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * kWideRows, kWideRows);
+      tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * tile_rows, tile_rows);
       ++round_;
       return true;
     }

@@ -19,6 +19,11 @@ __device__ __forceinline__ int32_t cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
+__device__ __forceinline__ int32_t cluster_blocks() {
+  int32_t count;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+  return count;
+}
 __device__ __forceinline__ int32_t cluster_index() {
   int32_t index;
   asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
@@ -43,6 +48,9 @@ __device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) 
 __device__ __forceinline__ void push_to_block(uint32_t to, int4 v, uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
                : "memory");
+}
+__device__ __forceinline__ void push_to_block(uint32_t to, int2 v, uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to), "r"(v.x), "r"(v.y), "r"(barrier) : "memory");
 }
 __device__ __forceinline__ void store_shared(uint32_t address, int4 v) {
   asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");

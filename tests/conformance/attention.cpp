@@ -1,4 +1,5 @@
 // Attention over the paged cache: every backend writes and reads keys and values as the reference does. Layouts differ, so outputs are compared, not bytes.
+#include <algorithm>
 #include <tuple>
 
 #include "world.hpp"
@@ -111,6 +112,17 @@ TEST_CASE("windows of one row each are exact, however many sequences share a GPU
     }
     check(seed++, {head_dim, kv_heads, heads, window, random.pick({1e-4f, 1e-3f, 1e-2f})}, lengths, rows);
   }
+}
+
+// Tiles of 64 rows and clusters of 8, 6, 5, 4, 3 and 2 blocks of threads, then of one, then tiles of 128 rows; on a processor nothing but many rows.
+TEST_CASE("rows of a prompt are exact, however many blocks of threads of a GPU share them") {
+  if (std::none_of(backends().begin(), backends().end(), [](const auto& backend) { return name_of(*backend) == "cuda"; })) return;
+  uint64_t seed = seed_of_run() + 5000;
+  for (const auto& [head_dim, kv_heads, window, history, tokens] :
+       {std::tuple{64, 1, 0, 1300, 22}, {128, 1, 0, 1000, 26}, {64, 1, 0, 1100, 33}, {64, 1, 0, 600, 46}, {128, 1, 700, 900, 46}, {64, 2, 0, 600, 60}, {64, 1, 0, 600, 100},
+        {64, 1, 300, 500, 100}, {64, 1, 0, 300, 200}, {64, 1, 0, 300, 215}})
+    check(seed++, {head_dim, kv_heads, 40, window, 1e-3f}, {history + tokens, 700}, {{history, tokens}, {699, 1}});
+  check(seed, {64, 1, 40, 0, 1e-4f}, {1600, 40, 520, 1200}, {{1590, 10}, {30, 10}, {500, 20}, {1195, 5}});
 }
 
 TEST_CASE("positions below write_from keep what their shared blocks hold") {
