@@ -259,10 +259,13 @@ class ChunkSteps {
     constexpr int32_t kStep = kDecodeGroups * 4 * 2 * kRows * kColumnBytes;  // of one of its blocks to the next
     uint8_t* to = memory_ + Map::kWeights + (place(k) % kHalfBlocks * 4 + warp()) * 2 * kRows * kColumnBytes +
                   (2 * t() + (odd ? 1 : 0)) * kColumnBytes + g() / 2 * 4;
+    int2 maxima[kColumns] = {};  // asked for before anything is stored, which they would wait for
+    if constexpr (Weight::kMaximaFirst)
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) maxima[j] = two(chunk_.maximum[turn], j);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
-      int2 maximum{0, 0};
-      if constexpr (Weight::kMaximaFirst) maximum = two(chunk_.maximum[turn], j);
+      const int2 maximum = maxima[j];
       // For a row that sees no key both are rubbish, and all of it is masked.
       const auto even = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.x)),
                  uneven = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.y));
