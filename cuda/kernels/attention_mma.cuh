@@ -95,7 +95,7 @@ class MmaAttention {
   using Totals = float4[kTiles][kColumns];
 
  public:
-  __device__ MmaAttention(const MmaWork& work, const Tile& tile, MmaShared<Shape>& shared) : work_(work), tile_(tile), shared_(shared) {
+  __device__ MmaAttention(const MmaWork& work, const RowTile& tile, MmaShared<Shape>& shared) : work_(work), tile_(tile), shared_(shared) {
     keys_ = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBlockTokens * kHeadDim;
     const int32_t last = min(tile.first_row + kRows, tile.rows) - 1;
     all_from_ = first_visible(tile.position + last / work.heads);
@@ -479,7 +479,7 @@ class MmaAttention {
   }
 
   const MmaWork& work_;
-  const Tile& tile_;
+  const RowTile& tile_;
   MmaShared<Shape>& shared_;
   const std::byte* keys_;
   int32_t all_from_, all_to_;  // what every row of the tile sees
@@ -493,7 +493,7 @@ class MmaAttention {
 
 // The tile of this block of threads; one without rows where there are fewer. By a whole warp.
 template <int kRows>
-__device__ Tile find_tile(const MmaWork& work, int32_t at) {
+__device__ RowTile find_tile(const MmaWork& work, int32_t at) {
   const int32_t groups = work.kv.kv_heads, singles = work.segment_count - work.single_from, single_tiles = (work.heads + kRows - 1) / kRows;
   int32_t segment, offset;
   if (at < singles * single_tiles * groups) {
@@ -515,7 +515,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) attend_mma_ke
   let_next_start();
   wait_for_inputs();
   const auto at = static_cast<int32_t>(blockIdx.x) / work.pieces, piece = static_cast<int32_t>(blockIdx.x) % work.pieces;
-  const Tile tile = find_tile<Shape::kRows>(work, at);
+  const RowTile tile = find_tile<Shape::kRows>(work, at);
   if (tile.rows == 0) return;
   const int32_t chunks = tile.end_chunk - tile.chunk;
   const bool apart = work.pieces > 1 && chunks > 1 && chunks <= work.kept_each;

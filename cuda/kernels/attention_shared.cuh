@@ -40,7 +40,7 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
     // A cluster has one tile at most. That it is looked for in a loop, and the last barrier, are for the compiler (13.0), which else spills
     // registers and puts products in turn.
     for (; tiles_.front().rows > 0; tiles_.pop()) {
-      const Tile& tile = tiles_.front();
+      const RowTile& tile = tiles_.front();
       uint4 queries[kPieces];
       load_queries(tile, queries);
       begin(tile, queries);
@@ -135,7 +135,7 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
     }
   }
 
-  __device__ void fold(const Tile& tile, const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], int32_t chunk) {
+  __device__ void fold(const RowTile& tile, const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], int32_t chunk) {
     const bool first = chunk == tile.chunk, last = chunk + 1 == tile.end_chunk;
     forget();
     float4 own[kFours];

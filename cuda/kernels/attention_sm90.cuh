@@ -112,7 +112,7 @@ class TileSteps {
   }
   __device__ float4& total(int j) const { return four<float4>(Map::kTotals, warpgroup_, j); }
   // Offset of a row in queries and results.
-  __device__ int64_t row_offset(const Tile& tile, int32_t row) const {
+  __device__ int64_t row_offset(const RowTile& tile, int32_t row) const {
     const int32_t token = row / work_.heads, head = row - token * work_.heads;
     return (int64_t{tile.batch_row + token} * work_.args.heads + tile.group * work_.heads + head) * kHeadDim;
   }
@@ -120,7 +120,7 @@ class TileSteps {
     return work_.kv.window > 0 && position >= work_.kv.window ? position - work_.kv.window + 1 : 0;
   }
 
-  __device__ __forceinline__ void load_queries(const Tile& tile, uint4 (&queries)[kPieces]) const {
+  __device__ __forceinline__ void load_queries(const RowTile& tile, uint4 (&queries)[kPieces]) const {
     const int32_t mine = tile.first_row + first_row() + thread_of_rows() % kTileRows;
     const int8_t* from =
         mine < tile.rows ? work_.args.queries + row_offset(tile, mine) + thread_of_rows() / kTileRows * kColumnBytes : nullptr;
@@ -129,7 +129,7 @@ class TileSteps {
       queries[i] = from ? *reinterpret_cast<const uint4*>(from + kColumns * i * kColumnBytes) : uint4{0, 0, 0, 0};
   }
 
-  __device__ __forceinline__ void begin(const Tile& tile, const uint4 (&queries)[kPieces]) {
+  __device__ __forceinline__ void begin(const RowTile& tile, const uint4 (&queries)[kPieces]) {
     sync_rows();  // the last tile's queries have been read
 #pragma unroll
     for (int i = 0; i < kPieces; ++i)
@@ -375,7 +375,7 @@ class TileSteps {
             total == INT32_MIN || chunk == INT32_MIN ? 0.0f : arith::exp2_product(later ? total - chunk : chunk - total, work_.args.z)};
   }
 
-  __device__ int8_t* result_of(const Tile& tile, int r) const {
+  __device__ int8_t* result_of(const RowTile& tile, int r) const {
     const int32_t mine = tile.first_row + row(r);
     return mine < tile.rows ? work_.args.out + row_offset(tile, mine) : nullptr;
   }
@@ -422,7 +422,7 @@ class TileConsumer : TileSteps<kHeadDim, Weight, 1> {
     load_queries(tiles_.front(), queries);
     if (warpgroup_ == 1) give_turn();  // the other is the first
     while (tiles_.front().rows > 0) {
-      const Tile& tile = tiles_.front();
+      const RowTile& tile = tiles_.front();
       begin(tile, queries);
       for (int32_t chunk = tile.chunk; chunk < tile.end_chunk; ++chunk) {
         const int32_t begin_block = tile.begin_block(chunk), end_block = tile.end_block(chunk);
@@ -466,7 +466,7 @@ class TileConsumer : TileSteps<kHeadDim, Weight, 1> {
     else
       each([&](int r, float t, float o) { return arith::fma(o, by[r].factor, t); });
   }
-  __device__ void finish(const Tile& tile) {
+  __device__ void finish(const RowTile& tile) {
     float inverse[2];
     for (int r = 0; r < 2; ++r) inverse[r] = arith::divide(1.0f, row_total(r).weight);
     int8_t* const to[2] = {result_of(tile, 0), result_of(tile, 1)};

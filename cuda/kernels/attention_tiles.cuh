@@ -11,15 +11,15 @@ namespace kaiju::cuda {
 // A few tiles in shared memory: found by the warp that copies keys, ahead of all who read them. One without rows is the last.
 class TileRing {
  public:
-  static constexpr uint32_t kCount = 4, kBytes = kCount * (16 + sizeof(Tile));
-  __device__ explicit TileRing(uint8_t* memory) : tiles_(reinterpret_cast<Tile*>(memory)), barriers_(shared_address(tiles_ + kCount)) {}
+  static constexpr uint32_t kCount = 4, kBytes = kCount * (16 + sizeof(RowTile));
+  __device__ explicit TileRing(uint8_t* memory) : tiles_(reinterpret_cast<RowTile*>(memory)), barriers_(shared_address(tiles_ + kCount)) {}
   __device__ void init() const {
     for (uint32_t i = 0; i < kCount; ++i) barrier_init(full(i), 1), barrier_init(empty(i), kReaders);
   }
   // These by whole warps.
   // There until as many more have been put.
-  __device__ const Tile& put(const Tile& tile) {
-    Tile& to = tiles_[slot_];
+  __device__ const RowTile& put(const RowTile& tile) {
+    RowTile& to = tiles_[slot_];
     barrier_wait(empty(slot_), phase_ ^ 1);
     if (threadIdx.x % 32 == 0) {
       to = tile;
@@ -30,11 +30,11 @@ class TileRing {
     return to;
   }
   // There until it is popped.
-  __device__ const Tile& front() const {
+  __device__ const RowTile& front() const {
     barrier_wait(full(slot_), phase_);
     return tiles_[slot_];
   }
-  __device__ const Tile& second() const {
+  __device__ const RowTile& second() const {
     TileRing next = *this;
     next.advance();
     return next.front();
@@ -53,7 +53,7 @@ class TileRing {
     slot_ = (slot_ + 1) % kCount;
     if (slot_ == 0) phase_ ^= 1;
   }
-  Tile* tiles_;
+  RowTile* tiles_;
   uint32_t barriers_, slot_ = 0, phase_ = 0;
 };
 
@@ -116,11 +116,11 @@ __device__ void produce(const AttentionWork& work, uint8_t* memory, bool values,
   Walk walk(work);
   for (;;) {
     const auto find = [&] {
-      Tile found;
+      RowTile found;
       const auto block = static_cast<int32_t>(blockIdx.x), all = static_cast<int32_t>(gridDim.x);
-      return walk.next(block / blocks, all / blocks, Map::kRows, found) ? found : Tile{};  // no rows, from row 0 on
+      return walk.next(block / blocks, all / blocks, Map::kRows, found) ? found : RowTile{};  // no rows, from row 0 on
     };
-    const Tile& tile = values ? tiles.front() : tiles.put(find());
+    const RowTile& tile = values ? tiles.front() : tiles.put(find());
     if (tile.rows == 0) return wait_for_inputs();
     const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
     for (int32_t chunk = tile.chunk + rank; chunk < tile.end_chunk; chunk += blocks) {

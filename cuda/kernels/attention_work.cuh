@@ -166,7 +166,7 @@ class DecodeLoad {
 };
 
 // One tile of rows of a segment and the chunks to take.
-struct Tile {
+struct RowTile {
   const BlockId* table;
   int32_t batch_row;            // of the segment's first token
   int32_t position;             // of the segment's first token
@@ -180,9 +180,9 @@ struct Tile {
   __device__ int32_t begin_block(int32_t at) const { return max(at * kChunkBlocks, first_key / kBlockTokens); }
   __device__ int32_t end_block(int32_t at) const { return min((at + 1) * kChunkBlocks, last_key / kBlockTokens + 1); }
 };
-__device__ inline Tile make_tile(const AttentionWork& work, int32_t segment_index, int32_t group, int32_t first_row, int32_t tile_rows) {
+__device__ inline RowTile make_tile(const AttentionWork& work, int32_t segment_index, int32_t group, int32_t first_row, int32_t tile_rows) {
   const BatchSegment& segment = work.segments[segment_index];
-  Tile tile;
+  RowTile tile;
   tile.table = segment.table[static_cast<int32_t>(work.kv.kind)];
   tile.batch_row = segment.first_row;
   tile.position = segment.position;
@@ -203,7 +203,7 @@ class Walk {
  public:
   __device__ explicit Walk(const AttentionWork& work) : work_(work) {}
   // By a whole warp.
-  __device__ bool next(int32_t taker, int32_t takers, int32_t tile_rows, Tile& tile) {
+  __device__ bool next(int32_t taker, int32_t takers, int32_t tile_rows, RowTile& tile) {
     const int32_t groups = work_.kv.kv_heads, heads = work_.heads;
     const auto tiles = [&](const BatchSegment& s) { return is_narrow(s, heads) ? 0 : (s.row_count * heads + tile_rows - 1) / tile_rows; };
     for (; round_ * takers < work_.wide_tiles; ++round_) {
