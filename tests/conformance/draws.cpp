@@ -150,3 +150,59 @@ void check_decode_steps(bool wide) {
 TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") { check_decode_steps(false); }
 
 TEST_CASE("and so do those of rows that a GPU may take all layers of at once") { check_decode_steps(true); }
+
+// More of them than attention kept apart at first. The histories are made of eight blocks again and again: what they hold does not matter, as long as all read the same.
+TEST_CASE("sequences that see thousands of chunks between them draw alike on every backend") {
+  constexpr int32_t kSequences = 40, kTokens = 60000, kBlocks = 8;
+  ModelConfig config = test::small_config("chunks", false);
+  config.head_dim = 128;
+  config.context = 65536;
+  config.layers = {{LayerKind::kGlobal, 0, 0, 0}};
+  config.slot_count = 1;
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-chunks-{}.safetensors", static_cast<long>(::getpid()))).string();
+  REQUIRE(write_random_checkpoint(path, config, 5).ok());
+  auto checkpoint = Checkpoint::open(path);
+  std::filesystem::remove(path);
+  REQUIRE(checkpoint.ok());
+  std::vector<SampledToken> expected;
+  for (const std::string& backend : test::isas()) {
+    INFO(backend);
+    ExecutorOptions options;
+    options.backend = backend;
+    options.threads = 1;
+    options.slot_count = kSequences;
+    options.step_tokens = kBlocks * kBlockTokens;
+    options.cache_bytes = 1;
+    auto executor = make_executor(*checkpoint, options);
+    INFO(executor.status().message());
+    REQUIRE(executor.ok());
+    StepPlan plan;
+    StepResult result;
+    plan.starts.push_back({0, {}, {}});
+    for (int32_t i = 0; i < kBlocks; ++i) plan.table_edits.push_back({0, BlockKind::kGlobal, i, i});
+    Segment segment;
+    segment.token_count = kBlocks * kBlockTokens;
+    plan.segments.push_back(segment);
+    for (int32_t i = 0; i < segment.token_count; ++i) plan.tokens.push_back(i * 7 % config.vocab_size);
+    REQUIRE((*executor)->run(plan, result).ok());
+    plan.clear();
+    segment.token_count = 1;
+    segment.sample = true;
+    segment.top_logprobs = 2;
+    for (int32_t s = 0; s < kSequences; ++s) {
+      segment.slot = segment.first_token = s;
+      segment.position = (kTokens / kBlockTokens - s) * kBlockTokens;  // the first of its block, which nobody has written
+      const int32_t last = segment.position / kBlockTokens;
+      plan.starts.push_back({s, {}, {}});
+      for (int32_t i = 0; i <= last; ++i) plan.table_edits.push_back({s, BlockKind::kGlobal, i, i < last ? (i + s) % kBlocks : kBlocks + s});
+      plan.segments.push_back(segment);
+      plan.tokens.push_back(s);
+    }
+    const Status ran = (*executor)->run(plan, result);
+    INFO(ran.message());
+    REQUIRE(ran.ok());
+    if (expected.empty()) expected = result.sampled;
+    REQUIRE(result.sampled.size() == expected.size());
+    for (size_t s = 0; s < expected.size(); ++s) CHECK(same(result.sampled[s], expected[s]));
+  }
+}
