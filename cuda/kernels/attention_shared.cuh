@@ -34,7 +34,6 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
   }
 
   __device__ void run() {
-    cluster_wait();
     wait_for_inputs();
     if (!Map::kShared && warpgroup_ == 1) give_turn();  // the other is the first
     // A cluster has one tile at most. That it is looked for in a loop, and the last barrier, are for the compiler (13.0), which else spills
@@ -193,9 +192,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_shared_kernel(con
     init_rings<kHeadDim, typename Consumer::Map>(work, memory);
   }
   __syncthreads();
-  cluster_arrive();
+  cluster_meet();
   run_tiles<kHeadDim, Consumer>(work, memory, cluster_rank(), cluster_blocks());
-  if (threadIdx.x < 128) cluster_wait();  // the others have
 #else
   __trap();  // never launched elsewhere
 #endif
