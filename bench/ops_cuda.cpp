@@ -389,6 +389,9 @@ int run_ops_on_gpu(const OpsOptions& given) {
       std::fflush(stdout);
       ops.lines.clear();
     };
+    if (!options.json)
+      fmt::print("Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. Attention's operations: 6 a visible key, head and\n"
+                 "channel, 2 for its score and 4 for the two bytes of its weight (kaiju-bench-attention and docs/performance.md count 4 in all).\n");
     ops.model("small", 5120, 40, 128, 20480, 65536);
     show();
     ops.model("large", 12288, 96, 128, 51200, 65536);

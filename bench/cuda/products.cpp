@@ -10,14 +10,13 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -303,20 +302,12 @@ class Products {
 int main(int argc, char** argv) {
   using namespace kaiju::bench;
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    if (name == "--rows") {
-      options.rows.clear();
-      std::stringstream list(argv[i + 1]);
-      for (std::string one; std::getline(list, one, ',');) options.rows.push_back(std::atoi(one.c_str()));
-    } else if (name == "--shapes") {
-      options.shapes = std::clamp(std::atoi(argv[i + 1]), 1, static_cast<int>(std::size(kShapes)));
-    } else if (name == "--theirs") {
-      options.theirs = std::atoi(argv[i + 1]) != 0;
-    } else if (name == "--seconds") {
-      options.seconds = std::atof(argv[i + 1]);
-    }
-  }
+  CLI::App app("Products on a GPU, alone: every tile of the library's own at the shapes of `small` and `large`, cuBLASLt beside it");
+  app.add_option("--rows", options.rows, "numbers of rows")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
+  app.add_option("--shapes", options.shapes, "only the first so many of the shapes")->check(CLI::Range(1, static_cast<int>(std::size(kShapes))))->capture_default_str();
+  app.add_option("--theirs", options.theirs, "cuBLASLt too; 0 leaves it out")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "how long each is timed")->check(CLI::Range(0.001, 60.0))->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
   try {
     Products(options).run();
     return 0;
