@@ -9,7 +9,7 @@
 
 #include "cuda/launch/cublaslt.hpp"
 #include "examples/tools/scorer.hpp"
-#include "kaiju/format/random_model.hpp"
+#include "random_checkpoint.hpp"
 
 namespace kaiju::test {
 namespace {
@@ -58,13 +58,7 @@ std::shared_ptr<const Checkpoint> small_model() {
   config.context = 512;
   config.layers = {{LayerKind::kSliding, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kGlobal, 0, 1, 1}};
   config.derive_counts();
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("kaiju-cublaslt-" + std::to_string(::getpid()) + ".safetensors")).string();
-  REQUIRE(write_random_checkpoint(path, config, 3).ok());
-  auto opened = Checkpoint::open(path);
-  std::filesystem::remove(path);
-  REQUIRE(opened.ok());
-  return *opened;
+  return random_checkpoint(config, 3);
 }
 
 Result<std::vector<float>> logits_of(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend,

@@ -1,13 +1,11 @@
 // What a step draws, and how a decode step was started, across backends.
-#include <fmt/format.h>
 
 #include <cstring>
-#include <filesystem>
 #include <random>
 
 #include "catch.hpp"
-#include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
+#include "random_checkpoint.hpp"
 #include "small_config.hpp"
 #include "world.hpp"
 
@@ -110,11 +108,7 @@ bool same(const SampledToken& a, const SampledToken& b) {
 // Every batch size, each step started as a whole and launch by launch, and behind another.
 void check_decode_steps(bool wide) {
   const int32_t most = test::cases_of_run(21);
-  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-draws-{}.safetensors", static_cast<long>(::getpid()))).string();
-  REQUIRE(write_random_checkpoint(path, test::small_config("draws", wide), 5).ok());
-  auto checkpoint = Checkpoint::open(path);
-  std::filesystem::remove(path);
-  REQUIRE(checkpoint.ok());
+  const auto checkpoint = test::random_checkpoint(test::small_config("draws", wide), 5);
   const auto run = [&](const std::string& backend, bool graphs) {
     ExecutorOptions options;
     options.backend = backend;
@@ -122,7 +116,7 @@ void check_decode_steps(bool wide) {
     options.slot_count = most;
     options.step_tokens = most * 90;
     options.graphs = graphs;
-    auto executor = make_executor(*checkpoint, options);
+    auto executor = make_executor(checkpoint, options);
     INFO(executor.status().message());
     REQUIRE(executor.ok());
     Sequences sequences(**executor, most);
@@ -159,11 +153,7 @@ TEST_CASE("sequences that see thousands of chunks between them draw alike on eve
   config.context = 65536;
   config.layers = {{LayerKind::kGlobal, 0, 0, 0}};
   config.slot_count = 1;
-  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-chunks-{}.safetensors", static_cast<long>(::getpid()))).string();
-  REQUIRE(write_random_checkpoint(path, config, 5).ok());
-  auto checkpoint = Checkpoint::open(path);
-  std::filesystem::remove(path);
-  REQUIRE(checkpoint.ok());
+  const auto checkpoint = test::random_checkpoint(config, 5);
   std::vector<SampledToken> expected;
   for (const std::string& backend : test::isas()) {
     INFO(backend);
@@ -173,7 +163,7 @@ TEST_CASE("sequences that see thousands of chunks between them draw alike on eve
     options.slot_count = kSequences;
     options.step_tokens = kBlocks * kBlockTokens;
     options.cache_bytes = 1;
-    auto executor = make_executor(*checkpoint, options);
+    auto executor = make_executor(checkpoint, options);
     INFO(executor.status().message());
     REQUIRE(executor.ok());
     StepPlan plan;

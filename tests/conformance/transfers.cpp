@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <random>
 
-#include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
+#include "random_checkpoint.hpp"
 
 namespace {
 
@@ -31,12 +30,7 @@ std::shared_ptr<const Checkpoint> small_model() {
   config.context = kBlocks * kBlockTokens;
   config.layers = {{LayerKind::kSliding, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kSliding, 150, 2, 0}};
   config.derive_counts();
-  const std::string path = (std::filesystem::temp_directory_path() / ("kaiju-transfers-" + std::to_string(::getpid()) + ".safetensors")).string();
-  REQUIRE(write_random_checkpoint(path, config, 3).ok());
-  auto opened = Checkpoint::open(path);
-  std::filesystem::remove(path);
-  REQUIRE(opened.ok());
-  return *opened;
+  return test::random_checkpoint(config, 3);
 }
 
 // Sequences of different tokens that go on in chunks; each is on the device or below, whole.

@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
@@ -17,7 +16,7 @@
 #include "catch.hpp"
 #include "cuda/device.hpp"
 #include "cuda/kernels.hpp"
-#include "kaiju/format/random_model.hpp"
+#include "../conformance/random_checkpoint.hpp"
 #include "kaiju/kaiju.hpp"
 
 namespace {
@@ -125,15 +124,6 @@ bool has_gpu() {
   return false;
 }
 
-std::shared_ptr<const Checkpoint> written(const ModelConfig& config) {
-  const std::string path = (std::filesystem::temp_directory_path() / ("kaiju-faults-" + std::to_string(::getpid()) + ".safetensors")).string();
-  REQUIRE(write_random_checkpoint(path, config, 3).ok());
-  auto opened = Checkpoint::open(path);
-  std::filesystem::remove(path);
-  REQUIRE(opened.ok());
-  return *opened;
-}
-
 std::shared_ptr<const Checkpoint> small_model() {
   ModelConfig config;
   config.name = "faults";
@@ -146,7 +136,7 @@ std::shared_ptr<const Checkpoint> small_model() {
   config.context = 512;
   config.layers = {{LayerKind::kSliding, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
   config.derive_counts();
-  return written(config);
+  return test::random_checkpoint(config, 3);
 }
 
 // An executor with what travels beside its steps.
@@ -365,7 +355,7 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
   config.labels = {"one", "two", "three"};
   config.layers = {{LayerKind::kSliding, 512, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
   config.derive_counts();
-  const auto checkpoint = written(config);
+  const auto checkpoint = test::random_checkpoint(config, 3);
   ExecutorOptions options;
   options.backend = "cuda";
   options.slot_count = 160;
