@@ -1,10 +1,13 @@
 """The preset `small` in PyTorch, bf16, random weights: the speeds that kaiju-bench step's are put beside.
 
-    python3 bench/cuda/torch_bf16.py [--json FILE] [--rows prefill,decode,after] [--layers 49]
+    python3 bench/cuda/torch_bf16.py [--json FILE] [--rows decode,prefill,after,attention] [--layers 49]
 
 Same dimensions, same layer pattern, same sharing of KV, static KV memory, attention over the same keys. What is compiled: everything but the matrix
 products and attention, which are cuBLAS and FlashAttention (FlexAttention for a prompt's sliding windows); decode steps and prompts run as CUDA graphs. First the
 model is checked against itself: what a prompt as a whole predicts, its last token must predict when it comes alone.
+
+Row `attention`: one layer's attention alone, the fastest of what scaled_dot_product_attention offers (FlashAttention, cuDNN, memory-efficient) and of the
+ways to give it 40 heads on one KV head; operations are 4 a visible key, row and channel.
 """
 import argparse
 import json
@@ -13,6 +16,7 @@ import time
 import torch
 import torch._dynamo
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -201,6 +205,20 @@ def best_ms(work, seconds):
     return 1e3 * best
 
 
+def best_us(work, seconds, count=8):
+    """Of one of `count` that follow one another, so that the host's share does not count."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    best, until = float("inf"), time.perf_counter() + seconds
+    while best == float("inf") or time.perf_counter() < until:
+        start.record()
+        for _ in range(count):
+            work()
+        end.record()
+        end.synchronize()
+        best = min(best, 1e3 * start.elapsed_time(end) / count)
+    return best
+
+
 @torch.no_grad()
 def check(model):
     """A prompt's last token alone, over the keys and values of the others, must give what the whole prompt gives."""
@@ -221,17 +239,70 @@ def check(model):
     assert same or difference < 0.05
 
 
+def attention_forms(q, k, v, causal):
+    """(name, call) of each way to attend with q [sequences, rows, heads, HEAD] over k and v [sequences, keys, HEAD]; each gives q's shape."""
+    k, v = k[:, None], v[:, None]
+    by_head = q.transpose(1, 2)
+    shape = (q.shape[0], HEADS, -1, -1)
+    yield "one KV head expanded", lambda: F.scaled_dot_product_attention(by_head, k.expand(shape), v.expand(shape), is_causal=causal).transpose(1, 2)
+    yield "enable_gqa", lambda: F.scaled_dot_product_attention(by_head, k, v, is_causal=causal, enable_gqa=True).transpose(1, 2)
+    if causal:
+        yield "KV copied for every head", lambda: F.scaled_dot_product_attention(by_head, k.repeat(1, HEADS, 1, 1), v.repeat(1, HEADS, 1, 1), is_causal=True).transpose(1, 2)
+    if q.shape[1] == 1:
+        yield "heads as rows", lambda: F.scaled_dot_product_attention(q, k, v)
+
+
+def attention_last_rows(q, k, v):
+    """What every sequence's last row must get, in float."""
+    scores = torch.einsum("shd,skd->shk", q[:, -1].float(), k.float()) * HEAD**-0.5
+    return torch.einsum("shk,skd->shd", scores.softmax(dim=-1), v.float())
+
+
+@torch.no_grad()
+def time_attention(sequences, keys, rows, seconds):
+    """(us, by what) of the fastest form that gives the right answer: the last `rows` rows of each sequence, causal."""
+    torch.cuda.empty_cache()
+    q = torch.randn(sequences, rows, HEADS, HEAD, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(sequences, keys, HEAD, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    expected = attention_last_rows(q[:2], k[:2], v[:2])
+    best = (float("inf"), "none")
+    for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        for name, work in attention_forms(q, k, v, rows > 1):
+            what = f"{backend.name.split('_')[0].lower()}, {name}"
+            try:
+                with sdpa_kernel(backend):
+                    graph, out = recorded(work)
+                graph.replay()
+                if (out[:2, -1].float() - expected).abs().max() > 0.02:
+                    print(f"  {what}: wrong", flush=True)
+                    continue
+                microseconds = best_us(graph.replay, seconds)
+            except Exception as error:  # most do not take every form
+                print(f"  {what}: {str(error).splitlines()[0][:100]}", flush=True)
+                continue
+            print(f"  {what}: {microseconds:.1f} us", flush=True)
+            best = min(best, (microseconds, what))
+    return best
+
+
 @torch.no_grad()
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--json")
     arguments.add_argument("--layers", type=int, default=49)
     arguments.add_argument("--seconds", type=float, default=0.4)
-    arguments.add_argument("--rows", default="decode,prefill,after")
+    arguments.add_argument("--rows", default="decode,prefill,after,attention")
     options = arguments.parse_args()
-    model = Model(options.layers)
-    check(model)
+    rows = options.rows.split(",")
+    if rows != ["attention"]:
+        model = Model(options.layers)
+        check(model)
     lines = []
+
+    def write():
+        if options.json:
+            with open(options.json, "w") as file:
+                json.dump({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "layers": options.layers, "lines": lines}, file, indent=1)
 
     def line(name, tokens, work):
         try:
@@ -241,11 +312,9 @@ def main():
             return
         lines.append({"what": name, "ms": ms, "tokens_per_second": 1e3 * tokens / ms})
         print(f"{name:40} {ms:9.3f} ms {1e3 * tokens / ms:10.1f} tokens/s", flush=True)
-        if options.json:
-            with open(options.json, "w") as file:
-                json.dump({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "layers": options.layers, "lines": lines}, file, indent=1)
+        write()
 
-    for row in options.rows.split(","):
+    for row in rows:
         torch.cuda.empty_cache()
         if row == "decode":
             for streams in (1, 64, 256):
@@ -263,6 +332,15 @@ def main():
             graph, _ = recorded(work.step)
             line("first token, 100 tokens after 16384", 100, graph.replay)
             del graph, work
+        elif row == "attention":
+            for sequences, keys, count in ((1, 32768, 32768), (256, 4096, 1), (2, 131072, 1)):
+                name = f"attention, causal {keys}" if count > 1 else f"attention, decode, {keys} keys x {sequences}"
+                us, what = time_attention(sequences, keys, count, options.seconds / 4)
+                visible = sequences * (count * (count + 1) // 2 if count > 1 else keys)
+                tops, terabytes = 4e-6 * visible * HEADS * HEAD / us, 4e-6 * sequences * keys * HEAD / us
+                lines.append({"what": name, "us": us, "by": what, "tops": tops, "terabytes_per_second": terabytes})
+                print(f"{name:40} {us:9.1f} us {tops:9.1f} TOP/s {terabytes:6.2f} TB/s  {what}", flush=True)
+                write()
 
 
 main()
