@@ -67,8 +67,15 @@ struct Line {
   double share = 0;          // of the ceiling; 0: none applies
   std::string ceiling;
 };
+// Of a GPU, in bytes, while a model is on it.
+struct GpuMemory {
+  int64_t weights = 0, cache = 0, others = 0, free = 0;
+  int64_t conversation = 0;  // KV of one of `context` tokens
+  int32_t context = 0;
+};
 void print_table(const Ceilings& ceilings, const std::vector<Line>& lines);
-std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines);
+void print_memory(const GpuMemory& memory);
+std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines, const GpuMemory& memory = {});
 
 // Subcommands. `status` becomes the exit status: 1 when an answer is wrong.
 void add_ops(CLI::App& app, int& status);

@@ -9,6 +9,7 @@
 #include "cuda/graph.hpp"
 #include "cuda/launch/tiles.hpp"
 #include "cuda/on_host.hpp"
+#include "gpu.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "ops.hpp"
@@ -24,12 +25,6 @@ void check(const Status& status) {
 void check(cudaError_t error) {
   if (error != cudaSuccess) throw Failed{internal_error(std::string("the GPU answers \"") + cudaGetErrorString(error) + "\"")};
 }
-
-// Practical ceilings: docs/performance.md. 0: not known for this chip.
-struct GpuCeilings {
-  double bytes_per_second = 0, int8_per_second = 0;
-};
-GpuCeilings ceilings_of(const std::string& name) { return name.find("H200") != std::string::npos ? GpuCeilings{4.40e12, 1.5e15} : GpuCeilings{}; }
 
 template <class T>
 DeviceBuffer<T> on_gpu(const std::vector<T>& values, size_t count) {
@@ -47,7 +42,7 @@ DeviceBuffer<T> on_gpu(const std::vector<T>& values) {
 class GpuOps {
  public:
   GpuOps(std::shared_ptr<cuda::Device> device, CpuBackend& cpu, const OpsOptions& options)
-      : wanted(options.only), device_(device), gpu_(device), checked_(device), cpu_(cpu), options_(options), ceilings_(ceilings_of(device->name())) {
+      : wanted(options.only), device_(device), gpu_(device), checked_(device), cpu_(cpu), options_(options), ceilings_(gpu_ceilings(device->name())) {
     check(gpu_.take_memory(128));
     check(checked_.status());
   }
@@ -105,11 +100,13 @@ class GpuOps {
            }) / count;
   }
 
-  void add(const std::string& operation, const std::string& shape, int32_t rows, double seconds, double bytes, double operations) {
-    const double memory = ceilings_.bytes_per_second > 0 ? bytes / ceilings_.bytes_per_second : 0, matrix = ceilings_.int8_per_second > 0 ? operations / ceilings_.int8_per_second : 0;
+  void add(const std::string& operation, const std::string& shape, int32_t rows, double seconds, double bytes, double operations, bool attention = false) {
+    const double per_second = attention ? ceilings_.attention_per_second : ceilings_.int8_per_second;
+    const double memory = ceilings_.bytes_per_second > 0 ? bytes / ceilings_.bytes_per_second : 0, matrix = per_second > 0 ? operations / per_second : 0;
     const bool by_memory = memory > 0 ? memory >= matrix : operations < 300 * bytes;
+    const char* const ceiling = ceilings_.bytes_per_second == 0 ? "" : by_memory ? "4.40 TB/s" : attention ? "1,000 TOP/s" : "1,500 TOP/s";
     lines.push_back({group_, operation, shape, rows, seconds * 1e6, by_memory ? 1e-9 * bytes / seconds : 1e-12 * operations / seconds, by_memory ? "GB/s" : "TOP/s",
-                     std::max(memory, matrix) / seconds, ceilings_.bytes_per_second == 0 ? "" : by_memory ? "4.40 TB/s" : "1,500 TOP/s"});
+                     std::max(memory, matrix) / seconds, ceiling});
     if (!options_.json) std::fputs(".", stderr);
   }
 
@@ -357,8 +354,7 @@ class GpuOps {
       for (int32_t i = 0; i < count; ++i) gpu_.attend({queries.data(), heads, 1e-4f, out_inverse.data(), out.data()}, batch, slot);
     });
     const double read = 2.0 * head_dim * sequences * std::min(context, window > 0 ? window + rows - 1 : context);
-    // A key costs head_dim products for its score and twice as many for the two bytes of its weight.
-    add("attend", fmt::format("{} x {} keys{}", sequences, context, window > 0 ? fmt::format(", window {}", window) : ""), all_rows, seconds, read, 6.0 * keys * heads * head_dim);
+    add("attend", fmt::format("{} x {} keys{}", sequences, context, window > 0 ? fmt::format(", window {}", window) : ""), all_rows, seconds, read, 4.0 * keys * heads * head_dim, true);
   }
 
   std::shared_ptr<cuda::Device> device_;
@@ -390,8 +386,8 @@ int run_ops_on_gpu(const OpsOptions& given) {
       ops.lines.clear();
     };
     if (!options.json)
-      fmt::print("Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. Attention's operations: 6 a visible key, head and\n"
-                 "channel, 2 for its score and 4 for the two bytes of its weight (kaiju-bench-attention and docs/performance.md count 4 in all).\n");
+      fmt::print("Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. Attention's operations: 4 a visible key, row and\n"
+                 "channel, where the matrix units do 8.\n");
     ops.model("small", 5120, 40, 128, 20480, 65536);
     show();
     ops.model("large", 12288, 96, 128, 51200, 65536);

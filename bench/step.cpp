@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "gpu.hpp"
 #include "kaiju/run/executors.hpp"
 
 namespace kaiju::bench {
@@ -77,6 +78,8 @@ class Steps {
     run();
   }
 
+  const Facts& facts() const { return executor_->facts(); }
+
   void prefill(int32_t sequences, int32_t tokens) {
     const int32_t chunk = std::max(chunk_ / sequences, 1);
     for (int32_t s = 0; s < tokens; s += chunk) step(sequences, s, std::min(chunk, tokens - s));
@@ -140,6 +143,37 @@ Cost cost_of(const Checkpoint& checkpoint) {
   return cost;
 }
 
+// So many sequences of a step, each of which brings positions [from, from + count).
+struct Rows {
+  int32_t sequences, from, count;
+};
+
+// Seconds of a step at a GPU's ceilings: the longer of reading and of multiplying for the layers' products, for the logits (of a row of each sequence) and for every layer's
+// attention, one after the other. 0 where the ceilings are not known.
+double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& gpu, const std::vector<Rows>& step) {
+  if (gpu.bytes_per_second == 0) return 0;
+  const auto longer = [&](double bytes, double operations, double per_second) { return std::max(bytes / gpu.bytes_per_second, operations / per_second); };
+  double rows = 0, drawn = 0;
+  for (const Rows& part : step) rows += double{1} * part.sequences * part.count, drawn += part.sequences;
+  double seconds = longer(cost.weights, 2 * cost.weights * rows, gpu.int8_per_second) + longer(cost.logits, 2 * cost.logits * drawn, gpu.int8_per_second);
+  for (const LayerConfig& layer : config.layers) {
+    double read = 0, seen = 0;  // keys, of one KV head
+    for (const Rows& part : step) {
+      const int32_t end = part.from + part.count, window = layer.kind == LayerKind::kSliding ? layer.window : end;
+      read += double{1} * part.sequences * std::min(end, window + part.count - 1);
+      for (int32_t i = part.from; i < end; ++i) seen += double{1} * part.sequences * std::min(i + 1, window);
+    }
+    seconds += longer(2 * read * config.kv_width(), 4 * seen * config.query_width(), gpu.attention_per_second);
+  }
+  return seconds;
+}
+
+// The bytes of blocks that a conversation of so many tokens keeps: its window ends within a block.
+int64_t conversation_bytes(const Facts& facts, int32_t tokens) {
+  const int64_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens, window = std::min<int64_t>(blocks, (facts.window + kBlockTokens - 1) / kBlockTokens + 1);
+  return blocks * facts.block_bytes[static_cast<int32_t>(BlockKind::kGlobal)] + window * facts.block_bytes[static_cast<int32_t>(BlockKind::kWindow)];
+}
+
 // The best backend that computes on the processor.
 std::string cpu_backend() {
   for (const std::string& name : backend_names())
@@ -173,7 +207,16 @@ int run(Options options) {
     const bool quick = cost.weights + cost.logits < kQuickReference;
     return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked, checked).step(1, 0, checked, true).logits;
   }();
+  const bool on_gpu = options.backend == "cuda";
+  const Gpu before = on_gpu ? first_gpu() : Gpu{};
+  const GpuCeilings gpu = gpu_ceilings(before.name);
   Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens, options.products_file);
+  GpuMemory memory;
+  if (on_gpu) {
+    memory.weights = static_cast<int64_t>(cost.weights + cost.logits), memory.cache = steps.facts().cache_bytes(), memory.free = first_gpu().free_bytes;
+    memory.others = before.free_bytes - memory.free - memory.weights - memory.cache;
+    memory.context = options.context, memory.conversation = conversation_bytes(steps.facts(), options.context);
+  }
   if (steps.step(1, 0, checked, true).logits != expected) throw Failed{internal_error("the logits are not the reference's bits; nothing is timed that is wrong")};
   if (std::count(options.streams.begin(), options.streams.end(), 1) != 0) {
     std::vector<float> one_by_one;
@@ -185,29 +228,35 @@ int run(Options options) {
   }
 
   const Ceilings ceilings = [&] {
-    if (options.backend == "cuda") return Ceilings{};  // those of the processor say nothing here
+    if (on_gpu) return Ceilings{};  // those of the processor say nothing here
     ThreadPool pool(options.threads);
     return measure_ceilings(pool, int64_t{options.buffer_mib} << 20);
   }();
   std::vector<Line> lines;
-  const auto add = [&](const Line& line) {
+  // On a GPU the share is of the floor of a whole step, or of several, in seconds.
+  const auto add = [&](Line line, double floor) {
+    if (floor > 0) line.share = 1e6 * floor / line.microseconds, line.ceiling = fmt::format("the floor, {:.2f} ms", 1e3 * floor);
     lines.push_back(line);
     if (options.json) fmt::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape, 1e-3 * line.microseconds);  // what is measured stays known when the rest fails
   };
+  const auto floor = [&](const std::vector<Rows>& step) { return floor_of(config, cost, gpu, step); };
   const std::string group = fmt::format("{}, {:.1f} MB of weights", config.name, 1e-6 * (cost.weights + cost.logits));
   for (const int32_t tokens : prompts) {
     const double seconds = best_seconds(options.seconds, [&] { steps.prefill(1, tokens); });
-    // The logits of a chunk's last row alone are computed. Attention is not counted: the share is of the products' floor.
+    // The logits of a chunk's last row alone are computed. Of a processor attention is not counted: the share is of the products' floor.
     const double gops = 2e-9 * cost.weights * tokens / seconds;
+    double least = 0;
+    for (int32_t s = 0; s < tokens; s += options.chunk) least += floor({{1, s, std::min(options.chunk, tokens - s)}});
     add({group, "prefill", fmt::format("{} tokens", tokens), tokens, 1e6 * seconds, tokens / seconds, "tokens/s",
-                     ceilings.int8_gops > 0 ? gops / ceilings.int8_gops : 0, "int8"});
+                     ceilings.int8_gops > 0 ? gops / ceilings.int8_gops : 0, "int8"}, least);
   }
   const bool cached = ceilings.cached_gb_per_s > 0 && cost.weights + cost.logits < 48e6;
   for (size_t i = 0; i < options.after.size(); i += 2) {
     const int32_t known = options.after[i], tokens = options.after[i + 1];
     steps.prefill(1, known);
     const double seconds = best_seconds(options.seconds, [&] { steps.step(1, known, tokens); });
-    add({group, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds, tokens / seconds, "tokens/s", 0, ""});
+    add({group, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds, tokens / seconds, "tokens/s", 0, ""},
+        floor({{1, known, tokens}}));
   }
   if (beside > 0) steps.prefill_last(options.beside_after);
   for (const int32_t streams : options.streams) {
@@ -219,17 +268,23 @@ int run(Options options) {
     });
     const double bandwidth = 1e-9 * (cost.weights + cost.logits) / seconds;
     add({group, "decode", fmt::format("{} stream{}, context {}", streams, streams == 1 ? "" : "s", options.context), streams, 1e6 * seconds,
-                     streams / seconds, "tokens/s", ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"});
-    if (cached) add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s, "cached read"});
+                     streams / seconds, "tokens/s", ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"},
+        floor({{streams, options.context, 1}}));
+    if (cached) add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s, "cached read"}, 0);
     for (const int32_t tokens : options.beside) {
       const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens, options.beside_after); });
       add({group, "mixed", fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s", options.context, tokens,
                                           options.beside_after > 0 ? fmt::format(" after {}", options.beside_after) : ""), streams, 1e6 * together, streams / together,
-           "tokens/s", 0, ""});
+           "tokens/s", 0, ""},
+          floor({{streams, options.context, 1}, {1, options.beside_after, tokens}}));
     }
   }
-  if (options.json) fmt::print("{}\n", to_json(ceilings, lines));
-  else print_table(ceilings, lines);
+  if (options.json) {
+    fmt::print("{}\n", to_json(on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings, lines, memory));
+  } else {
+    print_table(ceilings, lines);
+    if (on_gpu) print_memory(memory);
+  }
   return 0;
 }
 

@@ -23,12 +23,20 @@ void print_table(const Ceilings& ceilings, const std::vector<Line>& lines) {
   }
 }
 
-std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines) {
+void print_memory(const GpuMemory& memory) {
+  fmt::print("\nmemory of the GPU: weights {:.1f} GB, KV cache {:.1f}, others {:.1f}; free {:.1f}, which is KV of {} conversations of {} tokens ({:.1f} MB each)\n", 1e-9 * memory.weights,
+             1e-9 * memory.cache, 1e-9 * memory.others, 1e-9 * memory.free, memory.free / memory.conversation, memory.context, 1e-6 * memory.conversation);
+}
+
+std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines, const GpuMemory& memory) {
   nlohmann::ordered_json out;
   out["ceilings"] = nlohmann::ordered_json::object();  // those that are known
   if (ceilings.threads > 0) out["ceilings"]["threads"] = ceilings.threads;
   for (const auto& [name, value] : {std::pair{"read_gb_per_s", ceilings.read_gb_per_s}, {"cached_gb_per_s", ceilings.cached_gb_per_s}, {"int8_gops", ceilings.int8_gops}, {"fp32_gflops", ceilings.fp32_gflops}})
     if (value > 0) out["ceilings"][name] = value;
+  if (memory.conversation > 0)
+    out["memory"] = {{"weights_bytes", memory.weights}, {"cache_bytes", memory.cache}, {"other_bytes", memory.others}, {"free_bytes", memory.free}, {"conversation_tokens", memory.context},
+                     {"conversation_bytes", memory.conversation}};
   out["lines"] = nlohmann::ordered_json::array();
   for (const Line& line : lines)
     out["lines"].push_back({{"group", line.group}, {"operation", line.operation}, {"shape", line.shape}, {"rows", line.rows}, {"microseconds", line.microseconds},
