@@ -28,6 +28,7 @@ struct Options {
   std::vector<int32_t> after;                  // tokens in the cache and tokens beyond them, in pairs: the time to the first token
   std::vector<int32_t> beside;                 // tokens of a prompt computed in the same step as every number of streams
   int32_t beside_after = 0;                    // behind so many of the prompt that are in the cache
+  std::vector<int32_t> moved;                  // sequences that go to the host, and as many that come back, beside every decode step
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;
@@ -35,30 +36,54 @@ struct Options {
 
 constexpr double kQuickReference = 200e6;  // bytes of weights up to which the scalar reference checks the answer; above, the fastest CPU backend
 
+// Blocks of `kind` that a conversation of so many tokens keeps: its window ends within a block.
+int32_t kept_blocks(const Facts& facts, int32_t kind, int32_t tokens) {
+  const auto blocks = [](int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; };
+  return static_cast<BlockKind>(kind) == BlockKind::kGlobal ? blocks(tokens) : std::min(blocks(tokens), blocks(facts.window) + 1);
+}
+int64_t conversation_bytes(const Facts& facts, int32_t tokens) {
+  int64_t bytes = 0;
+  for (int32_t kind = 0; kind < kBlockKinds; ++kind) bytes += facts.block_bytes[kind] * kept_blocks(facts, kind, tokens);
+  return bytes;
+}
+
 // One executor and hand-written plans over it: sequence s owns its own blocks, window blocks in a ring.
 class Steps {
  public:
-  // Room for `positions` of each of `sequences`, in steps of at most `step_tokens`; prompts are computed `chunk` at a time.
-  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk, int32_t step_tokens, const std::string& products_file = "") : chunk_(chunk) {
+  // Room for `positions` of each of `sequences`, in steps of at most `step_tokens`; prompts are computed `chunk` at a time. Of `moved` more sequences there may be blocks on their
+  // way to the host, of as many on their way back.
+  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk, int32_t step_tokens, const std::string& products_file = "",
+        int32_t moved = 0)
+      : chunk_(chunk), computed_(sequences), sequences_(sequences + 2 * moved) {
     ExecutorOptions options;
     options.backend = backend;
     options.threads = threads;
-    options.slot_count = sequences;
+    options.slot_count = sequences_;
     options.step_tokens = step_tokens;
     options.products_file = products_file;
-    options.cache_bytes = sequences * global_bytes(checkpoint->config(), positions);
+    options.cache_bytes = sequences_ * global_bytes(checkpoint->config(), positions);
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
     if (!made.ok()) throw Failed{made.status()};
     executor_ = std::move(made).value();
-    sequences_ = sequences;
+    if (moved > 0) host_ = value_of(executor_->host_memory(static_cast<size_t>(2 * moved * conversation_bytes(facts(), positions)), "sequences on their way"));
   }
 
-  // Computes positions [from, from + count) of the first `sequences` sequences in one step, and `beside` positions of the last sequence from `beside_from` on.
+  // Computes positions [from, from + count) of the first `sequences` sequences in one step, and `beside` positions of the last one from `beside_from` on.
   const StepResult& step(int32_t sequences, int32_t from, int32_t count, bool all_logits = false, int32_t beside = 0, int32_t beside_from = 0) {
     plan_.clear();
     for (int32_t s = 0; s < sequences; ++s) add(s, from, count, all_logits);
-    if (beside > 0) add(sequences_ - 1, beside_from, beside, false);
+    if (beside > 0) add(computed_ - 1, beside_from, beside, false);
+    plan_.transfers = transfers_;
     return run();
+  }
+  // From now on `positions` of so many sequences go to the host beside every step, and of as many come from there.
+  void move(int32_t count, int32_t positions) {
+    transfers_.clear();
+    std::byte* host = host_.get();
+    for (int32_t s = 0; s < 2 * count; ++s)
+      for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+        for (int32_t i = 0; i < kept_blocks(facts(), kind, positions); ++i, host += facts().block_bytes[kind])
+          transfers_.push_back({s < count ? BlockTransfer::Way::kDown : BlockTransfer::Way::kUp, static_cast<BlockKind>(kind), (computed_ + s) * ring(kind) + i, host});
   }
   // The last sequence's first positions.
   void prefill_last(int32_t tokens) {
@@ -123,9 +148,10 @@ class Steps {
     return static_cast<int64_t>(slots.size()) * 2 * config.n_kv_heads * config.head_dim * kBlockTokens * ((positions + kBlockTokens - 1) / kBlockTokens + 1);
   }
 
-  int32_t chunk_;
+  int32_t chunk_, computed_, sequences_;
   std::unique_ptr<Executor> executor_;
-  int32_t sequences_ = 0;
+  HostMemory host_;
+  std::vector<BlockTransfer> transfers_;
   StepPlan plan_;
   StepResult result_;
 };
@@ -168,12 +194,6 @@ double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& 
   return seconds;
 }
 
-// The bytes of blocks that a conversation of so many tokens keeps: its window ends within a block.
-int64_t conversation_bytes(const Facts& facts, int32_t tokens) {
-  const int64_t blocks = (tokens + kBlockTokens - 1) / kBlockTokens, window = std::min<int64_t>(blocks, (facts.window + kBlockTokens - 1) / kBlockTokens + 1);
-  return blocks * facts.block_bytes[static_cast<int32_t>(BlockKind::kGlobal)] + window * facts.block_bytes[static_cast<int32_t>(BlockKind::kWindow)];
-}
-
 // The best backend that computes on the processor.
 std::string cpu_backend() {
   for (const std::string& name : backend_names())
@@ -198,6 +218,7 @@ int run(Options options) {
   const int32_t beside = options.beside.empty() ? 0 : *std::max_element(options.beside.begin(), options.beside.end());
   if (beside > 0) positions = std::max(positions, options.beside_after + beside);
   if (positions > config.context) throw Failed{invalid_argument(fmt::format("--beside-after and --beside are together at most the model's context of {}", config.context))};
+  const int32_t moved = options.moved.empty() ? 0 : *std::max_element(options.moved.begin(), options.moved.end());
   const int32_t sequences = most + (beside > 0 ? 1 : 0), step_tokens = std::max(options.chunk, sequences + beside);
 
   // The answer first: 24 positions against the reference; together, and where one stream is timed one by one, since that may take another path.
@@ -210,7 +231,7 @@ int run(Options options) {
   const bool on_gpu = options.backend == "cuda";
   const Gpu before = on_gpu ? first_gpu() : Gpu{};
   const GpuCeilings gpu = gpu_ceilings(before.name);
-  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens, options.products_file);
+  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens, options.products_file, moved);
   GpuMemory memory;
   if (on_gpu) {
     memory.weights = static_cast<int64_t>(cost.weights + cost.logits), memory.cache = steps.facts().cache_bytes(), memory.free = first_gpu().free_bytes;
@@ -271,6 +292,13 @@ int run(Options options) {
                      streams / seconds, "tokens/s", ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"},
         floor({{streams, options.context, 1}}));
     if (cached) add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s, "cached read"}, 0);
+    for (const int32_t count : options.moved) {
+      steps.move(count, options.context);
+      const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1); });
+      steps.move(0, 0);
+      add({group, "moving", fmt::format("{} stream{}, {} down and up", streams, streams == 1 ? "" : "s", count), streams, 1e6 * together,
+           1e-9 * static_cast<double>(count * conversation_bytes(steps.facts(), options.context)) / together, "GB/s a way", 0, ""}, floor({{streams, options.context, 1}}));
+    }
     for (const int32_t tokens : options.beside) {
       const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens, options.beside_after); });
       add({group, "mixed", fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s", options.context, tokens,
@@ -304,6 +332,7 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--after", options->after, "pairs of tokens in the cache and tokens after them: a step to the first token")->check(CLI::Range(1, 1 << 24))->delimiter(',');
   command->add_option("--beside", options->beside, "tokens of a prompt that join every decode step, for lines of their own")->check(CLI::Range(1, 1 << 16))->delimiter(',');
   command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")->check(CLI::Range(0, 1 << 24))->capture_default_str();
+  command->add_option("--moved", options->moved, "sequences of --context that go to the host, and as many that come from there, beside every decode step, for lines of their own")->check(CLI::Range(1, 256))->delimiter(',');
   command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
