@@ -7,7 +7,7 @@
 # wait for the tool most of the time); each may take `--seconds`, all of them together `--within`. Without a CASE all are run. Fails unless all are clean.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
-cases="row-step decode forms attention-whole attention-split attention-mma serve sampling products rows"
+cases="row-step decode forms attention-whole attention-split attention-mma serve sampling products cublaslt rows"
 
 # Runs case $1 under tool $2, with fewer random inputs than the tests make by themselves.
 sanitize() {
@@ -17,6 +17,7 @@ sanitize() {
   attention-split) set -- kaiju-bench-attention check split 0 96 ;;
   attention-mma) set -- kaiju-bench-attention check mma 18 27 ;;
   products) set -- test_conformance "linear gives*,up gives*,up squares*,adding a product*,the down projection*,the longest rows*" ;;
+  cublaslt) set -- test_conformance "products of more rows*,what was searched*" ;;
   forms) set -- test_conformance "every form of a product*" ;;
   rows) set -- test_conformance "embedding a token*,norm gives*,rotated queries*,positions below write_from*" ;;
   sampling) set -- test_conformance "sampling draws*" ;;
