@@ -15,6 +15,7 @@
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/self_check.hpp"
 #include "kaiju/model/forward.hpp"
+#include "kernels/blocks.hpp"
 #include "launch/tiles.hpp"
 #include "memory.hpp"
 #include "on_host.hpp"
@@ -364,6 +365,7 @@ class CudaExecutor final : public Executor {
               if (row_step_.layers) run_row(inputs);
               check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_.data()), 1, facts().vocab_size, seen_.data()), "loading");
               check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
+              check(copy_blocks(stream(), reinterpret_cast<const CopiedBlock*>(list_.data()), 1, 1), "loading");
               check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
               check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
               draw(inputs, adjusted_.data());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/blocks.hpp"
+
 namespace kaiju::cuda {
 
 Transfers::~Transfers() {
@@ -20,30 +22,34 @@ void Transfers::create(const Facts& facts, std::byte* const (&pool)[kBlockKinds]
 
 Status Transfers::take_memory() {
   if (aside_.data()) return {};
-  downs_.reserve(kAside);
   const auto check = [&](cudaError_t error) { device_->check(error, "taking streams for copies of blocks"); };
   if (!down_) check(cudaStreamCreateWithFlags(&down_, cudaStreamNonBlocking));
   if (!up_) check(cudaStreamCreateWithFlags(&up_, cudaStreamNonBlocking));
   if (!in_front_) check(cudaEventCreateWithFlags(&in_front_, cudaEventDisableTiming));
   KAIJU_TRY(device_->status());
-  return take(aside_, kAside * static_cast<size_t>(std::max(block_bytes_[0], block_bytes_[1])), "blocks on their way to host memory");
+  const auto [least, most] = std::minmax(block_bytes_[0], block_bytes_[1]);
+  const size_t room = kAside * static_cast<size_t>(most);
+  KAIJU_TRY(take(setting_aside_, room / static_cast<size_t>(least > 0 ? least : most) * sizeof(CopiedBlock), "the list of blocks on their way to host memory"));
+  return take(aside_, room, "blocks on their way to host memory");
 }
 
 void Transfers::send_down(std::span<const BlockTransfer> transfers) {
   downs_.clear();
+  auto* const aside = reinterpret_cast<CopiedBlock*>(setting_aside_.data());
+  int32_t count = 0;
   size_t used = 0;
   for (const BlockTransfer& transfer : transfers) {
     if (transfer.way != BlockTransfer::Way::kDown) continue;
-    const size_t count = bytes(transfer);
-    if (used + count > aside_.size()) {
-      copy(transfer.host, block(transfer), count, cudaMemcpyDeviceToHost, device_->stream());
+    const size_t size = bytes(transfer);
+    if (used + size > aside_.size()) {
+      copy(transfer.host, block(transfer), size, cudaMemcpyDeviceToHost, device_->stream());
       continue;
     }
-    std::byte* const aside = aside_.data() + used;
-    copy(aside, block(transfer), count, cudaMemcpyDeviceToDevice, device_->stream());
-    downs_.push_back({transfer.host, aside, count});
-    used += count;
+    aside[count++] = {aside_.data() + used, block(transfer), static_cast<int64_t>(size)};
+    downs_.add(transfer.host, aside_.data() + used, size);
+    used += size;
   }
+  if (count > 0 && device_->ok()) device_->check(copy_blocks(device_->stream(), aside, count, std::max(block_bytes_[0], block_bytes_[1])), "setting blocks aside");
 }
 
 void Transfers::bring_up(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments) {
@@ -54,17 +60,14 @@ void Transfers::bring_up(std::span<const BlockTransfer> transfers, std::span<con
     if (in_line)
       copy(block(transfer), transfer.host, bytes(transfer), cudaMemcpyHostToDevice, device_->stream());
     else
-      ups_.push_back({transfer.host, block(transfer), bytes(transfer)});
+      ups_.add(block(transfer), transfer.host, bytes(transfer));
   }
   if (device_->ok() && (!downs_.empty() || !ups_.empty())) device_->check(cudaEventRecord(in_front_, device_->stream()), "an event in front of a step");
 }
 
 void Transfers::go_beside() {
-  if (!device_->ok()) return;
-  if (!downs_.empty()) device_->check(cudaStreamWaitEvent(down_, in_front_, 0), "copies of blocks");
-  for (const Travel& down : downs_) copy(down.host, down.device, down.bytes, cudaMemcpyDeviceToHost, down_);
-  if (device_->ok() && !ups_.empty()) device_->check(cudaStreamWaitEvent(up_, in_front_, 0), "copies of blocks");
-  for (const Travel& up : ups_) copy(up.device, up.host, up.bytes, cudaMemcpyHostToDevice, up_);
+  send(downs_, cudaMemcpyDeviceToHost, down_);
+  send(ups_, cudaMemcpyHostToDevice, up_);
 }
 
 void Transfers::wait() {
@@ -99,6 +102,20 @@ bool Transfers::any_read(std::span<const BlockTransfer> transfers, std::span<con
 
 void Transfers::copy(void* to, const void* from, size_t bytes, cudaMemcpyKind way, cudaStream_t stream) {
   if (device_->ok()) device_->check(cudaMemcpyAsync(to, from, bytes, way, stream), "a copy of a block");
+}
+
+// One call for all: each of its own takes the host longer than a block takes the link.
+void Transfers::send(const Travels& travels, [[maybe_unused]] cudaMemcpyKind way, cudaStream_t stream) {
+  if (travels.empty() || !device_->ok() || !device_->check(cudaStreamWaitEvent(stream, in_front_, 0), "copies of blocks")) return;
+#if CUDART_VERSION >= 13000
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
+  size_t first = 0;
+  device_->check(cudaMemcpyBatchAsync(travels.to.data(), travels.from.data(), travels.bytes.data(), travels.to.size(), &attributes, &first, 1, stream), "copies of blocks");
+#else
+  for (size_t i = 0; i < travels.to.size(); ++i) copy(travels.to[i], travels.from[i], travels.bytes[i], way, stream);
+#endif
 }
 
 }  // namespace kaiju::cuda

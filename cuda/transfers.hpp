@@ -38,25 +38,31 @@ class Transfers {
   void wait();
 
  private:
+  // Copies that CUDA is given together.
+  struct Travels {
+    std::vector<void*> to;
+    std::vector<const void*> from;
+    std::vector<size_t> bytes;
+    void add(void* there, const void* here, size_t count) { to.push_back(there), from.push_back(here), bytes.push_back(count); }
+    void clear() { to.clear(), from.clear(), bytes.clear(); }
+    bool empty() const { return to.empty(); }
+  };
+
   std::byte* block(const BlockTransfer& transfer) const;
   size_t bytes(const BlockTransfer& transfer) const;
   bool any_read(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments);
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind way, cudaStream_t stream);
-
-  struct Travel {
-    std::byte* host;
-    std::byte* device;
-    size_t bytes;
-  };
+  void send(const Travels& travels, cudaMemcpyKind way, cudaStream_t stream);
 
   std::shared_ptr<Device> device_;
   int64_t block_bytes_[kBlockKinds] = {0, 0};
   std::byte* pool_[kBlockKinds] = {nullptr, nullptr};
   DeviceBuffer<std::byte> aside_;
+  PinnedBuffer setting_aside_;                 // [most blocks that find room there] CopiedBlock, which the GPU reads where they are
   cudaStream_t down_ = nullptr, up_ = nullptr;
   cudaEvent_t in_front_ = nullptr;             // of the step being run: its blocks are aside, its copies done
   std::vector<uint8_t> coming_[kBlockKinds];   // by block: whether the plan brings it up; all 0 between plans
-  std::vector<Travel> downs_, ups_;            // beside the step being run
+  Travels downs_, ups_;                        // beside the step being run
 };
 
 }  // namespace kaiju::cuda

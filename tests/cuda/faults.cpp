@@ -66,6 +66,10 @@ WRAPPED(cudaMemset, cudaErrorLaunchFailure, (void* p, int v, size_t n), (p, v, n
 WRAPPED(cudaMemsetAsync, cudaErrorLaunchFailure, (void* p, int v, size_t n, cudaStream_t s), (p, v, n, s))
 WRAPPED(cudaMemcpy, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k), (to, from, n, k))
 WRAPPED(cudaMemcpyAsync, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k, cudaStream_t s), (to, from, n, k, s))
+#if CUDART_VERSION >= 13000
+WRAPPED(cudaMemcpyBatchAsync, cudaErrorLaunchFailure,
+        (void* const* to, const void* const* from, const size_t* n, size_t count, cudaMemcpyAttributes* a, size_t* i, size_t as, cudaStream_t s), (to, from, n, count, a, i, as, s))
+#endif
 WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a), (c, (launched.insert(f), f), a))
 WRAPPED(cudaFuncSetAttribute, cudaErrorLaunchFailure, (const void* f, cudaFuncAttribute a, int v), (f, a, v))
 WRAPPED(cudaGetLastError, cudaErrorLaunchFailure, (), ())
