@@ -539,14 +539,20 @@ Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorS
   Result<std::shared_ptr<Device>> device = Device::open();
   if (!device.ok()) return device.status();
   const CurrentDevice current(device.value()->index());
+#if defined(KAIJU_INEXACT)  // its attention gives other bits (kernels/attention_weight.cuh), and so its KV blocks are nobody else's
+  ExecutorSizes own_sizes = sizes;
+  own_sizes.kv_layout += ", inexact";
+#else
+  const ExecutorSizes& own_sizes = sizes;
   {
     OnHost checked(device.value());
     const Status same_bits = self_check(checked);
     KAIJU_TRY(checked.status());
     KAIJU_TRY(same_bits);
   }
+#endif
   auto executor = std::make_unique<CudaExecutor>(device.value(), std::move(weights));
-  KAIJU_TRY(executor->take_memory(sizes));
+  KAIJU_TRY(executor->take_memory(own_sizes));
   return std::unique_ptr<Executor>(std::move(executor));
 }
 

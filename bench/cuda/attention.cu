@@ -1,6 +1,6 @@
 // Attention on a GPU, alone: checks the Hopper kernels and the one for every chip against the reference, then times them at the shapes of
 // the preset `small`, with the contract's exponential and beside it with the hardware's, and with the hardware's and the scores found once
-// (which give other bits: they tell what exactness costs, and exist only here).
+// (which give other bits: they tell what exactness costs).
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention STAGE
 //
@@ -353,33 +353,6 @@ void checks(const char* name, int from, int to) {
 }
 
 // ---- timing ----
-// The same kernel with the hardware's exponential: approximate, and rounded as it comes.
-struct HardwareWeight {
-  static constexpr bool kMaximaFirst = true;
-  float z, offset;
-  int32_t floor;
-  __device__ explicit HardwareWeight(const AttentionWork& work)
-      : z(work.args.z), offset(-arith::kRoundBias * work.args.z), floor(kBiasBits + work.least_difference) {}
-  template <int kCount>
-  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&shift)[kCount],
-                                             uint32_t (&weight)[kCount]) const {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      float power;
-      asm("ex2.approx.ftz.f32 %0, %1;"
-          : "=f"(power)
-          : "f"(arith::fma(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), z, offset)));
-      weight[i] = arith::bits_of(arith::fma(power, 65535.0f, arith::kRoundBias));
-    }
-  }
-};
-
-// And with the scores found once, weighed against a maximum that nobody looked for: less than any order of summation can cost.
-struct FreeWeight : HardwareWeight {
-  static constexpr bool kMaximaFirst = false;
-  using HardwareWeight::HardwareWeight;
-};
-
 __global__ void fill_random(uint4* to, int64_t count, uint32_t seed) {
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
     uint32_t x = static_cast<uint32_t>(i) * 2654435761u ^ seed;
@@ -524,7 +497,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
       CHECKED(plan_decode(nullptr, work));
     }
     other(static_cast<HardwareWeight*>(nullptr), "hardware");
-    other(static_cast<FreeWeight*>(nullptr), "one pass");
+    other(static_cast<OnePassWeight*>(nullptr), "one pass");
     if (decode) other(static_cast<ContractWeight*>(nullptr), "no cluster");  // as the two lines above
   }
 }

@@ -378,8 +378,7 @@ class ChunkSteps {
   };
   __device__ Step step(int32_t before, int32_t chunk) const {
     const bool later = before <= chunk;
-    return {later,
-            before == INT32_MIN || chunk == INT32_MIN ? 0.0f : arith::exp2_product(later ? before - chunk : chunk - before, work_.args.z)};
+    return {later, before == INT32_MIN || chunk == INT32_MIN ? 0.0f : fold_factor(later ? before - chunk : chunk - before, work_.args.z)};
   }
   __device__ static float folded(const Step& step, float total, float chunk) {
     return arith::fma(step.later ? total : chunk, step.factor, step.later ? chunk : total);

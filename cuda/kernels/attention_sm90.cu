@@ -18,10 +18,10 @@ template <int kHeadDim, int kRows>
 cudaError_t launch_decode_rows(cudaStream_t stream, const AttentionWork& work) {
   const int64_t items = int64_t{work.segment_count} * work.kv.kv_heads;
   const int32_t cluster = window_cluster<kHeadDim, kRows>(items, most_chunks(work));
-  if (cluster > 0) return launch_window_of<kHeadDim, kRows, ContractWeight>(stream, work, items, cluster);
+  if (cluster > 0) return launch_window_of<kHeadDim, kRows, FewWeight>(stream, work, items, cluster);
   if (!work.scratch.planned[static_cast<int32_t>(work.kv.kind)])
     if (const cudaError_t error = plan_decode(stream, work); error != cudaSuccess) return error;
-  return launch_decode_of<kHeadDim, kRows, ContractWeight>(stream, work);
+  return launch_decode_of<kHeadDim, kRows, FewWeight>(stream, work);
 }
 // As few columns as the rows of an item fit into.
 template <int kHeadDim>
@@ -35,9 +35,9 @@ cudaError_t launch_decode(cudaStream_t stream, const AttentionWork& work) {
 // Rows that make at most so many tiles, of 64 rows and of 128.
 template <int kHeadDim>
 cudaError_t launch_wide(cudaStream_t stream, const AttentionWork& work, const Sharing& sharing, int32_t tiles_of_64, int32_t tiles_of_128) {
-  if (sharing.sharers == 2) return launch_shared<kHeadDim, ContractWeight, 2>(stream, work, tiles_of_64, sharing.blocks);
-  if (sharing.sharers == 1) return launch_shared<kHeadDim, ContractWeight, 1>(stream, work, tiles_of_128, sharing.blocks);
-  return launch_sm90<kHeadDim, ContractWeight>(stream, work, tiles_of_128);
+  if (sharing.sharers == 2) return launch_shared<kHeadDim, FewWeight, 2>(stream, work, tiles_of_64, sharing.blocks);
+  if (sharing.sharers == 1) return launch_shared<kHeadDim, FewWeight, 1>(stream, work, tiles_of_128, sharing.blocks);
+  return launch_sm90<kHeadDim, TileWeight>(stream, work, tiles_of_128);
 }
 
 template <int kHeadDim>

@@ -20,30 +20,6 @@
 namespace kaiju::cuda {
 
 constexpr int32_t kAttentionThreads = 384;
-constexpr int32_t kBiasBits = 0x4B400000;  // of 1.5 * 2^23: an integer added to these bits is added to the float
-
-// 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more. `shift` is kBiasBits minus the maximum.
-struct ContractWeight {
-  static constexpr bool kMaximaFirst = true;
-  float z;
-  int32_t floor;  // kBiasBits + least_difference
-  __device__ explicit ContractWeight(const AttentionWork& work) : z(work.args.z), floor(kBiasBits + work.least_difference) {}
-  template <int kCount>
-  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&shift)[kCount],
-                                             uint32_t (&weight)[kCount]) const {
-    using namespace arith;
-    float d[kCount], rounded[kCount], f[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) d[i] = add(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), -kRoundBias);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) rounded[i] = fma(d[i], z, kRoundBias);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) f[i] = add(rounded[i], -kRoundBias);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) f[i] = fma(d[i], z, -f[i]);
-    weights_of(rounded, f, weight);
-  }
-};
 
 __device__ __forceinline__ int32_t quad_max(int32_t x) {
   x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));
@@ -371,8 +347,7 @@ class TileSteps {
   };
   __device__ Join join(int32_t total, int32_t chunk) const {
     const bool later = total <= chunk;
-    return {later,
-            total == INT32_MIN || chunk == INT32_MIN ? 0.0f : arith::exp2_product(later ? total - chunk : chunk - total, work_.args.z)};
+    return {later, total == INT32_MIN || chunk == INT32_MIN ? 0.0f : fold_factor(later ? total - chunk : chunk - total, work_.args.z)};
   }
 
   __device__ int8_t* result_of(const RowTile& tile, int r) const {

@@ -24,7 +24,7 @@
 #include "../../tiles/mma.cuh"
 #include "../../tiles/rms.cuh"
 #include "../../tiles/wgmma.cuh"
-#include "kaiju/arith/softmax.hpp"
+#include "../attention_weight.cuh"
 
 namespace kaiju::cuda {
 namespace row_step_detail {
@@ -457,7 +457,7 @@ class RowStepper {
     if (lane_ == 0) shared_.warp_maximum[warp_] = warp_maximum;
     sync();
     const int32_t maximum = __reduce_max_sync(0xFFFFFFFFu, shared_.warp_maximum[lane_ % kWarps]);
-    const uint32_t weight = visible ? arith::key_weight(score - maximum, layer.z) : 0;
+    const uint32_t weight = visible ? key_weight(score - maximum, layer.z) : 0;
     const uint32_t warp_weight = __reduce_add_sync(0xFFFFFFFFu, weight);
     if (lane_ == 0) shared_.warp_weight[warp_] = warp_weight;
     // The newest key's value is not in the cache yet: it is added apart.
@@ -525,7 +525,7 @@ class RowStepper {
           if (from + i >= chunks) break;
           const auto most = static_cast<int32_t>(words[kAhead + i]);
           const bool later = maximum <= most;
-          const float factor = maximum == INT32_MIN ? 0.0f : arith::exp2_product(later ? maximum - most : most - maximum, layer.z);
+          const float factor = maximum == INT32_MIN ? 0.0f : fold_factor(later ? maximum - most : most - maximum, layer.z);
           const auto folded = [&](float before, float chunk) { return arith::fma(later ? before : chunk, factor, later ? chunk : before); };
           weight = folded(weight, arith::float_of(words[2 * kAhead + i]));
           total = folded(total, arith::float_of(words[i]));
