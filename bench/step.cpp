@@ -91,6 +91,12 @@ class Steps {
     for (int32_t s = 0; s < tokens; s += chunk_) step(0, 0, 0, false, std::min(chunk_, tokens - s), s);
   }
 
+  // What sequences [first, first + count) draw behind position `position`, computed in one step.
+  std::vector<SampledToken> drawn(int32_t first, int32_t count, int32_t position) {
+    plan_.clear();
+    for (int32_t s = first; s < first + count; ++s) add(s, position, 1, false);
+    return run().sampled;
+  }
   // Whether the executor gives the reference's bits: those of the programs that measure what exactness costs do not, and say so.
   bool exact() const { return !executor_->facts().kv_layout.ends_with("inexact"); }
 
@@ -198,6 +204,26 @@ double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& 
   return seconds;
 }
 
+// All streams together draw what they draw sixteen at a time, and the first sixteen what each draws alone, with the same log-probabilities,
+// which all logits of a row go into. Other numbers of rows are other kernels' or other tiles' work.
+void check_draws(Steps& steps, int32_t streams, int32_t position) {
+  constexpr int32_t kFew = 16;
+  const auto check = [&](int32_t count, int32_t at_once) {
+    const std::vector<SampledToken> together = steps.drawn(0, count, position);
+    for (int32_t first = 0; first < count; first += at_once) {
+      const std::vector<SampledToken> apart = steps.drawn(first, std::min(at_once, count - first), position);
+      for (size_t i = 0; i < apart.size(); ++i) {
+        const SampledToken& token = together[static_cast<size_t>(first) + i];
+        if (token.token != apart[i].token || token.logprob != apart[i].logprob)
+          throw Failed{internal_error(fmt::format("stream {} of {} draws token {} ({}), and {} ({}) where {} are computed at once; nothing is timed that is wrong", token.slot, count, token.token,
+                                                  token.logprob, apart[i].token, apart[i].logprob, at_once))};
+      }
+    }
+  };
+  if (streams > kFew) check(streams, kFew);
+  if (streams > 1) check(std::min(streams, kFew), 1);
+}
+
 // The widest difference of logits, as a share of the largest logit.
 float widest(const std::vector<float>& found, const std::vector<float>& expected) {
   float difference = 0, largest = 0;
@@ -301,6 +327,7 @@ int run(Options options) {
   if (beside > 0) steps.prefill_last(options.beside_after);
   for (const int32_t streams : options.streams) {
     steps.fill(streams, options.context);
+    check_draws(steps, streams, options.context);
     int32_t position = options.context;
     const double seconds = best_seconds(options.seconds, [&] {
       steps.step(streams, position, 1);
@@ -326,6 +353,7 @@ int run(Options options) {
           floor({{streams, options.context, 1}, {1, options.beside_after, tokens}}));
     }
   }
+  if (most > 1) fmt::print(said, "checked: streams that are timed together draw what they draw sixteen at a time, and the first sixteen what each draws alone\n");
   if (options.json) {
     fmt::print("{}\n", to_json(on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings, lines, memory));
   } else {
