@@ -1,0 +1,37 @@
+"""What exactness costs whole steps: kaiju-bench step by the contract, with the hardware's exp2 in attention, and for prompts with scores found
+once besides (which give other bits), in turns on one GPU. Prints the fastest times of each, and what the contract's are longer by.
+
+    cmake --build --preset cuda --target kaiju-bench kaiju-bench-exp2 kaiju-bench-one-pass
+    python3 bench/cuda/exactness.py small.safetensors [--programs build/cuda/bin] [--turns 2] [options of kaiju-bench step]
+"""
+import argparse
+import json
+import subprocess
+
+PROGRAMS = {"contract": "kaiju-bench", "hardware exp2": "kaiju-bench-exp2", "one pass": "kaiju-bench-one-pass"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--programs", default="build/cuda/bin")
+    parser.add_argument("--turns", type=int, default=2)
+    options, of_step = parser.parse_known_args()
+    best = {}  # step, its kind first: milliseconds by program
+    for _ in range(options.turns):
+        for kind, program in PROGRAMS.items():
+            run = subprocess.run([f"{options.programs}/{program}", "step", options.model, "--backend", "cuda", "--json", *of_step], check=True, stdout=subprocess.PIPE)
+            for line in json.loads(run.stdout)["lines"]:
+                times = best.setdefault((line["operation"], line["shape"]), {})
+                times[kind] = min(times.get(kind, float("inf")), line["microseconds"] / 1000)
+    print("| | " + " | ".join(PROGRAMS) + " |\n| --- | --- | --- | --- |")
+    for (operation, shape), times in best.items():
+        exact = times["contract"]
+        cells = [f"{exact:.2f} ms"]
+        for kind in list(PROGRAMS)[1:]:
+            one_pass_too = kind != "one pass" or operation == "prefill"  # other kernels find scores once anyway
+            cells.append(f"{times[kind]:.2f} ms ({100 * (exact / times[kind] - 1):.1f}%)" if one_pass_too else "")
+        print(f"| {operation}, {shape} | " + " | ".join(cells) + " |")
+
+
+main()
