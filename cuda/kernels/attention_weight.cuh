@@ -62,6 +62,7 @@ __device__ __forceinline__ float hardware_exp2(float x) {
 // By the hardware's exponential: approximate, and rounded as it comes.
 struct HardwareWeight {
   static constexpr bool kMaximaFirst = true;
+  static constexpr float kMost = 65280.0f;  // with room for what the rounding of `offset` makes of it, the same for all keys of a row
   float z, offset;
   int32_t floor;
   __device__ HardwareWeight(float of_scores, int32_t least_difference, float power_taken = 0.0f)
@@ -73,7 +74,7 @@ struct HardwareWeight {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const float power = hardware_exp2(arith::fma(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), z, offset));
-      weight[i] = arith::bits_of(arith::fma(power, 65535.0f, arith::kRoundBias));
+      weight[i] = arith::bits_of(arith::fma(power, kMost, arith::kRoundBias));
     }
   }
 };
