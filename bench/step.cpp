@@ -1,4 +1,5 @@
-// kaiju-bench step: whole steps of a model, prefill and decode, beside the ceilings. The logits are compared with the reference backend's first.
+// kaiju-bench step: whole steps of a model, prefill and decode, beside the ceilings. The logits are compared with the reference backend's first,
+// and what streams draw together with what they draw in small batches.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -469,7 +469,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
     });
     report(how, ms);
     if (!exact)
-      std::printf("; other bits: %.2g%% of the results, by up to %d",
+      std::printf(" (other bits: %.2g%% of the results, by up to %d)",
                   100.0 * static_cast<double>(found.count) / static_cast<double>(elements), found.most);
     std::printf("\n");
     std::fflush(stdout);
