@@ -30,13 +30,18 @@ struct Tile {
   constexpr bool operator==(const Tile&) const = default;
 };
 
+// Blocks of kHopper that share a multiprocessor: two of 64 rows; but those that divide the summed index by two are as many as there are
+// multiprocessors where products are largest, and have a ring of twice as many stages each alone.
+constexpr int32_t blocks_together(const Tile& tile) { return tile.rows == 64 && tile.split != 2 ? 2 : 1; }
+
 // Those of kHopper: each is the fastest somewhere, most often because its blocks come to just below a whole number of rounds.
 inline constexpr Tile kHopperTiles[] = {
-    {Path::kHopper, 64, 48, 1, 1},   {Path::kHopper, 64, 80, 1, 1},   {Path::kHopper, 64, 96, 4, 1},   {Path::kHopper, 128, 80, 2, 1},
-    {Path::kHopper, 128, 96, 1, 1},  {Path::kHopper, 128, 96, 2, 1},  {Path::kHopper, 128, 112, 1, 1}, {Path::kHopper, 128, 128, 1, 1},
-    {Path::kHopper, 128, 144, 1, 1}, {Path::kHopper, 128, 160, 1, 1}, {Path::kHopper, 128, 176, 1, 1}, {Path::kHopper, 128, 192, 1, 1},
-    {Path::kHopper, 128, 208, 1, 1}, {Path::kHopper, 128, 256, 1, 2}, {Path::kHopper, 192, 160, 1, 1}, {Path::kHopper, 256, 80, 2, 1},
-    {Path::kHopper, 256, 112, 1, 1}, {Path::kHopper, 256, 128, 1, 1}, {Path::kHopper, 256, 160, 1, 1},
+    {Path::kHopper, 64, 48, 1, 1},   {Path::kHopper, 64, 80, 1, 1},   {Path::kHopper, 64, 80, 2, 1},   {Path::kHopper, 64, 96, 2, 1},
+    {Path::kHopper, 64, 96, 4, 1},   {Path::kHopper, 128, 80, 2, 1},  {Path::kHopper, 128, 96, 1, 1},  {Path::kHopper, 128, 96, 2, 1},
+    {Path::kHopper, 128, 112, 1, 1}, {Path::kHopper, 128, 128, 1, 1}, {Path::kHopper, 128, 144, 1, 1}, {Path::kHopper, 128, 160, 1, 1},
+    {Path::kHopper, 128, 176, 1, 1}, {Path::kHopper, 128, 192, 1, 1}, {Path::kHopper, 128, 208, 1, 1}, {Path::kHopper, 128, 256, 1, 2},
+    {Path::kHopper, 192, 160, 1, 1}, {Path::kHopper, 256, 80, 2, 1},  {Path::kHopper, 256, 112, 1, 1}, {Path::kHopper, 256, 128, 1, 1},
+    {Path::kHopper, 256, 160, 1, 1},
 };
 
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline

@@ -47,12 +47,12 @@ struct Shape {
   static constexpr int kGroup = kByFour ? 16 : 32, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;  // neighbouring outputs of a group that are a lane's
   static constexpr int kRowBytes = kRows * kStepBytes, kStageBytes = kRowBytes + kOuts * kStepBytes;
-  static constexpr int kBlocks = kRows == 64 ? 2 : 1;  // that share a multiprocessor
+  static constexpr int kBlocks = blocks_together({Path::kHopper, kRows, kOuts, kSplit});
   // Tiles whose blocks take several units of work, one after the other. (Others may have to, but are not chosen where they would.)
   static constexpr bool kRepeats = kRows > 64 && kOuts > 96 && kSplit == 1;
   // Steps that may still be multiplied when the next one begins. With one, a stage goes back only when the step behind it is there: where
-  // memory is the bound that is a copy's time too late.
-  static constexpr int kPending = kRows == 64 ? 0 : 1;
+  // memory is the bound and stages are few that is a copy's time too late.
+  static constexpr int kPending = kBlocks == 2 ? 0 : 1;
   static constexpr int kStages = (kBlocks == 2 ? 112 : 216) * 1024 / kStageBytes;
   static constexpr int kScales = kStages * kStageBytes, kBarriers = kScales + (kRepeats ? 2 : 1) * kOuts * 4;
   static constexpr int kBytes = kBarriers + (2 * kStages + 2) * 8;
