@@ -72,8 +72,9 @@ class CudaExecutor final : public Executor {
       device_->check(cudaMemcpy(frequencies_.data() + r * half, weights_.rope[r].data(), half * sizeof(uint64_t), cudaMemcpyHostToDevice), "a copy to the GPU");
     }
 
-    const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys;
-    KAIJU_TRY(backend_.take_memory(config.head_dim, sizes.slot_count * chunks * config.n_kv_heads));
+    const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys, heads = config.n_heads / config.n_kv_heads,
+                  items = config.n_kv_heads * ((heads + kAttentionItemRows - 1) / kAttentionItemRows);
+    KAIJU_TRY(backend_.take_memory(config.head_dim, sizes.slot_count * chunks * items));
     backend_.join_norms();
     backend_.have_room(static_cast<int32_t>(room));
     const size_t table_blocks = slots * kBlockKinds * static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens);

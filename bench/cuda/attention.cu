@@ -349,6 +349,20 @@ void checks(const char* name, int from, int to) {
   for (const int32_t window : {0, 600}) one(128, 1, 40, window, 1e-4f, {{3000, 25}, {10, 30}, {600, 20}, {1500, 1}, {4400, 8}, {1023, 1}});
   one(64, 2, 16, 0, 1e-4f, {{1100, 250}, {900, 40}});
   one(64, 2, 16, 300, 1e-2f, {{1100, 250}, {900, 40}});
+  // More query heads on a KV head than an item takes: equal parts, and others; windows in clusters, then not; beside a prompt's tokens; 120
+  // whole histories by tiles.
+  for (const auto& [kv_heads, heads] : {std::pair{1, 96}, {1, 56}, {1, 41}, {2, 182}, {1, 128}}) {
+    one(128, kv_heads, heads, 0, 3e-5f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
+    one(128, kv_heads, heads, 600, 1e-4f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
+  }
+  one(64, 1, 96, 0, 1e-3f, {{2100, 1}, {600, 1}, {1023, 1}});
+  one(128, 1, 96, 0, 3e-5f, {{600, 2}, {700, 1}, {3000, 30}, {10, 1}, {2047, 1}});
+  one(128, 1, 96, 300, 3e-5f, {{600, 2}, {700, 1}, {3000, 30}, {10, 1}, {2047, 1}});
+  for (const int32_t count : {9, 25, 60, 120}) {
+    Rows rows;
+    for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
+    for (const int32_t window : {0, 600}) one(128, 1, 96, window, 1e-4f, rows);
+  }
   std::printf("\n%s: %d cases from %d, %d wrong\n", name, checked, from, failures);
 }
 
@@ -498,6 +512,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
         return launch_sm90<kHeadDim, Weight>(nullptr, work, tiles + work.segment_count);
       });
     };
+    if (decode && !work.one_row_each) return;  // prefill's kernel takes it
     if (decode) {
       contract("whole", ChunksApart::kNever);
       contract("apart", ChunksApart::kAlways);
@@ -512,10 +527,11 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
 void timings(int from, int to) {
   const auto each = [](int32_t count, int32_t position) { return Rows(static_cast<size_t>(count), {position, 1}); };
   int at = 0;
-  const auto shape = [&](const char* what, int32_t window, const Rows& rows) {
-    if (at >= from && at < to) time_shape<128>(what, 40, window, rows, rows[0].second == 1);
+  const auto of_heads = [&](int32_t heads, const char* what, int32_t window, const Rows& rows) {
+    if (at >= from && at < to) time_shape<128>(what, heads, window, rows, rows[0].second == 1);
     ++at;
   };
+  const auto shape = [&](const char* what, int32_t window, const Rows& rows) { of_heads(40, what, window, rows); };
   shape("prefill 8k causal", 0, {{0, 8192}});
   shape("prefill 32k causal", 0, {{0, 32768}});
   shape("prefill 8k, window 1024", 1024, {{0, 8192}});
@@ -555,6 +571,13 @@ void timings(int from, int to) {
   shape("100 after 16k, window 1024", 1024, {{16384, 100}});
   shape("30 after 10k, window 1024", 1024, {{10000, 30}});
   shape("200 after 10k, window 1024", 1024, {{10000, 200}});
+  for (const int32_t heads : {96, 56})
+    for (const int32_t window : {0, 1024})
+      for (const int32_t count : {1, 4, 16, 64, 256}) {
+        const std::string what =
+            std::to_string(heads) + " heads, 4k x " + std::to_string(count) + (window > 0 ? ", window " + std::to_string(window) : "");
+        of_heads(heads, what.c_str(), window, each(count, 4095));
+      }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace kaiju::cuda {
 
 constexpr int32_t kDecodeGroups = 2;  // warpgroups
 constexpr int32_t kDecodeThreads = 128 * kDecodeGroups;
+constexpr int32_t kDecodeBlocks = 2;  // of threads, on a multiprocessor
 constexpr int32_t kGroupBlocks = kChunkBlocks / kDecodeGroups;  // of keys, that a warpgroup has of a chunk
 constexpr int32_t kSlots = kChunkBlocks;                        // of the ring
 constexpr int32_t kHalfBlocks = kChunkBlocks / 2;
@@ -22,8 +23,7 @@ constexpr int32_t kUnseen = -(1 << 30);  // no score
 // Where things are in shared memory.
 template <int kHeadDim, int kRows>
 struct ChunkMap {
-  static_assert(kRows == 8 || kRows == 16 || kRows == 40 || kRows == 64);
-  static constexpr int32_t kBlocks = kRows <= 40 ? 2 : 1;  // of threads, on a multiprocessor
+  static_assert(kRows == 8 || kRows == 16 || kRows == 32 || kRows == 40);
   static constexpr int32_t kRing = 0;
   static constexpr int32_t kWeights = kRing + kSlots * kTileBytes<kHeadDim>;  // of half a chunk: columns of 2 kRows, high bytes, then low
   static constexpr int32_t kQueries = kWeights + kRows * arith::kChunkKeys;
@@ -143,7 +143,7 @@ class ChunkSteps {
   template <class Item>
   __device__ int64_t place_of_row(const Item& item, int32_t row) const {
     const int32_t token = row < work_.heads ? 0 : row / work_.heads, head = row - token * work_.heads;
-    return int64_t{item.batch_row + token} * work_.args.heads + item.group * work_.heads + head;
+    return int64_t{item.place} + token * work_.args.heads + head;
   }
   template <class Item>
   __device__ int64_t row_offset(const Item& item, int32_t row) const {

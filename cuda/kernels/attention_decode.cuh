@@ -14,7 +14,7 @@ namespace kaiju::cuda {
 
 // An item of which a block of threads has kept chunks.
 struct KeptItem {
-  int32_t batch_row, rows, group;  // as of a unit
+  int32_t place, rows, group;      // as of a unit
   int32_t first, chunks;           // where the item's are kept, and how many
   int32_t begin, end;              // this block's, counted from the item's first; then those whose part of the rows it folds
   int32_t first_row, row_count;    // that this block folds
@@ -150,7 +150,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       if (unit.kept >= 0 && unit.last && thread() == 0) {
         const int32_t end = unit.kept - unit.first_kept + 1;
         shared_.kept_item[shared_.kept_items++] = {
-            unit.batch_row, unit.rows, unit.group, unit.first_kept, unit.kept_count, end - unit.kept_here, end, 0, 0};
+            unit.place, unit.rows, unit.group, unit.first_kept, unit.kept_count, end - unit.kept_here, end, 0, 0};
       }
       tile += 2 * count;
     }
@@ -446,7 +446,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
 };
 
 template <int kHeadDim, int kRows, class Weight>
-__global__ void __launch_bounds__(kDecodeThreads, (ChunkMap<kHeadDim, kRows>::kBlocks))
+__global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
     decode_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];

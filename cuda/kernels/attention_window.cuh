@@ -37,25 +37,24 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
   static constexpr int32_t kStride = kHeadDim + 4, kRowBytes = kStride * static_cast<int32_t>(sizeof(int32_t));
   // Of rows that come from the other blocks of a cluster, part after part.
   static constexpr int32_t inbox_rows(int32_t cluster) { return (cluster - 1) * ((kRows + cluster - 1) / cluster); }
-  static constexpr int32_t kInboxRows = inbox_rows(kRows == 8 || kRows == 16 ? 6 : kMostParts);
+  static constexpr int32_t kInboxRows = std::max(inbox_rows(6), inbox_rows(8));  // of clusters of 3 and 4 fewer
   static constexpr int32_t kLeaving = Map::kWeights, kInbox = Map::kEnd, kScales = kInbox + kInboxRows * kRowBytes;
   static_assert(kLeaving + kRows * kRowBytes <= kInbox);
   static constexpr int32_t kWholeChunk = kChunkBlocks;
 
  public:
   static constexpr int32_t kBytes = kScales + kHeadDim * static_cast<int32_t>(sizeof(float));
-  // Whether the rows of all parts have room.
-  static constexpr bool fits(int32_t cluster) { return cluster <= kMostParts && inbox_rows(cluster) <= kInboxRows; }
 
   __device__ WindowDecoder(const AttentionWork& work, WindowShared<kRows>& shared, uint8_t* memory)
       : Steps(work, shared, memory), shared_(shared), rank_(static_cast<int32_t>(cluster_rank())) {}
 
   __device__ void run() {
-    const int32_t groups = work_.kv.kv_heads, item = static_cast<int32_t>(blockIdx.x) / blocks();
-    const Found found = work_.one_row_each ? Found{item / groups, item % groups}
+    const int32_t items = work_.kv.kv_heads * work_.row_parts, item = static_cast<int32_t>(blockIdx.x) / blocks();
+    const Found found = work_.one_row_each ? Found{item / items, item % items}
                                            : find_unit(item, work_, work_.segment_count,
-                                                       [&](const BatchSegment& s) { return is_narrow(s, work_.heads) ? groups : 0; });
+                                                       [&](const BatchSegment& s) { return is_narrow(s, work_) ? items : 0; });
     if (found.segment < 0) return wait_for_inputs();  // the whole cluster
+    const int32_t group = found.offset / work_.row_parts;
     const BatchSegment& segment = work_.segments[found.segment];
     const BlockId* table = segment.table[static_cast<int32_t>(work_.kv.kind)];
     const SeenBlocks seen(segment, work_.kv);
@@ -72,15 +71,15 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     const Division division(seen, blocks());
     const Part part = division.part(rank_);
     const bool has_part = rank_ < division.parts;
-    const OwnTile own(*this, table, segment.position, found.offset, part);
+    const OwnTile own(*this, table, segment.position, group, part);
     if (thread() == 0) {
-      describe(shared_.unit, work_, segment, found.offset);
+      describe(shared_.unit, work_, segment, group, found.offset % work_.row_parts * work_.narrow_rows);
       shared_.unit.begin_block = part.begin, shared_.unit.end_block = part.end;
     }
     __syncthreads();
     cluster_arrive();  // that others may write here
     if (has_part && own.is_old) own.ask();
-    if (is_planner()) plan_rest(found.offset, division);
+    if (is_planner()) plan_rest(group, division);
     const Unit& unit = shared_.unit;
     constexpr int32_t kPieces = kRows * kHeadDim / 16, kMine = (kPieces + kDecodeThreads - 1) / kDecodeThreads;  // of 16 bytes of queries
     const int8_t* queries[kMine];
@@ -331,7 +330,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 };
 
 template <int kHeadDim, int kRows, class Weight>
-__global__ void __launch_bounds__(kDecodeThreads, (ChunkMap<kHeadDim, kRows>::kBlocks))
+__global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
     window_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
@@ -344,15 +343,14 @@ __global__ void __launch_bounds__(kDecodeThreads, (ChunkMap<kHeadDim, kRows>::kB
 }
 
 // Blocks of threads in a cluster, for items of at most `chunks` chunks; 0: there are too many items, or chunks.
-template <int kHeadDim, int kRows>
-int32_t window_cluster(int64_t items, int64_t chunks) {
-  // As many clusters as run at once on one H200 (132 multiprocessors, by its driver), with one block and with two on a multiprocessor:
-  // where one cluster has to wait for another, all take twice as long. Of three blocks 79 would, if no two shared a multiprocessor.
-  constexpr struct { int32_t blocks, clusters[2]; } kClusters[] = {{8, {15, 30}}, {6, {17, 39}}, {4, {30, 62}}, {3, {39, 83}}};
+inline int32_t window_cluster(int64_t items, int64_t chunks) {
+  // As many clusters as run at once on one H200 (132 multiprocessors, by its driver), two blocks on a multiprocessor: where one cluster has
+  // to wait for another, all take twice as long.
+  constexpr struct {
+    int32_t blocks, clusters;
+  } kClusters[] = {{8, 30}, {6, 39}, {4, 62}, {3, 83}};
   for (const auto& [blocks, clusters] : kClusters)
-    if (items <= clusters[ChunkMap<kHeadDim, kRows>::kBlocks - 1] && chunks <= blocks &&
-        WindowDecoder<kHeadDim, kRows, ContractWeight>::fits(blocks))
-      return blocks;
+    if (items <= clusters && chunks <= blocks) return blocks;
   return 0;
 }
 

@@ -3,10 +3,12 @@
 // layers (DecodePlan).
 //
 // The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r / H, head r % H. A
-// segment of more than 64 rows is *wide*: tiles of 128 rows, each folding all its chunks in order, or of 64 where tiles are few. A *narrow*
-// one (decode) is one tile of up to 64 rows, an *item* with each KV head; a unit of work is one chunk of an item. Every block of threads
-// has a share of all narrow keys, in order: either in whole items, whose chunks it folds as it goes, or in chunks; then the chunks of an
-// item that lies in several shares are kept apart until all are there. DecodeLoad decides that for the whole batch, alike everywhere.
+// segment of up to 40 rows, or of one token, is *narrow* (decode): an *item* with each KV head, or several items, each with a part of the
+// rows, where a KV head has more than 40; a unit of work is one chunk of an item. Every block of threads has a share of all narrow keys, in
+// order: either in whole items, whose chunks it folds as it goes, or in chunks; then the chunks of an item that lies in several shares are
+// kept apart until all are there. DecodeLoad decides that for the whole batch, alike everywhere. Where rows are parted, so are the blocks:
+// as many have each part, and neighbours have the same keys at the same time. All other segments are *wide*: tiles of 128 rows, each folding
+// all its chunks in order, or of 64 where tiles are few.
 #pragma once
 
 #include "../kernels.hpp"
@@ -16,6 +18,7 @@ namespace kaiju::cuda {
 
 constexpr int32_t kTileRows = kAttentionTileRows;  // of a warpgroup
 constexpr int32_t kWideRows = 2 * kTileRows;       // of a tile of two warpgroups
+constexpr int32_t kNarrowRows = kAttentionItemRows;
 constexpr int32_t kMostKept = 2048;                // chunks of an item that are kept apart
 constexpr int32_t kChunkBlocks = arith::kChunkKeys / kBlockTokens;
 
@@ -27,9 +30,11 @@ struct AttentionWork {
   int32_t wide_segments;           // no segment behind these is wide
   int32_t heads;                   // query heads that share a KV head
   int32_t least_difference;        // of a score from its maximum: weights are 0 from there on
-  int32_t narrow_rows;             // most rows of a narrow tile
+  int32_t narrow_limit;            // rows that a narrow segment has at most
+  int32_t narrow_rows;             // that an item has at most
+  int32_t row_parts;               // items of a narrow segment and KV head
   int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys or values
-  int32_t decode_blocks;           // of threads, that take narrow work
+  int32_t decode_blocks;           // of threads, that take narrow work: a multiple of row_parts
   bool one_row_each;               // segments have one, and all are narrow
   bool keys_once;                  // nobody reads them again soon
   bool item_each;                  // and a block of threads takes one item
@@ -37,7 +42,9 @@ struct AttentionWork {
   AttentionScratch scratch;
 };
 
-__device__ inline bool is_narrow(const BatchSegment& segment, int32_t heads) { return segment.row_count * heads <= kTileRows; }
+__device__ inline bool is_narrow(const BatchSegment& segment, const AttentionWork& work) {
+  return segment.row_count * work.heads <= work.narrow_limit;
+}
 
 struct Found {
   int32_t segment;  // -1: there are fewer units
@@ -83,7 +90,7 @@ struct SeenBlocks {
 };
 __device__ inline NarrowCount narrow_count(const AttentionWork& work, int32_t segment) {
   const BatchSegment& s = work.segments[segment];
-  if (!is_narrow(s, work.heads)) return {};
+  if (!is_narrow(s, work)) return {};
   const SeenBlocks seen(s, work.kv);
   return {work.kv.kv_heads, seen.chunk_count() * work.kv.kv_heads, seen.count() * work.kv.kv_heads};
 }
@@ -122,11 +129,11 @@ class DecodeLoad {
     all = of_lane(through_, 31);
     longest = __reduce_max_sync(0xFFFFFFFFu, longest) / work.kv.kv_heads;
     most = __reduce_max_sync(0xFFFFFFFFu, most) / work.kv.kv_heads;
-    if (all.items == 0 || all.units > work.scratch.units || most > kMostKept || work.scratch.apart == ChunksApart::kNever) return;
+    if (all.items == 0 || all.units * work.row_parts > work.scratch.units || most > kMostKept || work.scratch.apart == ChunksApart::kNever) return;
     // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk's and each of its blocks'; the fold of chunks kept apart,
     // and so many of them that they take one more.
     constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldSome = 8;
-    const int32_t blocks = work.decode_blocks;
+    const int32_t blocks = work.decode_blocks / work.row_parts;
     const auto rounds = [&](int32_t count, int32_t at_once) { return (count + at_once - 1) / at_once; };
     const auto time = [&](int32_t units, int32_t of_keys) { return units * kChunk + of_keys * kBlock; };
     const int32_t whole = max(time(most, longest), rounds(all.items, blocks) * (time(all.units, all.blocks) / all.items)),
@@ -205,7 +212,7 @@ class Walk {
   // By a whole warp.
   __device__ bool next(int32_t taker, int32_t takers, int32_t tile_rows, RowTile& tile) {
     const int32_t groups = work_.kv.kv_heads, heads = work_.heads;
-    const auto tiles = [&](const BatchSegment& s) { return is_narrow(s, heads) ? 0 : (s.row_count * heads + tile_rows - 1) / tile_rows; };
+    const auto tiles = [&](const BatchSegment& s) { return is_narrow(s, work_) ? 0 : (s.row_count * heads + tile_rows - 1) / tile_rows; };
     for (; round_ * takers < work_.wide_tiles; ++round_) {
       const int32_t at = round_ * takers + (round_ % 2 != 0 ? takers - 1 - taker : taker);
       if (at >= work_.wide_tiles) continue;
@@ -227,7 +234,7 @@ class Walk {
 // One unit of narrow work as a block sees it.
 struct Unit {
   int32_t valid;
-  int32_t batch_row, position, rows, group;  // of the item
+  int32_t place, position, rows, group;      // of the item; its first row's place in queries and results
   int32_t begin_block, end_block;            // blocks of keys that are seen
   int32_t all_from;                          // keys that every row sees, up to the first row's position
   int32_t fresh, last;                       // whether the unit before was another item's, and the unit behind is
@@ -242,12 +249,12 @@ __device__ inline void load_id(BlockId& to, const BlockId* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(&to))), "l"(from)
                : "memory");
 }
-// What a unit has of its item.
-__device__ inline void describe(Unit& unit, const AttentionWork& work, const BatchSegment& segment, int32_t group) {
+// What a unit has of its item. `first_row`: where a segment's rows are shared, the item's first.
+__device__ inline void describe(Unit& unit, const AttentionWork& work, const BatchSegment& segment, int32_t group, int32_t first_row) {
   const int32_t last = segment.position + segment.row_count - 1;
-  unit.batch_row = segment.first_row;
+  unit.place = segment.first_row * work.args.heads + group * work.heads + first_row;
   unit.position = segment.position;
-  unit.rows = segment.row_count * work.heads;
+  unit.rows = min(segment.row_count * work.heads - first_row, work.narrow_rows);
   unit.group = group;
   unit.all_from = work.kv.window > 0 && last >= work.kv.window ? last - work.kv.window + 1 : 0;
 }
@@ -257,7 +264,9 @@ class DecodeWalk {
  public:
   // Tells whether chunks may be kept apart, alike in all blocks.
   __device__ bool start(const AttentionWork& work) {
-    const auto block = static_cast<int32_t>(blockIdx.x);
+    const int32_t block = static_cast<int32_t>(blockIdx.x) / work.row_parts, blocks = work.decode_blocks / work.row_parts,
+                  row_part = static_cast<int32_t>(blockIdx.x) % work.row_parts;
+    first_row_ = row_part * work.narrow_rows;
     const auto one_item = [&] {
       take(work, block / work.kv.kv_heads, block % work.kv.kv_heads);
       low_ = 0, high_ = 2 * (end_block_ - first_block_);
@@ -266,13 +275,14 @@ class DecodeWalk {
     segment_ = -1, split_ = false;
     if (work.item_each) return one_item();
     const DecodeLoad load(work);
-    if (work.one_row_each && !load.split && load.all.items <= work.decode_blocks) return block < load.all.items && one_item();
+    if (work.one_row_each && !load.split && load.all.items <= blocks) return block < load.all.items && one_item();
     if (load.all.items == 0) return false;
     split_ = load.split;
-    const auto share = [&](int32_t b) { return static_cast<int32_t>(int64_t{2} * load.all.blocks * b / work.decode_blocks); };
+    const auto share = [&](int32_t b) { return static_cast<int32_t>(int64_t{2} * load.all.blocks * b / blocks); };
     low_ = share(block), high_ = share(block + 1);
     const DecodeLoad::Place place = load.find(&NarrowCount::blocks, low_ / 2);
     before_ = place.before;
+    before_.units += row_part * load.all.units;
     take(work, place.segment, place.group);
     if (split_)  // to the chunk before the one that low_ lies in
       chunk_ = max(0, (low_ / 2 - before_.blocks + first_block_) / kChunkBlocks - first_chunk_ - 1);
@@ -353,7 +363,7 @@ class DecodeWalk {
       take(work, segment_, group_ + 1);
     } else {
       int32_t segment = segment_ + 1;
-      while (!is_narrow(work.segments[segment], work.heads)) ++segment;  // there is one
+      while (!is_narrow(work.segments[segment], work)) ++segment;  // there is one
       take(work, segment, 0);
     }
   }
@@ -367,7 +377,7 @@ class DecodeWalk {
     const bool last = is_last(chunk_);
     ++taken_;
     if (lane > 0) return;
-    describe(unit, work, work.segments[segment_], group_);
+    describe(unit, work, work.segments[segment_], group_, first_row_);
     unit.valid = 1;
     unit.begin_block = begin;
     unit.end_block = end;
@@ -381,6 +391,7 @@ class DecodeWalk {
 
   NarrowCount before_;  // the item
   bool split_;
+  int32_t first_row_;        // of the items'
   int32_t low_, high_;       // of the block's share, of twice all blocks of keys: it has what has its middle there
   int32_t segment_, group_;  // of the item; -1: there are no more
   int32_t chunk_, taken_;    // of the item's: the next, and how many were this block's

@@ -90,6 +90,10 @@ TEST_CASE("attention is exact for many query heads on one KV head") {
   check(seed_of_run() + 2001, {64, 1, 96, 256, 1e-3f}, {600}, {{599, 1}});
   check(seed_of_run() + 2002, {64, 2, 112, 0, 1e-3f}, {530}, {{523, 7}});
   check(seed_of_run() + 2003, {256, 1, 20, 0, 1e-3f}, {600}, {{570, 30}});
+  // In several parts, alike and not; beside a prompt's tokens.
+  check(seed_of_run() + 2004, {128, 1, 96, 0, 1e-3f}, {600, 1100}, {{599, 1}, {1099, 1}});
+  check(seed_of_run() + 2005, {128, 2, 182, 300, 1e-3f}, {600, 70}, {{599, 1}, {69, 1}});
+  check(seed_of_run() + 2006, {64, 1, 56, 0, 1e-3f}, {600, 70, 300}, {{599, 1}, {50, 20}, {299, 1}});
 }
 
 TEST_CASE("attention over a long history folds its chunks in order") {
