@@ -61,8 +61,9 @@ double tile_time(const Tile& tile, const Cost& cost, int32_t rows, int32_t out, 
 // Whether the tile can run, at a number of rows where it was measured.
 bool serves(const Tile& tile, int32_t rows, int32_t in) {
   if (tile.split > pieces(in, kStepBytes)) return false;
-  // In steps of up to 32 rows blocks that want a multiprocessor alone do not find one beside attention's; a long sum makes up for that.
-  if (tile.rows == 64 && tile.split == 2 && rows <= 32) return in >= 128 * kStepBytes;
+  // In steps of up to 16 rows o begins beside attention, where half a multiprocessor is free here and there and seldom a whole one. A long
+  // sum (down) gains all the same.
+  if (tile.rows == 64 && tile.split == 2 && rows <= 16) return in >= 128 * kStepBytes;
   if (tile.rows == 64) return rows <= 64;
   if (tile.split > 1) return rows > tile.rows / 2 && rows <= tile.rows;
   if (tile.outs == 96) return rows > 64 && rows <= 256;

@@ -30,8 +30,8 @@ struct Tile {
   constexpr bool operator==(const Tile&) const = default;
 };
 
-// Blocks of kHopper that share a multiprocessor: two of 64 rows; but those that divide the summed index by two are as many as there are
-// multiprocessors where products are largest, and have a ring of twice as many stages each alone.
+// Blocks of kHopper that share a multiprocessor. Of 64 rows two do, but not where two divide the summed index: each alone has twice the
+// stages, and the outputs of `small` make 108 to 128 of them.
 constexpr int32_t blocks_together(const Tile& tile) { return tile.rows == 64 && tile.split != 2 ? 2 : 1; }
 
 // Those of kHopper: each is the fastest somewhere, most often because its blocks come to just below a whole number of rounds.
