@@ -31,7 +31,7 @@ struct Tile {
 };
 
 // Blocks of kHopper that share a multiprocessor. Of 64 rows two do, but not where two divide the summed index: each alone has twice the
-// stages, and the outputs of `small` make 108 to 128 of them.
+// stages, and the outputs of `small` make 112 to 128 of them.
 constexpr int32_t blocks_together(const Tile& tile) { return tile.rows == 64 && tile.split != 2 ? 2 : 1; }
 
 // Those of kHopper: each is the fastest somewhere, most often because its blocks come to just below a whole number of rounds.
