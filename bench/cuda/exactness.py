@@ -1,11 +1,12 @@
 """What exactness costs whole steps: kaiju-bench step by the contract, with the hardware's exp2 in attention, and for prompts with scores found
-once besides (which give other bits), in turns on one GPU. Prints the fastest times of each, and what the contract's are longer by.
+once besides (which give other bits), in turns on one GPU. Prints the medians of the turns, and what the contract's are longer by.
 
     cmake --build --preset cuda --target kaiju-bench kaiju-bench-exp2 kaiju-bench-one-pass
-    python3 bench/cuda/exactness.py small.safetensors [--programs build/cuda/bin] [--turns 2] [options of kaiju-bench step]
+    python3 bench/cuda/exactness.py small.safetensors [--programs build/cuda/bin] [--turns 3] [options of kaiju-bench step]
 """
 import argparse
 import json
+import statistics
 import subprocess
 
 PROGRAMS = {"contract": "kaiju-bench", "hardware exp2": "kaiju-bench-exp2", "one pass": "kaiju-bench-one-pass"}
@@ -15,17 +16,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--programs", default="build/cuda/bin")
-    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3)
     options, of_step = parser.parse_known_args()
-    best = {}  # step, its kind first: milliseconds by program
+    steps = {}  # operation and shape: milliseconds of every turn by program
     for _ in range(options.turns):
         for kind, program in PROGRAMS.items():
             run = subprocess.run([f"{options.programs}/{program}", "step", options.model, "--backend", "cuda", "--json", *of_step], check=True, stdout=subprocess.PIPE)
             for line in json.loads(run.stdout)["lines"]:
-                times = best.setdefault((line["operation"], line["shape"]), {})
-                times[kind] = min(times.get(kind, float("inf")), line["microseconds"] / 1000)
+                steps.setdefault((line["operation"], line["shape"]), {}).setdefault(kind, []).append(line["microseconds"] / 1000)
     print("| | " + " | ".join(PROGRAMS) + " |\n| --- | --- | --- | --- |")
-    for (operation, shape), times in best.items():
+    for (operation, shape), turns in steps.items():
+        times = {kind: statistics.median(of_turns) for kind, of_turns in turns.items()}
         exact = times["contract"]
         cells = [f"{exact:.2f} ms"]
         for kind in list(PROGRAMS)[1:]:
