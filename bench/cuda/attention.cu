@@ -507,11 +507,11 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
   if constexpr (kHeadDim <= 128) {
     const auto contract = [&](const char* how, ChunksApart apart) {  // planned once, as for the layers of a step
       scratch.view.apart = apart;
-      bool& planned = scratch.view.planned[static_cast<int32_t>(kind)];
-      planned = false;
+      int32_t& planned = scratch.view.planned[static_cast<int32_t>(kind)];
+      planned = 0;
       time(how, true, [&] {
         const cudaError_t error = attend_sm90(nullptr, args, there, slot, scratch.view);
-        planned = true;
+        planned = 1 + window;
         return error;
       });
       scratch.view.apart = ChunksApart::kWhereFaster;
