@@ -45,7 +45,7 @@ class CudaBackend {
   Device& device() const { return *device_; }
 
   // Another batch than the one before: what attention planned for that is void. embed() begins one, as forward() does.
-  void begin_batch() { std::fill(std::begin(scratch_.planned), std::end(scratch_.planned), false); }
+  void begin_batch() { std::fill(std::begin(scratch_.planned), std::end(scratch_.planned), 0); }
 
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
     begin_batch();
@@ -71,7 +71,7 @@ class CudaBackend {
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     launch("attend", [&](cudaStream_t s) { return cuda::attend(s, device_->chip(), args, batch, kv, scratch_); });
-    scratch_.planned[static_cast<int32_t>(kv.kind)] = true;
+    scratch_.planned[static_cast<int32_t>(kv.kind)] = 1 + kv.window;
   }
   // In a recording that never runs.
   void load_attention(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {

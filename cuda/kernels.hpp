@@ -79,7 +79,7 @@ struct AttentionScratch {
   float* sums = nullptr;           // [units, 64, head_dim]
   int32_t* counters = nullptr;     // [units + 1], 0 between launches
   std::byte* plans = nullptr;      // [kBlockKinds, 2 multiprocessors, kAttentionPlanBytes]: who takes what, of slots of each kind
-  bool planned[kBlockKinds] = {};  // whether that is there already for the batch
+  int32_t planned[kBlockKinds] = {};  // 1 + the window of the layers for which that is there already; 0: of none
   ChunksApart apart = ChunksApart::kWhereFaster;
 };
 // The Hopper kernels where they serve the shape, else the one for every chip.

@@ -335,7 +335,7 @@ void checks(const char* name, int from, int to) {
     rows[3].first = 15000, rows[7].first = 1100;
     one(128, 1, 40, 0, 3e-5f, rows);
   }
-  for (const int32_t count : {35, 50, 70, 100}) {  // clusters of fewer blocks, then none
+  for (const int32_t count : {35, 50, 70, 100}) {  // as many pairs of blocks as run at once, then more
     Rows rows;
     for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
     one(128, 1, 40, 600, 1e-4f, rows);
@@ -349,7 +349,7 @@ void checks(const char* name, int from, int to) {
   for (const int32_t window : {0, 600}) one(128, 1, 40, window, 1e-4f, {{3000, 25}, {10, 30}, {600, 20}, {1500, 1}, {4400, 8}, {1023, 1}});
   one(64, 2, 16, 0, 1e-4f, {{1100, 250}, {900, 40}});
   one(64, 2, 16, 300, 1e-2f, {{1100, 250}, {900, 40}});
-  // More query heads on a KV head than an item takes: equal parts, and others; windows in clusters, then not; beside a prompt's tokens; 120
+  // More query heads on a KV head than an item takes: equal parts, and others; windows by pairs of blocks; beside a prompt's tokens; 120
   // whole histories by tiles.
   for (const auto& [kv_heads, heads] : {std::pair{1, 96}, {1, 56}, {1, 41}, {2, 182}, {1, 128}}) {
     one(128, kv_heads, heads, 0, 3e-5f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
@@ -362,6 +362,21 @@ void checks(const char* name, int from, int to) {
     Rows rows;
     for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
     for (const int32_t window : {0, 600}) one(128, 1, 96, window, 1e-4f, rows);
+  }
+  // Windows of one chunk, of two and of three, whose blocks are all seen and not, by as many pairs of blocks as run at once and by more;
+  // beside a prompt's tokens.
+  for (const int32_t head_dim : {64, 128}) {
+    Rows rows;
+    for (int32_t i = 0; i < 43; ++i) rows.push_back({29 * i + (i == 42 ? 1200 : 0), 1});
+    one(head_dim, 1, 40, 1024, 1e-4f, rows);
+    for (auto& [position, count] : rows) position += 1024;
+    one(head_dim, 1, 33, 1023, 1e-3f, rows);
+    one(head_dim, 1, 15, 1024, 3e-5f, rows);
+    one(head_dim, 2, 16, 512, 1e-4f, rows);
+    rows.resize(17);
+    one(head_dim, 2, 40, 900, 1e-2f, rows);
+    rows.push_back({700, 45});
+    one(head_dim, 1, 40, 1024, 1e-4f, rows);
   }
   std::printf("\n%s: %d cases from %d, %d wrong\n", name, checked, from, failures);
 }
@@ -492,11 +507,11 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
   if constexpr (kHeadDim <= 128) {
     const auto contract = [&](const char* how, ChunksApart apart) {  // planned once, as for the layers of a step
       scratch.view.apart = apart;
-      bool& planned = scratch.view.planned[static_cast<int32_t>(kind)];
-      planned = false;
+      int32_t& planned = scratch.view.planned[static_cast<int32_t>(kind)];
+      planned = 0;
       time(how, true, [&] {
         const cudaError_t error = attend_sm90(nullptr, args, there, slot, scratch.view);
-        planned = true;
+        planned = 1 + window;
         return error;
       });
       scratch.view.apart = ChunksApart::kWhereFaster;

@@ -17,9 +17,9 @@ int64_t most_chunks(const AttentionWork& work) {
 template <int kHeadDim, int kRows>
 cudaError_t launch_decode_rows(cudaStream_t stream, const AttentionWork& work) {
   const int64_t items = int64_t{work.segment_count} * work.kv.kv_heads * work.row_parts;
-  const int32_t cluster = window_cluster(items, most_chunks(work));
-  if (cluster > 0) return launch_window_of<kHeadDim, kRows, FewWeight>(stream, work, items, cluster);
-  if (!work.scratch.planned[static_cast<int32_t>(work.kv.kind)])
+  if (items <= kMostWindows && most_chunks(work) <= kPairChunks && work.narrow_rows <= work.heads)  // one token an item
+    return launch_window_of<kHeadDim, kRows, FewWeight>(stream, work, items);
+  if (work.scratch.planned[static_cast<int32_t>(work.kv.kind)] != 1 + work.kv.window)
     if (const cudaError_t error = plan_decode(stream, work); error != cudaSuccess) return error;
   return launch_decode_of<kHeadDim, kRows, FewWeight>(stream, work);
 }

@@ -1,14 +1,17 @@
-// Attention of few rows a sequence (decode) over a window, for few sequences: a cluster of blocks takes an item (the steps of a chunk:
-// attention_chunk.cuh).
+// Attention of few rows a sequence (decode) over a window of up to three chunks, for few sequences: two blocks of threads take an item,
+// each on a multiprocessor of its own (the steps of a chunk: attention_chunk.cuh).
 //
-// The item's chunks are divided into parts of as few blocks of keys as make no more parts than the cluster has blocks of threads; a block
-// takes one. Blocks begin late, when products in front give shared memory back, so every warp finds its first tile by itself and asks for
-// it at once. Where a chunk lies in several parts its blocks tell one another the maxima of its scores. Then each has a share of the rows,
-// and gets these rows' sums from all others: integers, of which those of a chunk are added, then the chunks folded in order. Bound: the
-// latency of one step after the other.
+// One takes the chunk in the middle, the other the first and the last, which have nine blocks of keys together: so no chunk is divided, and
+// maxima stay within a block. Three warpgroups have three blocks of keys each, which they weigh by the same instructions, for these take
+// long to come. Even rows are finished by the one, odd rows by the other: a thread pushes its sums of these rows into the other's shared
+// memory, where the thread of the same number folds them with its own.
+//
+// Values come where keys were, weights where queries were, the other's sums where weights were: so the next product's blocks, where they
+// are small, find room beside. They are let in when the queries are there: before, they would ask for their weights in front of these.
+// Bound: the latency of one step after the other, then instructions.
 #pragma once
 
-#include <type_traits>
+#include <algorithm>
 
 #include "../tiles/hopper.cuh"
 #include "../tiles/quantise.cuh"
@@ -16,356 +19,459 @@
 
 namespace kaiju::cuda {
 
-constexpr int32_t kMostParts = 8;
+constexpr int32_t kPairGroups = 3;  // warpgroups
+constexpr int32_t kPairThreads = 128 * kPairGroups;
+constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
+constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
+constexpr int64_t kPairChunks = 3;                               // that an item has at most
+// Items for which this is faster than attention_decode.cuh: 66 pairs run at once on one H200, and others behind them.
+constexpr int64_t kMostWindows = 160;
+
+// Where things are in shared memory.
+template <int kHeadDim, int kRows>
+struct WindowMap {
+  static constexpr int32_t kTile = kTileBytes<kHeadDim>;
+  static constexpr int32_t kQueryRows = kRows == 40 ? 48 : kRows;  // no product has 40 columns
+  static constexpr int32_t kFours = (kRows / 4 + 3) / 4;           // of a thread's sums of every second row
+  static constexpr int32_t kWeightBytes = 2 * kRows * kBlockTokens, kFourBytes = kFours * 2 * kHeadDim * 16;
+  static constexpr int32_t kTiles = 0, kWeights = kPairBlocks * kTile, kQueries = kWeights, kInbox = kWeights,
+                           kTold = kWeights + std::max({kPairBlocks * kWeightBytes, kQueryRows*kHeadDim, 2 * kFourBytes}),
+                           kFolds = kTold + kRows / 2 * 16, kScales = kFolds + kRows / 2 * 16,
+                           kEnd = kScales + kHeadDim * static_cast<int32_t>(sizeof(float));
+};
 
 template <int kRows>
 struct WindowShared : ChunkShared<kRows> {
-  uint64_t met;      // the maxima of the other parts of this block's chunk
-  uint64_t arrived;  // the sums of this block's rows
-  Unit unit;         // this block's part
-  int32_t chunk_of_part[kMostParts];
+  uint64_t keys[kPairBlocks], values[kPairBlocks];  // that tiles are there
+  uint64_t told;                                    // maxima and sums of weights of the other's chunks
+  uint64_t arrived;                                 // its sums
 };
 
 template <int kHeadDim, int kRows, class Weight>
 class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
   using Steps = ChunkSteps<kHeadDim, kRows, Weight>;
-  using Steps::kTile, Steps::kColumns, Steps::begin, Steps::thread, Steps::is_planner, Steps::is_summer, Steps::in_rows, Steps::lane,
-      Steps::full, Steps::slot, Steps::copy_async, Steps::wait_for_copies, Steps::row_offset, Steps::describe_row, Steps::add_all,
-      Steps::whole, Steps::channel, Steps::row, Steps::step, Steps::folded, Steps::work_, Steps::chunk_, Steps::memory_, Steps::base_;
-  using typename Steps::Map, typename Steps::Score, typename Steps::Step;
-  // A row of sums on its way: of all channels, then maximum and sum of weights.
-  static constexpr int32_t kStride = kHeadDim + 4, kRowBytes = kStride * static_cast<int32_t>(sizeof(int32_t));
-  // Of rows that come from the other blocks of a cluster, part after part.
-  static constexpr int32_t inbox_rows(int32_t cluster) { return (cluster - 1) * ((kRows + cluster - 1) / cluster); }
-  static constexpr int32_t kInboxRows = std::max(inbox_rows(6), inbox_rows(8));  // of clusters of 3 and 4 fewer
-  static constexpr int32_t kLeaving = Map::kWeights, kInbox = Map::kEnd, kScales = kInbox + kInboxRows * kRowBytes;
-  static_assert(kLeaving + kRows * kRowBytes <= kInbox);
-  static constexpr int32_t kWholeChunk = kChunkBlocks;
+  using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::thread, Steps::warpgroup, Steps::warp, Steps::in_rows, Steps::lane, Steps::g,
+      Steps::t, Steps::uniform, Steps::copy_async, Steps::wait_for_copies, Steps::two, Steps::whole, Steps::channel, Steps::step,
+      Steps::folded, Steps::first_visible, Steps::work_, Steps::chunk_, Steps::memory_, Steps::base_, Steps::weight_;
+  using typename Steps::Step;
+  using Map = WindowMap<kHeadDim, kRows>;
+  using Score = int32_t[Map::kQueryRows / 2];
+  static constexpr int32_t kOwn = kRows / 4;  // sums of a thread of every second row
 
  public:
-  static constexpr int32_t kBytes = kScales + kHeadDim * static_cast<int32_t>(sizeof(float));
+  static constexpr int32_t kBytes = Map::kEnd;
 
   __device__ WindowDecoder(const AttentionWork& work, WindowShared<kRows>& shared, uint8_t* memory)
       : Steps(work, shared, memory), shared_(shared), rank_(static_cast<int32_t>(cluster_rank())) {}
 
   __device__ void run() {
-    const int32_t items = work_.kv.kv_heads * work_.row_parts, item = static_cast<int32_t>(blockIdx.x) / blocks();
-    const Found found = work_.one_row_each ? Found{item / items, item % items}
-                                           : find_unit(item, work_, work_.segment_count,
-                                                       [&](const BatchSegment& s) { return is_narrow(s, work_) ? items : 0; });
-    if (found.segment < 0) return wait_for_inputs();  // the whole cluster
-    const int32_t group = found.offset / work_.row_parts;
-    const BatchSegment& segment = work_.segments[found.segment];
-    const BlockId* table = segment.table[static_cast<int32_t>(work_.kv.kind)];
-    const SeenBlocks seen(segment, work_.kv);
-    if (thread() == kDecodeThreads - 1) {  // the last warp asks for nothing where parts are short
-      begin();
-      barrier_init(shared_address(&shared_.met), 1);
-      barrier_init(shared_address(&shared_.arrived), 1);
+    const Item item = find();
+    if (item.segment < 0) return wait_for_inputs();  // both blocks
+    if (thread() == kPairThreads - 1) {
+      for (int32_t n = 0; n < kPairBlocks; ++n)
+        barrier_init(shared_address(&shared_.keys[n]), 1), barrier_init(shared_address(&shared_.values[n]), 1);
+      barrier_init(shared_address(&shared_.told), 1), barrier_init(shared_address(&shared_.arrived), 1);
       barrier_init_done();
+      publish_stores();
     }
+    part_ = Parts(item.position, work_.kv, rank_);
+    const Tile tile = tile_of(item);
     if (in_rows()) {
-      chunk_.maximum[0][thread()] = kUnseen;
+      chunk_.maximum[0][thread()] = chunk_.maximum[1][thread()] = kUnseen;
       chunk_.sum[0][thread()] = chunk_.sum[1][thread()] = 0;
     }
-    const Division division(seen, blocks());
-    const Part part = division.part(rank_);
-    const bool has_part = rank_ < division.parts;
-    const OwnTile own(*this, table, segment.position, group, part);
-    if (thread() == 0) {
-      describe(shared_.unit, work_, segment, group, found.offset % work_.row_parts * work_.narrow_rows);
-      shared_.unit.begin_block = part.begin, shared_.unit.end_block = part.end;
-    }
     __syncthreads();
-    cluster_arrive();  // that others may write here
-    if (has_part && own.is_old) own.ask();
-    if (is_planner()) plan_rest(group, division);
-    const Unit& unit = shared_.unit;
-    constexpr int32_t kPieces = kRows * kHeadDim / 16, kMine = (kPieces + kDecodeThreads - 1) / kDecodeThreads;  // of 16 bytes of queries
-    const int8_t* queries[kMine];
-#pragma unroll
-    for (int i = 0; i < kMine; ++i) {
-      const int32_t at = thread() + i * kDecodeThreads, row = at % kRows;
-      queries[i] = has_part && at < kPieces && row < unit.rows ? work_.args.queries + row_offset(unit, row) + at / kRows * 16 : nullptr;
+    const int32_t their_chunks = Parts(item.position, work_.kv, 1 - rank_).chunks();
+    if (thread() == 0) {
+      barrier_expect(shared_address(&shared_.told), kRows / 2 * 16);
+      barrier_expect(shared_address(&shared_.arrived), static_cast<uint32_t>(their_chunks * Map::kFourBytes));
     }
-    if (has_part && in_rows()) describe_row(unit);
+    cluster_arrive();  // that the other may write here
+    if (!tile.values && tile.is_old) ask(tile);
     wait_for_inputs();
-    const int32_t turn = division.shares_chunks() ? 1 : 0;  // where the chunk's maxima come to lie
-    int32_t sums[kRows];
-    Score s[kGroupBlocks];
-    if (has_part) {
+    ask_for_queries(item);
+    if (!tile.values && !tile.is_old) ask(tile);
+    if (tile.values && tile.from) prefetch_bulk_once(tile.from, kTile);
+    wait_for_copies();
+    publish_stores();
+    __syncthreads();
+    let_next_start();
+    Score s[kPairGroupBlocks];
+    uint32_t seen_keys[kPairGroupBlocks];
+    score_all(item, s, seen_keys);
+    __syncthreads();  // keys and queries have been read
+    if (tile.values) ask(tile);
+    weigh_all(s, seen_keys);
+    publish_stores();
+    __syncthreads();
+    cluster_wait();
+    if (is_summer()) {
+      float mine[2][kOwn], theirs[2][kOwn];  // of two chunks
+#pragma unroll 1
+      for (int32_t part = 0; part < 2; ++part) {
 #pragma unroll
-      for (int i = 0; i < kMine; ++i)
-        if (queries[i]) copy_async(base_ + static_cast<uint32_t>(Map::kQueries + (thread() + i * kDecodeThreads) * 16), queries[i]);
-      if (!own.is_old) own.ask();
-      wait_for_copies();
-      publish_stores();
-      __syncthreads();
-      this->template score_all<false>(unit, typename Steps::Blocks(unit), 0, s, 0);
-      publish_stores();
-      __syncthreads();
-      own.follow();
+        for (int i = 0; i < kOwn; ++i) mine[0][i] = mine[1][i], theirs[0][i] = theirs[1][i], mine[1][i] = theirs[1][i] = 0.0f;
+        add_part(part, mine[1], theirs[1]);
+      }
+      cluster_arrive();
+      cluster_wait();  // the other block has read its weights
+#pragma unroll
+      for (int part = 0; part < 2; ++part)
+        if (part < part_.chunks()) push(part, theirs[part]);
+      __syncthreads();  // the folds are there
+      finish(mine, their_chunks);
     } else {
-      wait_for_copies();
+      cluster_arrive();
+      if (warpgroup() == kPairGroups - 1) tell_and_fold(item);
       __syncthreads();
+      cluster_wait();
     }
-    cluster_wait();
-    if (has_part && division.shares_chunks()) tell_maxima(part);
-    const int32_t each = (unit.rows + blocks() - 1) / blocks(), mine = max(0, min(each, unit.rows - rank_ * each));
-    const int32_t senders = division.parts - (has_part ? 1 : 0);  // but for this block
-    if (thread() == 0) barrier_expect(shared_address(&shared_.arrived), static_cast<uint32_t>(senders * mine * kRowBytes));
-    if (has_part) {
-      add_all(typename Steps::Blocks(unit), 0, s, turn, sums, [] {}, [] {}, [] {});
-      __syncthreads();  // the weights have been read
-      if (is_summer()) leave(sums, !division.shares_chunks());
-      if (in_rows()) {
-        auto* to = reinterpret_cast<int32_t*>(memory_ + kLeaving + thread() * kRowBytes) + kHeadDim;
-        to[0] = chunk_.maximum[turn][thread()], to[1] = static_cast<int32_t>(chunk_.sum[turn][thread()]);
-      }
-      publish_stores();
-      __syncthreads();
-      const int32_t to = thread() / 32;  // a block each
-      if (lane() == 0 && to < blocks() && to * each < unit.rows && to != rank_) {
-        const int32_t first = to * each, count = min(each, unit.rows - first);
-        send(inbox(rank_, to, count), base_ + static_cast<uint32_t>(kLeaving + first * kRowBytes), count * kRowBytes,
-             shared_address(&shared_.arrived), to);
-      }
-    }
-    barrier_wait(shared_address(&shared_.arrived), 0);
-    cluster_arrive();  // what was on its way to this block has left
-    for (int32_t r = thread() / kRowLanes; r < mine; r += kDecodeThreads / kRowLanes) {
-      if (division.shares_chunks())
-        finish<false>(unit, division.parts, rank_ * each + r, r, mine);
-      else
-        finish<true>(unit, division.parts, rank_ * each + r, r, mine);
-    }
-    cluster_wait();
   }
 
  private:
-  // This block's part of the item.
-  struct Part {
-    int32_t chunk;                         // counted from the item's first
-    int32_t first_of_chunk, end_of_chunk;  // parts of the same chunk
-    int32_t begin, end;                    // blocks of keys
-  };
-  // Of an item's blocks of keys: every chunk into parts of `size` blocks, the last one of what is left. Sums of half a chunk fit 32 bits;
-  // of more they are sent as floats, a chunk whole.
-  struct Division {
-    int32_t size, parts;
-    int32_t of_first, of_others;  // parts of a chunk, but for the last
-    int32_t first_block, end_block;
+  __device__ bool is_summer() const { return warpgroup() < kSummers / 128; }
 
-    __device__ Division(const SeenBlocks& seen, int32_t most_parts) : first_block(seen.first), end_block(seen.end) {
-      const int32_t chunks = seen.chunk_count(), border = (seen.first_chunk() + 1) * kChunkBlocks;
-      const int32_t first = min(border, seen.end) - seen.first, last = chunks > 1 ? seen.end - border - (chunks - 2) * kChunkBlocks : 0;
+  // A sequence's token and rows of a KV head.
+  struct Item {
+    int32_t segment, group, place, rows, position;  // place: of its first row in queries and results; segment -1: there is none
+    const BlockId* table;
+  };
+  __device__ Item find() const {
+    const int32_t items = work_.kv.kv_heads * work_.row_parts, at = cluster_index();
+    const Found found = work_.one_row_each ? Found{at / items, at % items}
+                                           : find_unit(at, work_, work_.segment_count,
+                                                       [&](const BatchSegment& s) { return is_narrow(s, work_) ? items : 0; });
+    if (found.segment < 0) return {-1};
+    const int32_t group = found.offset / work_.row_parts, first_row = found.offset % work_.row_parts * work_.narrow_rows;
+    const BatchSegment& segment = work_.segments[found.segment];
+    const BlockId* table = segment.table[static_cast<int32_t>(work_.kv.kind)];
+    return {found.segment,
+            group,
+            segment.first_row * work_.args.heads + group * work_.heads + first_row,
+            min(work_.heads - first_row, work_.narrow_rows),
+            segment.position,
+            table};
+  }
+
+  // A block's blocks of keys: those of its first chunk, then those of its second; places count them.
+  struct Parts {
+    int32_t begin[2], count[2];
+    Parts() = default;
+    __device__ Parts(int32_t position, const KvSlot& kv, int32_t rank) {
+      const SeenBlocks seen(BatchSegment{0, 1, position}, kv);
+      const int32_t border = (seen.first_chunk() + 1) * kChunkBlocks, next = border + kChunkBlocks;
+      begin[0] = rank == 0 ? border : seen.first;
+      count[0] = uniform(max(0, min(rank == 0 ? next : border, seen.end) - begin[0]));
+      begin[1] = next;
+      count[1] = uniform(rank == 0 ? 0 : max(0, seen.end - next));
+    }
+    __device__ int32_t all() const { return count[0] + count[1]; }
+    __device__ int32_t chunks() const { return (count[0] > 0 ? 1 : 0) + (count[1] > 0 ? 1 : 0); }
+    __device__ int32_t part(int32_t place) const { return place >= count[0] ? 1 : 0; }
+    __device__ int32_t block(int32_t place) const { return place < count[0] ? begin[0] + place : begin[1] + place - count[0]; }
+  };
+
+  // The tile that a thread asks for: lane 0 of a warp one of keys, lane 1 the values of these.
+  struct Tile {
+    const std::byte* from;
+    bool values, is_old;  // is_old: no kernel of this step writes it
+  };
+  __device__ Tile tile_of(const Item& item) const {
+    const int32_t place = thread() / 32;
+    const bool values = lane() == 1;
+    if (lane() > 1 || place >= part_.all()) return {nullptr, values, true};
+    const KvSlot& kv = work_.kv;
+    const int32_t block = part_.block(place);
+    return {kv.pool + kv.slot_offset + int64_t{item.group} * 2 * kTile + (values ? kTile : 0) + item.table[block] * kv.block_bytes, values,
+            block < item.position / kBlockTokens};
+  }
+  static_assert(kPairThreads / 32 >= kPairBlocks);
+  __device__ void ask(const Tile& tile) {
+    if (!tile.from) return;
+    const int32_t place = thread() / 32;
+    const uint32_t barrier = shared_address(tile.values ? &shared_.values[place] : &shared_.keys[place]);
+    barrier_expect(barrier, kTile);
+    copy_bulk(slot(place), tile.from, kTile, barrier, work_.keys_once ? policy_once() : policy_normal());
+  }
+  // In pieces of 16 bytes, a row's all kQueryRows pieces apart.
+  __device__ __forceinline__ void ask_for_queries(const Item& item) const {
+    constexpr int32_t kPieces = kRows * kHeadDim / 16;
 #pragma unroll
-      for (const int32_t by : {kWholeChunk, 4, 3, 2, 1}) {
-        const auto pieces = [&](int32_t count) { return (count + by - 1) / by; };
-        const int32_t all = pieces(first) + max(chunks - 2, 0) * pieces(kChunkBlocks) + pieces(last);
-        if (all <= most_parts) size = by, parts = all, of_first = pieces(first), of_others = pieces(kChunkBlocks);
+    for (int i = 0; i < (kPieces + kPairThreads - 1) / kPairThreads; ++i) {
+      const int32_t at = thread() + i * kPairThreads, row = at % kRows, piece = at / kRows;
+      if (at < kPieces && row < item.rows)
+        copy_async(base_ + static_cast<uint32_t>(Map::kQueries + (piece * Map::kQueryRows + row) * kColumnBytes),
+                   work_.args.queries + int64_t{item.place + row} * kHeadDim + piece * 16);
+    }
+  }
+
+  __device__ uint32_t slot(int32_t place) const { return base_ + static_cast<uint32_t>(Map::kTiles + place * kTile); }
+  // Of the warpgroup's blocks.
+  __device__ int32_t place(int k) const { return warpgroup() * kPairGroupBlocks + k; }
+  __device__ bool has(int k) const { return place(k) < part_.all(); }
+  // of_part(part) for every part that the warpgroup has blocks of: mostly one.
+  template <class OfPart>
+  __device__ __forceinline__ void each_part(OfPart of_part) const {
+    const int32_t last = part_.part(min(place(kPairGroupBlocks - 1), part_.all() - 1));
+#pragma unroll 1
+    for (int32_t part = part_.part(place(0)); part <= last; ++part) of_part(part);
+  }
+
+  // Of 64 keys: thread (g, t) of warp w has keys 16 w + g and + 8 of rows 8 j + 2 t and + 1: s[4 j + 2 upper + odd].
+  // seen_keys: of each block the bytes of these two keys that the rows see, as weights lie in registers.
+  __device__ __forceinline__ void score_all(const Item& item, Score (&s)[kPairGroupBlocks], uint32_t (&seen_keys)[kPairGroupBlocks]) {
+    const int32_t first = first_visible(item.position);
+#pragma unroll
+    for (int k = 0; k < kPairGroupBlocks; ++k) {
+      const int32_t key = part_.block(place(k)) * kBlockTokens + warp() * 16 + g();
+      const auto sees = [&](int32_t at) { return has(k) && at >= first && at <= item.position; };
+      seen_keys[k] = (sees(key) ? 0x00FF00FF : 0) | (sees(key + 8) ? 0xFF00FF00 : 0);
+    }
+#pragma unroll
+    for (int k = 0; k < kPairGroupBlocks; ++k) {
+      if (has(k)) wait(shared_.keys[place(k)]);
+      const uint64_t a = operand(slot(place(k)), kBlockTokens), b = operand(base_ + static_cast<uint32_t>(Map::kQueries), Map::kQueryRows);
+      begin_products();  // of whatever lies there, where there is no block
+      multiply_shared_by<Map::kQueryRows, Sign::kSigned, false>(s[k], a, b);
+#pragma unroll
+      for (int i = 1; i < kHeadDim / 32; ++i)
+        multiply_shared_by<Map::kQueryRows, Sign::kSigned, true>(s[k], advanced(a, i * 2 * kBlockTokens * kColumnBytes),
+                                                                 advanced(b, i * 2 * Map::kQueryRows * kColumnBytes));
+      commit_products();
+    }
+    wait_products<0>();
+#pragma unroll
+    for (int k = 0; k < kPairGroupBlocks; ++k) {
+      pin(s[k]);
+      if (__any_sync(0xFFFFFFFFu, seen_keys[k] != UINT32_MAX)) {
+#pragma unroll
+        for (int i = 0; i < kRows / 2; ++i)
+          if (!(seen_keys[k] >> (i % 4 / 2 * 8) & 1)) s[k][i] = kUnseen;  // nobody's maximum
       }
     }
-    __device__ bool shares_chunks() const { return size < kWholeChunk; }
-    __device__ Part part(int32_t rank) const {
-      const int32_t chunk = rank < of_first ? 0 : 1 + (rank - of_first) / of_others;
-      const int32_t first = chunk == 0 ? 0 : of_first + (chunk - 1) * of_others;
-      const int32_t chunk_begin = first_block / kChunkBlocks * kChunkBlocks + chunk * kChunkBlocks,
-                    begin = max(chunk_begin, first_block) + (rank - first) * size;
-      return {chunk, first, min(first + (chunk == 0 ? of_first : of_others), parts), begin,
-              min(begin + size, min(chunk_begin + kChunkBlocks, end_block))};
+    each_part([&](int32_t part) {
+      int32_t most[kColumns][2];
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) most[j][0] = most[j][1] = kUnseen;
+#pragma unroll
+      for (int k = 0; k < kPairGroupBlocks; ++k) {
+        if (!has(k) || part_.part(place(k)) != part) continue;
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+          for (int odd = 0; odd < 2; ++odd) most[j][odd] = __vimax3_s32(most[j][odd], s[k][4 * j + odd], s[k][4 * j + 2 + odd]);
+      }
+      // Even lanes go on with the even rows, odd ones with the odd.
+      const bool odd = g() % 2 != 0;
+      int32_t mine[kColumns];  // step by step for all of them, since each step waits for the one before
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j)
+        mine[j] = max(odd ? most[j][1] : most[j][0], __shfl_xor_sync(0xFFFFFFFFu, odd ? most[j][0] : most[j][1], 4));
+#pragma unroll
+      for (int distance = 8; distance < 32; distance *= 2)
+#pragma unroll
+        for (int32_t& x : mine) x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+      if (lane() < 8) {
+        int32_t* to = &chunk_.maximum[part][2 * t() + (odd ? 1 : 0)];
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) atomicMax(to + 8 * j, mine[j]);
+      }
+    });
+  }
+  // The weights, to shared memory as layout.cuh wants values' places (attention_chunk.cuh), and their sums. All blocks by the same
+  // instructions: the next one's scores come to where the first's were.
+  __device__ __forceinline__ void weigh_all(Score (&s)[kPairGroupBlocks], uint32_t (&seen_keys)[kPairGroupBlocks]) {
+    const bool odd = g() % 2 != 0;
+    const uint32_t low_bytes = odd ? 0x1504 : 0x5140, high_bytes = odd ? 0x3726 : 0x7362;
+    uint8_t* to = memory_ + Map::kWeights + (place(0) * 4 + warp()) * 2 * kRows * kColumnBytes + (2 * t() + (odd ? 1 : 0)) * kColumnBytes +
+                  g() / 2 * 4;
+    uint32_t sum[kColumns] = {};
+#pragma unroll 1
+    for (int32_t at = place(0), end = min(place(kPairGroupBlocks), part_.all()); at < end; ++at, to += Map::kWeightBytes) {
+      const int32_t part = part_.part(at);
+      int2 shift[kColumns];  // before anything is stored, which they would wait for
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const int2 maximum = two(chunk_.maximum[part], j);
+        shift[j] = {static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.x)),
+                    static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.y))};
+      }
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        const int32_t score[4] = {s[0][4 * j], s[0][4 * j + 1], s[0][4 * j + 2], s[0][4 * j + 3]},
+                      shifts[4] = {shift[j].x, shift[j].y, shift[j].x, shift[j].y};
+        uint32_t w[4];
+        weight_(score, shifts, w);
+        const uint32_t even_row = __byte_perm(w[0], w[2], 0x5140) & seen_keys[0], odd_row = __byte_perm(w[1], w[3], 0x5140) & seen_keys[0];
+        const uint32_t mine = odd ? odd_row : even_row, theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_row : odd_row, 4);
+        const uint32_t high = __byte_perm(mine, theirs, high_bytes), low = __byte_perm(mine, theirs, low_bytes);
+        *reinterpret_cast<uint32_t*>(to + j * 8 * kColumnBytes) = high;
+        *reinterpret_cast<uint32_t*>(to + (kRows + j * 8) * kColumnBytes) = low;
+        sum[j] = (__dp4a(high, 0x01010101u, 0u) << 8) + __dp4a(low, 0x01010101u, sum[j]);
+      }
+      if (at + 1 == end || part_.part(at + 1) != part) {
+#pragma unroll
+        for (int distance = 8; distance < 32; distance *= 2)
+#pragma unroll
+          for (uint32_t& x : sum) x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+        if (lane() < 8) {
+          uint32_t* to_sum = &chunk_.sum[part][2 * t() + g() % 2];
+#pragma unroll
+          for (int j = 0; j < kColumns; ++j) atomicAdd(to_sum + 8 * j, sum[j]);
+        }
+#pragma unroll
+        for (uint32_t& x : sum) x = 0;
+      }
+#pragma unroll
+      for (int k = 0; k + 1 < kPairGroupBlocks; ++k) {
+        seen_keys[k] = seen_keys[k + 1];
+#pragma unroll
+        for (int i = 0; i < kRows / 2; ++i) s[k][i] = s[k + 1][i];
+      }
     }
-  };
-  static_assert(kHalfBlocks == 4);
-
-  // The tile that the thread asks for: lane 0 of a warp one of the first, that fill the ring; lane 1 that which comes into the same slot
-  // behind it.
-  struct OwnTile {
-    const std::byte* from = nullptr;
-    uint32_t to, barrier;
-    bool is_first, is_old = true;  // is_old: no kernel of this step writes it
-
-    __device__ OwnTile(WindowDecoder& decoder, const BlockId* table, int32_t position, int32_t group, const Part& part) {
-      const int32_t warp = decoder.thread() / 32, at = warp + decoder.lane() * kSlots, count = part.end - part.begin;
-      to = decoder.slot(warp), barrier = decoder.full(warp), is_first = decoder.lane() == 0;
-      if (decoder.lane() > 1 || at >= 2 * count) return;
-      const KvSlot& kv = decoder.work_.kv;
-      const int32_t block = part.begin + (at < count ? at : at - count);
-      is_old = block < position / kBlockTokens;
-      from = kv.pool + kv.slot_offset + int64_t{group} * 2 * kTile + (at < count ? 0 : kTile) + table[block] * kv.block_bytes;
-    }
-    __device__ void copy() const {
-      barrier_expect(barrier, kTile);
-      copy_bulk(to, from, kTile, barrier);
-    }
-    __device__ void ask() const {
-      if (!from) return;
-      if (is_first)
-        copy();
-      else
-        prefetch_bulk_once(from, kTile);
-    }
-    // With what was first in the slot read.
-    __device__ void follow() const {
-      if (from && !is_first) copy();
-    }
-  };
-  static_assert(kDecodeThreads / 32 == kSlots);
-
-  // What is wanted later. By a whole warp.
-  __device__ void plan_rest(int32_t group, const Division& division) {
-    constexpr int32_t kPieces = kHeadDim * static_cast<int32_t>(sizeof(float)) / 16;
-    if (lane() < kPieces)
-      copy_async(base_ + static_cast<uint32_t>(kScales + lane() * 16), work_.args.out_inverse + int64_t{group} * kHeadDim + lane() * 4);
-    if (lane() < division.parts) shared_.chunk_of_part[lane()] = division.part(lane()).chunk;
   }
 
-  __device__ static int32_t blocks() {
-    uint32_t count;
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
-    return static_cast<int32_t>(count);
-  }
-  // From this block's shared memory to the same or another place in another's, whose barrier counts the bytes.
-  __device__ static void send(uint32_t to, uint32_t from, int32_t bytes, uint32_t barrier, int32_t rank) {
-    asm volatile(
-        "{\n.reg .b32 there, barrier;\nmapa.shared::cluster.u32 there, %0, %4;\nmapa.shared::cluster.u32 barrier, %3, %4;\n"
-        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [there], [%1], %2, [barrier];\n}" ::"r"(to),
-        "r"(from), "r"(bytes), "r"(barrier), "r"(rank)
-        : "memory");
-  }
-  // Where the rows of a part come to lie in block `to`, `count` of them.
-  __device__ uint32_t inbox(int32_t part, int32_t to, int32_t count) const {
-    return base_ + static_cast<uint32_t>(kInbox + (part - (part > to ? 1 : 0)) * count * kRowBytes);
-  }
-
-  // The maxima become those of the whole chunk; on their way they lie where the weights will.
-  __device__ void tell_maxima(const Part& part_here) {
-    constexpr int32_t kSent = kRows * static_cast<int32_t>(sizeof(int32_t));
-    const int32_t first = part_here.first_of_chunk, end = part_here.end_of_chunk;
-    const uint32_t met = shared_address(&shared_.met);
-    if (thread() == 0) barrier_expect(met, static_cast<uint32_t>((end - first - 1) * kSent));
-    const int32_t to = first + thread() / 32;
-    if (lane() == 0 && to < end && to != rank_)
-      send(base_ + static_cast<uint32_t>(Map::kWeights + rank_ * kSent), shared_address(chunk_.maximum[0]), kSent, met, to);
-    barrier_wait(met, 0);
-    if (in_rows()) {
-      int32_t most = chunk_.maximum[0][thread()];
-      for (int32_t part = first; part < end; ++part)
-        if (part != rank_) most = max(most, reinterpret_cast<const int32_t*>(memory_ + Map::kWeights)[part * kRows + thread()]);
-      chunk_.maximum[1][thread()] = most;
-    }
-    __syncthreads();
-  }
-
-  // Of a part of half a chunk at most |256 high + low| is less than 2^31: 256 keys, two bytes of weight, seven bits of value.
-  __device__ __forceinline__ void leave(const int32_t (&sums)[kRows], bool in_floats) {
-    auto* to = reinterpret_cast<int32_t*>(memory_ + kLeaving);
+  // Sums of a chunk: 64 channels a warpgroup, by rows' high and low bytes, of the rows that this block finishes and of those of the other.
+  __device__ __forceinline__ void add_part(int32_t part, float (&mine)[kOwn], float (&theirs)[kOwn]) {
+    const int32_t from = part == 0 ? 0 : part_.count[0], end = part == 0 ? part_.count[0] : part_.all();
+    if (from == end) return;
+    int32_t sums[kRows];
+    add_block<false>(from, sums);
+#pragma unroll 1
+    for (int32_t n = from + 1; n < end; ++n) add_block<true>(n, sums);
+    wait_products<0>();
+    pin(sums);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        to[row(j, e) * kStride + channel(e)] =
-            in_floats ? __float_as_int(whole(sums, j, e)) : 256 * sums[4 * j + e] + sums[4 * (j + kColumns) + e];
+      for (int upper = 0; upper < 2; ++upper) {
+        const float even = whole(sums, j, 2 * upper), odd = whole(sums, j, 2 * upper + 1);
+        mine[2 * j + upper] = rank_ == 0 ? even : odd;
+        theirs[2 * j + upper] = rank_ == 0 ? odd : even;
+      }
+  }
+  __device__ __forceinline__ void push(int part, const float (&theirs)[kOwn]) {
+    const uint32_t other = static_cast<uint32_t>(1 - rank_),
+                   to = address_in(base_ + static_cast<uint32_t>(Map::kInbox + part * Map::kFourBytes + thread() * 16), other),
+                   barrier = address_in(shared_address(&shared_.arrived), other);
+    const auto at = [&](int i) { return i < kOwn ? __float_as_int(theirs[i]) : 0; };
+#pragma unroll
+    for (int i = 0; i < Map::kFours; ++i)
+      push_to_block(to + static_cast<uint32_t>(i * kSummers * 16), {at(4 * i), at(4 * i + 1), at(4 * i + 2), at(4 * i + 3)}, barrier);
+  }
+  template <bool kAdds>
+  __device__ __forceinline__ void add_block(int32_t place, int32_t (&sums)[kRows]) {
+    wait(shared_.values[place]);
+    const uint64_t a = operand(slot(place) + static_cast<uint32_t>(warpgroup() * 64 * kColumnBytes), kHeadDim),
+                   b = operand(base_ + static_cast<uint32_t>(Map::kWeights + place * Map::kWeightBytes), 2 * kRows);
+    begin_products();
+    multiply_shared_by<2 * kRows, Sign::kUnsigned, kAdds>(sums, a, b);
+    multiply_shared_by<2 * kRows, Sign::kUnsigned, true>(sums, advanced(a, 2 * kHeadDim * kColumnBytes),
+                                                         advanced(b, 2 * 2 * kRows * kColumnBytes));
+    commit_products();
   }
 
-  // Row `row` of the item, the r-th of this block's `mine`. By half a warp. kInFloats: a part is a chunk.
-  static constexpr int32_t kRowLanes = 16;
-  template <bool kInFloats>
-  __device__ void finish(const Unit& unit, int32_t parts, int32_t row, int32_t r, int32_t mine) {
-    constexpr int kFours = kHeadDim / kRowLanes / 4;  // of channels, of a lane
-    const int32_t from = lane() % kRowLanes * 4;      // and every 4 kRowLanes
-    const auto sums_of = [&](int32_t part) {
-      return reinterpret_cast<const int32_t*>(
-          memory_ + (part == rank_ ? kLeaving + row * kRowBytes : inbox(part, rank_, mine) - base_ + r * kRowBytes));
-    };
-    int32_t maximum = INT32_MIN;
-    float weight = 0.0f, total[kFours][4] = {};
-    for (int32_t part = 0; part < parts;) {
-      const int32_t chunk = shared_.chunk_of_part[part];
-      const int32_t told = sums_of(part)[kHeadDim], most = told == kUnseen ? INT32_MIN : told;  // all parts of a chunk tell the same
-      uint32_t sum = 0;
-      std::conditional_t<kInFloats, float, int64_t> o[kFours][4] = {};
-      do {
-        const int32_t* sums = sums_of(part);
-        sum += static_cast<uint32_t>(sums[kHeadDim + 1]);
-#pragma unroll
-        for (int f = 0; f < kFours; ++f) {
-          const int4 x = *reinterpret_cast<const int4*>(sums + from + 4 * kRowLanes * f);
-          const int32_t four[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if constexpr (kInFloats)
-              o[f][i] = __int_as_float(four[i]);
-            else
-              o[f][i] += four[i];
-        }
-        ++part;
-      } while (!kInFloats && part < parts && shared_.chunk_of_part[part] == chunk);
-      const Step fold = step(maximum, most);
-      maximum = max(maximum, most);
-      weight = folded(fold, weight, static_cast<float>(sum));
-#pragma unroll
-      for (int f = 0; f < kFours; ++f)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if constexpr (kInFloats)
-            total[f][i] = folded(fold, total[f][i], o[f][i]);
-          else
-            total[f][i] = folded(fold, total[f][i], __ll2float_rn(o[f][i]));
-        }
+  // Of a row that this block finishes.
+  struct alignas(16) RowFold {
+    int32_t middle, last;  // how these chunks are folded
+    float inverse;
+    int32_t place;  // in results; -1: there is no such row
+  };
+  __device__ static int32_t fold_of(const Step& step) { return __float_as_int(step.factor) | (step.later ? 0 : INT32_MIN); }
+  __device__ static Step step_of(int32_t fold) { return {fold >= 0, __int_as_float(fold & INT32_MAX)}; }
+  __device__ RowFold* folds() const { return reinterpret_cast<RowFold*>(memory_ + Map::kFolds); }
+  // By the last warpgroup, while others add up.
+  __device__ void tell_and_fold(const Item& item) {
+    const int32_t i = thread() % 128;
+    constexpr int32_t kPieces = kHeadDim * static_cast<int32_t>(sizeof(float)) / 16;
+    if (i < kPieces)
+      copy_async(base_ + static_cast<uint32_t>(Map::kScales + i * 16), work_.args.out_inverse + int64_t{item.group} * kHeadDim + i * 4);
+    if (i < kRows / 2) {
+      const uint32_t other = static_cast<uint32_t>(1 - rank_), told = shared_address(&shared_.told);
+      push_to_block(address_in(base_ + static_cast<uint32_t>(Map::kTold + i * 16), other), state(2 * i + 1 - rank_),
+                    address_in(told, other));
+      const int32_t row = 2 * i + rank_;
+      const int4 mine = state(row);
+      wait(shared_.told);
+      const int4 theirs = reinterpret_cast<const int4*>(memory_ + Map::kTold)[i], outer = rank_ == 0 ? theirs : mine,
+                 middle = rank_ == 0 ? mine : theirs;
+      const Step first = step(outer.x, middle.x), second = step(max(outer.x, middle.x), outer.z);
+      const float weight =
+          folded(second, folded(first, static_cast<float>(outer.y), static_cast<float>(middle.y)), static_cast<float>(outer.w));
+      folds()[i] = {fold_of(first), fold_of(second), arith::divide(1.0f, weight), row < item.rows ? item.place + row : -1};
     }
-    const float inverse = arith::divide(1.0f, weight);
-    int8_t* out = work_.args.out + row_offset(unit, row);
+    wait_for_copies();
+  }
+  // Of the block's two chunks: maximum and sum of weights.
+  __device__ int4 state(int32_t row) const {
+    const auto maximum = [&](int part) {
+      const int32_t most = chunk_.maximum[part][row];
+      return most == kUnseen ? INT32_MIN : most;
+    };
+    return {maximum(0), static_cast<int32_t>(chunk_.sum[0][row]), maximum(1), static_cast<int32_t>(chunk_.sum[1][row])};
+  }
+
+  __device__ __forceinline__ void finish(const float (&mine)[2][kOwn], int32_t their_chunks) {
+    wait(shared_.arrived);
+    float theirs[2][Map::kFours * 4] = {};
 #pragma unroll
-    for (int f = 0; f < kFours; ++f) {
-      const float4 x{arith::mul(total[f][0], inverse), arith::mul(total[f][1], inverse), arith::mul(total[f][2], inverse),
-                     arith::mul(total[f][3], inverse)};
-      const int32_t at = from + 4 * kRowLanes * f;
-      *reinterpret_cast<uint32_t*>(out + at) = four_quantised(x, *reinterpret_cast<const float4*>(memory_ + kScales + at * sizeof(float)));
+    for (int part = 0; part < 2; ++part)
+      if (part < their_chunks)
+#pragma unroll
+        for (int i = 0; i < Map::kFours; ++i) {
+          const float4 x =
+              *reinterpret_cast<const float4*>(memory_ + Map::kInbox + part * Map::kFourBytes + (i * kSummers + thread()) * 16);
+          theirs[part][4 * i] = x.x, theirs[part][4 * i + 1] = x.y, theirs[part][4 * i + 2] = x.z, theirs[part][4 * i + 3] = x.w;
+        }
+    const bool is_first = rank_ != 0;
+    const auto* scales = reinterpret_cast<const float*>(memory_ + Map::kScales);
+    const float scale[2] = {scales[channel(0)], scales[channel(2)]};
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      const RowFold row = folds()[4 * j + t()];
+      if (row.place < 0) continue;
+      int8_t* out = work_.args.out + int64_t{row.place} * kHeadDim;
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) {
+        const int i = 2 * j + upper;
+        const float own = mine[0][i], behind = mine[1][i], got = theirs[0][i], got_behind = theirs[1][i];
+        const float first = is_first ? own : got, middle = is_first ? got : own, last = is_first ? behind : got_behind;
+        const float total = folded(step_of(row.last), folded(step_of(row.middle), first, middle), last);
+        out[channel(2 * upper)] = static_cast<int8_t>(quantised(arith::mul(total, row.inverse), scale[upper]));
+      }
     }
   }
+
+  __device__ void wait(uint64_t& barrier) const { barrier_wait(shared_address(&barrier), 0); }
 
   WindowShared<kRows>& shared_;
-  int32_t rank_;  // in the cluster
+  int32_t rank_;  // in the pair
+  Parts part_;
 };
 
 template <int kHeadDim, int kRows, class Weight>
-__global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
-    window_kernel(const __grid_constant__ AttentionWork work) {
+__global__ void __launch_bounds__(kPairThreads) window_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ WindowShared<kRows> shared;
-  let_next_start();
   WindowDecoder<kHeadDim, kRows, Weight>(work, shared, memory).run();
 #else
   __trap();  // never launched elsewhere
 #endif
 }
 
-// Blocks of threads in a cluster, for items of at most `chunks` chunks; 0: there are too many items, or chunks.
-inline int32_t window_cluster(int64_t items, int64_t chunks) {
-  // As many clusters as run at once on one H200 (132 multiprocessors, by its driver), two blocks on a multiprocessor: where one cluster has
-  // to wait for another, all take twice as long.
-  constexpr struct {
-    int32_t blocks, clusters;
-  } kClusters[] = {{8, 30}, {6, 39}, {4, 62}, {3, 83}};
-  for (const auto& [blocks, clusters] : kClusters)
-    if (items <= clusters && chunks <= blocks) return blocks;
-  return 0;
-}
-
 template <int kHeadDim, int kRows, class Weight>
-cudaError_t launch_window_of(cudaStream_t stream, const AttentionWork& work, int64_t items, int32_t cluster) {
+cudaError_t launch_window_of(cudaStream_t stream, const AttentionWork& work, int64_t items) {
   constexpr int32_t kBytes = WindowDecoder<kHeadDim, kRows, Weight>::kBytes;
   const auto kernel = window_kernel<kHeadDim, kRows, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
     return error;
-  // Blocks of a cluster may share a multiprocessor, so that more clusters find room.
+  // All that there is: the next product's blocks stand beside.
   if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeClusterSchedulingPolicyPreference, cudaClusterSchedulingPolicyLoadBalancing);
+          cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
       error != cudaSuccess)
     return error;
-  return launch(stream, Chip{.capability = 90}, kernel, {items * cluster, kDecodeThreads, kBytes, cluster}, work);
+  return launch(stream, Chip{.capability = 90}, kernel, {items * 2, kPairThreads, kBytes, 2}, work);
 }
 
 }  // namespace kaiju::cuda

@@ -400,7 +400,7 @@ class DecodeWalk {
   const BlockId* table_;
 };
 
-// What a block of threads takes, as it is when the block begins; the same in all layers whose slots are of one kind.
+// What a block of threads takes, as it is when the block begins; the same in all layers whose slots are of one kind and window.
 struct DecodePlan {
   DecodeWalk walk;
   Unit unit[3];   // the first two, and room for the one behind

@@ -155,11 +155,13 @@ __device__ __forceinline__ void multiply_registers(int32_t (&d)[64], const uint3
 #define KAIJU_PLACES4 "%0, %1, %2, %3"
 #define KAIJU_PLACES8 KAIJU_PLACES4 ", %4, %5, %6, %7"
 #define KAIJU_PLACES16 KAIJU_PLACES8 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define KAIJU_PLACES32 KAIJU_PLACES16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define KAIJU_PLACES24 KAIJU_PLACES16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define KAIJU_PLACES32 KAIJU_PLACES24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define KAIJU_PLACES40 KAIJU_PLACES32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define KAIJU_SUMS4(how, i) how(d[i]), how(d[i + 1]), how(d[i + 2]), how(d[i + 3])
 #define KAIJU_SUMS8(how, i) KAIJU_SUMS4(how, i), KAIJU_SUMS4(how, i + 4)
 #define KAIJU_SUMS16(how, i) KAIJU_SUMS8(how, i), KAIJU_SUMS8(how, i + 8)
+#define KAIJU_SUMS24(how, i) KAIJU_SUMS16(how, i), KAIJU_SUMS8(how, i + 16)
 #define KAIJU_SUMS32(how, i) KAIJU_SUMS16(how, i), KAIJU_SUMS16(how, i + 16)
 #define KAIJU_SUMS40(how, i) KAIJU_SUMS32(how, i), KAIJU_SUMS8(how, i + 32)
 #define KAIJU_SET "=r"
@@ -181,10 +183,11 @@ __device__ __forceinline__ void multiply_registers(int32_t (&d)[64], const uint3
 template <int kN, Sign kB, bool kAdds>
 __device__ __forceinline__ void multiply_shared_by(int32_t (&d)[kN / 2], uint64_t a, uint64_t b) {
   if constexpr (kB == Sign::kSigned) {
-    static_assert(kN == 8 || kN == 16 || kN == 32);
+    static_assert(kN == 8 || kN == 16 || kN == 32 || kN == 48);
     if constexpr (kN == 8) KAIJU_MULTIPLY("8", "s8.s8", 4, "%4", "%5");
     if constexpr (kN == 16) KAIJU_MULTIPLY("16", "s8.s8", 8, "%8", "%9");
     if constexpr (kN == 32) KAIJU_MULTIPLY("32", "s8.s8", 16, "%16", "%17");
+    if constexpr (kN == 48) KAIJU_MULTIPLY("48", "s8.s8", 24, "%24", "%25");
   } else {
     static_assert(kN == 16 || kN == 32 || kN == 64 || kN == 80);
     if constexpr (kN == 16) KAIJU_MULTIPLY("16", "s8.u8", 8, "%8", "%9");
@@ -202,6 +205,8 @@ __device__ __forceinline__ void multiply_shared_by(int32_t (&d)[kN / 2], uint64_
 #undef KAIJU_SUMS8
 #undef KAIJU_PLACES16
 #undef KAIJU_SUMS16
+#undef KAIJU_PLACES24
+#undef KAIJU_SUMS24
 #undef KAIJU_PLACES32
 #undef KAIJU_SUMS32
 #undef KAIJU_PLACES40

@@ -233,6 +233,22 @@ TEST_CASE("rows behind a prompt give the reference's bits where blocks, windows 
   }
 }
 
+TEST_CASE("layers of different windows give the reference's bits, of several rows of a sequence and of many sequences") {
+  ModelConfig config = attention_config(64, 1, 2, 64, 0);
+  config.d_model = 64;
+  config.slot_count = 3;
+  config.layers = {{LayerKind::kSliding, 65, 0, 0}, {LayerKind::kSliding, 513, 1, 0}, {LayerKind::kSliding, 130, 2, 1}, {LayerKind::kSliding, 513, 1, 0}};
+  std::mt19937 random(16);
+  const TemporaryModel model(config, random());
+  const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, 1060);
+  const uint64_t expected = digest_of(model.checkpoint, tokens, {kJudge, 2, 0, 1});
+  for (const std::string& backend : judged()) {
+    INFO(backend);
+    CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 7, 1}) == expected);
+    if (backend == "cuda") CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 1, 170, 200}) == expected);  // more than 160 rows for 60 steps
+  }
+}
+
 TEST_CASE("two prompts in a step that decodes nothing give the reference's bits, every time") {
   // A GPU starts kernels while the ones in front end: one that has nothing to do (here that of decoding rows) must wait for those in front
   // all the same, or what follows reads attention's results too early.
