@@ -121,10 +121,10 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       __syncthreads();  // the folds are there
       finish(mine, their_chunks);
     } else {
-      cluster_arrive();
       if (warpgroup() == kPairGroups - 1) tell_and_fold(item);
-      __syncthreads();
+      cluster_arrive();
       cluster_wait();
+      __syncthreads();
     }
   }
 
