@@ -24,7 +24,7 @@ constexpr int32_t kPairThreads = 128 * kPairGroups;
 constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
 constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
 constexpr int64_t kPairChunks = 3;                               // that an item has at most
-// Items for which this is faster than attention_decode.cuh: 66 pairs run at once on one H200, and others behind them.
+// Items for which this is faster than attention_decode.cuh: some 66 pairs run at once on an H200, others behind them.
 constexpr int64_t kMostWindows = 160;
 
 // Where things are in shared memory.
