@@ -31,7 +31,7 @@ CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(dev
 }
 
 Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
-  // Chunks in flight, 34 MB for 1,024 at 128 channels. A batch that has more of them than 64 histories of 131,072 tokens is not split.
+  // Chunks in flight, 34 MB for 1,024 at 128 channels. A batch that has more of them than 64 items of 131,072 tokens is not split.
   constexpr int64_t kLeastUnits = 2048, kMostUnits = 16384;
   const auto units = static_cast<int32_t>(std::clamp(chunks, kLeastUnits, kMostUnits));
   const size_t rows = static_cast<size_t>(units) * kAttentionTileRows;

@@ -28,7 +28,7 @@ class CudaBackend {
   explicit CudaBackend(std::shared_ptr<Device> device);
 
   // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work. `chunks`: of all histories that a batch may
-  // have, of every KV head. And what products by cuBLASLt use, where it serves.
+  // have, of every item (a KV head, or a part of its query heads). And what products by cuBLASLt use, where it serves.
   Status take_memory(int32_t head_dim, int64_t chunks = 0);
 
   // cuBLASLt, where products may be its; else null.

@@ -29,7 +29,9 @@ Status Transfers::take_memory() {
   KAIJU_TRY(device_->status());
   const auto [least, most] = std::minmax(block_bytes_[0], block_bytes_[1]);
   const size_t room = kAside * static_cast<size_t>(most);
-  KAIJU_TRY(take(setting_aside_, room / static_cast<size_t>(least > 0 ? least : most) * sizeof(CopiedBlock), "the list of blocks on their way to host memory"));
+  const size_t blocks = room / static_cast<size_t>(least > 0 ? least : most);
+  downs_.reserve(blocks), ups_.reserve(blocks);
+  KAIJU_TRY(take(setting_aside_, blocks * sizeof(CopiedBlock), "the list of blocks on their way to host memory"));
   return take(aside_, room, "blocks on their way to host memory");
 }
 

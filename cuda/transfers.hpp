@@ -44,6 +44,7 @@ class Transfers {
     std::vector<const void*> from;
     std::vector<size_t> bytes;
     void add(void* there, const void* here, size_t count) { to.push_back(there), from.push_back(here), bytes.push_back(count); }
+    void reserve(size_t count) { to.reserve(count), from.reserve(count), bytes.reserve(count); }
     void clear() { to.clear(), from.clear(), bytes.clear(); }
     bool empty() const { return to.empty(); }
   };

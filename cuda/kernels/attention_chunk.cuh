@@ -1,6 +1,7 @@
-// The steps of one chunk of up to 512 keys, of few rows, on Hopper: what the kernels of decode have in common (attention_decode.cuh,
-// attention_window.cuh). A block of two warpgroups finds its scores, its weights and its sums; two such blocks share a multiprocessor, so
-// that one's loads and products run while the other finds weights.
+// The steps of one chunk of up to 512 keys, of few rows, on Hopper, as attention_decode.cuh takes them; attention_window.cuh, which divides
+// its chunks among three warpgroups, has what is beside them: places of rows and channels, folds. A block of two warpgroups finds its
+// scores, its weights and its sums; two such blocks share a multiprocessor, so that one's loads and products run while the other finds
+// weights.
 //
 // Scores first, keys by rows (S^T = K Q^T, so that rows beyond the last cost nothing but matrix time): a warpgroup has every second block
 // of 64 keys, and keeps the scores in registers while the maximum is found. Then, half a chunk at a time, their weights, once, whose high

@@ -8,7 +8,7 @@
 // order: either in whole items, whose chunks it folds as it goes, or in chunks; then the chunks of an item that lies in several shares are
 // kept apart until all are there. DecodeLoad decides that for the whole batch, alike everywhere. Where rows are parted, so are the blocks:
 // as many have each part, and neighbours have the same keys at the same time. All other segments are *wide*: tiles of 128 rows, each folding
-// all its chunks in order, or of 64 where tiles are few.
+// all its chunks in order, or of 64 where tiles are few; so are single tokens of many heads where that is faster (attention_sm90.cu).
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,3 +1,6 @@
+// Copies of KV blocks within the GPU. A block of threads takes 16 KiB of a copy: 256 threads with four pieces of 16 bytes each, loaded before
+// the first is stored. The list lies in pinned memory of the host's, where each reads its 24 bytes: a copy of it to the GPU would be one more
+// in front of the step. A KV block has at most 65,535 times 16 KiB. Bound: memory, reading and writing each byte once.
 #include "blocks.hpp"
 
 namespace kaiju::cuda {

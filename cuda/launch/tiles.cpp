@@ -1,4 +1,4 @@
-// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets `small` and `large`, 4
+// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets `small` and `large`, 2
 // to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels.md; the times are in tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
