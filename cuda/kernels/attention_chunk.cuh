@@ -231,6 +231,11 @@ class ChunkSteps {
     take_maxima<2>(unit, blocks, s, most);
     take_maxima<3>(unit, blocks, s, most);
     if constexpr (!Weight::kMaximaFirst) return;
+    tell_maxima(most, turn);
+  }
+
+  // A warp's maxima of the even and the odd row of every eight, to those of the block.
+  __device__ __forceinline__ void tell_maxima(const int32_t (&most)[kColumns][2], int32_t turn) {
     // Even lanes go on with the even rows, odd ones with the odd.
     const bool odd = g() % 2 != 0;
     int32_t mine[kColumns];  // step by step for all of them, since each step waits for the one before

@@ -52,7 +52,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
   using Steps = ChunkSteps<kHeadDim, kRows, Weight>;
   using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::thread, Steps::warpgroup, Steps::warp, Steps::in_rows, Steps::lane, Steps::g,
       Steps::t, Steps::uniform, Steps::copy_async, Steps::wait_for_copies, Steps::two, Steps::whole, Steps::channel, Steps::step,
-      Steps::folded, Steps::first_visible, Steps::work_, Steps::chunk_, Steps::memory_, Steps::base_, Steps::weight_;
+      Steps::folded, Steps::first_visible, Steps::tell_maxima, Steps::work_, Steps::chunk_, Steps::memory_, Steps::base_, Steps::weight_;
   using typename Steps::Step;
   using Map = WindowMap<kHeadDim, kRows>;
   using Score = int32_t[Map::kQueryRows / 2];
@@ -261,21 +261,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 #pragma unroll
           for (int odd = 0; odd < 2; ++odd) most[j][odd] = __vimax3_s32(most[j][odd], s[k][4 * j + odd], s[k][4 * j + 2 + odd]);
       }
-      // Even lanes go on with the even rows, odd ones with the odd.
-      const bool odd = g() % 2 != 0;
-      int32_t mine[kColumns];  // step by step for all of them, since each step waits for the one before
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j)
-        mine[j] = max(odd ? most[j][1] : most[j][0], __shfl_xor_sync(0xFFFFFFFFu, odd ? most[j][0] : most[j][1], 4));
-#pragma unroll
-      for (int distance = 8; distance < 32; distance *= 2)
-#pragma unroll
-        for (int32_t& x : mine) x = max(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
-      if (lane() < 8) {
-        int32_t* to = &chunk_.maximum[part][2 * t() + (odd ? 1 : 0)];
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) atomicMax(to + 8 * j, mine[j]);
-      }
+      tell_maxima(most, part);
     });
   }
   // The weights, to shared memory as layout.cuh wants values' places (attention_chunk.cuh), and their sums. All blocks by the same
