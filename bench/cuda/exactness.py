@@ -6,8 +6,10 @@ once besides (which give other bits), in turns on one GPU. Prints the medians of
 """
 import argparse
 import json
+import os
 import statistics
 import subprocess
+import sys
 
 PROGRAMS = {"contract": "kaiju-bench", "hardware exp2": "kaiju-bench-exp2", "one pass": "kaiju-bench-one-pass"}
 
@@ -18,10 +20,15 @@ def main():
     parser.add_argument("--programs", default="build/cuda/bin")
     parser.add_argument("--turns", type=int, default=3)
     options, of_step = parser.parse_known_args()
+    missing = [program for program in PROGRAMS.values() if not os.access(f"{options.programs}/{program}", os.X_OK)]
+    if missing:
+        sys.exit(f"exactness.py: {options.programs} has no {', '.join(missing)}; build them (see --help) or name their folder with --programs")
     steps = {}  # operation and shape: milliseconds of every turn by program
     for _ in range(options.turns):
         for kind, program in PROGRAMS.items():
-            run = subprocess.run([f"{options.programs}/{program}", "step", options.model, "--backend", "cuda", "--json", *of_step], check=True, stdout=subprocess.PIPE)
+            run = subprocess.run([f"{options.programs}/{program}", "step", options.model, "--backend", "cuda", "--json", *of_step], stdout=subprocess.PIPE)
+            if run.returncode != 0:
+                sys.exit(run.returncode)  # it has said why
             for line in json.loads(run.stdout)["lines"]:
                 steps.setdefault((line["operation"], line["shape"]), {}).setdefault(kind, []).append(line["microseconds"] / 1000)
     print("| | " + " | ".join(PROGRAMS) + " |\n| --- | --- | --- | --- |")
