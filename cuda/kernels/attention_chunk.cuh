@@ -273,13 +273,12 @@ class ChunkSteps {
     for (int j = 0; j < kColumns; ++j) {
       const int2 maximum = maxima[j];
       // For a row that sees no key both are rubbish, and all of it is masked.
-      const auto even = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.x)),
-                 uneven = static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.y));
-      int32_t score[4 * kBlocks], shift[4 * kBlocks];
+      const int32_t even = Weight::against(maximum.x), uneven = Weight::against(maximum.y);
+      int32_t score[4 * kBlocks], against[4 * kBlocks];
       uint32_t w[4 * kBlocks];
 #pragma unroll
-      for (int i = 0; i < 4 * kBlocks; ++i) score[i] = s[i / 4][4 * j + i % 4], shift[i] = i % 2 == 0 ? even : uneven;
-      weight_(score, shift, w);
+      for (int i = 0; i < 4 * kBlocks; ++i) score[i] = s[i / 4][4 * j + i % 4], against[i] = i % 2 == 0 ? even : uneven;
+      weight_(score, against, w);
       if (masked) {
 #pragma unroll
         for (int i = 0; i < 4 * kBlocks; ++i)

@@ -47,7 +47,10 @@ struct WideWeight {
     for (int i = 0; i < kCount; ++i) rounded[i] = fma(d[i], z, kRoundBias);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) f[i] = fma(d[i], z, -add(rounded[i], -kRoundBias));
-    weights_of(rounded, f, weight);
+    uint32_t power[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) power[i] = 0x477FFF00u + (bits_of(rounded[i]) << 23);
+    weights_of(power, f, weight);
   }
 };
 

@@ -18,7 +18,7 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
   using Steps = TileSteps<kHeadDim, Weight, kSharers>;
   using Steps::kPieces, Steps::kFours, Steps::forget, Steps::warp, Steps::lane, Steps::column, Steps::sync_rows, Steps::row,
       Steps::row_total, Steps::writes_rows, Steps::four, Steps::total, Steps::load_queries, Steps::begin, Steps::is_masked,
-      Steps::find_maxima, Steps::find_shift, Steps::sum_values, Steps::take_turn, Steps::give_turn, Steps::whole, Steps::join,
+      Steps::find_maxima, Steps::find_against, Steps::sum_values, Steps::take_turn, Steps::give_turn, Steps::whole, Steps::join,
       Steps::result_of, Steps::store, Steps::warpgroup_, Steps::tiles_, Steps::keys_, Steps::values_, Steps::masked_, Steps::maximum_,
       Steps::high_sums_, Steps::low_sums_;
   using typename Steps::Join;
@@ -81,7 +81,7 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
     sync_rows();
     for (int r = 0; r < 2; ++r) {
       maximum_[r] = max(maximum_[r], part(1 - warpgroup_, r).x);
-      find_shift(r);
+      find_against(r);
     }
   }
 

@@ -80,8 +80,7 @@ cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work) {
 }
 
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch) {
-  // Beyond that z the least difference whose weight is surely 0 is out of the exponential's range.
-  return scratch.hopper && (kv.head_dim == 64 || kv.head_dim == 128) && args.z > 0.0f && args.z <= 100.0f;
+  return scratch.hopper && (kv.head_dim == 64 || kv.head_dim == 128) && args.z > 0.0f && args.z < ContractWeight::kMostZ;
 }
 
 // More sequences have keys that the L2 cache cannot hold until the next layer that reads them; then it had better hold what else a step

@@ -176,7 +176,7 @@ class TileSteps {
   __device__ void find_maxima(int32_t block, int32_t end) {
     maximum_[0] = maximum_[1] = Weight::kMaximaFirst ? INT32_MIN : 0;
     if constexpr (!Weight::kMaximaFirst) {
-      shift_[0] = shift_[1] = kBiasBits;
+      against_[0] = against_[1] = Weight::against(0);
       return;
     }
     Ring at = keys_;
@@ -220,10 +220,10 @@ class TileSteps {
     }
     for (int r = 0; r < 2; ++r) {
       maximum_[r] = quad_max(maximum_[r]);
-      find_shift(r);
+      find_against(r);
     }
   }
-  __device__ void find_shift(int r) { shift_[r] = kBiasBits - (maximum_[r] == INT32_MIN ? 0 : maximum_[r]); }
+  __device__ void find_against(int r) { against_[r] = Weight::against(maximum_[r] == INT32_MIN ? 0 : maximum_[r]); }
 
   // The weights of half a tile's scores (32 keys), as the left operand of the second product: p[0 ... 3] high bytes, p[4 ... 7] low bytes.
   // Adds them to the sums.
@@ -234,7 +234,7 @@ class TileSteps {
       const int r = q % 2, j = q / 2 * 2;
       uint32_t w[4];
       weight_({s[4 * j + 2 * r], s[4 * j + 2 * r + 1], s[4 * j + 4 + 2 * r], s[4 * j + 5 + 2 * r]},
-              {shift_[r], shift_[r], shift_[r], shift_[r]}, w);
+              {against_[r], against_[r], against_[r], against_[r]}, w);
       const uint32_t first = __byte_perm(w[0], w[1], 0x5140), second = __byte_perm(w[2], w[3], 0x5140);
       p[q] = __byte_perm(first, second, 0x7632);
       p[4 + q] = __byte_perm(first, second, 0x5410);
@@ -373,7 +373,7 @@ class TileSteps {
   // Of this thread's two rows.
   int32_t all_from_, all_to_;
   bool masked_;  // whether a row does not see some key of the chunk
-  int32_t maximum_[2], shift_[2];
+  int32_t maximum_[2], against_[2];  // of scores; what weights hold them against
   uint32_t high_sums_[2], low_sums_[2];
 };
 

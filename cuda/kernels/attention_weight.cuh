@@ -12,45 +12,54 @@ namespace kaiju::cuda {
 
 constexpr int32_t kBiasBits = 0x4B400000;  // of 1.5 * 2^23: an integer added to these bits is added to the float
 
-// 65535 * 2^(n + f), rounded, as bits of 1.5 * 2^23 more; `rounded` is n + 1.5 * 2^23. Step by step for all of them, since each step waits
-// for the one before.
+// 65535 * 2^(n + f), rounded, as bits of 1.5 * 2^23 more, of `power`, the bits of 65535 * 2^n, and f / unit, where unit is a power of
+// two. Step by step for all of them, since each step waits for the one before.
 template <int kCount>
-__device__ __forceinline__ void weights_of(const float (&rounded)[kCount], const float (&f)[kCount], uint32_t (&weight)[kCount]) {
+__device__ __forceinline__ void weights_of(const uint32_t (&power)[kCount], const float (&f)[kCount], uint32_t (&weight)[kCount],
+                                           float unit = 1.0f) {
   using namespace arith;
+  const float c1 = kPow2C1 * unit, c2 = kPow2C2 * unit * unit, c3 = kPow2C3 * unit * unit * unit, c4 = kPow2C4 * unit * unit * unit * unit;
   float y[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = fma(kPow2C4, f[i], kPow2C3);
+  for (int i = 0; i < kCount; ++i) y[i] = fma(c4, f[i], c3);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C2);
+  for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], c2);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], kPow2C1);
+  for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], c1);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], 1.0f);
     // y times 65535 * 2^n: the scaling by 2^n is exact, so this rounds what the contract rounds.
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) weight[i] = bits_of(fma(y[i], float_of(0x477FFF00u + (bits_of(rounded[i]) << 23)), kRoundBias));
+  for (int i = 0; i < kCount; ++i) weight[i] = bits_of(fma(y[i], float_of(power[i]), kRoundBias));
 }
 
-// 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more. `shift` is kBiasBits minus the maximum.
+// 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more, of a score that lies -d < 2^24 below its maximum.
+//
+// An integer below 2^24 is the bits of the float 2^-149 times it, so -d needs no conversion. Adding -d z / 2^24 to 1 - 126 / 2^24 rounds
+// -d z to an integer, as all sums just below 1 are multiples of 2^-24; and what saturates at 1 is 126, whose weight is 0, whatever f.
 struct ContractWeight {
   static constexpr bool kMaximaFirst = true;
-  float z;
-  int32_t floor;  // kBiasBits + least_difference
-  __device__ explicit ContractWeight(const AttentionWork& work) : z(work.args.z), floor(kBiasBits + work.least_difference) {}
+  static constexpr float kMostZ = 8.0f;  // less than that
+  static constexpr float kNone = 1.0f - 126 * 0x1p-24f;
+  float slope;  // z / 2^24, of floats that are 2^-149 times what they stand for
+  __device__ explicit ContractWeight(const AttentionWork& work) : slope(work.args.z * 0x1p125f) {}
+  // What scores of a row are held against.
+  static __device__ int32_t against(int32_t maximum) { return maximum; }
   template <int kCount>
-  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&shift)[kCount],
+  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&maximum)[kCount],
                                              uint32_t (&weight)[kCount]) const {
     using namespace arith;
-    float d[kCount], rounded[kCount], f[kCount];
+    float x[kCount], n[kCount], f[kCount];
+    uint32_t power[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) d[i] = add(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), -kRoundBias);
+    for (int i = 0; i < kCount; ++i) x[i] = __int_as_float(maximum[i] - score[i]);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) rounded[i] = fma(d[i], z, kRoundBias);
+    for (int i = 0; i < kCount; ++i) asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(n[i]) : "f"(x[i]), "f"(slope), "f"(kNone));
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) f[i] = add(rounded[i], -kRoundBias);
+    for (int i = 0; i < kCount; ++i) power[i] = 0x477FFF00u + ((0x3F800000u - 126 - bits_of(n[i])) << 23);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) f[i] = fma(d[i], z, -f[i]);
-    weights_of(rounded, f, weight);
+    for (int i = 0; i < kCount; ++i) f[i] = fma(x[i], -slope, add(n[i], -kNone));
+    weights_of(power, f, weight, 0x1p24f);
   }
 };
 
@@ -68,12 +77,13 @@ struct HardwareWeight {
   __device__ HardwareWeight(float of_scores, int32_t least_difference, float power_taken = 0.0f)
       : z(of_scores), offset(-arith::kRoundBias * z - power_taken), floor(kBiasBits + least_difference) {}
   __device__ explicit HardwareWeight(const AttentionWork& work) : HardwareWeight(work.args.z, work.least_difference) {}
+  static __device__ int32_t against(int32_t maximum) { return static_cast<int32_t>(kBiasBits - static_cast<uint32_t>(maximum)); }
   template <int kCount>
-  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&shift)[kCount],
+  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&against)[kCount],
                                              uint32_t (&weight)[kCount]) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float power = hardware_exp2(arith::fma(__int_as_float(__viaddmax_s32(score[i], shift[i], floor)), z, offset));
+      const float power = hardware_exp2(arith::fma(__int_as_float(__viaddmax_s32(score[i], against[i], floor)), z, offset));
       weight[i] = arith::bits_of(arith::fma(power, kMost, arith::kRoundBias));
     }
   }
@@ -100,7 +110,7 @@ __device__ __forceinline__ uint32_t key_weight(int32_t difference, float z) {
   if constexpr (kInexact == Inexact::kNo) return arith::key_weight(difference, z);
   constexpr int32_t kLeast = -4194303;  // that the bias can be added to
   uint32_t weight[1];
-  HardwareWeight(z, kLeast)({difference}, {kBiasBits}, weight);
+  HardwareWeight(z, kLeast)({difference}, {HardwareWeight::against(0)}, weight);
   return weight[0] - static_cast<uint32_t>(kBiasBits);
 }
 __device__ __forceinline__ float fold_factor(int32_t difference, float z) {

@@ -275,19 +275,18 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 #pragma unroll 1
     for (int32_t at = place(0), end = min(place(kPairGroupBlocks), part_.all()); at < end; ++at, to += Map::kWeightBytes) {
       const int32_t part = part_.part(at);
-      int2 shift[kColumns];  // before anything is stored, which they would wait for
+      int2 against[kColumns];  // before anything is stored, which they would wait for
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         const int2 maximum = two(chunk_.maximum[part], j);
-        shift[j] = {static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.x)),
-                    static_cast<int32_t>(static_cast<uint32_t>(kBiasBits) - static_cast<uint32_t>(maximum.y))};
+        against[j] = {Weight::against(maximum.x), Weight::against(maximum.y)};
       }
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         const int32_t score[4] = {s[0][4 * j], s[0][4 * j + 1], s[0][4 * j + 2], s[0][4 * j + 3]},
-                      shifts[4] = {shift[j].x, shift[j].y, shift[j].x, shift[j].y};
+                      against_each[4] = {against[j].x, against[j].y, against[j].x, against[j].y};
         uint32_t w[4];
-        weight_(score, shifts, w);
+        weight_(score, against_each, w);
         const uint32_t even_row = __byte_perm(w[0], w[2], 0x5140) & seen_keys[0], odd_row = __byte_perm(w[1], w[3], 0x5140) & seen_keys[0];
         const uint32_t mine = odd ? odd_row : even_row, theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_row : odd_row, 4);
         const uint32_t high = __byte_perm(mine, theirs, high_bytes), low = __byte_perm(mine, theirs, low_bytes);
