@@ -6,61 +6,14 @@
 #include <type_traits>
 
 #include "attention_work.cuh"
-#include "kaiju/arith/softmax.hpp"
+#include "score_weight.hpp"
 
 namespace kaiju::cuda {
 
 constexpr int32_t kBiasBits = 0x4B400000;  // of 1.5 * 2^23: an integer added to these bits is added to the float
 
-// 65535 * 2^(n + f), rounded, as bits of 1.5 * 2^23 more, of `power`, the bits of 65535 * 2^n, and f / unit, where unit is a power of
-// two. Step by step for all of them, since each step waits for the one before.
-template <int kCount>
-__device__ __forceinline__ void weights_of(const uint32_t (&power)[kCount], const float (&f)[kCount], uint32_t (&weight)[kCount],
-                                           float unit = 1.0f) {
-  using namespace arith;
-  const float c1 = kPow2C1 * unit, c2 = kPow2C2 * unit * unit, c3 = kPow2C3 * unit * unit * unit, c4 = kPow2C4 * unit * unit * unit * unit;
-  float y[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = fma(c4, f[i], c3);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], c2);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], c1);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) y[i] = fma(y[i], f[i], 1.0f);
-    // y times 65535 * 2^n: the scaling by 2^n is exact, so this rounds what the contract rounds.
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) weight[i] = bits_of(fma(y[i], float_of(power[i]), kRoundBias));
-}
-
-// 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more, of a score that lies -d < 2^24 below its maximum.
-//
-// An integer below 2^24 is the bits of the float 2^-149 times it, so -d needs no conversion. Adding -d z / 2^24 to 1 - 126 / 2^24 rounds
-// -d z to an integer, as all sums just below 1 are multiples of 2^-24; and what saturates at 1 is 126, whose weight is 0, whatever f.
-struct ContractWeight {
-  static constexpr bool kMaximaFirst = true;
-  static constexpr float kMostZ = 8.0f;  // less than that
-  static constexpr float kNone = 1.0f - 126 * 0x1p-24f;
-  float slope;  // z / 2^24, of floats that are 2^-149 times what they stand for
-  __device__ explicit ContractWeight(const AttentionWork& work) : slope(work.args.z * 0x1p125f) {}
-  // What scores of a row are held against.
-  static __device__ int32_t against(int32_t maximum) { return maximum; }
-  template <int kCount>
-  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&maximum)[kCount],
-                                             uint32_t (&weight)[kCount]) const {
-    using namespace arith;
-    float x[kCount], n[kCount], f[kCount];
-    uint32_t power[kCount];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) x[i] = __int_as_float(maximum[i] - score[i]);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(n[i]) : "f"(x[i]), "f"(slope), "f"(kNone));
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) power[i] = 0x477FFF00u + ((0x3F800000u - 126 - bits_of(n[i])) << 23);
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) f[i] = fma(x[i], -slope, add(n[i], -kNone));
-    weights_of(power, f, weight, 0x1p24f);
-  }
+struct ContractWeight : ScoreWeight {
+  __device__ explicit ContractWeight(const AttentionWork& work) : ScoreWeight(work.args.z) {}
 };
 
 __device__ __forceinline__ float hardware_exp2(float x) {
