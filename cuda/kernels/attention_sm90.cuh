@@ -5,7 +5,7 @@
 // the weights, whose two bytes go from the registers of the first product straight into the second. The sums of a chunk are exact integers
 // in registers; the float totals of the tile wait in shared memory. Warpgroup 0 copies (one warp for keys, one for values, a ring each: a
 // whole chunk of keys stays for the second time), warpgroups 1 and 2 compute, each half of a tile of 128 rows.
-// Bound: products, 8 a key, row and channel where 4 are counted, and instructions, some 17 of a thread a score: both together, since they
+// Bound: products, 8 a key, row and channel where 4 are counted, and instructions, some 16 of a thread a score: both together, since they
 // share a multiprocessor's cycles.
 #pragma once
 

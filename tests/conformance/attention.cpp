@@ -96,6 +96,15 @@ TEST_CASE("attention is exact for many query heads on one KV head") {
   check(seed_of_run() + 2006, {64, 1, 56, 0, 1e-3f}, {600, 70, 300}, {{599, 1}, {50, 20}, {299, 1}});
 }
 
+TEST_CASE("attention is exact however steep the weights are") {
+  uint64_t seed = seed_of_run() + 2500;
+  for (const int32_t head_dim : {64, 128, 256})
+    for (const float z : {1e-30f, 0x1.fffffep+2f, 8.0f, 99.0f, 1e12f}) {  // a GPU has a shorter way below 8; 1e12 is the most a checkpoint may have
+      check(seed++, {head_dim, 1, 4, 0, z}, {600}, {{570, 30}});
+      check(seed++, {head_dim, 1, 4, 100, z}, {600, 70}, {{599, 1}, {69, 1}});
+    }
+}
+
 TEST_CASE("attention over a long history folds its chunks in order") {
   check(seed_of_run() + 3000, {64, 1, 4, 0, 2e-4f}, {4100}, {{4099, 1}});
   check(seed_of_run() + 3001, {64, 2, 4, 0, 2e-4f}, {3000, 2500}, {{2999, 1}, {2490, 10}});
