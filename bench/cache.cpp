@@ -41,7 +41,9 @@ std::vector<int32_t> tokens_of(uint64_t conversation, int32_t count) {
 Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_blocks, int32_t slots, int32_t step_tokens) {
   Result<ModelConfig> config = preset(shape);
   if (!config.ok()) return config.status();
-  ExecutorSizes sizes{slots, step_tokens, {global_blocks, window_blocks}, true, {}};
+  ExecutorSizes sizes;
+  sizes.slot_count = slots, sizes.step_tokens = step_tokens, sizes.share_memory = true;
+  sizes.block_count[0] = global_blocks, sizes.block_count[1] = window_blocks;
   Slots layout;
   layout.create(*config, sizes);
   return layout.facts();

@@ -102,7 +102,7 @@ Status set(kaiju_options* options, kaiju_option option, T value) {
   if (row->repeatable && values.size() >= kaiju::kMaxStopStrings)
     return kaiju::invalid_argument(std::string(row->name) + " may be given " + std::to_string(kaiju::kMaxStopStrings) + " times");
   if (!row->repeatable) values.clear();
-  values.push_back(std::move(value));
+  values.emplace_back(std::move(value));
   return {};
 }
 

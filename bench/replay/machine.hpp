@@ -40,8 +40,10 @@ inline StepCost step_cost(const ModelConfig& config) {
 }
 
 inline Facts facts_without_memory(const ModelConfig& config, int32_t slot_count, int32_t step_tokens) {
+  ExecutorSizes sizes;
+  sizes.slot_count = slot_count, sizes.step_tokens = step_tokens, sizes.kv_layout = "replay";
   Slots slots;
-  slots.create(config, {slot_count, step_tokens, {}, false, "replay", false});
+  slots.create(config, sizes);
   return slots.facts();
 }
 

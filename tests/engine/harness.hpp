@@ -165,4 +165,10 @@ inline RequestOptions asking(int32_t max_tokens) {
   return options;
 }
 
+inline RequestOptions in_scope(const std::string& character, int32_t shared_tokens, const std::string& salt, int32_t max_tokens = 5) {
+  RequestOptions options = asking(max_tokens);
+  options.scope = {character, shared_tokens, salt};
+  return options;
+}
+
 }  // namespace kaiju::test

@@ -4,16 +4,6 @@
 using namespace kaiju;
 using namespace kaiju::test;
 
-namespace {
-
-RequestOptions in_scope(const std::string& character, int32_t shared_tokens, const std::string& salt, int32_t max_tokens = 5) {
-  RequestOptions options = asking(max_tokens);
-  options.scope = {character, shared_tokens, salt};
-  return options;
-}
-
-}  // namespace
-
 TEST_CASE("a second session with the same character starts hot, wherever in a block the character ends") {
   for (const int32_t window : {0, 1, 63, 64, 65, 128})
     for (const int32_t card_tokens : {1, 63, 64, 65, 127, 128, 129, 300}) {

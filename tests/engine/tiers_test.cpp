@@ -9,12 +9,6 @@ namespace {
 
 constexpr int64_t kBlockBytes = kBlockTokens * ScriptedExecutor::kWordBytes;
 
-RequestOptions in_scope(const std::string& character, int32_t shared_tokens, const std::string& salt, int32_t max_tokens = 5) {
-  RequestOptions options = asking(max_tokens);
-  options.scope = {character, shared_tokens, salt};
-  return options;
-}
-
 // A device for one conversation of 500 tokens and little more.
 Facts tight_facts() {
   Facts facts = small_facts();
