@@ -71,7 +71,7 @@ class CudaBackend {
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     launch("attend", [&](cudaStream_t s) { return cuda::attend(s, device_->chip(), args, batch, kv, scratch_); });
-    scratch_.planned[static_cast<int32_t>(kv.kind)] = 1 + kv.window;
+    if (attends_sm90(args, kv, scratch_)) scratch_.planned[static_cast<int32_t>(kv.kind)] = 1 + kv.window;  // the kernel for every chip plans nothing
   }
   // In a recording that never runs.
   void load_attention(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {

@@ -31,6 +31,10 @@ Status answer(cudaError_t error) {
   if (error == cudaSuccess) return {};
   if (beyond_repair(error))
     return {StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") + cudaGetErrorString(error) + "\") and CUDA serves it no more; start the process anew"};
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return {StatusCode::kOutOfMemory, "the CUDA driver wants more of the GPU's memory than is free before anything of kaiju's is there"};
+  }
   if (error == cudaErrorInsufficientDriver)  // also where there is none
     return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10));
   return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"");
@@ -78,7 +82,16 @@ Device::~Device() {
   cudaStreamDestroy(stream_);
 }
 
-bool Device::check(cudaError_t error, const char* what) { return error == cudaSuccess ? ok() : fail(what, cudaGetErrorString(error)); }
+bool Device::check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return ok();
+  if (error != cudaErrorMemoryAllocation || made_ || !ok()) return fail(what, cudaGetErrorString(error));
+  cudaGetLastError();  // running out of memory is not sticky
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  status_ = Status(StatusCode::kOutOfMemory, std::string("the CUDA driver wants more of the GPU's memory than is left for ") + what + ": " + std::to_string(free) + " of " + std::to_string(total) +
+                                                 " bytes are free; give the cache fewer, or serve fewer sequences at once");
+  return false;
+}
 
 bool Device::fail(const char* what, const char* answered) {
   if (ok()) status_ = Status(StatusCode::kDeviceLost, std::string("the GPU failed: ") + what + " answered \"" + answered + "\"; make a new engine");

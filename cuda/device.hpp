@@ -1,5 +1,5 @@
 // Device: one GPU, one stream on it, and the first error anything there answered with. After an error nothing more is launched: the latch stands
-// for the whole life of what uses the device, since a CUDA context that failed once answers every later call with the same error.
+// for the whole life of what uses the device, since whatever failed has left something undone that the rest relies on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -48,12 +48,15 @@ class Device {
   const std::string& name() const { return name_; }
   const Chip& chip() const { return chip_; }
 
-  // Records the first failure; `what` names the call. Returns whether everything has been well so far.
+  // Records the first failure; `what` names the call. Returns whether everything has been well so far. Until made(), the driver's own want of memory (for kernels,
+  // for recorded steps) is kOutOfMemory.
   bool check(cudaError_t error, const char* what);
+  // What uses the device has been made, and takes no more memory.
+  void made() { made_ = true; }
   // The same of what CUDA's libraries answer.
   bool fail(const char* what, const char* answered);
   bool ok() const { return status_.ok(); }
-  // kDeviceLost with the call that failed first, or ok.
+  // kDeviceLost, or kOutOfMemory, with the call that failed first, or ok.
   const Status& status() const { return status_; }
 
  private:
@@ -63,6 +66,7 @@ class Device {
   cudaStream_t stream_ = nullptr;
   std::string name_;
   Chip chip_;
+  bool made_ = false;
   Status status_;
 };
 

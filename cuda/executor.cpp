@@ -80,7 +80,8 @@ class CudaExecutor final : public Executor {
     const size_t table_blocks = slots * kBlockKinds * static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens);
     KAIJU_TRY(take(tables_, table_blocks, "the block tables"));
     KAIJU_TRY(inputs_.take_memory(facts, tables_.data()));
-    // Table edits, histories, biases: as long as they can be, up to 4 million tokens of history; a step with more of them waits for the first to have been read.
+    // Table edits, histories, biases: as long as they can be, up to 4 million tokens of history; a step with more of them waits for the first to have been read, and so may a step
+    // behind one that has not ended.
     list_bytes_ = std::min(kMostListBytes, table_blocks * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
     KAIJU_TRY(take(list_, list_bytes_, "a step's lists"));
     KAIJU_TRY(take(host_list_, list_bytes_, "a step's lists"));
@@ -101,12 +102,17 @@ class CudaExecutor final : public Executor {
     KAIJU_TRY(backend_.choose_products(weights_, workspace_, sizes.step_tokens, logits_.data(), logit_rows_, sizes.products_file));
     load_kernels();
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
-    return device_->check(cudaDeviceSynchronize(), "taking memory") ? Status() : device_->status();
+    // Not the whole device: another thread may be recording steps of an engine of its own, which that would break off.
+    check(cudaStreamSynchronize(stream()), "taking memory");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "taking memory");
+    device_->made();
+    return device_->status();
   }
 
   ~CudaExecutor() override {
     leaving_.emplace(device_->index());
-    check(cudaStreamSynchronize(stream()), "a step");  // it writes to memory of the host's
+    check(cudaStreamSynchronize(stream()), "a step");  // it writes to memory of the host's, and so do copies beside it
+    transfers_.wait();
     for (const UnderWay& step : under_way_)
       if (step.over) cudaEventDestroy(step.over);
   }
@@ -155,7 +161,7 @@ class CudaExecutor final : public Executor {
         return_logits(plan, step.answer);
         compute_last_logits(inputs);
       }
-      if (adjust_logits(plan, inputs) || !recorded) draw(inputs, adjusted_.data());
+      if (adjust_logits(inputs) || !recorded) draw(inputs, adjusted_.data());
       return_products(plan, turn);
     }
     transfers_.go_beside();
@@ -169,7 +175,10 @@ class CudaExecutor final : public Executor {
     const int32_t turn = turn_of(finished_);
     ask("a step", [&] { return cudaEventSynchronize(under_way_[turn].over); });
     transfers_.wait();
-    if (!device_->ok()) return device_->status();
+    if (!device_->ok()) {
+      cudaStreamSynchronize(stream());  // what was asked for before the failure may still write to memory of the host's
+      return device_->status();
+    }
     const FloatState float_state;
     ++finished_;
     StepResult& answer = under_way_[turn].answer;
@@ -430,10 +439,10 @@ class CudaExecutor final : public Executor {
   }
 
   // Whether penalties or biases changed logits.
-  bool adjust_logits(const StepPlan& plan, const Inputs& inputs) {
+  bool adjust_logits(const Inputs& inputs) {
     if (std::none_of(inputs_.draws().begin(), inputs_.draws().end(), [](const Draw& draw) { return draw.adjusted != 0; })) return false;
     ask("penalties", [&] { return penalise(stream(), logits_.data(), inputs.draws, inputs.draw_rows, facts().vocab_size, seen_.data(), adjusted_.data()); });
-    add_biases(plan);
+    add_biases();
     return true;
   }
 
@@ -446,12 +455,12 @@ class CudaExecutor final : public Executor {
     });
   }
 
-  void add_biases(const StepPlan& plan) {
+  // Of the rows that fill a step up, too: what they draw stands as their slot's last token, beside what the row that they repeat has drawn.
+  void add_biases() {
     biases_.clear();
     int32_t row = 0;
-    for (const Segment& segment : plan.segments) {
-      if (!segment.sample) continue;
-      for (const auto& [token, bias] : slots_[segment.slot].sampling.logit_bias) biases_.push_back({row, token, bias});
+    for (const Draw& draw : inputs_.draws()) {
+      for (const auto& [token, bias] : slots_[draw.slot].sampling.logit_bias) biases_.push_back({row, token, bias});
       ++row;
     }
     send_list(biases_, "biases", [&](const Bias* biases, int32_t count) { return cuda::add_biases(stream(), biases, count, facts().vocab_size, adjusted_.data()); });

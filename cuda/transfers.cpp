@@ -43,7 +43,7 @@ void Transfers::send_down(std::span<const BlockTransfer> transfers) {
   for (const BlockTransfer& transfer : transfers) {
     if (transfer.way != BlockTransfer::Way::kDown) continue;
     const size_t size = bytes(transfer);
-    if (used + size > aside_.size()) {
+    if (used + size > aside_.size() || !is_pinned(transfer.host)) {
       copy(transfer.host, block(transfer), size, cudaMemcpyDeviceToHost, device_->stream());
       continue;
     }
@@ -59,7 +59,7 @@ void Transfers::bring_up(std::span<const BlockTransfer> transfers, std::span<con
   const bool in_line = !up_ || any_read(transfers, segments);
   for (const BlockTransfer& transfer : transfers) {
     if (transfer.way != BlockTransfer::Way::kUp) continue;
-    if (in_line)
+    if (in_line || !is_pinned(transfer.host))
       copy(block(transfer), transfer.host, bytes(transfer), cudaMemcpyHostToDevice, device_->stream());
     else
       ups_.add(block(transfer), transfer.host, bytes(transfer));
@@ -75,6 +75,12 @@ void Transfers::go_beside() {
 void Transfers::wait() {
   if (!downs_.empty()) device_->check(cudaStreamSynchronize(down_), "copies of blocks to host memory");
   if (!ups_.empty()) device_->check(cudaStreamSynchronize(up_), "copies of blocks from host memory");
+}
+
+bool Transfers::is_pinned(const void* host) {
+  cudaPointerAttributes attributes{};
+  device_->check(cudaPointerGetAttributes(&attributes, host), "a copy of a block");
+  return attributes.type == cudaMemoryTypeHost;
 }
 
 std::byte* Transfers::block(const BlockTransfer& transfer) const {

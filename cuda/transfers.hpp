@@ -17,7 +17,7 @@ namespace kaiju::cuda {
 
 class Transfers {
  public:
-  static constexpr int32_t kAside = 256;  // blocks of one step
+  static constexpr int32_t kAside = 256;  // blocks of one step, of the larger kind
 
   explicit Transfers(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   ~Transfers();
@@ -52,6 +52,8 @@ class Transfers {
   std::byte* block(const BlockTransfer& transfer) const;
   size_t bytes(const BlockTransfer& transfer) const;
   bool any_read(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments);
+  // Whether the copy engine may take it in a batch: what the host gave may be memory of any kind.
+  bool is_pinned(const void* host);
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind way, cudaStream_t stream);
   void send(const Travels& travels, cudaMemcpyKind way, cudaStream_t stream);
 

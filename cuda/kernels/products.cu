@@ -107,8 +107,9 @@ cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const ProductAr
 
 constexpr int32_t kStreamThreads = 512;
 constexpr int32_t kStreamWarps = kStreamThreads / 32;
+constexpr int32_t kStreamOuts = (48 << 10) / 4;  // that a block has room for the sums of
 
-// One block a multiprocessor takes an equal share of the outputs, whose weights are one run of memory; its warps share that run equally, wherever
+// One block a multiprocessor (more where few have very many outputs to share) takes an equal share of the outputs, whose weights are one run of memory; its warps share that run equally, wherever
 // outputs begin, and add what they have of an output in shared memory. So every multiprocessor reads as much as every other, in the order
 // of memory. Weights are asked for kAhead pieces before they are multiplied, the first before the kernels in front have ended. The kernel
 // behind is not let in before the end: its blocks would take memory from these, and settle unevenly.
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs a
 
 template <Product kProduct, bool kNorm = false>
 cudaError_t launch_stream(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
-  const int32_t blocks = std::min(chip.multiprocessors, args.out);
+  const int32_t blocks = std::max(std::min(chip.multiprocessors, args.out), pieces(args.out, kStreamOuts));
   const int32_t bytes = (kNorm ? norm_bytes(args.in) : 0) + pieces(args.out, blocks) * static_cast<int32_t>(sizeof(int32_t));
   return launch(stream, chip, stream_kernel<kProduct, kNorm>, {blocks, kStreamThreads, bytes}, args);
 }

@@ -363,6 +363,9 @@ __global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample
   }
 }
 
+constexpr int32_t kSmall = 256;
+constexpr int32_t blocks_for(int32_t items) { return (items + kSmall - 1) / kSmall; }
+
 __global__ void mark_seen_kernel(const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen) {
   const int32_t i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) seen[int64_t{marks[i].slot} * vocab + marks[i].token] = 1;
@@ -378,11 +381,12 @@ __global__ void mark_rows_kernel(int32_t* tokens, const int32_t* row_segment, co
 }
 
 __global__ void penalise_kernel(const float* logits, const Draw* draws, int32_t vocab, const uint8_t* seen, float* adjusted) {
-  const Draw& draw = draws[blockIdx.y];
+  const int32_t pieces = blocks_for(vocab), row = static_cast<int32_t>(blockIdx.x) / pieces;
+  const Draw& draw = draws[row];
   if (!draw.adjusted) return;
-  const int32_t token = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  const int32_t token = static_cast<int32_t>(blockIdx.x) % pieces * kSmall + static_cast<int32_t>(threadIdx.x);
   if (token >= vocab) return;
-  const int64_t at = int64_t{blockIdx.y} * vocab + token;
+  const int64_t at = int64_t{row} * vocab + token;
   const bool penalised = draw.penalty != 1.0f && seen[int64_t{draw.slot} * vocab + token];
   adjusted[at] = penalised ? arith::penalise(logits[at], draw.penalty) : logits[at];
 }
@@ -394,29 +398,22 @@ __global__ void add_biases_kernel(const Bias* biases, int32_t count, int32_t voc
   logit = arith::add(logit, biases[i].bias);
 }
 
-constexpr int32_t kSmall = 256;
-int32_t blocks_for(int32_t items) { return (items + kSmall - 1) / kSmall; }
-
 }  // namespace
 
 cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen) {
-  mark_seen_kernel<<<blocks_for(count), kSmall, 0, stream>>>(marks, count, vocab, seen);
-  return cudaGetLastError();
+  return launch_behind(stream, mark_seen_kernel, {blocks_for(count), kSmall}, marks, count, vocab, seen);
 }
 
 cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
-  mark_rows_kernel<<<blocks_for(rows), kSmall, 0, stream>>>(tokens, row_segment, segment_slot, rows, vocab, last, seen);
-  return cudaGetLastError();
+  return launch_behind(stream, mark_rows_kernel, {blocks_for(rows), kSmall}, tokens, row_segment, segment_slot, rows, vocab, last, seen);
 }
 
 cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab, const uint8_t* seen, float* adjusted) {
-  penalise_kernel<<<dim3(static_cast<unsigned>(blocks_for(vocab)), static_cast<unsigned>(rows)), kSmall, 0, stream>>>(logits, draws, vocab, seen, adjusted);
-  return cudaGetLastError();
+  return launch_behind(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kSmall}, logits, draws, vocab, seen, adjusted);
 }
 
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted) {
-  add_biases_kernel<<<blocks_for(count), kSmall, 0, stream>>>(biases, count, vocab, adjusted);
-  return cudaGetLastError();
+  return launch_behind(stream, add_biases_kernel, {blocks_for(count), kSmall}, biases, count, vocab, adjusted);
 }
 
 cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top) {

@@ -7,7 +7,7 @@
 #include "kaiju/arith/exp2.hpp"
 #include "kaiju/arith/softmax.hpp"
 
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
 #define KAIJU_UNROLL _Pragma("unroll")
 #else
 #define KAIJU_UNROLL

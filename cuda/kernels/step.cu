@@ -1,5 +1,6 @@
 // Block tables: the edits of a step. And what the kernels were compiled for.
 #include "../kernels.hpp"
+#include "../tiles/overlap.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -19,8 +20,7 @@ cudaError_t find_capability(int32_t& capability) {
 }
 
 cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables) {
-  write_tables_kernel<<<(count + 255) / 256, 256, 0, stream>>>(writes, count, tables);
-  return cudaGetLastError();
+  return launch_behind(stream, write_tables_kernel, {(count + 255) / 256, 256}, writes, count, tables);
 }
 
 }  // namespace kaiju::cuda

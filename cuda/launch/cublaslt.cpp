@@ -82,7 +82,7 @@ class OpenCublasLt final : public CublasLt {
     constexpr size_t kBytes = kWorkspaceBytes;
     constexpr uint32_t kAlignment = 16;
     if (const cublasStatus_t status = api_.create(&handle_); status != CUBLAS_STATUS_SUCCESS)
-      return {StatusCode::kUnsupported,
+      return {status == CUBLAS_STATUS_ALLOC_FAILED ? StatusCode::kOutOfMemory : StatusCode::kUnsupported,
               fmt::format("cuBLASLt {} does not start on this GPU: it answers {}", api_.version(), api_.status_string(status))};
     check(api_.init_operation(&operation_, sizeof operation_, CUBLAS_COMPUTE_32I, CUDA_R_32I));
     check(api_.set_operation(&operation_, CUBLASLT_MATMUL_DESC_TRANSA, &kTransposed, sizeof kTransposed));
@@ -205,7 +205,7 @@ class OpenCublasLt final : public CublasLt {
     return at->second;
   }
 
-  // Of at most most_rows() rows. What it answers is cuBLASLt's; nothing has been launched then.
+  // Of at most most_rows() rows. What it answers is cuBLASLt's, which has launched nothing then.
   cublasStatus_t run(const Algorithm& algorithm, const CublasLtProduct& product) {
     const ProductArgs& args = product.args;
     Layouts l;

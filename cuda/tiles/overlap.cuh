@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <span>
 #include <utility>
 
 #include "../kernels.hpp"
@@ -31,6 +32,26 @@ struct LaunchShape {
   int32_t cluster = 1;
 };
 
+// `<<<>>>` would have to be asked by cudaGetLastError how it went, which also tells of what failed earlier and elsewhere.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_with(std::span<cudaLaunchAttribute> attributes, cudaStream_t stream, void (*kernel)(Parameters...),
+                        const LaunchShape& shape, Arguments&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+// A kernel that begins when all in front have ended, on every chip.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_behind(cudaStream_t stream, void (*kernel)(Parameters...), const LaunchShape& shape, Arguments&&... arguments) {
+  return launch_with({}, stream, kernel, shape, std::forward<Arguments>(arguments)...);
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t launch(cudaStream_t stream, const Chip& chip, void (*kernel)(Parameters...), const LaunchShape& shape,
                    Arguments&&... arguments) {
@@ -46,14 +67,7 @@ cudaError_t launch(cudaStream_t stream, const Chip& chip, void (*kernel)(Paramet
     attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
     ++count;
   }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
-  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
-  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+  return launch_with({attributes, count}, stream, kernel, shape, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace kaiju::cuda

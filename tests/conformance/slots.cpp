@@ -53,6 +53,28 @@ TEST_CASE("a plan whose rows lack a block is refused, also where an earlier step
   CHECK_FALSE(slots.apply(again).ok());
 }
 
+TEST_CASE("a plan with numbers out of all range is refused") {
+  Slots slots;
+  ExecutorSizes sizes;
+  sizes.block_count[0] = sizes.block_count[1] = 16;
+  slots.create(one_layer_of_each_kind(), sizes);
+  StepPlan whole = plan_at(0);
+  for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow})
+    for (int32_t i = 0; i < 16; ++i) whole.table_edits.push_back({0, kind, i, i});
+  REQUIRE(slots.apply(whole).ok());
+  REQUIRE(slots.apply(plan_at(1023)).ok());
+  const auto refuses = [&](const auto& change) {
+    StepPlan plan = plan_at(0);
+    change(plan.segments[0]);
+    return !slots.apply(plan).ok();
+  };
+  for (const int32_t position : {1024, INT32_MAX, -1, INT32_MIN}) CHECK_FALSE(slots.apply(plan_at(position)).ok());
+  for (const int32_t count : {2, 64, 65, INT32_MAX, 0, -1, INT32_MIN}) CHECK(refuses([&](Segment& segment) { segment.token_count = count; }));
+  for (const int32_t first : {1, INT32_MAX, -1}) CHECK(refuses([&](Segment& segment) { segment.first_token = first; }));
+  for (const int32_t slot : {1, INT32_MAX, -1}) CHECK(refuses([&](Segment& segment) { segment.slot = slot; }));
+  CHECK(refuses([](Segment& segment) { segment.top_logprobs = -1; }));
+}
+
 TEST_CASE("a plan may name what its slot drew last, of an executor that knows it, and only if there is such a draw") {
   Slots slots;
   ExecutorSizes sizes;

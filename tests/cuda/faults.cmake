@@ -1,7 +1,7 @@
 # CUDA calls that faults.cpp makes fail.
 add_executable(test_cuda_faults ${CMAKE_CURRENT_LIST_DIR}/faults.cpp)
 target_link_libraries(test_cuda_faults PRIVATE kaiju kaiju_flags kaiju_catch_main fmt::fmt nlohmann_json::nlohmann_json PkgConfig::XXHASH Threads::Threads CUDA::cudart_static)
-foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync MemcpyBatchAsync LaunchKernelExC FuncSetAttribute GetLastError StreamSynchronize DeviceSynchronize
+foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync MemcpyBatchAsync LaunchKernelExC FuncSetAttribute StreamSynchronize DeviceSynchronize
     StreamCreateWithFlags StreamWaitEvent EventCreateWithFlags EventRecord EventSynchronize GraphInstantiate GraphUpload GraphLaunch
     Free FreeHost StreamDestroy EventDestroy GraphExecDestroy GetDevice SetDevice)
   target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=cuda${call})

@@ -72,15 +72,14 @@ WRAPPED(cudaMemcpyBatchAsync, cudaErrorLaunchFailure,
 #endif
 WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a), (c, (launched.insert(f), f), a))
 WRAPPED(cudaFuncSetAttribute, cudaErrorLaunchFailure, (const void* f, cudaFuncAttribute a, int v), (f, a, v))
-WRAPPED(cudaGetLastError, cudaErrorLaunchFailure, (), ())
 WRAPPED(cudaStreamSynchronize, cudaErrorLaunchFailure, (cudaStream_t s), (s))
 WRAPPED(cudaEventSynchronize, cudaErrorLaunchFailure, (cudaEvent_t e), (e))
-WRAPPED(cudaDeviceSynchronize, cudaErrorLaunchFailure, (), ())
+WRAPPED(cudaDeviceSynchronize, cudaErrorLaunchFailure, (), ())  // would break off what another thread records: never asked for
 WRAPPED(cudaStreamCreateWithFlags, cudaErrorLaunchFailure, (cudaStream_t * s, unsigned f), (s, f))
 WRAPPED(cudaStreamWaitEvent, cudaErrorLaunchFailure, (cudaStream_t s, cudaEvent_t e, unsigned f), (s, e, f))
 WRAPPED(cudaEventCreateWithFlags, cudaErrorLaunchFailure, (cudaEvent_t * e, unsigned f), (e, f))
 WRAPPED(cudaEventRecord, cudaErrorLaunchFailure, (cudaEvent_t e, cudaStream_t s), (e, s))
-WRAPPED(cudaGraphInstantiate, cudaErrorLaunchFailure, (cudaGraphExec_t * e, cudaGraph_t g, unsigned long long f), (e, g, f))
+WRAPPED(cudaGraphInstantiate, cudaErrorMemoryAllocation, (cudaGraphExec_t * e, cudaGraph_t g, unsigned long long f), (e, g, f))
 WRAPPED(cudaGraphUpload, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WRAPPED(cudaGraphLaunch, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WATCHED(cudaFree, (void* p), (p))
@@ -418,6 +417,20 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
       step_launches_what_is_loaded();
     }
   }
+}
+
+TEST_CASE("what failed among the host's own CUDA calls is not taken for a fault of the executor's") {
+  if (!has_gpu()) return;
+  Made made_now = make(small_model());
+  REQUIRE(made_now.status.ok());
+  REQUIRE(cudaSetDevice(1 << 20) == cudaErrorInvalidDevice);  // and nobody asks cudaGetLastError
+  std::vector<int32_t> tokens;
+  CHECK(two_steps(made_now, tokens).ok());
+  REQUIRE(cudaSetDevice(1 << 20) == cudaErrorInvalidDevice);
+  const Status next = make(small_model()).status;
+  INFO(next.message());
+  CHECK(next.ok());
+  CHECK(made_of["cudaDeviceSynchronize"] == 0);
 }
 
 TEST_CASE("an executor that wants more than the GPU has says how much, and for what") {

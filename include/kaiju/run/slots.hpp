@@ -145,12 +145,13 @@ class Slots {
     if (plan.segments.size() > slots_.size()) return internal_error("a plan carries more segments than there are slots");
     for (const Segment& segment : plan.segments) {
       if (!is_slot(segment.slot)) return internal_error("a plan names slot " + std::to_string(segment.slot) + ", which does not exist");
-      if (segment.token_count < 1 || segment.first_token != row_count_ || segment.first_token + segment.token_count > static_cast<int32_t>(plan.tokens.size()))
-        return internal_error("a plan's segments do not follow one another");
-      if (row_count_ + segment.token_count > facts_.step_tokens)
+      if (segment.token_count > facts_.step_tokens - row_count_)
         return internal_error("a plan carries more than the " + std::to_string(facts_.step_tokens) + " tokens a step was sized for");
+      if (segment.token_count < 1 || segment.first_token != row_count_ || row_count_ + segment.token_count > static_cast<int32_t>(plan.tokens.size()))
+        return internal_error("a plan's segments do not follow one another");
       if (segment.scores && facts_.label_count == 0) return internal_error("a plan asks for scores of a model without a classifier");
-      if (segment.position < 0 || segment.position + segment.token_count > facts_.context) return internal_error("a plan runs past the context");
+      if (segment.top_logprobs < 0) return internal_error("a plan asks for a negative number of alternatives");
+      if (segment.position < 0 || segment.position > facts_.context - segment.token_count) return internal_error("a plan runs past the context");
       Slot& slot = slots_[segment.slot];
       KAIJU_TRY(check_blocks(slot, segment));
       for (int32_t i = 0; i < segment.token_count; ++i) {
