@@ -121,7 +121,7 @@ typedef struct kaiju_option_info {
   const char *help;                    /* static: one line */
   int32_t type;                        /* 'i', 'f' or 's' */
   int32_t repeatable;                  /* 1: each set adds a value */
-  double minimum, maximum, standard;   /* numbers only; `standard` holds when nothing is set */
+  double minimum, maximum, standard;   /* numbers only; `standard` holds when nothing is set, but of generate.stop_token: the model's own then */
 } kaiju_option_info;
 
 typedef struct kaiju_device_info {     /* one for now, the host; a GPU is one of its backends */

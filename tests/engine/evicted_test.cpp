@@ -60,6 +60,29 @@ TEST_CASE("every token that was here once is told as a hit or as evicted, and no
   CHECK(traffic.stats.miss_new == traffic.prompt_tokens - traffic.known);
 }
 
+TEST_CASE("of a prompt that was found whole one token is computed, and told as its last, however long it is") {
+  for (const int32_t window : {0, 128})
+    for (const size_t length : {2, 19, 63, 64, 65, 127, 128, 200, 320}) {
+      CAPTURE(window, length);
+      Facts facts = small_facts();
+      facts.window = window;
+      Harness h(facts);
+      RequestOptions asked = asking(3);
+      asked.scope.salt = "salt";
+      const std::vector<int32_t> prompt = tokens_from(7, length);
+      h.run(h.session(), prompt, asked);
+      const CacheStats first = h.engine->metrics().cache;
+      CHECK(first.miss_new == length);
+      const Reply& again = h.run(h.session(), prompt, asked);
+      const CacheStats stats = h.engine->metrics().cache;
+      CHECK(stats.miss_new == first.miss_new);
+      CHECK(stats.miss_last == 1);
+      CHECK(stats.miss_evicted == 0);
+      CHECK(stats.hits() + stats.miss_window == length - 1);
+      CHECK(static_cast<uint64_t>(again.counts.cached_tokens) == stats.hits());
+    }
+}
+
 TEST_CASE("with memory for fewer names the rest counts as new, and nothing new as evicted") {
   const Traffic all(1 << 16), few(64);
   CHECK(few.stats.hits() == all.stats.hits());

@@ -155,6 +155,7 @@ class Lease {
     int32_t resume = 0;
     NodeId tail = kNoNode;  // its first tokens continue the path: copied
     int32_t tail_tokens = 0;
+    int32_t known = 0;  // tokens of the prompt, from the first on, whose global KV is here, whether a window lets us use it or not
     int32_t first_window = 0;  // window blocks held from this index to the resume point's block
     bool makes_seal = false;
   };
@@ -402,7 +403,7 @@ class Lease {
     stats.prompt_tokens += prompt_.size();
     for (int32_t index = 0; index < found.resume / kBlockTokens; ++index) count_hit(tree, path_[at(index)], kBlockTokens);
     if (const NodeId source = copied_from(found); source != kNoNode) count_hit(tree, source, found.resume % kBlockTokens);
-    found_end_ = ready_ * kBlockTokens + found.tail_tokens;
+    found_end_ = found.known;
     find_evicted(tree);
   }
   // What of the rest was here once: whole blocks, and the beginning of the block behind them, which was a tail.

@@ -20,6 +20,7 @@ inline Lease::Found Lease::find(Tree& tree, Reuse reuse) {
   }
   while (ready_ < path_count() && tree.at(path_[at(ready_)]).claim == kReady) ++ready_;
   if (reuse == Reuse::kAll) find_tail(tree, found);
+  found.known = ready_ * kBlockTokens + found.tail_tokens;
   find_resume(tree, found, reuse);
   found.makes_seal = seal_possible() && seal_ == kNoNode && !seal_found_ && path_count() <= seal_index() &&
                      found.resume < request_.regions.shared_tokens && reuse == Reuse::kAll;
