@@ -17,6 +17,7 @@ import ctypes as c
 import glob
 import operator
 import os
+import threading
 
 MODEL_VOCABULARY, MODEL_CONTEXT, MODEL_LABELS = 1, 2, 3
 ROLES = {"card": 1, "user": 2, "character": 3}
@@ -145,13 +146,6 @@ class _Options(_Handle):
         _call(function, self._handle, c.c_int32(number), *arguments)
 
 
-def _request(options, function, *arguments):
-    request = c.c_uint64()
-    with _Options(options) as bag:
-        _call(function, *arguments, bag._handle, None, c.byref(request))
-    return request.value
-
-
 class Model(_Handle):
     def __init__(self, path):
         super().__init__("model")
@@ -189,7 +183,10 @@ class Engine(_Handle):
     def __init__(self, model, **options):
         super().__init__("engine")
         self.model = model
-        self._texts, self._judged, self._done = {}, {}, {}  # of requests that finish() was not asked about yet
+        self._open = {}  # requests whose last event was not polled: whether a deadline ends them
+        self._aside = {}  # of those: the thread that suspended them
+        self._kept = {}  # events of requests that finish() was not asked about yet
+        self._lock = threading.RLock()  # of these three; never held while a step computes
         with _Options(options) as bag:
             _call(_lib.kaiju_engine_create, model._handle, bag._handle, c.byref(self._handle))
 
@@ -199,27 +196,34 @@ class Engine(_Handle):
     # -- the loop: requests are numbers, given by Session.submit, Conversation.say and swipe --
     def finish(self, request, on_text=None):
         """Steps until the request is done and returns (reply text, last Event). on_text gets text as it comes; what is true of its answers stops the
-        reply, which is an Error then. The events of others are kept for their finish. A request that was suspended wants its resume first."""
+        reply, which is an Error then. The events of others are kept for their finish. An Error, too, is a request whose last event finish or poll
+        took already, and one that this thread suspended once nothing else is left to compute: resume it and finish again. For a resume that another
+        thread owes, and for a deadline, it waits."""
         stopped = False
-        while request not in self._done:
+        while request in self._open:
             self.step()
-            for event in self.poll():
-                if event.kind != FAILED:
-                    self._texts.setdefault(event.request, []).append(event.said)
-                if event.judged:
-                    self._judged.setdefault(event.request, []).append(event.judged)
-                if event.kind in (DONE, FAILED):
-                    self._done[event.request] = event
+            with self._lock:
+                events = self.poll()
+                for event in events:
+                    self._kept.setdefault(event.request, []).append(event)
+            for event in events:
                 if on_text and event.request == request and event.kind != FAILED and event.said and not stopped and on_text(event.said):
                     stopped = True
                     self.cancel(request)
-        text, event = "".join(self._texts.pop(request, [])), self._done.pop(request)
-        event.judged = self._judged.pop(request, [])
-        if event.kind == FAILED:
-            raise Error(event.said)
+            if not events and not _lib.kaiju_engine_wait(self._handle, c.c_int64(10**7)):
+                if self._aside.get(request) == threading.get_ident() and not self._open.get(request):
+                    raise Error(f"request {request} is suspended and nothing else is left to compute: resume or cancel it, then finish it")
+        with self._lock:
+            events = self._kept.pop(request, [])
+        if not events or events[-1].kind not in (DONE, FAILED):
+            raise Error(f"request {request} is not pending: it is none of this engine's, or finish or poll took its last event already")
+        last = events[-1]
+        if last.kind == FAILED:
+            raise Error(last.said)
         if stopped:
             raise Error("on_text stopped the reply")
-        return text, event
+        last.judged = [event.judged for event in events if event.judged]
+        return "".join(event.said for event in events), last
 
     def step(self):
         _call(_lib.kaiju_engine_step, self._handle)
@@ -227,14 +231,18 @@ class Engine(_Handle):
     def poll(self):
         """The events that are here, oldest first. For hosts with a loop of their own: what it took, finish does not see."""
         events = []
-        while True:
-            event = Event()
-            if _lib.kaiju_engine_poll(self._handle, c.byref(event), c.c_size_t(c.sizeof(Event)), c.c_size_t(1)) == 0:
-                return events
-            event.said = c.string_at(event.text, event.text_size).decode() if event.text_size else ""
-            event.ids = list(c.cast(event.tokens, c.POINTER(c.c_int32))[:event.token_count])
-            event.judged = list(c.cast(event.scores, c.POINTER(c.c_float))[:event.score_count])
-            events.append(event)
+        with self._lock:
+            while True:
+                event = Event()
+                if _lib.kaiju_engine_poll(self._handle, c.byref(event), c.c_size_t(c.sizeof(Event)), c.c_size_t(1)) == 0:
+                    return events
+                event.said = c.string_at(event.text, event.text_size).decode() if event.text_size else ""
+                event.ids = list(c.cast(event.tokens, c.POINTER(c.c_int32))[:event.token_count])
+                event.judged = list(c.cast(event.scores, c.POINTER(c.c_float))[:event.score_count])
+                if event.kind in (DONE, FAILED):
+                    self._open.pop(event.request, None)
+                    self._aside.pop(event.request, None)
+                events.append(event)
 
     def pending(self):
         """Requests whose last event has not been polled."""
@@ -249,10 +257,21 @@ class Engine(_Handle):
         self._tell(_lib.kaiju_engine_cancel, request)
 
     def suspend(self, request):
+        with self._lock:
+            if request in self._open:
+                self._aside[request] = threading.get_ident()
         self._tell(_lib.kaiju_engine_suspend, request)
 
     def resume(self, request):
+        self._aside.pop(request, None)
         self._tell(_lib.kaiju_engine_resume, request)
+
+    def _submit(self, options, function, *arguments):
+        request = c.c_uint64()
+        with _Options(options) as bag, self._lock:
+            _call(function, *arguments, bag._handle, None, c.byref(request))
+            self._open[request.value] = bool(options.get("deadline"))
+        return request.value
 
     def _tell(self, function, request):
         if function(self._handle, c.c_uint64(request)) != 0:
@@ -267,7 +286,7 @@ class Session(_Handle):
 
     def submit(self, tokens, **options):
         """Appends tokens to the history and generates; the request, for Engine.finish."""
-        return _request(options, _lib.kaiju_engine_submit, self.engine._handle, self._handle, *_ids(tokens))
+        return self.engine._submit(options, _lib.kaiju_engine_submit, self.engine._handle, self._handle, *_ids(tokens))
 
     def generate(self, tokens, on_text=None, **options):
         """Appends tokens to the history and returns (reply text, last Event), as Engine.finish does."""
@@ -289,11 +308,11 @@ class Conversation(_Handle):
 
     def say(self, tokens, **options):
         """A new turn; the request, for Engine.finish."""
-        return _request(options, _lib.kaiju_conversation_say, self._handle, *_ids(tokens))
+        return self.engine._submit(options, _lib.kaiju_conversation_say, self._handle, *_ids(tokens))
 
     def swipe(self, **options):
         """Another reply to the newest turn, from the next stream of the seed; the request."""
-        return _request(options, _lib.kaiju_conversation_swipe, self._handle)
+        return self.engine._submit(options, _lib.kaiju_conversation_swipe, self._handle)
 
     def choose(self, reply):
         """Which of the newest turn's replies is the one, from 0."""

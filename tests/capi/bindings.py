@@ -5,9 +5,11 @@ with a classifier.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 LIBRARY, MODEL, MAKE = sys.argv[1:4]
@@ -24,11 +26,23 @@ def said(text):
     return model.chat([("user", text)])
 
 
+STORY = HEAD + said("Tell me a story.")
+
+
+def stuck(*_):
+    raise AssertionError("it does not end")
+
+
+signal.signal(signal.SIGALRM, stuck)
+
+
 class Bindings(unittest.TestCase):
     def setUp(self):
+        signal.setitimer(signal.ITIMER_REAL, 60, 60)
         self.engine = kaiju.Engine(model, threads=1, max_running=1)
 
     def tearDown(self):
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self.assertEqual(self.engine.pending(), 0)
 
     def reply(self, talk, text):
@@ -79,9 +93,9 @@ class Bindings(unittest.TestCase):
 
     def test_a_suspended_request_goes_on_with_the_same_words(self):
         with self.engine.session() as session:
-            alone, _ = session.generate(HEAD + said("Tell me a story."), temperature=0, max_tokens=20)
+            alone, _ = session.generate(STORY, temperature=0, max_tokens=20)
         with self.engine.session() as session:
-            request = session.submit(HEAD + said("Tell me a story."), temperature=0, max_tokens=20)
+            request = session.submit(STORY, temperature=0, max_tokens=20)
             pieces, kinds = [], []
             for step in range(200):
                 self.engine.step()
@@ -96,6 +110,77 @@ class Bindings(unittest.TestCase):
                     self.engine.resume(request)
             self.assertEqual(kinds, [kaiju.SUSPENDED, kaiju.RESUMED, kaiju.DONE])
             self.assertEqual("".join(pieces), alone)
+
+    def test_finish_refuses_a_request_that_is_not_pending(self):
+        with self.engine.session() as first, self.engine.session() as second, self.engine.session() as third:
+            done = first.submit(STORY, max_tokens=2)
+            self.engine.finish(done)
+            polled = second.submit(STORY, max_tokens=2)
+            kinds = []
+            while kaiju.DONE not in kinds:
+                self.engine.step()
+                kinds += [event.kind for event in self.engine.poll()]
+            live = third.submit(STORY, max_tokens=2)
+            for request in (done, polled, live + 1, 0):
+                with self.subTest(request=request), self.assertRaisesRegex(kaiju.Error, f"request {request} is not pending"):
+                    self.engine.finish(request)
+            self.assertEqual(self.engine.finish(live)[1].generated_tokens, 2)
+
+    def test_finish_refuses_what_its_thread_suspended_until_that_is_resumed(self):
+        with self.engine.session() as session:
+            alone, _ = session.generate(STORY, temperature=0, max_tokens=20)
+        with self.engine.session() as session, self.engine.session() as another:
+            request, other = session.submit(STORY, temperature=0, max_tokens=20), another.submit(STORY, max_tokens=2)
+            suspended = []
+
+            def pause(_):
+                if not suspended:
+                    suspended.append(self.engine.suspend(request))
+
+            with self.assertRaisesRegex(kaiju.Error, f"request {request} is suspended .* resume or cancel it"):
+                self.engine.finish(request, pause)
+            self.assertEqual(self.engine.finish(other)[1].generated_tokens, 2)
+            self.engine.resume(request)
+            self.assertEqual(self.engine.finish(request)[0], alone)
+
+            request = session.submit(STORY, max_tokens=20)
+            self.engine.suspend(request)
+            self.engine.cancel(request)
+            self.assertEqual(self.engine.finish(request)[1].reason, kaiju.CANCELLED)
+
+    def test_finish_waits_for_another_threads_resume_and_for_a_deadline(self):
+        with self.engine.session() as session:
+            request = session.submit(STORY, max_tokens=2)
+            other = threading.Thread(target=self.engine.suspend, args=(request,))
+            other.start()
+            other.join()
+            threading.Timer(0.1, self.engine.resume, (request,)).start()
+            self.assertEqual(self.engine.finish(request)[1].generated_tokens, 2)
+            request = session.submit(STORY, max_tokens=2, deadline=self.engine.now() + 10**8)
+            self.engine.suspend(request)
+            self.assertEqual(self.engine.finish(request)[1].reason, kaiju.DEADLINE)
+
+    def test_threads_finish_requests_that_others_step(self):
+        with self.engine.session() as session:
+            alone, _ = session.generate(STORY, temperature=0, max_tokens=20)
+        sessions = [self.engine.session() for _ in range(3)]
+        requests = [session.submit(STORY, temperature=0, max_tokens=20) for session in sessions]
+        texts = []
+
+        def finish(request):
+            while True:
+                try:
+                    return texts.append(self.engine.finish(request)[0])
+                except kaiju.Error as error:
+                    if "another thread is in step" not in str(error):
+                        return texts.append(error)
+
+        threads = [threading.Thread(target=finish, args=(request,), daemon=True) for request in requests]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(texts, [alone] * 3)
 
     def test_higher_priority_is_served_first(self):
         sessions = [self.engine.session() for _ in range(3)]
