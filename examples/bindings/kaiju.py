@@ -86,10 +86,6 @@ def _call(function, *arguments):
         raise Error(message)
 
 
-def _ids(tokens):
-    return (c.c_int32 * len(tokens))(*tokens), c.c_size_t(len(tokens))
-
-
 def _fill(call, kind=c.c_int32):
     """What `call(buffer, capacity, count)` writes, asked for its size first."""
     count = c.c_size_t()
@@ -160,12 +156,18 @@ class Model(_Handle):
             raise Error(f"no label {index}")
         return c.string_at(text, size.value).decode()
 
+    def _ids(self, tokens):
+        for i, token in enumerate(tokens):  # here, for ctypes cuts off what is beyond 32 bits
+            if not 0 <= operator.index(token) < self.vocabulary:
+                raise Error(f"token {i} is {token}; tokens are 0 to {self.vocabulary - 1}")
+        return (c.c_int32 * len(tokens))(*tokens), c.c_size_t(len(tokens))
+
     def tokenize(self, text):
         data = text.encode()
         return list(_fill(lambda *buffer: _call(_lib.kaiju_tokenize, self._handle, data, c.c_size_t(len(data)), *buffer)))
 
     def detokenize(self, tokens):
-        return bytes(_fill(lambda *buffer: _call(_lib.kaiju_detokenize, self._handle, *_ids(tokens), *buffer), c.c_ubyte)).decode(errors="replace")
+        return bytes(_fill(lambda *buffer: _call(_lib.kaiju_detokenize, self._handle, *self._ids(tokens), *buffer), c.c_ubyte)).decode(errors="replace")
 
     def chat(self, messages, flags=ASK_FOR_REPLY):
         """Token ids of [(role, text), ...] with roles card, user, character."""
@@ -286,7 +288,7 @@ class Session(_Handle):
 
     def submit(self, tokens, **options):
         """Appends tokens to the history and generates; the request, for Engine.finish."""
-        return self.engine._submit(options, _lib.kaiju_engine_submit, self.engine._handle, self._handle, *_ids(tokens))
+        return self.engine._submit(options, _lib.kaiju_engine_submit, self.engine._handle, self._handle, *self.engine.model._ids(tokens))
 
     def generate(self, tokens, on_text=None, **options):
         """Appends tokens to the history and returns (reply text, last Event), as Engine.finish does."""
@@ -303,12 +305,12 @@ class Conversation(_Handle):
     def __init__(self, engine, head=(), _made=None):
         super().__init__("conversation")
         self.engine = engine
-        make = _made or (lambda out: _call(_lib.kaiju_conversation_create, engine._handle, *_ids(head), out))
+        make = _made or (lambda out: _call(_lib.kaiju_conversation_create, engine._handle, *engine.model._ids(head), out))
         make(c.byref(self._handle))
 
     def say(self, tokens, **options):
         """A new turn; the request, for Engine.finish."""
-        return self.engine._submit(options, _lib.kaiju_conversation_say, self._handle, *_ids(tokens))
+        return self.engine._submit(options, _lib.kaiju_conversation_say, self._handle, *self.engine.model._ids(tokens))
 
     def swipe(self, **options):
         """Another reply to the newest turn, from the next stream of the seed; the request."""
@@ -320,11 +322,11 @@ class Conversation(_Handle):
 
     def append(self, tokens, reply):
         """A turn that was computed elsewhere or not at all: a greeting has no input."""
-        _call(_lib.kaiju_conversation_append, self._handle, *_ids(tokens), *_ids(reply))
+        _call(_lib.kaiju_conversation_append, self._handle, *self.engine.model._ids(tokens), *self.engine.model._ids(reply))
 
     def edit(self, turn, tokens, part=INPUT):
         """Another INPUT takes the turn's replies and all later turns away; another REPLY leaves them."""
-        _call(_lib.kaiju_conversation_edit, self._handle, c.c_size_t(turn), c.c_int32(part), *_ids(tokens))
+        _call(_lib.kaiju_conversation_edit, self._handle, c.c_size_t(turn), c.c_int32(part), *self.engine.model._ids(tokens))
 
     def undo(self):
         _call(_lib.kaiju_conversation_undo, self._handle)

@@ -216,6 +216,16 @@ class Bindings(unittest.TestCase):
                     session.submit(HEAD, **{option: value})
             self.assertEqual(session.generate(HEAD, max_tokens=0, seed=2**64 - 1)[1].kind, kaiju.DONE)
 
+    def test_a_token_outside_the_vocabulary_is_refused_however_large(self):
+        with self.engine.session() as session, kaiju.Conversation(self.engine, HEAD) as talk:
+            talk.append([], [20])
+            for token in (-1, model.vocabulary, 2**32 + 5, 2**40 + 5, 2**64 + 5, 5 - 2**32):
+                calls = (lambda ids: session.submit(ids), model.detokenize, lambda ids: kaiju.Conversation(self.engine, ids), talk.say,
+                         lambda ids: talk.append(ids, []), lambda ids: talk.append([], ids), lambda ids: talk.edit(0, ids))
+                for call in calls:
+                    with self.subTest(token=token, call=call), self.assertRaisesRegex(kaiju.Error, f"token 1 is {token}; tokens are 0 to {model.vocabulary - 1}"):
+                        call([1, token])
+
     def test_scores_come_with_every_token(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "classifier.safetensors")
