@@ -10,6 +10,9 @@
     print(engine.finish(first)[0])
     print(engine.finish(talk.swipe(temperature=1, seed=7))[0])
 
+Options are keywords, named as in kaiju.h after the scope: max_tokens is KAIJU_GENERATE_MAX_TOKENS. Model and Engine, requests, save and restore each read
+their own. What C takes repeatedly, stop and stop_token, is one value or a list.
+
 The shared library is found through $KAIJU_LIBRARY, in a build of this source tree, or where the system looks for libraries.
 """
 
@@ -25,14 +28,6 @@ ASK_FOR_REPLY, CLOSE_LAST = 1, 2
 INPUT, REPLY = 1, 2  # parts of a turn
 TOKEN, DONE, FAILED, SUSPENDED, RESUMED = 1, 5, 6, 7, 8  # kinds of events
 STOP, LENGTH, CANCELLED, DEADLINE = 1, 2, 3, 4  # reasons why a request is done
-_OPTIONS = {  # name: (number, kind)
-    "max_sessions": (200, "i"), "cache_bytes": (201, "i"), "step_tokens": (202, "i"), "max_running": (203, "i"), "max_waiting": (204, "i"),
-    "chunk_tokens": (205, "i"), "max_events": (206, "i"), "reserve_tokens": (207, "i"), "backend": (210, "s"), "threads": (211, "i"), "products_file": (214, "s"),
-    "prefill_tokens": (213, "i"),
-    "max_tokens": (300, "i"), "temperature": (301, "f"), "top_k": (302, "i"), "top_p": (303, "f"), "min_p": (304, "f"), "seed": (305, "i"),
-    "repetition_penalty": (306, "f"), "stop": (308, "s"), "stream": (309, "i"), "priority": (311, "i"), "deadline": (312, "i"), "scores": (313, "i"),
-    "character": (400, "s"), "shared_tokens": (401, "i"), "salt": (402, "s"),
-}
 _BUILDS = ("chat", "release", "cuda", "tests", "dev")  # folders of build/, the first that has the library; a sanitizer's cannot be loaded
 _KINDS = {"i": "an int of 64 bits", "f": "a float", "s": "a str"}
 
@@ -45,9 +40,15 @@ class _Message(c.Structure):
     _fields_ = [("role", c.c_int32), ("reserved", c.c_int32), ("content", c.c_char_p), ("content_size", c.c_size_t)]
 
 
+class _OptionInfo(c.Structure):
+    _fields_ = [("struct_size", c.c_size_t), ("name", c.c_char_p), ("help", c.c_char_p), ("type", c.c_int32), ("repeatable", c.c_int32),
+                ("minimum", c.c_double), ("maximum", c.c_double), ("standard", c.c_double)]
+
+
 class Event(c.Structure):
-    """kaiju_event. From Engine.poll it also has `said`, its text, `ids`, its tokens, and `judged`, the classifier's scores; their C pointers are only good there.
-    The last event of a request, from Engine.finish and Session.generate, has in `judged` the scores of all its tokens, a list for each."""
+    """kaiju_event. From Engine.poll it also has `said`, its text, `ids`, its token and the alternatives that logprobs asks for, `logprobs`, their
+    log-probabilities, and `judged`, the classifier's scores; their C pointers are only good there. The last event of a request, from Engine.finish and
+    Session.generate, has in `ids`, `logprobs` and `judged` those of all its tokens, a list for each."""
     _fields_ = [("request", c.c_uint64), ("user_data", c.c_void_p), ("kind", c.c_int32), ("reason", c.c_int32), ("status", c.c_int32), ("reserved", c.c_int32),
                 ("tokens", c.c_void_p), ("token_count", c.c_size_t), ("values", c.c_void_p), ("value_count", c.c_size_t), ("text", c.c_void_p),
                 ("text_size", c.c_size_t), ("prompt_tokens", c.c_int32), ("cached_tokens", c.c_int32), ("generated_tokens", c.c_int32),
@@ -76,6 +77,18 @@ def _load():
 
 
 _lib = _load()
+
+
+def _options():
+    """{name: (number, kind, repeatable)} of all that the library knows."""
+    known, info = {}, _OptionInfo(struct_size=c.sizeof(_OptionInfo))
+    for number in range(100, 500):  # the four scopes
+        if _lib.kaiju_option_describe(c.c_int32(number), c.byref(info)) == 0:
+            known[info.name.decode().split(".")[1]] = number, chr(info.type), info.repeatable
+    return known
+
+
+_OPTIONS = _options()
 
 
 def _call(function, *arguments):
@@ -123,7 +136,9 @@ class _Options(_Handle):
         for name, value in values.items():
             if name not in _OPTIONS:
                 raise Error(f"no option named {name}; there are {', '.join(_OPTIONS)}")
-            self._set(name, value, *_OPTIONS[name])
+            number, kind, repeatable = _OPTIONS[name]
+            for one in value if repeatable and isinstance(value, (list, tuple)) else [value]:
+                self._set(name, one, number, kind)
 
     def _set(self, name, value, number, kind):
         try:
@@ -143,9 +158,10 @@ class _Options(_Handle):
 
 
 class Model(_Handle):
-    def __init__(self, path):
+    def __init__(self, path, **options):
         super().__init__("model")
-        _call(_lib.kaiju_model_load, None, os.fsencode(path), None, None, None, c.byref(self._handle))
+        with _Options(options) as bag:
+            _call(_lib.kaiju_model_load, None, os.fsencode(path), bag._handle, None, None, c.byref(self._handle))
         self.vocabulary = _lib.kaiju_model_number(self._handle, c.c_int32(MODEL_VOCABULARY))
         self.context = _lib.kaiju_model_number(self._handle, c.c_int32(MODEL_CONTEXT))
         self.labels = [self._label(i) for i in range(_lib.kaiju_model_number(self._handle, c.c_int32(MODEL_LABELS)))]  # of the classifier
@@ -195,6 +211,11 @@ class Engine(_Handle):
     def session(self):
         return Session(self)
 
+    def restore(self, path, **options):
+        """A new session of what Session.save wrote, with the same key if it had one."""
+        with _Options(options) as bag:
+            return Session(self, lambda out: _call(_lib.kaiju_session_restore_file, self._handle, bag._handle, os.fsencode(path), out))
+
     # -- the loop: requests are numbers, given by Session.submit, Conversation.say and swipe --
     def finish(self, request, on_text=None):
         """Steps until the request is done and returns (reply text, last Event). on_text gets text as it comes; what is true of its answers stops the
@@ -224,7 +245,8 @@ class Engine(_Handle):
             raise Error(last.said)
         if stopped:
             raise Error("on_text stopped the reply")
-        last.judged = [event.judged for event in events if event.judged]
+        for what in ("ids", "logprobs", "judged"):
+            setattr(last, what, [getattr(event, what) for event in events if getattr(event, what)])
         return "".join(event.said for event in events), last
 
     def step(self):
@@ -240,6 +262,7 @@ class Engine(_Handle):
                     return events
                 event.said = c.string_at(event.text, event.text_size).decode() if event.text_size else ""
                 event.ids = list(c.cast(event.tokens, c.POINTER(c.c_int32))[:event.token_count])
+                event.logprobs = list(c.cast(event.values, c.POINTER(c.c_float))[:event.value_count])
                 event.judged = list(c.cast(event.scores, c.POINTER(c.c_float))[:event.score_count])
                 if event.kind in (DONE, FAILED):
                     self._open.pop(event.request, None)
@@ -281,10 +304,11 @@ class Engine(_Handle):
 
 
 class Session(_Handle):
-    def __init__(self, engine):
+    def __init__(self, engine, _made=None):
         super().__init__("session")
         self.engine = engine
-        _call(_lib.kaiju_session_create, engine._handle, c.byref(self._handle))
+        make = _made or (lambda out: _call(_lib.kaiju_session_create, engine._handle, out))
+        make(c.byref(self._handle))
 
     def submit(self, tokens, **options):
         """Appends tokens to the history and generates; the request, for Engine.finish."""
@@ -296,6 +320,11 @@ class Session(_Handle):
 
     def reply(self, messages, flags=ASK_FOR_REPLY, **options):
         return self.generate(self.engine.model.chat(messages, flags), **options)[0]
+
+    def save(self, path, **options):
+        """The history and its KV, for Engine.restore; between two steps, with no request unfinished."""
+        with _Options(options) as bag:
+            _call(_lib.kaiju_session_save_file, self._handle, bag._handle, os.fsencode(path))
 
 
 class Conversation(_Handle):

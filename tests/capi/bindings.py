@@ -1,10 +1,12 @@
-"""The Python binding against the bundled model: conversations, requests that are set aside, priorities and deadlines, options that make no sense; and the scores of a model
-with a classifier.
+"""The Python binding against the bundled model: conversations, requests that are set aside, finished twice or by several threads, priorities and deadlines, options and tokens
+that make no sense, every option of the header, log-probabilities, saved sessions; and the scores of a model with a classifier.
 
     bindings.py LIBKAIJU MODEL KAIJU_MAKE
 """
 
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +16,8 @@ import unittest
 
 LIBRARY, MODEL, MAKE = sys.argv[1:4]
 os.environ["KAIJU_LIBRARY"] = LIBRARY
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "bindings"))
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "examples", "bindings"))
 import kaiju  # noqa: E402
 
 model = kaiju.Model(MODEL)
@@ -225,6 +228,78 @@ class Bindings(unittest.TestCase):
                 for call in calls:
                     with self.subTest(token=token, call=call), self.assertRaisesRegex(kaiju.Error, f"token 1 is {token}; tokens are 0 to {model.vocabulary - 1}"):
                         call([1, token])
+
+    def test_every_option_of_the_header_is_taken_by_name(self):
+        with open(os.path.join(ROOT, "capi", "kaiju.h")) as header:
+            names = re.findall(r"^  KAIJU_(?:MODEL|ENGINE|GENERATE|SESSION)_(\w+) = [1-4]\d\d,?  ", header.read(), re.M)
+        self.assertGreater(len(names), 30)
+        kinds = {"f": 0.5, "i": 1, "s": "sixteen or so bytes"}
+        for name in map(str.lower, names):
+            with self.subTest(name=name):
+                kaiju._Options({name: kinds[kaiju._OPTIONS[name][1]]}).close()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "tier")
+            kaiju.Engine(kaiju.Model(MODEL, verify=0), threads=1, host_bytes=1 << 24, file_bytes=1 << 24, tier_file=path).close()
+            with open(path, "w"), self.assertRaisesRegex(kaiju.Error, path):
+                kaiju.Engine(model, threads=1, host_bytes=1 << 24, file_bytes=1 << 24, tier_file=path)
+
+    def test_stops_come_alone_or_in_a_list(self):
+        with self.engine.session() as session:
+            text, done = session.generate(STORY, max_tokens=12, stop_token=-1)
+        ids = [token for token, in done.ids]
+        self.assertEqual(len(ids), 12)
+        words = text.split()
+
+        def replied(**options):
+            with self.engine.session() as session:
+                text, done = session.generate(STORY, max_tokens=12, **options)
+                return text, [token for token, in done.ids]
+
+        self.assertEqual(replied(stop_token=ids[5])[1], ids[:ids.index(ids[5]) + 1])
+        self.assertEqual(replied(stop_token=[ids[7], ids[3]])[1], ids[:min(ids.index(ids[7]), ids.index(ids[3])) + 1])
+        for stop in ([words[4], words[2]], (words[4], words[2])):
+            self.assertEqual(replied(stop=stop, stop_token=-1)[0], text[:min(text.index(words[4]), text.index(words[2]))])
+        self.assertEqual(replied(stop=words[3], stop_token=[-1])[0], text[:text.index(words[3])])
+        self.assertEqual(replied(stop=[], stop_token=-1)[0], text)
+        with self.engine.session() as session:
+            for wrong in ({"stop": ["a", 5]}, {"stop_token": ["a"]}, {"top_k": [1]}):
+                with self.subTest(wrong=wrong), self.assertRaisesRegex(TypeError, next(iter(wrong))):
+                    session.submit(STORY, **wrong)
+
+    def test_log_probabilities_come_with_every_token(self):
+        with self.engine.session() as session:
+            _, done = session.generate(STORY, temperature=0, max_tokens=4, logprobs=3)
+        self.assertEqual([len(ids) for ids in done.ids], [4] * done.generated_tokens)
+        for ids, values in zip(done.ids, done.logprobs):
+            self.assertEqual((ids[0], values[0]), (ids[1], values[1]))  # greedy: the token is its best alternative
+            self.assertEqual(values[1:], sorted(values[1:], reverse=True))
+            self.assertLess(sum(map(math.exp, values[1:])), 1)
+        with self.engine.session() as session:
+            session.submit(STORY, temperature=0, max_tokens=4, logprobs=3)
+            events = []
+            while self.engine.pending():
+                self.engine.step()
+                events += self.engine.poll()
+        self.assertEqual([(event.ids, event.logprobs) for event in events if event.kind == kaiju.TOKEN], list(zip(done.ids, done.logprobs)))
+        with self.engine.session() as session:
+            _, plain = session.generate(STORY, temperature=0, max_tokens=4)
+        self.assertEqual(plain.logprobs, [values[:1] for values in done.logprobs])
+
+    def test_a_restored_session_goes_on_where_the_saved_one_was(self):
+        with tempfile.TemporaryDirectory() as folder, self.engine.session() as session:
+            path, key = os.path.join(folder, "saved"), "a key of two dozen bytes"
+            session.generate(STORY, **HOT)
+            session.save(path, key=key)
+            text, _ = session.generate(said("And then?"), **HOT)
+            with kaiju.Engine(model, threads=1) as other:
+                with other.restore(path, key=key) as again:
+                    went_on, done = again.generate(said("And then?"), **HOT)
+                self.assertEqual(went_on, text)
+                self.assertGreater(done.cached_tokens, 0)
+                with self.assertRaises(kaiju.Error):
+                    other.restore(path, key=key[::-1])
+            session.save(path, kv=0)
+            self.engine.restore(path).close()
 
     def test_scores_come_with_every_token(self):
         with tempfile.TemporaryDirectory() as folder:
