@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample
 }
 
 constexpr int32_t kSmall = 256;
-constexpr int32_t blocks_for(int32_t items) { return (items + kSmall - 1) / kSmall; }
+__host__ __device__ constexpr int32_t blocks_for(int32_t items) { return (items + kSmall - 1) / kSmall; }
 
 __global__ void mark_seen_kernel(const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen) {
   const int32_t i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
