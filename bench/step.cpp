@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "examples/tools/number_from.hpp"
 #include "gpu.hpp"
 #include "kaiju/run/executors.hpp"
 
@@ -381,7 +382,9 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--beside", options->beside, "tokens of a prompt that join every decode step, for lines of their own")->check(CLI::Range(1, 1 << 16))->delimiter(',');
   command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")->check(CLI::Range(0, 1 << 24))->capture_default_str();
   command->add_option("--moved", options->moved, "sequences of --context that go to the host, and as many that come from there, beside every decode step, for lines of their own")->check(CLI::Range(1, 256))->delimiter(',');
-  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
+  command->add_option("--seconds", options->seconds, "time spent on each line")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");

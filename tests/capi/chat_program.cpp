@@ -292,10 +292,11 @@ TEST_CASE("a character nobody knows is refused with those there are") {
 TEST_CASE("wrong options are refused in one line") {
   CHECK(short_chat({"--nonsense"}).refuses("--nonsense"));
   CHECK(short_chat({"--temperature", "hot"}).refuses("--temperature"));
-  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("--temperature: give a number from 0 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
   CHECK(short_chat({"--say", "x", "--top-p", "1.5"}).refuses("--top-p: give a number from 1e-06 to 1"));
   CHECK(short_chat({"--say", "x", "--top-p", "0"}).refuses("--top-p: give a number from 1e-06 to 1"));
-  CHECK(short_chat({"--say", "x", "--temperature", "nan"}).refuses("--temperature: give a number from 0 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "0.0005"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "nan"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
   CHECK(short_chat({"--say", "x", "--min-p", "-0.5"}).refuses("--min-p: give a number from 0 to 1"));
   CHECK(short_chat({"--say", "x", "--repetition-penalty", "0"}).refuses("--repetition-penalty: give a number from 0.01 to 100"));
   CHECK(short_chat({"--seed", "1.5"}).refuses("--seed"));

@@ -122,6 +122,15 @@ TEST_CASE("kaiju-bench serve names the backend that was taken, and times only tu
   CHECK(nlohmann::json::parse(two.out)["backend"] == kaiju::backend_names().front());
 }
 
+TEST_CASE("kaiju-bench replay says so when no request was measured, and when a request does not fit the memory") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "none", "\n");
+  fails(run(folder, "kaiju-bench", "replay --trace '" + (folder / "none") + "'"), "no request arrives in the measured time");
+  fails(run(folder, "kaiju-bench", "replay --conversations 1 --characters 1 --hours 0.001"), "ask for more --hours");
+  const Run bench = run(folder, "kaiju-bench", "replay --conversations 10 --characters 2 --hours 1 --memory 0.05");
+  fails(bench, "--memory 0.05 is too little");
+}
+
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
   const tiny::Folder folder;
   const std::string path = folder / "nano";
