@@ -342,6 +342,15 @@ TEST_CASE("a prompt longer than the context is refused", "[malformed]") {
   CHECK(submit(host, std::vector<int32_t>(kTinyContext - 3, 20)).status == KAIJU_INVALID_ARGUMENT);  // no room for max_tokens
   CHECK(host.history().empty());
 }
+TEST_CASE("a reply to a history that fills the context is refused for that reason", "[malformed]") {
+  Host host;
+  const std::vector<int32_t> tokens(kTinyContext, 20);
+  for (const int64_t most : {-1, 5}) {
+    REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, most, nullptr) == KAIJU_OK);
+    refused(submit(host, tokens), "fills the context of");
+  }
+  CHECK(host.history().empty());
+}
 TEST_CASE("an empty prompt in an empty session is refused", "[malformed]") {
   Host host;
   CHECK(submit(host, {}).status == KAIJU_INVALID_ARGUMENT);

@@ -129,6 +129,7 @@ TEST_CASE("kaiju-bench replay says so when no request was measured, and when a r
   fails(run(folder, "kaiju-bench", "replay --conversations 1 --characters 1 --hours 0.001"), "ask for more --hours");
   const Run bench = run(folder, "kaiju-bench", "replay --conversations 10 --characters 2 --hours 1 --memory 0.05");
   fails(bench, "--memory 0.05 is too little");
+  CHECK(tiny::contains(bench.err, "in one memory, which"));
 }
 
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
