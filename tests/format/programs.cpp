@@ -132,6 +132,23 @@ TEST_CASE("kaiju-bench replay says so when no request was measured, and when a r
   CHECK(tiny::contains(bench.err, "in one memory, which"));
 }
 
+TEST_CASE("kaiju-score that cannot write all logits leaves the older file as it was, and nothing else") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "logits.npy", "older");
+  const std::string score = std::string(KAIJU_PROGRAM_DIR) + "/kaiju-score' '" + KAIJU_SOURCE_DIR +
+                            "/examples/chat/model/kaiju-nano.safetensors' --tokens - --logits logits.npy";
+  const auto scored = [&](const std::string& before) {
+    return WEXITSTATUS(std::system(("cd '" + (folder / "") + "' && { " + before + " echo 5 6 7 | '" + score + " >out 2>err; }").c_str()));
+  };
+  CHECK(scored("trap '' XFSZ; ulimit -f 8;") == 1);
+  CHECK(tiny::contains(tiny::read_file(folder / "err"), "logits.npy: cannot "));
+  CHECK(tiny::read_file(folder / "logits.npy") == "older");
+  CHECK(folder.file_count() == 3);
+  CHECK(scored("") == 0);
+  CHECK(tiny::read_file(folder / "logits.npy").size() == 128 + 3 * 8192 * 4);
+  CHECK(folder.file_count() == 3);
+}
+
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
   const tiny::Folder folder;
   const std::string path = folder / "nano";
