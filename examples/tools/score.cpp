@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "format/new_file.hpp"
 #include "interrupted.hpp"
@@ -42,6 +44,10 @@ kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t
       return kaiju::invalid_argument(fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens.size() + 1, id, vocab_size - 1));
     tokens.push_back(static_cast<int32_t>(id));
   }
+  if (in.bad() || (path == "-" && std::ferror(stdin)))
+    return Status(kaiju::StatusCode::kIo,
+                  path == "-" ? "cannot read the standard input: is it open?"
+                              : fmt::format("cannot read {}, the file of token ids: {}", path, std::generic_category().message(errno)));
   if (tokens.empty()) return kaiju::invalid_argument(fmt::format("no tokens in {}: give at least one id", path == "-" ? "standard input" : path));
   return tokens;
 }

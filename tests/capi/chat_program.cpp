@@ -313,7 +313,7 @@ TEST_CASE("wrong options are refused in one line") {
 TEST_CASE("a message that is not UTF-8 or too long is refused") {
   CHECK(short_chat({"--say", "ab\xFF"}).refuses("not UTF-8 at byte 3"));
   CHECK(short_chat({"--say", std::string(3000, 'z')}).refuses("there is room for"));
-  CHECK(short_chat({}, "hello\nab\xFF\n").refuses("not UTF-8"));
+  CHECK(short_chat({}, "hello\nab\xFF\n").refuses("line 2: the message is not UTF-8 at byte 3"));
 }
 
 TEST_CASE("output that cannot be written is an error") {

@@ -149,6 +149,15 @@ TEST_CASE("kaiju-score that cannot write all logits leaves the older file as it 
   CHECK(folder.file_count() == 3);
 }
 
+TEST_CASE("programs say what they cannot read, and why") {
+  const tiny::Folder folder;
+  const std::string model = "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors' ";
+  fails(run(folder, "kaiju-perplexity", model + "--text /tmp"), "cannot read /tmp: Is a directory");
+  fails(run(folder, "kaiju-perplexity", model + "--text /nowhere"), "cannot read /nowhere: No such file");
+  fails(run(folder, "kaiju-score", model + "--tokens /tmp"), "cannot read /tmp, the file of token ids: Is a directory");
+  fails(run(folder, "kaiju-score", model + "--tokens - <&-"), "cannot read the standard input");
+}
+
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
   const tiny::Folder folder;
   const std::string path = folder / "nano";
@@ -222,3 +231,4 @@ TEST_CASE("programs explain themselves, with examples") {
     CHECK(tiny::contains(help.out, "Examples:"));
   }
 }
+  fails(make("--preset nano --out ''"), "the path is empty");
