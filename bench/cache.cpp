@@ -182,6 +182,7 @@ void add_cache(CLI::App& app, int& status) {
       ->check(tools::number_from(0, 600))
       ->capture_default_str();
   command->add_flag("--json", options->json, "print JSON");
+  command->footer("Examples:\n  kaiju-bench cache\n  kaiju-bench cache --blocks 65536 --rows 64 --seconds 0.1 --json");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -230,7 +230,10 @@ void add_ops(CLI::App& app, int& status) {
   command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")->capture_default_str();
   command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
-  command->add_option("--rows", options->rows, "row counts of the products")->check(CLI::Range(1, 65536))->delimiter(',');
+  command->add_option("--rows", options->rows, "row counts of the products")
+      ->check(CLI::Range(1, 65536))
+      ->delimiter(',')
+      ->default_str("[1,4,16,64,512], of a GPU [1,16,64,256,1024,8192]");
   command->add_option("--only", options->only, "operations whose name contains this");
   command->add_option("--seconds", options->seconds, "time spent on each line")
       ->check(tools::number_from(0.0001, 86400))
