@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench.hpp"
+#include "examples/tools/number_from.hpp"
 #include "kaiju/base/random.hpp"
 #include "kaiju/engine/scheduler.hpp"
 #include "kaiju/format/presets.hpp"
@@ -177,8 +178,11 @@ void add_cache(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("cache", "what the prefix cache's bookkeeping costs, beside its goals; needs no model");
   command->add_option("--blocks", options->blocks, "blocks in the tree")->check(CLI::Range(1 << 12, 1 << 24))->capture_default_str();
   command->add_option("--rows", options->rows, "sequences that decode")->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--seconds", options->seconds, "least time for the lookups")->check(CLI::Range(0.0, 600.0))->capture_default_str();
+  command->add_option("--seconds", options->seconds, "least time for the lookups")
+      ->check(tools::number_from(0, 600))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "print JSON");
+  command->footer("Examples:\n  kaiju-bench cache\n  kaiju-bench cache --blocks 65536 --rows 64 --seconds 0.1 --json");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -15,6 +15,7 @@
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/machine.hpp"
 #include "bench/replay/traffic.hpp"
+#include "examples/tools/number_from.hpp"
 #include "serving.hpp"
 
 namespace kaiju::bench {
@@ -245,18 +246,18 @@ void add_hour(CLI::App& app, int& status) {
       ->check(count)
       ->capture_default_str();
   command->add_option("--zipf", chats.zipf, "the r-th character is chosen r^-ZIPF as often as the first; 0: all alike")
-      ->check(CLI::Range(0.0, 10.0))
+      ->check(tools::number_from(0, 10))
       ->capture_default_str();
   command->add_option("--prompt-tokens", chats.prompt_tokens, "of a character's prompt")->check(count)->capture_default_str();
   command->add_option("--user-tokens", chats.user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", chats.reply_tokens, "of a reply")->check(CLI::Range(2, 1 << 20))->capture_default_str();
   command->add_option("--every-seconds", chats.every_seconds, "from one message of a conversation to its next: reply, reading and thinking")
-      ->check(CLI::Range(0.0001, 86400.0))
+      ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
   command->add_option("--settle-seconds", options->settle_seconds, "traffic before the counted time, and behind it")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(tools::number_from(0, 86400))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "counted")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
+  command->add_option("--seconds", options->seconds, "counted")->check(tools::number_from(0.0001, 86400))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
       ->check(CLI::Range(0, 65536))
@@ -266,7 +267,9 @@ void add_hour(CLI::App& app, int& status) {
                    "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
       ->transform(CLI::AsSizeValue(false))->check(bytes);
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false))->check(bytes);
-  command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")->check(CLI::Range(0.0001, 1e6))->capture_default_str();
+  command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")
+      ->check(tools::number_from(0.0001, 1e6))
+      ->capture_default_str();
   command->add_option("--seed", chats.seed, "the same seed gives the same traffic")->capture_default_str();
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
       ->check(CLI::Range(0, 1000000))

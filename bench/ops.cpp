@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "bench.hpp"
+#include "examples/tools/number_from.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/base/float_state.hpp"
@@ -229,9 +230,14 @@ void add_ops(CLI::App& app, int& status) {
   command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")->capture_default_str();
   command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
-  command->add_option("--rows", options->rows, "row counts of the products")->check(CLI::Range(1, 65536))->delimiter(',');
+  command->add_option("--rows", options->rows, "row counts of the products")
+      ->check(CLI::Range(1, 65536))
+      ->delimiter(',')
+      ->default_str("[1,4,16,64,512], of a GPU [1,16,64,256,1024,8192]");
   command->add_option("--only", options->only, "operations whose name contains this");
-  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
+  command->add_option("--seconds", options->seconds, "time spent on each line")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling and the weights of the larger model")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Examples:\n  kaiju-bench ops\n  kaiju-bench ops --threads 1 --rows 1,512 --only up\n  kaiju-bench ops --backend cuda --rows 1,64,8192\n  kaiju-bench ops --json > ops.json");

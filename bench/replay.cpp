@@ -16,6 +16,7 @@
 #include "bench/replay/report.hpp"
 #include "bench/replay/scripted.hpp"
 #include "bench/replay/traffic.hpp"
+#include "examples/tools/number_from.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/run/executors.hpp"
 
@@ -67,8 +68,8 @@ void check_lengths(const replay::Trace& trace, const ModelConfig& config) {
       throw Failed{invalid_argument(fmt::format("a prompt and its reply have {} tokens, the context of {} is {}: choose shorter ones (--context, --prompt-tokens-most)", tokens, config.name, config.context))};
 }
 
-// The engine on an executor that computes nothing, with memory for `bytes` of KV.
-replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& config, double bytes, const Options& options) {
+// The engine on an executor that computes nothing, with memory for `bytes` of KV, which is `part` of what --memory counts.
+replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& config, double part, double bytes, const Options& options) {
   Facts facts = replay::facts_without_memory(config, options.slots, options.step_tokens);
   replay::give_memory(facts, bytes);
   auto executor = std::make_unique<replay::ScriptedReplies>(facts, replay::step_cost(config));
@@ -81,7 +82,10 @@ replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& co
   const std::unique_ptr<Engine> engine = value_of(Engine::create(std::move(executor), nullptr, settings));
   replay::DriveOptions driving;
   driving.step_seconds = [&] { return script.seconds(); };
-  return value_of(replay::drive(trace, *engine, driving)).figures;
+  Result<replay::Driven> driven = replay::drive(trace, *engine, driving);
+  if (driven.status().code() == StatusCode::kOutOfMemory)
+    throw Failed{Status(StatusCode::kOutOfMemory, fmt::format("--memory {:g} is too little: {}", part, driven.status().message()))};
+  return value_of(std::move(driven)).figures;
 }
 
 std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Checkpoint>& checkpoint, int32_t slots, const Options& options) {
@@ -133,6 +137,9 @@ int run(Options options) {
   for (int kind = 0; kind < kBlockKinds; ++kind) report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
   report.footprint_bytes = replay::whole_footprint(trace, sizes);
   for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
+  if (report.requests == 0)
+    throw Failed{invalid_argument(report.source + ": no request arrives in the measured time, so nothing is told" +
+                                  (options.trace.empty() ? ": ask for more --hours or --conversations" : ""))};
   report.prompt_tokens = bounds.prompt_tokens();
   const auto share = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(std::max<uint64_t>(1, bounds.prompt_tokens())); };
   const auto add = [&](replay::Point point) {
@@ -148,7 +155,7 @@ int run(Options options) {
   } else {
     for (const double part : options.memory) {
       const double bytes = part * report.footprint_bytes;
-      add({part, bytes, 0, 0, 0, 0, drive_scripted(trace, config, bytes, options)});
+      add({part, bytes, 0, 0, 0, 0, drive_scripted(trace, config, part, bytes, options)});
     }
   }
   fmt::print("{}\n", options.json ? replay::to_json(report) : replay::to_table(report));
@@ -156,28 +163,32 @@ int run(Options options) {
 }
 
 void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
-  const auto option = [&](const char* name, auto& value, const char* text) { command.add_option(name, value, text)->capture_default_str()->group("Traffic"); };
-  option("--seed", traffic.seed, "the same seed gives the same traffic");
-  option("--conversations", traffic.conversations, "at once");
-  option("--characters", traffic.characters, "chosen by Zipf's law");
-  option("--warm-up-hours", traffic.warm_up_hours, "virtual time before measuring begins");
-  option("--hours", traffic.hours, "virtual time measured");
-  option("--prompt-tokens-least", traffic.prompt_tokens_least, "of a character's prompt");
-  option("--prompt-tokens-most", traffic.prompt_tokens_most, "of a character's prompt");
-  option("--messages-least", traffic.messages_least, "of a history when the trace begins");
-  option("--messages-most", traffic.messages_most, "of a history when the trace begins");
-  option("--user-tokens", traffic.user_tokens, "of a message, mean");
-  option("--reply-tokens", traffic.reply_tokens, "of a reply, mean");
-  option("--reply-tokens-most", traffic.reply_tokens_most, "of a reply");
-  option("--context", traffic.context, "positions of a conversation");
-  option("--truncation-step", traffic.truncation_step, "tokens cut off at once when a chat outgrows the context");
-  option("--think-seconds", traffic.think_seconds, "from a reply to the next message, median");
-  option("--sitting-turns", traffic.sitting_turns, "turns before the user goes away, mean");
-  option("--gap-hours", traffic.gap_hours, "until the user comes back, median");
-  option("--swipe", traffic.swipe, "share of replies asked for once more");
-  option("--edit", traffic.edit, "share of turns that rewrite an earlier message");
-  option("--new-chat", traffic.new_chat, "share of sittings that begin a new conversation");
-  option("--versions-per-day", traffic.versions_per_day, "edits of a character by its author");
+  const auto option = [&](const char* name, auto& value, const CLI::Validator& range, const char* text) {
+    command.add_option(name, value, text)->check(range)->capture_default_str()->group("Traffic");
+  };
+  const CLI::Range count(1, 1 << 20), messages(0, 1 << 16);
+  const CLI::Validator mean = tools::number_from(1, 100000), share = tools::number_from(0, 1);
+  command.add_option("--seed", traffic.seed, "the same seed gives the same traffic")->capture_default_str()->group("Traffic");
+  option("--conversations", traffic.conversations, count, "at once");
+  option("--characters", traffic.characters, count, "chosen by Zipf's law");
+  option("--warm-up-hours", traffic.warm_up_hours, tools::number_from(0, 1000), "virtual time before measuring begins");
+  option("--hours", traffic.hours, tools::number_from(0.001, 1000), "virtual time measured");
+  option("--prompt-tokens-least", traffic.prompt_tokens_least, count, "of a character's prompt");
+  option("--prompt-tokens-most", traffic.prompt_tokens_most, count, "of a character's prompt");
+  option("--messages-least", traffic.messages_least, messages, "of a history when the trace begins");
+  option("--messages-most", traffic.messages_most, messages, "of a history when the trace begins");
+  option("--user-tokens", traffic.user_tokens, mean, "of a message, mean");
+  option("--reply-tokens", traffic.reply_tokens, mean, "of a reply, mean");
+  option("--reply-tokens-most", traffic.reply_tokens_most, CLI::Range(2, 1 << 20), "of a reply");
+  option("--context", traffic.context, CLI::Range(1, 1 << 24), "positions of a conversation");
+  option("--truncation-step", traffic.truncation_step, CLI::Range(0, 1 << 24), "tokens cut off at once when a chat outgrows the context");
+  option("--think-seconds", traffic.think_seconds, tools::number_from(0, 86400), "from a reply to the next message, median");
+  option("--sitting-turns", traffic.sitting_turns, tools::number_from(1, 100000), "turns before the user goes away, mean");
+  option("--gap-hours", traffic.gap_hours, tools::number_from(0.001, 1000), "until the user comes back, median");
+  option("--swipe", traffic.swipe, share, "share of replies asked for once more");
+  option("--edit", traffic.edit, share, "share of turns that rewrite an earlier message");
+  option("--new-chat", traffic.new_chat, share, "share of sittings that begin a new conversation");
+  option("--versions-per-day", traffic.versions_per_day, tools::number_from(0, 1000), "edits of a character by its author");
 }
 
 }  // namespace
@@ -193,7 +204,10 @@ void add_replay(CLI::App& app, int& status) {
   command->add_option("--backend", options->backend, "with --model: auto or a backend's name")->capture_default_str();
   command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
   command->add_option("--check", options->checked, "with --model: about so many replies are computed again alone, without a cache, and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
-  command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")->check(CLI::Range(0.001, 4.0))->delimiter(',')->capture_default_str();
+  command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")
+      ->check(tools::number_from(0.001, 4))
+      ->delimiter(',')
+      ->capture_default_str();
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")->transform(CLI::AsSizeValue(false))->check(bytes);
   command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")->check(CLI::Range(1, 65536))->capture_default_str();

@@ -12,6 +12,7 @@
 
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/machine.hpp"
+#include "examples/tools/number_from.hpp"
 #include "serving.hpp"
 
 namespace kaiju::bench {
@@ -245,10 +246,14 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--prompt-tokens", options->prompt_tokens, "of a character's prompt")->check(count)->capture_default_str();
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
-  command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")
+      ->check(tools::number_from(0, 86400))
+      ->capture_default_str();
   command->add_flag("--staggered", options->staggered, "who fills the slots first gets replies of such lengths that they end one after another, evenly, once all have begun; over when nobody waits for a slot any more");
-  command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")->check(CLI::Range(0.0, 100.0))->capture_default_str();
-  command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")
+      ->check(tools::number_from(0.001, 100, tools::Zero::kToo))
+      ->capture_default_str();
+  command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(tools::number_from(1e-6, 1))->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
   command->add_option("--prefill-tokens", options->prefill_tokens, "most prompt tokens of a step in which replies go on; 0: as many as fit")->check(CLI::Range(0, 65536))->capture_default_str();

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "examples/tools/number_from.hpp"
 #include "gpu.hpp"
 #include "kaiju/run/executors.hpp"
 
@@ -348,9 +349,10 @@ int run(Options options) {
     }
     for (const int32_t tokens : options.beside) {
       const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens, options.beside_after); });
-      add({group, "mixed", fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s", options.context, tokens,
-                                          options.beside_after > 0 ? fmt::format(" after {}", options.beside_after) : ""), streams, 1e6 * together, streams / together,
-           "tokens/s", 0, ""},
+      add({group, "mixed",
+           fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s", options.context, tokens,
+                       options.beside_after > 0 ? fmt::format(" after {}", options.beside_after) : ""),
+           streams + tokens, 1e6 * together, streams / together, "tokens/s", 0, ""},
           floor({{streams, options.context, 1}, {1, options.beside_after, tokens}}));
     }
   }
@@ -373,15 +375,23 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")->capture_default_str();
   command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
-  command->add_option("--streams", options->streams, "numbers of sequences decoded at once")->check(CLI::Range(1, 4096))->delimiter(',');
-  command->add_option("--prompts", options->prompts, "lengths of prefilled prompts; those beyond the model's context are left out")->check(CLI::Range(1, 1 << 24))->delimiter(',');
+  command->add_option("--streams", options->streams, "numbers of sequences decoded at once")
+      ->check(CLI::Range(1, 4096))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--prompts", options->prompts, "lengths of prefilled prompts; those beyond the model's context are left out")
+      ->check(CLI::Range(1, 1 << 24))
+      ->delimiter(',')
+      ->capture_default_str();
   command->add_option("--chunk", options->chunk, "most tokens of a prefill step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();
   command->add_option("--after", options->after, "pairs of tokens in the cache and tokens after them: a step to the first token")->check(CLI::Range(1, 1 << 24))->delimiter(',');
   command->add_option("--beside", options->beside, "tokens of a prompt that join every decode step, for lines of their own")->check(CLI::Range(1, 1 << 16))->delimiter(',');
   command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")->check(CLI::Range(0, 1 << 24))->capture_default_str();
   command->add_option("--moved", options->moved, "sequences of --context that go to the host, and as many that come from there, beside every decode step, for lines of their own")->check(CLI::Range(1, 256))->delimiter(',');
-  command->add_option("--seconds", options->seconds, "time spent on each line")->check(CLI::Range(0.0001, 86400.0))->capture_default_str();
+  command->add_option("--seconds", options->seconds, "time spent on each line")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");

@@ -1,6 +1,7 @@
 // How kaiju-bench shows what it measured: a table for people, JSON for programs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bench.hpp"
@@ -11,15 +12,18 @@ void print_table(const Ceilings& ceilings, const std::vector<Line>& lines) {
   if (ceilings.int8_gops > 0)
     fmt::print("ceilings, {} thread{}: read {:.1f} GB/s (32 MiB: {:.1f}), int8 {:.0f} GOP/s, fp32 {:.0f} GFLOP/s\n", ceilings.threads, ceilings.threads == 1 ? "" : "s",
              ceilings.read_gb_per_s, ceilings.cached_gb_per_s, ceilings.int8_gops, ceilings.fp32_gflops);
+  size_t width = 30;
+  for (const Line& line : lines) width = std::max(width, line.shape.size() + 1);
   std::string group;
   for (const Line& line : lines) {
     if (line.group != group) {
       group = line.group;
-      fmt::print("\n{:<46}{:>6}{:>12}{:>18}   share of ceiling\n", group, "rows", "time", "rate");
+      fmt::print("\n{:<{}}{:>6}{:>12}{:>18}   share of ceiling\n", group, 16 + width, "rows", "time", "rate");
     }
     const std::string time = line.microseconds < 1000 ? fmt::format("{:.1f} us", line.microseconds) : fmt::format("{:.2f} ms", line.microseconds / 1000);
     const std::string share = line.share > 0 ? fmt::format("{:>5.0f}% of {}", 100 * line.share, line.ceiling) : std::string();
-    fmt::print("  {:<14}{:<30}{:>6}{:>12}{:>18}  {}\n", line.operation, line.shape, line.rows, time, fmt::format("{:.1f} {}", line.amount, line.unit), share);
+    fmt::print("  {:<14}{:<{}}{:>6}{:>12}{:>18}  {}\n", line.operation, line.shape, width, line.rows, time,
+               fmt::format("{:.1f} {}", line.amount, line.unit), share);
   }
 }
 

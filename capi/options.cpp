@@ -216,7 +216,7 @@ kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option optio
     KAIJU_TRY(check_span("text", text, size));
     const std::string_view value(size ? text : "", size);
     if (const size_t good = kaiju::utf8_valid_prefix(value); good != size)
-      return kaiju::invalid_argument("the string is not UTF-8 at byte " + std::to_string(good));
+      return kaiju::invalid_argument("the string is not UTF-8 at byte " + std::to_string(good + 1));
     if (option == KAIJU_GENERATE_STOP && (size == 0 || size > kaiju::kMaxStopStringBytes))
       return kaiju::invalid_argument("generate.stop is " + std::to_string(size) + " bytes long; it must be 1 to " +
                                      std::to_string(kaiju::kMaxStopStringBytes));

@@ -97,8 +97,7 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
-  KAIJU_TRY(check(options));
+static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
 #if KAIJU_CUDA
   if (options.backend == "cuda" || (options.backend == "auto" && cuda::present())) return make_cuda(std::move(checkpoint), options);
 #else
@@ -115,6 +114,14 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
   if (!backend.ok()) return backend.status();
   std::string kv_layout = backend.value()->isa();
   return make(std::move(backend).value(), std::move(checkpoint), options, std::move(kv_layout));
+}
+
+Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+  KAIJU_TRY(check(options));
+  Result<std::unique_ptr<Executor>> made = make_checked(std::move(checkpoint), options);
+  if (made.status().code() != StatusCode::kOutOfMemory) return made;
+  return Status(StatusCode::kOutOfMemory, made.status().message() + ": ask for fewer live sequences or smaller steps, or " +
+                                              (options.cache_bytes > 0 ? "for fewer cache bytes" : "say cache bytes"));
 }
 
 }  // namespace kaiju

@@ -8,10 +8,13 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "../tools/number_from.hpp"
+
 namespace chat {
 namespace {
 
 namespace fs = std::filesystem;
+using kaiju::tools::number_from, kaiju::tools::Zero;
 
 constexpr const char* kFooter = R"(Examples:
   kaiju-chat                                   talk to the first of the bundled characters
@@ -22,16 +25,6 @@ constexpr const char* kFooter = R"(Examples:
   kaiju-chat --say 'Hello!' --json --seed 7    one line of JSON a turn
   echo 'Hello!' | kaiju-chat                   one turn a line
 While chatting: /help. Ctrl-C stops a reply, Ctrl-D leaves. Colours: off with NO_COLOR=1.)";
-
-/// A number from `low` to `high`. Not NaN, which CLI::Range lets pass.
-CLI::Validator number_from(double low, double high) {
-  const auto check = [low, high](const std::string& given) {
-    double value = 0;
-    const bool is_good = CLI::detail::lexical_cast(given, value) && value >= low && value <= high;
-    return is_good ? std::string() : fmt::format("give a number from {:g} to {:g}", low, high);
-  };
-  return CLI::Validator(check, fmt::format("in [{:g} - {:g}]", low, high));
-}
 
 }  // namespace
 
@@ -72,7 +65,7 @@ int parse_args(int argc, char** argv, Args& args) {
       ->check(CLI::Range(1, 1 << 24));
   app.add_option("--temperature", sampling.temperature, "0: always the likeliest word (default: " + text(sampling.temperature) + ")")
       ->type_name("X")
-      ->check(number_from(0, 100));
+      ->check(number_from(0.001, 100, Zero::kToo));
   app.add_option("--top-p", sampling.top_p, "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")
       ->type_name("X")
       ->check(number_from(1e-6, 1));

@@ -293,9 +293,15 @@ int Console::run_script(Conversation talk) {
 
 int Console::run_lines(Conversation talk) {
   Loop loop(*this, std::move(talk), false);
+  size_t number = 0;
   for (std::string text; std::getline(std::cin, text);) {
+    ++number;
     if (text.ends_with('\r')) text.pop_back();
-    if (!loop.line(text)) break;
+    try {
+      if (!loop.line(text)) break;
+    } catch (const Problem& problem) {
+      throw Problem(fmt::format("line {}: {}", number, problem.what()));
+    }
   }
   if (std::ferror(stdin)) throw Problem("cannot read the standard input: is it open?");
   return 0;

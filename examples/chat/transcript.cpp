@@ -37,15 +37,22 @@ Json to_json(const Transcript& transcript) {
   return json;
 }
 
+// Not what a conversion would make of a negative number.
+uint64_t whole_number(const Json& json, uint64_t most) {
+  if (!json.is_number_unsigned() || json.get<uint64_t>() > most) throw Problem("has a seed or retries that are no whole number");
+  return json.get<uint64_t>();
+}
+
 Transcript from_json(const Json& json) {
   if (json.at("kaiju_chat") != kFormat) throw Problem("was saved by another version of kaiju-chat");
   const Json& character = json.at("character");
   Transcript transcript;
   transcript.card = {character.at("name"), character.at("greeting"), character.at("description")};
   check_card(transcript.card);
-  transcript.seed = json.at("seed").get<uint64_t>();
+  transcript.seed = whole_number(json.at("seed"), UINT64_MAX);
   for (const Json& each : json.at("exchanges")) {
-    transcript.exchanges.push_back({each.at("user"), each.at("reply"), each.at("retries").get<uint32_t>()});
+    transcript.exchanges.push_back(
+        {each.at("user"), each.at("reply"), static_cast<uint32_t>(whole_number(each.at("retries"), UINT32_MAX - 1))});
     if (transcript.exchanges.back().question.empty()) throw Problem("has an empty message");
   }
   return transcript;

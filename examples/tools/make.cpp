@@ -4,12 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "interrupted.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
@@ -21,19 +21,6 @@ using kaiju::ModelConfig;
 using kaiju::Result;
 using kaiju::Status;
 using kaiju::StatusCode;
-
-volatile std::sig_atomic_t interrupted = 0;
-
-// The file has its whole size as soon as it is begun: who gives up shall not find it left behind. A second signal ends the program at once.
-void give_up_on_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    const auto before = std::signal(signal, [](int which) {
-      interrupted = 1;
-      std::signal(which, SIG_DFL);
-    });
-    if (before == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup, a shell's background jobs
-  }
-}
 
 constexpr size_t kMostConfigBytes = 1 << 20;  // far more than any config; keeps a wrong path from being read whole
 
@@ -92,11 +79,11 @@ static int run(int argc, char** argv) {
 
   for (int32_t i = 0; i < labels; ++i) config->labels.push_back(fmt::format("label {}", i));
 
-  give_up_on_signals();
+  kaiju::tools::give_up_on_signals();  // the file has its whole size as soon as it is begun
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {
     if (terminal) std::fputs(fmt::format("\r{}: {:3.0f}%", out, done * 100).c_str(), stderr);
-    return static_cast<int>(interrupted);
+    return static_cast<int>(kaiju::tools::interrupted);
   });
   if (terminal) std::fputs("\r\033[K", stderr);
   if (status.code() == StatusCode::kCancelled) return kaiju::tools::fail(app, 1, out + ": given up, and nothing of it is left");

@@ -3,16 +3,28 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
+#include <optional>
+#include <string>
+#include <system_error>
 
 #include "kaiju/text/tokenizer.hpp"
 #include "program.hpp"
 #include "scorer.hpp"
 
 namespace {
+
+// Nothing where it cannot be read; errno says why.
+std::optional<std::string> read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  char piece[1 << 16];
+  while (file && (file.read(piece, sizeof piece) || file.gcount() > 0)) text.append(piece, static_cast<size_t>(file.gcount()));
+  return file.is_open() && !file.bad() ? std::optional(std::move(text)) : std::nullopt;
+}
 
 // Negative log-likelihood of `next` under one row of logits, in double.
 double surprise(std::span<const float> row, int32_t next) {
@@ -45,9 +57,9 @@ static int run(int argc, char** argv) {
         kaiju::invalid_argument(fmt::format("{} carries no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
   auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")), (*checkpoint)->config().vocab_size);
   if (!tokenizer.ok()) return fail(tokenizer.status());
-  std::ifstream file(text_path, std::ios::binary);
-  if (!file) return fail({kaiju::StatusCode::kIo, fmt::format("cannot read {}: check the path", text_path)});
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::optional<std::string> read = read_whole(text_path);
+  if (!read) return fail({kaiju::StatusCode::kIo, fmt::format("cannot read {}: {}", text_path, std::generic_category().message(errno))});
+  const std::string& text = *read;
   auto encoded = (*tokenizer)->encode(text);
   if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
   const std::vector<int32_t>& ids = *encoded;

@@ -4,13 +4,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <system_error>
 
+#include "format/new_file.hpp"
+#include "interrupted.hpp"
 #include "kaiju/base/random.hpp"
 #include "program.hpp"
 #include "scorer.hpp"
@@ -39,29 +44,39 @@ kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t
       return kaiju::invalid_argument(fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens.size() + 1, id, vocab_size - 1));
     tokens.push_back(static_cast<int32_t>(id));
   }
+  if (in.bad() || (path == "-" && std::ferror(stdin)))
+    return Status(kaiju::StatusCode::kIo,
+                  path == "-" ? "cannot read the standard input: is it open?"
+                              : fmt::format("cannot read {}, the file of token ids: {}", path, std::generic_category().message(errno)));
   if (tokens.empty()) return kaiju::invalid_argument(fmt::format("no tokens in {}: give at least one id", path == "-" ? "standard input" : path));
   return tokens;
 }
 
-// A float32 matrix in NumPy's format 1.0, written row by row.
+// A float32 matrix in NumPy's format 1.0, written row by row; without its name until it is whole.
 class NpyFile {
  public:
-  bool open(const std::string& path, size_t rows, size_t columns) {
-    file_.reset(std::fopen(path.c_str(), "wb"));
-    if (!file_) return false;
+  explicit NpyFile(const std::string& path) : file_(path) {}
+  Status open(size_t rows, size_t columns) {
     std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
     header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
     const unsigned char lead[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<unsigned char>(header.size() & 255), static_cast<unsigned char>(header.size() >> 8)};
-    return std::fwrite(lead, 1, 10, file_.get()) == 10 && std::fwrite(header.data(), 1, header.size(), file_.get()) == header.size();
+    KAIJU_TRY(file_.open());
+    KAIJU_TRY(file_.reserve(sizeof lead + header.size() + 4 * rows * columns));
+    KAIJU_TRY(put(std::as_bytes(std::span(lead))));
+    return put(std::as_bytes(std::span(header)));
   }
-  bool write(std::span<const float> values) { return std::fwrite(values.data(), 4, values.size(), file_.get()) == values.size(); }
-  bool close() { return std::fclose(file_.release()) == 0; }
+  Status write(std::span<const float> values) { return put(std::as_bytes(values)); }
+  Status commit() { return file_.commit(); }
 
  private:
-  struct Close {
-    void operator()(FILE* file) const { std::fclose(file); }
-  };
-  std::unique_ptr<FILE, Close> file_;
+  Status put(std::span<const std::byte> bytes) {
+    KAIJU_TRY(file_.put(bytes, at_));
+    at_ += bytes.size();
+    return {};
+  }
+
+  kaiju::format::NewFile file_;
+  uint64_t at_ = 0;
 };
 
 std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, int32_t batch, int32_t vocab_size) {
@@ -83,7 +98,9 @@ static int run(int argc, char** argv) {
   int32_t chunk = 0, batch = 1;
   app.add_option("FILE", model, "checkpoint")->required();
   app.add_option("--tokens", token_path, "file of token ids separated by white space; - reads standard input")->required();
-  app.add_option("--logits", logits_path, "write the logits here, float32 [tokens, vocabulary] in NumPy's format");
+  const CLI::Option* logits_option = app.add_option(
+      "--logits", logits_path,
+      "write the logits here, float32 [tokens, vocabulary] in NumPy's format; an existing file is replaced once the new one is whole");
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
   app.add_option("--chunk", chunk, "tokens per step; 0: all at once")->check(CLI::Range(0, 65536))->capture_default_str();
   app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
@@ -107,20 +124,24 @@ static int run(int argc, char** argv) {
 
   auto executor = kaiju::make_executor(*checkpoint, options);
   if (!executor.ok()) return fail(executor.status());
-  NpyFile file;
-  if (!logits_path.empty() && !file.open(logits_path, count, static_cast<size_t>(config.vocab_size)))
-    return fail({kaiju::StatusCode::kIo, fmt::format("cannot write {}: check the folder and its permissions", logits_path)});
+  std::optional<NpyFile> file;
+  if (logits_option->count() > 0) {
+    kaiju::tools::give_up_on_signals();
+    if (const Status opened = file.emplace(logits_path).open(count, static_cast<size_t>(config.vocab_size)); !opened.ok())
+      return fail(opened);
+  }
 
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(hash.get());
   kaiju::tools::Scorer scorer(std::move(executor).value());
   const Status scored = scorer.score(with_strangers(std::move(tokens).value(), batch, config.vocab_size), chunk, [&](std::span<const float> rows, int64_t) -> Status {
     XXH3_128bits_update(hash.get(), rows.data(), rows.size_bytes());
-    if (!logits_path.empty() && !file.write(rows)) return {kaiju::StatusCode::kIo, fmt::format("writing {} failed: is the disk full?", logits_path)};
-    return {};
+    if (kaiju::tools::interrupted) return {kaiju::StatusCode::kCancelled, logits_path + ": given up, and nothing of it is left"};
+    return file ? file->write(rows) : Status();
   });
   if (!scored.ok()) return fail(scored);
-  if (!logits_path.empty() && !file.close()) return fail({kaiju::StatusCode::kIo, fmt::format("writing {} failed: is the disk full?", logits_path)});
+  if (file)
+    if (const Status written = file->commit(); !written.ok()) return fail(written);
 
   XXH128_canonical_t digest;
   XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(hash.get()));

@@ -19,13 +19,14 @@ NewFile::~NewFile() {
 }
 
 Status NewFile::open(bool secret) {
+  if (path_.empty()) return invalid_argument("the path is empty: name the file to write");
   struct stat info;
   if (::stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return {StatusCode::kIo, fmt::format("{}: exists and is not a regular file: choose another path", path_)};
   const size_t slash = path_.rfind('/');
   folder_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
   const std::string name = slash == std::string::npos ? path_ : path_.substr(slash + 1);
-  if (name.empty()) return invalid_argument(fmt::format("{}: names a folder, not a file", path_.empty() ? "the path" : path_));
+  if (name.empty()) return invalid_argument(fmt::format("{}: names a folder, not a file", path_));
   static std::atomic<uint32_t> count{0};
   do {
     temporary_ = fmt::format("{}/.{}.{}-{}.tmp", folder_, name, ::getpid(), count++);

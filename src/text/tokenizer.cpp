@@ -42,7 +42,7 @@ class SentencepieceTokenizer final : public Tokenizer {
     if (text.size() > kMaxTextBytes)
       return invalid_argument(fmt::format("text of {} bytes; the limit of one call is {}", text.size(), kMaxTextBytes));
     if (const size_t good = utf8_valid_prefix(text); good != text.size())
-      return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good));
+      return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good + 1));
     try {
       std::vector<int> ids;
       const auto status = processor_.Encode(text, &ids);

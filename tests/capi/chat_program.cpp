@@ -151,7 +151,11 @@ TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
       {"another program's", "{}"},
       {"an array", "[1]"},
       {"another version", with("\"kaiju_chat\": 1", "\"kaiju_chat\": 2")},
-      {"negative seed", with("\"seed\": 1", "\"seed\": \"x\"")},
+      {"a seed in letters", with("\"seed\": 1", "\"seed\": \"x\"")},
+      {"a negative seed", with("\"seed\": 1", "\"seed\": -1")},
+      {"negative retries", with("\"retries\": 0", "\"retries\": -1")},
+      {"more retries than a stream's number", with("\"retries\": 0", "\"retries\": 4294967296")},
+      {"half a retry", with("\"retries\": 0", "\"retries\": 0.5")},
       {"no name", with("\"name\": \"A\"", "\"name\": \"\"")},
       {"a control character", with("\"name\": \"A\"", "\"name\": \"\\u001b[31m\"")},
       {"not UTF-8", with("\"user\": \"a\"", "\"user\": \"\xFF\"")},
@@ -292,10 +296,11 @@ TEST_CASE("a character nobody knows is refused with those there are") {
 TEST_CASE("wrong options are refused in one line") {
   CHECK(short_chat({"--nonsense"}).refuses("--nonsense"));
   CHECK(short_chat({"--temperature", "hot"}).refuses("--temperature"));
-  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("--temperature: give a number from 0 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
   CHECK(short_chat({"--say", "x", "--top-p", "1.5"}).refuses("--top-p: give a number from 1e-06 to 1"));
   CHECK(short_chat({"--say", "x", "--top-p", "0"}).refuses("--top-p: give a number from 1e-06 to 1"));
-  CHECK(short_chat({"--say", "x", "--temperature", "nan"}).refuses("--temperature: give a number from 0 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "0.0005"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "nan"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
   CHECK(short_chat({"--say", "x", "--min-p", "-0.5"}).refuses("--min-p: give a number from 0 to 1"));
   CHECK(short_chat({"--say", "x", "--repetition-penalty", "0"}).refuses("--repetition-penalty: give a number from 0.01 to 100"));
   CHECK(short_chat({"--seed", "1.5"}).refuses("--seed"));
@@ -312,7 +317,7 @@ TEST_CASE("wrong options are refused in one line") {
 TEST_CASE("a message that is not UTF-8 or too long is refused") {
   CHECK(short_chat({"--say", "ab\xFF"}).refuses("not UTF-8 at byte 3"));
   CHECK(short_chat({"--say", std::string(3000, 'z')}).refuses("there is room for"));
-  CHECK(short_chat({}, "hello\nab\xFF\n").refuses("not UTF-8"));
+  CHECK(short_chat({}, "hello\nab\xFF\n").refuses("line 2: the message is not UTF-8 at byte 3"));
 }
 
 TEST_CASE("output that cannot be written is an error") {

@@ -209,7 +209,7 @@ TEST_CASE("a step of no tokens is refused", "[malformed]") { refused(set_int(KAI
 TEST_CASE("negative cache bytes are refused", "[malformed]") { refused(set_int(KAIJU_ENGINE_CACHE_BYTES, -1), "cache_bytes is -1"); }
 TEST_CASE("an empty stop string is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, ""), "stop is 0 bytes"); }
 TEST_CASE("an overlong stop string is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, std::string(1025, 'x')), "1025 bytes"); }
-TEST_CASE("a stop string that is not UTF-8 is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 1"); }
+TEST_CASE("a stop string that is not UTF-8 is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 2"); }
 TEST_CASE("a 65th stop string is refused", "[malformed]") {
   Options options;
   for (int i = 0; i < 64; ++i) REQUIRE(kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, nullptr) == KAIJU_OK);
@@ -315,7 +315,7 @@ TEST_CASE("a model without a tokenizer says so and still generates", "[malformed
 
 TEST_CASE("text that is not UTF-8 is refused with the place", "[malformed]") {
   Host host;
-  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "ab\xFF", 3, nullptr, 0, nullptr, e); }), "byte 2");
+  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "ab\xFF", 3, nullptr, 0, nullptr, e); }), "byte 3");
   refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "ok", 2}, {KAIJU_ROLE_USER, 0, "\xC3", 1}}, 0), "message 1");
 }
 TEST_CASE("unknown roles, flags and a late card are refused", "[malformed]") {
@@ -340,6 +340,15 @@ TEST_CASE("a prompt longer than the context is refused", "[malformed]") {
   Host host;
   CHECK(submit(host, std::vector<int32_t>(kTinyContext + 1, 20)).status == KAIJU_INVALID_ARGUMENT);
   CHECK(submit(host, std::vector<int32_t>(kTinyContext - 3, 20)).status == KAIJU_INVALID_ARGUMENT);  // no room for max_tokens
+  CHECK(host.history().empty());
+}
+TEST_CASE("a reply to a history that fills the context is refused for that reason", "[malformed]") {
+  Host host;
+  const std::vector<int32_t> tokens(kTinyContext, 20);
+  for (const int64_t most : {-1, 5}) {
+    REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, most, nullptr) == KAIJU_OK);
+    refused(submit(host, tokens), "fills the context of");
+  }
   CHECK(host.history().empty());
 }
 TEST_CASE("an empty prompt in an empty session is refused", "[malformed]") {

@@ -188,6 +188,7 @@ TEST_CASE("saving and restoring answer misuse") {
   CHECK(kaiju_session_save(host.session, nullptr, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_save_file(host.session, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_save_file(nullptr, nullptr, "x", nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, "", e); }).says("the path is empty"));
   CHECK(kaiju_session_restore(nullptr, nullptr, Reading::next, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_restore(host.engine, nullptr, nullptr, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_restore(host.engine, nullptr, Reading::next, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);

@@ -110,3 +110,24 @@ TEST_CASE("more blocks than can be numbered are refused with the numbers, before
   CHECK(too_much.status().message().find("cache bytes of 1152921504606846976 are ") == 0);
   CHECK(too_much.status().message().find("ask for at most ") != std::string::npos);
 }
+
+TEST_CASE("a KV cache larger than any memory is refused with the remedy") {
+  kaiju::ModelConfig config = kaiju::preset("nano", 4).value();
+  config.n_kv_heads = config.n_heads;
+  config.head_dim = 256;  // the most blocks there can be are then more than a process can address
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid()))).string();
+  REQUIRE(kaiju::write_random_checkpoint(path, config, 1).ok());
+  auto checkpoint = kaiju::Checkpoint::open(path, kaiju::Verify::kNone);
+  std::filesystem::remove(path);
+  REQUIRE(checkpoint.ok());
+  kaiju::ExecutorOptions options;
+  options.backend = "portable";
+  options.cache_bytes = int64_t{1} << 47;
+  const auto refused = kaiju::make_executor(*checkpoint, options);
+  CHECK(refused.status().code() == kaiju::StatusCode::kOutOfMemory);
+  INFO(refused.status().message());
+  CHECK(refused.status().message().find("the KV cache needs ") == 0);
+  CHECK(refused.status().message().find("ask for fewer live sequences") != std::string::npos);
+  CHECK(refused.status().message().find("fewer cache bytes") != std::string::npos);
+}

@@ -19,11 +19,24 @@ int exit_code(const std::string& command) {
 }  // namespace
 
 TEST_CASE("a wrong command line is exit code 2, from every program") {
-  for (const char* line : {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense", "kaiju-score x --tokens y --chunk -1",
-                           "kaiju-bench step x --seconds 0", "kaiju-make --out x --preset nano --layers 0", "kaiju-inspect x --nonsense",
-                           "kaiju-bench serve x --cache-bytes -1", "kaiju-bench hour x --host-bytes -1"}) {
+  for (const char* line :
+       {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense",
+        "kaiju-score x --tokens y --chunk -1", "kaiju-bench step x --seconds 0", "kaiju-make --out x --preset nano --layers 0",
+        "kaiju-inspect x --nonsense", "kaiju-bench serve x --cache-bytes -1", "kaiju-bench hour x --host-bytes -1",
+        "kaiju-bench step x --seconds nan", "kaiju-bench serve x --top-p 0", "kaiju-bench serve x --temperature 0.0005"}) {
     INFO(line);
     CHECK(exit_code(kPrograms + "/" + line + " >/dev/null 2>&1") == 2);
+  }
+}
+
+TEST_CASE("traffic that makes no sense is exit code 2, before anything is made of it") {
+  for (const char* option :
+       {"--gap-hours nan",       "--gap-hours 0",        "--hours nan",         "--hours 0",          "--hours -1",
+        "--hours 1e300",         "--warm-up-hours nan",  "--think-seconds nan", "--think-seconds -5", "--sitting-turns -1",
+        "--user-tokens -5",      "--reply-tokens nan",   "--swipe 7",           "--edit nan",         "--new-chat 2",
+        "--versions-per-day -1", "--truncation-step -5", "--messages-least -1", "--conversations 0",  "--memory nan"}) {
+    INFO(option);
+    CHECK(exit_code("timeout 20 " + kPrograms + "/kaiju-bench replay " + option + " >/dev/null 2>&1") == 2);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <sstream>
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
@@ -122,6 +123,80 @@ TEST_CASE("kaiju-bench serve names the backend that was taken, and times only tu
   CHECK(nlohmann::json::parse(two.out)["backend"] == kaiju::backend_names().front());
 }
 
+TEST_CASE("kaiju-bench replay says so when no request was measured, and when a request does not fit the memory") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "none", "\n");
+  fails(run(folder, "kaiju-bench", "replay --trace '" + (folder / "none") + "'"), "no request arrives in the measured time");
+  fails(run(folder, "kaiju-bench", "replay --conversations 1 --characters 1 --hours 0.001"), "ask for more --hours");
+  const Run bench = run(folder, "kaiju-bench", "replay --conversations 10 --characters 2 --hours 1 --memory 0.05");
+  fails(bench, "--memory 0.05 is too little");
+  CHECK(tiny::contains(bench.err, "in one memory, which"));
+}
+
+TEST_CASE("every part of kaiju-bench shows examples of its own, and the defaults of its lists") {
+  const tiny::Folder folder;
+  for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour"}) {
+    const Run help = run(folder, "kaiju-bench", part + " --help");
+    INFO(help.out);
+    for (size_t at = help.out.find("  kaiju-bench "); at != std::string::npos; at = help.out.find("  kaiju-bench ", at + 1))
+      CHECK(help.out.substr(at + 14, part.size()) == part);
+    CHECK(tiny::contains(help.out, "  kaiju-bench " + part));
+  }
+  CHECK(tiny::contains(run(folder, "kaiju-bench", "ops --help").out, "[1,4,16,64,512]"));
+  const std::string step = run(folder, "kaiju-bench", "step --help").out;
+  CHECK(tiny::contains(step, "[1,4,16,32]"));
+  CHECK(tiny::contains(step, "[512,2048]"));
+}
+
+TEST_CASE("the table of kaiju-bench step keeps its columns, and counts all rows of a mixed step") {
+  const tiny::Folder folder;
+  const Run bench = run(folder, "kaiju-bench",
+                        "step '" + std::string(KAIJU_SOURCE_DIR) +
+                            "/examples/chat/model/kaiju-nano.safetensors' --seconds 0.0001 --streams 1 --prompts 64 --context 32 --beside "
+                            "64 --after 100,30 --threads 1 --buffer-mib 64");
+  INFO(bench.out << bench.err);
+  REQUIRE(bench.status == 0);
+  std::istringstream table(bench.out.substr(bench.out.find("\nkaiju-nano")));
+  std::string line;
+  for (std::getline(table, line); std::getline(table, line) && line.find("share of ceiling") == std::string::npos;) {
+  }
+  const size_t column = line.find("rows") + 4;
+  int32_t lines = 0;
+  for (; std::getline(table, line); ++lines) {
+    INFO(line);
+    REQUIRE(line.size() > column);
+    CHECK(line.find(' ', line.find_last_of(' ', column - 1) + 1) == column);
+    if (tiny::contains(line, "mixed")) CHECK(tiny::contains(line, " 65 "));
+  }
+  CHECK(lines >= 4);
+}
+
+TEST_CASE("kaiju-score that cannot write all logits leaves the older file as it was, and nothing else") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "logits.npy", "older");
+  const std::string score = std::string(KAIJU_PROGRAM_DIR) + "/kaiju-score' '" + KAIJU_SOURCE_DIR +
+                            "/examples/chat/model/kaiju-nano.safetensors' --tokens - --logits logits.npy";
+  const auto scored = [&](const std::string& before) {
+    return WEXITSTATUS(std::system(("cd '" + (folder / "") + "' && { " + before + " echo 5 6 7 | '" + score + " >out 2>err; }").c_str()));
+  };
+  CHECK(scored("trap '' XFSZ; ulimit -f 8;") == 1);
+  CHECK(tiny::contains(tiny::read_file(folder / "err"), "logits.npy: cannot "));
+  CHECK(tiny::read_file(folder / "logits.npy") == "older");
+  CHECK(folder.file_count() == 3);
+  CHECK(scored("") == 0);
+  CHECK(tiny::read_file(folder / "logits.npy").size() == 128 + 3 * 8192 * 4);
+  CHECK(folder.file_count() == 3);
+}
+
+TEST_CASE("programs say what they cannot read, and why") {
+  const tiny::Folder folder;
+  const std::string model = "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors' ";
+  fails(run(folder, "kaiju-perplexity", model + "--text /tmp"), "cannot read /tmp: Is a directory");
+  fails(run(folder, "kaiju-perplexity", model + "--text /nowhere"), "cannot read /nowhere: No such file");
+  fails(run(folder, "kaiju-score", model + "--tokens /tmp"), "cannot read /tmp, the file of token ids: Is a directory");
+  fails(run(folder, "kaiju-score", model + "--tokens - <&-"), "cannot read the standard input");
+}
+
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
   const tiny::Folder folder;
   const std::string path = folder / "nano";
@@ -166,6 +241,7 @@ TEST_CASE("kaiju-make refuses wrong options by name") {
   fails(make("--preset nano --frobnicate" + out), "--frobnicate");
   fails(make("--preset nano --out '" + (folder / "no/such/folder") + "'"), "No such file");
   fails(make("--preset nano --out /dev/null"), "/dev/null");
+  fails(make("--preset nano --out ''"), "the path is empty");
   tiny::write_file(folder / "bad.json", "{\"name\": \"x\"}");
   fails(make("--config '" + (folder / "bad.json") + "'" + out), "config.vocab_size is missing");
   CHECK_FALSE(std::filesystem::exists(folder / "model"));

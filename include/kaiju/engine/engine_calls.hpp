@@ -230,11 +230,13 @@ inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& o
 inline Status Engine::check_length(Sequence& sequence) const {
   const int64_t prompt = static_cast<int64_t>(sequence.tokens.size()), context = facts().context;
   if (prompt == 0) return invalid_argument("the prompt is empty: a session without history needs at least one token");
-  const int64_t room = std::max<int64_t>(0, context - prompt);
-  if (sequence.max_tokens == kToContextEnd && room > 0) sequence.max_tokens = static_cast<int32_t>(room);
-  if (prompt > context || sequence.max_tokens == kToContextEnd || sequence.max_tokens > room)
-    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens and " +
-                            (sequence.max_tokens == kToContextEnd ? "at least 1" : std::to_string(sequence.max_tokens)) +
+  const int64_t room = context - prompt;
+  if (room < 0 || (room == 0 && sequence.max_tokens != 0))
+    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens, its history included, " + (room < 0 ? "exceeds" : "fills") +
+                            " the context of " + std::to_string(context) + ": shorten it");
+  if (sequence.max_tokens == kToContextEnd) sequence.max_tokens = static_cast<int32_t>(room);
+  if (sequence.max_tokens > room)
+    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens and " + std::to_string(sequence.max_tokens) +
                             " to generate exceed the context of " + std::to_string(context) + ": shorten the prompt or ask for at most " +
                             std::to_string(room));
   if (sequence.scope.shared_tokens > prompt)

@@ -77,14 +77,18 @@ class Scheduler {
     const int32_t positions = prompt_tokens + std::max(0, max_tokens - 1);
     const BlockNeed need = Lease::need_alone(positions, options_.chunk_tokens, facts_);
     if (tree_.arena().could_ever_hold(need)) return {};
-    std::string numbers;
-    for (const BlockKind kind : kBothKinds)
-      if (tree_.uses(kind))
-        numbers += (numbers.empty() ? "" : " and ") + std::to_string(need.count[static_cast<int>(kind)]) + " " + name_of(kind) + " blocks (of " +
-                   std::to_string(tree_.arena().total(kind)) + ")";
-    return {StatusCode::kOutOfMemory, std::to_string(prompt_tokens) + " prompt tokens and " + std::to_string(max_tokens) + " to generate need " +
-                                          numbers + " of " + std::to_string(kBlockTokens) + " tokens" +
-                                          (tree_.arena().shared() ? " in one memory" : "") +
+    const bool shared = tree_.arena().shared();
+    std::string needed, whole;
+    for (const BlockKind kind : kBothKinds) {
+      if (!tree_.uses(kind)) continue;
+      const std::string blocks = std::string(" ") + name_of(kind) + " blocks", total = std::to_string(tree_.arena().total(kind));
+      needed += (needed.empty() ? "" : " and ") + std::to_string(need.count[static_cast<int>(kind)]) + blocks +
+                (shared ? "" : " (of " + total + ")");
+      whole += (whole.empty() ? "" : " or ") + total + blocks;
+    }
+    return {StatusCode::kOutOfMemory, std::to_string(prompt_tokens) + " prompt tokens and " + std::to_string(max_tokens) +
+                                          " to generate need " + needed + " of " + std::to_string(kBlockTokens) + " tokens" +
+                                          (shared ? " in one memory, which " + whole + " alone fill" : "") +
                                           ": ask for fewer tokens or give the engine more memory"};
   }
 

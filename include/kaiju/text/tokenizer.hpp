@@ -26,7 +26,8 @@ class Tokenizer : public Pieces {
   static Result<std::shared_ptr<const Tokenizer>> load(std::span<const std::byte> model, int32_t vocab_size);
 
   virtual int32_t size() const = 0;  // pieces; ids run from 0 to size() - 1
-  // Never gives a control symbol: no text can forge one. kInvalidArgument when the text is not UTF-8 (the message says at which byte).
+  // Never gives a control symbol: no text can forge one. kInvalidArgument when the text is not UTF-8 (the message says at which byte,
+  // counted from 1).
   virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
   // The bytes a token stands for, a space for the mark U+2581 and one raw byte for a byte piece, so a character may need several tokens.
   // Empty for control symbols and for ids that are no piece. Lives as long as the tokenizer.
