@@ -23,6 +23,10 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) { asm volatile(
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank) {
   asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank) : "memory");
 }
+// The same for `count` arrivals at once.
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank, uint32_t count) {
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there], %2;\n}" ::"r"(barrier), "r"(rank), "r"(count) : "memory");
+}
 // Until the phase of this parity is complete.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done;

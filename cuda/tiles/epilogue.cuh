@@ -51,8 +51,21 @@ __device__ __forceinline__ Bf16Run<kCount>& bf16_run(const ProductArgs& args, in
   return *reinterpret_cast<Bf16Run<kCount>*>(static_cast<arith::bf16*>(args.result) + at);
 }
 
-// The same for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what stands there, where the
-// product adds to it.
+// Neighbouring residuals and what sums add to them.
+template <int kCount>
+__device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>& before, const int32_t (&sum)[kCount],
+                                                           const float (&scale)[kCount]) {
+  Bf16Run<kCount> after;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i)
+    after.two[i] =
+        two_bf16(arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before.two[i] << 16)),
+                 arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before.two[i] & 0xFFFF0000u)));
+  return after;
+}
+
+// store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what stands there, where
+// the product adds to it.
 template <Product kProduct, int kCount>
 __device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount], const float (&scale)[kCount],
                                            const Bf16Run<kCount>& before) {
@@ -72,13 +85,7 @@ __device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, 
                                   up_squared(sum[i + 3], scale[i + 3]));
     *reinterpret_cast<decltype(out)*>(static_cast<uint8_t*>(args.result) + at) = out;
   } else {
-    Bf16Run<kCount> after;
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i)
-      after.two[i] =
-          two_bf16(arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before.two[i] << 16)),
-                   arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before.two[i] & 0xFFFF0000u)));
-    bf16_run<kCount>(args, at) = after;
+    bf16_run<kCount>(args, at) = residuals_added(before, sum, scale);
   }
 }
 

@@ -68,6 +68,13 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) { asm volat
 __device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t row) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(row) : "memory");
 }
+// A box of the map's size the other way: the engine reads shared memory in the background, what was written there having been published. What lies beyond the tensor stays away.
+__device__ __forceinline__ void store_box(const CUtensorMap* map, int32_t column, int32_t row, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(map), "r"(column), "r"(row), "r"(from) : "memory");
+}
+// Until the engine has read what this thread had it store; until it is stored.
+__device__ __forceinline__ void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // The policy of what is read once: it leaves the L2 cache first, and what is read again stays.
 __device__ __forceinline__ uint64_t read_once() {
   uint64_t policy;

@@ -5,6 +5,9 @@
 // keeps the sums in registers. Up to 64 rows the bound is the memory the weights come from: they are asked for before the kernels in front
 // have ended, since no kernel writes them, and they leave the L2 cache first. Above, it is the tensor cores.
 //
+// Residuals of large tiles come through the ring, behind the last step, and results leave from where they were: the copy engine stores
+// them while the block multiplies its next tile.
+//
 // A block lives for 10 to 40 us, so what comes before its first copy and after its last product counts: no division in front of the one;
 // the scales come with the first step, and residuals are asked for before sums travel from block to block.
 //
@@ -15,6 +18,7 @@
 // neighbouring outputs: bytes and bf16 by eight, floats by four, so that the four lanes of a row store whole sectors of 32 bytes at once.
 #pragma once
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -36,6 +40,7 @@ struct TileArgs {
 template <Product kProduct, int kRows, int kOuts, int kSplit>
 struct Shape {
   static_assert(kRows % 64 == 0 && kOuts % 16 == 0);
+  static constexpr int kOutputs = kOuts;
   static constexpr int kTiles = kRows == 256 ? 2 : 1;    // of 64 rows that a group of four warps multiplies
   static constexpr int kConsumers = kRows * 2 / kTiles;  // threads
   // Many sums need registers that the producers give away, which goes by four warps.
@@ -50,12 +55,17 @@ struct Shape {
   static constexpr int kBlocks = blocks_together({Path::kHopper, kRows, kOuts, kSplit});
   // Tiles whose blocks take several units of work, one after the other. (Others may have to, but are not chosen where they would.)
   static constexpr bool kRepeats = kRows > 64 && kOuts > 96 && kSplit == 1;
+  // Whether residuals come through the ring: kParts stages behind a unit's steps hold kPartRows rows each, in bf16, by boxes of 64.
+  static constexpr bool kThroughRing = kRepeats && (kProduct == Product::kAddLinear || kProduct == Product::kAddDown);
+  static constexpr int kBoxBytes = 64 * kOuts * 2, kPartRows = kThroughRing ? std::min(kStageBytes / kBoxBytes * 64, kRows) : kRows;
+  static constexpr int kParts = (kRows + kPartRows - 1) / kPartRows;
   // Steps that may still be multiplied when the next one begins. With one, a stage goes back only when the step behind it is there: where
   // memory is the bound and stages are few that is a copy's time too late.
   static constexpr int kPending = kBlocks == 2 ? 0 : 1;
   static constexpr int kStages = (kBlocks == 2 ? 112 : 216) * 1024 / kStageBytes;
   static constexpr int kScales = kStages * kStageBytes, kBarriers = kScales + (kRepeats ? 2 : 1) * kOuts * 4;
-  static constexpr int kBytes = kBarriers + (2 * kStages + 2) * 8;
+  static_assert(!kThroughRing || kParts < kStages);
+  static constexpr int kBytes = kBarriers + (2 * kStages + 2 + kParts) * 8;
   static_assert(kStageBytes % 1024 == 0 && kBlocks * (kBytes + 1024) <= 228 * 1024);
   static_assert(kRows * kOuts * 4 <= kStages * kStageBytes);  // sums of a split tile lie where the stages were
 
@@ -114,6 +124,34 @@ __device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_
           if (r + 8 * upper < args.rows)
             store_sums<kProduct>(args, at + S::kGroup * (first + j) + 8 * upper * args.out, sum, scale, before[j][upper]);
         }
+      }
+    }
+  }
+}
+
+// The same where residuals came through the ring: they turn into results where they are. Part p of the tile lies at part_at(p); from its
+// first on there are `outs` outputs.
+template <class S, class At, int kTiles, int kSums>
+__device__ __forceinline__ void add_to_parts(const At& part_at, const int32_t (&c)[kTiles][kSums], const float* scales, int32_t outs) {
+  const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
+  scales += S::kRun * (lane % 4);
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) {
+    const int32_t row = S::warp_row(tid) + 64 * m;
+    arith::bf16* const at =
+        part_at(row / S::kPartRows) + (row % S::kPartRows + lane / 4) * S::kOutputs + S::kRun * (lane % 4);
+#pragma unroll
+    for (int group = 0; group < S::kGroups; ++group) {
+      if (S::kGroup * group >= outs) break;
+      float scale[S::kRun];
+      load_run(scales + S::kGroup * group, scale);
+#pragma unroll
+      for (int upper = 0; upper < 2; ++upper) {
+        auto& run = *reinterpret_cast<Bf16Run<S::kRun>*>(at + S::kGroup * group + 8 * upper * S::kOutputs);
+        int32_t sum[S::kRun];
+#pragma unroll
+        for (int i = 0; i < S::kRun; ++i) sum[i] = c[m][4 * (S::kGroup / 8 * group + i / 2) + 2 * upper + i % 2];
+        run = residuals_added(run, sum, scale);
       }
     }
   }
@@ -185,7 +223,8 @@ __device__ __forceinline__ void store_split_tile(const ProductArgs& args, const 
 
 template <Product kProduct, int kRows, int kOuts, int kSplit, int kShare>
 __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThreads, Shape<kProduct, kRows, kOuts, kSplit>::kBlocks)
-    product_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map, const TileArgs args) {
+    product_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map,
+                   const __grid_constant__ CUtensorMap residuals_map, const TileArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   static_assert(kSplit == 1 || kShare == 1);
   using S = Shape<kProduct, kRows, kOuts, kSplit>;
@@ -193,6 +232,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t base = shared_address(memory), full = base + S::kBarriers, empty = full + S::kStages * 8;
   const uint32_t ready = empty + S::kStages * 8, arrived = ready + 8;  // for sums from the other blocks of a split tile
+  const uint32_t written = arrived + 8;                                // a part's results are where its residuals were
   const int32_t tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
   const int32_t split_rank = kSplit > 1 ? cluster_rank() : 0, share_rank = kShare > 1 ? cluster_rank() : 0;
   const int32_t steps = (args.product.in + kStepBytes - 1) / kStepBytes;
@@ -247,6 +287,8 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
       barrier_init(empty + 8 * s, static_cast<uint32_t>(S::kConsumers / 32 * kShare));
     }
     if (kSplit > 1) barrier_init(ready, kSplit), barrier_init(arrived, 1);
+    if (S::kThroughRing)
+      for (int p = 0; p < S::kParts; ++p) barrier_init(written + 8 * p, S::kConsumers / 32);
     barrier_init_done();
     if (kShare == 1) start_weights();  // before the block has met: no kernel writes weights, and nobody else's barriers count them
   }
@@ -261,6 +303,30 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
     uint32_t parity = stage == ahead;  // an empty ring counts as released
     if (tid == S::kConsumers) {
       if (kShare > 1) start_weights();
+      // Parts of a unit that are not stored yet, the first in stage `held`; results leave when their stage is wanted again.
+      int32_t left = 0, held = 0, held_row = 0, held_out = 0;
+      uint32_t written_parity = 1;
+      const auto boxes = [&](int32_t part, int32_t unit_row, const auto& each) {  // those with rows that there are
+        for (int32_t r = part * S::kPartRows; r < min((part + 1) * S::kPartRows, kRows) && unit_row + r < args.product.rows; r += 64)
+          each(unit_row + r, static_cast<uint32_t>(r % S::kPartRows / 64 * S::kBoxBytes));
+      };
+      const auto store_part = [&] {
+        const int32_t part = S::kParts - left;
+        barrier_wait(written + 8 * part, written_parity);
+        boxes(part, held_row, [&](int32_t r, uint32_t at) { store_box(&residuals_map, held_out, r, base + held * S::kStageBytes + at); });
+        stores_read();
+        for (uint32_t to = 0; to < kShare; ++to) barrier_arrive(empty + 8 * held, to, S::kConsumers / 32);
+        if (++held == S::kStages) held = 0;
+        --left;
+      };
+      const auto take_stage = [&] {
+        if constexpr (S::kThroughRing)
+          if (left > 0 && stage == held) store_part();
+        barrier_wait(empty + 8 * stage, parity);
+      };
+      const auto next_stage = [&] {
+        if (++stage == S::kStages) stage = 0, parity ^= 1;
+      };
       for (int32_t unit = first_unit; unit < units; unit += stride) {
         int32_t row, out;
         corner(unit, row, out);
@@ -268,23 +334,41 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
           wait_for_inputs();
           for (int32_t s = 0; s < ahead; ++s) load_rows(s, row, first_step + s);
         } else if (scales_come) {
-          barrier_wait(empty + 8 * stage, parity);
+          take_stage();
           const uint32_t scale_bytes = static_cast<uint32_t>(min(kOuts, args.product.out - out)) * 4;
           barrier_expect_more(full + 8 * stage, scale_bytes);
           copy_bulk(base + S::kScales + (place ^= 1) * kOuts * 4, args.product.scale + out, scale_bytes, full + 8 * stage);
         }
         for (; step < last_step; ++step) {
-          barrier_wait(empty + 8 * stage, parity);
+          take_stage();
           barrier_expect(full + 8 * stage, stage_bytes);
           load_weights(stage, out, step);
           load_rows(stage, row, step);
-          if (++stage == S::kStages) stage = 0, parity ^= 1;
+          next_stage();
         }
         step = first_step;
+        if constexpr (S::kThroughRing) {
+          while (left > 0) store_part();  // of sums so short that the ring has not come round
+          held = stage, held_row = row, held_out = out, left = S::kParts, written_parity ^= 1;
+          for (int32_t part = 0; part < S::kParts; ++part) {
+            barrier_wait(empty + 8 * stage, parity);
+            uint32_t bytes = 0;
+            boxes(part, row, [&](int32_t, uint32_t) { bytes += S::kBoxBytes; });
+            barrier_expect(full + 8 * stage, bytes);
+            boxes(part, row, [&](int32_t r, uint32_t at) {
+              copy_tile(base + stage * S::kStageBytes + at, &residuals_map, full + 8 * stage, out, r);
+            });
+            next_stage();
+          }
+        }
         if (kSplit > 1) {  // a share of the sums of every 16 rows that there are from each of the others
           const int32_t sixteens = min(kRows, args.product.rows - row + 15) / 16;
           barrier_expect(arrived, static_cast<uint32_t>(sixteens * (16 * kOuts * 4 / kSplit) * (kSplit - 1)));
         }
+      }
+      if constexpr (S::kThroughRing) {
+        while (left > 0) store_part();
+        stores_done();
       }
     }
     __syncwarp();
@@ -358,6 +442,16 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         __syncwarp();
         cluster_wait();
         store_split_tile<kProduct, S, kSplit>(args.product, c, base, ready, arrived, split_rank, row, out, scales);
+      } else if constexpr (S::kThroughRing) {
+        const auto part_stage = [&](int32_t part) { return stage + part - (stage + part < S::kStages ? 0 : S::kStages); };
+        for (int32_t part = 0; part < S::kParts; ++part)
+          barrier_wait(full + 8 * part_stage(part), part_stage(part) < stage ? parity ^ 1 : parity);
+        add_to_parts<S>([&](int32_t part) { return reinterpret_cast<arith::bf16*>(memory + part_stage(part) * S::kStageBytes); }, c,
+                        scales_come || unit == first_unit ? scales : args.product.scale + out, args.product.out - out);
+        publish_stores();
+        __syncwarp();
+        if (lane < S::kParts) barrier_arrive(written + 8 * lane);
+        if ((stage += S::kParts) >= S::kStages) stage -= S::kStages, parity ^= 1;
       } else {
         store_tile<kProduct, S>(args.product, c, row, out, scales_come || unit == first_unit ? scales : args.product.scale + out);
       }
@@ -392,17 +486,26 @@ inline CUresult weights_map(Encode encode, CUtensorMap* map, const int8_t* weigh
                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
+// [rows, out] in bf16, copied as [64][box_outs].
+inline CUresult residuals_map(Encode encode, CUtensorMap* map, void* residuals, int32_t rows, int32_t out, int32_t box_outs) {
+  const cuuint64_t size[] = {static_cast<cuuint64_t>(out), static_cast<cuuint64_t>(rows)}, stride[] = {static_cast<cuuint64_t>(out) * 2};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(box_outs), 64}, each[] = {1, 1};
+  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, residuals, size, stride, box, each, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
 template <Product kProduct, Tile kTile>
 cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
   using S = Shape<kProduct, kTile.rows, kTile.outs, kTile.split>;
   static_assert(S::kGroups % kTile.share == 0);
   const int32_t copied_rows = min(pieces(args.rows, 8) * 8, kTile.rows);  // swizzling goes by eight
   const TileArgs tiles{args, pieces(pieces(args.rows, kTile.rows), kTile.share), pieces(args.out, kTile.outs), copied_rows};
-  CUtensorMap rows, weights;
+  CUtensorMap rows, weights, residuals{};
   const auto encode = reinterpret_cast<Encode>(chip.encode_tensor_map);
   // What a copy would read beyond the map's last row it fills with zeros, which takes longer than reading rows that nobody wants.
   if (rows_map(encode, &rows, args.a, max(args.rows, args.room), args.in, copied_rows) != CUDA_SUCCESS ||
-      weights_map(encode, &weights, args.weight, args.out, args.in, S::kGroup, S::kGroups / kTile.share) != CUDA_SUCCESS)
+      weights_map(encode, &weights, args.weight, args.out, args.in, S::kGroup, S::kGroups / kTile.share) != CUDA_SUCCESS ||
+      (S::kThroughRing && residuals_map(encode, &residuals, args.result, args.rows, args.out, kTile.outs) != CUDA_SUCCESS))
     return cudaErrorInvalidValue;
   const auto kernel = product_kernel<kProduct, kTile.rows, kTile.outs, kTile.split, kTile.share>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes); error != cudaSuccess)
@@ -413,7 +516,8 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs
   constexpr bool kEveryUnit =
       kTile.split > 1 || S::kBlocks > 1;  // a block each, or as many blocks as run at once, which take one unit after the other
   const int32_t clusters = kEveryUnit ? units : min(units, chip.multiprocessors / kCluster);
-  return kaiju::cuda::launch(stream, chip, kernel, {int64_t{clusters} * kCluster, S::kThreads, S::kBytes, kCluster}, rows, weights, tiles);
+  return kaiju::cuda::launch(stream, chip, kernel, {int64_t{clusters} * kCluster, S::kThreads, S::kBytes, kCluster}, rows, weights,
+                             residuals, tiles);
 }
 
 template <Product kProduct, size_t... kIndex>
