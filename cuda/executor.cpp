@@ -20,6 +20,7 @@
 #include "memory.hpp"
 #include "on_host.hpp"
 #include "step_inputs.hpp"
+#include "tiles/layout.cuh"
 #include "transfers.hpp"
 #include "weights.hpp"
 
@@ -184,6 +185,8 @@ class CudaExecutor final : public Executor {
     StepResult& answer = under_way_[turn].answer;
     read_draws(plan, turn, answer);
     read_scores(plan, turn, answer);
+    for (const BlockTransfer& transfer : plan.transfers)
+      if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens) clear_rest(transfer);
     std::swap(result, answer);
     return {};
   }
@@ -277,6 +280,18 @@ class CudaExecutor final : public Executor {
     const int64_t bytes = facts().block_bytes[kind];
     if (copy.from != copy.to)
       ask("a block copy", [&] { return cudaMemcpyAsync(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream()); });
+  }
+
+  // Zeros behind the tokens that came down.
+  void clear_rest(const BlockTransfer& transfer) const {
+    for (KvSlot kv : kv_slots_) {
+      if (kv.kind != transfer.kind) continue;
+      kv.pool = transfer.host;
+      for (int32_t head = 0; head < kv.kv_heads; ++head)
+        for (int32_t token = transfer.token_count; token < kBlockTokens; ++token)
+          for (int32_t channel = 0; channel < kv.head_dim; ++channel)
+            kv.keys(0, head)[key_byte(token, channel)] = kv.values(0, head)[value_byte(kv.head_dim, token, channel)] = std::byte{0};
+    }
   }
 
   void run_layers(const Inputs& inputs) {

@@ -3,6 +3,7 @@
 #include "catch.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -162,6 +163,61 @@ std::vector<std::string> both_backends() {
 }
 
 }  // namespace
+
+TEST_CASE("a saved session holds KV of its own alone, whoever had its blocks before") {
+  ModelConfig config;
+  config.name = "tenants";
+  config.vocab_size = 160;
+  config.d_model = 64;
+  config.n_heads = 4;
+  config.n_kv_heads = 2;
+  config.head_dim = 64;
+  config.d_ff = 64;
+  config.context = 1024;
+  config.layers = {{LayerKind::kSliding, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
+  config.derive_counts();
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-tenants-{}.safetensors", ::getpid())).string();
+  REQUIRE(write_random_checkpoint(path, config, 5).ok());
+  auto model = Model::load(path);
+  std::filesystem::remove(path);
+  REQUIRE(model.ok());
+  for (const std::string& backend : backend_names()) {
+    INFO(backend);
+    const auto saved_behind = [&](int32_t tenants) {
+      RunOptions options;
+      options.executor.backend = backend;
+      options.executor.threads = 1;
+      options.executor.cache_bytes = 1;
+      auto engine = (*model)->create_engine(options);
+      INFO(engine.status().message());
+      REQUIRE(engine.ok());
+      std::map<RequestId, Drawn> drawn;
+      const auto session_of = [&](const std::string& salt, int32_t seed, int32_t count) {
+        std::vector<int32_t> prompt;
+        for (int32_t i = 0; i < count; ++i) prompt.push_back((i * 7 + seed * 31) % 160);
+        RequestOptions request;
+        request.max_tokens = 5;
+        request.scope.salt = salt;
+        const SessionId session = (*engine)->create_session().value();
+        REQUIRE((*engine)->submit(session, prompt, request).ok());
+        drain(**engine, drawn);
+        return session;
+      };
+      for (int32_t i = 0; i < tenants; ++i) REQUIRE((*engine)->destroy_session(session_of("somebody else", i + 1, 1000)).ok());
+      std::vector<std::byte> bytes;
+      const Status status = (*engine)->save_session(session_of("me", 0, 200), {}, [&](std::span<const std::byte> piece) {
+        bytes.insert(bytes.end(), piece.begin(), piece.end());
+        return Status();
+      });
+      INFO(status.message());
+      REQUIRE(status.ok());
+      return bytes;
+    };
+    const std::vector<std::byte> alone = saved_behind(0);
+    CHECK(alone.size() > 10000);
+    CHECK((saved_behind(20) == alone));
+  }
+}
 
 TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cache holds") {
   for (const std::string& backend : both_backends()) ask_500_prompts(backend, [](RunOptions&, const std::string&) {}, [](const Metrics&) {});

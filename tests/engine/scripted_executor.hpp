@@ -209,9 +209,11 @@ class ScriptedExecutor final : public Executor {
     const bool fails = fails_transfer && fails_transfer(transfer);
     const size_t bytes = kBlockTokens * sizeof(Entry);
     Entry* block = &at(transfer.kind, transfer.block, 0);
-    if (transfer.way == BlockTransfer::Way::kDown)
+    if (transfer.way == BlockTransfer::Way::kDown) {
       fails ? std::memset(transfer.host, 0xEE, bytes) : std::memcpy(transfer.host, block, bytes);
-    else
+      const size_t rest = static_cast<size_t>(kBlockTokens - transfer.token_count) * sizeof(Entry);
+      std::memset(transfer.host + bytes - rest, 0, rest);
+    } else
       fails ? std::memset(static_cast<void*>(block), 0xEE, bytes) : std::memcpy(static_cast<void*>(block), transfer.host, bytes);
     return !fails;
   }

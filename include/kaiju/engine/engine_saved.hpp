@@ -73,7 +73,7 @@ inline Status Engine::save_session(SessionId session, const SaveOptions& options
       std::byte* to = writer.block((has[0] ? kSavedGlobal : 0) | (has[1] ? kSavedWindow : 0) | (node.points > 0 ? kSavedPoint : 0), bytes);
       for (const BlockKind kind : kBothKinds) {
         if (!has[static_cast<int>(kind)]) continue;
-        KAIJU_TRY(transfer({BlockTransfer::Way::kDown, kind, node.block[static_cast<int>(kind)], to}));
+        KAIJU_TRY(transfer({BlockTransfer::Way::kDown, kind, node.block[static_cast<int>(kind)], to, node.count}));
         to += facts().block_bytes[static_cast<int>(kind)];
       }
       KAIJU_TRY(writer.end());

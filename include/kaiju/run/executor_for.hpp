@@ -116,10 +116,31 @@ class ExecutorFor final : public Executor {
     const auto kind = static_cast<int32_t>(transfer.kind);
     const int64_t bytes = slots_.facts().block_bytes[kind];
     auto* block = pool_[kind] + transfer.block * bytes;
-    if (transfer.way == BlockTransfer::Way::kDown)
-      std::memcpy(transfer.host, block, static_cast<size_t>(bytes));
-    else
+    if (transfer.way == BlockTransfer::Way::kUp) {
       std::memcpy(block, transfer.host, static_cast<size_t>(bytes));
+      return;
+    }
+    std::memcpy(transfer.host, block, static_cast<size_t>(bytes));
+    if (transfer.token_count < kBlockTokens) clear_rest(transfer);
+  }
+
+  // Appends keys and values of zeros behind the tokens that came down: the backend alone knows where they lie.
+  void clear_rest(const BlockTransfer& transfer) {
+    const auto width = static_cast<size_t>(weights_.config.kv_width());
+    std::fill_n(k_.data(), width, 0.0f);
+    std::fill_n(v_.data(), width, 0.0f);
+    const BlockId block = 0;
+    const int32_t first_segment = 0;
+    for (size_t i = 0; i < kv_slots_.size(); ++i) {
+      KvSlot kv = kv_slots_[i];
+      if (kv.kind != transfer.kind) continue;
+      kv.pool = transfer.host;
+      for (int32_t token = transfer.token_count; token < kBlockTokens; ++token) {
+        const BatchSegment segment{0, 1, token, 0, {&block, &block}};
+        const Batch batch{1, {}, {&token, 1}, {&segment, 1}, {&first_segment, 1}};
+        backend_->append(k_.data(), v_.data(), batch, angles_[0].data(), weights_.slots[i].k_inverse.data(), weights_.slots[i].v_inverse.data(), kv);
+      }
+    }
   }
 
   void fill_angles() {

@@ -130,7 +130,7 @@ class Slots {
   }
 
   Status check_transfer(const BlockTransfer& transfer) const {
-    if (transfer.host && transfer.block >= 0 && transfer.block < facts_.block_count[static_cast<int32_t>(transfer.kind)]) return {};
+    if (transfer.host && transfer.token_count >= 0 && transfer.token_count <= kBlockTokens && transfer.block >= 0 && transfer.block < facts_.block_count[static_cast<int32_t>(transfer.kind)]) return {};
     return internal_error("a plan transfers a block out of range, or to no memory");
   }
 

@@ -40,13 +40,15 @@ struct TableEdit {
 };
 
 // A whole block between the executor's memory and the host's: block_bytes at `host`, which stays as it is until the step is over. Down comes
-// before everything else that a plan does to a block, up after its copies and before its rows.
+// before everything else that a plan does to a block, up after its copies and before its rows. What is past the first `token_count` tokens,
+// which may be of anyone who had the block before, comes down as KV of zeros.
 struct BlockTransfer {
   enum class Way : int32_t { kDown = 0, kUp = 1 };
   Way way = Way::kDown;
   BlockKind kind = BlockKind::kGlobal;
   BlockId block = kNoBlock;
   std::byte* host = nullptr;
+  int32_t token_count = kBlockTokens;
 };
 
 // The first `token_count` tokens of a block, copied before any row runs; what lies past them in `to` is never read before it is written.
