@@ -102,7 +102,7 @@ enum {
   KAIJU_GENERATE_STOP = 308,               /* string, repeatable: ends the reply and is not part of its text */
   KAIJU_GENERATE_STREAM = 309,             /* int: same seed, another draw; tells retries of one request apart */
   KAIJU_GENERATE_STOP_TOKEN = 310,         /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
-  KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones are served first, whatever waits below; equal ones in order of arrival */
+  KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones begin and have their prompts computed first, equal ones in order of arrival; replies under way share a step by turns, whatever their priority */
   KAIJU_GENERATE_DEADLINE = 312,           /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
   KAIJU_GENERATE_SCORES = 313,             /* int, 1: the classifier's scores with each token; KAIJU_UNSUPPORTED where KAIJU_MODEL_LABELS is 0 */
 
