@@ -278,7 +278,7 @@ inline Result<Conversation> Conversation::fork(size_t turns) {
   if (!session.ok()) return session.status();
   Conversation child(engine_, session.value(), head_, close_);
   for (size_t i = 0; i < turns; ++i) {
-    Turn turn = {turns_[i].input, {}, 0, 1};
+    Turn turn = {turns_[i].input, {}, 0, turns_[i].streams};
     if (!turns_[i].replies.empty()) turn.replies.push_back(turns_[i].replies[turns_[i].chosen]);
     child.turns_.push_back(std::move(turn));
   }
