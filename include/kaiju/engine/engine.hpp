@@ -142,7 +142,7 @@ class Engine {
   Answer between_steps(Body body);
   Status transfer(const BlockTransfer& transfer);
   Status check_saved(const SavedSession& saved, const Scope& scope) const;
-  Status restore_kv(SessionId session, const RestoreOptions& options, const SavedSession& saved, SessionReader& reader);
+  Status restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader);
   Status step_once();
   Status ready_to_step() const;
   void do_inbox();
