@@ -395,6 +395,15 @@ TEST_CASE("an engine is refused what makes no sense") {
   options.step_tokens = 97;
   const auto refused = Engine::create(std::make_unique<ScriptedExecutor>(small_facts()), nullptr, options);
   CHECK(refused.status().message() == "step_tokens is 97; it must be from 0 to 96");
+  const auto retaining = [](int32_t turns, int32_t every_tokens) {
+    EngineOptions of;
+    of.cache.retention.turns = turns;
+    of.cache.retention.every_tokens = every_tokens;
+    return Engine::create(std::make_unique<ScriptedExecutor>(small_facts()), nullptr, of).status().message();
+  };
+  CHECK(retaining(-1, 0) == "retention.turns is -1; it must be from 0 to 2147483647");
+  CHECK(retaining(0, -1) == "retention.every_tokens is -1; it must be from 0 to 2147483647");
+  CHECK(retaining(INT32_MAX, INT32_MAX) == "");
 }
 
 TEST_CASE("without a tokenizer there are tokens and no text") {

@@ -27,6 +27,8 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     KAIJU_TRY(in_range("reserve_tokens", options.reserve_tokens, 0, INT32_MAX));
     KAIJU_TRY(in_range("max_events", options.max_events, 1, INT32_MAX));
     KAIJU_TRY(in_range("max_sessions", options.max_sessions, 1, INT32_MAX));
+    KAIJU_TRY(in_range("retention.turns", options.cache.retention.turns, 0, INT32_MAX));
+    KAIJU_TRY(in_range("retention.every_tokens", options.cache.retention.every_tokens, 0, INT32_MAX));
     if (options.cache.evicted_names < 0 || options.cache.evicted_names > INT32_MAX)
       return invalid_argument("evicted_names is " + std::to_string(options.cache.evicted_names) + "; it must be from 0 to " +
                               std::to_string(INT32_MAX));
