@@ -68,6 +68,28 @@ TEST_CASE("the oldest waits first and nobody overtakes it") {
   CHECK(h.replies[c].tokens == h.reference(tokens_from(3, 10), 10));
 }
 
+TEST_CASE("who waits for window blocks begins when a running sequence has let enough of them go") {
+  Facts facts = small_facts();
+  facts.context = 4096;
+  facts.step_tokens = 64;
+  facts.window = 512;
+  facts.block_count[0] = 200;
+  facts.block_count[1] = 24;
+  Harness h(facts);
+  const SessionId first = h.session();
+  h.run(first, tokens_from(1, 640), asking(1));
+  const RequestId running = h.submit(first, {2}, asking(3000));  // its window is one that was found
+  h.step();
+  const RequestId waiting = h.submit(h.session(), tokens_from(3, 320), asking(1));
+  h.step();
+  CHECK(h.engine->metrics().requests_waiting == 1);
+  for (int i = 0; i < 600; ++i) h.step();
+  CHECK(h.replies[waiting].done);
+  CHECK_FALSE(h.replies[running].done);
+  REQUIRE(h.engine->cancel(running).ok());
+  h.drain();
+}
+
 TEST_CASE("idle sessions make room, the least recently used first, and compute again") {
   Facts facts = small_facts();
   facts.block_count[0] = 20;

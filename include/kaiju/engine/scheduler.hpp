@@ -67,6 +67,7 @@ class Scheduler {
       const int64_t room = int64_t{facts.block_count[1]} * kBlockTokens - facts.window - Lease::kWindowSlack;
       options_.chunk_tokens = static_cast<int32_t>(std::clamp<int64_t>(room, 1, options_.chunk_tokens));
     }
+    running_.reserve(static_cast<size_t>(options.max_running));
     for (int32_t slot = facts.slot_count - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   }
   Scheduler(const Scheduler&) = delete;
@@ -173,7 +174,7 @@ class Scheduler {
   // begin. Its tokens are what that draws. A plan without segments: it has to be planned when that one has run.
   Status plan_next(StepPlan& plan) {
     plan.clear();
-    const bool admits = !blocked_ && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
+    const bool admits = !blocked() && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
     if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
     for (const auto& sequence : running_) {
       if (sequence->granted != 1 || !sequence->decoding() || sequence->suspended) return {};
@@ -308,13 +309,19 @@ class Scheduler {
     return static_cast<int32_t>(std::min<int64_t>(sequence.most_positions(), std::ssize(sequence.tokens) + options_.reserve_tokens));
   }
 
+  // Blocks that running sequences let go of are free again without anybody's leaving.
+  bool blocked() {
+    for (const BlockKind kind : kBothKinds)
+      if (tree_.arena().busy_count(kind) < busy_when_blocked_[static_cast<size_t>(kind)]) blocked_ = false;
+    return blocked_;
+  }
+
   // In the order of service; nobody overtakes the first. Whoever did not fit is tried again when something has become free.
   // Whom lower tiers can help waits a step for that, with all behind it, for whom the same is done meanwhile.
   void admit(StepPlan& plan, Clock::time_point now) {
     BlockNeed promised;
     size_t fetching = 0;  // of the waiting, from the first on
-    while (!blocked_ && fetching < waiting_.size() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
-      running_.reserve(running_.size() + 1);
+    while (!blocked() && fetching < waiting_.size() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
       Sequence& sequence = *waiting_[fetching];
       if (fetch(sequence, promised) || fetching > 0) {
         ++fetching;
@@ -322,6 +329,7 @@ class Scheduler {
       }
       if (!start(sequence, plan) && !(let_go_fetched() && start(sequence, plan))) {
         blocked_ = true;
+        for (const BlockKind kind : kBothKinds) busy_when_blocked_[static_cast<size_t>(kind)] = tree_.arena().busy_count(kind);
         break;
       }
       if (!sequence.started()) sequence.admitted = now;
@@ -435,6 +443,7 @@ class Scheduler {
   std::vector<Fetch> fetched_;   // by the one before
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
+  int32_t busy_when_blocked_[kBlockKinds] = {0, 0};
   int32_t last_ticket_ = 0;
   size_t rotation_ = 0;
   std::vector<Demand> demands_;
