@@ -201,7 +201,7 @@ typedef struct kaiju_metrics {
   uint64_t sessions, cache_blocks_evicted; /* evicted: blocks of known tokens that made room for others */
   uint64_t cache_global_blocks_total, cache_global_blocks_free;
   uint64_t cache_window_blocks_total, cache_window_blocks_free;
-  /* Prompt tokens by what happened to them; tokens_from_cache is the sum of the hits. */
+  /* Prompt tokens by what happened to them: their sum, but for prompts that are not yet computed or were given up; tokens_from_cache is the sum of the hits. */
   uint64_t prompt_tokens;
   uint64_t hit_shared, hit_own, hit_other;      /* in a shared region; computed by the same session; by another one under the same salt */
   uint64_t miss_new, miss_evicted, miss_window; /* never seen; had made room; known, but too far from a point to resume at */

@@ -129,3 +129,24 @@ TEST_CASE("a device lost in a step planned ahead is told to everybody") {
   CHECK(h.replies[a].failed);
   CHECK(h.engine->step().code() == StatusCode::kDeviceLost);
 }
+
+TEST_CASE("beside the host a row that has ended makes no room for one more to wait") {
+  EngineOptions options;
+  options.max_running = 2;
+  options.max_waiting = 1;
+  Beside h(options);
+  const std::vector<int32_t> prompt = tokens_from(3, 70), whole = h.reference(prompt, 100);
+  RequestOptions ends = asking(100);
+  ends.stop_tokens = {whole[20]};
+  const RequestId first = h.submit(h.session(), prompt, ends);
+  h.step();
+  h.submit(h.session(), tokens_from(2, 10), asking(100));
+  h.step();
+  h.submit(h.session(), tokens_from(4, 10), asking(100));
+  const SessionId more = h.session();
+  while (!h.replies[first].done) h.step();
+  CHECK(h.engine->metrics().requests_running == 1);
+  CHECK(h.engine->metrics().requests_waiting == 1);
+  CHECK(h.engine->submit(more, prompt, ends).status().code() == StatusCode::kBusy);
+  h.drain();
+}

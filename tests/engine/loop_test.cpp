@@ -488,6 +488,26 @@ TEST_CASE("the figures add up") {
   CHECK(reply.timing.decode_ns > 0);
 }
 
+TEST_CASE("the figures add up when requests are set aside") {
+  for (const int steps : {0, 1, 2, 5, 7, 9}) {
+    INFO("set aside after " << steps << " steps");
+    Harness h;
+    const SessionId session = h.session();
+    const RequestId request = h.submit(session, tokens_from(1, 500), asking(5));
+    for (int i = 0; i < steps; ++i) h.step();
+    REQUIRE(h.engine->suspend(request).ok());
+    h.step();
+    CHECK(h.engine->metrics().requests_suspended == 1);
+    CHECK(h.engine->metrics().requests_waiting == 0);
+    h.submit(h.session(), tokens_from(2, 500), asking(5));
+    REQUIRE(h.engine->resume(request).ok());
+    h.drain();
+    const CacheStats stats = h.engine->metrics().cache;
+    CHECK(stats.prompt_tokens == 1000);
+    CHECK(stats.prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
+  }
+}
+
 TEST_CASE("two engines in one process do not meet") {
   Harness a, b;
   const SessionId sa = a.session(), sb = b.session();

@@ -81,8 +81,9 @@ class Desk {
       }
     }
   }
-  // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied.
-  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures) {
+  // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied. `runs`: somebody
+  // does, be it one that has ended for the host.
+  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool runs) {
     Metrics now = figures;
     {
       const std::lock_guard lock(mutex_);
@@ -96,6 +97,7 @@ class Desk {
         }
       }
       metrics = std::move(now);
+      running = runs;
     }
     new_events.clear();
     endings.clear();
@@ -160,6 +162,7 @@ class Desk {
   void notify() const { changed_.notify_all(); }
 
   // Guarded by the lock; use inside `locked`.
+  // Those waiting and those suspended.
   size_t waiting_count() const { return unfinished.size() - std::min<size_t>(unfinished.size(), metrics.requests_running); }
   std::vector<Command> inbox;
   std::unordered_map<SessionId, History> sessions;
@@ -167,6 +170,7 @@ class Desk {
   Ring<Event> events;  // bounded: step refuses while the host leaves too many
   size_t pending = 0;
   Metrics metrics;  // as of the last step
+  bool running = false;
   Status stopped;
   bool woken = false;
   uint64_t last_session = 0;
@@ -178,7 +182,7 @@ class Desk {
     const auto found = sessions.find(session);
     return found != sessions.end() && found->second.request == request ? &found->second : nullptr;
   }
-  bool has_work() const { return !inbox.empty() || !events.empty() || metrics.requests_waiting + metrics.requests_running > 0; }
+  bool has_work() const { return !inbox.empty() || !events.empty() || metrics.requests_waiting > 0 || running; }
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -171,7 +171,7 @@ class Engine {
   void metrics_from_scheduler();
   void publish() {
     metrics_from_scheduler();
-    desk_.publish(events_, endings_, metrics_);
+    desk_.publish(events_, endings_, metrics_, !scheduler_.running().empty());
   }
 
   // Finds an idle session under the desk's lock, or says why not.

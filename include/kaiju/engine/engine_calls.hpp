@@ -344,7 +344,7 @@ inline const Facts& Engine::facts() const { return executor_->facts(); }
 inline Metrics Engine::metrics() const {
   return desk_.locked([](const Desk& desk) {
     Metrics metrics = desk.metrics;
-    metrics.requests_waiting = desk.waiting_count();
+    metrics.requests_waiting = desk.waiting_count() - std::min<size_t>(desk.waiting_count(), metrics.requests_suspended);
     metrics.sessions = desk.sessions.size();
     return metrics;
   });

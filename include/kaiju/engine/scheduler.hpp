@@ -277,6 +277,7 @@ class Scheduler {
       sequence->first_points = std::move(points);
     }
     sequence->restarted = true;
+    sequence->counted = std::max(sequence->counted, sequence->next < sequence->prompt_count ? sequence->next : INT32_MAX);
     sequence->lease = Lease();
     free_slots_.push_back(sequence->slot);
     sequence->slot = -1;
@@ -365,7 +366,7 @@ class Scheduler {
     request.chunk_tokens = options_.chunk_tokens;
     request.regions = books_.regions(sequence.session, sequence.scope);
     request.owner = sequence.session;
-    request.counted = !sequence.restarted;
+    request.counted_from = sequence.counted;
     return request;
   }
   // Holds what the prompt begins with, and every block the request may ever need, or nothing.
@@ -381,8 +382,8 @@ class Scheduler {
       sequence.next = sequence.lease.next();
       sequence.counts.prompt_tokens = sequence.prompt_count;
       if (!sequence.restarted) sequence.counts.cached_tokens = sequence.next;
-      if (sequence.fetched && request.counted)
-        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) += static_cast<uint64_t>(std::max(0, sequence.next - sequence.resident));
+      if (sequence.fetched)
+        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) += static_cast<uint64_t>(std::max(0, sequence.next - std::max(sequence.resident, sequence.counted)));
       return true;
     }
     return false;
