@@ -130,6 +130,17 @@ TEST_CASE("a device lost in a step planned ahead is told to everybody") {
   CHECK(h.engine->step().code() == StatusCode::kDeviceLost);
 }
 
+TEST_CASE("beside the host a step that a save cannot end yet does not stop the engine") {
+  Beside h;
+  const SessionId idle = h.session();
+  h.run(idle, tokens_from(1, 40), asking(2));
+  const RequestId request = h.submit(h.session(), tokens_from(2, 40), asking(50));
+  h.runs_at(request, 5);
+  h.executor->before_finish = [] { return Status(StatusCode::kBusy, "later"); };
+  CHECK(h.engine->save_session(idle, {}, [](std::span<const std::byte>) { return Status(); }).message() == "later");
+  CHECK(h.engine->status().ok());
+}
+
 TEST_CASE("beside the host a row that has ended makes no room for one more to wait") {
   EngineOptions options;
   options.max_running = 2;

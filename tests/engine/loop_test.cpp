@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "tests/engine/harness.hpp"
 
@@ -506,6 +507,20 @@ TEST_CASE("the figures add up when requests are set aside") {
     CHECK(stats.prompt_tokens == 1000);
     CHECK(stats.prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
   }
+}
+
+TEST_CASE("a fork wakes who waits for work") {
+  Harness h;
+  const SessionId session = h.session();
+  h.run(session, {1, 2}, asking(1));
+  std::thread forks([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK(h.engine->fork_session(session, 1).ok());
+  });
+  const auto begin = Clock::now();
+  CHECK(h.engine->wait(std::chrono::seconds(60)));
+  CHECK(Clock::now() - begin < std::chrono::seconds(30));
+  forks.join();
 }
 
 TEST_CASE("two engines in one process do not meet") {

@@ -79,7 +79,7 @@ inline Result<SessionId> Engine::create_session() {
 }
 
 inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
-  return guarded<Result<SessionId>>([&] {
+  Result<SessionId> answer = guarded<Result<SessionId>>([&] {
     return desk_.locked([&](Desk& desk) -> Result<SessionId> {
       Result<History*> history = idle_session(desk, parent);
       if (!history.ok()) return history.status();
@@ -105,6 +105,8 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
       return ++desk.last_session;
     });
   });
+  desk_.notify();
+  return answer;
 }
 
 inline Status Engine::truncate_session(SessionId session, size_t length) {

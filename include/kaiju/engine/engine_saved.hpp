@@ -16,11 +16,11 @@ inline Answer Engine::between_steps(Body body) {
     const Status told = guarded<Status>([&]() -> Status {
       do_inbox();
       next_plan_.clear();
-      if (under_way_) KAIJU_TRY(finish());
-      publish();
-      return {};
+      const Status finished = under_way_ ? finish() : Status();
+      if (finished.ok() || plan_waits_) publish();
+      return finished;
     });
-    if (!told.ok()) stop(told.code() == StatusCode::kOutOfMemory ? internal_error("no memory") : told);
+    if (!told.ok() && !plan_waits_) stop(told.code() == StatusCode::kOutOfMemory ? internal_error("no memory") : told);
     KAIJU_TRY(told);
     return body();
   });
