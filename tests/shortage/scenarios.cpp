@@ -181,6 +181,20 @@ TEST_CASE("sessions that come, fork and go while memory runs out say so") {
           o.must([&](kaiju_error** e) { return kaiju_session_truncate(o.session, 0, e); });
         })) > 2);
 }
+TEST_CASE("a session is destroyed without memory, and its request ends") {
+  Ready o;
+  o.submit(o.session);
+  o.must([&](kaiju_error** e) { return kaiju_engine_step(o.engine, e); });
+  heap::fail_at(1, true);
+  kaiju_session_destroy(std::exchange(o.session, nullptr));
+  heap::fail_at(0, false);
+  o.run();
+  kaiju_metrics metrics;
+  metrics.struct_size = sizeof metrics;
+  kaiju_engine_metrics(o.engine, &metrics);
+  CHECK(metrics.sessions == 0);
+  CHECK(metrics.tokens_decoded < 4);
+}
 TEST_CASE("a submit while memory runs out says so") {
   CHECK(sweep_memory(with_engine([](Owner& o) { o.submit(o.session); })) > 5);
 }

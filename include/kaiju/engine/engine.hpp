@@ -73,7 +73,7 @@ class Engine {
   Result<std::vector<int32_t>> session_tokens(SessionId session) const;
   // The session's request whose last event is still to come from a step; 0: the session is idle.
   Result<RequestId> unfinished_request(SessionId session) const;
-  // Gives the session up; an unfinished request of it is cancelled (its kDone still comes).
+  // Gives the session up, which needs no memory; an unfinished request of it is cancelled (its kDone still comes).
   Status destroy_session(SessionId session);
 
   // -- sessions saved and restored, in this process or another one; docs/cache.md says what is in one --

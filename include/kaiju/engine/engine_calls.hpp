@@ -72,6 +72,7 @@ inline Result<SessionId> Engine::create_session() {
       if (!desk.stopped.ok()) return desk.stopped;
       if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+      desk.reserve_destroyed();
       desk.sessions.try_emplace(desk.last_session + 1);
       return ++desk.last_session;
     });
@@ -89,7 +90,7 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
                                 std::to_string(tokens.size()));
       if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
-      if (desk.inbox.size() > static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
+      if (desk.inbox.size() + desk.destroyed.size() > static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
         return Status(StatusCode::kBusy, "too much waits for the next step: call step first");
       History child;
       child.known = true;
@@ -99,6 +100,7 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
       command.session = parent;
       command.child = desk.last_session + 1;
       desk.inbox.reserve(desk.inbox.size() + 1);
+      desk.reserve_destroyed();
       desk.sessions.emplace(command.child, std::move(child));
       desk.inbox.push_back(std::move(command));
       (*history)->known = true;
@@ -166,13 +168,7 @@ inline Status Engine::destroy_session(SessionId session) {
     return desk_.locked([&](Desk& desk) -> Status {
       const auto found = desk.sessions.find(session);
       if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
-      if (desk.stopped.ok() && found->second.known) {
-        Command command;
-        command.kind = Command::Kind::kDestroy;
-        command.session = session;
-        command.request = found->second.request;
-        desk.inbox.push_back(std::move(command));
-      }
+      if (desk.stopped.ok() && found->second.known) desk.destroyed.push_back({session, found->second.request});
       desk.sessions.erase(found);
       return {};
     });

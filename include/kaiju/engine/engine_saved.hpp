@@ -103,6 +103,7 @@ inline Result<SessionId> Engine::restore_session(const RestoreOptions& options, 
         History history;
         history.known = true;
         history.tokens = std::move(saved.tokens);
+        desk.reserve_destroyed();
         desk.sessions.emplace(session.value(), std::move(history));
       });
       path.keep();
