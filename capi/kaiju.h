@@ -102,7 +102,7 @@ enum {
   KAIJU_GENERATE_STOP = 308,               /* string, repeatable: ends the reply and is not part of its text */
   KAIJU_GENERATE_STREAM = 309,             /* int: same seed, another draw; tells retries of one request apart */
   KAIJU_GENERATE_STOP_TOKEN = 310,         /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
-  KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones are served first, whatever waits below; equal ones in order of arrival */
+  KAIJU_GENERATE_PRIORITY = 311,           /* int: higher ones begin and have their prompts computed first, equal ones in order of arrival; replies under way share a step by turns, whatever their priority */
   KAIJU_GENERATE_DEADLINE = 312,           /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
   KAIJU_GENERATE_SCORES = 313,             /* int, 1: the classifier's scores with each token; KAIJU_UNSUPPORTED where KAIJU_MODEL_LABELS is 0 */
 
@@ -201,7 +201,7 @@ typedef struct kaiju_metrics {
   uint64_t sessions, cache_blocks_evicted; /* evicted: blocks of known tokens that made room for others */
   uint64_t cache_global_blocks_total, cache_global_blocks_free;
   uint64_t cache_window_blocks_total, cache_window_blocks_free;
-  /* Prompt tokens by what happened to them; tokens_from_cache is the sum of the hits. */
+  /* Prompt tokens by what happened to them: their sum, but for prompts that are not yet computed or were given up; tokens_from_cache is the sum of the hits. */
   uint64_t prompt_tokens;
   uint64_t hit_shared, hit_own, hit_other;      /* in a shared region; computed by the same session; by another one under the same salt */
   uint64_t miss_new, miss_evicted, miss_window; /* never seen; had made room; known, but too far from a point to resume at */

@@ -129,3 +129,35 @@ TEST_CASE("a device lost in a step planned ahead is told to everybody") {
   CHECK(h.replies[a].failed);
   CHECK(h.engine->step().code() == StatusCode::kDeviceLost);
 }
+
+TEST_CASE("beside the host a step that a save cannot end yet does not stop the engine") {
+  Beside h;
+  const SessionId idle = h.session();
+  h.run(idle, tokens_from(1, 40), asking(2));
+  const RequestId request = h.submit(h.session(), tokens_from(2, 40), asking(50));
+  h.runs_at(request, 5);
+  h.executor->before_finish = [] { return Status(StatusCode::kBusy, "later"); };
+  CHECK(h.engine->save_session(idle, {}, [](std::span<const std::byte>) { return Status(); }).message() == "later");
+  CHECK(h.engine->status().ok());
+}
+
+TEST_CASE("beside the host a row that has ended makes no room for one more to wait") {
+  EngineOptions options;
+  options.max_running = 2;
+  options.max_waiting = 1;
+  Beside h(options);
+  const std::vector<int32_t> prompt = tokens_from(3, 70), whole = h.reference(prompt, 100);
+  RequestOptions ends = asking(100);
+  ends.stop_tokens = {whole[20]};
+  const RequestId first = h.submit(h.session(), prompt, ends);
+  h.step();
+  h.submit(h.session(), tokens_from(2, 10), asking(100));
+  h.step();
+  h.submit(h.session(), tokens_from(4, 10), asking(100));
+  const SessionId more = h.session();
+  while (!h.replies[first].done) h.step();
+  CHECK(h.engine->metrics().requests_running == 1);
+  CHECK(h.engine->metrics().requests_waiting == 1);
+  CHECK(h.engine->submit(more, prompt, ends).status().code() == StatusCode::kBusy);
+  h.drain();
+}

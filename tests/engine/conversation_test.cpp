@@ -203,6 +203,17 @@ TEST_CASE("a fork never changes its parent, and shares its KV") {
   }
 }
 
+TEST_CASE("a swipe in a fork draws from a stream that its turn has not had") {
+  Chat chat;
+  chat.say(tokens_from(1, 25));
+  chat.swipe(1);
+  auto forked = chat.talk.fork(1);
+  REQUIRE(forked.ok());
+  chat.talk = std::move(forked).value();
+  chat.swipe(2);
+  CHECK(chat.talk.reply_count() == 2);
+}
+
 TEST_CASE("a chat longer than the context is cut in large steps, and its prefix stays between them") {
   for (const Facts& facts : shapes()) {
     INFO("global " << facts.has_global << " window " << facts.window);

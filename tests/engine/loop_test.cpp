@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "tests/engine/harness.hpp"
 
@@ -66,6 +67,28 @@ TEST_CASE("the oldest waits first and nobody overtakes it") {
   h.drain();
   CHECK(h.replies[b].tokens == h.reference(tokens_from(2, 700), 100));
   CHECK(h.replies[c].tokens == h.reference(tokens_from(3, 10), 10));
+}
+
+TEST_CASE("who waits for window blocks begins when a running sequence has let enough of them go") {
+  Facts facts = small_facts();
+  facts.context = 4096;
+  facts.step_tokens = 64;
+  facts.window = 512;
+  facts.block_count[0] = 200;
+  facts.block_count[1] = 24;
+  Harness h(facts);
+  const SessionId first = h.session();
+  h.run(first, tokens_from(1, 640), asking(1));
+  const RequestId running = h.submit(first, {2}, asking(3000));  // its window is one that was found
+  h.step();
+  const RequestId waiting = h.submit(h.session(), tokens_from(3, 320), asking(1));
+  h.step();
+  CHECK(h.engine->metrics().requests_waiting == 1);
+  for (int i = 0; i < 600; ++i) h.step();
+  CHECK(h.replies[waiting].done);
+  CHECK_FALSE(h.replies[running].done);
+  REQUIRE(h.engine->cancel(running).ok());
+  h.drain();
 }
 
 TEST_CASE("idle sessions make room, the least recently used first, and compute again") {
@@ -395,6 +418,15 @@ TEST_CASE("an engine is refused what makes no sense") {
   options.step_tokens = 97;
   const auto refused = Engine::create(std::make_unique<ScriptedExecutor>(small_facts()), nullptr, options);
   CHECK(refused.status().message() == "step_tokens is 97; it must be from 0 to 96");
+  const auto retaining = [](int32_t turns, int32_t every_tokens) {
+    EngineOptions of;
+    of.cache.retention.turns = turns;
+    of.cache.retention.every_tokens = every_tokens;
+    return Engine::create(std::make_unique<ScriptedExecutor>(small_facts()), nullptr, of).status().message();
+  };
+  CHECK(retaining(-1, 0) == "retention.turns is -1; it must be from 0 to 2147483647");
+  CHECK(retaining(0, -1) == "retention.every_tokens is -1; it must be from 0 to 2147483647");
+  CHECK(retaining(INT32_MAX, INT32_MAX) == "");
 }
 
 TEST_CASE("without a tokenizer there are tokens and no text") {
@@ -455,6 +487,40 @@ TEST_CASE("the figures add up") {
   CHECK(reply.timing.wait_ns > 0);
   CHECK(reply.timing.prefill_ns > 0);
   CHECK(reply.timing.decode_ns > 0);
+}
+
+TEST_CASE("the figures add up when requests are set aside") {
+  for (const int steps : {0, 1, 2, 5, 7, 9}) {
+    INFO("set aside after " << steps << " steps");
+    Harness h;
+    const SessionId session = h.session();
+    const RequestId request = h.submit(session, tokens_from(1, 500), asking(5));
+    for (int i = 0; i < steps; ++i) h.step();
+    REQUIRE(h.engine->suspend(request).ok());
+    h.step();
+    CHECK(h.engine->metrics().requests_suspended == 1);
+    CHECK(h.engine->metrics().requests_waiting == 0);
+    h.submit(h.session(), tokens_from(2, 500), asking(5));
+    REQUIRE(h.engine->resume(request).ok());
+    h.drain();
+    const CacheStats stats = h.engine->metrics().cache;
+    CHECK(stats.prompt_tokens == 1000);
+    CHECK(stats.prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
+  }
+}
+
+TEST_CASE("a fork wakes who waits for work") {
+  Harness h;
+  const SessionId session = h.session();
+  h.run(session, {1, 2}, asking(1));
+  std::thread forks([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK(h.engine->fork_session(session, 1).ok());
+  });
+  const auto begin = Clock::now();
+  CHECK(h.engine->wait(std::chrono::seconds(60)));
+  CHECK(Clock::now() - begin < std::chrono::seconds(30));
+  forks.join();
 }
 
 TEST_CASE("two engines in one process do not meet") {

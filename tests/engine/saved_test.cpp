@@ -318,6 +318,31 @@ TEST_CASE("a callback that fails at any point is the answer, and nothing of the 
   REQUIRE(harness.engine->check_ledger().message() == "");
 }
 
+TEST_CASE("nothing of a session whose restore was refused is found by others of its salt, and what they had stays") {
+  for (const size_t known : {0, 130}) {
+    INFO(known << " tokens known");
+    Harness before(small_facts(), of_model("m"));
+    const SessionId session = before.session();
+    Scope scope;
+    scope.salt = "salt";
+    const std::vector<int32_t> prompt = tokens_from(3, 700);
+    before.run(session, prompt, in_scope(scope, 4));
+    const Bytes whole = saved(before, session);
+    const Bytes cut(whole.begin(), whole.end() - 100);
+    Harness after(small_facts(), of_model("m"));
+    if (known > 0) after.run(after.session(), {prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(known)}, in_scope(scope, 0));
+    const int32_t used[2] = {after.used(BlockKind::kGlobal), after.used(BlockKind::kWindow)};
+    CHECK(restored(after, cut).status().code() == StatusCode::kBadModel);
+    CHECK(restored(after, cut, {{}, scope}).status().code() == StatusCode::kBadModel);
+    REQUIRE(after.engine->check_ledger().message() == "");
+    CHECK(after.used(BlockKind::kGlobal) == used[0]);
+    CHECK(after.used(BlockKind::kWindow) == used[1]);
+    const Reply& reply = after.run(after.session(), prompt, in_scope(scope, 4));
+    CHECK(reply.counts.cached_tokens == static_cast<int32_t>(known));
+    CHECK(reply.tokens == after.reference(prompt, 4));
+  }
+}
+
 TEST_CASE("a cache too full for what was saved restores what fits") {
   Harness before(small_facts(), of_model("m"));
   const SessionId session = before.session();

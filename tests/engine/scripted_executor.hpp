@@ -133,6 +133,7 @@ class ScriptedExecutor final : public Executor {
   Status finish(const StepPlan& plan, StepResult& result) override {
     if (!beside_host) return run(plan, result);
     if (answers_.empty()) return internal_error("no step is under way");
+    if (before_finish) KAIJU_TRY(before_finish());
     std::swap(result, answers_.front());
     answers_.pop_front();
     return {};
@@ -153,6 +154,7 @@ class ScriptedExecutor final : public Executor {
   size_t most_under_way = 0;
   int64_t rows = 0;
   std::function<Status(const StepPlan&)> before_run;  // may look, fail, or wait
+  std::function<Status()> before_finish;
   std::function<bool(BlockKind, BlockId)> is_known;   // whether the block's words are others' too: it must not be written
 
  private:

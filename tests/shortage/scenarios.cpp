@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <map>
 
+#include "kaiju/engine/conversation.hpp"
 #include "kaiju/kaiju.hpp"
 #include "tests/capi/host.hpp"
 #include "tests/engine/harness.hpp"
@@ -180,6 +181,61 @@ TEST_CASE("sessions that come, fork and go while memory runs out say so") {
           o.must([&](kaiju_error** e) { return kaiju_session_fork(o.session, 0, &o.second, e); });
           o.must([&](kaiju_error** e) { return kaiju_session_truncate(o.session, 0, e); });
         })) > 2);
+}
+TEST_CASE("a session is destroyed without memory, and its request ends") {
+  Ready o;
+  o.submit(o.session);
+  o.must([&](kaiju_error** e) { return kaiju_engine_step(o.engine, e); });
+  heap::fail_at(1, true);
+  kaiju_session_destroy(std::exchange(o.session, nullptr));
+  heap::fail_at(0, false);
+  o.run();
+  kaiju_metrics metrics;
+  metrics.struct_size = sizeof metrics;
+  kaiju_engine_metrics(o.engine, &metrics);
+  CHECK(metrics.sessions == 0);
+  CHECK(metrics.tokens_decoded < 4);
+}
+TEST_CASE("a conversation while memory runs out says so, and goes on") {
+  const std::vector<int32_t> head = kaiju::test::tokens_from(1, 20), input = kaiju::test::tokens_from(2, 30);
+  int failures = 0;
+  for (int64_t nth = 1; nth < 60; ++nth) {
+    INFO("allocation " << nth);
+    kaiju::test::Harness h;
+    const std::shared_ptr<kaiju::Engine> engine(h.engine.get(), [](kaiju::Engine*) {});
+    heap::reset();
+    heap::fail_at(nth, true);
+    auto none = kaiju::Conversation::create(engine, head);
+    heap::fail_at(0, false);
+    CHECK((none.ok() || none.status().code() == StatusCode::kOutOfMemory));
+    auto made = kaiju::Conversation::create(engine, head);
+    REQUIRE(made.ok());
+    kaiju::RequestOptions options;
+    options.max_tokens = 5;
+    const auto failing = [&](const auto& call) {
+      heap::fail_at(nth, true);
+      const StatusCode code = call();
+      heap::fail_at(0, false);
+      CHECK((code == StatusCode::kOk || code == StatusCode::kOutOfMemory));
+      failures += code != StatusCode::kOk;
+      h.drain();
+    };
+    failing([&] { return made->say(input, options).status().code(); });
+    failing([&] { return made->settle().code(); });
+    if (made->turn_count() == 0) REQUIRE(made->say(input, options).ok());
+    h.drain();
+    failing([&] { return made->swipe(options).status().code(); });
+    failing([&] { return made->append(input, head).code(); });
+    failing([&] { return made->edit(0, kaiju::TurnPart::kReply, head).code(); });
+    failing([&] { return made->turn(0, kaiju::TurnPart::kReply).status().code(); });
+    failing([&] { return made->fork(1).status().code(); });
+    REQUIRE(made->edit(0, kaiju::TurnPart::kReply, head).ok());
+    CHECK(made->turn(0, kaiju::TurnPart::kReply).value() == head);
+    none = std::move(made);
+    h.step();
+    CHECK(engine->metrics().sessions <= 2);
+  }
+  CHECK(failures > 20);
 }
 TEST_CASE("a submit while memory runs out says so") {
   CHECK(sweep_memory(with_engine([](Owner& o) { o.submit(o.session); })) > 5);

@@ -59,6 +59,7 @@ class Arena {
     const int32_t* n = at(kind).count;
     return n[1] + n[2] + n[3] + n[4];
   }
+  int32_t busy_count(BlockKind kind) const { return used_count(kind) - at(kind).count[static_cast<int>(BlockState::kCached)]; }
   BlockState state(BlockKind kind, BlockId block) const { return at(kind).states[static_cast<size_t>(block)]; }
 
   // A free block, from now on live: from a slab of its kind, else from an empty slab. kNoBlock when there is none.

@@ -41,23 +41,31 @@ struct KnownPath {
   }
 };
 
-// Puts a path into the tree block by block, and holds it until destroyed. One thread at a time.
+// Puts a path into the tree block by block, and holds it until destroyed; what it brought goes then unless it was kept. One thread at a time.
 class PathBuilder {
  public:
   // `trusted`: its KV may enter the shared region, where others will use it. `owner` is the session. `tokens` must outlive it.
   PathBuilder(Tree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
       : tree_(tree), regions_(regions), trusted_(trusted), tokens_(tokens), owner_(owner) {
     path_.reserve(tokens.size() / kBlockTokens + 1);
-    holds_window_.reserve(tokens.size() / kBlockTokens + 1);
+    window_.reserve(tokens.size() / kBlockTokens + 1);
   }
   PathBuilder(const PathBuilder&) = delete;
   PathBuilder& operator=(const PathBuilder&) = delete;
   ~PathBuilder() {
     for (size_t i = path_.size(); i-- > 0;) {
-      if (holds_window_[i]) tree_.let_go_window(path_[i]);
+      const NodeRef node = tree_.ref(path_[i]);
+      if (window_[i] != kNone) tree_.let_go_window(path_[i]);
       tree_.let_go(path_[i]);
+      if (kept_ || !tree_.alive(node)) continue;
+      if (i >= first_own_)
+        tree_.remove(path_[i]);
+      else if (const Node& n = tree_.at(path_[i]); window_[i] == kBrought && n.window_refs == 0 && n.window_pins == 0)
+        tree_.arena().give_back(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
     }
   }
+  // What was put there stays, for whoever it may be of use to.
+  void keep() { kept_ = true; }
 
   // The next block, of `count` tokens. `fill(kind, block)` writes its KV, or says false; it is asked for what is not there yet. False: the path
   // ends before it: no room, somebody else is computing it, or the KV did not come.
@@ -73,12 +81,13 @@ class PathBuilder {
       if (domain == regions_.shared && !trusted_) return false;
       node = insert(parent, domain, block, count, name, fill);
       if (node == kNoNode) return false;
+      first_own_ = std::min(first_own_, path_.size());
     } else {
       if (tree_.at(node).claim != kReady) return false;
       tree_.hold(node);
     }
     path_.push_back(node);
-    holds_window_.push_back(false);
+    window_.push_back(kNone);
     if (with_window && tree_.uses(BlockKind::kWindow)) add_window(node, domain != regions_.shared || trusted_, fill);
     return true;
   }
@@ -109,14 +118,15 @@ class PathBuilder {
   }
   template <class Fill>
   void add_window(NodeId node, bool may_fill, Fill fill) {
-    if (tree_.at(node).block[1] == kNoBlock) {
+    const bool brings = tree_.at(node).block[1] == kNoBlock;
+    if (brings) {
       const BlockId window = may_fill ? tree_.take(BlockKind::kWindow) : kNoBlock;
       if (window == kNoBlock) return;
       if (!fill(BlockKind::kWindow, window)) return tree_.arena().give_back(BlockKind::kWindow, window);
       tree_.attach(node, BlockKind::kWindow, window);
     }
     tree_.hold_window(node);
-    holds_window_.back() = true;
+    window_.back() = brings ? kBrought : kFound;
   }
 
   Tree& tree_;
@@ -125,7 +135,10 @@ class PathBuilder {
   std::span<const int32_t> tokens_;
   uint64_t owner_;
   std::vector<NodeId> path_;
-  std::vector<bool> holds_window_;
+  enum Window : uint8_t { kNone, kFound, kBrought };
+  std::vector<Window> window_;      // of each node: the window block that is held
+  size_t first_own_ = SIZE_MAX;     // from this node on they were inserted here
+  bool kept_ = false;
 };
 
 }  // namespace kaiju

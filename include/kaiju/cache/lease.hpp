@@ -27,7 +27,7 @@ struct LeaseRequest {
   Regions regions;
   uint64_t owner = 0;   // the session
   int32_t ticket = 0;   // positive; no other lease's
-  bool counted = true;  // in the statistics; not when it goes on with what was counted before
+  int32_t counted_from = -1;  // tokens below are in the statistics already, INT32_MAX: all; -1: not even their number
 };
 
 // How much of what is cached a lease uses. Less than all is for an arena so full that the request fits only by giving up its own hits.
@@ -215,7 +215,7 @@ class Lease {
         table_[1].push_back(tree.at(node).block[1]);
         from_stash_.push_back(false);
       }
-      count_hit(tree, node, kBlockTokens);
+      count_hit(tree, node, next_, kBlockTokens);
       next_ += kBlockTokens;
       completed_ = next_ / kBlockTokens;
       bound_ = false;
@@ -238,7 +238,7 @@ class Lease {
     if (ours) {
       if (tree.uses(BlockKind::kWindow)) tree.let_go_window(seal_);
     } else {
-      count_hit(tree, seal_, position - next_);
+      count_hit(tree, seal_, next_, position - next_);
       bound_ = false;
     }
     next_ = position;
@@ -398,11 +398,10 @@ class Lease {
 
   // -- accounts --
   void count_found(Tree& tree, const Found& found) {
-    if (!request_.counted) return;
-    CacheStats& stats = tree.stats();
-    stats.prompt_tokens += prompt_.size();
-    for (int32_t index = 0; index < found.resume / kBlockTokens; ++index) count_hit(tree, path_[at(index)], kBlockTokens);
-    if (const NodeId source = copied_from(found); source != kNoNode) count_hit(tree, source, found.resume % kBlockTokens);
+    if (request_.counted_from >= prompt_count()) return;
+    if (request_.counted_from < 0) tree.stats().prompt_tokens += prompt_.size();
+    for (int32_t index = 0; index < found.resume / kBlockTokens; ++index) count_hit(tree, path_[at(index)], index * kBlockTokens, kBlockTokens);
+    if (const NodeId source = copied_from(found); source != kNoNode) count_hit(tree, source, found.resume / kBlockTokens * kBlockTokens, found.resume % kBlockTokens);
     found_end_ = found.known;
     find_evicted(tree);
   }
@@ -426,24 +425,23 @@ class Lease {
     for (int32_t count = std::min(kBlockTokens - 1, prompt_count() - next * kBlockTokens); count > 0 && evicted_[at(next)] == 0; --count)
       if (tree.was_evicted(name_of(tip, next, count))) evicted_[at(next)] = static_cast<uint8_t>(count);
   }
-  void count_hit(Tree& tree, NodeId node, int32_t tokens) const {
-    if (!request_.counted) return;
+  void count_hit(Tree& tree, NodeId node, int32_t position, int32_t tokens) const {
     const Node& n = tree.at(node);
     CacheStats& stats = tree.stats();
     (n.domain == request_.regions.shared ? stats.hit_shared : n.owner == request_.owner ? stats.hit_own : stats.hit_other) +=
-        static_cast<uint64_t>(tokens);
+        static_cast<uint64_t>(std::max(0, position + tokens - std::max(position, request_.counted_from)));
   }
   void count_computed(Tree& tree, int32_t count) const {
-    if (!request_.counted) return;
     CacheStats& stats = tree.stats();
-    const int32_t end = std::min(next_ + count, prompt_count());
+    const int32_t begin = std::max(next_, request_.counted_from), end = std::min(next_ + count, prompt_count());
+    if (begin >= end) return;
     const auto computed_in = [&](int32_t from, int32_t to) {
-      return static_cast<uint64_t>(std::max(0, std::min(end, to) - std::max(next_, from)));
+      return static_cast<uint64_t>(std::max(0, std::min(end, to) - std::max(begin, from)));
     };
-    const bool last = next_ <= limit() && end == prompt_count() && found_end_ >= prompt_count();
+    const bool last = end == prompt_count() && found_end_ >= prompt_count();
     const uint64_t window = computed_in(0, found_end_) - (last ? 1 : 0);
     uint64_t evicted = 0;
-    for (int32_t index = next_ / kBlockTokens; index < std::min<int32_t>(blocks_for(end), static_cast<int32_t>(evicted_.size())); ++index)
+    for (int32_t index = begin / kBlockTokens; index < std::min<int32_t>(blocks_for(end), static_cast<int32_t>(evicted_.size())); ++index)
       evicted += computed_in(std::max(found_end_, index * kBlockTokens), index * kBlockTokens + evicted_[at(index)]);
     stats.miss_last += last ? 1 : 0;
     stats.miss_window += window;

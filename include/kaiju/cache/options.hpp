@@ -31,7 +31,7 @@ struct CacheOptions {
   int64_t file_bytes = 0;             // that the file may hold
 };
 
-// Prompt tokens, by what happened to them. Sums to prompt_tokens.
+// Prompt tokens, by what happened to them. Sums to prompt_tokens, but for prompts that are not yet computed or were given up.
 struct CacheStats {
   uint64_t prompt_tokens = 0;
   uint64_t hit_shared = 0;         // found in a shared region (a character's prompt)

@@ -118,7 +118,7 @@ class Tree {
   // Host memory of the books, in bytes, when all nodes are in use.
   size_t bookkeeping_bytes() const {
     return nodes_.bytes() + buckets_.bytes() + evicted_.bytes() +
-           (sizeof(BlockState) + sizeof(BlockId)) * static_cast<size_t>(arena_.total(BlockKind::kGlobal) + arena_.total(BlockKind::kWindow)) +
+           (sizeof(BlockState) + sizeof(BlockId)) * (static_cast<size_t>(arena_.total(BlockKind::kGlobal)) + static_cast<size_t>(arena_.total(BlockKind::kWindow))) +
            sizeof(NodeId) * (owner_of_[0].size() + owner_of_[1].size()) + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
   }
   // Called with a block that is being evicted, before its number is used again.

@@ -39,6 +39,11 @@ struct Command {
   SessionId child = 0;                 // kFork
 };
 
+struct Destroyed {
+  SessionId session = 0;
+  RequestId request = 0;  // its unfinished one
+};
+
 struct History {
   std::vector<int32_t> tokens;
   RequestId request = 0;  // the unfinished one; 0: idle
@@ -72,6 +77,14 @@ class Desk {
   void take_inbox(std::vector<Command>& commands) {
     const std::lock_guard lock(mutex_);
     commands.clear();
+    inbox.reserve(inbox.size() + destroyed.size());
+    for (const Destroyed& session : destroyed) {
+      Command& command = inbox.emplace_back();
+      command.kind = Command::Kind::kDestroy;
+      command.session = session.session;
+      command.request = session.request;
+    }
+    destroyed.clear();
     std::swap(commands, inbox);
     for (Command& command : commands) {
       if (command.kind != Command::Kind::kWish) continue;
@@ -81,8 +94,9 @@ class Desk {
       }
     }
   }
-  // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied.
-  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures) {
+  // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied. `runs`: somebody
+  // does, be it one that has ended for the host.
+  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool runs) {
     Metrics now = figures;
     {
       const std::lock_guard lock(mutex_);
@@ -96,6 +110,7 @@ class Desk {
         }
       }
       metrics = std::move(now);
+      running = runs;
     }
     new_events.clear();
     endings.clear();
@@ -160,13 +175,21 @@ class Desk {
   void notify() const { changed_.notify_all(); }
 
   // Guarded by the lock; use inside `locked`.
+  // Those waiting and those suspended.
   size_t waiting_count() const { return unfinished.size() - std::min<size_t>(unfinished.size(), metrics.requests_running); }
+  // Before a session is made: destroying it must not fail.
+  void reserve_destroyed() {
+    const size_t most = destroyed.size() + sessions.size() + 1;
+    if (destroyed.capacity() < most) destroyed.reserve(2 * most);
+  }
   std::vector<Command> inbox;
+  std::vector<Destroyed> destroyed;  // come behind what is in the inbox
   std::unordered_map<SessionId, History> sessions;
   std::unordered_map<RequestId, Wish> unfinished;
   Ring<Event> events;  // bounded: step refuses while the host leaves too many
   size_t pending = 0;
   Metrics metrics;  // as of the last step
+  bool running = false;
   Status stopped;
   bool woken = false;
   uint64_t last_session = 0;
@@ -178,7 +201,7 @@ class Desk {
     const auto found = sessions.find(session);
     return found != sessions.end() && found->second.request == request ? &found->second : nullptr;
   }
-  bool has_work() const { return !inbox.empty() || !events.empty() || metrics.requests_waiting + metrics.requests_running > 0; }
+  bool has_work() const { return !inbox.empty() || !destroyed.empty() || !events.empty() || metrics.requests_waiting > 0 || running; }
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

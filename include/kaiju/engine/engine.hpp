@@ -73,7 +73,7 @@ class Engine {
   Result<std::vector<int32_t>> session_tokens(SessionId session) const;
   // The session's request whose last event is still to come from a step; 0: the session is idle.
   Result<RequestId> unfinished_request(SessionId session) const;
-  // Gives the session up; an unfinished request of it is cancelled (its kDone still comes).
+  // Gives the session up, which needs no memory; an unfinished request of it is cancelled (its kDone still comes).
   Status destroy_session(SessionId session);
 
   // -- sessions saved and restored, in this process or another one; docs/cache.md says what is in one --
@@ -142,7 +142,7 @@ class Engine {
   Answer between_steps(Body body);
   Status transfer(const BlockTransfer& transfer);
   Status check_saved(const SavedSession& saved, const Scope& scope) const;
-  Status restore_kv(SessionId session, const RestoreOptions& options, const SavedSession& saved, SessionReader& reader);
+  Status restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader);
   Status step_once();
   Status ready_to_step() const;
   void do_inbox();
@@ -171,7 +171,7 @@ class Engine {
   void metrics_from_scheduler();
   void publish() {
     metrics_from_scheduler();
-    desk_.publish(events_, endings_, metrics_);
+    desk_.publish(events_, endings_, metrics_, !scheduler_.running().empty());
   }
 
   // Finds an idle session under the desk's lock, or says why not.

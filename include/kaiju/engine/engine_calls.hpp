@@ -27,6 +27,8 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     KAIJU_TRY(in_range("reserve_tokens", options.reserve_tokens, 0, INT32_MAX));
     KAIJU_TRY(in_range("max_events", options.max_events, 1, INT32_MAX));
     KAIJU_TRY(in_range("max_sessions", options.max_sessions, 1, INT32_MAX));
+    KAIJU_TRY(in_range("retention.turns", options.cache.retention.turns, 0, INT32_MAX));
+    KAIJU_TRY(in_range("retention.every_tokens", options.cache.retention.every_tokens, 0, INT32_MAX));
     if (options.cache.evicted_names < 0 || options.cache.evicted_names > INT32_MAX)
       return invalid_argument("evicted_names is " + std::to_string(options.cache.evicted_names) + "; it must be from 0 to " +
                               std::to_string(INT32_MAX));
@@ -70,6 +72,7 @@ inline Result<SessionId> Engine::create_session() {
       if (!desk.stopped.ok()) return desk.stopped;
       if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+      desk.reserve_destroyed();
       desk.sessions.try_emplace(desk.last_session + 1);
       return ++desk.last_session;
     });
@@ -77,7 +80,7 @@ inline Result<SessionId> Engine::create_session() {
 }
 
 inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
-  return guarded<Result<SessionId>>([&] {
+  Result<SessionId> answer = guarded<Result<SessionId>>([&] {
     return desk_.locked([&](Desk& desk) -> Result<SessionId> {
       Result<History*> history = idle_session(desk, parent);
       if (!history.ok()) return history.status();
@@ -87,7 +90,7 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
                                 std::to_string(tokens.size()));
       if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
-      if (desk.inbox.size() > static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
+      if (desk.inbox.size() + desk.destroyed.size() > static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
         return Status(StatusCode::kBusy, "too much waits for the next step: call step first");
       History child;
       child.known = true;
@@ -97,12 +100,15 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
       command.session = parent;
       command.child = desk.last_session + 1;
       desk.inbox.reserve(desk.inbox.size() + 1);
+      desk.reserve_destroyed();
       desk.sessions.emplace(command.child, std::move(child));
       desk.inbox.push_back(std::move(command));
       (*history)->known = true;
       return ++desk.last_session;
     });
   });
+  desk_.notify();
+  return answer;
 }
 
 inline Status Engine::truncate_session(SessionId session, size_t length) {
@@ -162,13 +168,7 @@ inline Status Engine::destroy_session(SessionId session) {
     return desk_.locked([&](Desk& desk) -> Status {
       const auto found = desk.sessions.find(session);
       if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
-      if (desk.stopped.ok() && found->second.known) {
-        Command command;
-        command.kind = Command::Kind::kDestroy;
-        command.session = session;
-        command.request = found->second.request;
-        desk.inbox.push_back(std::move(command));
-      }
+      if (desk.stopped.ok() && found->second.known) desk.destroyed.push_back({session, found->second.request});
       desk.sessions.erase(found);
       return {};
     });
@@ -342,7 +342,7 @@ inline const Facts& Engine::facts() const { return executor_->facts(); }
 inline Metrics Engine::metrics() const {
   return desk_.locked([](const Desk& desk) {
     Metrics metrics = desk.metrics;
-    metrics.requests_waiting = desk.waiting_count();
+    metrics.requests_waiting = desk.waiting_count() - std::min<size_t>(desk.waiting_count(), metrics.requests_suspended);
     metrics.sessions = desk.sessions.size();
     return metrics;
   });

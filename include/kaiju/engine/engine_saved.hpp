@@ -16,11 +16,11 @@ inline Answer Engine::between_steps(Body body) {
     const Status told = guarded<Status>([&]() -> Status {
       do_inbox();
       next_plan_.clear();
-      if (under_way_) KAIJU_TRY(finish());
-      publish();
-      return {};
+      const Status finished = under_way_ ? finish() : Status();
+      if (finished.ok() || plan_waits_) publish();
+      return finished;
     });
-    if (!told.ok()) stop(told.code() == StatusCode::kOutOfMemory ? internal_error("no memory") : told);
+    if (!told.ok() && !plan_waits_) stop(told.code() == StatusCode::kOutOfMemory ? internal_error("no memory") : told);
     KAIJU_TRY(told);
     return body();
   });
@@ -96,13 +96,17 @@ inline Result<SessionId> Engine::restore_session(const RestoreOptions& options, 
     if (!session.ok()) return session.status();
     // Until it is told of, the session is the scheduler's alone; what was restored of one that is refused goes with it.
     const Status status = guarded<Status>([&]() -> Status {
-      KAIJU_TRY(restore_kv(session.value(), options, saved, reader));
+      PathBuilder path(scheduler_.cache(), scheduler_.books().regions(session.value(), options.scope), static_cast<bool>(options.key), saved.tokens,
+                       session.value());
+      KAIJU_TRY(restore_kv(session.value(), path, saved, reader));
       desk_.locked([&](Desk& desk) {
         History history;
         history.known = true;
         history.tokens = std::move(saved.tokens);
+        desk.reserve_destroyed();
         desk.sessions.emplace(session.value(), std::move(history));
       });
+      path.keep();
       return {};
     });
     if (!status.ok()) scheduler_.close(session.value());
@@ -131,11 +135,9 @@ inline Status Engine::check_saved(const SavedSession& saved, const Scope& scope)
 }
 
 // Reads all blocks; puts those to use that can be.
-inline Status Engine::restore_kv(SessionId session, const RestoreOptions& options, const SavedSession& saved, SessionReader& reader) {
+inline Status Engine::restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader) {
   Tree& tree = scheduler_.cache();
   const auto kv_tokens = static_cast<int32_t>(saved.head.kv_tokens);
-  const Regions regions = scheduler_.books().regions(session, options.scope);
-  PathBuilder path(tree, regions, static_cast<bool>(options.key), saved.tokens, session);
   bool usable = saved.layout == facts().kv_layout && !saved.layout.empty();
   const uint32_t must = tree.uses(BlockKind::kGlobal) ? kSavedGlobal : 0;
   const uint32_t may = must | kSavedPoint | (tree.uses(BlockKind::kWindow) ? kSavedWindow : 0);

@@ -7,7 +7,8 @@ namespace kaiju {
 
 inline void Engine::metrics_from_scheduler() {
   metrics_.requests_waiting = scheduler_.waiting().size();
-  metrics_.requests_running = scheduler_.running().size();
+  const auto& running = scheduler_.running();
+  metrics_.requests_running = static_cast<uint64_t>(std::count_if(running.begin(), running.end(), [](const auto& sequence) { return !sequence->ended; }));
   metrics_.requests_suspended = scheduler_.suspended().size();
   metrics_.cache = scheduler_.cache().stats();
   metrics_.tokens_from_cache = metrics_.cache.hits();

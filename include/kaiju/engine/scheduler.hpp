@@ -67,6 +67,7 @@ class Scheduler {
       const int64_t room = int64_t{facts.block_count[1]} * kBlockTokens - facts.window - Lease::kWindowSlack;
       options_.chunk_tokens = static_cast<int32_t>(std::clamp<int64_t>(room, 1, options_.chunk_tokens));
     }
+    running_.reserve(static_cast<size_t>(options.max_running));
     for (int32_t slot = facts.slot_count - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   }
   Scheduler(const Scheduler&) = delete;
@@ -173,7 +174,7 @@ class Scheduler {
   // begin. Its tokens are what that draws. A plan without segments: it has to be planned when that one has run.
   Status plan_next(StepPlan& plan) {
     plan.clear();
-    const bool admits = !blocked_ && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
+    const bool admits = !blocked() && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
     if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
     for (const auto& sequence : running_) {
       if (sequence->granted != 1 || !sequence->decoding() || sequence->suspended) return {};
@@ -276,6 +277,7 @@ class Scheduler {
       sequence->first_points = std::move(points);
     }
     sequence->restarted = true;
+    sequence->counted = std::max(sequence->counted, sequence->next < sequence->prompt_count ? sequence->next : INT32_MAX);
     sequence->lease = Lease();
     free_slots_.push_back(sequence->slot);
     sequence->slot = -1;
@@ -308,13 +310,19 @@ class Scheduler {
     return static_cast<int32_t>(std::min<int64_t>(sequence.most_positions(), std::ssize(sequence.tokens) + options_.reserve_tokens));
   }
 
+  // Blocks that running sequences let go of are free again without anybody's leaving.
+  bool blocked() {
+    for (const BlockKind kind : kBothKinds)
+      if (tree_.arena().busy_count(kind) < busy_when_blocked_[static_cast<size_t>(kind)]) blocked_ = false;
+    return blocked_;
+  }
+
   // In the order of service; nobody overtakes the first. Whoever did not fit is tried again when something has become free.
   // Whom lower tiers can help waits a step for that, with all behind it, for whom the same is done meanwhile.
   void admit(StepPlan& plan, Clock::time_point now) {
     BlockNeed promised;
     size_t fetching = 0;  // of the waiting, from the first on
-    while (!blocked_ && fetching < waiting_.size() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
-      running_.reserve(running_.size() + 1);
+    while (!blocked() && fetching < waiting_.size() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
       Sequence& sequence = *waiting_[fetching];
       if (fetch(sequence, promised) || fetching > 0) {
         ++fetching;
@@ -322,6 +330,7 @@ class Scheduler {
       }
       if (!start(sequence, plan) && !(let_go_fetched() && start(sequence, plan))) {
         blocked_ = true;
+        for (const BlockKind kind : kBothKinds) busy_when_blocked_[static_cast<size_t>(kind)] = tree_.arena().busy_count(kind);
         break;
       }
       if (!sequence.started()) sequence.admitted = now;
@@ -357,7 +366,7 @@ class Scheduler {
     request.chunk_tokens = options_.chunk_tokens;
     request.regions = books_.regions(sequence.session, sequence.scope);
     request.owner = sequence.session;
-    request.counted = !sequence.restarted;
+    request.counted_from = sequence.counted;
     return request;
   }
   // Holds what the prompt begins with, and every block the request may ever need, or nothing.
@@ -373,8 +382,8 @@ class Scheduler {
       sequence.next = sequence.lease.next();
       sequence.counts.prompt_tokens = sequence.prompt_count;
       if (!sequence.restarted) sequence.counts.cached_tokens = sequence.next;
-      if (sequence.fetched && request.counted)
-        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) += static_cast<uint64_t>(std::max(0, sequence.next - sequence.resident));
+      if (sequence.fetched)
+        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) += static_cast<uint64_t>(std::max(0, sequence.next - std::max(sequence.resident, sequence.counted)));
       return true;
     }
     return false;
@@ -435,6 +444,7 @@ class Scheduler {
   std::vector<Fetch> fetched_;   // by the one before
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
+  int32_t busy_when_blocked_[kBlockKinds] = {0, 0};
   int32_t last_ticket_ = 0;
   size_t rotation_ = 0;
   std::vector<Demand> demands_;

@@ -36,6 +36,7 @@ struct Sequence {
   bool aside = false;           // likewise, to be suspended
   bool suspended = false;       // the host was told so, and not yet that it goes on
   bool restarted = false;       // computed before, then set aside: what the cache has of it now is its own doing
+  int32_t counted = -1;         // tokens of the prompt, from the first on, that are in the cache's statistics; INT32_MAX: all; -1: it never ran
   int32_t leased_positions = 0;                    // it has memory for these
   std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time it was computed
   bool fetched = false;         // what lower tiers had of it was brought up for the start to come
