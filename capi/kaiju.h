@@ -16,6 +16,7 @@
  *     with the size of one element.  Older sizes stay valid for ever.
  *   - Any thread may call anything; step, poll and wait want one thread at a time each per engine; a session, a conversation and an options bag
  *     one thread at a time.  submit, cancel, wake, pending and metrics never wait for a running step.
+ *   - After fork() handles belong to the parent: a child neither uses nor destroys them (threads do not come along), and makes its own.
  *   - The library never prints, never aborts, and starts no thread that calls you.
  *
  * Before version 1.0 the interface may still change; from then on numbers and layouts are forever. */

@@ -20,7 +20,7 @@ constexpr int32_t kMostThreads = 256;
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 // Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence its window, one
-// block behind it for edits, and the chunk being computed. kInvalidArgument, with the numbers, for more than block numbers can tell apart.
+// block behind it for edits, and the chunk being computed. A kind that no layer has gets none. kInvalidArgument, with the numbers, for more than block numbers can tell apart.
 Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
   constexpr int64_t kMostBlocks = INT32_MAX / 2;
   int64_t global_block_bytes = 0;
@@ -31,14 +31,14 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
     else window = std::max(window, owner.window);
   }
   const int64_t context_blocks = blocks_for(config.context);
-  int64_t global = options.slot_count * context_blocks;
+  int64_t global = global_block_bytes > 0 ? options.slot_count * context_blocks : 0;
   if (options.cache_bytes > 0 && global_block_bytes > 0) {
     global = std::max(options.cache_bytes / global_block_bytes, context_blocks);
     if (global > kMostBlocks)
       return invalid_argument("cache bytes of " + std::to_string(options.cache_bytes) + " are " + std::to_string(global) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
                               ": ask for at most " + std::to_string(kMostBlocks * global_block_bytes) + " bytes");
   }
-  const int64_t windows = options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1);
+  const int64_t windows = window > 0 ? options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1) : 0;
   if (std::max(global, windows) > kMostBlocks)
     return invalid_argument(std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +
                             std::to_string(std::max(global, windows)) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
@@ -117,11 +117,14 @@ static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Chec
 }
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
-  KAIJU_TRY(check(options));
-  Result<std::unique_ptr<Executor>> made = make_checked(std::move(checkpoint), options);
-  if (made.status().code() != StatusCode::kOutOfMemory) return made;
-  return Status(StatusCode::kOutOfMemory, made.status().message() + ": ask for fewer live sequences or smaller steps, or " +
-                                              (options.cache_bytes > 0 ? "for fewer cache bytes" : "say cache bytes"));
+  using Answer = Result<std::unique_ptr<Executor>>;
+  return guarded<Answer>([&]() -> Answer {
+    KAIJU_TRY(check(options));
+    Answer made = make_checked(std::move(checkpoint), options);
+    if (made.status().code() != StatusCode::kOutOfMemory) return made;
+    return Status(StatusCode::kOutOfMemory, made.status().message() + ": ask for fewer live sequences or smaller steps, or " +
+                                                (options.cache_bytes > 0 ? "for fewer cache bytes" : "say cache bytes"));
+  });
 }
 
 }  // namespace kaiju

@@ -66,7 +66,7 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
 
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) try {
   const auto failed = [&](const char* what) { return Status(StatusCode::kIo, fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(errno))); };
-  OpenFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  OpenFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // O_NONBLOCK: opening a pipe would wait for its writer
   if (file.fd < 0) return failed("open");
   struct stat info;
   if (::fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) return Status(StatusCode::kIo, path + ": is not a regular file");

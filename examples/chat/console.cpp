@@ -285,7 +285,7 @@ int Console::run_script(Conversation talk) {
     if (args.json)
       print_json(reply, talk);
     else
-      fmt::print("{}\n", reply.text);
+      Printer(false, false).print(reply.text + "\n");
     std::fflush(stdout);
   }
   return 0;

@@ -71,7 +71,7 @@ std::string read_whole(const std::string& file) {
 
 // On the disk, not only on its way there.
 void write_whole(const std::string& file, const std::string& text) {
-  std::FILE* stream = std::fopen(file.c_str(), "wb");
+  std::FILE* stream = std::fopen(file.c_str(), "wbx");  // x: never a file that is there
   if (!stream) throw Problem(fmt::format("{}: cannot write it: {}", file, why()));
   bool good = std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0 && fsync(fileno(stream)) == 0;
   const std::string reason = why();
@@ -92,7 +92,7 @@ void save_transcript(const Transcript& transcript, const std::string& file) {
       throw Problem(fmt::format("{}: exists and is no saved chat; choose another name", file));
     }
   }
-  const std::string fresh = file + ".new";
+  const std::string fresh = fmt::format("{}.{}.new", file, getpid());
   write_whole(fresh, to_json(transcript).dump(2) + "\n");
   fs::rename(fresh, file, error);
   if (!error) return;

@@ -1,6 +1,8 @@
 // ThreadPool: the part that waits. See include/kaiju/base/thread_pool.hpp for the rules.
 #include "kaiju/base/thread_pool.hpp"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -26,13 +28,39 @@ inline void pause() {
 #endif
 }
 
+// Threads that start in this scope leave the process's signals to its own threads; a fault of their own they do take.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t blocked;
+    ::sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) ::sigdelset(&blocked, fault);
+    ::pthread_sigmask(SIG_BLOCK, &blocked, &found_);
+  }
+  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &found_, nullptr); }
+  BlockSignals(const BlockSignals&) = delete;
+  BlockSignals& operator=(const BlockSignals&) = delete;
+
+ private:
+  sigset_t found_;
+};
+
 }  // namespace
 
 ThreadPool::ThreadPool(int32_t threads) {
-  for (int32_t thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+  workers_.reserve(static_cast<size_t>(std::max(threads - 1, 0)));
+  const BlockSignals block_signals;
+  try {
+    for (int32_t thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_.store(true);

@@ -123,6 +123,8 @@ Loaded guarded(std::string_view source, F&& body) {
     return out_of_memory();
   } catch (const std::exception& error) {
     return internal_error(fmt::format("{}: {}", source, error.what()));
+  } catch (...) {
+    return internal_error(fmt::format("{}: an exception", source));
   }
 }
 

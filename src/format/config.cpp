@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 
 #include "json.hpp"
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/format/checkpoint.hpp"
 
 namespace kaiju {
@@ -208,9 +208,12 @@ Status check_layers(const ModelConfig& c) {
 
 Status check_name(const std::string& field, const std::string& name) {
   if (name.size() > kMostNameBytes) return bad_model(fmt::format("{} is longer than {} bytes", field, kMostNameBytes));
-  for (const char c : name)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return bad_model(fmt::format("{} holds a control character", field));
   if (!format::is_utf8(name)) return bad_model(fmt::format("{} is not UTF-8", field));
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    const bool is_c1 = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;  // U+0080 to U+009F
+    if (byte < 0x20 || byte == 0x7F || is_c1) return bad_model(fmt::format("{} holds a control character", field));
+  }
   return {};
 }
 
@@ -247,12 +250,14 @@ Status check_config(const ModelConfig& config) {
 }
 
 std::string config_to_json(const ModelConfig& config) {
+  const FloatState float_state;
   // The shortest decimal that is this f32, not the seventeen digits of its double.
-  char digits[32] = {};
-  std::to_chars(digits, digits + sizeof digits - 1, config.norm_eps);
+  char digits[32];
+  double norm_eps = 0;
+  std::from_chars(digits, std::to_chars(digits, digits + sizeof digits, config.norm_eps).ptr, norm_eps);
   std::string text = fmt::format("{{\"name\":{},\"vocab_size\":{},\"d_model\":{},\"n_heads\":{},\"n_kv_heads\":{},\"head_dim\":{},\"d_ff\":{},\"context\":{},\"norm_eps\":{},\"layers\":[",
                                  format::json_string(config.name), config.vocab_size, config.d_model, config.n_heads, config.n_kv_heads, config.head_dim,
-                                 config.d_ff, config.context, format::json_number(std::strtod(digits, nullptr)));
+                                 config.d_ff, config.context, format::json_number(norm_eps));
   for (const LayerConfig& layer : config.layers) {
     const bool sliding = layer.kind == LayerKind::kSliding;
     if (text.back() != '[') text += ',';
@@ -272,6 +277,7 @@ std::string config_to_json(const ModelConfig& config) {
 }
 
 Result<ModelConfig> config_from_json(std::string_view text) try {
+  const FloatState float_state;
   if (text.size() > kMostConfigBytes) return bad_model(fmt::format("config is longer than {} bytes", kMostConfigBytes));
   JsonObject value;
   if (Status status = format::parse_json(text, "config", kConfigLimits, value); !status.ok()) return status;

@@ -15,6 +15,7 @@ namespace kaiju::format {
 
 NewFile::~NewFile() {
   if (fd_ >= 0) ::close(fd_);
+  if (folder_fd_ >= 0) ::close(folder_fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
@@ -24,12 +25,15 @@ Status NewFile::open(bool secret) {
   if (::stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return {StatusCode::kIo, fmt::format("{}: exists and is not a regular file: choose another path", path_)};
   const size_t slash = path_.rfind('/');
-  folder_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
+  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : path_.substr(0, slash);
   const std::string name = slash == std::string::npos ? path_ : path_.substr(slash + 1);
   if (name.empty()) return invalid_argument(fmt::format("{}: names a folder, not a file", path_));
+  folder_fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder_fd_ < 0) return failed("open its folder (make the folder, or choose another)");
+  constexpr size_t kNameBytes = 100;  // of a name as long as the file system allows
   static std::atomic<uint32_t> count{0};
   do {
-    temporary_ = fmt::format("{}/.{}.{}-{}.tmp", folder_, name, ::getpid(), count++);
+    temporary_ = fmt::format("{}/.{}.{}-{}.tmp", folder, name.substr(0, kNameBytes), ::getpid(), count++);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, secret ? 0600 : 0666);
   } while (fd_ < 0 && errno == EEXIST);
   if (fd_ >= 0) return {};
@@ -62,12 +66,8 @@ Status NewFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("give the finished file its name");
   temporary_.clear();
   // The name itself is on the disk only when the folder is.
-  const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return failed("open its folder to flush it");
-  const bool flushed = ::fsync(folder) == 0 || errno == EINVAL;  // EINVAL: a file system without such a thing
-  Status status = flushed ? Status() : failed("flush its folder");
-  ::close(folder);
-  return status;
+  if (::fsync(folder_fd_) != 0 && errno != EINVAL) return failed("flush its folder");  // EINVAL: a file system without such a thing
+  return {};
 }
 
 Status NewFile::failed(const std::string& what) const {

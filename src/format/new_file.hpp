@@ -29,8 +29,8 @@ class NewFile {
  private:
   Status failed(const std::string& what) const;
 
-  std::string path_, folder_, temporary_;
-  int fd_ = -1;
+  std::string path_, temporary_;
+  int fd_ = -1, folder_fd_ = -1;
 };
 
 }  // namespace kaiju::format

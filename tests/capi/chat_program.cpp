@@ -52,6 +52,22 @@ TEST_CASE("same seed, same words; another seed, others") {
   CHECK(with_seed("0") == short_chat(hot).out);
 }
 
+TEST_CASE("a scripted chat prints no control character of a reply; JSON escapes them") {
+  const auto controls = [](const std::string& text) {
+    return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7F; });
+  };
+  int64_t in_replies = 0;
+  for (const char* seed : {"1", "2", "3", "4", "5", "6"}) {
+    const Run plain = short_chat({"--say", "hello", "--temperature", "10", "--seed", seed});
+    CHECK(controls(plain.out) == 0);
+    CHECK(plain.out.ends_with('\n'));
+    const Run json = short_chat({"--say", "hello", "--temperature", "10", "--seed", seed, "--json"});
+    CHECK(controls(json.out) == 0);
+    in_replies += controls(nlohmann::json::parse(json.out)["reply"]);
+  }
+  CHECK(in_replies > 0);
+}
+
 TEST_CASE("a pipe speaks one turn a line and takes commands") {
   const Run run = short_chat({"--temperature", "1.5"}, "hello\n\n/retry\n/stats\n/undo\nhello\n/quit\nnever\n");
   INFO(run.err);
@@ -135,6 +151,13 @@ TEST_CASE("a chat longer than the context is saved whole, loaded, tried again an
   REQUIRE(run.code == 0);
   CHECK(run.out.find("exchanges: 31") != std::string::npos);
   CHECK(run.lines().back() == short_chat({}, "hello\n").lines()[0]);
+}
+
+TEST_CASE("a save leaves files beside its own alone") {
+  const std::string file = temporary_folder() + "/beside.json", other = write_file("beside.json.new", "another's");
+  REQUIRE(short_chat({}, "hello\n/save " + file + "\n").code == 0);
+  CHECK(slurp(other) == "another's");
+  CHECK(short_chat({}, "/load " + file + "\n").code == 0);
 }
 
 TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {

@@ -143,11 +143,29 @@ TEST_CASE("a file holds a saved session whole; a save that fails leaves the old 
   };
   CHECK(load(path + ".none").status == KAIJU_IO);
   CHECK(load(temporary_folder()).status == KAIJU_IO);
+  const std::string pipe = path + ".pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(load(pipe).says("is not a regular file"));
   Host::check(load(path));
   kaiju_session_destroy(session);
   std::ofstream(path, std::ios::binary | std::ios::app) << 'x';
   CHECK(load(path).says("something follows"));
   CHECK(load(path).says(path.c_str()));
+}
+
+TEST_CASE("a saved session may have the longest name there is, and needs a folder that can be flushed") {
+  Host host;
+  const auto save = [&](const std::string& to) {
+    return ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, to.c_str(), e); });
+  };
+  const std::string longest = temporary_folder() + "/" + std::string(255, 'n'), folder = temporary_folder() + "/unreadable";
+  Host::check(save(longest));
+  CHECK(fs::file_size(longest) > 0);
+  if (geteuid() == 0) return;  // may read all
+  REQUIRE(mkdir(folder.c_str(), 0300) == 0);
+  CHECK(save(folder + "/session").says("cannot open its folder"));
+  CHECK_FALSE(fs::exists(folder + "/session"));
+  REQUIRE(chmod(folder.c_str(), 0700) == 0);
 }
 
 TEST_CASE("a key makes a saved session that nobody without it can make or change") {

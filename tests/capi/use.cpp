@@ -1,6 +1,7 @@
 // What the C interface promises a host that uses it well.
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <cmath>
 #include <random>
 #include <thread>
@@ -341,6 +342,31 @@ TEST_CASE("same seed, same tokens; alone or beside others") {
   REQUIRE(kaiju_session_tokens(sessions[1], beside.data(), 11) == 11);
   CHECK(std::vector<int32_t>(beside.begin() + 3, beside.end()) == alone);
   for (kaiju_session* session : sessions) kaiju_session_destroy(session);
+}
+
+TEST_CASE("the rounding mode of the thread that loads, creates and submits changes no bit") {
+  (void)chat_model_file();
+  const auto reply_under = [](int mode) {
+    std::fesetround(mode);
+    Host host;
+    for (const auto& [option, value] : {std::pair{KAIJU_GENERATE_TEMPERATURE, 0.7}, {KAIJU_GENERATE_TOP_P, 0.9}, {KAIJU_GENERATE_MIN_P, 0.001}})
+      kaiju_options_set_float(host.options, option, value, nullptr);
+    kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 40, nullptr);
+    kaiju_options_set_int(host.options, KAIJU_GENERATE_LOGPROBS, 1, nullptr);
+    host.submit({1, 20, 30});
+    std::fesetround(FE_TONEAREST);
+    std::vector<std::pair<int32_t, float>> reply;
+    while (kaiju_engine_pending(host.engine) > 0) {
+      REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+      for (kaiju_event event; kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1;)
+        if (event.kind == KAIJU_EVENT_TOKEN) reply.emplace_back(event.tokens[0], event.values[0]);
+    }
+    return reply;
+  };
+  const auto reply = reply_under(FE_TONEAREST);
+  CHECK(reply.size() == 40);
+  CHECK(reply_under(FE_UPWARD) == reply);
+  CHECK(reply_under(FE_TOWARDZERO) == reply);
 }
 
 TEST_CASE("handles may be destroyed in any order") {

@@ -1,9 +1,16 @@
 // The thread pool: every part once, nothing left running, the float state as the contract wants it. TSan runs this too.
 #include "kaiju/base/thread_pool.hpp"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <ctime>
+#include <fstream>
 #include <memory>
+#include <system_error>
 
 #include "catch.hpp"
 #include "kaiju/base/float_state.hpp"
@@ -76,6 +83,54 @@ TEST_CASE("pools come and go, used or not") {
     ThreadPool pool(3);
     if (i % 2) pool.parallel_for(3, [](int32_t, int32_t) {});
   }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow memory knows no limit
+TEST_CASE("a pool whose later threads the system refuses throws, and ends those it started") {
+  const pid_t child = fork();
+  if (child == 0) {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{64} << 20);  // some stacks
+    const rlimit limit{bytes, bytes};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      const ThreadPool pool(256);
+      _exit(1);
+    } catch (const std::system_error&) {
+      _exit(0);
+    }
+  }
+  int ended = -1;
+  REQUIRE(waitpid(child, &ended, 0) == child);
+  CHECK(ended == 0);
+}
+#endif
+
+TEST_CASE("workers leave signals to the threads of the host") {
+  static volatile sig_atomic_t handled;
+  handled = 0;
+  struct sigaction found {}, action {};
+  action.sa_handler = [](int) { handled = handled + 1; };
+  sigaction(SIGUSR1, &action, &found);
+  sigset_t blocked, before, after, pending;
+  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  {
+    ThreadPool pool(4);
+    pthread_sigmask(SIG_SETMASK, nullptr, &after);
+    CHECK(sigismember(&after, SIGUSR1) == sigismember(&before, SIGUSR1));
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+    kill(getpid(), SIGUSR1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    sigpending(&pending);
+    CHECK(sigismember(&pending, SIGUSR1) == 1);
+    CHECK(handled == 0);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    CHECK(handled == 1);
+  }
+  sigaction(SIGUSR1, &found, nullptr);
 }
 
 #if defined(__x86_64__)

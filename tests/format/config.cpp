@@ -1,4 +1,6 @@
 // The config's rules: each broken one is refused, and the message names the field.
+#include <cfenv>
+#include <clocale>
 #include <cmath>
 
 #include "catch.hpp"
@@ -22,6 +24,7 @@ const std::vector<Case>& cases() {
       {"name missing", "config.name", [](auto& c) { c.erase("name"); }},
       {"name not a string", "config.name", [](auto& c) { c["name"] = 7; }},
       {"name with a control character", "config.name", [](auto& c) { c["name"] = "a\x1b[31m"; }},
+      {"name with a control character of two bytes", "config.name", [](auto& c) { c["name"] = "a\u009b31m"; }},
       {"name of 129 bytes", "config.name", [](auto& c) { c["name"] = std::string(129, 'x'); }},
       {"vocab_size missing", "config.vocab_size", [](auto& c) { c.erase("vocab_size"); }},
       {"vocab_size zero", "config.vocab_size", [](auto& c) { c["vocab_size"] = 0; }},
@@ -206,6 +209,27 @@ TEST_CASE("the config's text is canonical: fields in the documented order, numbe
       R"("layers":[{"kind":"sliding","window":8,"kv_slot":0,"rope":0},{"kind":"global","kv_slot":1,"rope":1}],"chat":{"begin":1,"close":6}})");
 }
 
+TEST_CASE("a config's text and its numbers are the same in every locale and rounding mode") {
+  kaiju::ModelConfig config = tiny::config();
+  for (const float norm_eps : {1e-6f, 1.5e-6f, 1e-5f}) {
+    config.norm_eps = norm_eps;
+    const std::string text = kaiju::config_to_json(config);
+    for (const char* name : {"C", "de_DE.UTF-8", "fr_FR.UTF-8", "C"}) {
+      if (!std::setlocale(LC_ALL, name)) continue;  // the system lacks it
+      CHECK(kaiju::config_to_json(config) == text);
+      CHECK(kaiju::config_from_json(text).value().norm_eps == norm_eps);
+    }
+    for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+      std::fesetround(mode);
+      const std::string written = kaiju::config_to_json(config);
+      const float read = kaiju::config_from_json(text).value().norm_eps;
+      std::fesetround(FE_TONEAREST);
+      CHECK(written == text);
+      CHECK(read == norm_eps);
+    }
+  }
+}
+
 TEST_CASE("a config made by hand is checked like one from a file") {
   kaiju::ModelConfig config = tiny::config();
   CHECK(kaiju::check_config(config).ok());
@@ -217,6 +241,8 @@ TEST_CASE("a config made by hand is checked like one from a file") {
   config = tiny::config();
   config.name = "\xc3";
   CHECK(tiny::contains(kaiju::check_config(config).message(), "UTF-8"));
+  config.name = "a\u00a0b";
+  CHECK(kaiju::check_config(config).ok());
   config = tiny::config();
   config.norm_eps = std::nanf("");
   CHECK(tiny::contains(kaiju::check_config(config).message(), "config.norm_eps"));

@@ -15,7 +15,7 @@ namespace kaiju {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 starts no thread at all.
+  // `threads` counts the caller: 1 starts no thread at all. Throws std::system_error when the system starts no more of them.
   explicit ThreadPool(int32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -44,6 +44,7 @@ class ThreadPool {
   void take_parts(int32_t thread);
   void serve(int32_t thread);
   void sleep_until_work();
+  void stop();
 
   // The piece of work on offer: parts in the upper half, next part in the lower, in one word so that taking a part is one addition. The two fields
   // under it are written before the word is published, and not again before every part taken is done: only who took a part reads them.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/tensor/matrix.hpp"
 
@@ -96,6 +97,7 @@ class WeightReader {
 
 // The checkpoint has been checked by its loader: every tensor read here is there, with its shape.
 inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoint) {
+  const FloatState float_state;
   Weights w;
   detail::WeightReader file(*checkpoint, w);
   w.config = checkpoint->config();

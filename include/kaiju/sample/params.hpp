@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/base/number_text.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
@@ -46,6 +47,7 @@ inline Status check_temperature(const char* name, double value) {
 
 // The checked spec, or kInvalidArgument naming the field and its range.
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
+  const FloatState float_state;
   KAIJU_TRY(check_temperature("temperature", params.temperature));
   if (params.top_k < 0 || params.top_k > INT32_MAX)
     return invalid_argument("top_k is " + std::to_string(params.top_k) + "; it must be 0 (off) to 2147483647");
