@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
     }
     if (kSplit > 1) barrier_init(ready, kSplit), barrier_init(arrived, 1);
     if (S::kThroughRing)
-      for (int p = 0; p < S::kParts; ++p) barrier_init(written + 8 * p, S::kConsumers / 32);
+      for (int p = 0; p < S::kParts; ++p) barrier_init(written + 8 * p, S::kConsumers);
     barrier_init_done();
     if (kShare == 1) start_weights();  // before the block has met: no kernel writes weights, and nobody else's barriers count them
   }
@@ -449,8 +449,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         add_to_parts<S>([&](int32_t part) { return reinterpret_cast<arith::bf16*>(memory + part_stage(part) * S::kStageBytes); }, c,
                         scales_come || unit == first_unit ? scales : args.product.scale + out, args.product.out - out);
         publish_stores();
-        __syncwarp();
-        if (lane < S::kParts) barrier_arrive(written + 8 * lane);
+        for (int32_t part = 0; part < S::kParts; ++part) barrier_arrive(written + 8 * part);
         if ((stage += S::kParts) >= S::kStages) stage -= S::kStages, parity ^= 1;
       } else {
         store_tile<kProduct, S>(args.product, c, row, out, scales_come || unit == first_unit ? scales : args.product.scale + out);
