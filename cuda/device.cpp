@@ -89,7 +89,7 @@ bool Device::check(cudaError_t error, const char* what) {
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
   status_ = Status(StatusCode::kOutOfMemory, std::string("the CUDA driver wants more of the GPU's memory than is left for ") + what + ": " + std::to_string(free) + " of " + std::to_string(total) +
-                                                 " bytes are free; give the cache fewer, or serve fewer sequences at once");
+                                                 " bytes are free");
   return false;
 }
 
