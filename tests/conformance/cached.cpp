@@ -3,7 +3,6 @@
 #include "catch.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,6 +14,8 @@
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/kaiju.hpp"
+#include "random_checkpoint.hpp"
+#include "small_config.hpp"
 
 namespace {
 
@@ -165,21 +166,10 @@ std::vector<std::string> both_backends() {
 }  // namespace
 
 TEST_CASE("a saved session holds KV of its own alone, whoever had its blocks before") {
-  ModelConfig config;
-  config.name = "tenants";
-  config.vocab_size = 160;
-  config.d_model = 64;
-  config.n_heads = 4;
+  ModelConfig config = test::small_config("tenants", false);
   config.n_kv_heads = 2;
-  config.head_dim = 64;
-  config.d_ff = 64;
   config.context = 1024;
-  config.layers = {{LayerKind::kSliding, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
-  config.derive_counts();
-  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-tenants-{}.safetensors", ::getpid())).string();
-  REQUIRE(write_random_checkpoint(path, config, 5).ok());
-  auto model = Model::load(path);
-  std::filesystem::remove(path);
+  auto model = Model::create(test::random_checkpoint(config, 5));
   REQUIRE(model.ok());
   for (const std::string& backend : backend_names()) {
     INFO(backend);
