@@ -37,6 +37,9 @@ struct TileArgs {
   int32_t copied_rows;           // of a row tile; fewer than it has where there is but one
 };
 
+template <Product kProduct>
+constexpr bool kAdds = kProduct == Product::kAddLinear || kProduct == Product::kAddDown;
+
 template <Product kProduct, int kRows, int kOuts, int kSplit>
 struct Shape {
   static_assert(kRows % 64 == 0 && kOuts % 16 == 0);
@@ -56,7 +59,7 @@ struct Shape {
   // Tiles whose blocks take several units of work, one after the other. (Others may have to, but are not chosen where they would.)
   static constexpr bool kRepeats = kRows > 64 && kOuts > 96 && kSplit == 1;
   // Whether residuals come through the ring: kParts stages behind a unit's steps hold kPartRows rows each, in bf16, by boxes of 64.
-  static constexpr bool kThroughRing = kRepeats && (kProduct == Product::kAddLinear || kProduct == Product::kAddDown);
+  static constexpr bool kThroughRing = kRepeats && kAdds<kProduct>;
   static constexpr int kBoxBytes = 64 * kOuts * 2, kPartRows = kThroughRing ? std::min(kStageBytes / kBoxBytes * 64, kRows) : kRows;
   static constexpr int kParts = (kRows + kPartRows - 1) / kPartRows;
   // Steps that may still be multiplied when the next one begins. With one, a stage goes back only when the step behind it is there: where
@@ -77,9 +80,6 @@ constexpr int32_t kBand = 16;  // row tiles that are taken through all outputs t
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <Product kProduct>
-constexpr bool kAdds = kProduct == Product::kAddLinear || kProduct == Product::kAddDown;
-
 // Neighbouring scales, from shared or global memory.
 template <int kCount>
 __device__ __forceinline__ void load_run(const float* from, float (&to)[kCount]) {
@@ -94,36 +94,32 @@ __device__ __forceinline__ void load_run(const float* from, float (&to)[kCount])
 template <Product kProduct, class S, int kTiles, int kSums>
 __device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_t (&c)[kTiles][kSums], int32_t row, int32_t out,
                                            const float* scales) {
-  constexpr int kBatch = kSums == 128 ? S::kGroups / 2 : S::kGroups;  // groups whose residuals are asked for together
   const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
   scales += S::kRun * (lane % 4);
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
     const int32_t r = row + S::warp_row(tid) + 64 * m + lane / 4;
     const int64_t at = int64_t{r} * args.out + out + S::kRun * (lane % 4);
+    Bf16Run<S::kRun> before[S::kGroups][2];  // residuals, asked for together
+    if constexpr (kAdds<kProduct>)
 #pragma unroll
-    for (int first = 0; first < S::kGroups; first += kBatch) {
-      Bf16Run<S::kRun> before[kBatch][2];
-      if constexpr (kAdds<kProduct>)
+      for (int group = 0; group < S::kGroups; ++group)
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j)
+        for (int upper = 0; upper < 2; ++upper)
+          if (out + S::kGroup * group < args.out && r + 8 * upper < args.rows)
+            before[group][upper] = bf16_run<S::kRun>(args, at + S::kGroup * group + 8 * upper * args.out);
 #pragma unroll
-          for (int upper = 0; upper < 2; ++upper)
-            if (out + S::kGroup * (first + j) < args.out && r + 8 * upper < args.rows)
-              before[j][upper] = bf16_run<S::kRun>(args, at + S::kGroup * (first + j) + 8 * upper * args.out);
+    for (int group = 0; group < S::kGroups; ++group) {
+      if (out + S::kGroup * group >= args.out) break;
+      float scale[S::kRun];
+      load_run(scales + S::kGroup * group, scale);
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        if (out + S::kGroup * (first + j) >= args.out) break;
-        float scale[S::kRun];
-        load_run(scales + S::kGroup * (first + j), scale);
+      for (int upper = 0; upper < 2; ++upper) {
+        int32_t sum[S::kRun];
 #pragma unroll
-        for (int upper = 0; upper < 2; ++upper) {
-          int32_t sum[S::kRun];
-#pragma unroll
-          for (int i = 0; i < S::kRun; ++i) sum[i] = c[m][4 * (S::kGroup / 8 * (first + j) + i / 2) + 2 * upper + i % 2];
-          if (r + 8 * upper < args.rows)
-            store_sums<kProduct>(args, at + S::kGroup * (first + j) + 8 * upper * args.out, sum, scale, before[j][upper]);
-        }
+        for (int i = 0; i < S::kRun; ++i) sum[i] = c[m][4 * (S::kGroup / 8 * group + i / 2) + 2 * upper + i % 2];
+        if (r + 8 * upper < args.rows)
+          store_sums<kProduct>(args, at + S::kGroup * group + 8 * upper * args.out, sum, scale, before[group][upper]);
       }
     }
   }
