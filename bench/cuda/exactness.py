@@ -20,6 +20,8 @@ def main():
     parser.add_argument("--programs", default="build/cuda/bin")
     parser.add_argument("--turns", type=int, default=3)
     options, of_step = parser.parse_known_args()
+    if options.turns < 1:
+        parser.error("argument --turns: give a number from 1 on")
     missing = [program for program in PROGRAMS.values() if not os.access(f"{options.programs}/{program}", os.X_OK)]
     if missing:
         sys.exit(f"exactness.py: {options.programs} has no {', '.join(missing)}; build them (see --help) or name their folder with --programs")

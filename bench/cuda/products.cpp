@@ -25,6 +25,8 @@
 #include "cuda/graph.hpp"
 #include "cuda/launch/tiles.hpp"
 #include "cuda/memory.hpp"
+#include "examples/tools/number_from.hpp"
+#include "examples/tools/program.hpp"
 
 namespace kaiju::bench {
 namespace {
@@ -301,18 +303,18 @@ class Products {
 
 int main(int argc, char** argv) {
   using namespace kaiju::bench;
+  namespace tools = kaiju::tools;
   Options options;
-  CLI::App app("Products on a GPU, alone: every tile of the library's own at the shapes of `small` and `large`, cuBLASLt beside it");
+  CLI::App app("Products on a GPU, alone: every tile of the library's own at the shapes of `small` and `large`, cuBLASLt beside it", "kaiju-bench-products");
   app.add_option("--rows", options.rows, "numbers of rows")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
   app.add_option("--shapes", options.shapes, "only the first so many of the shapes")->check(CLI::Range(1, static_cast<int>(std::size(kShapes))))->capture_default_str();
   app.add_option("--theirs", options.theirs, "cuBLASLt too; 0 leaves it out")->capture_default_str();
-  app.add_option("--seconds", options.seconds, "how long each is timed")->check(CLI::Range(0.001, 60.0))->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--seconds", options.seconds, "how long each is timed")->check(tools::number_from(0.001, 60))->capture_default_str();
+  if (const auto stop = tools::parse(app, argc, argv)) return *stop;
   try {
     Products(options).run();
-    return 0;
+    return tools::finish(app);
   } catch (const Failed& failed) {
-    fmt::print(stderr, "kaiju-bench-products: {}\n", failed.what());
+    return tools::fail(app, 1, failed.what());
   }
-  return 1;
 }

@@ -296,6 +296,8 @@ def main():
     arguments.add_argument("--seconds", type=float, default=0.4)
     arguments.add_argument("--rows", default="decode,prefill,after,attention")
     options = arguments.parse_args()
+    if not 0.001 <= options.seconds <= 60:  # nor NaN
+        arguments.error("argument --seconds: give a number from 0.001 to 60")
     rows = options.rows.split(",")
     if rows != ["attention"]:
         model = Model(options.layers)
