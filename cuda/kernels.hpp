@@ -87,7 +87,7 @@ cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& a
 cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
 cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
-// Every kernel for many rows, in a recording that never runs: which one a batch takes depends on more than how many rows it has.
+// Every kernel for many rows or sequences, in a recording that never runs: which one a batch takes depends on more than how many rows it has.
 cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
 
 // ---- kernels/hopper/row_step.cu ----

@@ -59,6 +59,15 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
   return some_narrow ? launch_decode<kHeadDim>(stream, work) : cudaSuccess;
 }
 
+template <int kHeadDim>
+cudaError_t load_all(cudaStream_t stream, AttentionWork work) {
+  for (const int32_t sharers : {0, 1, 2})
+    if (const cudaError_t error = launch_wide<kHeadDim>(stream, work, {sharers, 2}, 1, 1); error != cudaSuccess) return error;
+  work.segment_count = kMostWindows + 1;  // whose windows do not go by pairs
+  work.scratch.planned[static_cast<int32_t>(work.kv.kind)] = 0;
+  return launch_decode<kHeadDim>(stream, work);
+}
+
 // A warp for each block of threads of decode_kernel.
 __global__ void __launch_bounds__(32) plan_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -137,13 +146,7 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
 cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                                 const AttentionScratch& scratch) {
   const AttentionWork work = attention_work(args, batch, kv, scratch);
-  for (const int32_t sharers : {0, 1, 2}) {
-    const Sharing sharing{sharers, 2};
-    const cudaError_t error =
-        kv.head_dim == 64 ? launch_wide<64>(stream, work, sharing, 1, 1) : launch_wide<128>(stream, work, sharing, 1, 1);
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+  return kv.head_dim == 64 ? load_all<64>(stream, work) : load_all<128>(stream, work);
 }
 
 }  // namespace kaiju::cuda
