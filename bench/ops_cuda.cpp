@@ -110,11 +110,11 @@ class GpuOps {
     if (!options_.json) std::fputs(".", stderr);
   }
 
-  std::string path_of(int32_t rows, int32_t out, int32_t in) const {
-    if (gpu_.cublaslt() && gpu_.cublaslt()->serves(rows, out, in)) return "cuBLASLt";
-    const cuda::Tile tile = cuda::choose_tile(device_->chip(), rows, out, in);
+  std::string path_of(int32_t rows, const cuda::ProductShape& shape) const {
+    if (gpu_.cublaslt() && gpu_.cublaslt()->serves(rows, shape.out, shape.in)) return "cuBLASLt";
+    const cuda::Tile tile = cuda::choose_tile(device_->chip(), rows, shape);
     switch (tile.path) {
-      case cuda::Path::kSkinny: return cuda::streams(rows, in) ? "one row" : "skinny";
+      case cuda::Path::kSkinny: return cuda::streams(rows, shape.in) ? "one row" : "skinny";
       case cuda::Path::kTiled: return "mma tiles";
       case cuda::Path::kHopper: return fmt::format("wgmma {}x{}/{}/{}", tile.rows, tile.outs, tile.split, tile.share);
     }
@@ -124,6 +124,10 @@ class GpuOps {
   template <auto kCpu, auto kChecked, auto kTimed, class A, class Out>
   void product(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
     if (!wanted(operation)) return;
+    constexpr cuda::Product kProduct = std::is_same_v<A, uint8_t>     ? cuda::Product::kAddDown
+                                       : std::is_same_v<Out, float>   ? cuda::Product::kLinear
+                                       : std::is_same_v<Out, uint8_t> ? cuda::Product::kUp
+                                                                      : cuda::Product::kAddLinear;
     const auto bytes = static_cast<size_t>(in) * static_cast<size_t>(out), inputs = static_cast<size_t>(rows) * static_cast<size_t>(in);
     const size_t outputs = static_cast<size_t>(rows) * static_cast<size_t>(out);
     if (weights_.size() < bytes) {
@@ -156,10 +160,6 @@ class GpuOps {
     const auto copies = static_cast<int32_t>(pool_.size() / bytes);
     const auto weights = [&](int32_t i) { return Matrix{pool_.data() + static_cast<size_t>(i % copies) * bytes, row_sum_there.data(), out, in}; };
     if (cuda::CublasLt* const cublaslt = gpu_.cublaslt()) {
-      constexpr cuda::Product kProduct = std::is_same_v<A, uint8_t>     ? cuda::Product::kAddDown
-                                         : std::is_same_v<Out, float>   ? cuda::Product::kLinear
-                                         : std::is_same_v<Out, uint8_t> ? cuda::Product::kUp
-                                                                        : cuda::Product::kAddLinear;
       std::vector<cuda::CublasLtProduct> alike;
       for (int32_t i = 0; i < copies; ++i) alike.push_back({kProduct, {weights(i).weight, out, in, a_there.data(), rows, scale_there.data(), out_there.data()}, row_sum_there.data()});
       check(cublaslt->choose(alike, options_.products_file));
@@ -169,7 +169,7 @@ class GpuOps {
       for (int32_t i = 0; i < count; ++i)
         (gpu_.*kTimed)(weights(i), a_there.data(), rows, scale_there.data(), out_there.data());
     });
-    add(operation, fmt::format("{} x {}, {}", out, in, path_of(rows, out, in)), rows, seconds, static_cast<double>(bytes), 2.0 * rows * static_cast<double>(bytes));
+    add(operation, fmt::format("{} x {}, {}", out, in, path_of(rows, cuda::shape_of(kProduct, out, in))), rows, seconds, static_cast<double>(bytes), 2.0 * rows * static_cast<double>(bytes));
   }
 
   void norm(int32_t width, int32_t rows) {

@@ -373,7 +373,7 @@ class CudaExecutor final : public Executor {
   void load_kernels() {
     const ModelConfig& config = weights_.config;
     const int32_t width = config.query_width();
-    const ProductShape shapes[] = {{width + 2 * config.kv_width(), config.d_model}, {width, config.d_model}, {config.d_model, width}, {config.d_ff, config.d_model},
+    const ProductShape shapes[] = {{width + 2 * config.kv_width(), config.d_model}, {width, config.d_model}, {config.d_model, width, true}, {config.d_ff, config.d_model},
                                    {config.d_model, config.d_ff}, {config.vocab_size, config.d_model}, {std::max(facts().label_count, 1), config.d_model}};
     for (const int32_t rows : rows_of_all_tiles(device_->chip(), shapes, facts().step_tokens)) {
       if (!device_->ok()) return;

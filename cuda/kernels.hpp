@@ -7,6 +7,7 @@
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/arith/rotary.hpp"
 #include "kaiju/backend/backend.hpp"
+#include "launch/tiles.hpp"
 
 namespace kaiju::cuda {
 
@@ -20,6 +21,7 @@ cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16
 
 // ---- kernels/products.cu ----
 enum class Product { kLinear, kUp, kAddLinear, kAddDown };
+constexpr ProductShape shape_of(Product product, int32_t out, int32_t in) { return {out, in, product == Product::kAddLinear}; }
 
 struct ProductArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
@@ -38,7 +40,6 @@ bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
 // By the kernel that is the fastest known for the chip and the shape (launch/tiles.hpp).
 cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args);
 // By the kernel that `tile` names, which must fit.
-struct Tile;
 cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product, const ProductArgs& args);
 // ---- kernels/hopper ----
 template <Product kProduct>

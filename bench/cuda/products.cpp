@@ -186,7 +186,7 @@ class Products {
   void line(const Shape& shape, int32_t rows) {
     const double bytes = static_cast<double>(shape.out) * shape.in,
                  floor = 1e6 * std::max(bytes / kBytesPerSecond, 2.0 * rows * bytes / kInt8PerSecond);
-    const Tile chosen = cuda::choose_tile(device_->chip(), rows, shape.out, shape.in);
+    const Tile chosen = cuda::choose_tile(device_->chip(), rows, {shape.out, shape.in});
     std::string all, best;
     double mine = 0, fastest = 0;
     const std::vector<std::byte> expected = result_of(kReference, shape, rows);

@@ -312,14 +312,14 @@ cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile,
 }
 
 bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
-  if (!streams(rows, in) || choose_tile(chip, rows, out, in).path != Path::kSkinny) return false;
+  if (!streams(rows, in) || choose_tile(chip, rows, {out, in}).path != Path::kSkinny) return false;
   return norm_bytes(in) + pieces(out, chip.multiprocessors) * static_cast<int32_t>(sizeof(int32_t)) <= 48 << 10;
 }
 
 cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args) {
   if (product == Product::kLinear && args.rows > 1 && args.out <= kNarrowOuts)
     return launch(stream, chip, narrow_kernel, {pieces(args.rows * args.out, kWarps), kThreads}, args);
-  return multiply_by(stream, chip, choose_tile(chip, args.rows, args.out, args.in), product, args);
+  return multiply_by(stream, chip, choose_tile(chip, args.rows, shape_of(product, args.out, args.in)), product, args);
 }
 
 }  // namespace kaiju::cuda

@@ -59,11 +59,12 @@ double tile_time(const Tile& tile, const Cost& cost, int32_t rows, int32_t out, 
 }
 
 // Whether the tile can run, at a number of rows where it was measured.
-bool serves(const Tile& tile, int32_t rows, int32_t in) {
+bool serves(const Tile& tile, int32_t rows, const ProductShape& shape) {
+  const int32_t in = shape.in;
   if (tile.split > pieces(in, kStepBytes)) return false;
-  // In steps of up to 16 rows o begins beside attention, where half a multiprocessor is free here and there and seldom a whole one. A long
-  // sum (down) gains all the same.
-  if (tile.rows == 64 && tile.split == 2 && rows <= 16) return in >= 128 * kStepBytes;
+  // Behind attention half a multiprocessor is free here and there and seldom a whole one. Of up to 16 rows a whole one gains for a long sum
+  // (down) alone.
+  if (tile.rows == 64 && tile.split == 2 && (rows <= 16 || shape.behind_attention)) return in >= 128 * kStepBytes;
   if (tile.rows == 64) return rows <= 64;
   if (tile.split > 1) return rows > tile.rows / 2 && rows <= tile.rows;
   if (tile.outs == 96) return rows > 64 && rows <= 256;
@@ -74,7 +75,8 @@ bool serves(const Tile& tile, int32_t rows, int32_t in) {
 
 }  // namespace
 
-Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
+Tile choose_tile(const Chip& chip, int32_t rows, const ProductShape& shape) {
+  const int32_t out = shape.out, in = shape.in;
   const Tile plain{rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
 #if !defined(KAIJU_CUDA_SM90A)
   return plain;
@@ -84,7 +86,7 @@ Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
   Tile best = plain;
   double least = skinny_serves(rows, out, in) ? skinny_time(rows, memory) : HUGE_VAL;
   for (size_t i = 0; i < std::size(kHopperTiles); ++i) {
-    if (!serves(kHopperTiles[i], rows, in)) continue;
+    if (!serves(kHopperTiles[i], rows, shape)) continue;
     const double time = tile_time(kHopperTiles[i], kCosts[i], rows, out, in, chip.multiprocessors, memory);
     if (time < least) best = kHopperTiles[i], least = time;
   }
@@ -97,7 +99,7 @@ std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const Product
   for (int32_t rows = 1; rows <= most; ++rows) {
     bool wanted = rows == most || std::has_single_bit(static_cast<uint32_t>(rows));
     for (size_t i = 0; i < shapes.size(); ++i) {
-      const Tile tile = choose_tile(chip, rows, shapes[i].out, shapes[i].in);
+      const Tile tile = choose_tile(chip, rows, shapes[i]);
       if (std::find(seen[i].begin(), seen[i].end(), tile) != seen[i].end()) continue;
       seen[i].push_back(tile);
       wanted = true;

@@ -44,6 +44,10 @@ inline constexpr Tile kHopperTiles[] = {
     {Path::kHopper, 256, 160, 1, 1},
 };
 
+// Shared memory that a block of four that divide the summed index may take: then it finds room beside a pair of blocks of attention
+// (kernels/attention_window.cuh), and o begins while windows still run.
+inline constexpr int32_t kBesidePairBytes = 106 * 1024;
+
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline
 
 // Whether kHopper can compute such a product at all.
@@ -53,14 +57,15 @@ constexpr bool hopper_fits(const Chip& chip, int32_t out, int32_t in) {
 
 constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1) / size; }
 
-// The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to them. Any rows, out
-// and in from 1 up.
-Tile choose_tile(const Chip& chip, int32_t rows, int32_t out, int32_t in);
-
-// The outputs and inputs of a product, whatever its rows.
+// A product, whatever its rows.
 struct ProductShape {
   int32_t out = 0, in = 0;
+  bool behind_attention = false;  // it begins while attention ends (o)
 };
+// The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to them. Any rows, out
+// and in from 1 up.
+Tile choose_tile(const Chip& chip, int32_t rows, const ProductShape& shape);
+
 // Ascending numbers of rows, the powers of two up to `most` and `most` among them: products of so many rows use every tile that choose_tile()
 // gives for the shapes at 1 to `most` rows.
 std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const ProductShape> shapes, int32_t most);

@@ -188,7 +188,7 @@ bool competes(const Tile& form, const Measured& line) { return form.path != Path
 TEST_CASE("the chosen form is within 10% of the fastest measured, and within 1% on average") {
   double sum = 0.0;
   for (const Measured& line : kMeasured) {
-    const Tile chosen = choose_tile(hopper(132), line.rows, line.out, line.in);
+    const Tile chosen = choose_tile(hopper(132), line.rows, {line.out, line.in});
     double time = 0.0, fastest = 0.0;
     for (size_t i = 0; i < kForms.size(); ++i) {
       if (line.time[i] == 0.0 || !competes(kForms[i], line)) continue;
@@ -208,7 +208,7 @@ TEST_CASE("the chosen form can run, on chips with any number of multiprocessors"
     for (const int32_t out : {32, 512, 1536, 5120, 6144, 20480, 65536})
       for (const int32_t in : {64, 128, 512, 1408, 5120, 20480, 65536})
         for (const int32_t rows : {1, 2, 8, 9, 16, 17, 33, 64, 65, 100, 128, 129, 200, 257, 1000, 4096, 8192, 32768}) {
-          const Tile tile = choose_tile(hopper(multiprocessors), rows, out, in);
+          const Tile tile = choose_tile(hopper(multiprocessors), rows, {out, in});
           CAPTURE(multiprocessors, out, in, rows, tile.rows, tile.outs, tile.split, tile.share);
           REQUIRE(std::any_of(std::begin(kForms), std::end(kForms), [&](const Tile& form) { return tile == form; }));
           if (tile.path == Path::kSkinny) {
@@ -228,13 +228,13 @@ TEST_CASE("the chosen form changes only behind multiples of 64 rows") {
       for (int32_t last = 128; last <= 8192; last += 64)
         for (const int32_t rows : {last - 63, last - 32}) {
           CAPTURE(multiprocessors, out, in, rows);
-          REQUIRE(choose_tile(hopper(multiprocessors), rows, out, in) == choose_tile(hopper(multiprocessors), last, out, in));
+          REQUIRE(choose_tile(hopper(multiprocessors), rows, {out, in}) == choose_tile(hopper(multiprocessors), last, {out, in}));
         }
 }
 
 TEST_CASE("weights that fill the chip are never divided, and a few blocks of a long sum always are") {
   for (const int32_t multiprocessors : {78, 114, 132}) {
-    const Tile many = choose_tile(hopper(multiprocessors), 8192, 16384, 4096), few = choose_tile(hopper(multiprocessors), 64, 3072, 32768);
+    const Tile many = choose_tile(hopper(multiprocessors), 8192, {16384, 4096}), few = choose_tile(hopper(multiprocessors), 64, {3072, 32768});
     CHECK(many.rows >= 128);
     CHECK(many.split == 1);
     CHECK(few.split > 1);
@@ -243,7 +243,7 @@ TEST_CASE("weights that fill the chip are never divided, and a few blocks of a l
 
 // So that no kernel is loaded, and takes memory, within a step.
 TEST_CASE("the steps that kernels are loaded by use every tile that any step can") {
-  const ProductShape shapes[] = {{5376, 5120}, {5120, 5120}, {20480, 5120}, {5120, 20480}, {65536, 5120}, {12544, 12288}, {51200, 12288}, {12, 5120}};
+  const ProductShape shapes[] = {{5376, 5120}, {5120, 5120}, {5120, 5120, true}, {20480, 5120}, {5120, 20480}, {65536, 5120}, {12544, 12288}, {51200, 12288}, {12, 5120}};
   for (const int32_t most : {1, 3, 300, 4096}) {
     const std::vector<int32_t> counts = rows_of_all_tiles(hopper(132), shapes, most);
     CHECK(std::is_sorted(counts.begin(), counts.end()));
@@ -252,25 +252,30 @@ TEST_CASE("the steps that kernels are loaded by use every tile that any step can
     CHECK(counts.size() <= 64);  // each is a recording of a whole step
     for (const ProductShape& shape : shapes)
       for (int32_t rows = 1; rows <= most; ++rows) {
-        const Tile tile = choose_tile(hopper(132), rows, shape.out, shape.in);
+        const Tile tile = choose_tile(hopper(132), rows, shape);
         CAPTURE(most, rows, shape.out, shape.in);
-        REQUIRE(std::any_of(counts.begin(), counts.end(), [&](int32_t count) { return choose_tile(hopper(132), count, shape.out, shape.in) == tile; }));
+        REQUIRE(std::any_of(counts.begin(), counts.end(), [&](int32_t count) { return choose_tile(hopper(132), count, shape) == tile; }));
       }
   }
 }
 
 // Of 264 blocks of 64 rows, clusters of four reach 248: 62 were counted on the H200 where 66 would fit by number.
 TEST_CASE("clusters of four are not counted on to fill the chip") {
-  CHECK(choose_tile(hopper(132), 16, 62 * 96, 5120).split == 4);
-  CHECK(choose_tile(hopper(132), 16, 64 * 96, 5120).split != 4);
+  CHECK(choose_tile(hopper(132), 16, {62 * 96, 5120}).split == 4);
+  CHECK(choose_tile(hopper(132), 16, {64 * 96, 5120}).split != 4);
+}
+
+TEST_CASE("behind attention of up to 64 rows o's blocks leave room for a pair of attention's, whatever is fastest alone") {
+  for (const int32_t rows : {2, 16, 17, 33, 64}) CHECK(choose_tile(hopper(132), rows, {5120, 5120, true}) == Tile{Path::kHopper, 64, 96, 4, 1});
+  CHECK(choose_tile(hopper(132), 64, {5120, 5120}).split == 2);
 }
 
 TEST_CASE("chips and shapes that wgmma does not serve get the kernels that run everywhere") {
   const Chip ampere{80, 108, nullptr};
-  CHECK(choose_tile(ampere, 64, 5120, 5120).path == Path::kSkinny);
-  CHECK(choose_tile(ampere, 65, 5120, 5120).path == Path::kTiled);
-  CHECK(choose_tile({90, 132, nullptr}, 65, 5120, 5120).path == Path::kTiled);  // a driver without tensor maps
-  CHECK(choose_tile(hopper(132), 65, 5121, 5120).path == Path::kTiled);
+  CHECK(choose_tile(ampere, 64, {5120, 5120}).path == Path::kSkinny);
+  CHECK(choose_tile(ampere, 65, {5120, 5120}).path == Path::kTiled);
+  CHECK(choose_tile({90, 132, nullptr}, 65, {5120, 5120}).path == Path::kTiled);  // a driver without tensor maps
+  CHECK(choose_tile(hopper(132), 65, {5121, 5120}).path == Path::kTiled);
 }
 
 }  // namespace

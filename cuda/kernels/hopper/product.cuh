@@ -9,7 +9,8 @@
 // them while the block multiplies its next tile.
 //
 // A block lives for 10 to 40 us, so what comes before its first copy and after its last product counts: no division in front of the one;
-// the scales come with the first step, and residuals are asked for before sums travel from block to block.
+// the scales come with the first step, and residuals are asked for before sums travel from block to block. Where rows are few, a ring has
+// more stages, so that more of the weights are there when a block's inputs come.
 //
 // Clusters serve two ends. With `split` blocks the summed index is divided among them and the sums, integers, are pushed into each other's
 // shared memory and added up there. With `share` blocks, neighbouring row tiles fetch each part of their weights once, for all of them.
@@ -35,6 +36,7 @@ struct TileArgs {
   ProductArgs product;
   int32_t row_units, out_tiles;  // a row unit is kShare row tiles
   int32_t copied_rows;           // of a row tile; fewer than it has where there is but one
+  int32_t stages;                // of a ring that fits the rows (Shape::kFits)
 };
 
 template <Product kProduct>
@@ -54,8 +56,13 @@ struct Shape {
   static constexpr bool kByFour = kOuts % 32 != 0 || (kProduct == Product::kLinear && kSplit < 4);
   static constexpr int kGroup = kByFour ? 16 : 32, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;  // neighbouring outputs of a group that are a lane's
-  static constexpr int kRowBytes = kRows * kStepBytes, kStageBytes = kRowBytes + kOuts * kStepBytes;
+  static constexpr int kRowBytes = kRows * kStepBytes, kWeightBytes = kOuts * kStepBytes, kStageBytes = kRowBytes + kWeightBytes;
   static constexpr int kBlocks = blocks_together({Path::kHopper, kRows, kOuts, kSplit});
+  // Whether a block finds room beside a block of attention's pairs (attention_window.cuh). These leave kBesidePairBytes of shared memory,
+  // and of the registers 6,400 in each quarter of a multiprocessor. Two of this block's five warps share a quarter: with 100 registers a
+  // thread they would fit, and the compiler is held to 96 by being told of four blocks on a multiprocessor.
+  static constexpr bool kIsBeside = kRows == 64 && kSplit == 4;
+  static constexpr int kBlocksByRegisters = kIsBeside ? 4 : kBlocks;
   // Tiles whose blocks take several units of work, one after the other. (Others may have to, but are not chosen where they would.)
   static constexpr bool kRepeats = kRows > 64 && kOuts > 96 && kSplit == 1;
   // Whether residuals come through the ring: kParts stages behind a unit's steps hold kPartRows rows each, in bf16, by boxes of 64.
@@ -65,12 +72,19 @@ struct Shape {
   // Steps that may still be multiplied when the next one begins. With one, a stage goes back only when the step behind it is there: where
   // memory is the bound and stages are few that is a copy's time too late.
   static constexpr int kPending = kBlocks == 2 ? 0 : 1;
-  static constexpr int kStages = (kBlocks == 2 ? 112 : 216) * 1024 / kStageBytes;
-  static constexpr int kScales = kStages * kStageBytes, kBarriers = kScales + (kRepeats ? 2 : 1) * kOuts * 4;
+  // Whether the ring fits the rows, with the more stages the fewer they are. Then the rows of all stages come first in it, the weights of
+  // all behind them; wgmma reads 64 rows all the same, the last of whatever lies there, for results that nobody stores.
+  static constexpr bool kFits = kRows == 64;
+  static constexpr int kRing = (kIsBeside ? 104 : kBlocks == 2 ? 112 : 216) * 1024;
+  static constexpr int kStages = kRing / (kFits ? 8 * kStepBytes + kWeightBytes : kStageBytes);  // at most
+  static constexpr int kScales = kFits ? kRing : kStages * kStageBytes, kBarriers = kScales + (kRepeats ? 2 : 1) * kOuts * 4;
   static_assert(!kThroughRing || kParts < kStages);
   static constexpr int kBytes = kBarriers + (2 * kStages + 2 + kParts) * 8;
   static_assert(kStageBytes % 1024 == 0 && kBlocks * (kBytes + 1024) <= 228 * 1024);
-  static_assert(kRows * kOuts * 4 <= kStages * kStageBytes);  // sums of a split tile lie where the stages were
+  static_assert(!kIsBeside || kBytes <= kBesidePairBytes);
+  // The sums of a split tile lie where stages were, or where weights were.
+  static constexpr int kSumBytes = kRows * kOuts * 4, kSumStages = (kSumBytes + kWeightBytes - 1) / kWeightBytes;
+  static_assert(kSumBytes <= (kFits ? kRing / kStageBytes * kWeightBytes : kScales));
 
   // The first of a warp's 16 rows, within the block's; those of a second tile are 64 further.
   __device__ static int32_t warp_row(int32_t tid) { return tid / 128 * (64 * kTiles) + tid % 128 / 32 * 16; }
@@ -218,7 +232,8 @@ __device__ __forceinline__ void store_split_tile(const ProductArgs& args, const 
 #endif
 
 template <Product kProduct, int kRows, int kOuts, int kSplit, int kShare>
-__global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThreads, Shape<kProduct, kRows, kOuts, kSplit>::kBlocks)
+__global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThreads,
+                                  Shape<kProduct, kRows, kOuts, kSplit>::kBlocksByRegisters)
     product_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map,
                    const __grid_constant__ CUtensorMap residuals_map, const TileArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -248,14 +263,22 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
     row = ((first + (within + turn) % size) * kShare + share_rank) * kRows;
     out = within / size * kOuts;
   };
+  // How many stages there are, and where the first one's rows and weights are and how far from the next one's.
+  const int32_t ring = S::kFits ? args.stages : S::kStages;
+  const int32_t row_stride = S::kFits ? args.copied_rows * kStepBytes : S::kStageBytes;
+  constexpr int32_t kWeightStride = S::kFits ? S::kWeightBytes : S::kStageBytes;
+  const uint32_t weights_base = base + (S::kFits ? ring * row_stride : S::kRowBytes);
+  // Where the sums of a split tile come: in a ring that fits, to the stages behind the last step's, which are done with first.
+  const int32_t oldest = S::kFits ? steps / kSplit % ring : 0, sum_stage = oldest + S::kSumStages <= ring ? oldest : 0;
+  const uint32_t sums_base = S::kFits ? weights_base + sum_stage * kWeightStride : base;
   const uint64_t policy = read_once();
   const uint32_t stage_bytes = static_cast<uint32_t>((args.copied_rows + kOuts) * kStepBytes);
   const auto load_rows = [&](int32_t at, int32_t row, int32_t step) {
-    copy_tile(base + at * S::kStageBytes, &rows_map, full + 8 * at, step * kStepBytes, row);
+    copy_tile(base + at * row_stride, &rows_map, full + 8 * at, step * kStepBytes, row);
   };
   const auto load_weights = [&](int32_t at, int32_t out, int32_t step) {
     const int32_t first = share_rank * (S::kGroups / kShare);
-    const uint32_t to = base + at * S::kStageBytes + S::kRowBytes + first * S::kGroup * kStepBytes;
+    const uint32_t to = weights_base + at * kWeightStride + first * S::kGroup * kStepBytes;
     if constexpr (kShare > 1)
       copy_tile5_to(to, &weights_map, full + 8 * at, step * kStepBytes, out / S::kGroup + first, policy, uint16_t{(1 << kShare) - 1});
     else
@@ -263,22 +286,26 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
   };
   // Whether the scales of every unit come with its first step. In a shorter unit nobody has waited by then for the end of the one before
   // the last, whose place they take.
-  const bool scales_come = S::kRepeats && steps >= S::kStages;
-  const int32_t ahead = min(S::kStages, last_step - first_step);  // steps that are there before the first is multiplied
-  const auto start_weights = [&] {                                // and the scales of the first unit's outputs
+  const bool scales_come = S::kRepeats && steps >= ring;
+  const int32_t ahead = min(ring, last_step - first_step);  // steps that are asked for before the first is multiplied
+  // Of some of these the weights, and with the first step's the scales, of the first unit's outputs.
+  const auto start_weights = [&](int32_t from, int32_t end) {
     int32_t row, out;
     corner(first_unit, row, out);
-    const uint32_t scale_bytes = static_cast<uint32_t>(min(kOuts, args.product.out - out)) * 4;
-    for (int32_t s = 0; s < ahead; ++s) {
+    const uint32_t scale_bytes = from == 0 ? static_cast<uint32_t>(min(kOuts, args.product.out - out)) * 4 : 0;
+    for (int32_t s = from; s < end; ++s) {
       barrier_expect(full + 8 * s, stage_bytes + (s == 0 ? scale_bytes : 0));
       load_weights(s, out, first_step + s);
     }
-    copy_bulk(base + S::kScales, args.product.scale + out, scale_bytes, full);
+    if (from == 0) copy_bulk(base + S::kScales, args.product.scale + out, scale_bytes, full);
   };
+  // Up to 64 rows the rows must not stand behind the weights of all stages, where a block begins when its inputs are there already: those
+  // of two stages are asked for before the block has met, then by one thread the other weights and by another all rows.
+  const int32_t early = S::kFits ? min(2, ahead) : ahead;
 
   if (tid == S::kConsumers) {
     prefetch_map(&weights_map), prefetch_map(&rows_map);
-    for (int s = 0; s < S::kStages; ++s) {
+    for (int s = 0; s < ring; ++s) {
       barrier_init(full + 8 * s, 1);
       barrier_init(empty + 8 * s, static_cast<uint32_t>(S::kConsumers / 32 * kShare));
     }
@@ -286,7 +313,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
     if (S::kThroughRing)
       for (int p = 0; p < S::kParts; ++p) barrier_init(written + 8 * p, S::kConsumers);
     barrier_init_done();
-    if (kShare == 1) start_weights();  // before the block has met: no kernel writes weights, and nobody else's barriers count them
+    if (kShare == 1) start_weights(0, early);  // before the block has met: no kernel writes weights, and nobody else's barriers count them
   }
   __syncthreads();
   if (kShare > 1) cluster_meet();
@@ -295,10 +322,11 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
 
   if (tid >= S::kConsumers) {
     if constexpr (S::kGrows) shrink_registers<S::kProducerRegisters>();
-    int32_t stage = ahead % S::kStages, step = first_step + ahead, place = 0;
+    int32_t stage = ahead == ring ? 0 : ahead, step = first_step + ahead, place = 0;
     uint32_t parity = stage == ahead;  // an empty ring counts as released
     if (tid == S::kConsumers) {
-      if (kShare > 1) start_weights();
+      if (kShare > 1) start_weights(0, ahead);
+      if (S::kFits) start_weights(early, ahead);
       // Parts of a unit that are not stored yet, the first in stage `held`; results leave when their stage is wanted again.
       int32_t left = 0, held = 0, held_row = 0, held_out = 0;
       uint32_t written_parity = 1;
@@ -312,7 +340,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         boxes(part, held_row, [&](int32_t r, uint32_t at) { store_box(&residuals_map, held_out, r, base + held * S::kStageBytes + at); });
         stores_read();
         for (uint32_t to = 0; to < kShare; ++to) barrier_arrive(empty + 8 * held, to, S::kConsumers / 32);
-        if (++held == S::kStages) held = 0;
+        if (++held == ring) held = 0;
         --left;
       };
       const auto take_stage = [&] {
@@ -321,14 +349,15 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         barrier_wait(empty + 8 * stage, parity);
       };
       const auto next_stage = [&] {
-        if (++stage == S::kStages) stage = 0, parity ^= 1;
+        if (++stage == ring) stage = 0, parity ^= 1;
       };
       for (int32_t unit = first_unit; unit < units; unit += stride) {
         int32_t row, out;
         corner(unit, row, out);
         if (unit == first_unit) {
           wait_for_inputs();
-          for (int32_t s = 0; s < ahead; ++s) load_rows(s, row, first_step + s);
+          if (!S::kFits)  // else a consumer asks
+            for (int32_t s = 0; s < ahead; ++s) load_rows(s, row, first_step + s);
         } else if (scales_come) {
           take_stage();
           const uint32_t scale_bytes = static_cast<uint32_t>(min(kOuts, args.product.out - out)) * 4;
@@ -372,7 +401,8 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
     if (kSplit > 1) {
       cluster_wait();
       if (tid == S::kConsumers) {  // once the stages where sums will lie have been multiplied
-        for (int32_t s = 0; s * S::kStageBytes < kRows * kOuts * 4; ++s) barrier_wait(empty + 8 * s, s < stage ? parity ^ 1 : parity);
+        for (int32_t s = sum_stage; (s - sum_stage) * kWeightStride < S::kSumBytes; ++s)
+          barrier_wait(empty + 8 * s, s < stage ? parity ^ 1 : parity);
         for (int32_t to = 0; to < kSplit; ++to) barrier_arrive(ready, static_cast<uint32_t>(to));
       }
     }
@@ -389,6 +419,10 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
       }
     };
     int32_t row, out;
+    if (S::kFits && tid == 0) {
+      corner(first_unit, row, out);
+      for (int32_t s = 0; s < ahead; ++s) load_rows(s, row, first_step + s);
+    }
     for (int32_t unit = first_unit; unit < units; unit += stride) {
       int32_t c[S::kTiles][kOuts / 2];
       corner(unit, row, out);
@@ -398,8 +432,8 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         for (int32_t step = first_step; step < last_step; ++step) {
           barrier_wait(full + 8 * stage, parity);
           if constexpr (kTiles > 0) {
-            const uint64_t rows = tile_descriptor(base + stage * S::kStageBytes + tid / 128 * (64 * S::kTiles) * kStepBytes),
-                           weights = tile_descriptor(base + stage * S::kStageBytes + S::kRowBytes);
+            const uint64_t rows = tile_descriptor(base + stage * row_stride + tid / 128 * (64 * S::kTiles) * kStepBytes),
+                           weights = tile_descriptor(weights_base + stage * kWeightStride);
             wgmma_begin();
 #pragma unroll
             for (int k = 0; k < kStepBytes / 32; ++k)
@@ -414,7 +448,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
           else if (step > first_step)
             release(before);
           before = stage;
-          if (++stage == S::kStages) stage = 0, parity ^= 1;
+          if (++stage == ring) stage = 0, parity ^= 1;
         }
         if constexpr (kTiles > 0) {
           wgmma_wait<0>();
@@ -437,16 +471,16 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
       if constexpr (kSplit > 1) {  // one unit a block
         __syncwarp();
         cluster_wait();
-        store_split_tile<kProduct, S, kSplit>(args.product, c, base, ready, arrived, split_rank, row, out, scales);
+        store_split_tile<kProduct, S, kSplit>(args.product, c, sums_base, ready, arrived, split_rank, row, out, scales);
       } else if constexpr (S::kThroughRing) {
-        const auto part_stage = [&](int32_t part) { return stage + part - (stage + part < S::kStages ? 0 : S::kStages); };
+        const auto part_stage = [&](int32_t part) { return stage + part - (stage + part < ring ? 0 : ring); };
         for (int32_t part = 0; part < S::kParts; ++part)
           barrier_wait(full + 8 * part_stage(part), part_stage(part) < stage ? parity ^ 1 : parity);
         add_to_parts<S>([&](int32_t part) { return reinterpret_cast<arith::bf16*>(memory + part_stage(part) * S::kStageBytes); }, c,
                         scales_come || unit == first_unit ? scales : args.product.scale + out, args.product.out - out);
         publish_stores();
         for (int32_t part = 0; part < S::kParts; ++part) barrier_arrive(written + 8 * part);
-        if ((stage += S::kParts) >= S::kStages) stage -= S::kStages, parity ^= 1;
+        if ((stage += S::kParts) >= ring) stage -= ring, parity ^= 1;
       } else {
         store_tile<kProduct, S>(args.product, c, row, out, scales_come || unit == first_unit ? scales : args.product.scale + out);
       }
@@ -494,7 +528,8 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs
   using S = Shape<kProduct, kTile.rows, kTile.outs, kTile.split>;
   static_assert(S::kGroups % kTile.share == 0);
   const int32_t copied_rows = min(pieces(args.rows, 8) * 8, kTile.rows);  // swizzling goes by eight
-  const TileArgs tiles{args, pieces(pieces(args.rows, kTile.rows), kTile.share), pieces(args.out, kTile.outs), copied_rows};
+  const TileArgs tiles{args, pieces(pieces(args.rows, kTile.rows), kTile.share), pieces(args.out, kTile.outs), copied_rows,
+                       S::kRing / ((copied_rows + kTile.outs) * kStepBytes)};
   CUtensorMap rows, weights, residuals{};
   const auto encode = reinterpret_cast<Encode>(chip.encode_tensor_map);
   // What a copy would read beyond the map's last row it fills with zeros, which takes longer than reading rows that nobody wants.
