@@ -119,6 +119,8 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
   work.row_parts = (work.heads + kNarrowRows - 1) / kNarrowRows;
   const int32_t tokens = all_one ? 1 : std::max(kNarrowRows / work.heads, 1);
   work.narrow_rows = (tokens * work.heads + work.row_parts - 1) / work.row_parts;
+  const double least = 18.0 / static_cast<double>(args.z), widest = 4194303.0;  // no difference of scores of 128 channels is wider
+  work.least_difference = -static_cast<int32_t>(least < widest ? least + 1.0 : widest);
   const int64_t items = int64_t{work.segment_count} * kv.kv_heads * work.row_parts,
                 most_blocks = kDecodeBlocks * scratch.multiprocessors / work.row_parts * work.row_parts;
   work.one_row_each = all_one && !by_tiles;

@@ -25,19 +25,18 @@ __device__ __forceinline__ float hardware_exp2(float x) {
 struct HardwareWeight {
   static constexpr bool kMaximaFirst = true;
   static constexpr float kMost = 65280.0f;  // with room for what the rounding of `offset` makes of it, the same for all keys of a row
-  // Of the least difference that the bias can be added to: no two scores of 128 channels lie further apart, only what a row does not see.
-  static constexpr int32_t kFloor = kBiasBits - 4194303;
   float z, offset;
-  __device__ explicit HardwareWeight(float of_scores, float power_taken = 0.0f)
-      : z(of_scores), offset(-arith::kRoundBias * z - power_taken) {}
-  __device__ explicit HardwareWeight(const AttentionWork& work) : HardwareWeight(work.args.z) {}
+  int32_t floor;
+  __device__ HardwareWeight(float of_scores, int32_t least_difference, float power_taken = 0.0f)
+      : z(of_scores), offset(-arith::kRoundBias * z - power_taken), floor(kBiasBits + least_difference) {}
+  __device__ explicit HardwareWeight(const AttentionWork& work) : HardwareWeight(work.args.z, work.least_difference) {}
   static __device__ int32_t against(int32_t maximum) { return static_cast<int32_t>(kBiasBits - static_cast<uint32_t>(maximum)); }
   template <int kCount>
   __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&against)[kCount],
                                              uint32_t (&weight)[kCount]) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float power = hardware_exp2(arith::fma(__int_as_float(__viaddmax_s32(score[i], against[i], kFloor)), z, offset));
+      const float power = hardware_exp2(arith::fma(__int_as_float(__viaddmax_s32(score[i], against[i], floor)), z, offset));
       weight[i] = arith::bits_of(arith::fma(power, kMost, arith::kRoundBias));
     }
   }
@@ -46,7 +45,7 @@ struct HardwareWeight {
 // And with the scores found once, weighed against a maximum that is taken for granted, 12 / z: less than any order of summation can cost.
 struct OnePassWeight : HardwareWeight {
   static constexpr bool kMaximaFirst = false;
-  __device__ explicit OnePassWeight(const AttentionWork& work) : HardwareWeight(work.args.z, 12.0f) {}
+  __device__ explicit OnePassWeight(const AttentionWork& work) : HardwareWeight(work.args.z, work.least_difference, 12.0f) {}
 };
 
 enum class Inexact { kNo, kHardwareExp2, kOnePass };
@@ -62,8 +61,9 @@ using TileWeight = std::conditional_t<kInexact == Inexact::kOnePass, OnePassWeig
 // Of a key whose score lies `difference` below the maximum; and the factor of what is folded, whose maximum does.
 __device__ __forceinline__ uint32_t key_weight(int32_t difference, float z) {
   if constexpr (kInexact == Inexact::kNo) return arith::key_weight(difference, z);
+  constexpr int32_t kLeast = -4194303;  // that the bias can be added to
   uint32_t weight[1];
-  HardwareWeight{z}({difference}, {HardwareWeight::against(0)}, weight);
+  HardwareWeight(z, kLeast)({difference}, {HardwareWeight::against(0)}, weight);
   return weight[0] - static_cast<uint32_t>(kBiasBits);
 }
 __device__ __forceinline__ float fold_factor(int32_t difference, float z) {

@@ -29,6 +29,7 @@ struct AttentionWork {
   int32_t segment_count;
   int32_t wide_segments;           // no segment behind these is wide
   int32_t heads;                   // query heads that share a KV head
+  int32_t least_difference;        // of a score from its maximum: weights are 0 from there on (for others than the contract's)
   int32_t narrow_limit;            // rows that a narrow segment has at most
   int32_t narrow_rows;             // that an item has at most
   int32_t row_parts;               // items of a narrow segment and KV head
