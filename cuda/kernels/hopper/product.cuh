@@ -322,7 +322,8 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
 
   if (tid >= S::kConsumers) {
     if constexpr (S::kGrows) shrink_registers<S::kProducerRegisters>();
-    int32_t stage = ahead == ring ? 0 : ahead, step = first_step + ahead, place = 0;
+    // The stage behind those: a remainder, but for no division where the number of stages is not known to the compiler.
+    int32_t stage = S::kFits ? (ahead < ring ? ahead : 0) : ahead % ring, step = first_step + ahead, place = 0;
     uint32_t parity = stage == ahead;  // an empty ring counts as released
     if (tid == S::kConsumers) {
       if (kShare > 1) start_weights(0, ahead);
