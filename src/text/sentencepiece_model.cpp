@@ -217,6 +217,15 @@ struct TrieWalk {
   }
 };
 
+// SentencePiece's byte pair encoding takes a lone character for the control piece of that name, and then refuses the text. Given a longer
+// name than any piece has, such a piece is nowhere in a text, like every other control piece.
+std::string name_for_sentencepiece(const SentencepieceModel::Piece& piece) {
+  const auto starts_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
+  std::string name(piece.text);
+  if (piece.kind == PieceKind::kControl && std::count_if(name.begin(), name.end(), starts_character) == 1) name.append(kMaxPieceBytes, ' ');
+  return name;
+}
+
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
@@ -282,7 +291,7 @@ std::string clean_copy(const SentencepieceModel& model) {
   std::string out, part;
   for (const auto& piece : model.pieces) {
     part.clear();
-    put_bytes(part, 1, piece.text);
+    put_bytes(part, 1, name_for_sentencepiece(piece));
     put_varint(part, (2 << 3) | 5);
     const auto bits = std::bit_cast<uint32_t>(piece.score);
     for (int i = 0; i < 4; ++i) part += static_cast<char>(bits >> (8 * i));

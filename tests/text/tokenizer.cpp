@@ -75,6 +75,26 @@ TEST_CASE("no text gives a control symbol") {
     for (const int32_t token : encode(*tokenizer, text)) CHECK(token >= 8);
 }
 
+TEST_CASE("no text gives a control symbol of a single character") {
+  for (const std::string symbol : {"#", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\xA6\x96"})
+    for (const char type : {1, 2}) {  // unigram, byte pair encoding
+      INFO(symbol << " with model_type " << static_cast<int>(type));
+      const auto size = static_cast<char>(symbol.size());
+      const std::string piece = {'\x0A', static_cast<char>(size + 4), '\x0A', size}, kind = "\x18\x03", trainer = {'\x12', 2, '\x18', type};
+      const auto loaded = load(tiny_model().bytes() + piece + symbol + kind + trainer);
+      REQUIRE(loaded.status().message() == "");
+      const Tokenizer& tokenizer = *loaded.value();
+      CHECK(tokenizer.is_control(tokenizer.size() - 1));
+      CHECK(tokenizer.piece(tokenizer.size() - 1).empty());
+      for (const std::string& text : {symbol, "hello" + symbol + " " + symbol + symbol + "world"}) {
+        const auto tokens = tokenizer.encode(text);
+        REQUIRE(tokens.status().message() == "");
+        for (const int32_t token : tokens.value()) CHECK_FALSE(tokenizer.is_control(token));
+        CHECK(tokenizer.decode(tokens.value()).value() == text);
+      }
+    }
+}
+
 TEST_CASE("control symbols give no text") {
   const auto tokenizer = tiny();
   for (int32_t token = 1; token < 8; ++token) {
