@@ -103,6 +103,57 @@ struct Stage {
 
 }  // namespace
 
+TEST_CASE("as many as end, leave or are set aside in one step: each is told of in order, and the others go on as if alone") {
+  for (const bool beside_host : {false, true}) {
+    INFO("beside the host: " << beside_host);
+    constexpr size_t kCount = 60;
+    Facts facts = small_facts();
+    facts.slot_count = kCount;
+    facts.step_tokens = 256;
+    facts.block_count[0] = facts.block_count[1] = 2 * kCount;
+    Harness h(facts);
+    h.executor->beside_host = beside_host;
+    std::vector<SessionId> sessions;
+    std::vector<RequestId> requests;
+    const auto prompt = [](size_t i) { return tokens_from(i, 3); };
+    const auto length = [](size_t i) { return i % 5 == 0 ? 4 : 9 + static_cast<int32_t>(i % 2); };  // all of them begin in one step
+    for (size_t i = 0; i < kCount; ++i) {
+      sessions.push_back(h.session());
+      requests.push_back(h.submit(sessions[i], prompt(i), asking(length(i))));
+    }
+    for (int step = 0; step < 3; ++step) h.step();
+    std::vector<RequestId> expected;
+    for (size_t i = kCount; i-- > 0;) {
+      if (i % 5 == 1) CHECK(h.engine->cancel(requests[i]).ok());
+      if (i % 5 == 2) CHECK(h.engine->suspend(requests[i]).ok());
+      if (i % 5 == 1) expected.push_back(requests[i]);
+    }
+    for (size_t i = 3; i < kCount; i += 5) {
+      CHECK(h.engine->destroy_session(sessions[i]).ok());
+      expected.push_back(requests[i]);
+    }
+    for (size_t i = 0; i < kCount; i += 5) expected.push_back(requests[i]);  // their last token
+    CHECK(h.engine->step().ok());
+    h.check();
+    std::vector<RequestId> ended;
+    for (Event event; h.engine->poll(event);) {
+      Reply& reply = h.replies[event.request];
+      if (event.kind == EventKind::kToken) reply.tokens.push_back(event.token);
+      if (event.kind == EventKind::kDone) ended.push_back(event.request);
+    }
+    CHECK(ended == expected);
+    CHECK(h.engine->metrics().requests_done == expected.size());
+
+    h.step();
+    CHECK(h.engine->metrics().requests_running == kCount / 5);
+    CHECK(h.engine->metrics().requests_suspended == kCount / 5);
+    for (size_t i = 2; i < kCount; i += 5) CHECK(h.engine->resume(requests[i]).ok());
+    h.drain();
+    for (size_t i = 0; i < kCount; ++i)
+      if (i % 5 != 1 && i % 5 != 3) CHECK(h.replies[requests[i]].tokens == h.reference(prompt(i), length(i)));
+  }
+}
+
 TEST_CASE("a cancel takes effect at the next step in every state") {
   for (const State state : kStates) {
     INFO("state " << static_cast<int>(state));

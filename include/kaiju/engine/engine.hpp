@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -156,7 +157,7 @@ class Engine {
   void tell_moves();
   bool is_planned(const Sequence& sequence) const;
   Sequence* planned(RequestId request) const;
-  bool session_is_planned(SessionId session) const;
+  void end_planned(Sequence& sequence, DoneReason reason);
   void end_request(RequestId request, DoneReason reason);
   void let_leave();
   // Leaves a command about an unfinished request at the desk.
@@ -192,6 +193,7 @@ class Engine {
   StepResult result_;
   bool under_way_ = false;   // plan_ was started, and has not been finished
   bool plan_waits_ = false;  // planned, but the executor asked to try again
+  std::unordered_set<SessionId> leaving_;  // the sessions of those who have ended for the host, and not yet for the plan
   std::vector<SessionId> closing_;  // sessions to close once the plan has run
   std::vector<Command> commands_;
   std::vector<Event> events_;

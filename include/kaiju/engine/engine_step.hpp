@@ -61,7 +61,7 @@ inline Status Engine::step_once() {
     tell_moves();
     if (plan_.segments.empty() && plan_.copies.empty() && plan_.transfers.empty()) {
       if (scheduler_.running().empty() && !scheduler_.waiting().empty())
-        return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().front()->request) +
+        return internal_error("cache ledger: request " + std::to_string((*scheduler_.waiting().begin())->request) +
                               " does not fit though nothing else is here");
       publish();
       return {};
@@ -131,7 +131,7 @@ inline void Engine::do_inbox() {
         break;
       case Command::Kind::kDestroy:
         end_request(command.request, DoneReason::kCancelled);
-        if (session_is_planned(command.session))
+        if (leaving_.contains(command.session))
           closing_.push_back(command.session);
         else
           scheduler_.close(command.session);
@@ -164,22 +164,21 @@ inline void Engine::end_overdue(Clock::time_point now) {
 inline bool Engine::is_planned(const Sequence& sequence) const { return plan_waits_ || sequence.granted > 0; }
 
 inline Sequence* Engine::planned(RequestId request) const {
-  for (const auto& sequence : scheduler_.running())
-    if (sequence->request == request) return is_planned(*sequence) ? sequence.get() : nullptr;
-  return nullptr;
+  Sequence* const sequence = scheduler_.find(request);
+  return sequence && sequence->slot >= 0 && is_planned(*sequence) ? sequence : nullptr;
 }
 
-// The same of a session, whose request may have ended for the host already.
-inline bool Engine::session_is_planned(SessionId session) const {
-  const auto& running = scheduler_.running();
-  return std::any_of(running.begin(), running.end(),
-                     [&](const auto& sequence) { return sequence->session == session && is_planned(*sequence); });
+// Over for the host, in the plan still.
+inline void Engine::end_planned(Sequence& sequence, DoneReason reason) {
+  if (std::exchange(sequence.ended, true)) return;
+  leaving_.insert(sequence.session);
+  end(sequence, reason);
 }
 
 // Ends a request, wherever it is.
 inline void Engine::end_request(RequestId request, DoneReason reason) {
   if (Sequence* sequence = planned(request)) {
-    if (!std::exchange(sequence->ended, true)) end(*sequence, reason);
+    end_planned(*sequence, reason);
   } else if (std::unique_ptr<Sequence> gone = scheduler_.remove(request)) {
     end(*gone, reason);
   }
@@ -187,19 +186,19 @@ inline void Engine::end_request(RequestId request, DoneReason reason) {
 
 // The plan has run: who was only waiting for that goes, unless the next one has it.
 inline void Engine::let_leave() {
-  for (size_t i = 0; i < scheduler_.running().size();) {
-    Sequence& sequence = *scheduler_.running()[i];
-    if (sequence.granted > 0)
-      ++i;
-    else if (sequence.ended)
+  const auto& running = scheduler_.running();
+  for (size_t i = 0; i < running.size(); ++i) {
+    Sequence& sequence = *running[i];
+    if (sequence.granted > 0) continue;
+    if (sequence.ended) {
+      leaving_.erase(sequence.session);
       scheduler_.finish(i);
-    else if (std::exchange(sequence.aside, false))
+    } else if (std::exchange(sequence.aside, false)) {
       scheduler_.suspend(sequence.request);
-    else
-      ++i;
+    }
   }
   std::erase_if(closing_, [&](SessionId session) {
-    if (session_is_planned(session)) return false;
+    if (leaving_.contains(session)) return false;
     scheduler_.close(session);
     return true;
   });
@@ -223,18 +222,14 @@ inline Status Engine::commit() {
   size_t sampled = 0;
   size_t segment = 0;
   const auto& running = scheduler_.running();
-  for (size_t i = 0; i < running.size();) {
+  for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
-    if (sequence.granted == 0) {
-      ++i;
-      continue;
-    }
+    if (sequence.granted == 0) continue;
     const Segment& ran = plan_.segments[segment++];
     if (!sequence.decoding()) metrics_.tokens_prefilled += static_cast<uint64_t>(sequence.granted);
     scheduler_.commit(sequence);
     if (sequence.ended) {
       sampled += ran.sample;
-      ++i;
       continue;
     }
     bool done = sequence.max_tokens == 0 && sequence.remaining() == 0;
@@ -248,14 +243,11 @@ inline Status Engine::commit() {
                               std::to_string(result_.sampled.size()));
       commit_token(sequence, result_.sampled[sampled++], computed, done, reason);
     }
-    if (!done) {
-      ++i;
-    } else if (sequence.granted > 0) {  // one row more than it needed is under way
-      sequence.ended = true;
-      end(*running[i++], reason);
-    } else {
+    if (!done) continue;
+    if (sequence.granted > 0)  // one row more than it needed is under way
+      end_planned(sequence, reason);
+    else
       end(*scheduler_.finish(i), reason);
-    }
   }
   let_leave();
   return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,19 @@ template <class List>
 auto place_for(List& list, const Sequence& sequence) {
   return std::upper_bound(list.begin(), list.end(), sequence, [](const Sequence& a, const auto& b) { return goes_before(a, *b); });
 }
+
+inline bool set_aside_before(const Sequence& a, const Sequence& b) { return a.set_aside < b.set_aside; }
+
+template <bool (*before)(const Sequence&, const Sequence&)>
+struct InOrder {
+  using is_transparent = void;
+  static const Sequence& of(const Sequence& sequence) { return sequence; }
+  static const Sequence& of(const std::unique_ptr<Sequence>& sequence) { return *sequence; }
+  bool operator()(const auto& a, const auto& b) const { return before(of(a), of(b)); }
+};
+// To find one, to put one in and to take one out cost O(log n).
+using WaitingSequences = std::set<std::unique_ptr<Sequence>, InOrder<goes_before>>;
+using SuspendedSequences = std::set<std::unique_ptr<Sequence>, InOrder<set_aside_before>>;
 
 // The deadlines of unfinished requests. One thread at a time; O(log n) each.
 class Deadlines {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -97,37 +97,35 @@ class Scheduler {
   // Taken only when all went well: a sequence that memory had no place for stays with the caller.
   void add(std::unique_ptr<Sequence>&& sequence) {
     books_.open(sequence->session);
-    const auto place = place_for(waiting_, *sequence);
-    if (place == waiting_.begin()) blocked_ = false;  // who did not fit is not the first any more
-    waiting_.insert(place, std::move(sequence));
+    Sequence*& here = here_[sequence->request];
+    here = wait(std::move(sequence));
+  }
+  // Who has this request, wherever it is; null when unknown.
+  Sequence* find(RequestId request) const {
+    const auto found = here_.find(request);
+    return found == here_.end() ? nullptr : found->second;
   }
   // Takes a sequence out for good, wherever it is; null when unknown. Its KV stays with its session.
   std::unique_ptr<Sequence> remove(RequestId request) {
-    std::unique_ptr<Sequence> sequence = take(request);
-    if (!sequence) sequence = take_out(suspended_, request);
-    if (sequence) turn_over(*sequence);
-    return sequence;
+    Sequence* const sequence = find(request);
+    return sequence ? let_go(take(*sequence)) : nullptr;
   }
   // Sets a sequence aside until resume. What it has computed stays with its session, for as long as nobody else needs the room. Null when it
   // is not here, or set aside already.
   Sequence* suspend(RequestId request) {
-    if (holds(suspended_, request)) return nullptr;
-    suspended_.reserve(suspended_.size() + 1);
-    std::unique_ptr<Sequence> sequence = take(request);
-    if (!sequence) return nullptr;
-    suspended_.push_back(std::move(sequence));
-    return suspended_.back().get();
+    Sequence* const sequence = find(request);
+    if (!sequence || suspended_.contains(*sequence)) return nullptr;
+    std::unique_ptr<Sequence> taken = take(*sequence);
+    sequence->set_aside = ++last_set_aside_;
+    suspended_.insert(std::move(taken));
+    return sequence;
   }
   // Back to its place among the waiting.
   void resume(RequestId request) {
-    if (std::unique_ptr<Sequence> sequence = take_out(suspended_, request)) add(std::move(sequence));
+    if (Sequence* const sequence = find(request); sequence && suspended_.contains(*sequence)) wait(take(*sequence));
   }
-  // Takes running sequence `i` out for good; those after it move down.
-  std::unique_ptr<Sequence> finish(size_t i) {
-    std::unique_ptr<Sequence> sequence = stop(i);
-    turn_over(*sequence);
-    return sequence;
-  }
+  // Takes running sequence `i` out for good. Its place stays, empty, until running is called again.
+  std::unique_ptr<Sequence> finish(size_t i) { return let_go(stop(i)); }
   void fork(SessionId parent, SessionId child) { books_.fork(parent, child); }
   // A session is gone. What only it could find goes too.
   void close(SessionId session) {
@@ -140,11 +138,15 @@ class Scheduler {
     running_.clear();
     waiting_.clear();
     suspended_.clear();
+    here_.clear();
   }
 
-  const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
-  const std::deque<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
-  const std::vector<std::unique_ptr<Sequence>>& suspended() const { return suspended_; }
+  const std::vector<std::unique_ptr<Sequence>>& running() {
+    close_gaps();
+    return running_;
+  }
+  const WaitingSequences& waiting() const { return waiting_; }
+  const SuspendedSequences& suspended() const { return suspended_; }
   // Whose memory had to be renewed in the last plan; a slot of -1: there was none, and it waits.
   const std::vector<Sequence*>& displaced() const { return displaced_; }
   SessionBooks& books() { return books_; }
@@ -163,6 +165,7 @@ class Scheduler {
     if (!running_.empty()) rotation_ = (rotation_ + static_cast<size_t>(options_.step_tokens)) % running_.size();
     for (size_t i = 0; i < running_.size(); ++i) {
       Sequence& sequence = *running_[i];
+      sequence.row = i;
       sequence.granted = grants_[i];
       if (sequence.granted > 0) KAIJU_TRY(write_segment(sequence, plan));
     }
@@ -174,6 +177,7 @@ class Scheduler {
   // begin. Its tokens are what that draws. A plan without segments: it has to be planned when that one has run.
   Status plan_next(StepPlan& plan) {
     plan.clear();
+    close_gaps();
     const bool admits = !blocked() && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
     if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
     for (const auto& sequence : running_) {
@@ -222,6 +226,7 @@ class Scheduler {
         if (block != kNoBlock && tree_.node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
       };
       for (const auto& sequence : running_) {
+        if (!sequence) continue;
         for (const BlockId block : sequence->lease.stash(kind)) hold(block);
         for (const BlockId block : sequence->lease.blocks(kind)) hold(block);
       }
@@ -237,38 +242,19 @@ class Scheduler {
   }
 
  private:
-  template <class List>
-  static auto place_of(List& list, RequestId request) {
-    return std::find_if(list.begin(), list.end(), [&](const auto& sequence) { return sequence->request == request; });
-  }
-  template <class List>
-  static bool holds(const List& list, RequestId request) {
-    return place_of(list, request) != list.end();
-  }
-  template <class List>
-  static std::unique_ptr<Sequence> take_out(List& list, RequestId request) {
-    const auto place = place_of(list, request);
-    if (place == list.end()) return nullptr;
-    std::unique_ptr<Sequence> sequence = std::move(*place);
-    list.erase(place);
-    return sequence;
-  }
-
-  // Takes a waiting or running sequence out.
-  std::unique_ptr<Sequence> take(RequestId request) {
-    if (std::unique_ptr<Sequence> sequence = take_out(waiting_, request)) {
-      sequence->fetched = false;
-      let_go_fetched();
-      blocked_ = false;
-      return sequence;
-    }
-    const auto place = place_of(running_, request);
-    return place == running_.end() ? nullptr : stop(static_cast<size_t>(place - running_.begin()));
+  // Takes a sequence out of its list.
+  std::unique_ptr<Sequence> take(Sequence& sequence) {
+    if (sequence.slot >= 0) return stop(sequence.row);
+    if (const auto place = suspended_.find(sequence); place != suspended_.end()) return std::move(suspended_.extract(place).value());
+    sequence.fetched = false;
+    let_go_fetched();
+    blocked_ = false;
+    return std::move(waiting_.extract(waiting_.find(sequence)).value());
   }
   // Computes running sequence `i` no more, for now.
   std::unique_ptr<Sequence> stop(size_t i) {
     std::unique_ptr<Sequence> sequence = std::move(running_[i]);
-    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    has_gaps_ = true;
     std::vector<NodeRef> points = sequence->lease.finish(tree_, sequence->tokens);
     if (sequence->restarted) {
       for (const NodeRef& point : sequence->last_points) tree_.drop_point(point);
@@ -286,6 +272,23 @@ class Scheduler {
     blocked_ = false;
     return sequence;
   }
+  // Erased one by one, as many as end in a step would each move all behind them.
+  void close_gaps() {
+    if (!std::exchange(has_gaps_, false)) return;
+    std::erase(running_, nullptr);
+    for (size_t i = 0; i < running_.size(); ++i) running_[i]->row = i;
+  }
+  // Puts it to its place among the waiting.
+  Sequence* wait(std::unique_ptr<Sequence>&& sequence) {
+    const auto place = waiting_.insert(std::move(sequence)).first;
+    if (place == waiting_.begin()) blocked_ = false;  // who did not fit is not the first any more
+    return place->get();
+  }
+  std::unique_ptr<Sequence> let_go(std::unique_ptr<Sequence> sequence) {
+    here_.erase(sequence->request);
+    turn_over(*sequence);
+    return sequence;
+  }
   void turn_over(Sequence& sequence) {
     if (!sequence.restarted) return;  // it never ran
     std::vector<NodeRef>& points = sequence.first_points;
@@ -296,14 +299,13 @@ class Scheduler {
   // Whose memory was reserved in parts and is used up asks for more at its place in the order of service.
   void renew() {
     displaced_.clear();
-    for (size_t i = 0; i < running_.size();) {
-      if (std::ssize(running_[i]->tokens) <= running_[i]->leased_positions) {
-        ++i;
-        continue;
-      }
+    close_gaps();
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (std::ssize(running_[i]->tokens) <= running_[i]->leased_positions) continue;
       displaced_.push_back(running_[i].get());
-      add(stop(i));
+      wait(stop(i));
     }
+    close_gaps();
   }
   int32_t positions_to_lease(const Sequence& sequence) const {
     if (options_.reserve_tokens == 0) return sequence.most_positions();
@@ -322,10 +324,12 @@ class Scheduler {
   void admit(StepPlan& plan, Clock::time_point now) {
     BlockNeed promised;
     size_t fetching = 0;  // of the waiting, from the first on
-    while (!blocked() && fetching < waiting_.size() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
-      Sequence& sequence = *waiting_[fetching];
+    auto next = waiting_.begin();
+    while (!blocked() && next != waiting_.end() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
+      Sequence& sequence = **next;
       if (fetch(sequence, promised) || fetching > 0) {
         ++fetching;
+        ++next;
         continue;
       }
       if (!start(sequence, plan) && !(let_go_fetched() && start(sequence, plan))) {
@@ -334,8 +338,7 @@ class Scheduler {
         break;
       }
       if (!sequence.started()) sequence.admitted = now;
-      running_.insert(place_for(running_, sequence), std::move(waiting_.front()));
-      waiting_.pop_front();
+      running_.insert(place_for(running_, sequence), std::move(waiting_.extract(next++).value()));
     }
     let_go_fetched();
   }
@@ -436,10 +439,13 @@ class Scheduler {
   SchedulerOptions options_;
   Tree tree_;
   SessionBooks books_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;     // in the order of service (policy.hpp)
-  std::vector<std::unique_ptr<Sequence>> running_;    // likewise
-  std::vector<std::unique_ptr<Sequence>> suspended_;  // in no order
-  std::vector<Sequence*> displaced_;                  // by the last plan
+  WaitingSequences waiting_;
+  std::vector<std::unique_ptr<Sequence>> running_;  // in the order of service (policy.hpp)
+  SuspendedSequences suspended_;
+  std::unordered_map<RequestId, Sequence*> here_;  // all of them
+  bool has_gaps_ = false;                          // among the running
+  uint64_t last_set_aside_ = 0;
+  std::vector<Sequence*> displaced_;  // by the last plan
   std::vector<Fetch> fetching_;  // in the last plan
   std::vector<Fetch> fetched_;   // by the one before
   std::vector<int32_t> free_slots_;

@@ -32,9 +32,11 @@ struct Sequence {
   int32_t granted = 0;          // tokens it computes in the step being planned or run
   int32_t granted_next = 0;     // likewise in the one planned while that one runs
   int32_t slot = -1;            // in the executor; -1 while waiting
+  size_t row = 0;               // its place among the running
   bool ended = false;           // over for the host; it leaves once the step it is planned for has run
   bool aside = false;           // likewise, to be suspended
   bool suspended = false;       // the host was told so, and not yet that it goes on
+  uint64_t set_aside = 0;       // counts the times that anybody was: its place among the suspended
   bool restarted = false;       // computed before, then set aside: what the cache has of it now is its own doing
   int32_t counted = -1;         // tokens of the prompt, from the first on, that are in the cache's statistics; INT32_MAX: all; -1: it never ran
   int32_t leased_positions = 0;                    // it has memory for these
