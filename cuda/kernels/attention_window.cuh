@@ -62,7 +62,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
  public:
   static constexpr int32_t kBytes = Map::kEnd;
   // With a block of the next product beside, on a multiprocessor; each has a KiB more.
-  static_assert(kHeadDim > 128 || kBytes + sizeof(WindowShared<kRows>) + 1024 + kBesidePairBytes + 1024 <= 228 * 1024);
+  static_assert(kBytes + sizeof(WindowShared<kRows>) + 1024 + kBesidePairBytes + 1024 <= 228 * 1024);
 
   __device__ WindowDecoder(const AttentionWork& work, WindowShared<kRows>& shared, uint8_t* memory)
       : Steps(work, shared, memory), shared_(shared), rank_(static_cast<int32_t>(cluster_rank())) {}

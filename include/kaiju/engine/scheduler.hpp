@@ -141,6 +141,7 @@ class Scheduler {
     here_.clear();
   }
 
+  // In the order of service. Closes the gaps that finish and suspend have left.
   const std::vector<std::unique_ptr<Sequence>>& running() {
     close_gaps();
     return running_;
