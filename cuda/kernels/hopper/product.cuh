@@ -37,6 +37,7 @@ struct TileArgs {
   int32_t row_units, out_tiles;  // a row unit is kShare row tiles
   int32_t copied_rows;           // of a row tile; fewer than it has where there is but one
   int32_t stages;                // of a ring that fits the rows (Shape::kFits)
+  int32_t begun;                 // of these, those whose weights are asked for before the inputs are there
 };
 
 template <Product kProduct>
@@ -75,6 +76,10 @@ struct Shape {
   // Whether the ring fits the rows, with the more stages the fewer they are. Then the rows of all stages come first in it, the weights of
   // all behind them; wgmma reads 64 rows all the same, the last of whatever lies there, for results that nobody stores.
   static constexpr bool kFits = kRows == 64;
+  // Whether the rows of a norm in front would stand behind weights. Of so many KiB on a multiprocessor they hardly do, and memory is busy
+  // until the norm is over (measured: docs/kernels.md); the weights of more stages are asked for then.
+  static constexpr bool kBehindNorm = kFits && (kProduct == Product::kLinear || kProduct == Product::kUp);
+  static constexpr int begun_stages(int rows) { return (160 - rows) * 1024 / kBlocks / kWeightBytes; }
   static constexpr int kRing = (kIsBeside ? 104 : kBlocks == 2 ? 112 : 216) * 1024;
   static constexpr int kStages = kRing / (kFits ? 8 * kStepBytes + kWeightBytes : kStageBytes);  // at most
   static constexpr int kScales = kFits ? kRing : kStages * kStageBytes, kBarriers = kScales + (kRepeats ? 2 : 1) * kOuts * 4;
@@ -300,7 +305,8 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
     if (from == 0) copy_bulk(base + S::kScales, args.product.scale + out, scale_bytes, full);
   };
   // Up to 64 rows the rows must not stand behind the weights of all stages, where a block begins when its inputs are there already: those
-  // of two stages are asked for before the block has met, then by one thread the other weights and by another all rows.
+  // of two stages are asked for before the block has met, then by one thread the other weights (behind a norm not all of them at once) and
+  // by another all rows.
   const int32_t early = S::kFits ? min(2, ahead) : ahead;
 
   if (tid == S::kConsumers) {
@@ -327,7 +333,8 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
     uint32_t parity = stage == ahead;  // an empty ring counts as released
     if (tid == S::kConsumers) {
       if (kShare > 1) start_weights(0, ahead);
-      if (S::kFits) start_weights(early, ahead);
+      const int32_t begun = S::kBehindNorm ? min(args.begun, ahead) : ahead;
+      if (S::kFits) start_weights(early, begun);
       // Parts of a unit that are not stored yet, the first in stage `held`; results leave when their stage is wanted again.
       int32_t left = 0, held = 0, held_row = 0, held_out = 0;
       uint32_t written_parity = 1;
@@ -357,6 +364,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         corner(unit, row, out);
         if (unit == first_unit) {
           wait_for_inputs();
+          if (S::kBehindNorm) start_weights(begun, ahead);
           if (!S::kFits)  // else a consumer asks
             for (int32_t s = 0; s < ahead; ++s) load_rows(s, row, first_step + s);
         } else if (scales_come) {
@@ -430,27 +438,36 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
       __syncwarp();
       const auto multiply = [&]<int kTiles>() {  // the first so many of the group's tiles
         int32_t before = 0;                      // the stage that is being multiplied
-        for (int32_t step = first_step; step < last_step; ++step) {
-          barrier_wait(full + 8 * stage, parity);
-          if constexpr (kTiles > 0) {
-            const uint64_t rows = tile_descriptor(base + stage * row_stride + tid / 128 * (64 * S::kTiles) * kStepBytes),
-                           weights = tile_descriptor(weights_base + stage * kWeightStride);
-            wgmma_begin();
+        int32_t step = first_step;
+        const auto multiply_until = [&]<int kPending>(int32_t end) {
+          for (; step < end; ++step) {
+            barrier_wait(full + 8 * stage, parity);
+            if constexpr (kTiles > 0) {
+              const uint64_t rows = tile_descriptor(base + stage * row_stride + tid / 128 * (64 * S::kTiles) * kStepBytes),
+                             weights = tile_descriptor(weights_base + stage * kWeightStride);
+              wgmma_begin();
 #pragma unroll
-            for (int k = 0; k < kStepBytes / 32; ++k)
+              for (int k = 0; k < kStepBytes / 32; ++k)
 #pragma unroll
-              for (int m = 0; m < kTiles; ++m)
-                wgmma<kSign, kOuts>(c[m], rows + 64 * kStepBytes / 16 * m + 2 * k, weights + 2 * k, step > first_step || k > 0);
-            wgmma_commit();
-            wgmma_wait<S::kPending>();
+                for (int m = 0; m < kTiles; ++m)
+                  wgmma<kSign, kOuts>(c[m], rows + 64 * kStepBytes / 16 * m + 2 * k, weights + 2 * k, step > first_step || k > 0);
+              wgmma_commit();
+              wgmma_wait<kPending>();
+            }
+            if (kTiles == 0 || kPending == 0)
+              release(stage);
+            else if (step > first_step)
+              release(before);
+            before = stage;
+            if (++stage == ring) stage = 0, parity ^= 1;
           }
-          if (kTiles == 0 || S::kPending == 0)
-            release(stage);
-          else if (step > first_step)
-            release(before);
-          before = stage;
-          if (++stage == ring) stage = 0, parity ^= 1;
+        };
+        if constexpr (S::kPending == 0) {  // the first time round all stages are there, or soon
+          multiply_until.template operator()<1>(first_step + ahead);
+          wgmma_wait<0>();
+          release(before);
         }
+        multiply_until.template operator()<S::kPending>(last_step);
         if constexpr (kTiles > 0) {
           wgmma_wait<0>();
 #pragma unroll
@@ -529,8 +546,13 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs
   using S = Shape<kProduct, kTile.rows, kTile.outs, kTile.split>;
   static_assert(S::kGroups % kTile.share == 0);
   const int32_t copied_rows = min(pieces(args.rows, 8) * 8, kTile.rows);  // swizzling goes by eight
-  const TileArgs tiles{args, pieces(pieces(args.rows, kTile.rows), kTile.share), pieces(args.out, kTile.outs), copied_rows,
-                       S::kRing / ((copied_rows + kTile.outs) * kStepBytes)};
+  const int32_t stages = S::kRing / ((copied_rows + kTile.outs) * kStepBytes);
+  const TileArgs tiles{args,
+                       pieces(pieces(args.rows, kTile.rows), kTile.share),
+                       pieces(args.out, kTile.outs),
+                       copied_rows,
+                       stages,
+                       S::kBehindNorm ? min(S::begun_stages(copied_rows), stages) : stages};
   CUtensorMap rows, weights, residuals{};
   const auto encode = reinterpret_cast<Encode>(chip.encode_tensor_map);
   // What a copy would read beyond the map's last row it fills with zeros, which takes longer than reading rows that nobody wants.
