@@ -172,15 +172,6 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
 
 }  // namespace
 
-std::vector<uint64_t> rope_frequencies(double theta, int32_t head_dim) {
-  std::vector<uint64_t> out;
-  for (int32_t i = 0; i < head_dim / 2; ++i) {
-    const long double turns = std::pow(static_cast<long double>(theta), -2.0L * i / head_dim) / (2 * std::acos(-1.0L));
-    out.push_back(static_cast<uint64_t>(std::rint(std::ldexp(turns, 64))));
-  }
-  return out;
-}
-
 Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed,
                                const Checkpoint::Progress& progress) try {
   ModelConfig derived = config;

@@ -84,13 +84,18 @@ TEST_CASE("every matrix has the gain its place wants, whatever its fan-in") {
   CHECK(gain("embed", ".out_scalar") == Approx(2.5).margin(0.25));
 }
 
-TEST_CASE("RoPE frequencies are turns per token times 2^64") {
+TEST_CASE("RoPE frequencies are turns per token times 2^64, to the nearest") {
   const auto f = kaiju::rope_frequencies(10'000, 64);
   REQUIRE(f.size() == 32);
   CHECK(f[0] == 2935890503282001226u);  // 2^64 / (2 pi)
   for (size_t i = 0; i < f.size(); ++i)
     CHECK(static_cast<double>(f[i]) / std::pow(2.0, 64) ==
           Approx(std::pow(10'000.0, -2.0 * static_cast<double>(i) / 64) / (2 * std::acos(-1.0))));
+
+  // Found with 60 decimal digits; here 80 bits of an x86 long double give one less.
+  CHECK(kaiju::rope_frequencies(10'000, 128)[1] == 2542376433133839919u);
+  CHECK(kaiju::rope_frequencies(100'000, 256)[17] == 636322608752368979u);
+  CHECK(kaiju::rope_frequencies(500'000, 128)[5] == 1053192657151639409u);
 
   const tiny::Aligned file(tiny::bytes());
   const auto loaded = Checkpoint::from_memory(file.bytes());

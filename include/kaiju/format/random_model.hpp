@@ -11,7 +11,8 @@
 
 namespace kaiju {
 
-// frequency[i] = rint(2^64 * theta^(-2i / head_dim) / (2 pi)) for i < head_dim / 2, in turns per token * 2^64.
+// frequency[i] = rint(2^64 * theta^(-2i / head_dim) / (2 pi)) for i < head_dim / 2, in turns per token * 2^64; 1 < theta < 2^64. The same
+// integers on every processor.
 std::vector<uint64_t> rope_frequencies(double theta, int32_t head_dim);
 
 // Streams a random checkpoint to `path`; memory stays below a few MiB whatever the model's size. Same config and seed: same bytes.
