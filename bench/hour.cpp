@@ -270,7 +270,7 @@ void add_hour(CLI::App& app, int& status) {
   command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")
       ->check(tools::number_from(0.0001, 1e6))
       ->capture_default_str();
-  command->add_option("--seed", chats.seed, "the same seed gives the same traffic")->capture_default_str();
+  command->add_option("--seed", chats.seed, "the same seed gives the same traffic")->check(tools::whole_number())->capture_default_str();
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();

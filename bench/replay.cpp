@@ -168,7 +168,7 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
   };
   const CLI::Range count(1, 1 << 20), messages(0, 1 << 16);
   const CLI::Validator mean = tools::number_from(1, 100000), share = tools::number_from(0, 1);
-  command.add_option("--seed", traffic.seed, "the same seed gives the same traffic")->capture_default_str()->group("Traffic");
+  command.add_option("--seed", traffic.seed, "the same seed gives the same traffic")->check(tools::whole_number())->capture_default_str()->group("Traffic");
   option("--conversations", traffic.conversations, count, "at once");
   option("--characters", traffic.characters, count, "chosen by Zipf's law");
   option("--warm-up-hours", traffic.warm_up_hours, tools::number_from(0, 1000), "virtual time before measuring begins");

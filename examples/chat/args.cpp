@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 
@@ -52,14 +51,9 @@ int parse_args(int argc, char** argv, Args& args) {
       ->check(
           [](const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : ""; });
   app.add_flag("--json", args.json, "print one line of JSON a turn");
-  CLI::Option* seed =
-      app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
-          ->type_name("N")
-          ->check([](const std::string& given) {
-            uint64_t value = 0;
-            const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), value);
-            return error == std::errc() && end == given.data() + given.size() ? std::string() : "give a whole number from 0 to 2^64 - 1";
-          });
+  CLI::Option* seed = app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
+                          ->type_name("N")
+                          ->check(kaiju::tools::whole_number());
   app.add_option("--max-tokens", sampling.max_tokens, fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 24));
@@ -83,8 +77,11 @@ int parse_args(int argc, char** argv, Args& args) {
   app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
       ->type_name("N")
       ->check(CLI::Range(1, 256));
-  app.add_option("--backend", args.backend, "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")->type_name("NAME");
-  app.add_option("--products-file", args.products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them here")->type_name("FILE");
+  app.add_option("--backend", args.backend, "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")
+      ->type_name("NAME");
+  app.add_option("--products-file", args.products_file,
+                 "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them here")
+      ->type_name("FILE");
   app.set_version_flag("--version", kaiju_version_string());
   try {
     app.parse(argc, argv);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -13,6 +12,7 @@
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
+#include "number_from.hpp"
 #include "program.hpp"
 
 namespace {
@@ -46,12 +46,12 @@ static int run(int argc, char** argv) {
   CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.", "kaiju-make");
   std::string preset_name, config_path, out;
   int32_t layers = 0, labels = 0;
-  std::string seed_text = "0";
+  uint64_t seed = 0;
   auto* preset_option = app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
   auto* config_option = app.add_option("--config", config_path, "a JSON file of a config (docs/checkpoint.md) instead of a preset");
   auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern: 1 to 256");
   auto* labels_option = app.add_option("--labels", labels, "give a preset a classifier of so many labels: 1 to 64");
-  app.add_option("--seed", seed_text, "same seed, same bytes (default 0)");
+  app.add_option("--seed", seed, "same seed, same bytes (default 0)")->check(kaiju::tools::whole_number())->type_name("N");
   app.add_option("--out", out, "the file to write; an existing one is replaced once the new one is whole")->required();
   preset_option->excludes(config_option);
   layers_option->excludes(config_option);
@@ -62,17 +62,13 @@ static int run(int argc, char** argv) {
       "  kaiju-make --preset small --layers 14 --seed 7 --out small14.safetensors\n"
       "  kaiju-make --config shape.json --seed 3 --out shape.safetensors");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
-  if (preset_option->count() + config_option->count() == 0) return kaiju::tools::fail(app, 2, "give --preset or --config (see kaiju-make --help)");
+  if (preset_option->count() + config_option->count() == 0)
+    return kaiju::tools::fail(app, 2, "give --preset or --config (see kaiju-make --help)");
   if (layers_option->count() > 0 && (layers < 1 || layers > kaiju::kMostLayers))
     return kaiju::tools::fail(app, 2, fmt::format("--layers {}: choose 1 to {}", layers, kaiju::kMostLayers));
 
   if (labels_option->count() > 0 && (labels < 1 || labels > static_cast<int32_t>(kaiju::kMostLabels)))
     return kaiju::tools::fail(app, 2, fmt::format("--labels {}: choose 1 to {}", labels, kaiju::kMostLabels));
-
-  uint64_t seed = 0;
-  const char* seed_end = seed_text.data() + seed_text.size();
-  if (const auto [end, error] = std::from_chars(seed_text.data(), seed_end, seed); error != std::errc() || end != seed_end)
-    return kaiju::tools::fail(app, 2, fmt::format("--seed {}: give a whole number from 0 to 2^64 - 1", seed_text));
 
   auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
   if (!config.ok()) return kaiju::tools::fail(app, preset_option->count() ? 2 : 1, config.status().message());

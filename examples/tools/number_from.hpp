@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
 #include <string>
 
 namespace kaiju::tools {
@@ -19,6 +21,17 @@ inline CLI::Validator number_from(double low, double high, Zero zero = Zero::kLi
     return is_good ? std::string() : fmt::format("give {}a number from {:g} to {:g}", besides, low, high);
   };
   return CLI::Validator(check, fmt::format("{}in [{:g} - {:g}]", besides, low, high));
+}
+
+// All of a uint64_t and nothing else: CLI11 by itself takes -1 for its largest.
+inline CLI::Validator whole_number() {
+  const auto check = [](const std::string& given) {
+    uint64_t value = 0;
+    const char* end = given.data() + given.size();
+    const auto [stop, error] = std::from_chars(given.data(), end, value);
+    return error == std::errc() && stop == end ? std::string() : "give a whole number from 0 to 2^64 - 1";
+  };
+  return CLI::Validator(check, "");
 }
 
 }  // namespace kaiju::tools

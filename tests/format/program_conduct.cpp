@@ -1,10 +1,10 @@
 // How every program answers a wrong command line and an output that cannot be written.
-#include "catch.hpp"
-
 #include <sys/wait.h>
 
 #include <cstdlib>
 #include <string>
+
+#include "catch.hpp"
 
 namespace {
 
@@ -19,11 +19,11 @@ int exit_code(const std::string& command) {
 }  // namespace
 
 TEST_CASE("a wrong command line is exit code 2, from every program") {
-  for (const char* line :
-       {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense",
-        "kaiju-score x --tokens y --chunk -1", "kaiju-bench step x --seconds 0", "kaiju-make --out x --preset nano --layers 0",
-        "kaiju-inspect x --nonsense", "kaiju-bench serve x --cache-bytes -1", "kaiju-bench hour x --host-bytes -1",
-        "kaiju-bench step x --seconds nan", "kaiju-bench serve x --top-p 0", "kaiju-bench serve x --temperature 0.0005"}) {
+  for (const char* line : {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense",
+                           "kaiju-score x --tokens y --chunk -1", "kaiju-bench step x --seconds 0",
+                           "kaiju-make --out x --preset nano --layers 0", "kaiju-inspect x --nonsense",
+                           "kaiju-bench serve x --cache-bytes -1", "kaiju-bench hour x --host-bytes -1", "kaiju-bench step x --seconds nan",
+                           "kaiju-bench serve x --top-p 0", "kaiju-bench hour x --seed -1", "kaiju-bench serve x --temperature 0.0005"}) {
     INFO(line);
     CHECK(exit_code(kPrograms + "/" + line + " >/dev/null 2>&1") == 2);
   }
@@ -31,10 +31,11 @@ TEST_CASE("a wrong command line is exit code 2, from every program") {
 
 TEST_CASE("traffic that makes no sense is exit code 2, before anything is made of it") {
   for (const char* option :
-       {"--gap-hours nan",       "--gap-hours 0",        "--hours nan",         "--hours 0",          "--hours -1",
-        "--hours 1e300",         "--warm-up-hours nan",  "--think-seconds nan", "--think-seconds -5", "--sitting-turns -1",
-        "--user-tokens -5",      "--reply-tokens nan",   "--swipe 7",           "--edit nan",         "--new-chat 2",
-        "--versions-per-day -1", "--truncation-step -5", "--messages-least -1", "--conversations 0",  "--memory nan"}) {
+       {"--gap-hours nan",    "--gap-hours 0",         "--hours nan",          "--hours 0",           "--hours -1",
+        "--seed -1",          "--hours 1e300",         "--warm-up-hours nan",  "--think-seconds nan", "--think-seconds -5",
+        "--sitting-turns -1", "--user-tokens -5",      "--reply-tokens nan",   "--swipe 7",           "--edit nan",
+        "--new-chat 2",       "--versions-per-day -1", "--truncation-step -5", "--messages-least -1", "--conversations 0",
+        "--memory nan"}) {
     INFO(option);
     CHECK(exit_code("timeout 20 " + kPrograms + "/kaiju-bench replay " + option + " >/dev/null 2>&1") == 2);
   }
@@ -50,7 +51,8 @@ TEST_CASE("so it is with the scripts of tests on a GPU, which need none to say s
     const std::string script = "sh " + std::string(KAIJU_SOURCE_DIR) + "/tests/" + name + "_cuda.sh ";
     INFO(script);
     CHECK(exit_code(script + "--help | grep -q usage:") == 0);
-    for (const char* wrong : {"--programs", "--nonsense", "nonsense"}) CHECK(exit_code(script + wrong + " 2>&1 >/dev/null | grep -q \"^" + name + "_cuda.sh: \"") == 0);
+    for (const char* wrong : {"--programs", "--nonsense", "nonsense"})
+      CHECK(exit_code(script + wrong + " 2>&1 >/dev/null | grep -q \"^" + name + "_cuda.sh: \"") == 0);
   }
   CHECK(exit_code("sh " + std::string(KAIJU_SOURCE_DIR) + "/tests/sanitize_cuda.sh --jobs x 2>/dev/null") == 2);
 }
@@ -68,6 +70,7 @@ TEST_CASE("kaiju-score refuses tokens that are none, by name") {
 }
 
 TEST_CASE("what kaiju-score says of tokens that are none holds nothing that a terminal obeys") {
-  CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel + " --tokens - 2>&1 | LC_ALL=C grep -q '[^ -~]'") == 1);
+  CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel + " --tokens - 2>&1 | LC_ALL=C grep -q '[^ -~]'") ==
+        1);
   CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel + " --tokens - 2>&1 | grep -q '\"?\\[2J?\"'") == 0);
 }

@@ -233,8 +233,8 @@ TEST_CASE("kaiju-make refuses wrong options by name") {
   fails(make("--preset nano --layers many" + out), "--layers");
   fails(make("--preset nano --labels 0" + out), "--labels 0");
   fails(make("--preset nano --labels 65" + out), "--labels 65");
-  fails(make("--preset nano --seed -1" + out), "--seed -1");
-  fails(make("--preset nano --seed 18446744073709551616" + out), "--seed");
+  fails(make("--preset nano --seed -1" + out), "--seed: give a whole number from 0 to 2^64 - 1");
+  fails(make("--preset nano --seed 18446744073709551616" + out), "--seed: give a whole number");
   fails(make("--preset nano --config x" + out), "--config");
   fails(make("--config '" + (folder / "nothing") + "'" + out), "cannot read the config");
   fails(make("--config '" + (folder / "") + "'" + out), "cannot read the config");
