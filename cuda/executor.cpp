@@ -82,10 +82,10 @@ class CudaExecutor final : public Executor {
     KAIJU_TRY(take(tables_, table_blocks, "the block tables"));
     KAIJU_TRY(inputs_.take_memory(facts, tables_.data()));
     // Table edits, histories, biases: as long as they can be, up to 4 million tokens of history; a step with more of them waits for the first to have been read, and so may a step
-    // behind one that has not ended.
-    list_bytes_ = std::min(kMostListBytes, table_blocks * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
-    KAIJU_TRY(take(list_, list_bytes_, "a step's lists"));
-    KAIJU_TRY(take(host_list_, list_bytes_, "a step's lists"));
+    // behind one that has not ended, whose own are not free yet.
+    const size_t list_bytes = std::min(kMostListBytes, table_blocks * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
+    KAIJU_TRY(take(list_memory_, list_bytes, "a step's lists"));
+    KAIJU_TRY(take(host_list_memory_, list_bytes, "a step's lists"));
     KAIJU_TRY(take(last_drawn_, slots, "the draws"));
     KAIJU_TRY(take(host_drawn_, 2 * slots * sizeof(Drawn), "the draws"));
     KAIJU_TRY(take(host_top_, 2 * slots * kMostTop * sizeof(Alternative), "the alternatives"));
@@ -137,7 +137,7 @@ class CudaExecutor final : public Executor {
     UnderWay& step = under_way_[turn];
     step.answer.clear();
     step.transfers = !plan.transfers.empty();
-    if (started_ == finished_) list_used_ = 0;
+    begin_lists();
     start_slots(plan);
     edit_tables(plan);
     transfers_.send_down(plan.transfers);
@@ -211,6 +211,10 @@ class CudaExecutor final : public Executor {
     bool transfers = false;
     cudaEvent_t over = nullptr;
   };
+  // Of the memory for lists: where the last step's begin and end, and the end of what it may use.
+  struct ListRoom {
+    size_t begin = 0, used = 0, end = 0;
+  };
   struct RecordedStep {
     int32_t rows = 0;
     Graph graph;
@@ -238,19 +242,29 @@ class CudaExecutor final : public Executor {
     return {};
   }
 
+  // A step's lists have what the step before, if it has not ended, does not use: the longer of what is in front and what is behind. The one before that has ended.
+  void begin_lists() {
+    if (started_ == finished_) {
+      list_ = {0, 0, list_memory_.size()};
+    } else {
+      const size_t in_front = list_.begin, behind = list_memory_.size() - list_.used;
+      list_ = behind >= in_front ? ListRoom{list_.used, list_.used, list_memory_.size()} : ListRoom{0, 0, in_front};
+    }
+  }
   // Copies `items` to the GPU, in pieces where they are many, and launches use(items there, count) on each piece.
   template <class T, class Use>
   void send_list(const std::vector<T>& items, const char* what, Use&& use) {
     for (size_t done = 0; done < items.size() && device_->ok();) {
-      if (list_used_ + sizeof(T) > list_bytes_) {  // the pieces before must have been read
+      if (list_.used + sizeof(T) > list_.end) {  // all pieces before must have been read
         check(cudaStreamSynchronize(stream()), what);
-        list_used_ = 0;
+        list_ = {0, 0, list_memory_.size()};
       }
-      const size_t count = std::min(items.size() - done, (list_bytes_ - list_used_) / sizeof(T)), bytes = count * sizeof(T);
-      std::memcpy(host_list_.data() + list_used_, items.data() + done, bytes);
-      ask(what, [&] { return cudaMemcpyAsync(list_.data() + list_used_, host_list_.data() + list_used_, bytes, cudaMemcpyHostToDevice, stream()); });
-      ask(what, [&] { return use(reinterpret_cast<const T*>(list_.data() + list_used_), static_cast<int32_t>(count)); });
-      list_used_ = StepInputs::aligned(list_used_ + bytes);
+      const size_t count = std::min(items.size() - done, (list_.end - list_.used) / sizeof(T)), bytes = count * sizeof(T);
+      std::byte *const there = list_memory_.data() + list_.used, *const here = host_list_memory_.data() + list_.used;
+      std::memcpy(here, items.data() + done, bytes);
+      ask(what, [&] { return cudaMemcpyAsync(there, here, bytes, cudaMemcpyHostToDevice, stream()); });
+      ask(what, [&] { return use(reinterpret_cast<const T*>(there), static_cast<int32_t>(count)); });
+      list_.used = std::min(StepInputs::aligned(list_.used + bytes), list_.end);
       done += count;
     }
   }
@@ -388,11 +402,11 @@ class CudaExecutor final : public Executor {
               if (rows > 1) return;
               for (const LayerWeights& layer : weights_.layers) backend_.load_attention({nullptr, config.n_heads, layer.z, nullptr, nullptr}, inputs.batch, kv_slots_[layer.config.kv_slot]);
               if (row_step_.layers) run_row(inputs);
-              check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_.data()), 1, facts().vocab_size, seen_.data()), "loading");
-              check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_.data()), 1, tables_.data()), "loading");
-              check(copy_blocks(stream(), reinterpret_cast<const CopiedBlock*>(list_.data()), 1, 1), "loading");
+              check(mark_seen(stream(), reinterpret_cast<const TokenMark*>(list_memory_.data()), 1, facts().vocab_size, seen_.data()), "loading");
+              check(write_tables(stream(), reinterpret_cast<const TableWrite*>(list_memory_.data()), 1, tables_.data()), "loading");
+              check(copy_blocks(stream(), reinterpret_cast<const CopiedBlock*>(list_memory_.data()), 1, 1), "loading");
               check(penalise(stream(), logits_.data(), inputs.draws, 1, facts().vocab_size, seen_.data(), adjusted_.data()), "loading");
-              check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
+              check(cuda::add_biases(stream(), reinterpret_cast<const Bias*>(list_memory_.data()), 1, facts().vocab_size, adjusted_.data()), "loading");
               draw(inputs, adjusted_.data());
             }),
             "loading kernels");
@@ -525,7 +539,7 @@ class CudaExecutor final : public Executor {
   std::vector<KvSlot> kv_slots_;
   int32_t logit_rows_ = 0;
 
-  DeviceBuffer<std::byte> weight_memory_, cache_, list_;
+  DeviceBuffer<std::byte> weight_memory_, cache_, list_memory_;
   std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // where block 0 of each kind lies
   Transfers transfers_;
   DeviceBuffer<BlockId> tables_;  // [slots, kinds, context / 64]
@@ -536,7 +550,7 @@ class CudaExecutor final : public Executor {
   DeviceBuffer<uint8_t> h_, seen_;
   std::vector<DeviceBuffer<arith::CosSin>> angles_;
   DeviceBuffer<int32_t> last_drawn_;  // [slots]
-  PinnedBuffer host_list_;
+  PinnedBuffer host_list_memory_;
   PinnedBuffer host_drawn_, host_top_, host_products_;  // of two steps
   Workspace workspace_;
   std::vector<RecordedStep> recorded_;  // by rows, ascending
@@ -550,7 +564,7 @@ class CudaExecutor final : public Executor {
   int64_t started_ = 0, finished_ = 0;
   UnderWay under_way_[2];
   StepInputs inputs_;
-  size_t list_bytes_ = 0, list_used_ = 0;
+  ListRoom list_;
   std::vector<TokenMark> marks_;
   std::vector<TableWrite> edits_;
   std::vector<Bias> biases_;

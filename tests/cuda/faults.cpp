@@ -343,6 +343,66 @@ TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step 
   }
 }
 
+// Their biases together are longer than the memory for a step's lists: it is used again, but not before it was read.
+TEST_CASE("steps that are started behind one another never wait for the stream, and draw what steps on their own draw") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  const auto plan_at = [&](int32_t position, int32_t token) {
+    StepPlan plan;
+    for (int32_t slot = 0; slot < 2; ++slot) {
+      if (position == 0) {
+        SlotStart start;
+        start.slot = slot;
+        start.sampling.temperature = 0.9f;
+        for (int32_t t = 0; t < 96; ++t) start.sampling.logit_bias.push_back({t, static_cast<float>((t * 37 + slot * 11) % 19) - 9.0f});
+        plan.starts.push_back(start);
+      }
+      if (position % kBlockTokens == 0)
+        for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({slot, kind, position / kBlockTokens, slot * 8 + position / kBlockTokens});
+      Segment segment;
+      segment.slot = slot;
+      segment.position = position;
+      segment.first_token = slot;
+      segment.token_count = 1;
+      segment.sample = true;
+      plan.segments.push_back(segment);
+      plan.tokens.push_back(token);
+    }
+    return plan;
+  };
+  constexpr int32_t kSteps = 512;
+  const auto draw = [&](bool overlapped) {
+    Made made_now = make(checkpoint);
+    REQUIRE(made_now.status.ok());
+    std::vector<int32_t> tokens;
+    StepResult result;
+    StepPlan plan = plan_at(0, 1);
+    const auto take = [&] {
+      for (const SampledToken& sampled : result.sampled) tokens.push_back(sampled.token);
+    };
+    fail_at(0);
+    if (overlapped) REQUIRE(made_now.executor->start(plan).ok());
+    for (int32_t position = 1; position < kSteps; ++position) {
+      StepPlan next = plan_at(position, kDrawnToken);
+      if (!overlapped) {
+        REQUIRE(made_now.executor->run(plan, result).ok());
+      } else {
+        REQUIRE(made_now.executor->start(next).ok());
+        REQUIRE(made_now.executor->finish(plan, result).ok());
+      }
+      take();
+      plan = std::move(next);
+    }
+    REQUIRE((overlapped ? made_now.executor->finish(plan, result) : made_now.executor->run(plan, result)).ok());
+    take();
+    CHECK(made_of["cudaStreamSynchronize"] == 0);
+    return tokens;
+  };
+  const std::vector<int32_t> overlapped = draw(true);
+  CHECK(overlapped.size() == 2 * kSteps);
+  CHECK(overlapped == draw(false));
+}
+
 // The driver loads a kernel, and takes memory for it, when it is first launched or recorded.
 TEST_CASE("no step launches a kernel that was not loaded when the executor was made") {
   if (!has_gpu()) return;
