@@ -81,8 +81,8 @@ class CudaExecutor final : public Executor {
     const size_t table_blocks = slots * kBlockKinds * static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens);
     KAIJU_TRY(take(tables_, table_blocks, "the block tables"));
     KAIJU_TRY(inputs_.take_memory(facts, tables_.data()));
-    // Table edits, histories, biases: as long as they can be, up to 4 million tokens of history; a step with more of them waits for the first to have been read, and so may a step
-    // behind one that has not ended, whose own are not free yet.
+    // Table edits, histories, biases, of a step and of the one before it: as long as a step's can be, up to 4 million tokens of history. What finds no room waits until all that is
+    // there has been read.
     const size_t list_bytes = std::min(kMostListBytes, table_blocks * sizeof(TableWrite) + slots * static_cast<size_t>(config.context) * sizeof(TokenMark) + kBiasBytes);
     KAIJU_TRY(take(list_memory_, list_bytes, "a step's lists"));
     KAIJU_TRY(take(host_list_memory_, list_bytes, "a step's lists"));
@@ -242,7 +242,7 @@ class CudaExecutor final : public Executor {
     return {};
   }
 
-  // A step's lists have what the step before, if it has not ended, does not use: the longer of what is in front and what is behind. The one before that has ended.
+  // A step's lists have what those of the step before it, if that has not ended, leave: the longer of what is in front of them and what is behind. The one before that has ended.
   void begin_lists() {
     if (started_ == finished_) {
       list_ = {0, 0, list_memory_.size()};
