@@ -163,6 +163,18 @@ Made make(const std::shared_ptr<const Checkpoint>& checkpoint) {
   return made;
 }
 
+// A sequence's next token, which draws the one behind it.
+void add_row(StepPlan& plan, int32_t slot, int32_t position, int32_t token) {
+  Segment segment;
+  segment.slot = slot;
+  segment.position = position;
+  segment.first_token = static_cast<int32_t>(plan.tokens.size());
+  segment.token_count = 1;
+  segment.sample = true;
+  plan.segments.push_back(segment);
+  plan.tokens.push_back(token);
+}
+
 // A prefill with everything drawing can ask for, and a decode step with a block going down and one coming up beside it.
 Status two_steps(Made& made, std::vector<int32_t>& tokens) {
   StepPlan plan;
@@ -188,12 +200,7 @@ Status two_steps(Made& made, std::vector<int32_t>& tokens) {
   plan.transfers.push_back({BlockTransfer::Way::kDown, BlockKind::kGlobal, 2, made.host.get()});
   plan.transfers.push_back({BlockTransfer::Way::kUp, BlockKind::kGlobal, 3, made.host.get() + (512 << 10)});
   plan.copies.push_back({BlockKind::kGlobal, 2, 4, 64});
-  segment = {};
-  segment.position = 100;
-  segment.token_count = 1;
-  segment.sample = true;
-  plan.segments.push_back(segment);
-  plan.tokens.push_back(result.sampled[0].token);
+  add_row(plan, 0, 100, result.sampled[0].token);
   KAIJU_TRY(made.executor->run(plan, result));
   tokens.push_back(result.sampled.at(0).token);
   return {};
@@ -327,16 +334,7 @@ TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step 
   }
   for (int32_t position = 20; position < 23; ++position) {
     plan.clear();
-    for (int32_t slot = 0; slot < 2; ++slot) {
-      Segment segment;
-      segment.slot = slot;
-      segment.position = position;
-      segment.first_token = slot;
-      segment.token_count = 1;
-      segment.sample = true;
-      plan.segments.push_back(segment);
-      plan.tokens.push_back(result.sampled.at(static_cast<size_t>(slot)).token);
-    }
+    for (int32_t slot = 0; slot < 2; ++slot) add_row(plan, slot, position, result.sampled.at(static_cast<size_t>(slot)).token);
     fail_at(0);
     REQUIRE(made_now.executor->run(plan, result).ok());
     CHECK(made_of == std::map<std::string, int64_t>{{"cudaMemcpyAsync", 1}, {"cudaGraphLaunch", 1}, {"cudaEventRecord", 1}, {"cudaEventSynchronize", 1}});
@@ -359,14 +357,7 @@ TEST_CASE("steps that are started behind one another never wait for the stream, 
       }
       if (position % kBlockTokens == 0)
         for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({slot, kind, position / kBlockTokens, slot * 8 + position / kBlockTokens});
-      Segment segment;
-      segment.slot = slot;
-      segment.position = position;
-      segment.first_token = slot;
-      segment.token_count = 1;
-      segment.sample = true;
-      plan.segments.push_back(segment);
-      plan.tokens.push_back(token);
+      add_row(plan, slot, position, token);
     }
     return plan;
   };
@@ -441,9 +432,6 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
     REQUIRE((*executor)->run(plan, result).ok());
     for (const void* kernel : launched) CHECK(loaded.contains(kernel));
   };
-  const auto fill_tokens = [&](int32_t count) {
-    for (int32_t i = 0; i < count; ++i) plan.tokens.push_back(i % config.vocab_size);
-  };
   for (const int32_t rows : {1, 2, 7, 33, 64, 65, 96, 97, 129, 200, 257, 300, 385, 500, 600, 685, 800, 900, 1025, 1200}) {
     CAPTURE(config.n_heads, only_windows, options.graphs, rows);
     plan.clear();
@@ -455,7 +443,7 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
     segment.sample = true;
     segment.all_logits = rows < 300;
     plan.segments.push_back(segment);
-    fill_tokens(rows);
+    for (int32_t i = 0; i < rows; ++i) plan.tokens.push_back(i);
     step_launches_what_is_loaded();
   }
   for (const int32_t count : {1, 2, 5, 16, 33, 80, 84, 100, 160, 170}) {
@@ -468,15 +456,8 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
           plan.starts.back().slot = slot;
           for (const BlockKind kind : kinds) plan.table_edits.push_back({slot, kind, 0, slot});
         }
-        Segment segment;
-        segment.slot = slot;
-        segment.position = first ? 0 : 1;
-        segment.first_token = slot;
-        segment.token_count = 1;
-        segment.sample = true;
-        plan.segments.push_back(segment);
+        add_row(plan, slot, first ? 0 : 1, slot);
       }
-      fill_tokens(count);
       step_launches_what_is_loaded();
     }
   }
