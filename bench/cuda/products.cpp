@@ -1,8 +1,8 @@
-// Products on a GPU, alone: every form of the library's own at the shapes of the presets `small` and `large`, and cuBLASLt beside it, its
-// algorithms searched. Launches follow one another as in a step, recorded in a graph, over weights in more memory than the L2 cache holds.
+// Products on a GPU, alone: every form of the library's own at the shapes of the presets, and cuBLASLt beside it, its algorithms searched.
+// Launches follow one another as in a step, recorded in a graph, over weights in more memory than the L2 cache holds.
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-products && build/cuda/bin/kaiju-bench-products [--rows 1,16,64]
-//   [--shapes N] [--theirs 0]
+//   [--presets small] [--theirs 0]
 //
 // cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual) would be another
 // kernel. Where an int8 output is offered it is timed too. Its activations are signed where `down` has unsigned bytes. Bits first: int32
@@ -48,15 +48,27 @@ void check(const Status& status) {
 constexpr double kBytesPerSecond = 4.40e12, kInt8PerSecond = 1.5e15;  // practical ceilings of an H200
 
 struct Shape {
+  const char* preset;
   const char* name;
   int32_t out, in;
   cuda::Product product;
 };
 constexpr Shape kShapes[] = {
-    {"small, o", 5120, 5120, cuda::Product::kAddLinear},    {"small, q, k, v", 5376, 5120, cuda::Product::kLinear},
-    {"small, up", 20480, 5120, cuda::Product::kUp},         {"small, down", 5120, 20480, cuda::Product::kAddDown},
-    {"small, logits", 65536, 5120, cuda::Product::kLinear}, {"large, o", 12288, 12288, cuda::Product::kAddLinear},
-    {"large, up", 51200, 12288, cuda::Product::kUp},        {"large, down", 12288, 51200, cuda::Product::kAddDown},
+    {"small", "o", 5120, 5120, cuda::Product::kAddLinear},
+    {"small", "q, k, v", 5376, 5120, cuda::Product::kLinear},
+    {"small", "up", 20480, 5120, cuda::Product::kUp},
+    {"small", "down", 5120, 20480, cuda::Product::kAddDown},
+    {"small", "logits", 65536, 5120, cuda::Product::kLinear},
+    {"medium", "o", 7168, 7168, cuda::Product::kAddLinear},
+    {"medium", "q, k, v", 7424, 7168, cuda::Product::kLinear},
+    {"medium", "up", 29696, 7168, cuda::Product::kUp},
+    {"medium", "down", 7168, 29696, cuda::Product::kAddDown},
+    {"medium", "logits", 65536, 7168, cuda::Product::kLinear},
+    {"large", "o", 12288, 12288, cuda::Product::kAddLinear},
+    {"large", "q, k, v", 12544, 12288, cuda::Product::kLinear},
+    {"large", "up", 51200, 12288, cuda::Product::kUp},
+    {"large", "down", 12288, 51200, cuda::Product::kAddDown},
+    {"large", "logits", 65536, 12288, cuda::Product::kLinear},
 };
 
 // The kernel that serves every shape says what the others' bits must be.
@@ -74,7 +86,7 @@ std::string name_of(const Tile& tile) {
 
 struct Options {
   std::vector<int32_t> rows{1, 16, 32, 64, 128, 256, 1024, 8192};
-  int32_t shapes = static_cast<int32_t>(std::size(kShapes));
+  std::vector<std::string> presets{"small", "medium", "large"};
   double seconds = 0.02;
   bool theirs = true;  // cuBLASLt too
 };
@@ -111,9 +123,9 @@ class Products {
   }
 
   void run() {
-    for (int32_t s = 0; s < options_.shapes; ++s)
+    for (const Shape& shape : kShapes)
       for (const int32_t rows : options_.rows) {
-        const Shape& shape = kShapes[s];
+        if (std::find(options_.presets.begin(), options_.presets.end(), shape.preset) == options_.presets.end()) continue;
         if (size_t(rows) * static_cast<size_t>(shape.out) > kMostResults || size_t(rows) * static_cast<size_t>(shape.in) > kMostActivations)
           continue;
         line(shape, rows);
@@ -205,7 +217,8 @@ class Products {
       if (fastest == 0 || us < fastest) fastest = us, best = name_of(tile);
       if (tile == chosen) mine = us;
     }
-    fmt::print("{:16} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}", shape.name, rows,
+    fmt::print("{:15} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}",
+               fmt::format("{}, {}", shape.preset, shape.name), rows,
                floor, mine, mine > 0 ? 100 * floor / mine : 0, fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
     std::fflush(stdout);
     if (!options_.theirs) {
@@ -305,9 +318,9 @@ int main(int argc, char** argv) {
   using namespace kaiju::bench;
   namespace tools = kaiju::tools;
   Options options;
-  CLI::App app("Products on a GPU, alone: every tile of the library's own at the shapes of `small` and `large`, cuBLASLt beside it", "kaiju-bench-products");
+  CLI::App app("Products on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it", "kaiju-bench-products");
   app.add_option("--rows", options.rows, "numbers of rows")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
-  app.add_option("--shapes", options.shapes, "only the first so many of the shapes")->check(CLI::Range(1, static_cast<int>(std::size(kShapes))))->capture_default_str();
+  app.add_option("--presets", options.presets, "whose shapes")->delimiter(',')->check(CLI::IsMember(options.presets))->capture_default_str();
   app.add_option("--theirs", options.theirs, "cuBLASLt too; 0 leaves it out")->capture_default_str();
   app.add_option("--seconds", options.seconds, "how long each is timed")->check(tools::number_from(0.001, 60))->capture_default_str();
   if (const auto stop = tools::parse(app, argc, argv)) return *stop;

@@ -1,5 +1,5 @@
-// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets `small` and `large`, 2
-// to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels.md; the times are in tests/cuda/tiles.cpp).
+// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets, 2 to 8,192 rows, on
+// H200s of 132 multiprocessors (docs/kernels.md; the times are in tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
 #include <algorithm>
@@ -17,14 +17,18 @@ struct Cost {
 };
 constexpr Cost kCosts[] = {
     {0.122, 2.1}, {0.155, 2.2}, {0.082, 3.8}, {0.162, 2.4},  // 64x48, 64x80, 64x80/2, 64x96/2
-    {0.233, 3.4}, {0.132, 4.7}, {0.237, 4.4}, {0.204, 3.2},  // 64x96/4, 128x80/2, 128x96, 128x96/2
-    {0.338, 1.8}, {0.357, 2.1}, {0.416, 2.0}, {0.429, 2.7},  // 128x112, 128x128, 128x144, 128x160
+    {0.233, 3.4}, {0.120, 3.4}, {0.330, 2.6}, {0.170, 2.6},  // 64x96/4, 64x112/2, 64x128, 64x128/2
+    {0.132, 4.7}, {0.237, 4.4}, {0.204, 3.2}, {0.338, 1.8},  // 128x80/2, 128x96, 128x96/2, 128x112
+    {0.160, 5.8}, {0.357, 2.1}, {0.416, 2.0}, {0.429, 2.7},  // 128x112/2, 128x128, 128x144, 128x160
     {0.482, 3.0}, {0.486, 3.7}, {0.546, 4.0}, {0.655, 3.6},  // 128x176, 128x192, 128x208, 128x256/1/2
     {0.596, 4.1}, {0.332, 4.2}, {0.654, 1.8}, {0.705, 2.4},  // 192x160, 256x80/2, 256x112, 256x128
     {0.832, 4.0},                                            // 256x160
 };
 static_assert(std::size(kCosts) == std::size(kHopperTiles));
 constexpr double kBehind = 4.0;  // us of the last blocks' ending behind which the next kernel starts, of tiles that are not divided
+// us for which a block waits that wants a multiprocessor for itself: of up to 16 rows, and behind attention, the kernel in front leaves
+// half of one here and there and seldom a whole one.
+constexpr double kAlone = 1.0;
 
 // us of reading the weights once: 4.4 TB/s by 132 multiprocessors.
 double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
@@ -42,9 +46,9 @@ double skinny_time(int32_t rows, double memory) {
 }
 
 // Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the other.
-double tile_time(const Tile& tile, const Cost& cost, int32_t rows, int32_t out, int32_t in, int32_t multiprocessors, double memory) {
+double tile_time(const Tile& tile, const Cost& cost, int32_t rows, const ProductShape& shape, int32_t multiprocessors, double memory) {
   const int32_t cluster = tile.split * tile.share, row_units = pieces(pieces(rows, tile.rows), tile.share),
-                clusters = row_units * pieces(out, tile.outs);
+                clusters = row_units * pieces(shape.out, tile.outs);
   int32_t at_once = multiprocessors * blocks_together(tile) / cluster;
   if (cluster == 4) at_once -= at_once / 16;  // groups of multiprocessors are no multiples of four: 62 fit of 66
   const int32_t rounds = pieces(clusters, std::max(at_once, 1));
@@ -53,18 +57,15 @@ double tile_time(const Tile& tile, const Cost& cost, int32_t rows, int32_t out, 
   // every block gets it once.
   const int32_t last = std::min(rows - (row_units - 1) * tile.rows * tile.share, tile.rows);
   const double spared = rounds > 1 ? rounds / row_units * (1.0 - pieces(last, 64) * 64.0 / tile.rows) : 0.0;
-  double work = (rounds - spared) * pieces(pieces(in, kStepBytes), tile.split) * cost.step + rounds * cost.ending;
+  double work = (rounds - spared) * pieces(pieces(shape.in, kStepBytes), tile.split) * cost.step + rounds * cost.ending;
   if (tile.rows > 64 && tile.split == 1) work -= kBehind;
+  if (tile.rows == 64 && tile.split == 2 && (rows <= 16 || shape.behind_attention)) work += kAlone;
   return std::sqrt(work * work + memory * memory);
 }
 
 // Whether the tile can run, at a number of rows where it was measured.
-bool serves(const Tile& tile, int32_t rows, const ProductShape& shape) {
-  const int32_t in = shape.in;
+bool serves(const Tile& tile, int32_t rows, int32_t in) {
   if (tile.split > pieces(in, kStepBytes)) return false;
-  // Behind attention half a multiprocessor is free here and there and seldom a whole one. Of up to 16 rows a whole one gains for a long sum
-  // (down) alone.
-  if (tile.rows == 64 && tile.split == 2 && (rows <= 16 || shape.behind_attention)) return in >= 128 * kStepBytes;
   if (tile.rows == 64) return rows <= 64;
   if (tile.split > 1) return rows > tile.rows / 2 && rows <= tile.rows;
   if (tile.outs == 96) return rows > 64 && rows <= 256;
@@ -86,8 +87,8 @@ Tile choose_tile(const Chip& chip, int32_t rows, const ProductShape& shape) {
   Tile best = plain;
   double least = skinny_serves(rows, out, in) ? skinny_time(rows, memory) : HUGE_VAL;
   for (size_t i = 0; i < std::size(kHopperTiles); ++i) {
-    if (!serves(kHopperTiles[i], rows, shape)) continue;
-    const double time = tile_time(kHopperTiles[i], kCosts[i], rows, out, in, chip.multiprocessors, memory);
+    if (!serves(kHopperTiles[i], rows, in)) continue;
+    const double time = tile_time(kHopperTiles[i], kCosts[i], rows, shape, chip.multiprocessors, memory);
     if (time < least) best = kHopperTiles[i], least = time;
   }
   return best;

@@ -36,11 +36,12 @@ constexpr int32_t blocks_together(const Tile& tile) { return tile.rows == 64 && 
 
 // Those of kHopper: each is the fastest somewhere, most often because its blocks come to just below a whole number of rounds.
 inline constexpr Tile kHopperTiles[] = {
-    {Path::kHopper, 64, 48, 1, 1},   {Path::kHopper, 64, 80, 1, 1},   {Path::kHopper, 64, 80, 2, 1},   {Path::kHopper, 64, 96, 2, 1},
-    {Path::kHopper, 64, 96, 4, 1},   {Path::kHopper, 128, 80, 2, 1},  {Path::kHopper, 128, 96, 1, 1},  {Path::kHopper, 128, 96, 2, 1},
-    {Path::kHopper, 128, 112, 1, 1}, {Path::kHopper, 128, 128, 1, 1}, {Path::kHopper, 128, 144, 1, 1}, {Path::kHopper, 128, 160, 1, 1},
+    {Path::kHopper, 64, 48, 1, 1}, {Path::kHopper, 64, 80, 1, 1}, {Path::kHopper, 64, 80, 2, 1}, {Path::kHopper, 64, 96, 2, 1},
+    {Path::kHopper, 64, 96, 4, 1}, {Path::kHopper, 64, 112, 2, 1}, {Path::kHopper, 64, 128, 1, 1}, {Path::kHopper, 64, 128, 2, 1},
+    {Path::kHopper, 128, 80, 2, 1}, {Path::kHopper, 128, 96, 1, 1}, {Path::kHopper, 128, 96, 2, 1}, {Path::kHopper, 128, 112, 1, 1},
+    {Path::kHopper, 128, 112, 2, 1}, {Path::kHopper, 128, 128, 1, 1}, {Path::kHopper, 128, 144, 1, 1}, {Path::kHopper, 128, 160, 1, 1},
     {Path::kHopper, 128, 176, 1, 1}, {Path::kHopper, 128, 192, 1, 1}, {Path::kHopper, 128, 208, 1, 1}, {Path::kHopper, 128, 256, 1, 2},
-    {Path::kHopper, 192, 160, 1, 1}, {Path::kHopper, 256, 80, 2, 1},  {Path::kHopper, 256, 112, 1, 1}, {Path::kHopper, 256, 128, 1, 1},
+    {Path::kHopper, 192, 160, 1, 1}, {Path::kHopper, 256, 80, 2, 1}, {Path::kHopper, 256, 112, 1, 1}, {Path::kHopper, 256, 128, 1, 1},
     {Path::kHopper, 256, 160, 1, 1},
 };
 
