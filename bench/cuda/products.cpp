@@ -2,7 +2,7 @@
 // Launches follow one another as in a step, recorded in a graph, over weights in more memory than the L2 cache holds.
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-products && build/cuda/bin/kaiju-bench-products [--rows 1,16,64]
-//   [--presets small] [--theirs 0]
+//   [--presets small] [--forms 128x96/2] [--theirs 0]
 //
 // cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual) would be another
 // kernel. Where an int8 output is offered it is timed too. Its activations are signed where `down` has unsigned bytes. Bits first: int32
@@ -18,6 +18,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/bench.hpp"
@@ -35,7 +36,7 @@ using cuda::DeviceBuffer;
 using cuda::Path;
 using cuda::Tile;
 
-void check(cudaError_t error, const char* what) {
+void check(cudaError_t error, std::string_view what) {
   if (error != cudaSuccess) throw Failed{internal_error(fmt::format("{}: the GPU answers \"{}\"", what, cudaGetErrorString(error)))};
 }
 void check(cublasStatus_t status, const char* what) {
@@ -86,7 +87,7 @@ std::string name_of(const Tile& tile) {
 
 struct Options {
   std::vector<int32_t> rows{1, 16, 32, 64, 128, 256, 1024, 8192};
-  std::vector<std::string> presets{"small", "medium", "large"};
+  std::vector<std::string> presets{"small", "medium", "large"}, forms;  // no forms: all of them
   double seconds = 0.02;
   bool theirs = true;  // cuBLASLt too
 };
@@ -139,7 +140,7 @@ class Products {
   static int32_t launches(int32_t rows) { return rows > 1024 ? 4 : rows > 256 ? 12 : 48; }
 
   // Microseconds of one of the launches that work(i) makes, or 0 where it cannot be launched.
-  double time(int32_t rows, double seconds, const std::function<bool(int32_t)>& work) {
+  double time(std::string_view what, int32_t rows, double seconds, const std::function<bool(int32_t)>& work) {
     const int32_t count = launches(rows);
     bool all = true;
     cuda::Graph graph;
@@ -155,9 +156,9 @@ class Products {
     double best = HUGE_VAL, all_ms = 0;
     for (int32_t runs = 0; runs < 5 || all_ms < 1e3 * seconds; ++runs) {
       check(cudaEventRecord(before_, device_->stream()), "an event");
-      check(graph.launch(device_->stream()), "a graph");
+      check(graph.launch(device_->stream()), what);
       check(cudaEventRecord(after_, device_->stream()), "an event");
-      check(cudaStreamSynchronize(device_->stream()), "a graph");
+      check(cudaStreamSynchronize(device_->stream()), what);
       float ms = 0;
       check(cudaEventElapsedTime(&ms, before_, after_), "an event");
       all_ms += ms;
@@ -181,17 +182,17 @@ class Products {
             static_cast<int32_t>(kMostActivations / static_cast<size_t>(shape.in))};
   }
 
-  std::vector<std::byte> result_of(const Tile& tile, const Shape& shape, int32_t rows) {
+  std::vector<std::byte> result_of(std::string_view what, const Tile& tile, const Shape& shape, int32_t rows) {
     const size_t item = shape.product == cuda::Product::kLinear ? sizeof(float)
                         : shape.product == cuda::Product::kUp   ? 1
                                                                 : sizeof(arith::bf16);
     std::vector<std::byte> result(static_cast<size_t>(rows) * static_cast<size_t>(shape.out) * item);
-    check(cudaMemsetAsync(result_.data(), 0, result.size(), device_->stream()), "a result");
+    check(cudaMemsetAsync(result_.data(), 0, result.size(), device_->stream()), what);
     cuda::ProductArgs scaled = args(shape, rows, 0);
     scaled.scale = factors_.data();
-    check(cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, scaled), "a product");
-    check(cudaMemcpyAsync(result.data(), result_.data(), result.size(), cudaMemcpyDeviceToHost, device_->stream()), "a result");
-    check(cudaStreamSynchronize(device_->stream()), "a result");
+    check(cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, scaled), what);
+    check(cudaMemcpyAsync(result.data(), result_.data(), result.size(), cudaMemcpyDeviceToHost, device_->stream()), what);
+    check(cudaStreamSynchronize(device_->stream()), what);
     return result;
   }
 
@@ -201,20 +202,22 @@ class Products {
     const Tile chosen = cuda::choose_tile(device_->chip(), rows, {shape.out, shape.in});
     std::string all, best;
     double mine = 0, fastest = 0;
-    const std::vector<std::byte> expected = result_of(kReference, shape, rows);
+    const std::vector<std::byte> expected = result_of("the kernel for every shape", kReference, shape, rows);
     for (const Tile& tile : forms()) {
+      const std::string name = name_of(tile), what = fmt::format("{}, {} by {} at {} rows", shape.preset, shape.name, name, rows);
+      if (!options_.forms.empty() && std::find(options_.forms.begin(), options_.forms.end(), name) == options_.forms.end()) continue;
       if (tile.path == Path::kSkinny
               ? rows > cuda::kSkinnyRows
               : rows == 1 || (tile.rows == 64 ? rows > 128 : rows <= tile.rows / 2) || (tile.split > 1 && rows > 2 * tile.rows) ||
                     tile.split > cuda::pieces(shape.in, cuda::kStepBytes) || (tile.share > 1 && rows <= tile.rows))
         continue;
-      if (result_of(tile, shape, rows) != expected) throw Failed{internal_error(fmt::format("{} gives other bits", name_of(tile)))};
-      const double us = time(rows, options_.seconds, [&](int32_t i) {
+      if (result_of(what, tile, shape, rows) != expected) throw Failed{internal_error(fmt::format("{} gives other bits", what))};
+      const double us = time(what, rows, options_.seconds, [&](int32_t i) {
         return cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, args(shape, rows, i)) == cudaSuccess;
       });
       if (us == 0) continue;
-      all += fmt::format("  {} {:.1f}", name_of(tile), us);
-      if (fastest == 0 || us < fastest) fastest = us, best = name_of(tile);
+      all += fmt::format("  {} {:.1f}", name, us);
+      if (fastest == 0 || us < fastest) fastest = us, best = name;
       if (tile == chosen) mine = us;
     }
     fmt::print("{:15} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}",
@@ -276,12 +279,12 @@ class Products {
     if (rows >= 1024) count = std::min(count, 10);  // they take long
     for (int which = 0; which < count; ++which) {
       if (results[which].state != CUBLAS_STATUS_SUCCESS) continue;
-      const double us = time(rows, 0.1 * options_.seconds, [&](int32_t i) { return run(which, i); });
+      const double us = time("cuBLASLt", rows, 0.1 * options_.seconds, [&](int32_t i) { return run(which, i); });
       if (us > 0 && (found.us == 0 || us < found.us)) found.us = us, best = which;
       if (which == 0) found.first_us = us;
     }
     if (best >= 0) {
-      found.us = time(rows, options_.seconds, [&](int32_t i) { return run(best, i); });
+      found.us = time("cuBLASLt", rows, options_.seconds, [&](int32_t i) { return run(best, i); });
       cublasLtMatmulAlgoConfigGetAttribute(&results[best].algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &found.tile, sizeof found.tile, nullptr);
     }
     if (best >= 0 && !bytes && rows <= 64) {  // the same sums
@@ -315,12 +318,16 @@ class Products {
 }  // namespace kaiju::bench
 
 int main(int argc, char** argv) {
+  using namespace kaiju;
   using namespace kaiju::bench;
   namespace tools = kaiju::tools;
   Options options;
+  std::vector<std::string> names;
+  for (const cuda::Tile& tile : forms()) names.push_back(name_of(tile));
   CLI::App app("Products on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it", "kaiju-bench-products");
   app.add_option("--rows", options.rows, "numbers of rows")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
   app.add_option("--presets", options.presets, "whose shapes")->delimiter(',')->check(CLI::IsMember(options.presets))->capture_default_str();
+  app.add_option("--forms", options.forms, "only these of the library's own, as they are printed: skinny,128x96/2")->delimiter(',')->check(CLI::IsMember(names));
   app.add_option("--theirs", options.theirs, "cuBLASLt too; 0 leaves it out")->capture_default_str();
   app.add_option("--seconds", options.seconds, "how long each is timed")->check(tools::number_from(0.001, 60))->capture_default_str();
   if (const auto stop = tools::parse(app, argc, argv)) return *stop;

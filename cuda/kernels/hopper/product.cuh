@@ -404,9 +404,15 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         while (left > 0) store_part();
         stores_done();
       }
+      // The block stays until every stage has been given back, by the others, too: they have got what was fetched for them then, and none
+      // of their arrivals is still on its way here.
+      if (kShare > 1)
+        for (int32_t s = 0; s < ring; ++s) {
+          barrier_wait(empty + 8 * stage, parity);
+          next_stage();
+        }
     }
     __syncwarp();
-    if (kShare > 1) cluster_meet();
     if (kSplit > 1) {
       cluster_wait();
       if (tid == S::kConsumers) {  // once the stages where sums will lie have been multiplied
@@ -504,7 +510,6 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
       }
       if (scales_come) place ^= 1;
     }
-    if (kShare > 1) cluster_meet();  // nobody leaves while another may still write to it
   }
 #endif
 }
