@@ -74,14 +74,15 @@ class Soak {
   int run() {
     const auto begin = std::chrono::steady_clock::now();
     const int64_t rounds = 20;
-    int64_t before = 0, after = 0;  // most bytes in use between people, in the first and the second half
+    int64_t most[4] = {};  // bytes in use between people, in each quarter of the turns
     for (int64_t round = 0; round < rounds; ++round) {
       while (asked_ < turns_ * (round + 1) / rounds) one_thing();
       everybody_leaves();
-      int64_t& most = round < rounds / 2 ? before : after;
-      most = std::max(most, live_bytes);
+      int64_t& quarter = most[round * 4 / rounds];
+      quarter = std::max(quarter, live_bytes);
     }
-    const double growth = static_cast<double>(after - before) / static_cast<double>(turns_ / 2);
+    // What grows with the turns grows in the third quarter and in the last; a buffer that doubles once does not.
+    const double growth = static_cast<double>(std::min(most[2] - most[1], most[3] - most[2])) / static_cast<double>(turns_ / 4);
     const Metrics metrics = engine_->metrics();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::printf("turns %lld, steps %llu, tokens %llu, %.1f s\n", static_cast<long long>(asked_), static_cast<unsigned long long>(metrics.steps),
@@ -93,8 +94,8 @@ class Soak {
     std::printf("prompt tokens from the cache %.1f%%, replies compared %lld\n",
                 100.0 * static_cast<double>(metrics.tokens_from_cache) / static_cast<double>(metrics.cache.prompt_tokens),
                 static_cast<long long>(compared_));
-    std::printf("memory in use between people: %lld bytes in the first half, %lld in the second: %.3f bytes a turn\n",
-                static_cast<long long>(before), static_cast<long long>(after), growth);
+    std::printf("memory in use between people, by quarters of the turns: %lld, %lld, %lld, %lld bytes\n", static_cast<long long>(most[0]),
+                static_cast<long long>(most[1]), static_cast<long long>(most[2]), static_cast<long long>(most[3]));
     return growth < 1 ? 0 : 1;  // what does not grow with the turns stays far below a byte a turn
   }
 
