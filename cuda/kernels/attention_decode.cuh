@@ -61,7 +61,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     if (thread() == 0) begin();
     constexpr int32_t kPlanWords = sizeof(DecodePlan) / sizeof(int32_t);
     static_assert(kPlanWords <= kDecodeThreads);
-    if (thread() < kPlanWords)  // made before the kernels in front began
+    if (thread() < kPlanWords)  // in the L2 cache since before this kernel began (plan_kernel)
       reinterpret_cast<int32_t*>(&shared_.plan)[thread()] = __ldcg(reinterpret_cast<const int32_t*>(plan_of_block(work_)) + thread());
     if (thread() == 0) shared_.kept_items = 0;
     __syncthreads();
@@ -272,11 +272,6 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       else if (clock64() - begin > kLong && atomicAdd(there_and_left(item), 1) >> 16 != item.chunks)
         item.end = item.begin;
     }
-  }
-  __device__ static int32_t add_acquired_released(int32_t* to, int32_t count) {
-    int32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(count) : "memory");
-    return before;
   }
 
   // The rows of both items that are this block's, one list; of a row: the fold of every chunk, and of few chunks at a time their sums, by

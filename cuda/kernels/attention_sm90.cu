@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(32) plan_kernel(const __grid_constant__ Attent
   constexpr int32_t kWords = sizeof(DecodePlan) / sizeof(int32_t);
   auto* to = reinterpret_cast<int32_t*>(plan_of_block(work));
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kWords; i += 32) to[i] = reinterpret_cast<const int32_t*>(&plan)[i];
+  __threadfence();  // who comes behind reads it before the wait that would make it visible (decode_kernel)
 #else
   __trap();  // never launched elsewhere
 #endif

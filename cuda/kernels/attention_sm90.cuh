@@ -495,7 +495,10 @@ cudaError_t launch_tiles(cudaStream_t stream, void (*kernel)(AttentionWork), Att
                          int32_t blocks) {
   constexpr int32_t kMostBytes = 227 << 10, kMostSlots = kRingBarrierBytes / 32, kSlotBytes = kTileBytes<kHeadDim>;
   constexpr int32_t kSlots = (kMostBytes - Map::kRings) / kSlotBytes;
-  constexpr int32_t kKeySlots = std::min(2 * kSlots / 3, kMostSlots), kValueSlots = std::min(kSlots - kKeySlots, kMostSlots);
+  // A slot is the same warpgroup's every time: nobody waits for one of which the bytes that another waited for may still be on their way.
+  constexpr int32_t kSharers = Map::kSharers;
+  constexpr int32_t kKeySlots = std::min(2 * kSlots / 3, kMostSlots) / kSharers * kSharers,
+                    kValueSlots = std::min(kSlots - kKeySlots, kMostSlots) / kSharers * kSharers;
   static_assert(kKeySlots >= kChunkBlocks && kValueSlots >= 1);
   constexpr int32_t kBytes = Map::kRings + (kKeySlots + kValueSlots) * kSlotBytes;
   work.wide_tiles = tiles;

@@ -10,6 +10,12 @@ namespace kaiju::cuda {
 __device__ __forceinline__ void add_released(int32_t* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
+// So many more, and what was there before: who adds sees what all who added before had written.
+__device__ __forceinline__ int32_t add_acquired_released(int32_t* to, int32_t count) {
+  int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(count) : "memory");
+  return before;
+}
 __device__ __forceinline__ int32_t load_acquired(const int32_t* counter) {
   int32_t value;
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");

@@ -92,7 +92,10 @@ TEST_CASE("every form of a product on a GPU gives the reference's bits and write
       for (const int32_t rows : {1, 65, 300}) c.check(device, {Path::kTiled}, rows, false);
       if (!cuda::hopper_fits(device.chip(), out, in)) continue;
       for (const Tile& tile : cuda::kHopperTiles) {
-        if (tile.split > cuda::pieces(in, cuda::kStepBytes)) continue;
+        if (tile.split > cuda::pieces(in, cuda::kStepBytes)) {  // a block would have nothing to add up
+          CHECK(cuda::multiply_by(device.stream(), device.chip(), tile, product, {nullptr, out, in, nullptr, 1, nullptr, nullptr, 0}) == cudaErrorInvalidConfiguration);
+          continue;
+        }
         for (const int32_t rows : {tile.rows - 3, tile.rows, 2 * tile.rows + 5})
           if (tile.share == 1 || rows > tile.rows) c.check(device, tile, rows, rows != tile.rows);
         if (tile.rows == 64)  // whose rings have more stages then

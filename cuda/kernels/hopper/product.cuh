@@ -550,6 +550,7 @@ template <Product kProduct, Tile kTile>
 cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
   using S = Shape<kProduct, kTile.rows, kTile.outs, kTile.split>;
   static_assert(S::kGroups % kTile.share == 0);
+  if (kTile.split > pieces(args.in, kStepBytes)) return cudaErrorInvalidConfiguration;  // a block would have nothing to add up
   const int32_t copied_rows = min(pieces(args.rows, 8) * 8, kTile.rows);  // swizzling goes by eight
   const int32_t stages = S::kRing / ((copied_rows + kTile.outs) * kStepBytes);
   const TileArgs tiles{args,

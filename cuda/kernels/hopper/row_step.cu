@@ -30,7 +30,8 @@ bool row_step_serves(const Chip& chip, const RowStep& step) {
   const int32_t width = step.heads * step.head_dim;
   for (const int32_t in : {step.d_model, width, step.d_ff})
     if (in % kPieceBytes != 0) return false;
-  if (step.d_model < chip.multiprocessors) return false;  // every block must have something that all wait for
+  // Every block must have something that all wait for, of each kind.
+  if (std::min({step.d_model, width / 4, step.d_ff / 4}) < chip.multiprocessors) return false;
   for (const int32_t out : {step.d_model, width + 2 * step.kv_heads * step.head_dim, step.d_ff, step.vocab})
     if (pieces(out, chip.multiprocessors) > kThreads) return false;
   return stages_of(step) > kMostInFlight;

@@ -224,7 +224,7 @@ class RowStepper {
     const Share own = share_of(step_.d_model);  // the residual stream, which nobody reads as the embedded token any more
     if (tid_ < own.count) step_.x[own.first + tid_] = shared_.residual[tid_];
     // The last block to come here, when nobody looks at the counters any more, makes them ready for the next launch.
-    if (tid_ == 0 && atomicAdd(step_.counters + 1, 1) == static_cast<int32_t>(gridDim.x) - 1) {
+    if (tid_ == 0 && add_acquired_released(step_.counters + 1, 1) == static_cast<int32_t>(gridDim.x) - 1) {
       step_.counters[0] = step_.counters[1] = 0;
       step_.counters[2] += step_.layer_count + 1;
     }
