@@ -204,13 +204,14 @@ class Products {
     double mine = 0, fastest = 0;
     const std::vector<std::byte> expected = result_of("the kernel for every shape", kReference, shape, rows);
     for (const Tile& tile : forms()) {
-      const std::string name = name_of(tile), what = fmt::format("{}, {} by {} at {} rows", shape.preset, shape.name, name, rows);
+      const std::string name = name_of(tile);
       if (!options_.forms.empty() && std::find(options_.forms.begin(), options_.forms.end(), name) == options_.forms.end()) continue;
       if (tile.path == Path::kSkinny
               ? rows > cuda::kSkinnyRows
               : rows == 1 || (tile.rows == 64 ? rows > 128 : rows <= tile.rows / 2) || (tile.split > 1 && rows > 2 * tile.rows) ||
                     tile.split > cuda::pieces(shape.in, cuda::kStepBytes) || (tile.share > 1 && rows <= tile.rows))
         continue;
+      const std::string what = fmt::format("{}, {} by {} at {} rows", shape.preset, shape.name, name, rows);
       if (result_of(what, tile, shape, rows) != expected) throw Failed{internal_error(fmt::format("{} gives other bits", what))};
       const double us = time(what, rows, options_.seconds, [&](int32_t i) {
         return cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, args(shape, rows, i)) == cudaSuccess;
@@ -221,8 +222,7 @@ class Products {
       if (tile == chosen) mine = us;
     }
     fmt::print("{:15} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}",
-               fmt::format("{}, {}", shape.preset, shape.name), rows,
-               floor, mine, mine > 0 ? 100 * floor / mine : 0, fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
+               fmt::format("{}, {}", shape.preset, shape.name), rows, floor, mine, mine > 0 ? 100 * floor / mine : 0, fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
     std::fflush(stdout);
     if (!options_.theirs) {
       fmt::print("\n    all:{}\n", all);

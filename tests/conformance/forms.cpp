@@ -76,15 +76,22 @@ struct Case {
   std::vector<uint8_t> expected;
 };
 
-}  // namespace
-
-TEST_CASE("every form of a product on a GPU gives the reference's bits and writes nothing else") {
+// Null where the backends under test are others.
+std::shared_ptr<cuda::Device> gpu() {
   const std::vector<std::string> names = isas();
-  if (std::find(names.begin(), names.end(), "cuda") == names.end()) return;
+  if (std::find(names.begin(), names.end(), "cuda") == names.end()) return nullptr;
   auto opened = cuda::Device::open();
   INFO(opened.status().message());
   REQUIRE(opened.ok());
-  cuda::Device& device = **opened;
+  return *opened;
+}
+
+}  // namespace
+
+TEST_CASE("every form of a product on a GPU gives the reference's bits and writes nothing else") {
+  const auto opened = gpu();
+  if (!opened) return;
+  cuda::Device& device = *opened;
   for (const auto& [out, in] : {std::pair{224, 576}, {320, 1024}, {11552, 64}, {7072, 512}})  // the last two: several units of work a block
     for (const Product product : {Product::kLinear, Product::kUp, Product::kAddLinear, Product::kAddDown}) {
       Case c(product, seed_of_run() + 5000, out, in);
@@ -107,12 +114,9 @@ TEST_CASE("every form of a product on a GPU gives the reference's bits and write
 // An arrival that is still on its way to a block that has left is a fault of the whole launch: seen once in some hundred launches of this
 // shape, of which the next kernel begins while half of the chip is free.
 TEST_CASE("blocks of a cluster stay until no other reaches them any more") {
-  const std::vector<std::string> names = isas();
-  if (std::find(names.begin(), names.end(), "cuda") == names.end()) return;
-  auto opened = cuda::Device::open();
-  INFO(opened.status().message());
-  REQUIRE(opened.ok());
-  cuda::Device& device = **opened;
+  const auto opened = gpu();
+  if (!opened) return;
+  cuda::Device& device = *opened;
   constexpr int32_t kOut = 7168, kIn = 7168, kRows = 512, kLaunches = 1000;
   if (!cuda::hopper_fits(device.chip(), kOut, kIn)) return;
   const auto a = there(std::vector<int8_t>(size_t{kRows} * kIn, 1), size_t{kRows} * kIn), w = there(std::vector<int8_t>(size_t{kOut} * kIn, 1), size_t{kOut} * kIn);
