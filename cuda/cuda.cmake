@@ -3,6 +3,9 @@
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80;86-real;89-real;90a-real" CACHE STRING "GPU architectures the CUDA kernels are compiled for" FORCE)
 endif()
+if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "(^|;)(90(-real|-virtual)?|native|all|all-major)(;|$)" AND NOT "${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a")
+  message(WARNING "CMAKE_CUDA_ARCHITECTURES is ${CMAKE_CUDA_ARCHITECTURES}: the kernels for H100 and H200 are in 90a-real alone, which is not in it; these GPUs would be served by the slower ones for every chip")
+endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake before 3.26 does not know how to ask nvcc for C++20

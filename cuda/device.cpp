@@ -22,9 +22,13 @@ bool beyond_repair(cudaError_t error) {
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
-    case cudaErrorECCUncorrectable: return true;
-    default: return false;
+    case cudaErrorECCUncorrectable:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice: return true;
+    default: break;
   }
+  constexpr int kContained = 226, kTensorMemoryLeak = 721;  // cudaErrorContained, cudaErrorTensorMemoryLeak: not all versions of CUDA's headers name them
+  return error == kContained || error == kTensorMemoryLeak;
 }
 
 Status answer(cudaError_t error) {
@@ -84,6 +88,10 @@ Device::~Device() {
 
 bool Device::check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return ok();
+  if (error == cudaErrorStreamCaptureInvalidated && !made_ && ok()) {
+    status_ = {StatusCode::kBusy, "another thread waited for the whole GPU (cudaDeviceSynchronize) while steps were recorded, which CUDA does not allow; try again"};
+    return false;
+  }
   if (error != cudaErrorMemoryAllocation || made_ || !ok()) return fail(what, cudaGetErrorString(error));
   cudaGetLastError();  // running out of memory is not sticky
   size_t free = 0, total = 0;

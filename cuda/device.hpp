@@ -14,13 +14,17 @@
 namespace kaiju::cuda {
 
 // Makes a GPU the calling thread's current one, which calls and what they make belong to, and puts the one before back when it goes: a host may use others on the same thread.
+// Until then the thread may also call what takes memory or waits while a host records a graph of its own (cudaStreamCaptureModeGlobal): CUDA forbids that to every thread,
+// lest it were meant to be recorded, and ends the recording.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int32_t index) : index_(index) {
     if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;  // whatever is asked next says why
     if (before_ != index) cudaSetDevice(index);
+    cudaThreadExchangeStreamCaptureMode(&mode_);
   }
   ~CurrentDevice() {
+    cudaThreadExchangeStreamCaptureMode(&mode_);
     if (before_ != index_) cudaSetDevice(before_);
   }
   CurrentDevice(const CurrentDevice&) = delete;
@@ -28,6 +32,7 @@ class CurrentDevice {
 
  private:
   int index_, before_ = 0;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the thread's before
 };
 
 class Device {
@@ -49,14 +54,14 @@ class Device {
   const Chip& chip() const { return chip_; }
 
   // Records the first failure; `what` names the call. Returns whether everything has been well so far. Until made(), the driver's own want of memory (for kernels,
-  // for recorded steps) is kOutOfMemory.
+  // for recorded steps) is kOutOfMemory, and a recording that somebody else's call broke off kBusy.
   bool check(cudaError_t error, const char* what);
   // What uses the device has been made, and takes no more memory.
   void made() { made_ = true; }
   // The same of what CUDA's libraries answer.
   bool fail(const char* what, const char* answered);
   bool ok() const { return status_.ok(); }
-  // kDeviceLost, or kOutOfMemory, with the call that failed first, or ok.
+  // kDeviceLost, or of what is being made kOutOfMemory or kBusy, with the call that failed first, or ok.
   const Status& status() const { return status_; }
 
  private:

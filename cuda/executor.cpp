@@ -14,6 +14,7 @@
 #include "graph.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/cache/arena.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kernels/blocks.hpp"
 #include "launch/tiles.hpp"
@@ -40,9 +41,14 @@ class CudaExecutor final : public Executor {
 
   Status take_memory(const ExecutorSizes& sizes) {
     const ModelConfig& config = weights_.config;
+    const int64_t seen_blocks = int64_t{std::min(sizes.slot_count, sizes.step_tokens)} * blocks_for(config.context) * config.n_kv_heads;
+    if (seen_blocks > kMostSeenBlocks)
+      return invalid_argument("a step of " + std::to_string(std::min(sizes.slot_count, sizes.step_tokens)) + " sequences of " + std::to_string(config.context) + " tokens and " +
+                              std::to_string(config.n_kv_heads) + " KV heads is more than the CUDA backend serves: ask for at most " +
+                              std::to_string(kMostSeenBlocks / (blocks_for(config.context) * config.n_kv_heads)) + " sequences");
     slots_.create(config, sizes);
     const Facts& facts = slots_.facts();
-    KAIJU_TRY(upload(weights_, weight_memory_));
+    KAIJU_TRY(upload(weights_, stream(), weight_memory_));
     KAIJU_TRY(take(cache_, static_cast<size_t>(facts.cache_bytes()), "the KV cache"));
     pool_[1] = cache_.data();
     pool_[0] = facts.shares_memory() ? pool_[1] : pool_[1] + facts.block_bytes[1] * facts.block_count[1];
@@ -70,7 +76,7 @@ class CudaExecutor final : public Executor {
     angles_.resize(weights_.rope.size());
     for (size_t r = 0; r < angles_.size(); ++r) {
       KAIJU_TRY(take(angles_[r], rows * half, "the rotary angles"));
-      device_->check(cudaMemcpy(frequencies_.data() + r * half, weights_.rope[r].data(), half * sizeof(uint64_t), cudaMemcpyHostToDevice), "a copy to the GPU");
+      check(cudaMemcpyAsync(frequencies_.data() + r * half, weights_.rope[r].data(), half * sizeof(uint64_t), cudaMemcpyHostToDevice, stream()), "a copy to the GPU");
     }
 
     const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys, heads = config.n_heads / config.n_kv_heads,
@@ -105,7 +111,6 @@ class CudaExecutor final : public Executor {
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     // Not the whole device: another thread may be recording steps of an engine of its own, which that would break off.
     check(cudaStreamSynchronize(stream()), "taking memory");
-    check(cudaStreamSynchronize(cudaStreamLegacy), "taking memory");
     device_->made();
     return device_->status();
   }
@@ -358,7 +363,8 @@ class CudaExecutor final : public Executor {
     row_step_.q = row_words_.data(), row_step_.h = row_step_.q + projected, row_step_.a = row_step_.h + d_ff / 4, row_step_.sums = row_step_.a + width / 4, row_step_.parts = row_step_.sums + chunks * width;
     row_step_.row = reinterpret_cast<uint32_t*>(row_step_.parts + chunks * 2 * heads);
     row_step_.layers = row_layers_.data(), row_step_.counters = row_counters_.data();
-    device_->check(cudaMemcpy(row_layers_.data(), layers.data(), row_layers_.bytes(), cudaMemcpyHostToDevice), "a copy to the GPU");
+    check(cudaMemcpyAsync(row_layers_.data(), layers.data(), row_layers_.bytes(), cudaMemcpyHostToDevice, stream()), "a copy to the GPU");
+    check(cudaStreamSynchronize(stream()), "a copy to the GPU");
     return {};
   }
 
@@ -585,7 +591,7 @@ Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorS
   const ExecutorSizes& own_sizes = sizes;
   {
     OnHost checked(device.value());
-    const Status same_bits = self_check(checked);
+    const Status same_bits = self_check(checked, golden::Shapes::kAll);
     KAIJU_TRY(checked.status());
     KAIJU_TRY(same_bits);
   }

@@ -63,6 +63,7 @@ cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, 
 
 // ---- kernels/attention.cu (attention_mma.cuh, every chip), kernels/attention_sm90.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
+inline constexpr int64_t kMostSeenBlocks = 1 << 29;  // of keys, that the rows of a decode step see with each KV head: twice as many are counted in 32 bits
 inline constexpr int32_t kAttentionItemRows = 40;  // of a sequence and KV head that decode takes as one; more become several items
 struct AttentionPart {
   int32_t maximum;  // INT32_MIN: the row sees no key of the chunk

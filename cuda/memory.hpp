@@ -44,8 +44,9 @@ class DeviceBuffer {
                                                   std::to_string(total) + " are free");
     }
     buffer.memory_.reset(memory);
-    if (error == cudaSuccess) error = cudaMemset(memory, 0, count * sizeof(T));
-    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);  // the streams in use do not wait for that one
+    // Not by the legacy stream, which waits for the host's own and breaks off what it records.
+    if (error == cudaSuccess) error = cudaMemsetAsync(memory, 0, count * sizeof(T), cudaStreamPerThread);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
     if (error != cudaSuccess) return lost(what, error);
     return buffer;
   }

@@ -22,11 +22,17 @@ void Transfers::create(const Facts& facts, std::byte* const (&pool)[kBlockKinds]
 
 Status Transfers::take_memory() {
   if (aside_.data()) return {};
-  const auto check = [&](cudaError_t error) { device_->check(error, "taking streams for copies of blocks"); };
-  if (!down_) check(cudaStreamCreateWithFlags(&down_, cudaStreamNonBlocking));
-  if (!up_) check(cudaStreamCreateWithFlags(&up_, cudaStreamNonBlocking));
-  if (!in_front_) check(cudaEventCreateWithFlags(&in_front_, cudaEventDisableTiming));
-  KAIJU_TRY(device_->status());
+  cudaError_t error = cudaSuccess;
+  const auto make = [&](auto& there, const auto& call) {
+    if (!there && error == cudaSuccess) error = call(&there);
+  };
+  for (cudaStream_t* stream : {&down_, &up_}) make(*stream, [](cudaStream_t* made) { return cudaStreamCreateWithFlags(made, cudaStreamNonBlocking); });
+  make(in_front_, [](cudaEvent_t* made) { return cudaEventCreateWithFlags(made, cudaEventDisableTiming); });
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // running out of memory is not sticky
+    return {StatusCode::kOutOfMemory, "the CUDA driver wants more of the GPU's memory than is free for streams that copy blocks"};
+  }
+  if (!device_->check(error, "taking streams for copies of blocks")) return device_->status();
   const auto [least, most] = std::minmax(block_bytes_[0], block_bytes_[1]);
   const size_t room = kAside * static_cast<size_t>(most);
   const size_t blocks = room / static_cast<size_t>(least > 0 ? least : most);

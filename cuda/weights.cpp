@@ -8,7 +8,7 @@ constexpr size_t kAlignment = 256;
 // Walks over all views twice: first to add up their sizes, then to copy them and turn them round.
 class Mover {
  public:
-  explicit Mover(std::byte* to) : to_(to) {}
+  explicit Mover(std::byte* to, cudaStream_t stream = nullptr) : to_(to), stream_(stream) {}
 
   void operator()(Matrix& matrix) {
     move(matrix.weight, static_cast<size_t>(matrix.out) * static_cast<size_t>(matrix.in));
@@ -34,13 +34,14 @@ class Mover {
   template <class T>
   void move(const T*& data, size_t count) {
     if (to_) {
-      if (error_ == cudaSuccess) error_ = cudaMemcpy(to_ + used_, data, count * sizeof(T), cudaMemcpyHostToDevice);
+      if (error_ == cudaSuccess) error_ = cudaMemcpyAsync(to_ + used_, data, count * sizeof(T), cudaMemcpyHostToDevice, stream_);
       data = reinterpret_cast<const T*>(to_ + used_);
     }
     used_ = (used_ + count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
   }
 
   std::byte* to_;
+  cudaStream_t stream_;
   size_t used_ = 0;
   cudaError_t error_ = cudaSuccess;
 };
@@ -75,13 +76,14 @@ void walk(Weights& weights, Mover& move) {
 
 }  // namespace
 
-Status upload(Weights& weights, DeviceBuffer<std::byte>& memory) {
+Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
   Mover measure(nullptr);
   walk(weights, measure);
   KAIJU_TRY(take(memory, measure.bytes(), "the weights"));
-  Mover move(memory.data());
+  Mover move(memory.data(), stream);
   walk(weights, move);
-  if (move.error() != cudaSuccess) return {StatusCode::kDeviceLost, std::string("the GPU failed while the weights were copied: ") + cudaGetErrorString(move.error())};
+  const cudaError_t error = move.error() == cudaSuccess ? cudaStreamSynchronize(stream) : move.error();
+  if (error != cudaSuccess) return {StatusCode::kDeviceLost, std::string("the GPU failed while the weights were copied: ") + cudaGetErrorString(error)};
   weights.constants.clear();
   weights.checkpoint.reset();
   return {};

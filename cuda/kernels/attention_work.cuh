@@ -71,7 +71,7 @@ __device__ Found find_unit(int32_t unit, const AttentionWork& work, int32_t end,
   return {-1, 0};
 }
 
-// Of narrow segments, times KV heads.
+// Of narrow segments, times KV heads: at most 2^29 (kMostSeenBlocks).
 struct NarrowCount {
   int32_t items = 0, units = 0, blocks = 0;  // blocks of keys
   __device__ NarrowCount operator+(const NarrowCount& b) const { return {items + b.items, units + b.units, blocks + b.blocks}; }
@@ -135,8 +135,8 @@ class DecodeLoad {
     constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldSome = 8;
     const int32_t blocks = work.decode_blocks / work.row_parts;
     const auto rounds = [&](int32_t count, int32_t at_once) { return (count + at_once - 1) / at_once; };
-    const auto time = [&](int32_t units, int32_t of_keys) { return units * kChunk + of_keys * kBlock; };
-    const int32_t whole = max(time(most, longest), rounds(all.items, blocks) * (time(all.units, all.blocks) / all.items)),
+    const auto time = [&](int32_t units, int32_t of_keys) { return int64_t{units} * kChunk + int64_t{of_keys} * kBlock; };
+    const int64_t whole = max(time(most, longest), rounds(all.items, blocks) * (time(all.units, all.blocks) / all.items)),
                   apart = rounds(all.blocks, kChunkBlocks * blocks) * time(1, kChunkBlocks) + kFold + most / kFoldSome;
     split = work.scratch.apart == ChunksApart::kAlways || 10 * whole > 11 * apart;
   }

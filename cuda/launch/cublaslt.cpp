@@ -140,7 +140,7 @@ class OpenCublasLt final : public CublasLt {
       const CublasLtProduct piece = part(product, first, std::min(size, rows - first));
       const std::optional<Algorithm>& algorithm = choice(out, in, piece.args.rows);
       const cublasStatus_t status = algorithm ? run(*algorithm, piece) : CUBLAS_STATUS_NOT_SUPPORTED;
-      if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)  // the latter where a file's words are not an algorithm's
         multiply_ourselves(piece);
       else
         check(status);

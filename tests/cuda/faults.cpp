@@ -6,12 +6,14 @@
 #include <cublasLt.h>
 #endif
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "catch.hpp"
 #include "cuda/device.hpp"
@@ -22,6 +24,7 @@
 namespace {
 
 int64_t made = 0, fails_at = 0;  // 0: never
+std::string fails_in;            // where it is not empty, of the calls of this name, with an answer of the test's
 std::map<std::string, int64_t> made_of;
 std::set<const void*> launched;  // kernels
 cudaError_t failed_with = cudaSuccess;
@@ -34,15 +37,22 @@ void note_device(const char* call) {
 bool fails(const char* call, cudaError_t with) {
   note_device(call);
   ++made_of[call];
-  if (++made != fails_at) return false;
-  failed_with = with;
+  ++made;
+  if (fails_in.empty() ? made != fails_at : fails_in != call || made_of[call] != fails_at) return false;
+  if (fails_in.empty()) failed_with = with;
   return true;
 }
 void fail_at(int64_t nth) {
   made = 0;
   made_of.clear();
   fails_at = nth;
+  fails_in.clear();
   failed_with = cudaSuccess;
+}
+void fail_at(int64_t nth, const char* call, cudaError_t with) {
+  fail_at(nth);
+  fails_in = call;
+  failed_with = with;
 }
 
 }  // namespace
@@ -50,7 +60,7 @@ void fail_at(int64_t nth) {
 #define WRAPPED(name, failure, parameters, arguments)       \
   cudaError_t __real_##name parameters;                     \
   cudaError_t __wrap_##name parameters {                    \
-    return fails(#name, failure) ? failure : __real_##name arguments; \
+    return fails(#name, failure) ? failed_with : __real_##name arguments; \
   }
 // What may not fail.
 #define WATCHED(name, parameters, arguments) \
@@ -475,6 +485,137 @@ TEST_CASE("what failed among the host's own CUDA calls is not taken for a fault 
   INFO(next.message());
   CHECK(next.ok());
   CHECK(made_of["cudaDeviceSynchronize"] == 0);
+}
+
+namespace {
+
+// While it lives, a thread of the host's uses the GPU: `work` again and again. It calls CUDA past the wrappers, whose counts are of one thread.
+class Host {
+ public:
+  template <class Work>
+  explicit Host(Work work)
+      : thread_([this, work]() mutable {
+          while (!over_) {
+            work();
+            ++rounds_;
+          }
+        }) {
+    while (rounds_ == 0) std::this_thread::yield();
+  }
+  ~Host() { end(); }
+  void end() {
+    over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::atomic<bool> over_ = false;
+  std::atomic<int64_t> rounds_ = 0;
+  std::thread thread_;
+};
+
+// A graph as a host records one, of a stream that waits for the legacy stream or of one that does not; `beside` is done while it is recorded.
+cudaError_t record_as_a_host(cudaStream_t stream, void* memory, const std::function<void()>& beside) {
+  cudaGraph_t recorded = nullptr;
+  cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  for (int32_t i = 0; i < 50 && error == cudaSuccess; ++i) error = __real_cudaMemsetAsync(memory, i, 256, stream);
+  beside();
+  const cudaError_t ended = cudaStreamEndCapture(stream, &recorded);
+  if (recorded) cudaGraphDestroy(recorded);
+  return error == cudaSuccess ? ended : error;
+}
+
+}  // namespace
+
+TEST_CASE("while a host records graphs of its own engines are made and step, and nobody notices the other") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  const auto use = [&] {
+    Made made_now = make(checkpoint);
+    CHECK(made_now.status.message() == "");
+    std::vector<int32_t> tokens;
+    if (made_now.status.ok()) CHECK(two_steps(made_now, tokens).message() == "");
+  };
+  for (const unsigned kind : {cudaStreamDefault, cudaStreamNonBlocking}) {
+    CAPTURE(kind);
+    cudaStream_t stream = nullptr;
+    void* memory = nullptr;
+    REQUIRE(__real_cudaStreamCreateWithFlags(&stream, kind) == cudaSuccess);
+    REQUIRE(__real_cudaMalloc(&memory, 256) == cudaSuccess);
+    SECTION("on the same thread") { CHECK(record_as_a_host(stream, memory, use) == cudaSuccess); }
+    SECTION("on another") {
+      std::atomic<cudaError_t> failed = cudaSuccess;
+      Host host([&] {
+        if (const cudaError_t error = record_as_a_host(stream, memory, [] { std::this_thread::yield(); }); error != cudaSuccess) failed = error;
+      });
+      for (int32_t i = 0; i < 5; ++i) use();
+      host.end();
+      CHECK(failed == cudaSuccess);
+    }
+    __real_cudaFree(memory);
+    __real_cudaStreamDestroy(stream);
+  }
+}
+
+TEST_CASE("an executor that is made while a host waits for the whole GPU is made, or says that one may try again") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  {
+    Host host([] { __real_cudaDeviceSynchronize(); });
+    for (int32_t i = 0; i < 10; ++i) {
+      const Status status = make(checkpoint).status;
+      INFO(status.message());
+      CHECK((status.ok() || (status.code() == StatusCode::kBusy && status.message().find("try again") != std::string::npos)));
+    }
+  }
+  Made made_now = make(checkpoint);
+  REQUIRE(made_now.status.ok());
+  Host host([] { __real_cudaDeviceSynchronize(); });
+  std::vector<int32_t> tokens;
+  CHECK(two_steps(made_now, tokens).message() == "");
+}
+
+TEST_CASE("want of memory for copies of blocks is told for what it is, and the executor goes on") {
+  if (!has_gpu()) return;
+  const auto checkpoint = small_model();
+  std::vector<int32_t> expected;
+  Made whole = make(checkpoint);
+  REQUIRE(whole.status.ok());
+  REQUIRE(two_steps(whole, expected).ok());
+  ExecutorOptions options;
+  options.backend = "cuda";
+  options.slot_count = 2;
+  options.step_tokens = 128;
+  auto executor = make_executor(checkpoint, options);
+  REQUIRE(executor.ok());
+  const auto host_memory = [&] { return (*executor)->host_memory(1 << 20, "a test's host memory"); };
+  for (const auto& [call, nth] : std::initializer_list<std::pair<const char*, int64_t>>{
+           {"cudaStreamCreateWithFlags", 1}, {"cudaStreamCreateWithFlags", 2}, {"cudaEventCreateWithFlags", 1}, {"cudaMallocHost", 1}, {"cudaMalloc", 1}, {"cudaMallocHost", 2}}) {
+    INFO(call << " " << nth);
+    fail_at(nth, call, cudaErrorMemoryAllocation);
+    check_told(host_memory().status());
+  }
+  fail_at(0);
+  auto host = host_memory();
+  REQUIRE(host.ok());
+  Made made_now{{}, std::move(executor).value(), std::move(host).value()};
+  std::vector<int32_t> tokens;
+  CHECK(two_steps(made_now, tokens).message() == "");
+  CHECK(tokens == expected);
+}
+
+TEST_CASE("steps of more keys than attention can count are refused, with how many sequences can be had") {
+  if (!has_gpu()) return;
+  ModelConfig config = small_model()->config();
+  config.context = 1 << 20;
+  ExecutorOptions options;
+  options.backend = "cuda";
+  options.slot_count = options.step_tokens = 65536;
+  options.cache_bytes = 1 << 28;
+  const Status refused = make_executor(test::random_checkpoint(config, 3), options).status();
+  INFO(refused.message());
+  CHECK(refused.code() == StatusCode::kInvalidArgument);
+  CHECK(refused.message().find("at most 32768 sequences") != std::string::npos);
 }
 
 TEST_CASE("an executor that wants more than the GPU has says how much, and for what") {

@@ -1,5 +1,5 @@
 // The golden self-check: every operation of a backend on small fixed inputs, against hashes recorded from ReferenceBackend. It runs when an executor is
-// made (a few milliseconds) and refuses a machine or a build that computes otherwise: contraction, flushed subnormals, a broken kernel.
+// made (2 ms on a processor, whose kernels serve all shapes; on GPUs, which have kernels for some, in more shapes) and refuses a machine or a build that computes otherwise: contraction, flushed subnormals, a broken kernel.
 // Host memory only; the conformance tests are the thorough ones.
 #pragma once
 
@@ -39,8 +39,24 @@ inline constexpr Check kExpected[] = {
     {"attention, global", 0x1E57D6A60DE0875Eu},
     {"attention, window", 0xC155F4973E7B1F7Au},
     {"sample", 0x9D145893570FAEE5u},
+    {"linear, one row", 0x5427BE67B0295C91u},
+    {"add_down, one row", 0xAAC6B577580367F8u},
+    {"linear, a tile of rows", 0x1EA3397225C3104Bu},
+    {"add_down, a tile of rows", 0xBF04AE542BB52A08u},
+    {"queries, a tile of 64 channels", 0x37A418C340FE0E05u},
+    {"attention, a tile of 64 channels", 0xA16D04ADE780E259u},
+    {"queries, 128 channels", 0x7B532DAAA01D4035u},
+    {"attention, 128 channels", 0x5437FADD3505DE55u},
+    {"queries, a tile of 128 channels", 0xB4F99FC83E07D934u},
+    {"attention, a tile of 128 channels", 0x915ECCA312241801u},
+    {"queries, 256 channels", 0x1FCDB186D107E9EBu},
+    {"attention, 256 channels", 0x005C9DAB66E1ADF7u},
+    {"queries, a tile of 256 channels", 0x000CE80057B826A0u},
+    {"attention, a tile of 256 channels", 0xBE47A3486EC31753u},
 };
-inline constexpr size_t kChecks = std::size(kExpected);
+inline constexpr size_t kChecks = std::size(kExpected), kPlainChecks = 14;  // the latter up to "sample"
+
+enum class Shapes { kPlain, kAll };  // kAll: also those that a GPU's kernels for one row, for tiles of rows and for other head_dims serve
 
 // Inputs: the stream of Philox words under a fixed key, shaped by exact operations.
 class Inputs {
@@ -86,14 +102,14 @@ uint64_t hash_of(const std::vector<T>& values) {
   return hash;
 }
 
+// One for each of kExpected, or the first kPlainChecks.
 template <Backend B>
-std::array<uint64_t, kChecks> hashes(B& backend) {
+std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
   const FloatState float_state;
   Inputs inputs;
-  std::array<uint64_t, kChecks> out{};
-  size_t at = 0;
+  std::vector<uint64_t> out;
 
-  constexpr int32_t kIn = 320, kOut = 72, kHeadDim = 64, kHeads = 4, kKvHeads = 2, kRows[] = {3, 19};
+  constexpr int32_t kIn = 320, kOut = 72, kHeads = 4, kKvHeads = 2, kRows[] = {3, 19};
   const std::vector<int8_t> weight = inputs.bytes(size_t{kOut} * kIn);
   std::vector<int32_t> row_sum(kOut, 0);
   for (size_t i = 0; i < weight.size(); ++i) row_sum[i / kIn] += weight[i];
@@ -103,77 +119,89 @@ std::array<uint64_t, kChecks> hashes(B& backend) {
   const int32_t tokens[] = {0, 71, 33};
   std::vector<arith::bf16> x(size_t{3} * kIn);
   backend.embed(matrix, scale.data(), tokens, x.data());
-  out[at++] = hash_of(x);
+  out.push_back(hash_of(x));
 
   // Half of the rows so small that flushing subnormals would show.
   x = inputs.stream(size_t{4} * kIn, 4.0f);
   for (size_t i = size_t{2} * kIn; i < x.size(); ++i) x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
   std::vector<int8_t> a(x.size());
   backend.norm(x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data());
-  out[at++] = hash_of(a);
+  out.push_back(hash_of(a));
 
   for (const int32_t rows : kRows) {
     a = inputs.bytes(static_cast<size_t>(rows) * kIn);
     std::vector<float> y(static_cast<size_t>(rows) * kOut);
     backend.linear(matrix, a.data(), rows, scale.data(), y.data());
-    out[at++] = hash_of(y);
+    out.push_back(hash_of(y));
   }
   const std::vector<float> alpha = inputs.scales(kOut, 0x1p-10f);
   for (const int32_t rows : kRows) {
     a = inputs.bytes(static_cast<size_t>(rows) * kIn);
     std::vector<uint8_t> h(static_cast<size_t>(rows) * kOut);
     backend.up(matrix, a.data(), rows, alpha.data(), h.data());
-    out[at++] = hash_of(h);
+    out.push_back(hash_of(h));
   }
   for (const int32_t rows : kRows) {
     a = inputs.bytes(static_cast<size_t>(rows) * kIn);
     x = inputs.stream(static_cast<size_t>(rows) * kOut, 2.0f);
     backend.add_linear(matrix, a.data(), rows, scale.data(), x.data());
-    out[at++] = hash_of(x);
+    out.push_back(hash_of(x));
   }
   for (const int32_t rows : kRows) {
     const std::vector<uint8_t> h = inputs.unsigned_bytes(static_cast<size_t>(rows) * kIn);
     x = inputs.stream(static_cast<size_t>(rows) * kOut, 2.0f);
     backend.add_down(matrix, h.data(), rows, scale.data(), x.data());
-    out[at++] = hash_of(x);
+    out.push_back(hash_of(x));
   }
 
-  // One sequence of more than a chunk, filled by five times the same floats at different positions; its last rows attend. Blocks lie in reverse order.
-  constexpr int32_t kFilled = 118, kLength = 5 * kFilled, kQueryRows = 3, kBlocks = kLength / kBlockTokens + 1, kKvWidth = kKvHeads * kHeadDim;
+  // One sequence of more than a chunk, filled by five times the same floats with different angles; its last rows attend. Blocks lie in reverse order.
+  constexpr int32_t kFilled = 118, kLength = 5 * kFilled, kBlocks = kLength / kBlockTokens + 1, kHalf = 32;
   std::vector<BlockId> table;
   for (BlockId block = kBlocks - 1; block >= 0; --block) table.push_back(block);
   std::vector<int32_t> positions(kLength), row_segment(kLength, 0), no_tokens(kLength, 0);
   std::vector<arith::CosSin> angles;
   for (int32_t position = 0; position < kLength; ++position) {
     positions[position] = position;
-    for (int32_t i = 0; i < kHeadDim / 2; ++i) angles.push_back(arith::cos_sin(static_cast<uint64_t>(position), 0x28BE60DB9391054Au >> i));
+    for (int32_t i = 0; i < kHalf; ++i) angles.push_back(arith::cos_sin(static_cast<uint64_t>(position), 0x28BE60DB9391054Au >> i));
   }
   const auto batch_of = [&](const BatchSegment& segment, int32_t rows) {
     const auto count = static_cast<size_t>(rows);
     return Batch{rows, {no_tokens.data(), count}, {positions.data() + segment.position, count}, {&segment, 1}, {row_segment.data(), count}};
   };
-  const BatchSegment asking{0, kQueryRows, kLength - kQueryRows, 0, {table.data(), table.data()}};
-
-  const std::vector<float> q = inputs.floats(size_t{kQueryRows} * kHeads * kHeadDim, 2.0f);
-  const std::vector<float> q_inverse = inputs.scales(kKvWidth, 64.0f), k_inverse = inputs.scales(kKvWidth, 64.0f), v_inverse = inputs.scales(kKvWidth, 64.0f);
-  const std::vector<float> out_inverse = inputs.scales(kKvWidth, 1.0f);
-  std::vector<int8_t> queries(q.size());
-  backend.queries(q.data(), batch_of(asking, kQueryRows), angles.data() + size_t{kLength - kQueryRows} * (kHeadDim / 2), kHeads, kKvHeads, kHeadDim, q_inverse.data(), queries.data());
-  out[at++] = hash_of(queries);
-
-  const std::vector<float> k = inputs.floats(size_t{kFilled} * kKvWidth, 2.0f), v = inputs.floats(size_t{kFilled} * kKvWidth, 2.0f);
-  constexpr int64_t kBlockBytes = int64_t{2} * kBlockTokens * kKvWidth;
-  for (const int32_t window : {0, 100}) {
-    std::vector<std::byte> pool(kBlocks * kBlockBytes, std::byte{0x80});
-    const KvSlot slot{pool.data(), kBlockBytes, 0, kKvHeads, kHeadDim, window > 0 ? BlockKind::kWindow : BlockKind::kGlobal, window};
-    std::vector<int8_t> attended(queries.size());
-    for (int32_t position = 0; position < kLength; position += kFilled) {
-      const BatchSegment filling{0, kFilled, position, 0, {table.data(), table.data()}};
-      backend.append(k.data(), v.data(), batch_of(filling, kFilled), angles.data() + static_cast<size_t>(position) * (kHeadDim / 2), k_inverse.data(), v_inverse.data(), slot);
+  struct Heads {
+    std::vector<float> q, q_inverse, k_inverse, v_inverse, out_inverse, k, v;
+  };
+  const auto heads_of = [&](int32_t head_dim, int32_t rows) {
+    const auto kv_width = static_cast<size_t>(kKvHeads * head_dim);
+    Heads heads;
+    heads.q = inputs.floats(static_cast<size_t>(rows * kHeads * head_dim), 2.0f);
+    heads.q_inverse = inputs.scales(kv_width, 64.0f), heads.k_inverse = inputs.scales(kv_width, 64.0f), heads.v_inverse = inputs.scales(kv_width, 64.0f);
+    heads.out_inverse = inputs.scales(kv_width, 1.0f);
+    heads.k = inputs.floats(kFilled * kv_width, 2.0f), heads.v = inputs.floats(kFilled * kv_width, 2.0f);
+    return heads;
+  };
+  // `heads` are made for at least so many channels and rows. More channels than 64 have the same angles, of fewer positions.
+  const auto attend = [&](const Heads& heads, int32_t head_dim, int32_t rows, std::initializer_list<int32_t> windows) {
+    const int32_t half = head_dim / 2, angle_rows = kLength * kHalf / half;
+    const BatchSegment asking{0, rows, kLength - rows, 0, {table.data(), table.data()}};
+    std::vector<int8_t> queries(static_cast<size_t>(rows * kHeads * head_dim));
+    backend.queries(heads.q.data(), batch_of(asking, rows), angles.data() + (angle_rows - rows) * half, kHeads, kKvHeads, head_dim, heads.q_inverse.data(), queries.data());
+    out.push_back(hash_of(queries));
+    const int64_t block_bytes = int64_t{2} * kBlockTokens * kKvHeads * head_dim;
+    for (const int32_t window : windows) {
+      std::vector<std::byte> pool(static_cast<size_t>(kBlocks * block_bytes), std::byte{0x80});
+      const KvSlot slot{pool.data(), block_bytes, 0, kKvHeads, head_dim, window > 0 ? BlockKind::kWindow : BlockKind::kGlobal, window};
+      std::vector<int8_t> attended(queries.size());
+      for (int32_t i = 0; i < kLength / kFilled; ++i) {
+        const BatchSegment filling{0, kFilled, i * kFilled, 0, {table.data(), table.data()}};
+        const int32_t angle_row = i * (angle_rows - kFilled) / (kLength / kFilled - 1);
+        backend.append(heads.k.data(), heads.v.data(), batch_of(filling, kFilled), angles.data() + angle_row * half, heads.k_inverse.data(), heads.v_inverse.data(), slot);
+      }
+      backend.attend({queries.data(), kHeads, 0x1.5p-12f, heads.out_inverse.data(), attended.data()}, batch_of(asking, rows), slot);
+      out.push_back(hash_of(attended));
     }
-    backend.attend({queries.data(), kHeads, 0x1.5p-12f, out_inverse.data(), attended.data()}, batch_of(asking, kQueryRows), slot);
-    out[at++] = hash_of(attended);
-  }
+  };
+  attend(heads_of(64, 3), 64, 3, {0, 100});
 
   const std::vector<float> logits = inputs.floats(512, 16.0f);
   std::vector<uint8_t> seen(logits.size());
@@ -190,7 +218,33 @@ std::array<uint64_t, kChecks> hashes(B& backend) {
     drawn.push_back(arith::bits_of(token.logprob));
     for (const TokenLogprob& other : token.top) drawn.push_back(arith::bits_of(other.logprob));
   }
-  out[at++] = hash_of(drawn);
+  out.push_back(hash_of(drawn));
+
+  if (shapes == Shapes::kPlain) return out;
+
+  // A row alone, tiles of rows; inputs of whole steps of these.
+  constexpr int32_t kTileIn = 512, kTileOut = 80, kTileRows = 65;
+  const std::vector<int8_t> tile_weight = inputs.bytes(size_t{kTileOut} * kTileIn);
+  std::vector<int32_t> tile_sum(kTileOut, 0);
+  for (size_t i = 0; i < tile_weight.size(); ++i) tile_sum[i / kTileIn] += tile_weight[i];
+  const Matrix tile_matrix{tile_weight.data(), tile_sum.data(), kTileOut, kTileIn};
+  const std::vector<float> tile_scale = inputs.scales(kTileOut, 0x1p-17f);
+  const std::vector<uint8_t> h = inputs.unsigned_bytes(size_t{kTileRows} * kTileIn);
+  a.clear();
+  for (const uint8_t byte : h) a.push_back(static_cast<int8_t>(byte / 2 - 64));
+  for (const int32_t rows : {1, kTileRows}) {
+    std::vector<float> y(static_cast<size_t>(rows) * kTileOut);
+    backend.linear(tile_matrix, a.data(), rows, tile_scale.data(), y.data());
+    out.push_back(hash_of(y));
+    x = inputs.stream(static_cast<size_t>(rows) * kTileOut, 2.0f);
+    backend.add_down(tile_matrix, h.data(), rows, tile_scale.data(), x.data());
+    out.push_back(hash_of(x));
+  }
+  constexpr int32_t kManyRows = 24;
+  const Heads heads = heads_of(256, kManyRows);
+  attend(heads, 64, kManyRows, {0});
+  for (const int32_t head_dim : {128, 256})
+    for (const int32_t rows : {3, kManyRows}) attend(heads, head_dim, rows, {0});
   return out;
 }
 
@@ -198,10 +252,10 @@ std::array<uint64_t, kChecks> hashes(B& backend) {
 
 // kUnsupported names the operations that differ.
 template <Backend B>
-Status self_check(B& backend) {
-  const std::array<uint64_t, golden::kChecks> found = golden::hashes(backend);
+Status self_check(B& backend, golden::Shapes shapes = golden::Shapes::kPlain) {
+  const std::vector<uint64_t> found = golden::hashes(backend, shapes);
   std::string wrong;
-  for (size_t i = 0; i < golden::kChecks; ++i)
+  for (size_t i = 0; i < found.size(); ++i)
     if (found[i] != golden::kExpected[i].hash) wrong += (wrong.empty() ? "" : "; ") + std::string(golden::kExpected[i].operation);
   if (wrong.empty()) return {};
   return {StatusCode::kUnsupported, "this build or machine does not compute the arithmetic contract: " + wrong + " differ. Build without -ffast-math and report the compiler and processor"};
