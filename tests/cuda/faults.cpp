@@ -28,6 +28,7 @@ std::string fails_in;            // where it is not empty, of the calls of this 
 std::map<std::string, int64_t> made_of;
 std::set<const void*> launched;  // kernels
 cudaError_t failed_with = cudaSuccess;
+std::function<void(const std::string& call)> before_calls;  // where a test has something done in front of them
 int pretended = -1;  // the current device, where a test pretends that there are several; -1: it does not
 std::map<std::string, int64_t> made_elsewhere;
 
@@ -36,6 +37,7 @@ void note_device(const char* call) {
 }
 bool fails(const char* call, cudaError_t with) {
   note_device(call);
+  if (before_calls) before_calls(call);
   ++made_of[call];
   ++made;
   if (fails_in.empty() ? made != fails_at : fails_in != call || made_of[call] != fails_at) return false;
@@ -537,6 +539,7 @@ TEST_CASE("while a host records graphs of its own engines are made and step, and
     if (made_now.status.ok()) CHECK(two_steps(made_now, tokens).message() == "");
   };
   for (const unsigned kind : {cudaStreamDefault, cudaStreamNonBlocking}) {
+    if (kind == cudaStreamDefault && older_chip) continue;  // cuBLASLt uses the legacy stream when it is opened
     CAPTURE(kind);
     cudaStream_t stream = nullptr;
     void* memory = nullptr;
@@ -557,17 +560,20 @@ TEST_CASE("while a host records graphs of its own engines are made and step, and
   }
 }
 
-TEST_CASE("an executor that is made while a host waits for the whole GPU is made, or says that one may try again") {
+TEST_CASE("an executor whose recording a host breaks off by waiting for the whole GPU says that one may try again") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
-  {
-    Host host([] { __real_cudaDeviceSynchronize(); });
-    for (int32_t i = 0; i < 10; ++i) {
-      const Status status = make(checkpoint).status;
-      INFO(status.message());
-      CHECK((status.ok() || (status.code() == StatusCode::kBusy && status.message().find("try again") != std::string::npos)));
-    }
-  }
+  bool broken = false;
+  before_calls = [&](const std::string& call) {  // on this thread: on another that wait may crash inside the driver, with any program that records
+    if (call == "cudaLaunchKernelExC" && !broken) broken = __real_cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported;
+  };
+  const Status status = make(checkpoint).status;
+  before_calls = {};
+  INFO(status.message());
+  CHECK(broken);
+  CHECK(status.code() == StatusCode::kBusy);
+  CHECK(status.message().find("try again") != std::string::npos);
+
   Made made_now = make(checkpoint);
   REQUIRE(made_now.status.ok());
   Host host([] { __real_cudaDeviceSynchronize(); });
