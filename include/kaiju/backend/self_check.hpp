@@ -1,6 +1,6 @@
 // The golden self-check: every operation of a backend on small fixed inputs, against hashes recorded from ReferenceBackend. It runs when an executor is
-// made (2 ms on a processor, whose kernels serve all shapes; on GPUs, which have kernels for some, in more shapes) and refuses a machine or a build that computes otherwise: contraction, flushed subnormals, a broken kernel.
-// Host memory only; the conformance tests are the thorough ones.
+// made, for 2 ms on a processor; on a GPU, which has kernels of their own for some shapes, in more of them. It refuses a machine or a build that computes
+// otherwise: contraction, flushed subnormals, a broken kernel. Host memory only; the conformance tests are the thorough ones.
 #pragma once
 
 #include <array>
