@@ -14,7 +14,6 @@
 #include "graph.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/self_check.hpp"
-#include "kaiju/cache/arena.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kernels/blocks.hpp"
 #include "launch/tiles.hpp"
@@ -41,11 +40,11 @@ class CudaExecutor final : public Executor {
 
   Status take_memory(const ExecutorSizes& sizes) {
     const ModelConfig& config = weights_.config;
-    const int64_t seen_blocks = int64_t{std::min(sizes.slot_count, sizes.step_tokens)} * blocks_for(config.context) * config.n_kv_heads;
-    if (seen_blocks > kMostSeenBlocks)
-      return invalid_argument("a step of " + std::to_string(std::min(sizes.slot_count, sizes.step_tokens)) + " sequences of " + std::to_string(config.context) + " tokens and " +
-                              std::to_string(config.n_kv_heads) + " KV heads is more than the CUDA backend serves: ask for at most " +
-                              std::to_string(kMostSeenBlocks / (blocks_for(config.context) * config.n_kv_heads)) + " sequences");
+    const int32_t sequences = std::min(sizes.slot_count, sizes.step_tokens);
+    const int64_t seen_blocks = int64_t{config.n_kv_heads} * ((config.context + kBlockTokens - 1) / kBlockTokens);  // of a sequence
+    if (sequences * seen_blocks > kMostSeenBlocks)
+      return invalid_argument("a step of " + std::to_string(sequences) + " sequences of " + std::to_string(config.context) + " tokens and " + std::to_string(config.n_kv_heads) +
+                              " KV heads is more than the CUDA backend serves: ask for at most " + std::to_string(kMostSeenBlocks / seen_blocks) + " sequences");
     slots_.create(config, sizes);
     const Facts& facts = slots_.facts();
     KAIJU_TRY(upload(weights_, stream(), weight_memory_));
