@@ -1,5 +1,8 @@
-# CUDA calls that faults.cpp makes fail.
-add_executable(test_cuda_faults ${CMAKE_CURRENT_LIST_DIR}/faults.cpp)
+# CUDA calls that calls.cpp counts and makes fail.
+add_executable(test_cuda_faults)
+foreach(part calls faults host steps)
+  target_sources(test_cuda_faults PRIVATE ${CMAKE_CURRENT_LIST_DIR}/${part}.cpp)
+endforeach()
 target_link_libraries(test_cuda_faults PRIVATE kaiju kaiju_flags kaiju_catch_main fmt::fmt nlohmann_json::nlohmann_json PkgConfig::XXHASH Threads::Threads CUDA::cudart_static)
 foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync MemcpyBatchAsync LaunchKernelExC FuncSetAttribute StreamSynchronize DeviceSynchronize
     StreamCreateWithFlags StreamWaitEvent EventCreateWithFlags EventRecord EventSynchronize GraphInstantiate GraphUpload GraphLaunch
