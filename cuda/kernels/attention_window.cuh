@@ -22,6 +22,7 @@ namespace kaiju::cuda {
 
 constexpr int32_t kPairGroups = 3;  // warpgroups
 constexpr int32_t kPairThreads = 128 * kPairGroups;
+constexpr int32_t kPairRegisters = 104;  // of a thread: with more, blocks of o would find no room beside a pair's (hopper/product.cuh)
 constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
 constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
 constexpr int64_t kPairChunks = 3;                               // that an item has at most
@@ -438,7 +439,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 };
 
 template <int kHeadDim, int kRows, class Weight>
-__global__ void __launch_bounds__(kPairThreads) window_kernel(const __grid_constant__ AttentionWork work) {
+__global__ void __maxnreg__(kPairRegisters) window_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ WindowShared<kRows> shared;
