@@ -36,28 +36,34 @@ KAIJU_HOST_DEVICE inline void weights_of(const uint32_t (&power)[kCount], const 
   for (int i = 0; i < kCount; ++i) weight[i] = bits_of(fma(y[i], float_of(power[i]), kRoundBias));
 }
 
-// a b + c, rounded once, and no less than 0 nor more than 1.
-KAIJU_HOST_DEVICE inline float saturating_fma(float a, float b, float c) {
+// a - b, no less than 0 nor more than `most`; what runs over wraps first.
+KAIJU_HOST_DEVICE inline int32_t bounded_difference(int32_t a, int32_t b, int32_t most) {
+  const auto minus = static_cast<int32_t>(0u - static_cast<uint32_t>(b));
 #if defined(__CUDA_ARCH__)
-  float sum;
-  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
-  return sum;
+  return __viaddmin_s32_relu(a, minus, most);
 #else
-  const float sum = arith::fma(a, b, c);
-  return sum < 0.0f ? 0.0f : sum > 1.0f ? 1.0f : sum;
+  const auto difference = static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(minus));
+  return difference < 0 ? 0 : difference < most ? difference : most;
 #endif
 }
 
 // 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more, of a score that lies -d < 2^23 below its maximum.
 //
-// An integer below 2^24 is the bits of the float 2^-149 times it, so -d needs no conversion. Adding -d z / 2^24 to 1 - 126 / 2^24 rounds
-// -d z to an integer, as all sums just below 1 are multiples of 2^-24; and what saturates at 1 is 126, whose weight is 0, whatever f.
+// An integer below 2^24 is the bits of the float 2^-149 times it, so -d needs no conversion. d z / 2^24 added to a number in [0.5, 1) is
+// rounded to an integer, as all there are multiples of 2^-24; and as the last eight bits of that number are the exponent of 65535, those of
+// the sum are the exponent of 65535 * 2^n.
+//
+// Products share cycles with whatever multiplies and adds floats, and integers where the compiler makes multiplications of them. So the two
+// steps that need not be floats are what only other units do: a minimum, which bounds -d, and a shift with an addition.
 struct ScoreWeight {
   static constexpr bool kMaximaFirst = true;
-  static constexpr float kMostZ = 8.0f;  // less than that
-  static constexpr float kNone = 1.0f - 126 * 0x1p-24f;
-  float slope;  // z / 2^24, of floats that are 2^-149 times what they stand for
-  KAIJU_HOST_DEVICE explicit ScoreWeight(float z) : slope(z * 0x1p125f) {}
+  static constexpr float kMostZ = 8.0f;                                  // less than that
+  static constexpr uint32_t kExponent = 127 + 15, kFraction = 0x7FFF00;  // of 65535
+  static constexpr float kZero = 0.75f + kExponent * 0x1p-24f;
+  float slope;    // z / 2^24, of floats that are 2^-149 times what they stand for
+  int32_t bound;  // of -d: from -d z = 17 on weights are 0
+  KAIJU_HOST_DEVICE explicit ScoreWeight(float z)
+      : slope(z * 0x1p125f), bound(18.0f / z < 0x1p23f ? static_cast<int32_t>(18.0f / z) + 1 : (1 << 23) - 1) {}
   // What scores of a row are held against.
   KAIJU_HOST_DEVICE static int32_t against(int32_t maximum) { return maximum; }
   template <int kCount>
@@ -67,13 +73,13 @@ struct ScoreWeight {
     float x[kCount], n[kCount], f[kCount];
     uint32_t power[kCount];
     KAIJU_UNROLL
-    for (int i = 0; i < kCount; ++i) x[i] = float_of(static_cast<uint32_t>(maximum[i] - score[i]));
+    for (int i = 0; i < kCount; ++i) x[i] = float_of(static_cast<uint32_t>(bounded_difference(maximum[i], score[i], bound)));
     KAIJU_UNROLL
-    for (int i = 0; i < kCount; ++i) n[i] = saturating_fma(x[i], slope, kNone);
+    for (int i = 0; i < kCount; ++i) n[i] = fma(x[i], -slope, kZero);
     KAIJU_UNROLL
-    for (int i = 0; i < kCount; ++i) power[i] = 0x477FFF00u + ((0x3F800000u - 126 - bits_of(n[i])) << 23);
+    for (int i = 0; i < kCount; ++i) power[i] = (bits_of(n[i]) << 23) + kFraction;
     KAIJU_UNROLL
-    for (int i = 0; i < kCount; ++i) f[i] = fma(x[i], -slope, add(n[i], -kNone));
+    for (int i = 0; i < kCount; ++i) f[i] = fma(x[i], -slope, add(kZero, -n[i]));
     weights_of(power, f, weight, 0x1p24f);
   }
 };
