@@ -128,9 +128,10 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
       }
     } else {
       for (int r = 0; r < 2; ++r) weight[r] = static_cast<float>(weights[r]);
-      const auto of = [&](int i) { return whole(high[i], low[i]); };
+      float sums[kHeadDim / 2];
+      whole(high, low, max(weights[0], weights[1]), sums);
 #pragma unroll
-      for (int j = 0; j < kFours; ++j) own[j] = {of(4 * j), of(4 * j + 1), of(4 * j + 2), of(4 * j + 3)};
+      for (int j = 0; j < kFours; ++j) own[j] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
     }
   }
 

@@ -239,7 +239,7 @@ class TileSteps {
       p[q] = __byte_perm(first, second, 0x7632);
       p[4 + q] = __byte_perm(first, second, 0x5410);
     }
-    if (masked_ && is_masked(block)) {
+    if (__builtin_expect(masked_ && is_masked(block), false)) {
       const uint32_t bits[2] = {seen(0, block * kBlockTokens + kHalf * 32), seen(1, block * kBlockTokens + kHalf * 32)};
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
@@ -338,6 +338,18 @@ class TileSteps {
   }
 
   __device__ static float whole(int32_t high, int32_t low) { return arith::fma(256.0f, static_cast<float>(high), static_cast<float>(low)); }
+  // The same of all of a chunk's sums. Nearly always they are integers: values are below 128, so 256 high + low is less than 128 times the
+  // weights of its row, of which this thread's rows have `most`.
+  __device__ __forceinline__ static void whole(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], uint32_t most,
+                                               float (&sums)[kHeadDim / 2]) {
+    if (__all_sync(0xFFFFFFFFu, most <= INT32_MAX / 127)) {
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 2; ++i) sums[i] = static_cast<float>(256 * high[i] + low[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 2; ++i) sums[i] = whole(high[i], low[i]);
+    }
+  }
 
   // What a chunk does to a row's totals.
   struct Join {
@@ -420,20 +432,22 @@ class TileConsumer : TileSteps<kHeadDim, Weight, 1> {
   // The chunk joins the totals.
   __device__ void fold(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], bool first) {
     Join by[2];
+    uint32_t weights[2];
     for (int r = 0; r < 2; ++r) {
       const RowTotal before = first ? RowTotal{INT32_MIN, 0.0f} : row_total(r);
       by[r] = join(before.maximum, maximum_[r]);
-      const float weight = static_cast<float>(quad_sum(256 * high_sums_[r] + low_sums_[r]));
+      weights[r] = quad_sum(256 * high_sums_[r] + low_sums_[r]);
       __syncwarp();  // all have read it
-      if (writes_rows()) row_total(r) = {max(before.maximum, maximum_[r]), by[r](before.weight, weight)};
+      if (writes_rows()) row_total(r) = {max(before.maximum, maximum_[r]), by[r](before.weight, static_cast<float>(weights[r]))};
     }
     __syncwarp();
+    float sums[kHeadDim / 2];
+    whole(high, low, max(weights[0], weights[1]), sums);
     const auto each = [&](auto join) {
 #pragma unroll
       for (int j = 0; j < kHeadDim / 8; ++j) {
         const float4 t = first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : total(j);
-        const auto of = [&](int i) { return whole(high[4 * j + i], low[4 * j + i]); };
-        total(j) = {join(0, t.x, of(0)), join(0, t.y, of(1)), join(1, t.z, of(2)), join(1, t.w, of(3))};
+        total(j) = {join(0, t.x, sums[4 * j]), join(0, t.y, sums[4 * j + 1]), join(1, t.z, sums[4 * j + 2]), join(1, t.w, sums[4 * j + 3])};
       }
     };
     if (__any_sync(0xFFFFFFFFu, by[0].later || by[1].later))

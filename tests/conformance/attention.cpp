@@ -40,7 +40,9 @@ std::vector<int8_t> run(B& backend, uint64_t seed, const Shape& shape, const std
   return out;
 }
 
-void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths, const std::vector<std::pair<int32_t, int32_t>>& rows) {
+enum class Values { kRandom, kLargest };  // largest: 127 in channels with an even number, -127 in the others
+
+void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths, const std::vector<std::pair<int32_t, int32_t>>& rows, Values values = Values::kRandom) {
   Random random(seed);
   size_t positions = 0, row_count = 0;
   for (const int32_t length : lengths) positions += static_cast<size_t>(length);
@@ -48,6 +50,10 @@ void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& length
   const size_t kv_width = static_cast<size_t>(shape.kv_heads) * shape.head_dim;
   Inputs in{random.normals(positions * kv_width, 1.0f), random.normals(positions * kv_width, 1.0f), random.scales(kv_width, 40.0f), random.scales(kv_width, 40.0f),
             random.scales(kv_width, 2.0f), random.bytes(row_count * shape.heads * shape.head_dim)};
+  if (values == Values::kLargest) {
+    for (size_t i = 0; i < in.v.size(); ++i) in.v[i] = i % 2 == 0 ? 1e3f : -1e3f;
+    for (float& inverse : in.out_inverse) inverse = 0.5f;  // so that no result is the least or the largest
+  }
   ReferenceBackend reference;
   const std::vector<int8_t> expected = run(reference, seed, shape, lengths, rows, in);
   for (const auto& backend : backends()) {
@@ -103,6 +109,17 @@ TEST_CASE("attention is exact however steep the weights are") {
       check(seed++, {head_dim, 1, 4, 0, z}, {600}, {{570, 30}});
       check(seed++, {head_dim, 1, 4, 100, z}, {600, 70}, {{599, 1}, {69, 1}});
     }
+}
+
+TEST_CASE("attention is exact however large its sums are") {
+  uint64_t seed = seed_of_run() + 2700;
+  for (const int32_t head_dim : {64, 128, 256})
+    for (const float z : {1e-30f, 3e-6f, 1e-4f}) {  // all weights alike; a chunk's sums on both sides of 2^31
+      check(seed++, {head_dim, 1, 4, 0, z}, {1200}, {{1100, 30}}, Values::kLargest);
+      check(seed++, {head_dim, 1, 40, 0, z}, {1200}, {{1190, 10}}, Values::kLargest);
+      check(seed++, {head_dim, 1, 40, 1024, z}, {1200, 70}, {{1199, 1}, {69, 1}}, Values::kLargest);
+    }
+  check(seed, {128, 1, 40, 0, 1e-30f}, {620}, {{320, 300}}, Values::kLargest);  // more tiles than a GPU shares out
 }
 
 TEST_CASE("attention over a long history folds its chunks in order") {
