@@ -98,7 +98,8 @@ bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionSc
 constexpr int32_t kWindowsKept = 80, kHistoriesKept = 32;
 
 // Sequences of one row each and whole histories, which are taken to be alike: with many heads on a KV head a multiprocessor is sooner done
-// with a tile of them all than with an item for each part, where tiles nearly fill their rounds (256 of 96 heads on one H200: 173 us, 195; docs/kernels.md).
+// with a tile of them all than with an item for each part, where tiles nearly fill their rounds (256 of 96 heads on one H200: 173 us,
+// 195; docs/kernels/attention_decode.md).
 bool tiles_are_faster(const AttentionWork& work) {
   if (work.kv.window > 0 || work.heads <= 2 * kNarrowRows || work.heads > kWideRows) return false;
   const int64_t tiles = int64_t{work.segment_count} * work.kv.kv_heads, at_once = work.scratch.multiprocessors,

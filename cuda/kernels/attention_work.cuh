@@ -130,8 +130,8 @@ class DecodeLoad {
     longest = __reduce_max_sync(0xFFFFFFFFu, longest) / work.kv.kv_heads;
     most = __reduce_max_sync(0xFFFFFFFFu, most) / work.kv.kv_heads;
     if (all.items == 0 || all.units * work.row_parts > work.scratch.units || most > kMostKept || work.scratch.apart == ChunksApart::kNever) return;
-    // Tenths of a microsecond, from times on one H200 (docs/kernels.md): a chunk's and each of its blocks'; the fold of chunks kept apart,
-    // and so many of them that they take one more.
+    // Tenths of a microsecond, from times on one H200 (docs/kernels/attention_decode.md): a chunk's and each of its blocks'; the fold of
+    // chunks kept apart, and so many of them that they take one more.
     constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldSome = 8;
     const int32_t blocks = work.decode_blocks / work.row_parts;
     const auto rounds = [&](int32_t count, int32_t at_once) { return (count + at_once - 1) / at_once; };

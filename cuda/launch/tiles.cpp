@@ -1,5 +1,5 @@
 // The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets, 2 to 8,192 rows, on
-// H200s of 132 multiprocessors (docs/kernels.md; the times are in tests/cuda/tiles.cpp).
+// H200s of 132 multiprocessors (docs/kernels/products_hopper.md; the times are in tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
 #include <algorithm>

@@ -218,7 +218,7 @@ Chip hopper(int32_t multiprocessors) {
   return {90, multiprocessors, &something};
 }
 
-// What each form takes alone decides, but for the skinny kernel: whole steps say that it serves one row (docs/kernels.md).
+// What each form takes alone decides, but for the skinny kernel: whole steps say that it serves one row (docs/kernels/products_few_rows.md).
 bool competes(const Tile& form, const Measured& line) { return form.path != Path::kSkinny || line.rows == 1; }
 
 TEST_CASE("the chosen form is within 10% of the fastest measured, and within 1% on average") {

@@ -77,7 +77,7 @@ struct Shape {
   // all behind them; wgmma reads 64 rows all the same, the last of whatever lies there, for results that nobody stores.
   static constexpr bool kFits = kRows == 64;
   // Whether the rows of a norm in front would stand behind weights. Of so many KiB on a multiprocessor they hardly do, and memory is busy
-  // until the norm is over (measured: docs/kernels.md); the weights of more stages are asked for then.
+  // until the norm is over (measured: docs/kernels/products_hopper.md); the weights of more stages are asked for then.
   static constexpr bool kBehindNorm = kFits && (kProduct == Product::kLinear || kProduct == Product::kUp);
   static constexpr int begun_stages(int rows) { return (160 - rows) * 1024 / kBlocks / kWeightBytes; }
   static constexpr int kRing = (kIsBeside ? 104 : kBlocks == 2 ? 112 : 216) * 1024;
