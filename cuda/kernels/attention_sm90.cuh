@@ -338,11 +338,11 @@ class TileSteps {
   }
 
   __device__ static float whole(int32_t high, int32_t low) { return arith::fma(256.0f, static_cast<float>(high), static_cast<float>(low)); }
-  // The same of all of a chunk's sums. Nearly always they are integers: values are below 128, so 256 high + low is less than 128 times the
-  // weights of its row, of which this thread's rows have `most`.
+  // The same of all of a chunk's sums, by integers where these hold them, which is nearly always: no value is beyond 128 either way, so
+  // 256 high + low is not beyond 128 times the sum of its row's weights, of which this thread's two rows have at most `most`.
   __device__ __forceinline__ static void whole(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], uint32_t most,
                                                float (&sums)[kHeadDim / 2]) {
-    if (__all_sync(0xFFFFFFFFu, most <= INT32_MAX / 127)) {
+    if (__all_sync(0xFFFFFFFFu, most <= INT32_MAX / 128)) {
 #pragma unroll
       for (int i = 0; i < kHeadDim / 2; ++i) sums[i] = static_cast<float>(256 * high[i] + low[i]);
     } else {

@@ -1,5 +1,6 @@
 // The contract's weights of scores (docs/arithmetic.md, section 5) by fewer instructions than the contract writes down, bit for bit the
-// same: tests/cuda/weights.cpp tries every difference. One source for host and device.
+// same: tests/cuda/weights.cpp tries every difference on the host. One source for host and device, but for bounded_difference, whose one
+// instruction there conformance tests and every engine's self-check run.
 #pragma once
 
 #include <cstdint>

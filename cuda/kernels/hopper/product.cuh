@@ -60,8 +60,8 @@ struct Shape {
   static constexpr int kRowBytes = kRows * kStepBytes, kWeightBytes = kOuts * kStepBytes, kStageBytes = kRowBytes + kWeightBytes;
   static constexpr int kBlocks = blocks_together({Path::kHopper, kRows, kOuts, kSplit});
   // Whether a block finds room beside a block of attention's pairs (attention_window.cuh). These leave kBesidePairBytes of shared memory,
-  // and of the registers 6,400 in each quarter of a multiprocessor. Two of this block's five warps share a quarter: with 100 registers a
-  // thread they would fit, and the compiler is held to 96 by being told of four blocks on a multiprocessor.
+  // and of the registers 6,400 in each quarter of a multiprocessor. Two of this block's five warps share a quarter: dealt in
+  // eights, 96 registers a thread are the most that fit, to which the compiler is held by being told of four blocks on a multiprocessor.
   static constexpr bool kIsBeside = kRows == 64 && kSplit == 4;
   static constexpr int kBlocksByRegisters = kIsBeside ? 4 : kBlocks;
   // Tiles whose blocks take several units of work, one after the other. (Others may have to, but are not chosen where they would.)
