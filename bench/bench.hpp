@@ -35,14 +35,16 @@ inline std::string backend_called(const std::string& name) { return name == "aut
 // What the machine gives with so many threads, measured now. 0 where it cannot be measured here.
 struct Ceilings {
   int32_t threads = 0;
-  double read_gb_per_s = 0;    // streaming reads of memory
-  double cached_gb_per_s = 0;  // streaming reads of 32 MiB: what a small model's weights see where the last-level cache holds them
-  double int8_gops = 0;        // vpdpbusd from registers, 2 operations a product
-  double fp32_gflops = 0;      // fused multiply-add from registers
+  double read_gb_per_s = 0;  // streaming reads of memory
+  double cached_gb_per_s =
+      0;  // streaming reads of 32 MiB: what a small model's weights see where the last-level cache holds them
+  double int8_gops = 0;    // vpdpbusd from registers, 2 operations a product
+  double fp32_gflops = 0;  // fused multiply-add from registers
 };
 Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes);
 
-// Seconds of the fastest of many runs: on a shared machine that is the machine, the rest are the neighbours. Runs at least `least_seconds` altogether.
+// Seconds of the fastest of many runs: on a shared machine that is the machine, the rest are the neighbours. Runs at
+// least `least_seconds` altogether.
 template <class Work>
 double best_seconds(double least_seconds, Work&& work) {
   using Clock = std::chrono::steady_clock;
@@ -62,9 +64,9 @@ struct Line {
   std::string group, operation, shape;
   int32_t rows = 0;
   double microseconds = 0;
-  double amount = 0;         // GOP/s, GB/s or millions a second
+  double amount = 0;  // GOP/s, GB/s or millions a second
   std::string unit;
-  double share = 0;          // of the ceiling; 0: none applies
+  double share = 0;  // of the ceiling; 0: none applies
   std::string ceiling;
 };
 // Of a GPU, in bytes, while a model is on it.

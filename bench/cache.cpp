@@ -1,5 +1,5 @@
-// kaiju-bench cache: what the cache's books cost, beside the goals of docs/cache.md. No model: a tree filled with a million blocks, and a scheduler that plans
-// for an executor that computes nothing.
+// kaiju-bench cache: what the cache's books cost, beside the goals of docs/cache.md. No model: a tree filled with a
+// million blocks, and a scheduler that plans for an executor that computes nothing.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -34,12 +34,15 @@ struct Figure {
 
 std::vector<int32_t> tokens_of(uint64_t conversation, int32_t count) {
   std::vector<int32_t> tokens(static_cast<size_t>(count));
-  for (int32_t i = 0; i < count; ++i) tokens[static_cast<size_t>(i)] = static_cast<int32_t>(random_bits(conversation, 0, static_cast<uint64_t>(i)) % 65536);
+  for (int32_t i = 0; i < count; ++i)
+    tokens[static_cast<size_t>(i)] =
+        static_cast<int32_t>(random_bits(conversation, 0, static_cast<uint64_t>(i)) % 65536);
   return tokens;
 }
 
 // Facts of a model's executor, the KV itself left out. Memory for so many blocks of each kind.
-Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_blocks, int32_t slots, int32_t step_tokens) {
+Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_blocks, int32_t slots,
+                       int32_t step_tokens) {
   Result<ModelConfig> config = preset(shape);
   if (!config.ok()) return config.status();
   ExecutorSizes sizes;
@@ -54,7 +57,8 @@ Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_
 int32_t pass(Tree& tree, const Regions& regions, const std::vector<int32_t>& prompt, int32_t ticket, StepPlan& plan) {
   Lease lease;
   plan.clear();
-  const LeaseRequest request{prompt, static_cast<int32_t>(prompt.size()), static_cast<int32_t>(prompt.size()), regions, 1, ticket};
+  const LeaseRequest request{
+      prompt, static_cast<int32_t>(prompt.size()), static_cast<int32_t>(prompt.size()), regions, 1, ticket};
   const EditSink sink{&plan, 0};
   if (!lease.start(tree, request, Reuse::kAll, sink)) return -1;
   const int32_t found = lease.next();
@@ -78,17 +82,20 @@ Result<std::vector<Figure>> lookup_and_insert(const Options& options) {
   Regions regions;
   regions.shared = tree.domains().hold(DomainKind::kShared, "c", tree.namer());
   regions.own = tree.domains().hold(DomainKind::kSalt, "s", tree.namer());
-  const int32_t conversations = options.blocks / options.prompt_blocks, positions = options.prompt_blocks * kBlockTokens;
+  const int32_t conversations = options.blocks / options.prompt_blocks,
+                positions = options.prompt_blocks * kBlockTokens;
   StepPlan plan;
   int32_t ticket = 0;
   for (int32_t i = 0; i < conversations; ++i)
-    if (const int32_t found = pass(tree, regions, tokens_of(static_cast<uint64_t>(i), positions), ++ticket, plan); found < 0 || found >= kBlockTokens)
+    if (const int32_t found = pass(tree, regions, tokens_of(static_cast<uint64_t>(i), positions), ++ticket, plan);
+        found < 0 || found >= kBlockTokens)
       return internal_error(fmt::format("conversation {} is new, and {} of its tokens were found", i, found));
   if (tree.node_count() < options.blocks - options.prompt_blocks) return internal_error("the tree did not fill");
   // Full from here on: each new conversation evicts an old one. Then the same ones again, all found.
   double inserting = 1e30, finding = 1e30;
   const auto start = Clock::now();
-  for (uint64_t round = 0; round < 5 || std::chrono::duration<double>(Clock::now() - start).count() < options.seconds; ++round) {
+  for (uint64_t round = 0; round < 5 || std::chrono::duration<double>(Clock::now() - start).count() < options.seconds;
+       ++round) {
     constexpr int32_t kBatch = 32;
     std::vector<std::vector<int32_t>> prompts;
     for (uint64_t i = 0; i < kBatch; ++i) prompts.push_back(tokens_of(1000000 + round * kBatch + i, positions));
@@ -96,14 +103,17 @@ Result<std::vector<Figure>> lookup_and_insert(const Options& options) {
       const auto before = Clock::now();
       for (const auto& prompt : prompts) {
         const int32_t found = pass(tree, regions, prompt, ++ticket, plan);
-        if (again ? found != positions - 1 : found < 0 || found >= kBlockTokens) return internal_error(fmt::format("a hit of {} tokens", found));
+        if (again ? found != positions - 1 : found < 0 || found >= kBlockTokens)
+          return internal_error(fmt::format("a hit of {} tokens", found));
       }
       double& best = again ? finding : inserting;
-      best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - before).count() / (kBatch * options.prompt_blocks));
+      best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - before).count() /
+                                (kBatch * options.prompt_blocks));
     }
   }
-  return std::vector<Figure>{{fmt::format("lookup + insert + evict, {} blocks", tree.node_count()), inserting, "us a block", 1.5},
-                             {"lookup + hold + let go, all found", finding, "us a block", 1.5}};
+  return std::vector<Figure>{
+      {fmt::format("lookup + insert + evict, {} blocks", tree.node_count()), inserting, "us a block", 1.5},
+      {"lookup + hold + let go, all found", finding, "us a block", 1.5}};
 }
 
 Result<std::vector<Figure>> planning(const Options& options) {
@@ -148,7 +158,9 @@ Result<std::vector<Figure>> bookkeeping(const Options& options) {
   if (!facts.ok()) return facts.status();
   const Tree tree(*facts, {});
   return std::vector<Figure>{
-      {"books, preset small", 100.0 * static_cast<double>(tree.bookkeeping_bytes()) / static_cast<double>(facts->cache_bytes()), "% of the KV", 2}};
+      {"books, preset small",
+       100.0 * static_cast<double>(tree.bookkeeping_bytes()) / static_cast<double>(facts->cache_bytes()), "% of the KV",
+       2}};
 }
 
 int run(const Options& options) {
@@ -163,10 +175,13 @@ int run(const Options& options) {
   }
   if (options.json) {
     nlohmann::ordered_json out;
-    for (const Figure& figure : figures) out["figures"].push_back({{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}, {"goal_at_most", figure.goal}});
+    for (const Figure& figure : figures)
+      out["figures"].push_back(
+          {{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}, {"goal_at_most", figure.goal}});
     fmt::print("{}\n", out.dump(2));
   } else {
-    for (const Figure& figure : figures) fmt::print("{:<46}{:>9.3f} {:<12}goal: at most {}\n", figure.name, figure.value, figure.unit, figure.goal);
+    for (const Figure& figure : figures)
+      fmt::print("{:<46}{:>9.3f} {:<12}goal: at most {}\n", figure.name, figure.value, figure.unit, figure.goal);
   }
   return 0;
 }
@@ -175,9 +190,14 @@ int run(const Options& options) {
 
 void add_cache(CLI::App& app, int& status) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("cache", "what the prefix cache's bookkeeping costs, beside its goals; needs no model");
-  command->add_option("--blocks", options->blocks, "blocks in the tree")->check(CLI::Range(1 << 12, 1 << 24))->capture_default_str();
-  command->add_option("--rows", options->rows, "sequences that decode")->check(CLI::Range(1, 4096))->capture_default_str();
+  CLI::App* command =
+      app.add_subcommand("cache", "what the prefix cache's bookkeeping costs, beside its goals; needs no model");
+  command->add_option("--blocks", options->blocks, "blocks in the tree")
+      ->check(CLI::Range(1 << 12, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--rows", options->rows, "sequences that decode")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   command->add_option("--seconds", options->seconds, "least time for the lookups")
       ->check(tools::number_from(0, 600))
       ->capture_default_str();

@@ -21,7 +21,8 @@ std::atomic<uint64_t> sink{0};  // keeps results alive
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-constexpr int64_t kPeakRounds = 200000;  // about half a millisecond: long enough for the clock to settle under wide vectors
+constexpr int64_t kPeakRounds =
+    200000;                  // about half a millisecond: long enough for the clock to settle under wide vectors
 constexpr int kChains = 16;  // independent accumulators: latency times two issue ports, and some
 
 __attribute__((target("avx512f,avx512vnni"))) void multiply_bytes(int64_t rounds) {
@@ -54,7 +55,8 @@ __attribute__((target("avx512f"))) void read_wide(const std::byte* from, int64_t
   __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
   for (int64_t at = 0; at + 256 <= bytes; at += 256)
     for (int64_t i = 0; i < 4; ++i) sum[i] = _mm512_xor_si512(sum[i], _mm512_loadu_si512(from + at + 64 * i));
-  sink += static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]))));
+  sink += static_cast<uint64_t>(
+      _mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]))));
 }
 #pragma GCC diagnostic pop
 #endif
@@ -89,7 +91,8 @@ double read_rate(ThreadPool& pool, const std::byte* buffer, int64_t bytes, doubl
   constexpr int64_t kSlice = 8 << 20, kPart = 128 << 10;
   int64_t at = 0;
   const double best = best_seconds(seconds, [&] {
-    pool.parallel_for(static_cast<int32_t>(kSlice / kPart), [&](int32_t part, int32_t) { read(buffer + at + part * kPart, kPart); });
+    pool.parallel_for(static_cast<int32_t>(kSlice / kPart),
+                      [&](int32_t part, int32_t) { read(buffer + at + part * kPart, kPart); });
     at = at + 2 * kSlice <= bytes ? at + kSlice : 0;
   });
   return static_cast<double>(kSlice) / best * 1e-9;
@@ -109,7 +112,8 @@ Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes) {
 #if KAIJU_HAS_X86
   if (has_vnni()) {
     const auto rate = [&](void (*work)(int64_t), double operations) {
-      const double seconds = best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(kPeakRounds); }); });
+      const double seconds =
+          best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(kPeakRounds); }); });
       return operations * kChains * static_cast<double>(kPeakRounds) * pool.threads() / seconds * 1e-9;
     };
     found.int8_gops = rate(multiply_bytes, 128);

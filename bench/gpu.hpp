@@ -13,7 +13,8 @@ struct GpuCeilings {
 };
 GpuCeilings gpu_ceilings(const std::string& name);
 
-// The first GPU: what `name` it has, and how many bytes of its memory are free now. Nothing where there is none: an executor says why.
+// The first GPU: what `name` it has, and how many bytes of its memory are free now. Nothing where there is none: an
+// executor says why.
 struct Gpu {
   std::string name;
   int64_t free_bytes = 0;

@@ -1,6 +1,7 @@
-// kaiju-bench hour: what an hour of conversation costs. So many conversations at once, a message of each every so many seconds, characters
-// chosen by Zipf's law, their prompts in the cache; told is whether all of them are answered within the design's limits. Time is what the
-// engine really takes, and skips where nobody waits. Replies are computed again alone and compared before anything is printed.
+// kaiju-bench hour: what an hour of conversation costs. So many conversations at once, a message of each every so many
+// seconds, characters chosen by Zipf's law, their prompts in the cache; told is whether all of them are answered within
+// the design's limits. Time is what the engine really takes, and skips where nobody waits. Replies are computed again
+// alone and compared before anything is printed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -48,7 +49,8 @@ struct Outcome {
   double slowest = 0;
   replay::Figures figures;
   bool holds() {
-    return first_token.at(0.5) <= kFirstTokenMedianMs && first_token.at(0.99) <= kFirstTokenMostMs && slowest >= kLeastTokensPerSecond;
+    return first_token.at(0.5) <= kFirstTokenMedianMs && first_token.at(0.99) <= kFirstTokenMostMs &&
+           slowest >= kLeastTokensPerSecond;
   }
 };
 
@@ -80,7 +82,8 @@ class Watch {
       speed.tokens += replies_[r].tokens - 1;
       speed.seconds += replies_[r].last - replies_[r].first;
     }
-    for (const auto& [conversation, speed] : speeds) outcome_.speeds.values.push_back(speed.seconds > 0 ? speed.tokens / speed.seconds : 0);
+    for (const auto& [conversation, speed] : speeds)
+      outcome_.speeds.values.push_back(speed.seconds > 0 ? speed.tokens / speed.seconds : 0);
     outcome_.slowest = outcome_.speeds.at(0);
     outcome_.messages = outcome_.first_token.values.size();
     outcome_.tokens_per_second = static_cast<double>(in_time_) / (until_ - from_);
@@ -104,21 +107,26 @@ void warm_up(Engine& engine, const replay::ChatsOptions& chats) {
   const int32_t each = std::max(1, chats.characters / 10);
   for (int32_t done = 0; done < chats.characters; done += each) {
     value_of(replay::drive(replay::make_prompts(chats, done, std::min(each, chats.characters - done)), engine, {}));
-    fmt::print(stderr, "{} of {} prompts are in the cache\n", std::min(done + each, chats.characters), chats.characters);
+    fmt::print(stderr, "{} of {} prompts are in the cache\n", std::min(done + each, chats.characters),
+               chats.characters);
   }
 }
 
-// The traffic goes on behind the counted time for as long as it settled before it: what is counted ends under the same load.
-Outcome converse(Engine& engine, const Options& options, const replay::Trace& trace, std::vector<replay::Sample>& samples) {
+// The traffic goes on behind the counted time for as long as it settled before it: what is counted ends under the same
+// load.
+Outcome converse(Engine& engine, const Options& options, const replay::Trace& trace,
+                 std::vector<replay::Sample>& samples) {
   Watch watch(trace, options.settle_seconds, options.settle_seconds + options.seconds);
   replay::DriveOptions driving;
   driving.replies_from_engine = true;
-  driving.sample_every = options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
+  driving.sample_every =
+      options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
   driving.on_token = [&](int32_t request, double arrived, double now) { watch.token(request, arrived, now); };
   replay::Driven driven = value_of(replay::drive(trace, engine, driving));
   for (replay::Sample& sample : driven.samples) samples.push_back(std::move(sample));
   Outcome outcome = watch.outcome();
-  outcome.found = static_cast<double>(driven.figures.found()) / static_cast<double>(std::max<uint64_t>(1, driven.figures.prompt_tokens));
+  outcome.found = static_cast<double>(driven.figures.found()) /
+                  static_cast<double>(std::max<uint64_t>(1, driven.figures.prompt_tokens));
   outcome.figures = std::move(driven.figures);
   return outcome;
 }
@@ -130,16 +138,18 @@ void print_table(Outcome& outcome, const Options& options) {
   print("messages", fmt::format("{}, {:.1f} a second", outcome.messages, messages_a_second));
   print("generated", fmt::format("{:.1f} tokens a second", outcome.tokens_per_second));
   print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * outcome.found));
-  print("engine",
-        fmt::format("{:.1f}% busy, {:.2f}% of it not computing", 100 * f.busy_seconds / f.seconds, 100 * f.host_seconds / f.busy_seconds));
+  print("engine", fmt::format("{:.1f}% busy, {:.2f}% of it not computing", 100 * f.busy_seconds / f.seconds,
+                              100 * f.host_seconds / f.busy_seconds));
   print("  steps that only decode", describe(f.decode_steps));
   print("  steps with prompts", describe(f.prompt_steps));
-  print("first token, p50/p90/p99/most", fmt::format("{:.0f} / {:.0f} / {:.0f} / {:.0f} ms", outcome.first_token.at(0.5),
-                                                     outcome.first_token.at(0.9), outcome.first_token.at(0.99), outcome.first_token.at(1)));
+  print("first token, p50/p90/p99/most",
+        fmt::format("{:.0f} / {:.0f} / {:.0f} / {:.0f} ms", outcome.first_token.at(0.5), outcome.first_token.at(0.9),
+                    outcome.first_token.at(0.99), outcome.first_token.at(1)));
   print("tokens a second, p50/p1/slowest",
         fmt::format("{:.1f} / {:.1f} / {:.1f}", outcome.speeds.at(0.5), outcome.speeds.at(0.01), outcome.slowest));
   print("limits", outcome.holds() ? "all hold" : "do not hold");
-  if (outcome.holds()) print("an hour of conversation", fmt::format("${:.6f}", options.dollars_per_hour / outcome.conversations));
+  if (outcome.holds())
+    print("an hour of conversation", fmt::format("${:.6f}", options.dollars_per_hour / outcome.conversations));
 }
 
 nlohmann::ordered_json outcome_json(Outcome& outcome, const Options& options) {
@@ -156,7 +166,8 @@ nlohmann::ordered_json outcome_json(Outcome& outcome, const Options& options) {
           {"decode_steps", json_of(outcome.figures.decode_steps)},
           {"prompt_steps", json_of(outcome.figures.prompt_steps)},
           {"first_token_ms", quantiles(outcome.first_token)},
-          {"tokens_per_second", {{"p50", outcome.speeds.at(0.5)}, {"p1", outcome.speeds.at(0.01)}, {"least", outcome.slowest}}},
+          {"tokens_per_second",
+           {{"p50", outcome.speeds.at(0.5)}, {"p1", outcome.speeds.at(0.01)}, {"least", outcome.slowest}}},
           {"limits_hold", outcome.holds()},
           {"dollars_per_hour_of_conversation", outcome.holds() ? options.dollars_per_hour / outcome.conversations : 0}};
 }
@@ -171,8 +182,8 @@ int run(Options options) {
   const auto turns = static_cast<int32_t>(chats.seconds / chats.every_seconds) + 1;
   const int32_t length = chats.prompt_tokens + turns * (chats.user_tokens + chats.reply_tokens);
   if (length > config.context)
-    throw Failed{
-        invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
+    throw Failed{invalid_argument(
+        fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
   std::vector<replay::Trace> traces;
   for (const int32_t count : options.conversations) {
     chats.conversations = count;
@@ -180,17 +191,18 @@ int run(Options options) {
     chats.first_conversation += count;
   }
   const auto largest = std::max_element(
-      traces.begin(), traces.end(), [](const replay::Trace& a, const replay::Trace& b) { return a.requests.size() < b.requests.size(); });
+      traces.begin(), traces.end(),
+      [](const replay::Trace& a, const replay::Trace& b) { return a.requests.size() < b.requests.size(); });
 
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
   making.slot_count = options.slots;
   making.step_tokens = options.step_tokens > 0 ? options.step_tokens : options.backend == "cuda" ? 4096 : 256;
-  making.cache_bytes =
-      options.cache_bytes > 0
-          ? options.cache_bytes
-          : static_cast<int64_t>(replay::whole_footprint(*largest, replay::kv_sizes(replay::facts_without_memory(config, 1, 1))));
+  making.cache_bytes = options.cache_bytes > 0
+                           ? options.cache_bytes
+                           : static_cast<int64_t>(replay::whole_footprint(
+                                 *largest, replay::kv_sizes(replay::facts_without_memory(config, 1, 1))));
   making.share_memory = true;
   std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
   warm_up(*engine, chats);
@@ -218,9 +230,11 @@ int run(Options options) {
     return 0;
   }
   fmt::print(
-      "{}, {}: {} characters, {:.0f} s counted; limits: first token {:.0f} ms (p50) and {:.0f} (p99), {:.0f} tokens a second for "
+      "{}, {}: {} characters, {:.0f} s counted; limits: first token {:.0f} ms (p50) and {:.0f} (p99), {:.0f} tokens a "
+      "second for "
       "everybody\n",
-      config.name, options.backend, chats.characters, options.seconds, kFirstTokenMedianMs, kFirstTokenMostMs, kLeastTokensPerSecond);
+      config.name, options.backend, chats.characters, options.seconds, kFirstTokenMedianMs, kFirstTokenMostMs,
+      kLeastTokensPerSecond);
   for (Outcome& outcome : outcomes) print_table(outcome, options);
   print("replies computed again alone", fmt::format("{}, all the same", samples.size()));
   return 0;
@@ -229,7 +243,8 @@ int run(Options options) {
 }  // namespace
 
 void add_hour(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("hour", "an hour of conversation: how many at once are answered in time, and what one costs");
+  CLI::App* command =
+      app.add_subcommand("hour", "an hour of conversation: how many at once are answered in time, and what one costs");
   auto options = std::make_shared<Options>();
   replay::ChatsOptions& chats = options->chats;
   chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
@@ -237,8 +252,11 @@ void add_hour(CLI::App& app, int& status) {
   const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
-  command->add_option("--threads", options->threads, "threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
-  command->add_option("--conversations", options->conversations, "at once; several numbers are tried one after the other")
+  command->add_option("--threads", options->threads, "threads, 0: one per core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  command
+      ->add_option("--conversations", options->conversations, "at once; several numbers are tried one after the other")
       ->check(count)
       ->delimiter(',')
       ->capture_default_str();
@@ -248,37 +266,55 @@ void add_hour(CLI::App& app, int& status) {
   command->add_option("--zipf", chats.zipf, "the r-th character is chosen r^-ZIPF as often as the first; 0: all alike")
       ->check(tools::number_from(0, 10))
       ->capture_default_str();
-  command->add_option("--prompt-tokens", chats.prompt_tokens, "of a character's prompt")->check(count)->capture_default_str();
+  command->add_option("--prompt-tokens", chats.prompt_tokens, "of a character's prompt")
+      ->check(count)
+      ->capture_default_str();
   command->add_option("--user-tokens", chats.user_tokens, "of a message")->check(count)->capture_default_str();
-  command->add_option("--reply-tokens", chats.reply_tokens, "of a reply")->check(CLI::Range(2, 1 << 20))->capture_default_str();
-  command->add_option("--every-seconds", chats.every_seconds, "from one message of a conversation to its next: reply, reading and thinking")
+  command->add_option("--reply-tokens", chats.reply_tokens, "of a reply")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--every-seconds", chats.every_seconds,
+                   "from one message of a conversation to its next: reply, reading and thinking")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
   command->add_option("--settle-seconds", options->settle_seconds, "traffic before the counted time, and behind it")
       ->check(tools::number_from(0, 86400))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "counted")->check(tools::number_from(0.0001, 86400))->capture_default_str();
-  command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
+  command->add_option("--seconds", options->seconds, "counted")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
+  command->add_option("--slots", options->slots, "requests computed at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--cache-bytes", options->cache_bytes,
                    "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
-      ->transform(CLI::AsSizeValue(false))->check(bytes);
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false))->check(bytes);
+      ->transform(CLI::AsSizeValue(false))
+      ->check(bytes);
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(bytes);
   command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")
       ->check(tools::number_from(0.0001, 1e6))
       ->capture_default_str();
-  command->add_option("--seed", chats.seed, "the same seed gives the same traffic")->check(tools::whole_number())->capture_default_str();
+  command->add_option("--seed", chats.seed, "the same seed gives the same traffic")
+      ->check(tools::whole_number())
+      ->capture_default_str();
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer(
-      "Examples:\n  kaiju-bench hour examples/chat/model/kaiju-nano.safetensors --conversations 200,400 --prompt-tokens 600 --reply-tokens "
+      "Examples:\n  kaiju-bench hour examples/chat/model/kaiju-nano.safetensors --conversations 200,400 "
+      "--prompt-tokens 600 --reply-tokens "
       "40 --seconds 20 --settle-seconds 5\n"
-      "  kaiju-bench hour small.safetensors --backend cuda --conversations 10000 --characters 200 --slots 2048 --cache-bytes 100GiB");
+      "  kaiju-bench hour small.safetensors --backend cuda --conversations 10000 --characters 200 --slots 2048 "
+      "--cache-bytes 100GiB");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -12,10 +12,13 @@
 
 static int run(int argc, char** argv) {
   CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.", "kaiju-bench");
-  app.footer("Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors");
+  app.footer(
+      "Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json\n  kaiju-bench step "
+      "examples/chat/model/kaiju-nano.safetensors");
   app.require_subcommand(0, 1);
 #if KAIJU_CUDA  // as in the tests
-  if (const char* capability = std::getenv("KAIJU_TEST_CAPABILITY")) kaiju::cuda::Device::limit_capability(std::atoi(capability));
+  if (const char* capability = std::getenv("KAIJU_TEST_CAPABILITY"))
+    kaiju::cuda::Device::limit_capability(std::atoi(capability));
 #endif
   int status = 0;
   kaiju::bench::add_ops(app, status);
@@ -25,7 +28,9 @@ static int run(int argc, char** argv) {
   kaiju::bench::add_serve(app, status);
   kaiju::bench::add_hour(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
-  if (app.get_subcommands().empty()) return kaiju::tools::fail(app, 2, "say what to measure: ops, step, cache, replay, serve or hour (see kaiju-bench --help)");
+  if (app.get_subcommands().empty())
+    return kaiju::tools::fail(app, 2,
+                              "say what to measure: ops, step, cache, replay, serve or hour (see kaiju-bench --help)");
   return kaiju::tools::finish(app, status);
 }
 

@@ -1,4 +1,7 @@
-// kaiju-bench ops: each operation of the CPU backend at the shapes of a nano and of a 1 B model. Those of a GPU: ops_cuda.cpp.
+// kaiju-bench ops: each operation of the CPU backend at the shapes of a nano and of a 1 B model. Those of a GPU:
+// ops_cuda.cpp.
+#include "ops.hpp"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -10,28 +13,42 @@
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/base/float_state.hpp"
-#include "ops.hpp"
 
 namespace kaiju::bench {
 namespace {
 
 class Ops {
  public:
-  Ops(CpuBackend& backend, const Ceilings& ceilings, const OpsOptions& options) : wanted(options.only), backend_(backend), ceilings_(ceilings), options_(options) {}
+  Ops(CpuBackend& backend, const Ceilings& ceilings, const OpsOptions& options)
+      : wanted(options.only), backend_(backend), ceilings_(ceilings), options_(options) {}
 
   std::vector<Line> lines;
   Wanted wanted;
 
-  void model(const std::string& group, int32_t d_model, int32_t heads, int32_t head_dim, int32_t d_ff, int32_t vocab, int64_t weight_bytes) {
+  void model(const std::string& group, int32_t d_model, int32_t heads, int32_t head_dim, int32_t d_ff, int32_t vocab,
+             int64_t weight_bytes) {
     group_ = group;
     weight_bytes_ = weight_bytes;
     for (const int32_t rows : options_.rows) {
-      product("linear q", d_model, heads * head_dim, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) { b.linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), f_.data() + int64_t{first} * w.out); });
-      product("linear k", d_model, head_dim, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) { b.linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), f_.data() + int64_t{first} * w.out); });
-      product("add_linear o", heads * head_dim, d_model, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) { b.add_linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), x_.data() + int64_t{first} * w.out); });
-      product("up", d_model, d_ff, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) { b.up(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), h_out_.data() + int64_t{first} * w.out); });
-      product("add_down", d_ff, d_model, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) { b.add_down(w, h_.data() + int64_t{first} * w.in, r, scale_.data(), x_.data() + int64_t{first} * w.out); });
-      if (rows <= 16) product("logits", d_model, vocab, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) { b.linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), f_.data() + int64_t{first} * w.out); });
+      product("linear q", d_model, heads * head_dim, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) {
+        b.linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), f_.data() + int64_t{first} * w.out);
+      });
+      product("linear k", d_model, head_dim, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) {
+        b.linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), f_.data() + int64_t{first} * w.out);
+      });
+      product("add_linear o", heads * head_dim, d_model, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) {
+        b.add_linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), x_.data() + int64_t{first} * w.out);
+      });
+      product("up", d_model, d_ff, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) {
+        b.up(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), h_out_.data() + int64_t{first} * w.out);
+      });
+      product("add_down", d_ff, d_model, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) {
+        b.add_down(w, h_.data() + int64_t{first} * w.in, r, scale_.data(), x_.data() + int64_t{first} * w.out);
+      });
+      if (rows <= 16)
+        product("logits", d_model, vocab, rows, [&](auto& b, const Matrix& w, int32_t r, int32_t first) {
+          b.linear(w, a_.data() + int64_t{first} * w.in, r, scale_.data(), f_.data() + int64_t{first} * w.out);
+        });
     }
     for (const int32_t rows : options_.rows) norm(d_model, rows);
     attention(heads, head_dim, 1024, 1024, {1, 64, 512});
@@ -40,8 +57,10 @@ class Ops {
   }
 
  private:
-  void add(const std::string& operation, const std::string& shape, int32_t rows, double seconds, double amount, const char* unit, double ceiling, const char* name) {
-    lines.push_back({group_, operation, shape, rows, seconds * 1e6, amount, unit, ceiling > 0 ? amount / ceiling : 0, name});
+  void add(const std::string& operation, const std::string& shape, int32_t rows, double seconds, double amount,
+           const char* unit, double ceiling, const char* name) {
+    lines.push_back(
+        {group_, operation, shape, rows, seconds * 1e6, amount, unit, ceiling > 0 ? amount / ceiling : 0, name});
     if (!options_.json) std::fputs(".", stderr);
   }
 
@@ -72,7 +91,8 @@ class Ops {
       std::fill_n(x_.begin() + static_cast<int64_t>(at), out, arith::bf16{0});
       call(reference, first, 1, row);
       for (size_t i = at; i < at + static_cast<size_t>(out); ++i)
-        if (arith::bits_of(f[i]) != arith::bits_of(f_[i]) || h_out[i] != h_out_[i] || x[i] != x_[i]) throw Wrong{operation};
+        if (arith::bits_of(f[i]) != arith::bits_of(f_[i]) || h_out[i] != h_out_[i] || x[i] != x_[i])
+          throw Wrong{operation};
     }
 
     int32_t copy = 0;
@@ -81,13 +101,17 @@ class Ops {
       call(backend_, Matrix{pool_.data() + copy * bytes, row_sum_.data(), out, in}, rows, 0);
       copy = copy + 1 < copies ? copy + 1 : 0;
     });
-    const double gops = 2e-9 * static_cast<double>(bytes) * rows / seconds, gb_per_s = 1e-9 * static_cast<double>(bytes) / seconds;
+    const double gops = 2e-9 * static_cast<double>(bytes) * rows / seconds,
+                 gb_per_s = 1e-9 * static_cast<double>(bytes) / seconds;
     const std::string shape = fmt::format("{} x {}", out, in);
-    // A model's weights come from memory, or from the last-level cache when they fit; whichever ceiling is the nearer one counts.
+    // A model's weights come from memory, or from the last-level cache when they fit; whichever ceiling is the nearer
+    // one counts.
     const bool cached = copies * bytes <= 64 << 20;
     const double read = cached ? ceilings_.cached_gb_per_s : ceilings_.read_gb_per_s;
-    if (gb_per_s * ceilings_.int8_gops > gops * read) add(operation, shape, rows, seconds, gb_per_s, "GB/s", read, cached ? "cached read" : "read");
-    else add(operation, shape, rows, seconds, gops, "GOP/s", ceilings_.int8_gops, "int8");
+    if (gb_per_s * ceilings_.int8_gops > gops * read)
+      add(operation, shape, rows, seconds, gb_per_s, "GB/s", read, cached ? "cached read" : "read");
+    else
+      add(operation, shape, rows, seconds, gops, "GOP/s", ceilings_.int8_gops, "int8");
   }
 
   void norm(int32_t width, int32_t rows) {
@@ -97,12 +121,14 @@ class Ops {
     backend_.norm(x.data(), rows, width, 1e-5f, 30.0f, a.data());
     ReferenceBackend().norm(x.data(), rows, width, 1e-5f, 30.0f, expected.data());
     if (a != expected) throw Wrong{"norm"};
-    const double seconds = best_seconds(options_.seconds, [&] { backend_.norm(x.data(), rows, width, 1e-5f, 30.0f, a.data()); });
+    const double seconds =
+        best_seconds(options_.seconds, [&] { backend_.norm(x.data(), rows, width, 1e-5f, 30.0f, a.data()); });
     add("norm", fmt::format("{}", width), rows, seconds, 3e-9 * static_cast<double>(x.size()) / seconds, "GB/s", 0, "");
   }
 
   // The last `rows` positions of a context attend to all of it, or to their window.
-  void attention(int32_t heads, int32_t head_dim, int32_t window, int32_t context, const std::vector<int32_t>& row_counts) {
+  void attention(int32_t heads, int32_t head_dim, int32_t window, int32_t context,
+                 const std::vector<int32_t>& row_counts) {
     if (!wanted("attend") && !wanted("append") && !wanted("queries")) return;
     const int32_t blocks = context / kBlockTokens + 1;
     const int64_t block_bytes = int64_t{2} * kBlockTokens * head_dim;
@@ -113,12 +139,17 @@ class Ops {
     std::vector<arith::CosSin> angles;
     for (int32_t p = 0; p < context; ++p) {
       positions.push_back(p);
-      for (int32_t i = 0; i < head_dim / 2; ++i) angles.push_back(arith::cos_sin(static_cast<uint64_t>(p), 0x28BE60DB9391054Au >> (i / 2)));
+      for (int32_t i = 0; i < head_dim / 2; ++i)
+        angles.push_back(arith::cos_sin(static_cast<uint64_t>(p), 0x28BE60DB9391054Au >> (i / 2)));
     }
     const KvSlot slot{pool.data(), block_bytes, 0, 1, head_dim, BlockKind::kGlobal, window};
     const auto batch_of = [&](const BatchSegment& segment) {
       const auto n = static_cast<size_t>(segment.row_count);
-      return Batch{segment.row_count, {tokens.data(), n}, {positions.data() + segment.position, n}, {&segment, 1}, {segments.data(), n}};
+      return Batch{segment.row_count,
+                   {tokens.data(), n},
+                   {positions.data() + segment.position, n},
+                   {&segment, 1},
+                   {segments.data(), n}};
     };
     const auto width = static_cast<size_t>(head_dim);
     const std::vector<float> inverse(width, 127.0f), out_inverse(width, 1.0f);
@@ -132,7 +163,8 @@ class Ops {
     const auto attend = [&](auto& backend, int32_t first, int32_t rows, int8_t* to) {
       const BatchSegment last{0, rows, first, 0, {table.data(), table.data()}};
       const Batch batch = batch_of(last);
-      backend.queries(q.data(), batch, angles.data() + static_cast<size_t>(first) * (width / 2), heads, 1, head_dim, inverse.data(), queries.data());
+      backend.queries(q.data(), batch, angles.data() + static_cast<size_t>(first) * (width / 2), heads, 1, head_dim,
+                      inverse.data(), queries.data());
       backend.attend({queries.data(), heads, 1e-4f, out_inverse.data(), to}, batch, slot);
     };
     ReferenceBackend reference;
@@ -148,16 +180,28 @@ class Ops {
       attend(backend_, first, rows, out.data());
       const BatchSegment last{0, rows, first, 0, {table.data(), table.data()}};
       const Batch batch = batch_of(last);
-      double seconds = best_seconds(options_.seconds, [&] { backend_.attend({queries.data(), heads, 1e-4f, out_inverse.data(), out.data()}, batch, slot); });
+      double seconds = best_seconds(options_.seconds, [&] {
+        backend_.attend({queries.data(), heads, 1e-4f, out_inverse.data(), out.data()}, batch, slot);
+      });
       double keys = 0;
       for (int32_t p = first; p < context; ++p) keys += p + 1 - slot.first_visible(p);
       // A key costs head_dim products for its score and twice as many for the two bytes of its weight.
-      if (wanted("attend")) add("attend", shape, rows, seconds, 6e-9 * keys * heads * head_dim / seconds, "GOP/s", ceilings_.int8_gops, "int8");
+      if (wanted("attend"))
+        add("attend", shape, rows, seconds, 6e-9 * keys * heads * head_dim / seconds, "GOP/s", ceilings_.int8_gops,
+            "int8");
       if (window > 0) continue;
-      seconds = best_seconds(options_.seconds, [&] { backend_.queries(q.data(), batch, angles.data(), heads, 1, head_dim, inverse.data(), queries.data()); });
-      if (wanted("queries")) add("queries", fmt::format("{} heads of {}", heads, head_dim), rows, seconds, 5e-9 * rows * heads * head_dim / seconds, "GB/s", 0, "");
-      seconds = best_seconds(options_.seconds, [&] { backend_.append(k.data(), k.data(), batch, angles.data(), inverse.data(), inverse.data(), slot); });
-      if (wanted("append")) add("append", fmt::format("1 head of {}", head_dim), rows, seconds, 10e-9 * rows * head_dim / seconds, "GB/s", 0, "");
+      seconds = best_seconds(options_.seconds, [&] {
+        backend_.queries(q.data(), batch, angles.data(), heads, 1, head_dim, inverse.data(), queries.data());
+      });
+      if (wanted("queries"))
+        add("queries", fmt::format("{} heads of {}", heads, head_dim), rows, seconds,
+            5e-9 * rows * heads * head_dim / seconds, "GB/s", 0, "");
+      seconds = best_seconds(options_.seconds, [&] {
+        backend_.append(k.data(), k.data(), batch, angles.data(), inverse.data(), inverse.data(), slot);
+      });
+      if (wanted("append"))
+        add("append", fmt::format("1 head of {}", head_dim), rows, seconds, 10e-9 * rows * head_dim / seconds, "GB/s",
+            0, "");
     }
   }
 
@@ -169,7 +213,8 @@ class Ops {
     nucleus.temperature = 0.8f, nucleus.top_p = 0.95f, nucleus.repetition_penalty = 1.1f;
     std::vector<uint8_t> seen(logits.size(), 0);
     for (size_t i = 0; i < seen.size(); i += 9) seen[i] = 1;
-    for (const auto& [name, spec] : {std::pair{"greedy", &greedy}, {"temperature", &plain}, {"top_p, penalty", &nucleus}}) {
+    for (const auto& [name, spec] :
+         {std::pair{"greedy", &greedy}, {"temperature", &plain}, {"top_p, penalty", &nucleus}}) {
       if (!wanted("sample")) return;
       const SampleArgs args{logits.data(), vocab, spec, seen.data(), 9, 0};
       SampledToken token, expected;
@@ -197,7 +242,8 @@ int run(OpsOptions options) {
 #if KAIJU_CUDA
   if (options.isa == "cuda") return run_ops_on_gpu(options);
 #else
-  if (options.isa == "cuda") throw Failed{Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON")};
+  if (options.isa == "cuda")
+    throw Failed{Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON")};
 #endif
   if (options.rows.empty()) options.rows = {1, 4, 16, 64, 512};
   auto backend = CpuBackend::create(options.isa, options.threads);
@@ -211,25 +257,36 @@ int run(OpsOptions options) {
   Ops ops(**backend, ceilings, options);
   try {
     ops.model("nano (512, 8 x 64, 1536), " + std::string((*backend)->isa()), 512, 8, 64, 1536, 8192, 34 << 20);
-    ops.model("1 B (2048, 16 x 128, 5632), " + std::string((*backend)->isa()), 2048, 16, 128, 5632, 65536, int64_t{options.buffer_mib} << 20);
+    ops.model("1 B (2048, 16 x 128, 5632), " + std::string((*backend)->isa()), 2048, 16, 128, 5632, 65536,
+              int64_t{options.buffer_mib} << 20);
   } catch (const Wrong& wrong) {
-    fmt::print(stderr, "\nkaiju-bench: {} does not give the reference's bits; nothing is timed that is wrong\n", wrong.what);
+    fmt::print(stderr, "\nkaiju-bench: {} does not give the reference's bits; nothing is timed that is wrong\n",
+               wrong.what);
     return 1;
   }
   if (const int code = ops.wanted.exit_code()) return code;
-  if (options.json) fmt::print("{}\n", to_json(ceilings, ops.lines));
-  else std::fputs("\n", stderr), print_table(ceilings, ops.lines);
+  if (options.json)
+    fmt::print("{}\n", to_json(ceilings, ops.lines));
+  else
+    std::fputs("\n", stderr), print_table(ceilings, ops.lines);
   return 0;
 }
 
 }  // namespace
 
 void add_ops(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("ops", "each operation of a backend: on the CPU at the shapes of a nano and of a 1 B model, on a GPU at those of small and large");
+  CLI::App* command = app.add_subcommand("ops",
+                                         "each operation of a backend: on the CPU at the shapes of a nano and of a 1 B "
+                                         "model, on a GPU at those of small and large");
   auto options = std::make_shared<OpsOptions>();
-  command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")->capture_default_str();
-  command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
-  command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
+  command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")
+      ->capture_default_str();
+  command->add_option(
+      "--products-file", options->products_file,
+      "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
+  command->add_option("--threads", options->threads, "threads, the caller's included")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   command->add_option("--rows", options->rows, "row counts of the products")
       ->check(CLI::Range(1, 65536))
       ->delimiter(',')
@@ -238,9 +295,15 @@ void add_ops(CLI::App& app, int& status) {
   command->add_option("--seconds", options->seconds, "time spent on each line")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
-  command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling and the weights of the larger model")->check(CLI::Range(64, 65536))->capture_default_str();
+  command
+      ->add_option("--buffer-mib", options->buffer_mib,
+                   "memory for the bandwidth ceiling and the weights of the larger model")
+      ->check(CLI::Range(64, 65536))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench ops\n  kaiju-bench ops --threads 1 --rows 1,512 --only up\n  kaiju-bench ops --backend cuda --rows 1,64,8192\n  kaiju-bench ops --json > ops.json");
+  command->footer(
+      "Examples:\n  kaiju-bench ops\n  kaiju-bench ops --threads 1 --rows 1,512 --only up\n  kaiju-bench ops --backend "
+      "cuda --rows 1,64,8192\n  kaiju-bench ops --json > ops.json");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -29,14 +29,16 @@ class Wanted {
   explicit Wanted(std::string part) : part_(std::move(part)) {}
 
   bool operator()(const std::string& operation) {
-    if (std::find(operations_.begin(), operations_.end(), operation) == operations_.end()) operations_.push_back(operation);
+    if (std::find(operations_.begin(), operations_.end(), operation) == operations_.end())
+      operations_.push_back(operation);
     const bool wanted = operation.find(part_) != std::string::npos;
     any_ = any_ || wanted;
     return wanted;
   }
   // 2, and a word about it, where there was nothing of the kind; else 0.
   int exit_code() const {
-    if (!any_) fmt::print(stderr, "kaiju-bench: --only {}: there are \"{}\"\n", part_, fmt::join(operations_, "\", \""));
+    if (!any_)
+      fmt::print(stderr, "kaiju-bench: --only {}: there are \"{}\"\n", part_, fmt::join(operations_, "\", \""));
     return any_ ? 0 : 2;
   }
 

@@ -1,5 +1,6 @@
-// kaiju-bench ops --backend cuda: the GPU's operations at the shapes of `small` and `large`, with the kernel that was chosen. Weights rotate through more memory than the
-// L2 cache holds; launches follow one another as in a step, recorded in a graph. Every answer is compared with the processor's first.
+// kaiju-bench ops --backend cuda: the GPU's operations at the shapes of `small` and `large`, with the kernel that was
+// chosen. Weights rotate through more memory than the L2 cache holds; launches follow one another as in a step,
+// recorded in a graph. Every answer is compared with the processor's first.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -23,7 +24,8 @@ void check(const Status& status) {
   if (!status.ok()) throw Failed{status};
 }
 void check(cudaError_t error) {
-  if (error != cudaSuccess) throw Failed{internal_error(std::string("the GPU answers \"") + cudaGetErrorString(error) + "\"")};
+  if (error != cudaSuccess)
+    throw Failed{internal_error(std::string("the GPU answers \"") + cudaGetErrorString(error) + "\"")};
 }
 
 template <class T>
@@ -31,7 +33,8 @@ DeviceBuffer<T> on_gpu(const std::vector<T>& values, size_t count) {
   DeviceBuffer<T> buffer;
   check(take(buffer, count, "a bench"));
   for (size_t done = 0; done < count; done += values.size())
-    check(cudaMemcpy(buffer.data() + done, values.data(), std::min(values.size(), count - done) * sizeof(T), cudaMemcpyHostToDevice));
+    check(cudaMemcpy(buffer.data() + done, values.data(), std::min(values.size(), count - done) * sizeof(T),
+                     cudaMemcpyHostToDevice));
   return buffer;
 }
 template <class T>
@@ -42,7 +45,13 @@ DeviceBuffer<T> on_gpu(const std::vector<T>& values) {
 class GpuOps {
  public:
   GpuOps(std::shared_ptr<cuda::Device> device, CpuBackend& cpu, const OpsOptions& options)
-      : wanted(options.only), device_(device), gpu_(device), checked_(device), cpu_(cpu), options_(options), ceilings_(gpu_ceilings(device->name())) {
+      : wanted(options.only),
+        device_(device),
+        gpu_(device),
+        checked_(device),
+        cpu_(cpu),
+        options_(options),
+        ceilings_(gpu_ceilings(device->name())) {
     check(gpu_.take_memory(128));
     check(checked_.status());
   }
@@ -55,11 +64,16 @@ class GpuOps {
     group_ = fmt::format("{}, {}", name, device_->name());
     const int32_t width = heads * head_dim;
     for (const int32_t rows : options_.rows) {
-      product<&CpuBackend::linear, &cuda::OnHost::linear, &cuda::CudaBackend::linear, int8_t, float>("q, k, v", d_model, width + 2 * head_dim, rows);
-      product<&CpuBackend::add_linear, &cuda::OnHost::add_linear, &cuda::CudaBackend::add_linear, int8_t, arith::bf16>("o", width, d_model, rows);
+      product<&CpuBackend::linear, &cuda::OnHost::linear, &cuda::CudaBackend::linear, int8_t, float>(
+          "q, k, v", d_model, width + 2 * head_dim, rows);
+      product<&CpuBackend::add_linear, &cuda::OnHost::add_linear, &cuda::CudaBackend::add_linear, int8_t, arith::bf16>(
+          "o", width, d_model, rows);
       product<&CpuBackend::up, &cuda::OnHost::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff, rows);
-      product<&CpuBackend::add_down, &cuda::OnHost::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>("down", d_ff, d_model, rows);
-      if (rows <= 256) product<&CpuBackend::linear, &cuda::OnHost::linear, &cuda::CudaBackend::linear, int8_t, float>("logits", d_model, vocab, rows);
+      product<&CpuBackend::add_down, &cuda::OnHost::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>(
+          "down", d_ff, d_model, rows);
+      if (rows <= 256)
+        product<&CpuBackend::linear, &cuda::OnHost::linear, &cuda::CudaBackend::linear, int8_t, float>(
+            "logits", d_model, vocab, rows);
     }
     for (const int32_t rows : options_.rows) norm(d_model, rows);
     for (const bool keys : {false, true})
@@ -94,18 +108,26 @@ class GpuOps {
     cuda::Graph graph;
     check(cuda::Graph::record(stream, graph, work));
     check(device_->status());
-    return best_seconds(options_.seconds, [&] {
-             check(graph.launch(stream));
-             check(cudaStreamSynchronize(stream));
-           }) / count;
+    return best_seconds(options_.seconds,
+                        [&] {
+                          check(graph.launch(stream));
+                          check(cudaStreamSynchronize(stream));
+                        }) /
+           count;
   }
 
-  void add(const std::string& operation, const std::string& shape, int32_t rows, double seconds, double bytes, double operations, bool attention = false) {
+  void add(const std::string& operation, const std::string& shape, int32_t rows, double seconds, double bytes,
+           double operations, bool attention = false) {
     const double per_second = attention ? ceilings_.attention_per_second : ceilings_.int8_per_second;
-    const double memory = ceilings_.bytes_per_second > 0 ? bytes / ceilings_.bytes_per_second : 0, matrix = per_second > 0 ? operations / per_second : 0;
+    const double memory = ceilings_.bytes_per_second > 0 ? bytes / ceilings_.bytes_per_second : 0,
+                 matrix = per_second > 0 ? operations / per_second : 0;
     const bool by_memory = memory > 0 ? memory >= matrix : operations < 300 * bytes;
-    const char* const ceiling = ceilings_.bytes_per_second == 0 ? "" : by_memory ? "4.40 TB/s" : attention ? "1,000 TOP/s" : "1,500 TOP/s";
-    lines.push_back({group_, operation, shape, rows, seconds * 1e6, by_memory ? 1e-9 * bytes / seconds : 1e-12 * operations / seconds, by_memory ? "GB/s" : "TOP/s",
+    const char* const ceiling = ceilings_.bytes_per_second == 0 ? ""
+                                : by_memory                     ? "4.40 TB/s"
+                                : attention                     ? "1,000 TOP/s"
+                                                                : "1,500 TOP/s";
+    lines.push_back({group_, operation, shape, rows, seconds * 1e6,
+                     by_memory ? 1e-9 * bytes / seconds : 1e-12 * operations / seconds, by_memory ? "GB/s" : "TOP/s",
                      std::max(memory, matrix) / seconds, ceiling});
     if (!options_.json) std::fputs(".", stderr);
   }
@@ -114,9 +136,12 @@ class GpuOps {
     if (gpu_.cublaslt() && gpu_.cublaslt()->serves(rows, shape.out, shape.in)) return "cuBLASLt";
     const cuda::Tile tile = cuda::choose_tile(device_->chip(), rows, shape);
     switch (tile.path) {
-      case cuda::Path::kSkinny: return cuda::streams(rows, shape.in) ? "one row" : "skinny";
-      case cuda::Path::kTiled: return "mma tiles";
-      case cuda::Path::kHopper: return fmt::format("wgmma {}x{}/{}/{}", tile.rows, tile.outs, tile.split, tile.share);
+      case cuda::Path::kSkinny:
+        return cuda::streams(rows, shape.in) ? "one row" : "skinny";
+      case cuda::Path::kTiled:
+        return "mma tiles";
+      case cuda::Path::kHopper:
+        return fmt::format("wgmma {}x{}/{}/{}", tile.rows, tile.outs, tile.split, tile.share);
     }
     return {};
   }
@@ -128,7 +153,8 @@ class GpuOps {
                                        : std::is_same_v<Out, float>   ? cuda::Product::kLinear
                                        : std::is_same_v<Out, uint8_t> ? cuda::Product::kUp
                                                                       : cuda::Product::kAddLinear;
-    const auto bytes = static_cast<size_t>(in) * static_cast<size_t>(out), inputs = static_cast<size_t>(rows) * static_cast<size_t>(in);
+    const auto bytes = static_cast<size_t>(in) * static_cast<size_t>(out),
+               inputs = static_cast<size_t>(rows) * static_cast<size_t>(in);
     const size_t outputs = static_cast<size_t>(rows) * static_cast<size_t>(out);
     if (weights_.size() < bytes) {
       weights_ = random_values<int8_t>(bytes, 1, signed_byte);
@@ -136,8 +162,10 @@ class GpuOps {
       pool_ = on_gpu(weights_, std::max(2 * bytes, static_cast<size_t>(options_.buffer_mib) << 20));
     }
     const std::vector<A> a = [&] {
-      if constexpr (std::is_same_v<A, int8_t>) return random_values<int8_t>(inputs, 2, signed_byte);
-      else return random_values<uint8_t>(inputs, 3, unsigned_byte);
+      if constexpr (std::is_same_v<A, int8_t>)
+        return random_values<int8_t>(inputs, 2, signed_byte);
+      else
+        return random_values<uint8_t>(inputs, 3, unsigned_byte);
     }();
     const std::vector<float> scale(static_cast<size_t>(out), 1e-6f);
     row_sum_.assign(static_cast<size_t>(out), 0);
@@ -149,8 +177,11 @@ class GpuOps {
     check(checked_.status());
     for (const int32_t row : {0, rows / 2, rows - 1}) {
       std::fill(expected.begin(), expected.end(), Out{0});
-      (cpu_.*kCpu)(matrix, a.data() + size_t{static_cast<uint32_t>(row)} * static_cast<size_t>(in), 1, scale.data(), expected.data());
-      if (std::memcmp(expected.data(), found.data() + static_cast<size_t>(row) * static_cast<size_t>(out), expected.size() * sizeof(Out)) != 0) throw Wrong{operation};
+      (cpu_.*kCpu)(matrix, a.data() + size_t{static_cast<uint32_t>(row)} * static_cast<size_t>(in), 1, scale.data(),
+                   expected.data());
+      if (std::memcmp(expected.data(), found.data() + static_cast<size_t>(row) * static_cast<size_t>(out),
+                      expected.size() * sizeof(Out)) != 0)
+        throw Wrong{operation};
     }
 
     const auto a_there = on_gpu(a);
@@ -158,10 +189,15 @@ class GpuOps {
     const auto out_there = on_gpu(found);
     const auto row_sum_there = on_gpu(row_sum_);
     const auto copies = static_cast<int32_t>(pool_.size() / bytes);
-    const auto weights = [&](int32_t i) { return Matrix{pool_.data() + static_cast<size_t>(i % copies) * bytes, row_sum_there.data(), out, in}; };
+    const auto weights = [&](int32_t i) {
+      return Matrix{pool_.data() + static_cast<size_t>(i % copies) * bytes, row_sum_there.data(), out, in};
+    };
     if (cuda::CublasLt* const cublaslt = gpu_.cublaslt()) {
       std::vector<cuda::CublasLtProduct> alike;
-      for (int32_t i = 0; i < copies; ++i) alike.push_back({kProduct, {weights(i).weight, out, in, a_there.data(), rows, scale_there.data(), out_there.data()}, row_sum_there.data()});
+      for (int32_t i = 0; i < copies; ++i)
+        alike.push_back({kProduct,
+                         {weights(i).weight, out, in, a_there.data(), rows, scale_there.data(), out_there.data()},
+                         row_sum_there.data()});
       check(cublaslt->choose(alike, options_.products_file));
     }
     const int32_t count = launches(rows);
@@ -169,7 +205,8 @@ class GpuOps {
       for (int32_t i = 0; i < count; ++i)
         (gpu_.*kTimed)(weights(i), a_there.data(), rows, scale_there.data(), out_there.data());
     });
-    add(operation, fmt::format("{} x {}, {}", out, in, path_of(rows, cuda::shape_of(kProduct, out, in))), rows, seconds, static_cast<double>(bytes), 2.0 * rows * static_cast<double>(bytes));
+    add(operation, fmt::format("{} x {}, {}", out, in, path_of(rows, cuda::shape_of(kProduct, out, in))), rows, seconds,
+        static_cast<double>(bytes), 2.0 * rows * static_cast<double>(bytes));
   }
 
   void norm(int32_t width, int32_t rows) {
@@ -192,7 +229,8 @@ class GpuOps {
   // One row of each of so many sequences; with `keys` theirs are stored too, in a block each.
   void project_heads(int32_t heads, int32_t head_dim, int32_t rows, bool keys) {
     if (!wanted("heads")) return;
-    const auto n = static_cast<size_t>(rows), width = static_cast<size_t>(heads * head_dim), key = static_cast<size_t>(head_dim), half = key / 2, stride = width + (keys ? 2 * key : 0);
+    const auto n = static_cast<size_t>(rows), width = static_cast<size_t>(heads * head_dim),
+               key = static_cast<size_t>(head_dim), half = key / 2, stride = width + (keys ? 2 * key : 0);
     const auto q = random_values<float>(n * stride, 8, unit_float);
     std::vector<arith::CosSin> angles;
     std::vector<int32_t> positions, row_segment;
@@ -201,7 +239,8 @@ class GpuOps {
       positions.push_back(row % kBlockTokens);
       row_segment.push_back(row);
       tables.push_back(rows - 1 - row);
-      for (size_t i = 0; i < half; ++i) angles.push_back(arith::cos_sin(static_cast<uint64_t>(row), 0x28BE60DB9391054Au >> (i / 2)));
+      for (size_t i = 0; i < half; ++i)
+        angles.push_back(arith::cos_sin(static_cast<uint64_t>(row), 0x28BE60DB9391054Au >> (i / 2)));
     }
     const std::vector<float> inverse(key, 127.0f);
     const auto q_there = on_gpu(q), inverse_there = on_gpu(inverse);
@@ -209,27 +248,35 @@ class GpuOps {
     const auto positions_there = on_gpu(positions), row_segment_there = on_gpu(row_segment);
     const auto tables_there = on_gpu(tables);
     std::vector<BatchSegment> segments;
-    for (int32_t row = 0; row < rows; ++row) segments.push_back({row, 1, positions[static_cast<size_t>(row)], 0, {tables_there.data() + row, tables_there.data() + row}});
+    for (int32_t row = 0; row < rows; ++row)
+      segments.push_back(
+          {row, 1, positions[static_cast<size_t>(row)], 0, {tables_there.data() + row, tables_there.data() + row}});
     const auto segments_there = on_gpu(segments);
     const int64_t block_bytes = int64_t{2} * kBlockTokens * head_dim;
-    const auto out = on_gpu(std::vector<int8_t>(n * width, 0)), cache = on_gpu(std::vector<int8_t>(n * static_cast<size_t>(block_bytes), 0)), expected_cache = on_gpu(std::vector<int8_t>(cache.size(), 0));
+    const auto out = on_gpu(std::vector<int8_t>(n * width, 0)),
+               cache = on_gpu(std::vector<int8_t>(n * static_cast<size_t>(block_bytes), 0)),
+               expected_cache = on_gpu(std::vector<int8_t>(cache.size(), 0));
     KvSlot slot{reinterpret_cast<std::byte*>(cache.data()), block_bytes, 0, 1, head_dim, BlockKind::kGlobal, 0};
     const Batch batch{rows, {}, {positions_there.data(), n}, {segments_there.data(), n}, {row_segment_there.data(), n}};
     const float* c = inverse_there.data();
-    const cuda::HeadsArgs args{q_there.data(), rows, static_cast<int32_t>(stride), angles_there.data(), heads, 1, head_dim, c, c, c, keys, out.data()};
+    const cuda::HeadsArgs args{
+        q_there.data(), rows,      static_cast<int32_t>(stride), angles_there.data(), heads, 1, head_dim, c, c, c,
+        keys,           out.data()};
     const auto work = [&] { check(cuda::heads(device_->stream(), device_->chip(), args, batch, slot)); };
 
     work();
     std::vector<float> queries, k, v;
     for (size_t row = 0; row < n; ++row) {
-      const auto at = q.begin() + static_cast<std::ptrdiff_t>(row * stride), behind = at + static_cast<std::ptrdiff_t>(width);
+      const auto at = q.begin() + static_cast<std::ptrdiff_t>(row * stride),
+                 behind = at + static_cast<std::ptrdiff_t>(width);
       queries.insert(queries.end(), at, behind);
       if (!keys) continue;
       k.insert(k.end(), behind, behind + head_dim);
       v.insert(v.end(), behind + head_dim, behind + 2 * head_dim);
     }
     std::vector<int8_t> found(n * width), expected(n * width);
-    cpu_.queries(queries.data(), {rows, {}, {}, {}, {}}, angles.data(), heads, 1, head_dim, inverse.data(), expected.data());
+    cpu_.queries(queries.data(), {rows, {}, {}, {}, {}}, angles.data(), heads, 1, head_dim, inverse.data(),
+                 expected.data());
     check(cudaStreamSynchronize(device_->stream()));
     check(cudaMemcpy(found.data(), out.data(), found.size(), cudaMemcpyDeviceToHost));
     if (found != expected) throw Wrong{"heads"};
@@ -254,9 +301,11 @@ class GpuOps {
   void draws(const std::string& shape, const SamplingSpec& spec, int32_t vocab, int32_t rows) {
     if (!wanted("sample")) return;
     // Four uniform numbers make nearly a normal one, of a deviation of 3.
-    const auto uniform = random_values<float>(4 * static_cast<size_t>(rows) * static_cast<size_t>(vocab), 9, unit_float);
+    const auto uniform =
+        random_values<float>(4 * static_cast<size_t>(rows) * static_cast<size_t>(vocab), 9, unit_float);
     std::vector<float> logits(uniform.size() / 4);
-    for (size_t i = 0; i < logits.size(); ++i) logits[i] = 2.6f * ((uniform[4 * i] + uniform[4 * i + 1]) + (uniform[4 * i + 2] + uniform[4 * i + 3]));
+    for (size_t i = 0; i < logits.size(); ++i)
+      logits[i] = 2.6f * ((uniform[4 * i] + uniform[4 * i + 1]) + (uniform[4 * i + 2] + uniform[4 * i + 3]));
     std::vector<cuda::Draw> specs;
     for (int32_t row = 0; row < rows; ++row) {
       specs.push_back(cuda::draw_of(spec, row, row, 0));
@@ -267,7 +316,10 @@ class GpuOps {
     const auto drawn = on_gpu(std::vector<cuda::Drawn>(static_cast<size_t>(rows)));
     const auto last = on_gpu(std::vector<int32_t>(static_cast<size_t>(rows)));
     const auto top = on_gpu(std::vector<cuda::Alternative>(static_cast<size_t>(rows) * cuda::kMostTop));
-    const auto work = [&] { check(cuda::sample(device_->stream(), device_->chip(), there.data(), nullptr, specs_there.data(), rows, vocab, last.data(), drawn.data(), top.data())); };
+    const auto work = [&] {
+      check(cuda::sample(device_->stream(), device_->chip(), there.data(), nullptr, specs_there.data(), rows, vocab,
+                         last.data(), drawn.data(), top.data()));
+    };
     work();
     check(cudaStreamSynchronize(device_->stream()));
     std::vector<cuda::Drawn> found(static_cast<size_t>(rows));
@@ -296,7 +348,8 @@ class GpuOps {
     std::vector<arith::CosSin> angles;
     for (int32_t p = 0; p < kContext; ++p) {
       positions.push_back(p);
-      for (int32_t i = 0; i < head_dim / 2; ++i) angles.push_back(arith::cos_sin(static_cast<uint64_t>(p), 0x28BE60DB9391054Au >> (i / 2)));
+      for (int32_t i = 0; i < head_dim / 2; ++i)
+        angles.push_back(arith::cos_sin(static_cast<uint64_t>(p), 0x28BE60DB9391054Au >> (i / 2)));
     }
     const std::vector<float> inverse(width, 127.0f), out_inverse(width, 1.0f);
     const auto k = random_values<float>(kContext * width, 5, unit_float);
@@ -306,9 +359,11 @@ class GpuOps {
       const KvSlot slot{cache.data(), int64_t{2} * kBlockTokens * head_dim, 0, 1, head_dim, BlockKind::kGlobal, 0};
       const auto batch_of = [&](const BatchSegment& s) {
         const auto n = static_cast<size_t>(s.row_count);
-        return Batch{s.row_count, {tokens.data(), n}, {positions.data() + s.position, n}, {&s, 1}, {segment_of.data(), n}};
+        return Batch{
+            s.row_count, {tokens.data(), n}, {positions.data() + s.position, n}, {&s, 1}, {segment_of.data(), n}};
       };
-      const BatchSegment all{0, kContext, 0, 0, {table.data(), table.data()}}, last{0, kRows, kContext - kRows, 0, {table.data(), table.data()}};
+      const BatchSegment all{0, kContext, 0, 0, {table.data(), table.data()}},
+          last{0, kRows, kContext - kRows, 0, {table.data(), table.data()}};
       std::vector<int8_t> out(q.size());
       backend.append(k.data(), k.data(), batch_of(all), angles.data(), inverse.data(), inverse.data(), slot);
       backend.attend({q.data(), heads, 1e-4f, out_inverse.data(), out.data()}, batch_of(last), slot);
@@ -346,15 +401,23 @@ class GpuOps {
     }
     const auto segments_there = on_gpu(segments);
     const auto positions_there = on_gpu(positions), row_segment_there = on_gpu(row_segment);
-    const KvSlot slot{reinterpret_cast<std::byte*>(cache.data()), block_bytes, 0, 1, head_dim, BlockKind::kGlobal, window};
-    const Batch batch{all_rows, {}, {positions_there.data(), positions.size()}, {segments_there.data(), segments.size()}, {row_segment_there.data(), row_segment.size()}};
+    const KvSlot slot{
+        reinterpret_cast<std::byte*>(cache.data()), block_bytes, 0, 1, head_dim, BlockKind::kGlobal, window};
+    const Batch batch{all_rows,
+                      {},
+                      {positions_there.data(), positions.size()},
+                      {segments_there.data(), segments.size()},
+                      {row_segment_there.data(), row_segment.size()}};
     const int32_t count = launches(all_rows);
     const double seconds = seconds_of(count, [&] {
       gpu_.begin_batch();
-      for (int32_t i = 0; i < count; ++i) gpu_.attend({queries.data(), heads, 1e-4f, out_inverse.data(), out.data()}, batch, slot);
+      for (int32_t i = 0; i < count; ++i)
+        gpu_.attend({queries.data(), heads, 1e-4f, out_inverse.data(), out.data()}, batch, slot);
     });
     const double read = 2.0 * head_dim * sequences * std::min(context, window > 0 ? window + rows - 1 : context);
-    add("attend", fmt::format("{} x {} keys{}", sequences, context, window > 0 ? fmt::format(", window {}", window) : ""), all_rows, seconds, read, 4.0 * keys * heads * head_dim, true);
+    add("attend",
+        fmt::format("{} x {} keys{}", sequences, context, window > 0 ? fmt::format(", window {}", window) : ""),
+        all_rows, seconds, read, 4.0 * keys * heads * head_dim, true);
   }
 
   std::shared_ptr<cuda::Device> device_;
@@ -386,8 +449,10 @@ int run_ops_on_gpu(const OpsOptions& given) {
       ops.lines.clear();
     };
     if (!options.json)
-      fmt::print("Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. Attention's operations: 4 a visible key, row and\n"
-                 "channel, where the matrix units do 8.\n");
+      fmt::print(
+          "Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
+          "Attention's operations: 4 a visible key, row and\n"
+          "channel, where the matrix units do 8.\n");
     ops.model("small", 5120, 40, 128, 20480, 65536);
     show();
     ops.model("large", 12288, 96, 128, 51200, 65536);
@@ -398,7 +463,8 @@ int run_ops_on_gpu(const OpsOptions& given) {
     if (options.json) fmt::print("{}\n", to_json(ops.ceilings(), ops.lines));
     return 0;
   } catch (const Wrong& wrong) {
-    fmt::print(stderr, "\nkaiju-bench: {} does not give the processor's bits; nothing is timed that is wrong\n", wrong.what);
+    fmt::print(stderr, "\nkaiju-bench: {} does not give the processor's bits; nothing is timed that is wrong\n",
+               wrong.what);
   } catch (const Failed& failed) {
     fmt::print(stderr, "\nkaiju-bench: {}\n", failed.what());
   }

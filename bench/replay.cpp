@@ -1,4 +1,5 @@
-// kaiju-bench replay: how much of a chat service's traffic a cache of a given size serves without computing, beside what any cache could.
+// kaiju-bench replay: how much of a chat service's traffic a cache of a given size serves without computing, beside
+// what any cache could.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -59,17 +60,23 @@ std::string describe(const Options& options) {
   if (!options.trace.empty()) return options.trace;
   if (options.in_turn > 0) return fmt::format("{} sessions in turn", options.in_turn);
   const replay::TrafficOptions& t = options.traffic;
-  return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations, t.characters, t.seed, t.hours, t.warm_up_hours);
+  return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations,
+                     t.characters, t.seed, t.hours, t.warm_up_hours);
 }
 
 void check_lengths(const replay::Trace& trace, const ModelConfig& config) {
   for (const replay::Request& request : trace.requests)
     if (const int32_t tokens = trace.prompt_tokens(request) + trace.reply_tokens(request); tokens > config.context)
-      throw Failed{invalid_argument(fmt::format("a prompt and its reply have {} tokens, the context of {} is {}: choose shorter ones (--context, --prompt-tokens-most)", tokens, config.name, config.context))};
+      throw Failed{
+          invalid_argument(fmt::format("a prompt and its reply have {} tokens, the context of {} is {}: choose shorter "
+                                       "ones (--context, --prompt-tokens-most)",
+                                       tokens, config.name, config.context))};
 }
 
-// The engine on an executor that computes nothing, with memory for `bytes` of KV, which is `part` of what --memory counts.
-replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& config, double part, double bytes, const Options& options) {
+// The engine on an executor that computes nothing, with memory for `bytes` of KV, which is `part` of what --memory
+// counts.
+replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& config, double part, double bytes,
+                               const Options& options) {
   Facts facts = replay::facts_without_memory(config, options.slots, options.step_tokens);
   replay::give_memory(facts, bytes);
   auto executor = std::make_unique<replay::ScriptedReplies>(facts, replay::step_cost(config));
@@ -84,11 +91,13 @@ replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& co
   driving.step_seconds = [&] { return script.seconds(); };
   Result<replay::Driven> driven = replay::drive(trace, *engine, driving);
   if (driven.status().code() == StatusCode::kOutOfMemory)
-    throw Failed{Status(StatusCode::kOutOfMemory, fmt::format("--memory {:g} is too little: {}", part, driven.status().message()))};
+    throw Failed{Status(StatusCode::kOutOfMemory,
+                        fmt::format("--memory {:g} is too little: {}", part, driven.status().message()))};
   return value_of(std::move(driven)).figures;
 }
 
-std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Checkpoint>& checkpoint, int32_t slots, const Options& options) {
+std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Checkpoint>& checkpoint, int32_t slots,
+                                        const Options& options) {
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
@@ -98,7 +107,8 @@ std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Checkpoint>&
 }
 
 // The engine with a model that computes, its steps timed; a slot, and a context of memory, for every conversation.
-replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<const Checkpoint>& checkpoint, const Options& options, replay::Report& report) {
+replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<const Checkpoint>& checkpoint,
+                          const Options& options, replay::Report& report) {
   std::unique_ptr<Executor> executor = make_executor(checkpoint, trace.conversation_count, options);
   const Facts facts = executor->facts();
   EngineOptions settings;
@@ -107,7 +117,9 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
   const std::unique_ptr<Engine> engine = value_of(Engine::create(std::move(executor), nullptr, settings));
   replay::DriveOptions driving;
   uint64_t before = 0;
-  driving.step_seconds = [&] { return 1e-9 * static_cast<double>(engine->metrics().step_ns - std::exchange(before, engine->metrics().step_ns)); };
+  driving.step_seconds = [&] {
+    return 1e-9 * static_cast<double>(engine->metrics().step_ns - std::exchange(before, engine->metrics().step_ns));
+  };
   driving.replies_from_engine = true;
   driving.sample_every = options.checked > 0 ? std::max(1, static_cast<int32_t>(report.requests) / options.checked) : 0;
   replay::Driven driven = value_of(replay::drive(trace, *engine, driving));
@@ -115,7 +127,8 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
   report.checked = static_cast<int32_t>(driven.samples.size());
   report.differing = value_of(replay::count_differing(driven.samples, *alone));
   replay::Point point;
-  for (int kind = 0; kind < kBlockKinds; ++kind) point.memory_bytes += static_cast<double>(facts.block_count[kind]) * static_cast<double>(facts.block_bytes[kind]);
+  for (int kind = 0; kind < kBlockKinds; ++kind)
+    point.memory_bytes += static_cast<double>(facts.block_count[kind]) * static_cast<double>(facts.block_bytes[kind]);
   point.memory_share = point.memory_bytes / report.footprint_bytes;
   point.engine = std::move(driven.figures);
   return point;
@@ -123,7 +136,8 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
 
 int run(Options options) {
   options.backend = backend_called(options.backend);
-  const std::shared_ptr<const Checkpoint> checkpoint = options.model.empty() ? nullptr : value_of(Checkpoint::open(options.model));
+  const std::shared_ptr<const Checkpoint> checkpoint =
+      options.model.empty() ? nullptr : value_of(Checkpoint::open(options.model));
   const ModelConfig config = checkpoint ? checkpoint->config() : value_of(preset(options.preset));
   const replay::Trace trace = make_trace(options);
   check_lengths(trace, config);
@@ -133,18 +147,23 @@ int run(Options options) {
   replay::Report report;
   report.source = describe(options);
   report.machine = checkpoint ? fmt::format("{} computes, backend {}", config.name, options.backend)
-                              : fmt::format("KV of {}, {} slots, {} tokens a step, step times modelled", config.name, options.slots, options.step_tokens);
-  for (int kind = 0; kind < kBlockKinds; ++kind) report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
+                              : fmt::format("KV of {}, {} slots, {} tokens a step, step times modelled", config.name,
+                                            options.slots, options.step_tokens);
+  for (int kind = 0; kind < kBlockKinds; ++kind)
+    report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
   report.footprint_bytes = replay::whole_footprint(trace, sizes);
   for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
   if (report.requests == 0)
     throw Failed{invalid_argument(report.source + ": no request arrives in the measured time, so nothing is told" +
                                   (options.trace.empty() ? ": ask for more --hours or --conversations" : ""))};
   report.prompt_tokens = bounds.prompt_tokens();
-  const auto share = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(std::max<uint64_t>(1, bounds.prompt_tokens())); };
+  const auto share = [&](uint64_t tokens) {
+    return static_cast<double>(tokens) / static_cast<double>(std::max<uint64_t>(1, bounds.prompt_tokens()));
+  };
   const auto add = [&](replay::Point point) {
     point.infinite = share(bounds.infinite());
-    const double bytes = point.memory_bytes + static_cast<double>(options.host_bytes);  // a cache of both may hold as much
+    const double bytes =
+        point.memory_bytes + static_cast<double>(options.host_bytes);  // a cache of both may hold as much
     point.farthest_next_use = share(bounds.farthest_next_use(bytes, sizes));
     point.priced = share(bounds.priced(bytes, sizes));
     point.belady = std::min(point.farthest_next_use, point.priced);
@@ -168,7 +187,10 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
   };
   const CLI::Range count(1, 1 << 20), messages(0, 1 << 16);
   const CLI::Validator mean = tools::number_from(1, 100000), share = tools::number_from(0, 1);
-  command.add_option("--seed", traffic.seed, "the same seed gives the same traffic")->check(tools::whole_number())->capture_default_str()->group("Traffic");
+  command.add_option("--seed", traffic.seed, "the same seed gives the same traffic")
+      ->check(tools::whole_number())
+      ->capture_default_str()
+      ->group("Traffic");
   option("--conversations", traffic.conversations, count, "at once");
   option("--characters", traffic.characters, count, "chosen by Zipf's law");
   option("--warm-up-hours", traffic.warm_up_hours, tools::number_from(0, 1000), "virtual time before measuring begins");
@@ -181,14 +203,18 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
   option("--reply-tokens", traffic.reply_tokens, mean, "of a reply, mean");
   option("--reply-tokens-most", traffic.reply_tokens_most, CLI::Range(2, 1 << 20), "of a reply");
   option("--context", traffic.context, CLI::Range(1, 1 << 24), "positions of a conversation");
-  option("--truncation-step", traffic.truncation_step, CLI::Range(0, 1 << 24), "tokens cut off at once when a chat outgrows the context");
-  option("--think-seconds", traffic.think_seconds, tools::number_from(0, 86400), "from a reply to the next message, median");
-  option("--sitting-turns", traffic.sitting_turns, tools::number_from(1, 100000), "turns before the user goes away, mean");
+  option("--truncation-step", traffic.truncation_step, CLI::Range(0, 1 << 24),
+         "tokens cut off at once when a chat outgrows the context");
+  option("--think-seconds", traffic.think_seconds, tools::number_from(0, 86400),
+         "from a reply to the next message, median");
+  option("--sitting-turns", traffic.sitting_turns, tools::number_from(1, 100000),
+         "turns before the user goes away, mean");
   option("--gap-hours", traffic.gap_hours, tools::number_from(0.001, 1000), "until the user comes back, median");
   option("--swipe", traffic.swipe, share, "share of replies asked for once more");
   option("--edit", traffic.edit, share, "share of turns that rewrite an earlier message");
   option("--new-chat", traffic.new_chat, share, "share of sittings that begin a new conversation");
-  option("--versions-per-day", traffic.versions_per_day, tools::number_from(0, 1000), "edits of a character by its author");
+  option("--versions-per-day", traffic.versions_per_day, tools::number_from(0, 1000),
+         "edits of a character by its author");
 }
 
 }  // namespace
@@ -198,24 +224,52 @@ void add_replay(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
   command->add_option("--trace", options->trace, "a recorded trace instead, in the Mooncake format (JSON lines)");
-  command->add_option("--in-turn", options->in_turn, "so many sessions with nothing in common, each in its turn, instead")->check(CLI::Range(1, 1 << 20));
-  command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")->capture_default_str();
-  command->add_option("--model", options->model, "a checkpoint that really computes, on a CPU; memory for all conversations, step times measured");
+  command
+      ->add_option("--in-turn", options->in_turn, "so many sessions with nothing in common, each in its turn, instead")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")
+      ->capture_default_str();
+  command->add_option("--model", options->model,
+                      "a checkpoint that really computes, on a CPU; memory for all conversations, step times measured");
   command->add_option("--backend", options->backend, "with --model: auto or a backend's name")->capture_default_str();
-  command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
-  command->add_option("--check", options->checked, "with --model: about so many replies are computed again alone, without a cache, and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
-  command->add_option("--memory", options->memory, "for KV, as shares of what all conversations hold at the end; several make a curve")
+  command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  command
+      ->add_option("--check", options->checked,
+                   "with --model: about so many replies are computed again alone, without a cache, and compared")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  command
+      ->add_option("--memory", options->memory,
+                   "for KV, as shares of what all conversations hold at the end; several make a curve")
       ->check(tools::number_from(0.001, 4))
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")->transform(CLI::AsSizeValue(false))->check(bytes);
-  command->add_option("--slots", options->slots, "requests computed at once")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--retain-turns", options->retention.turns, "newest turns of a session whose resume points are kept")->check(CLI::Range(0, 1000))->capture_default_str();
-  command->add_option("--retain-every", options->retention.every_tokens, "besides, a resume point every so many tokens; 0: none")->check(CLI::Range(0, 1 << 24))->capture_default_str();
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(bytes);
+  command->add_option("--slots", options->slots, "requests computed at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--retain-turns", options->retention.turns, "newest turns of a session whose resume points are kept")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  command
+      ->add_option("--retain-every", options->retention.every_tokens,
+                   "besides, a resume point every so many tokens; 0: none")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   add_traffic_options(*command, options->traffic);
-  command->footer("Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory 0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --memory 0.05 --host-bytes 8GiB\n  kaiju-bench replay --trace conversation_trace.jsonl\n  kaiju-bench replay --in-turn 200 --memory 4,2,1.333,1.053,0.9,0.7");
+  command->footer(
+      "Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory "
+      "0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --memory 0.05 --host-bytes 8GiB\n  kaiju-bench "
+      "replay --trace conversation_trace.jsonl\n  kaiju-bench replay --in-turn 200 --memory 4,2,1.333,1.053,0.9,0.7");
   command->callback([options, &status] { status = run(*options); });
 }
 

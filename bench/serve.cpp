@@ -1,5 +1,6 @@
-// kaiju-bench serve: conversations at once through the engine and a model that computes: throughput, time to the first token, time between tokens. Time is what the engine
-// really takes; a user's next message is there when the reply is. Replies are computed again alone and compared before anything is printed.
+// kaiju-bench serve: conversations at once through the engine and a model that computes: throughput, time to the first
+// token, time between tokens. Time is what the engine really takes; a user's next message is there when the reply is.
+// Replies are computed again alone and compared before anything is printed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -42,15 +43,17 @@ int32_t step_tokens_of(const Options& options) {
 
 // Steps until so many conversations have begun, when steps are filled with prompts beside a row of each that has.
 double steps_to_begin(const Options& options, int32_t conversations) {
-  return -(options.prompt_tokens + options.user_tokens) * std::log1p(-static_cast<double>(conversations) / step_tokens_of(options));
+  return -(options.prompt_tokens + options.user_tokens) *
+         std::log1p(-static_cast<double>(conversations) / step_tokens_of(options));
 }
 
-// Tokens of a reply that fills a slot first, so that replies end evenly from the moment on at which all slots are used, in no order: as
-// though they had begun at different times.
+// Tokens of a reply that fills a slot first, so that replies end evenly from the moment on at which all slots are used,
+// in no order: as though they had begun at different times.
 int32_t staggered_tokens(const Options& options, int32_t conversation) {
   constexpr double kGoldenRatio = 0.6180339887498949;
   const double place = kGoldenRatio * (conversation + 1), rest = (place - std::floor(place)) * options.reply_tokens;
-  return 1 + static_cast<int32_t>(steps_to_begin(options, slots_of(options)) - steps_to_begin(options, conversation + 1) + rest);
+  return 1 + static_cast<int32_t>(steps_to_begin(options, slots_of(options)) -
+                                  steps_to_begin(options, conversation + 1) + rest);
 }
 
 // All turns of a conversation arrive with it, and each waits for the reply before.
@@ -61,7 +64,8 @@ replay::Trace make_trace(const Options& options) {
   int32_t contents = 0;
   std::vector<int32_t> characters;
   characters.reserve(static_cast<size_t>(options.characters));
-  for (int32_t i = 0; i < options.characters; ++i) characters.push_back(trace.add(replay::kNone, options.prompt_tokens, ++contents));
+  for (int32_t i = 0; i < options.characters; ++i)
+    characters.push_back(trace.add(replay::kNone, options.prompt_tokens, ++contents));
   for (int32_t c = 0; c < options.conversations; ++c) {
     int32_t leaf = characters[static_cast<size_t>(c % options.characters)];
     for (int32_t turn = 0; turn < options.turns; ++turn) {
@@ -70,7 +74,8 @@ replay::Trace make_trace(const Options& options) {
       request.prompt = trace.add(leaf, options.user_tokens, ++contents);
       const bool begun = options.staggered && turn == 0 && c < slots_of(options);
       const int32_t reply_tokens = begun ? staggered_tokens(options, c) : options.reply_tokens;
-      request.reply = leaf = trace.add(request.prompt, reply_tokens, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
+      request.reply = leaf =
+          trace.add(request.prompt, reply_tokens, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
       request.conversation = c;
       trace.requests.push_back(request);
     }
@@ -78,8 +83,8 @@ replay::Trace make_trace(const Options& options) {
   return trace;
 }
 
-// The time in which every slot is used: from the first token of the last of the conversations that fill the slots first, for as long as there is
-// somebody to take the place of who ends.
+// The time in which every slot is used: from the first token of the last of the conversations that fill the slots
+// first, for as long as there is somebody to take the place of who ends.
 class Steady {
  public:
   Steady(int32_t slots, int32_t turns) : turns_(turns), slots_(slots) {}
@@ -124,13 +129,20 @@ int run(Options options) {
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
   if (options.staggered && options.conversations <= slots_of(options))
-    throw Failed{invalid_argument(fmt::format("--staggered wants conversations that wait: fewer --slots ({}) than --conversations ({})", slots_of(options), options.conversations))};
+    throw Failed{invalid_argument(
+        fmt::format("--staggered wants conversations that wait: fewer --slots ({}) than --conversations ({})",
+                    slots_of(options), options.conversations))};
   if (options.staggered && step_tokens_of(options) <= slots_of(options))
-    throw Failed{invalid_argument(fmt::format("--staggered wants more --step-tokens ({}) than --slots ({})", step_tokens_of(options), slots_of(options)))};
-  if (options.staggered && options.over_seconds > 0) throw Failed{invalid_argument("--staggered wants all conversations at once: leave --over-seconds out")};
+    throw Failed{invalid_argument(fmt::format("--staggered wants more --step-tokens ({}) than --slots ({})",
+                                              step_tokens_of(options), slots_of(options)))};
+  if (options.staggered && options.over_seconds > 0)
+    throw Failed{invalid_argument("--staggered wants all conversations at once: leave --over-seconds out")};
   const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots_of(options))) + 1 : 0;
-  const int64_t length = options.prompt_tokens + int64_t{options.turns} * (options.user_tokens + options.reply_tokens) + to_begin;
-  if (length > config.context) throw Failed{invalid_argument(fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
+  const int64_t length =
+      options.prompt_tokens + int64_t{options.turns} * (options.user_tokens + options.reply_tokens) + to_begin;
+  if (length > config.context)
+    throw Failed{invalid_argument(
+        fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
   const replay::Trace trace = make_trace(options);
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
   ExecutorOptions making;
@@ -139,7 +151,8 @@ int run(Options options) {
   making.products_file = options.products_file;
   making.slot_count = slots_of(options);
   making.step_tokens = step_tokens_of(options);
-  making.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
+  making.cache_bytes =
+      options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
   std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes, options.prefill_tokens);
 
@@ -149,7 +162,8 @@ int run(Options options) {
   replay::DriveOptions driving;
   driving.replies_from_engine = true;
   driving.sampling = options.sampling;
-  driving.sample_every = options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
+  driving.sample_every =
+      options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
   driving.on_token = [&](int32_t request, double arrived, double now) {
     double& last = before[static_cast<size_t>(request)];
     Quantiles& times = last >= 0 ? between : request % options.turns == 0 ? first_of_all : first_later;
@@ -171,10 +185,15 @@ int run(Options options) {
   check_alone(driven.samples, checkpoint, making);
 
   const replay::Figures& f = driven.figures;
-  const double seconds = f.seconds, found = static_cast<double>(f.found()) / static_cast<double>(std::max<uint64_t>(1, f.prompt_tokens));
+  const double seconds = f.seconds,
+               found = static_cast<double>(f.found()) / static_cast<double>(std::max<uint64_t>(1, f.prompt_tokens));
   if (options.json) {
     const auto quantiles = [](Quantiles& times) -> nlohmann::ordered_json {
-      return {{"count", times.values.size()}, {"p50", times.at(0.5)}, {"p90", times.at(0.9)}, {"p99", times.at(0.99)}, {"max", times.at(1)}};
+      return {{"count", times.values.size()},
+              {"p50", times.at(0.5)},
+              {"p90", times.at(0.9)},
+              {"p99", times.at(0.99)},
+              {"max", times.at(1)}};
     };
     const nlohmann::ordered_json out = {{"model", config.name},
                                         {"backend", options.backend},
@@ -200,15 +219,23 @@ int run(Options options) {
                                         {"between_tokens_ms", quantiles(between)},
                                         {"all_slots_used", json_of(steady.steps)},
                                         {"all_slots_used_between_tokens_ms", quantiles(steady.between)},
-                                        {"host", {{"bytes", metrics.host.bytes}, {"blocks_in", metrics.host.blocks_in}, {"blocks_out", metrics.host.blocks_out}, {"tokens_hit", f.cache.hit_host}}}};
+                                        {"host",
+                                         {{"bytes", metrics.host.bytes},
+                                          {"blocks_in", metrics.host.blocks_in},
+                                          {"blocks_out", metrics.host.blocks_out},
+                                          {"tokens_hit", f.cache.hit_host}}}};
     fmt::print("{}\n", out.dump(2));
     return 0;
   }
   const auto per_second = [&](uint64_t tokens) { return static_cast<double>(tokens) / steady.steps.seconds; };
-  const auto times = [](Quantiles& t) { return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1)); };
-  fmt::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend, options.conversations, options.characters, options.turns);
+  const auto times = [](Quantiles& t) {
+    return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1));
+  };
+  fmt::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend,
+             options.conversations, options.characters, options.turns);
   print("generated", fmt::format("{} tokens, {:.1f} a second", f.decoded, static_cast<double>(f.decoded) / seconds));
-  print("prefilled", fmt::format("{} tokens, {:.1f} a second", f.prefilled, static_cast<double>(f.prefilled) / seconds));
+  print("prefilled",
+        fmt::format("{} tokens, {:.1f} a second", f.prefilled, static_cast<double>(f.prefilled) / seconds));
   print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * found));
   print("time", fmt::format("{:.2f} s in {} steps, engine {:.2f}%", seconds, f.steps, 100 * f.host_seconds / seconds));
   print("  steps that only decode", describe(f.decode_steps));
@@ -216,15 +243,18 @@ int run(Options options) {
   print("first token, p50/p90/p99/most", times(first_of_all));
   if (options.turns > 1) print("  in later turns", times(first_later));
   print("between tokens", times(between));
-  if (steady.steps.count == 0 && options.conversations > slots_of(options)) print("while all slots are used", "nobody waited by then");
+  if (steady.steps.count == 0 && options.conversations > slots_of(options))
+    print("while all slots are used", "nobody waited by then");
   if (steady.steps.count > 0) {
     print("while all slots are used", fmt::format("{:.2f} s", steady.steps.seconds));
-    print("  generated, prefilled", fmt::format("{:.1f}, {:.1f} a second", per_second(steady.steps.decoded), per_second(steady.steps.prefilled)));
+    print("  generated, prefilled",
+          fmt::format("{:.1f}, {:.1f} a second", per_second(steady.steps.decoded), per_second(steady.steps.prefilled)));
     print("  steps", describe(steady.steps));
     print("  between tokens", times(steady.between));
   }
   if (metrics.host.bytes > 0)
-    print("host memory", fmt::format("{} blocks down, {} up, {} tokens hit", metrics.host.blocks_in, metrics.host.blocks_out, f.cache.hit_host));
+    print("host memory", fmt::format("{} blocks down, {} up, {} tokens hit", metrics.host.blocks_in,
+                                     metrics.host.blocks_out, f.cache.hit_host));
   print("replies computed again alone", fmt::format("{}, all the same", driven.samples.size()));
   return 0;
 }
@@ -232,36 +262,75 @@ int run(Options options) {
 }  // namespace
 
 void add_serve(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("serve", "conversations at once through engine and model: throughput and latencies");
+  CLI::App* command =
+      app.add_subcommand("serve", "conversations at once through engine and model: throughput and latencies");
   auto options = std::make_shared<Options>();
   const CLI::Range count(1, 1 << 20);
   const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
-  command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
-  command->add_option("--threads", options->threads, "threads, 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
+  command->add_option(
+      "--products-file", options->products_file,
+      "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
+  command->add_option("--threads", options->threads, "threads, 0: one per core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
   command->add_option("--conversations", options->conversations, "at once")->check(count)->capture_default_str();
-  command->add_option("--characters", options->characters, "prompts that conversations share, in turn")->check(count)->capture_default_str();
-  command->add_option("--turns", options->turns, "messages and replies of a conversation")->check(count)->capture_default_str();
-  command->add_option("--prompt-tokens", options->prompt_tokens, "of a character's prompt")->check(count)->capture_default_str();
+  command->add_option("--characters", options->characters, "prompts that conversations share, in turn")
+      ->check(count)
+      ->capture_default_str();
+  command->add_option("--turns", options->turns, "messages and replies of a conversation")
+      ->check(count)
+      ->capture_default_str();
+  command->add_option("--prompt-tokens", options->prompt_tokens, "of a character's prompt")
+      ->check(count)
+      ->capture_default_str();
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
-  command->add_option("--over-seconds", options->over_seconds, "conversations begin one after another in this time; 0: all at once")
+  command
+      ->add_option("--over-seconds", options->over_seconds,
+                   "conversations begin one after another in this time; 0: all at once")
       ->check(tools::number_from(0, 86400))
       ->capture_default_str();
-  command->add_flag("--staggered", options->staggered, "who fills the slots first gets replies of such lengths that they end one after another, evenly, once all have begun; over when nobody waits for a slot any more");
+  command->add_flag("--staggered", options->staggered,
+                    "who fills the slots first gets replies of such lengths that they end one after another, evenly, "
+                    "once all have begun; over when nobody waits for a slot any more");
   command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")
       ->check(tools::number_from(0.001, 100, tools::Zero::kToo))
       ->capture_default_str();
-  command->add_option("--top-p", options->sampling.top_p, "of sampling")->check(tools::number_from(1e-6, 1))->capture_default_str();
-  command->add_option("--slots", options->slots, "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")->check(CLI::Range(0, 65536))->capture_default_str();
-  command->add_option("--prefill-tokens", options->prefill_tokens, "most prompt tokens of a step in which replies go on; 0: as many as fit")->check(CLI::Range(0, 65536))->capture_default_str();
-  command->add_option("--cache-bytes", options->cache_bytes, "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")->transform(CLI::AsSizeValue(false))->check(bytes);
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")->transform(CLI::AsSizeValue(false))->check(bytes);
-  command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")->check(CLI::Range(0, 1000000))->capture_default_str();
+  command->add_option("--top-p", options->sampling.top_p, "of sampling")
+      ->check(tools::number_from(1e-6, 1))
+      ->capture_default_str();
+  command
+      ->add_option("--slots", options->slots,
+                   "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--prefill-tokens", options->prefill_tokens,
+                   "most prompt tokens of a step in which replies go on; 0: as many as fit")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  command
+      ->add_option("--cache-bytes", options->cache_bytes,
+                   "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(bytes);
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(bytes);
+  command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  command->footer("Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve small.safetensors --backend cuda --conversations 1430 --characters 1430 --slots 1024 --step-tokens 2304 --staggered "
+  command->footer(
+      "Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve "
+      "small.safetensors --backend cuda --conversations 1430 --characters 1430 --slots 1024 --step-tokens 2304 "
+      "--staggered "
       "--prompt-tokens 970 --turns 1 --reply-tokens 1000");
   command->callback([options, &status] { status = run(*options); });
 }

@@ -19,15 +19,17 @@ struct Quantiles {
   std::vector<double> values;
   double at(double quantile) {
     if (values.empty()) return 0;
-    const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                            values.size() - 1, static_cast<size_t>(quantile * static_cast<double>(values.size()))));
+    const auto place =
+        values.begin() + static_cast<std::ptrdiff_t>(std::min(
+                             values.size() - 1, static_cast<size_t>(quantile * static_cast<double>(values.size()))));
     std::nth_element(values.begin(), place, values.end());
     return *place;
   }
 };
 
-inline std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint, const ExecutorOptions& making,
-                                           int64_t host_bytes, int32_t prefill_tokens = 0) {
+inline std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                           const ExecutorOptions& making, int64_t host_bytes,
+                                           int32_t prefill_tokens = 0) {
   EngineOptions settings;
   settings.max_waiting = settings.max_sessions = 1 << 20;
   settings.cache.host_bytes = host_bytes;
@@ -42,8 +44,9 @@ inline void check_alone(const std::vector<replay::Sample>& samples, const std::s
   making.cache_bytes = 0;
   const std::unique_ptr<Engine> alone = make_engine(checkpoint, making, 0);
   if (const int32_t differing = value_of(replay::count_differing(samples, *alone)); differing > 0)
-    throw Failed{internal_error(fmt::format("{} of {} replies are not those of each conversation alone; no time is told of what is wrong",
-                                            differing, samples.size()))};
+    throw Failed{internal_error(
+        fmt::format("{} of {} replies are not those of each conversation alone; no time is told of what is wrong",
+                    differing, samples.size()))};
 }
 
 inline void print(const std::string& name, const std::string& value) { fmt::print("  {:<34}{:>40}\n", name, value); }
@@ -55,7 +58,8 @@ inline std::string describe(const replay::Steps& steps) {
                      static_cast<double>(steps.decoded) / count, static_cast<double>(steps.prefilled) / count);
 }
 inline nlohmann::ordered_json json_of(const replay::Steps& steps) {
-  return {{"count", steps.count}, {"generated", steps.decoded}, {"prefilled", steps.prefilled}, {"seconds", steps.seconds}};
+  return {
+      {"count", steps.count}, {"generated", steps.decoded}, {"prefilled", steps.prefilled}, {"seconds", steps.seconds}};
 }
 
 }  // namespace kaiju::bench

@@ -1,5 +1,5 @@
-// kaiju-bench step: whole steps of a model, prefill and decode, beside the ceilings. The logits are compared with the reference backend's first,
-// and what streams draw together with what they draw in small batches.
+// kaiju-bench step: whole steps of a model, prefill and decode, beside the ceilings. The logits are compared with the
+// reference backend's first, and what streams draw together with what they draw in small batches.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -28,35 +28,38 @@ struct Options {
   std::vector<int32_t> prompts = {512, 2048};  // tokens
   int32_t context = 512;                       // positions before a timed decode step
   int32_t chunk = 256;                         // most tokens of a prefill step
-  std::vector<int32_t> after;                  // tokens in the cache and tokens beyond them, in pairs: the time to the first token
-  std::vector<int32_t> beside;                 // tokens of a prompt computed in the same step as every number of streams
-  int32_t beside_after = 0;                    // behind so many of the prompt that are in the cache
-  std::vector<int32_t> moved;                  // sequences that go to the host, and as many that come back, beside every decode step
+  std::vector<int32_t> after;   // tokens in the cache and tokens beyond them, in pairs: the time to the first token
+  std::vector<int32_t> beside;  // tokens of a prompt computed in the same step as every number of streams
+  int32_t beside_after = 0;     // behind so many of the prompt that are in the cache
+  std::vector<int32_t> moved;   // sequences that go to the host, and as many that come back, beside every decode step
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;
 };
 
-constexpr double kQuickReference = 200e6;  // bytes of weights up to which the scalar reference checks the answer; above, the fastest CPU backend
+constexpr double kQuickReference =
+    200e6;  // bytes of weights up to which the scalar reference checks the answer; above, the fastest CPU backend
 
 // Blocks of `kind` that a conversation of so many tokens keeps: its window ends within a block.
 int32_t kept_blocks(const Facts& facts, int32_t kind, int32_t tokens) {
   const auto blocks = [](int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; };
-  return static_cast<BlockKind>(kind) == BlockKind::kGlobal ? blocks(tokens) : std::min(blocks(tokens), blocks(facts.window) + 1);
+  return static_cast<BlockKind>(kind) == BlockKind::kGlobal ? blocks(tokens)
+                                                            : std::min(blocks(tokens), blocks(facts.window) + 1);
 }
 int64_t conversation_bytes(const Facts& facts, int32_t tokens) {
   int64_t bytes = 0;
-  for (int32_t kind = 0; kind < kBlockKinds; ++kind) bytes += facts.block_bytes[kind] * kept_blocks(facts, kind, tokens);
+  for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+    bytes += facts.block_bytes[kind] * kept_blocks(facts, kind, tokens);
   return bytes;
 }
 
 // One executor and hand-written plans over it: sequence s owns its own blocks, window blocks in a ring.
 class Steps {
  public:
-  // Room for `positions` of each of `sequences`, in steps of at most `step_tokens`; prompts are computed `chunk` at a time. Of `moved` more sequences there may be blocks on their
-  // way to the host, of as many on their way back.
-  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences, int32_t positions, int32_t chunk, int32_t step_tokens, const std::string& products_file = "",
-        int32_t moved = 0)
+  // Room for `positions` of each of `sequences`, in steps of at most `step_tokens`; prompts are computed `chunk` at a
+  // time. Of `moved` more sequences there may be blocks on their way to the host, of as many on their way back.
+  Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences,
+        int32_t positions, int32_t chunk, int32_t step_tokens, const std::string& products_file = "", int32_t moved = 0)
       : chunk_(chunk), computed_(sequences), sequences_(sequences + 2 * moved) {
     ExecutorOptions options;
     options.backend = backend;
@@ -68,11 +71,15 @@ class Steps {
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
     if (!made.ok()) throw Failed{made.status()};
     executor_ = std::move(made).value();
-    if (moved > 0) host_ = value_of(executor_->host_memory(static_cast<size_t>(2 * moved * conversation_bytes(facts(), positions)), "sequences on their way"));
+    if (moved > 0)
+      host_ = value_of(executor_->host_memory(static_cast<size_t>(2 * moved * conversation_bytes(facts(), positions)),
+                                              "sequences on their way"));
   }
 
-  // Computes positions [from, from + count) of the first `sequences` sequences in one step, and `beside` positions of the last one from `beside_from` on.
-  const StepResult& step(int32_t sequences, int32_t from, int32_t count, bool all_logits = false, int32_t beside = 0, int32_t beside_from = 0) {
+  // Computes positions [from, from + count) of the first `sequences` sequences in one step, and `beside` positions of
+  // the last one from `beside_from` on.
+  const StepResult& step(int32_t sequences, int32_t from, int32_t count, bool all_logits = false, int32_t beside = 0,
+                         int32_t beside_from = 0) {
     plan_.clear();
     for (int32_t s = 0; s < sequences; ++s) add(s, from, count, all_logits);
     if (beside > 0) add(computed_ - 1, beside_from, beside, false);
@@ -86,7 +93,8 @@ class Steps {
     for (int32_t s = 0; s < 2 * count; ++s)
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
         for (int32_t i = 0; i < kept_blocks(facts(), kind, positions); ++i, host += facts().block_bytes[kind])
-          transfers_.push_back({s < count ? BlockTransfer::Way::kDown : BlockTransfer::Way::kUp, static_cast<BlockKind>(kind), (computed_ + s) * ring(kind) + i, host});
+          transfers_.push_back({s < count ? BlockTransfer::Way::kDown : BlockTransfer::Way::kUp,
+                                static_cast<BlockKind>(kind), (computed_ + s) * ring(kind) + i, host});
   }
   // The last sequence's first positions.
   void prefill_last(int32_t tokens) {
@@ -99,10 +107,12 @@ class Steps {
     for (int32_t s = first; s < first + count; ++s) add(s, position, 1, false);
     return run().sampled;
   }
-  // Whether the executor gives the reference's bits: those of the programs that measure what exactness costs do not, and say so.
+  // Whether the executor gives the reference's bits: those of the programs that measure what exactness costs do not,
+  // and say so.
   bool exact() const { return !executor_->facts().kv_layout.ends_with("inexact"); }
 
-  // Gives the first `sequences` sequences the same `tokens` positions, each in blocks of its own: the first one's are computed, the others' copied.
+  // Gives the first `sequences` sequences the same `tokens` positions, each in blocks of its own: the first one's are
+  // computed, the others' copied.
   void fill(int32_t sequences, int32_t tokens) {
     prefill(1, tokens);
     plan_.clear();
@@ -129,7 +139,8 @@ class Steps {
   void add_blocks(int32_t s, int32_t from, int32_t count) {
     if (from == 0) plan_.starts.push_back({s, {}, {}});
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-      for (int32_t i = (from + kBlockTokens - 1) / kBlockTokens; ring(kind) > 0 && i <= (from + count - 1) / kBlockTokens; ++i)
+      for (int32_t i = (from + kBlockTokens - 1) / kBlockTokens;
+           ring(kind) > 0 && i <= (from + count - 1) / kBlockTokens; ++i)
         plan_.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * ring(kind) + i % ring(kind)});
   }
 
@@ -143,7 +154,8 @@ class Steps {
     segment.sample = true;
     segment.all_logits = all_logits;
     plan_.segments.push_back(segment);
-    for (int32_t i = 0; i < count; ++i) plan_.tokens.push_back((7 + 131 * (from + i) + 17 * s) % executor_->facts().vocab_size);
+    for (int32_t i = 0; i < count; ++i)
+      plan_.tokens.push_back((7 + 131 * (from + i) + 17 * s) % executor_->facts().vocab_size);
   }
 
   const StepResult& run() {
@@ -157,7 +169,8 @@ class Steps {
     std::set<int32_t> slots;
     for (const LayerConfig& layer : config.layers)
       if (layer.kind == LayerKind::kGlobal) slots.insert(layer.kv_slot);
-    return static_cast<int64_t>(slots.size()) * 2 * config.n_kv_heads * config.head_dim * kBlockTokens * ((positions + kBlockTokens - 1) / kBlockTokens + 1);
+    return static_cast<int64_t>(slots.size()) * 2 * config.n_kv_heads * config.head_dim * kBlockTokens *
+           ((positions + kBlockTokens - 1) / kBlockTokens + 1);
   }
 
   int32_t chunk_, computed_, sequences_;
@@ -186,14 +199,18 @@ struct Rows {
   int32_t sequences, from, count;
 };
 
-// Seconds of a step at a GPU's ceilings: the longer of reading and of multiplying for the layers' products, for the logits (of a row of each sequence) and for every layer's
-// attention, one after the other. 0 where the ceilings are not known.
+// Seconds of a step at a GPU's ceilings: the longer of reading and of multiplying for the layers' products, for the
+// logits (of a row of each sequence) and for every layer's attention, one after the other. 0 where the ceilings are not
+// known.
 double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& gpu, const std::vector<Rows>& step) {
   if (gpu.bytes_per_second == 0) return 0;
-  const auto longer = [&](double bytes, double operations, double per_second) { return std::max(bytes / gpu.bytes_per_second, operations / per_second); };
+  const auto longer = [&](double bytes, double operations, double per_second) {
+    return std::max(bytes / gpu.bytes_per_second, operations / per_second);
+  };
   double rows = 0, drawn = 0;
   for (const Rows& part : step) rows += double{1} * part.sequences * part.count, drawn += part.sequences;
-  double seconds = longer(cost.weights, 2 * cost.weights * rows, gpu.int8_per_second) + longer(cost.logits, 2 * cost.logits * drawn, gpu.int8_per_second);
+  double seconds = longer(cost.weights, 2 * cost.weights * rows, gpu.int8_per_second) +
+                   longer(cost.logits, 2 * cost.logits * drawn, gpu.int8_per_second);
   for (const LayerConfig& layer : config.layers) {
     double read = 0, seen = 0;  // keys, of one KV head
     for (const Rows& part : step) {
@@ -206,8 +223,9 @@ double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& 
   return seconds;
 }
 
-// All streams together draw what they draw sixteen at a time, and the first sixteen what each draws alone, with the same log-probabilities,
-// which all logits of a row go into. Other numbers of rows are other kernels' or other tiles' work.
+// All streams together draw what they draw sixteen at a time, and the first sixteen what each draws alone, with the
+// same log-probabilities, which all logits of a row go into. Other numbers of rows are other kernels' or other tiles'
+// work.
 void check_draws(Steps& steps, int32_t streams, int32_t position) {
   constexpr int32_t kFew = 16;
   const auto check = [&](int32_t count, int32_t at_once) {
@@ -217,8 +235,10 @@ void check_draws(Steps& steps, int32_t streams, int32_t position) {
       for (size_t i = 0; i < apart.size(); ++i) {
         const SampledToken& token = together[static_cast<size_t>(first) + i];
         if (token.token != apart[i].token || token.logprob != apart[i].logprob)
-          throw Failed{internal_error(fmt::format("stream {} of {} draws token {} ({}), and {} ({}) where {} are computed at once; nothing is timed that is wrong", token.slot, count, token.token,
-                                                  token.logprob, apart[i].token, apart[i].logprob, at_once))};
+          throw Failed{internal_error(
+              fmt::format("stream {} of {} draws token {} ({}), and {} ({}) where {} are computed at once; nothing is "
+                          "timed that is wrong",
+                          token.slot, count, token.token, token.logprob, apart[i].token, apart[i].logprob, at_once))};
       }
     }
   };
@@ -230,7 +250,8 @@ void check_draws(Steps& steps, int32_t streams, int32_t position) {
 float widest(const std::vector<float>& found, const std::vector<float>& expected) {
   float difference = 0, largest = 0;
   for (size_t i = 0; i < expected.size(); ++i)
-    difference = std::max(difference, std::abs(found[i] - expected[i])), largest = std::max(largest, std::abs(expected[i]));
+    difference = std::max(difference, std::abs(found[i] - expected[i])),
+    largest = std::max(largest, std::abs(expected[i]));
   return difference / largest;
 }
 
@@ -248,42 +269,59 @@ int run(Options options) {
   const std::shared_ptr<const Checkpoint> checkpoint = *opened;
   const ModelConfig& config = checkpoint->config();
   const int32_t most = *std::max_element(options.streams.begin(), options.streams.end());
-  if (options.context + 64 > config.context) throw Failed{invalid_argument(fmt::format("the model's context is {}: choose --context at most {}", config.context, config.context - 64))};
+  if (options.context + 64 > config.context)
+    throw Failed{invalid_argument(
+        fmt::format("the model's context is {}: choose --context at most {}", config.context, config.context - 64))};
 
   std::vector<int32_t> prompts;
-  std::copy_if(options.prompts.begin(), options.prompts.end(), std::back_inserter(prompts), [&](int32_t tokens) { return tokens <= config.context; });
-  int32_t positions = std::max(options.context + 64, prompts.empty() ? 0 : *std::max_element(prompts.begin(), prompts.end()));
-  for (size_t i = 0; i + 1 < options.after.size(); i += 2) positions = std::max(positions, options.after[i] + options.after[i + 1]);
-  if (options.after.size() % 2 != 0 || positions > config.context) throw Failed{invalid_argument(fmt::format("--after wants pairs of numbers, together at most the model's context of {}", config.context))};
+  std::copy_if(options.prompts.begin(), options.prompts.end(), std::back_inserter(prompts),
+               [&](int32_t tokens) { return tokens <= config.context; });
+  int32_t positions =
+      std::max(options.context + 64, prompts.empty() ? 0 : *std::max_element(prompts.begin(), prompts.end()));
+  for (size_t i = 0; i + 1 < options.after.size(); i += 2)
+    positions = std::max(positions, options.after[i] + options.after[i + 1]);
+  if (options.after.size() % 2 != 0 || positions > config.context)
+    throw Failed{invalid_argument(
+        fmt::format("--after wants pairs of numbers, together at most the model's context of {}", config.context))};
   const int32_t beside = options.beside.empty() ? 0 : *std::max_element(options.beside.begin(), options.beside.end());
   if (beside > 0) positions = std::max(positions, options.beside_after + beside);
-  if (positions > config.context) throw Failed{invalid_argument(fmt::format("--beside-after and --beside are together at most the model's context of {}", config.context))};
+  if (positions > config.context)
+    throw Failed{invalid_argument(
+        fmt::format("--beside-after and --beside are together at most the model's context of {}", config.context))};
   const int32_t moved = options.moved.empty() ? 0 : *std::max_element(options.moved.begin(), options.moved.end());
   const int32_t sequences = most + (beside > 0 ? 1 : 0), step_tokens = std::max(options.chunk, sequences + beside);
 
-  // The answer first: 24 positions against the reference; together, and where one stream is timed one by one, since that may take another path.
+  // The answer first: 24 positions against the reference; together, and where one stream is timed one by one, since
+  // that may take another path.
   const Cost cost = cost_of(*checkpoint);
   const int32_t checked = std::min(24, config.context);
   const std::vector<float> expected = [&] {
     const bool quick = cost.weights + cost.logits < kQuickReference;
-    return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked, checked).step(1, 0, checked, true).logits;
+    return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked,
+                 checked)
+        .step(1, 0, checked, true)
+        .logits;
   }();
   const bool on_gpu = options.backend == "cuda";
   const Gpu before = on_gpu ? first_gpu() : Gpu{};
   const GpuCeilings gpu = gpu_ceilings(before.name);
-  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens, options.products_file, moved);
+  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens,
+              options.products_file, moved);
   GpuMemory memory;
   if (on_gpu) {
-    memory.weights = static_cast<int64_t>(cost.weights + cost.logits), memory.cache = steps.facts().cache_bytes(), memory.free = first_gpu().free_bytes;
+    memory.weights = static_cast<int64_t>(cost.weights + cost.logits), memory.cache = steps.facts().cache_bytes(),
+    memory.free = first_gpu().free_bytes;
     memory.others = before.free_bytes - memory.free - memory.weights - memory.cache;
     memory.context = options.context, memory.conversation = conversation_bytes(steps.facts(), options.context);
   }
   std::FILE* const said = options.json ? stderr : stdout;
   const auto check = [&](const std::vector<float>& logits, const char* whose) {
     if (!steps.exact())
-      fmt::print(said, "inexact: the logits of {} differ from the reference's by up to {:.2f}% of the largest\n", whose, 100 * widest(logits, expected));
+      fmt::print(said, "inexact: the logits of {} differ from the reference's by up to {:.2f}% of the largest\n", whose,
+                 100 * widest(logits, expected));
     else if (logits != expected)
-      throw Failed{internal_error(fmt::format("the logits of {} are not the reference's bits; nothing is timed that is wrong", whose))};
+      throw Failed{internal_error(
+          fmt::format("the logits of {} are not the reference's bits; nothing is timed that is wrong", whose))};
   };
   check(steps.step(1, 0, checked, true).logits, "a prompt");
   if (std::count(options.streams.begin(), options.streams.end(), 1) != 0) {
@@ -303,27 +341,33 @@ int run(Options options) {
   std::vector<Line> lines;
   // On a GPU the share is of the floor of a whole step, or of several, in seconds.
   const auto add = [&](Line line, double floor) {
-    if (floor > 0) line.share = 1e6 * floor / line.microseconds, line.ceiling = fmt::format("the floor, {:.2f} ms", 1e3 * floor);
+    if (floor > 0)
+      line.share = 1e6 * floor / line.microseconds, line.ceiling = fmt::format("the floor, {:.2f} ms", 1e3 * floor);
     lines.push_back(line);
-    if (options.json) fmt::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape, 1e-3 * line.microseconds);  // what is measured stays known when the rest fails
+    if (options.json)
+      fmt::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape,
+                 1e-3 * line.microseconds);  // what is measured stays known when the rest fails
   };
   const auto floor = [&](const std::vector<Rows>& step) { return floor_of(config, cost, gpu, step); };
   const std::string group = fmt::format("{}, {:.1f} MB of weights", config.name, 1e-6 * (cost.weights + cost.logits));
   for (const int32_t tokens : prompts) {
     const double seconds = best_seconds(options.seconds, [&] { steps.prefill(1, tokens); });
-    // The logits of a chunk's last row alone are computed. Of a processor attention is not counted: the share is of the products' floor.
+    // The logits of a chunk's last row alone are computed. Of a processor attention is not counted: the share is of the
+    // products' floor.
     const double gops = 2e-9 * cost.weights * tokens / seconds;
     double least = 0;
     for (int32_t s = 0; s < tokens; s += options.chunk) least += floor({{1, s, std::min(options.chunk, tokens - s)}});
     add({group, "prefill", fmt::format("{} tokens", tokens), tokens, 1e6 * seconds, tokens / seconds, "tokens/s",
-                     ceilings.int8_gops > 0 ? gops / ceilings.int8_gops : 0, "int8"}, least);
+         ceilings.int8_gops > 0 ? gops / ceilings.int8_gops : 0, "int8"},
+        least);
   }
   const bool cached = ceilings.cached_gb_per_s > 0 && cost.weights + cost.logits < 48e6;
   for (size_t i = 0; i < options.after.size(); i += 2) {
     const int32_t known = options.after[i], tokens = options.after[i + 1];
     steps.prefill(1, known);
     const double seconds = best_seconds(options.seconds, [&] { steps.step(1, known, tokens); });
-    add({group, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds, tokens / seconds, "tokens/s", 0, ""},
+    add({group, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds,
+         tokens / seconds, "tokens/s", 0, ""},
         floor({{1, known, tokens}}));
   }
   if (beside > 0) steps.prefill_last(options.beside_after);
@@ -333,32 +377,47 @@ int run(Options options) {
     int32_t position = options.context;
     const double seconds = best_seconds(options.seconds, [&] {
       steps.step(streams, position, 1);
-      if (++position >= std::min(config.context, options.context + 64)) position = options.context;  // the same positions again: written anew each time
+      if (++position >= std::min(config.context, options.context + 64))
+        position = options.context;  // the same positions again: written anew each time
     });
     const double bandwidth = 1e-9 * (cost.weights + cost.logits) / seconds;
-    add({group, "decode", fmt::format("{} stream{}, context {}", streams, streams == 1 ? "" : "s", options.context), streams, 1e6 * seconds,
-                     streams / seconds, "tokens/s", ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"},
+    add({group, "decode", fmt::format("{} stream{}, context {}", streams, streams == 1 ? "" : "s", options.context),
+         streams, 1e6 * seconds, streams / seconds, "tokens/s",
+         ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"},
         floor({{streams, options.context, 1}}));
-    if (cached) add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s, "cached read"}, 0);
+    if (cached)
+      add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s,
+           "cached read"},
+          0);
     for (const int32_t count : options.moved) {
       steps.move(count, options.context);
       const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1); });
       steps.move(0, 0);
-      add({group, "moving", fmt::format("{} stream{}, {} down and up", streams, streams == 1 ? "" : "s", count), streams, 1e6 * together,
-           1e-9 * static_cast<double>(count * conversation_bytes(steps.facts(), options.context)) / together, "GB/s a way", 0, ""}, floor({{streams, options.context, 1}}));
+      add({group, "moving", fmt::format("{} stream{}, {} down and up", streams, streams == 1 ? "" : "s", count),
+           streams, 1e6 * together,
+           1e-9 * static_cast<double>(count * conversation_bytes(steps.facts(), options.context)) / together,
+           "GB/s a way", 0, ""},
+          floor({{streams, options.context, 1}}));
     }
     for (const int32_t tokens : options.beside) {
-      const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens, options.beside_after); });
+      const double together = best_seconds(
+          options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens, options.beside_after); });
       add({group, "mixed",
-           fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s", options.context, tokens,
+           fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s",
+                       options.context, tokens,
                        options.beside_after > 0 ? fmt::format(" after {}", options.beside_after) : ""),
            streams + tokens, 1e6 * together, streams / together, "tokens/s", 0, ""},
           floor({{streams, options.context, 1}, {1, options.beside_after, tokens}}));
     }
   }
-  if (most > 1 && steps.exact()) fmt::print(said, "checked: streams that are timed together draw what they draw sixteen at a time, and the first sixteen what each draws alone\n");
+  if (most > 1 && steps.exact())
+    fmt::print(said,
+               "checked: streams that are timed together draw what they draw sixteen at a time, and the first sixteen "
+               "what each draws alone\n");
   if (options.json) {
-    fmt::print("{}\n", to_json(on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings, lines, memory));
+    fmt::print("{}\n",
+               to_json(on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings,
+                       lines, memory));
   } else {
     print_table(ceilings, lines);
     if (on_gpu) print_memory(memory);
@@ -372,27 +431,55 @@ void add_step(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("step", "prefill and decode of a whole model");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")->capture_default_str();
-  command->add_option("--products-file", options->products_file, "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
-  command->add_option("--threads", options->threads, "threads, the caller's included")->check(CLI::Range(1, 256))->capture_default_str();
+  command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
+      ->capture_default_str();
+  command->add_option(
+      "--products-file", options->products_file,
+      "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
+  command->add_option("--threads", options->threads, "threads, the caller's included")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   command->add_option("--streams", options->streams, "numbers of sequences decoded at once")
       ->check(CLI::Range(1, 4096))
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--prompts", options->prompts, "lengths of prefilled prompts; those beyond the model's context are left out")
+  command
+      ->add_option("--prompts", options->prompts,
+                   "lengths of prefilled prompts; those beyond the model's context are left out")
       ->check(CLI::Range(1, 1 << 24))
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--chunk", options->chunk, "most tokens of a prefill step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command->add_option("--context", options->context, "positions before the timed decode steps")->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  command->add_option("--after", options->after, "pairs of tokens in the cache and tokens after them: a step to the first token")->check(CLI::Range(1, 1 << 24))->delimiter(',');
-  command->add_option("--beside", options->beside, "tokens of a prompt that join every decode step, for lines of their own")->check(CLI::Range(1, 1 << 16))->delimiter(',');
-  command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")->check(CLI::Range(0, 1 << 24))->capture_default_str();
-  command->add_option("--moved", options->moved, "sequences of --context that go to the host, and as many that come from there, beside every decode step, for lines of their own")->check(CLI::Range(1, 256))->delimiter(',');
+  command->add_option("--chunk", options->chunk, "most tokens of a prefill step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--context", options->context, "positions before the timed decode steps")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--after", options->after,
+                   "pairs of tokens in the cache and tokens after them: a step to the first token")
+      ->check(CLI::Range(1, 1 << 24))
+      ->delimiter(',');
+  command
+      ->add_option("--beside", options->beside,
+                   "tokens of a prompt that join every decode step, for lines of their own")
+      ->check(CLI::Range(1, 1 << 16))
+      ->delimiter(',');
+  command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--moved", options->moved,
+                   "sequences of --context that go to the host, and as many that come from there, beside every decode "
+                   "step, for lines of their own")
+      ->check(CLI::Range(1, 256))
+      ->delimiter(',');
   command->add_option("--seconds", options->seconds, "time spent on each line")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
-  command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")->check(CLI::Range(64, 65536))->capture_default_str();
+  command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")
+      ->check(CLI::Range(64, 65536))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");
   command->callback([options, &status] { status = run(*options); });

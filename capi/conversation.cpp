@@ -5,7 +5,8 @@
 using kaiju::Status;
 using namespace kaiju::capi;
 
-static_assert(KAIJU_TURN_INPUT == static_cast<int>(kaiju::TurnPart::kInput) && KAIJU_TURN_REPLY == static_cast<int>(kaiju::TurnPart::kReply));
+static_assert(KAIJU_TURN_INPUT == static_cast<int>(kaiju::TurnPart::kInput) &&
+              KAIJU_TURN_REPLY == static_cast<int>(kaiju::TurnPart::kReply));
 
 namespace {
 
@@ -20,13 +21,15 @@ std::vector<int32_t> close_of(const kaiju::Model& model) {
   return chat.ok() ? std::vector<int32_t>{chat.value()->symbols().close} : std::vector<int32_t>();
 }
 
-kaiju::RequestOptions request_of(const kaiju_conversation& conversation, const kaiju_options* options, void* user_data) {
+kaiju::RequestOptions request_of(const kaiju_conversation& conversation, const kaiju_options* options,
+                                 void* user_data) {
   kaiju::RequestOptions request = request_options(options, conversation.model->stop_tokens());
   request.user_data = user_data;
   return request;
 }
 
-Status adopt(kaiju::Result<kaiju::Conversation> made, const std::shared_ptr<const kaiju::Model>& model, kaiju_conversation** out) {
+Status adopt(kaiju::Result<kaiju::Conversation> made, const std::shared_ptr<const kaiju::Model>& model,
+             kaiju_conversation** out) {
   if (!made.ok()) return made.status();
   *out = new kaiju_conversation{std::move(made).value(), model};
   return {};
@@ -42,18 +45,21 @@ void settle_if_done(kaiju_conversation* conversation) { (void)conversation->talk
 
 }  // namespace
 
-kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head, size_t count, kaiju_conversation** out, kaiju_error** error) {
+kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head, size_t count,
+                                       kaiju_conversation** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");
     KAIJU_TRY(check_span("head", head, count));
-    return adopt(kaiju::Conversation::create(engine->engine, {head, count}, close_of(*engine->model)), engine->model, out);
+    return adopt(kaiju::Conversation::create(engine->engine, {head, count}, close_of(*engine->model)), engine->model,
+                 out);
   });
 }
 
 void kaiju_conversation_destroy(kaiju_conversation* conversation) { delete conversation; }
 
-kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int32_t* input, size_t count, const kaiju_options* options,
-                                    void* user_data, kaiju_request* out, kaiju_error** error) {
+kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int32_t* input, size_t count,
+                                    const kaiju_options* options, void* user_data, kaiju_request* out,
+                                    kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_span("input", input, count));
@@ -61,8 +67,8 @@ kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int3
   });
 }
 
-kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation, const kaiju_options* options, void* user_data, kaiju_request* out,
-                                      kaiju_error** error) {
+kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation, const kaiju_options* options, void* user_data,
+                                      kaiju_request* out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     return tell(conversation->talk.swipe(request_of(*conversation, options, user_data)), out);
@@ -73,8 +79,8 @@ kaiju_status kaiju_conversation_choose(kaiju_conversation* conversation, size_t 
   return guard(error, [&] { return conversation ? conversation->talk.choose(reply) : missing("conversation"); });
 }
 
-kaiju_status kaiju_conversation_append(kaiju_conversation* conversation, const int32_t* input, size_t input_count, const int32_t* reply,
-                                       size_t reply_count, kaiju_error** error) {
+kaiju_status kaiju_conversation_append(kaiju_conversation* conversation, const int32_t* input, size_t input_count,
+                                       const int32_t* reply, size_t reply_count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_span("input", input, input_count));
@@ -83,8 +89,8 @@ kaiju_status kaiju_conversation_append(kaiju_conversation* conversation, const i
   });
 }
 
-kaiju_status kaiju_conversation_edit(kaiju_conversation* conversation, size_t turn, int32_t part, const int32_t* tokens, size_t count,
-                                     kaiju_error** error) {
+kaiju_status kaiju_conversation_edit(kaiju_conversation* conversation, size_t turn, int32_t part, const int32_t* tokens,
+                                     size_t count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_part(part));
@@ -97,7 +103,8 @@ kaiju_status kaiju_conversation_undo(kaiju_conversation* conversation, kaiju_err
   return guard(error, [&] { return conversation ? conversation->talk.undo() : missing("conversation"); });
 }
 
-kaiju_status kaiju_conversation_fork(kaiju_conversation* conversation, size_t turns, kaiju_conversation** out, kaiju_error** error) {
+kaiju_status kaiju_conversation_fork(kaiju_conversation* conversation, size_t turns, kaiju_conversation** out,
+                                     kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation || !out) return missing(conversation ? "out" : "conversation");
     return adopt(conversation->talk.fork(turns), conversation->model, out);
@@ -111,15 +118,15 @@ kaiju_status kaiju_conversation_describe(kaiju_conversation* conversation, kaiju
     settle_if_done(conversation);
     const kaiju::Conversation& talk = conversation->talk;
     const size_t size = out->struct_size;
-    const kaiju_conversation_info info{size,          talk.turn_count(), talk.dropped_count(), talk.reply_count(), talk.chosen_reply(),
-                                       talk.history().size()};
+    const kaiju_conversation_info info{
+        size, talk.turn_count(), talk.dropped_count(), talk.reply_count(), talk.chosen_reply(), talk.history().size()};
     copy_sized(&info, sizeof info, out, size);
     return {};
   });
 }
 
-kaiju_status kaiju_conversation_turn(kaiju_conversation* conversation, size_t turn, int32_t part, int32_t* tokens, size_t capacity,
-                                     size_t* count, kaiju_error** error) {
+kaiju_status kaiju_conversation_turn(kaiju_conversation* conversation, size_t turn, int32_t part, int32_t* tokens,
+                                     size_t capacity, size_t* count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_part(part));
@@ -132,7 +139,8 @@ kaiju_status kaiju_conversation_turn(kaiju_conversation* conversation, size_t tu
   });
 }
 
-kaiju_status kaiju_conversation_tokens(kaiju_conversation* conversation, int32_t* tokens, size_t capacity, size_t* count, kaiju_error** error) {
+kaiju_status kaiju_conversation_tokens(kaiju_conversation* conversation, int32_t* tokens, size_t capacity,
+                                       size_t* count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_span("tokens", tokens, capacity));

@@ -61,7 +61,8 @@ kaiju_event to_c(kaiju_polled_event& polled) {
 
 // -- engine --
 
-kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* options, kaiju_engine** out, kaiju_error** error) {
+kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* options, kaiju_engine** out,
+                                 kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model || !out) return missing(model ? "out" : "model");
     auto engine = model->model->create_engine(run_options(options));
@@ -74,7 +75,8 @@ kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* 
 void kaiju_engine_destroy(kaiju_engine* engine) { delete engine; }
 
 kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
-                                 const kaiju_options* options, void* user_data, kaiju_request* out, kaiju_error** error) {
+                                 const kaiju_options* options, void* user_data, kaiju_request* out,
+                                 kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !session) return missing(engine ? "session" : "engine");
     if (session->engine != engine->engine) return kaiju::invalid_argument("the session belongs to another engine");
@@ -102,7 +104,8 @@ kaiju_status kaiju_engine_resume(kaiju_engine* engine, kaiju_request request) {
 
 int64_t kaiju_engine_now(const kaiju_engine* engine) {
   if (!engine) return 0;
-  return guard_value<int64_t>(0, [&] { return std::chrono::nanoseconds(engine->engine->now().time_since_epoch()).count(); });
+  return guard_value<int64_t>(
+      0, [&] { return std::chrono::nanoseconds(engine->engine->now().time_since_epoch()).count(); });
 }
 
 kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
@@ -143,7 +146,8 @@ void kaiju_engine_wake(kaiju_engine* engine) {
 kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out) {
   return guard(nullptr, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");
-    KAIJU_TRY(check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size, offsetof(kaiju_metrics, prompt_tokens)));
+    KAIJU_TRY(
+        check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size, offsetof(kaiju_metrics, prompt_tokens)));
     const kaiju::Metrics now = engine->engine->metrics();
     const auto& global = now.blocks[static_cast<int>(kaiju::BlockKind::kGlobal)];
     const auto& window = now.blocks[static_cast<int>(kaiju::BlockKind::kWindow)];
@@ -175,7 +179,9 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
     metrics.miss_last = now.cache.miss_last;
     metrics.hit_host = now.cache.hit_host;
     metrics.hit_file = now.cache.hit_file;
-    const auto held = [](const kaiju::TierStats& tier) { return static_cast<uint64_t>(tier.blocks_held[0]) + static_cast<uint64_t>(tier.blocks_held[1]); };
+    const auto held = [](const kaiju::TierStats& tier) {
+      return static_cast<uint64_t>(tier.blocks_held[0]) + static_cast<uint64_t>(tier.blocks_held[1]);
+    };
     metrics.host_bytes = static_cast<uint64_t>(now.host.bytes);
     metrics.host_blocks = held(now.host);
     metrics.host_blocks_in = now.host.blocks_in;
@@ -208,7 +214,8 @@ kaiju_status kaiju_session_fork(kaiju_session* session, size_t length, kaiju_ses
 }
 
 kaiju_status kaiju_session_truncate(kaiju_session* session, size_t length, kaiju_error** error) {
-  return guard(error, [&] { return session ? session->engine->truncate_session(session->id, length) : missing("session"); });
+  return guard(error,
+               [&] { return session ? session->engine->truncate_session(session->id, length) : missing("session"); });
 }
 
 size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens, size_t capacity) {
@@ -230,23 +237,31 @@ void kaiju_session_destroy(kaiju_session* session) {
 
 // -- convenience --
 
-kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count, const kaiju_options* options,
-                            kaiju_text_fn on_text, void* user_data, kaiju_event* done, size_t event_size, kaiju_error** error) {
+kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
+                            const kaiju_options* options, kaiju_text_fn on_text, void* user_data, kaiju_event* done,
+                            size_t event_size, kaiju_error** error) {
   if (done && !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok())
     return guard(error, [&] { return check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent); });
   if (kaiju_engine_pending(engine) > 0)
-    return guard(error, [] { return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending"); });
+    return guard(error, [] {
+      return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending");
+    });
   kaiju_request request = 0;
-  if (const kaiju_status status = kaiju_engine_submit(engine, session, tokens, count, options, nullptr, &request, error)) return status;
+  if (const kaiju_status status =
+          kaiju_engine_submit(engine, session, tokens, count, options, nullptr, &request, error))
+    return status;
   bool stopped = false;
-  kaiju_status failed = KAIJU_OK;  // a step that failed once may succeed again without this request; one that fails twice will not
+  kaiju_status failed =
+      KAIJU_OK;  // a step that failed once may succeed again without this request; one that fails twice will not
   while (true) {
     const kaiju_status stepped = kaiju_engine_step(engine, failed ? nullptr : error);
     for (kaiju_event event; kaiju_engine_poll(engine, &event, sizeof event, 1) == 1;) {
       if (event.request != request) continue;
       if (event.kind == KAIJU_EVENT_FAILED) {
         if (failed || stepped) return failed ? failed : stepped;  // *error says why already
-        return guard(error, [&] { return Status(static_cast<StatusCode>(event.status), std::string(event.text, event.text_size)); });
+        return guard(error, [&] {
+          return Status(static_cast<StatusCode>(event.status), std::string(event.text, event.text_size));
+        });
       }
       if (event.text_size > 0 && on_text && !stopped && on_text(event.text, event.text_size, user_data)) {
         stopped = true;
@@ -260,7 +275,8 @@ kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const 
       event.token_count = event.value_count = event.text_size = event.score_count = 0;
       if (done) copy_sized(&event, sizeof event, done, event_size);
       if (failed) return failed;
-      return stopped ? guard(error, [] { return Status(StatusCode::kCancelled, "on_text stopped the reply"); }) : KAIJU_OK;
+      return stopped ? guard(error, [] { return Status(StatusCode::kCancelled, "on_text stopped the reply"); })
+                     : KAIJU_OK;
     }
     if (failed && stepped) return failed;
     if (stepped && !failed) {

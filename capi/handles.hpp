@@ -1,4 +1,5 @@
-// The handles behind kaiju.h, and the guard that turns a Status or an exception into a kaiju_status. Nothing here is visible outside capi/.
+// The handles behind kaiju.h, and the guard that turns a Status or an exception into a kaiju_status. Nothing here is
+// visible outside capi/.
 #pragma once
 
 #include <algorithm>
@@ -93,7 +94,8 @@ inline Status missing(const char* what) { return invalid_argument(std::string(wh
 // Checks a (pointer, size) pair and makes a view of it.
 template <class T>
 Status check_span(const char* what, const T* data, size_t size) {
-  if (!data && size > 0) return invalid_argument(std::string(what) + " is NULL but its size is " + std::to_string(size));
+  if (!data && size > 0)
+    return invalid_argument(std::string(what) + " is NULL but its size is " + std::to_string(size));
   return {};
 }
 
@@ -105,7 +107,8 @@ void fill(const Source& from, T* to, size_t capacity, size_t* count) {
   if (count) *count = from.size();
 }
 
-// Copies a struct whose caller may know fewer or more fields than we: what both know, and zeros in what only the caller knows.
+// Copies a struct whose caller may know fewer or more fields than we: what both know, and zeros in what only the caller
+// knows.
 inline void copy_sized(const void* from, size_t known_bytes, void* to, size_t caller_bytes) {
   std::memcpy(to, from, std::min(known_bytes, caller_bytes));
   if (caller_bytes > known_bytes) std::memset(static_cast<char*>(to) + known_bytes, 0, caller_bytes - known_bytes);
@@ -126,8 +129,8 @@ inline constexpr size_t kLargestStruct = 4096;
 template <class T>
 Status check_struct_size(const char* what, size_t size, size_t smallest = sizeof(T)) {
   if (size >= smallest && size <= kLargestStruct && size % alignof(T) == 0) return {};
-  return invalid_argument(std::string(what) + ": struct_size is " + std::to_string(size) + "; set it to sizeof(" + what + "), " +
-                          std::to_string(sizeof(T)) + " in this version");
+  return invalid_argument(std::string(what) + ": struct_size is " + std::to_string(size) + "; set it to sizeof(" +
+                          what + "), " + std::to_string(sizeof(T)) + " in this version");
 }
 
 }  // namespace kaiju::capi

@@ -1,4 +1,5 @@
-// The C interface over kaiju.hpp: version, errors, runtime, model and text. Engine and sessions, conversations, saved sessions and options have files of their own.
+// The C interface over kaiju.hpp: version, errors, runtime, model and text. Engine and sessions, conversations, saved
+// sessions and options have files of their own.
 #include "kaiju.h"
 
 #include <unistd.h>
@@ -11,19 +12,25 @@ using kaiju::StatusCode;
 using namespace kaiju::capi;
 
 // The codes are shared, value for value.
-static_assert(KAIJU_OK == static_cast<int>(StatusCode::kOk) && KAIJU_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
+static_assert(KAIJU_OK == static_cast<int>(StatusCode::kOk) &&
+              KAIJU_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&
               KAIJU_NOT_FOUND == static_cast<int>(StatusCode::kNotFound) &&
               KAIJU_UNSUPPORTED == static_cast<int>(StatusCode::kUnsupported) &&
-              KAIJU_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory) && KAIJU_BUSY == static_cast<int>(StatusCode::kBusy) &&
-              KAIJU_CANCELLED == static_cast<int>(StatusCode::kCancelled) && KAIJU_IO == static_cast<int>(StatusCode::kIo) &&
+              KAIJU_OUT_OF_MEMORY == static_cast<int>(StatusCode::kOutOfMemory) &&
+              KAIJU_BUSY == static_cast<int>(StatusCode::kBusy) &&
+              KAIJU_CANCELLED == static_cast<int>(StatusCode::kCancelled) &&
+              KAIJU_IO == static_cast<int>(StatusCode::kIo) &&
               KAIJU_BAD_MODEL == static_cast<int>(StatusCode::kBadModel) &&
-              KAIJU_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost) && KAIJU_INTERNAL == static_cast<int>(StatusCode::kInternal));
-static_assert(KAIJU_ROLE_CARD == static_cast<int>(kaiju::ChatRole::kCard) && KAIJU_ROLE_USER == static_cast<int>(kaiju::ChatRole::kUser) &&
+              KAIJU_DEVICE_LOST == static_cast<int>(StatusCode::kDeviceLost) &&
+              KAIJU_INTERNAL == static_cast<int>(StatusCode::kInternal));
+static_assert(KAIJU_ROLE_CARD == static_cast<int>(kaiju::ChatRole::kCard) &&
+              KAIJU_ROLE_USER == static_cast<int>(kaiju::ChatRole::kUser) &&
               KAIJU_ROLE_CHARACTER == static_cast<int>(kaiju::ChatRole::kCharacter));
 
 #define KAIJU_STRING2(x) #x
 #define KAIJU_STRING(x) KAIJU_STRING2(x)
-#define KAIJU_VERSION_TEXT KAIJU_STRING(KAIJU_VERSION_MAJOR) "." KAIJU_STRING(KAIJU_VERSION_MINOR) "." KAIJU_STRING(KAIJU_VERSION_PATCH)
+#define KAIJU_VERSION_TEXT \
+  KAIJU_STRING(KAIJU_VERSION_MAJOR) "." KAIJU_STRING(KAIJU_VERSION_MINOR) "." KAIJU_STRING(KAIJU_VERSION_PATCH)
 
 // -- version and errors --
 
@@ -39,17 +46,21 @@ const char* kaiju_build_info(void) {
 }
 
 const char* kaiju_status_name(kaiju_status status) {
-  static constexpr const char* kNames[] = {"ok",        "invalid argument", "not found", "unsupported", "out of memory", "busy",
-                                           "cancelled", "input or output",  "bad model", "device lost", "internal error"};
+  static constexpr const char* kNames[] = {
+      "ok",        "invalid argument", "not found", "unsupported", "out of memory", "busy",
+      "cancelled", "input or output",  "bad model", "device lost", "internal error"};
   return status >= 0 && static_cast<size_t>(status) < std::size(kNames) ? kNames[status] : "unknown status";
 }
 
-kaiju_status kaiju_error_status(const kaiju_error* error) { return error ? static_cast<kaiju_status>(error->status.code()) : KAIJU_OK; }
+kaiju_status kaiju_error_status(const kaiju_error* error) {
+  return error ? static_cast<kaiju_status>(error->status.code()) : KAIJU_OK;
+}
 
 const char* kaiju_error_message(const kaiju_error* error) {
   if (!error) return "";
   // A failure that left no room for a message still says what it was.
-  return error->status.message().empty() ? kaiju_status_name(kaiju_error_status(error)) : error->status.message().c_str();
+  return error->status.message().empty() ? kaiju_status_name(kaiju_error_status(error))
+                                         : error->status.message().c_str();
 }
 
 void kaiju_error_destroy(kaiju_error* error) { delete error; }
@@ -60,7 +71,8 @@ kaiju_status kaiju_runtime_create(kaiju_runtime** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!out) return missing("out");
     auto runtime = std::make_unique<kaiju_runtime>();
-    for (const std::string& name : kaiju::backend_names()) runtime->backends += (runtime->backends.empty() ? "" : ",") + name;
+    for (const std::string& name : kaiju::backend_names())
+      runtime->backends += (runtime->backends.empty() ? "" : ",") + name;
     *out = runtime.release();
     return {};
   });
@@ -79,7 +91,8 @@ kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t inde
       return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
     };
     const size_t size = out->struct_size;
-    const kaiju_device_info info{size, "cpu", runtime->backends.c_str(), bytes(sysconf(_SC_PHYS_PAGES)), bytes(sysconf(_SC_AVPHYS_PAGES))};
+    const kaiju_device_info info{size, "cpu", runtime->backends.c_str(), bytes(sysconf(_SC_PHYS_PAGES)),
+                                 bytes(sysconf(_SC_AVPHYS_PAGES))};
     copy_sized(&info, sizeof info, out, size);
     return {};
   });
@@ -87,8 +100,8 @@ kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t inde
 
 // -- model --
 
-kaiju_status kaiju_model_load(kaiju_runtime*, const char* path, const kaiju_options* options, kaiju_progress_fn progress, void* user_data,
-                              kaiju_model** out, kaiju_error** error) {
+kaiju_status kaiju_model_load(kaiju_runtime*, const char* path, const kaiju_options* options,
+                              kaiju_progress_fn progress, void* user_data, kaiju_model** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!path || !out) return missing(path ? "out" : "path");
     kaiju::ModelOptions load = model_options(options);
@@ -138,8 +151,10 @@ int64_t kaiju_model_number(const kaiju_model* model, int32_t property) {
 kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property, const char** text, size_t* size) {
   return guard(nullptr, [&]() -> Status {
     if (!model || !text) return missing(model ? "text" : "model");
-    if (property != KAIJU_MODEL_NAME && property != KAIJU_MODEL_DIGEST) return Status(StatusCode::kNotFound, "no such property");
-    const std::string& value = property == KAIJU_MODEL_NAME ? model->model->config().name : model->model->checkpoint()->digest();
+    if (property != KAIJU_MODEL_NAME && property != KAIJU_MODEL_DIGEST)
+      return Status(StatusCode::kNotFound, "no such property");
+    const std::string& value =
+        property == KAIJU_MODEL_NAME ? model->model->config().name : model->model->checkpoint()->digest();
     *text = value.c_str();
     if (size) *size = value.size();
     return {};
@@ -159,8 +174,8 @@ kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const cha
 
 // -- text --
 
-kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens, size_t capacity, size_t* count,
-                            kaiju_error** error) {
+kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens, size_t capacity,
+                            size_t* count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model) return missing("model");
     KAIJU_TRY(check_span("text", text, size));
@@ -174,8 +189,8 @@ kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t s
   });
 }
 
-kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text, size_t capacity, size_t* size,
-                              kaiju_error** error) {
+kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text,
+                              size_t capacity, size_t* size, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model) return missing("model");
     KAIJU_TRY(check_span("tokens", tokens, count));
@@ -189,8 +204,9 @@ kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, s
   });
 }
 
-kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size, size_t message_count,
-                               int32_t flags, int32_t* tokens, size_t capacity, size_t* count, kaiju_error** error) {
+kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size,
+                               size_t message_count, int32_t flags, int32_t* tokens, size_t capacity, size_t* count,
+                               kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model) return missing("model");
     KAIJU_TRY(check_span("messages", messages, message_count));
@@ -210,7 +226,8 @@ kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* me
       if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_CHARACTER)
         return kaiju::invalid_argument(which + " has role " + std::to_string(message.role) +
                                        "; roles are 1 (card), 2 (user) and 3 (character)");
-      if (message.role == KAIJU_ROLE_CARD && !out.empty()) return kaiju::invalid_argument(which + " is a card; a card comes first");
+      if (message.role == KAIJU_ROLE_CARD && !out.empty())
+        return kaiju::invalid_argument(which + " is a card; a card comes first");
       KAIJU_TRY(check_span("content", message.content, message.content_size));
       const std::string_view text(message.content_size ? message.content : "", message.content_size);
       if (Status status = (*chat)->append(static_cast<kaiju::ChatRole>(message.role), text, out); !status.ok())
@@ -222,7 +239,8 @@ kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* me
   });
 }
 
-size_t kaiju_chat_turns_to_drop(const size_t* turn_tokens, size_t turn_count, size_t card_tokens, size_t reply_tokens, size_t context) {
+size_t kaiju_chat_turns_to_drop(const size_t* turn_tokens, size_t turn_count, size_t card_tokens, size_t reply_tokens,
+                                size_t context) {
   if (!turn_tokens) return 0;
   return kaiju::chat_turns_to_drop({turn_tokens, turn_count}, card_tokens, reply_tokens, context);
 }

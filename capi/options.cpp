@@ -1,4 +1,5 @@
-// One table says everything about an option; setters check against it, describe reads it, the library's structs are filled from it.
+// One table says everything about an option; setters check against it, describe reads it, the library's structs are
+// filled from it.
 #include "options.hpp"
 
 #include <cmath>
@@ -24,43 +25,56 @@ constexpr double kInt64Max = 9223372036854775807.0;
 
 constexpr Row kRows[] = {
     {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1, "1: check digests and every value; 0: structure only"},
-    {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536, "sessions that may exist at once"},
+    {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536,
+     "sessions that may exist at once"},
     {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0,
      "memory for KV beside running requests' windows; 0: their whole contexts"},
     {KAIJU_ENGINE_STEP_TOKENS, "engine.step_tokens", 'i', false, 1, 65536, 256, "most tokens one step may process"},
     {KAIJU_ENGINE_MAX_RUNNING, "engine.max_running", 'i', false, 1, 65536, 8, "requests computed at once"},
-    {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096, "requests that may wait; a submit beyond is refused"},
+    {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096,
+     "requests that may wait; a submit beyond is refused"},
     {KAIJU_ENGINE_CHUNK_TOKENS, "engine.chunk_tokens", 'i', false, 0, 65536, 0,
      "most prompt tokens of one request in a step; 0: as many as fit"},
-    {KAIJU_ENGINE_MAX_EVENTS, "engine.max_events", 'i', false, 1, kInt32Max, 16384, "events that may wait to be polled; step refuses while so many do"},
+    {KAIJU_ENGINE_MAX_EVENTS, "engine.max_events", 'i', false, 1, kInt32Max, 16384,
+     "events that may wait to be polled; step refuses while so many do"},
     {KAIJU_ENGINE_RESERVE_TOKENS, "engine.reserve_tokens", 'i', false, 0, kInt32Max, 0,
      "generated tokens whose memory is reserved at a time; 0: all of max_tokens"},
-    {KAIJU_ENGINE_HOST_BYTES, "engine.host_bytes", 'i', false, 0, kInt64Max, 0, "host memory for KV that had to make room; 0: none"},
-    {KAIJU_ENGINE_FILE_BYTES, "engine.file_bytes", 'i', false, 0, kInt64Max, 0, "a file for what had to make room there; 0: none"},
+    {KAIJU_ENGINE_HOST_BYTES, "engine.host_bytes", 'i', false, 0, kInt64Max, 0,
+     "host memory for KV that had to make room; 0: none"},
+    {KAIJU_ENGINE_FILE_BYTES, "engine.file_bytes", 'i', false, 0, kInt64Max, 0,
+     "a file for what had to make room there; 0: none"},
     {KAIJU_ENGINE_TIER_FILE, "engine.tier_file", 's', false, 0, 0, 0, "path of that file, where nothing is yet"},
     {KAIJU_ENGINE_PREFILL_TOKENS, "engine.prefill_tokens", 'i', false, 0, 65536, 0,
      "most prompt tokens of a step in which replies go on; 0: as many as fit"},
-    {KAIJU_ENGINE_PRODUCTS_FILE, "engine.products_file", 's', false, 0, 0, 0, "path of a file that keeps cuBLASLt's fastest algorithms"},
+    {KAIJU_ENGINE_PRODUCTS_FILE, "engine.products_file", 's', false, 0, 0, 0,
+     "path of a file that keeps cuBLASLt's fastest algorithms"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
-    {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0, "threads a step computes with; 0: one per core, at most 8"},
+    {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0,
+     "threads a step computes with; 0: one per core, at most 8"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
      "most generated tokens; 0: only the prompt; -1: to the context's end"},
     {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0, "0: greedy; else from 0.001"},
     {KAIJU_GENERATE_TOP_K, "generate.top_k", 'i', false, 0, kInt32Max, 0, "only the k likeliest tokens; 0: off"},
-    {KAIJU_GENERATE_TOP_P, "generate.top_p", 'f', false, 1e-6, 1, 1, "only the likeliest tokens that make up this mass; 1: off"},
-    {KAIJU_GENERATE_MIN_P, "generate.min_p", 'f', false, 0, 1, 0, "only tokens this likely beside the likeliest; 0: off"},
+    {KAIJU_GENERATE_TOP_P, "generate.top_p", 'f', false, 1e-6, 1, 1,
+     "only the likeliest tokens that make up this mass; 1: off"},
+    {KAIJU_GENERATE_MIN_P, "generate.min_p", 'f', false, 0, 1, 0,
+     "only tokens this likely beside the likeliest; 0: off"},
     {KAIJU_GENERATE_SEED, "generate.seed", 'i', false, -kInt64Max, kInt64Max, 0, "same seed, same words"},
     {KAIJU_GENERATE_REPETITION_PENALTY, "generate.repetition_penalty", 'f', false, 0.01, 100, 1,
      "above 1 makes tokens already seen less likely; 1: off"},
-    {KAIJU_GENERATE_LOGPROBS, "generate.logprobs", 'i', false, 0, kaiju::kMaxTopLogprobs, 0, "alternatives reported with each token"},
+    {KAIJU_GENERATE_LOGPROBS, "generate.logprobs", 'i', false, 0, kaiju::kMaxTopLogprobs, 0,
+     "alternatives reported with each token"},
     {KAIJU_GENERATE_STOP, "generate.stop", 's', true, 0, 0, 0, "text that ends the reply and is not part of it"},
     {KAIJU_GENERATE_STREAM, "generate.stream", 'i', false, 0, 4294967295.0, 0, "same seed, another draw"},
     {KAIJU_GENERATE_STOP_TOKEN, "generate.stop_token", 'i', true, -1, kInt32Max, -1,
      "token that ends the reply, instead of the model's own; -1: none"},
-    {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0, "higher ones are served first"},
-    {KAIJU_GENERATE_DEADLINE, "generate.deadline", 'i', false, 0, kInt64Max, 0, "nanoseconds on the engine's clock; 0: none"},
+    {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0,
+     "higher ones are served first"},
+    {KAIJU_GENERATE_DEADLINE, "generate.deadline", 'i', false, 0, kInt64Max, 0,
+     "nanoseconds on the engine's clock; 0: none"},
     {KAIJU_GENERATE_SCORES, "generate.scores", 'i', false, 0, 1, 0, "1: the classifier's scores with each token"},
-    {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0, "names the beginning that all may share: a character's id and version"},
+    {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,
+     "names the beginning that all may share: a character's id and version"},
     {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0, "length of that beginning"},
     {KAIJU_SESSION_SALT, "session.salt", 's', false, 0, 0, 0, "secret: only the same salt shares what follows"},
     {KAIJU_SESSION_KEY, "session.key", 's', false, 0, 0, 0, "secret that seals saved sessions, 16 to 1024 bytes"},
@@ -85,8 +99,8 @@ Status check_number(const Row& row, T value) {
   const auto number = static_cast<double>(value);
   if (row.option == KAIJU_GENERATE_TEMPERATURE) return kaiju::check_temperature(row.name, number);
   if (number >= row.minimum && number <= row.maximum) return {};
-  return kaiju::invalid_argument(std::string(row.name) + " is " + number_text(value) + "; it must be from " + limit_text(row, row.minimum) + " to " +
-                                 limit_text(row, row.maximum));
+  return kaiju::invalid_argument(std::string(row.name) + " is " + number_text(value) + "; it must be from " +
+                                 limit_text(row, row.minimum) + " to " + limit_text(row, row.maximum));
 }
 
 template <class T>
@@ -96,11 +110,13 @@ Status set(kaiju_options* options, kaiju_option option, T value) {
   const Row* row = find_row(option);
   if (!row) return kaiju::invalid_argument("there is no option " + std::to_string(option));
   if (row->type != kType)
-    return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " + type_name(kType));
+    return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " +
+                                   type_name(kType));
   if constexpr (kType != 's') KAIJU_TRY(check_number(*row, value));
   auto& values = options->values[option];
   if (row->repeatable && values.size() >= kaiju::kMaxStopStrings)
-    return kaiju::invalid_argument(std::string(row->name) + " may be given " + std::to_string(kaiju::kMaxStopStrings) + " times");
+    return kaiju::invalid_argument(std::string(row->name) + " may be given " + std::to_string(kaiju::kMaxStopStrings) +
+                                   " times");
   if (!row->repeatable) values.clear();
   values.emplace_back(std::move(value));
   return {};
@@ -117,7 +133,9 @@ int32_t get_int32(const kaiju_options* options, kaiju_option option) {
   return static_cast<int32_t>(get<int64_t>(options, option, static_cast<int64_t>(find_row(option)->standard)));
 }
 
-double get_float(const kaiju_options* options, kaiju_option option) { return get<double>(options, option, find_row(option)->standard); }
+double get_float(const kaiju_options* options, kaiju_option option) {
+  return get<double>(options, option, find_row(option)->standard);
+}
 
 }  // namespace
 
@@ -147,7 +165,9 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.cache.file_bytes = get<int64_t>(options, KAIJU_ENGINE_FILE_BYTES, 0);
   out.tier_file = get<std::string>(options, KAIJU_ENGINE_TIER_FILE, "");
   if (options && options->clock)
-    out.engine.clock = [clock = options->clock, data = options->clock_data] { return Clock::time_point(std::chrono::nanoseconds(clock(data))); };
+    out.engine.clock = [clock = options->clock, data = options->clock_data] {
+      return Clock::time_point(std::chrono::nanoseconds(clock(data)));
+    };
   return out;
 }
 
@@ -211,7 +231,8 @@ kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option
   return guard(error, [&] { return set(options, option, value); });
 }
 
-kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option, const char* text, size_t size, kaiju_error** error) {
+kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option, const char* text, size_t size,
+                                      kaiju_error** error) {
   return guard(error, [&]() -> Status {
     KAIJU_TRY(check_span("text", text, size));
     const std::string_view value(size ? text : "", size);
@@ -225,8 +246,8 @@ kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option optio
   });
 }
 
-kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens, const float* bias, size_t count,
-                                          kaiju_error** error) {
+kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens, const float* bias,
+                                          size_t count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!options) return missing("options");
     KAIJU_TRY(check_span("tokens", tokens, count));
@@ -235,8 +256,8 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
     for (size_t i = 0; i < count; ++i) {
       if (tokens[i] < 0) return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));
       if (!(std::abs(bias[i]) <= 10000.0f))
-        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " + number_text(bias[i]) +
-                                       "; it must be from -10000 to 10000");
+        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " +
+                                       number_text(bias[i]) + "; it must be from -10000 to 10000");
       pairs.emplace_back(tokens[i], bias[i]);
     }
     options->logit_bias = std::move(pairs);
@@ -260,7 +281,8 @@ kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info* out) 
     const Row* row = find_row(option);
     if (!row) return Status(StatusCode::kNotFound, "there is no such option");
     const size_t size = out->struct_size;
-    const kaiju_option_info info{size, row->name, row->help, row->type, row->repeatable, row->minimum, row->maximum, row->standard};
+    const kaiju_option_info info{size,         row->name,    row->help,    row->type, row->repeatable,
+                                 row->minimum, row->maximum, row->standard};
     copy_sized(&info, sizeof info, out, size);
     return {};
   });

@@ -26,7 +26,8 @@ Status restore_options(const kaiju_options* options, kaiju::RestoreOptions& out)
 
 }  // namespace
 
-kaiju_status kaiju_session_save(kaiju_session* session, const kaiju_options* options, kaiju_write_fn write, void* user_data, kaiju_error** error) {
+kaiju_status kaiju_session_save(kaiju_session* session, const kaiju_options* options, kaiju_write_fn write,
+                                void* user_data, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!session || !write) return missing(session ? "write" : "session");
     kaiju::SaveOptions saving;
@@ -38,21 +39,26 @@ kaiju_status kaiju_session_save(kaiju_session* session, const kaiju_options* opt
   });
 }
 
-kaiju_status kaiju_session_restore(kaiju_engine* engine, const kaiju_options* options, kaiju_read_fn read, void* user_data, kaiju_session** out,
-                                   kaiju_error** error) {
+kaiju_status kaiju_session_restore(kaiju_engine* engine, const kaiju_options* options, kaiju_read_fn read,
+                                   void* user_data, kaiju_session** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !read || !out) return missing(!engine ? "engine" : !read ? "read" : "out");
     kaiju::RestoreOptions restoring;
     KAIJU_TRY(restore_options(options, restoring));
-    return adopt(engine->engine, engine->engine->restore_session(restoring, [&](std::span<std::byte> bytes) -> kaiju::Result<size_t> {
-      const int64_t count = read(bytes.data(), bytes.size(), user_data);
-      if (count < 0) return Status(StatusCode::kCancelled, "read stopped the restore");
-      return static_cast<size_t>(count);
-    }), out);
+    return adopt(engine->engine,
+                 engine->engine->restore_session(restoring,
+                                                 [&](std::span<std::byte> bytes) -> kaiju::Result<size_t> {
+                                                   const int64_t count = read(bytes.data(), bytes.size(), user_data);
+                                                   if (count < 0)
+                                                     return Status(StatusCode::kCancelled, "read stopped the restore");
+                                                   return static_cast<size_t>(count);
+                                                 }),
+                 out);
   });
 }
 
-kaiju_status kaiju_session_save_file(kaiju_session* session, const kaiju_options* options, const char* path, kaiju_error** error) {
+kaiju_status kaiju_session_save_file(kaiju_session* session, const kaiju_options* options, const char* path,
+                                     kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!session || !path) return missing(session ? "path" : "session");
     kaiju::SaveOptions saving;
@@ -61,8 +67,8 @@ kaiju_status kaiju_session_save_file(kaiju_session* session, const kaiju_options
   });
 }
 
-kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const kaiju_options* options, const char* path, kaiju_session** out,
-                                        kaiju_error** error) {
+kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const kaiju_options* options, const char* path,
+                                        kaiju_session** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !path || !out) return missing(!engine ? "engine" : !path ? "path" : "out");
     kaiju::RestoreOptions restoring;

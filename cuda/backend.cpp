@@ -16,7 +16,8 @@ Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t t
   if (draw.greedy) return draw;
   draw.factor = arith::temperature_factor(spec.temperature);
   draw.top_k = std::max(spec.top_k, 0);
-  if (spec.min_p > 0.0f) draw.least_mass = static_cast<uint32_t>(__builtin_rint(static_cast<double>(spec.min_p) * 1073741824.0));
+  if (spec.min_p > 0.0f)
+    draw.least_mass = static_cast<uint32_t>(__builtin_rint(static_cast<double>(spec.min_p) * 1073741824.0));
   draw.cut = spec.top_p < 1.0f;
   if (draw.cut) draw.share = static_cast<uint64_t>(__builtin_rint(static_cast<double>(spec.top_p) * 4294967296.0));
   draw.random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(position));
@@ -31,14 +32,16 @@ CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(dev
 }
 
 Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
-  // Chunks in flight, 34 MB for 1,024 at 128 channels. A batch that has more of them than 64 items of 131,072 tokens is not split.
+  // Chunks in flight, 34 MB for 1,024 at 128 channels. A batch that has more of them than 64 items of 131,072 tokens is
+  // not split.
   constexpr int64_t kLeastUnits = 2048, kMostUnits = 16384;
   const auto units = static_cast<int32_t>(std::clamp(chunks, kLeastUnits, kMostUnits));
   const size_t rows = static_cast<size_t>(units) * kAttentionTileRows;
   KAIJU_TRY(take(parts_, rows, "the sums of attention"));
   KAIJU_TRY(take(sums_, rows * static_cast<size_t>(head_dim), "the sums of attention"));
   KAIJU_TRY(take(counters_, static_cast<size_t>(units) + 1, "the sums of attention"));
-  KAIJU_TRY(take(plans_, size_t{kBlockKinds} * 2 * static_cast<size_t>(scratch_.multiprocessors) * kAttentionPlanBytes, "the plans of attention"));
+  KAIJU_TRY(take(plans_, size_t{kBlockKinds} * 2 * static_cast<size_t>(scratch_.multiprocessors) * kAttentionPlanBytes,
+                 "the plans of attention"));
   scratch_.units = units;
   scratch_.counters = counters_.data();
   scratch_.parts = parts_.data();
@@ -51,10 +54,12 @@ Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
   return {};
 }
 
-Status CudaBackend::choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits, int32_t logit_rows, const std::string& file) {
+Status CudaBackend::choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
+                                    int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
   std::vector<CublasLtProduct> products;
-  const auto add = [&](Product product, const Matrix& w, int32_t out, const void* a, int32_t most, std::span<const float> scale, void* result) {
+  const auto add = [&](Product product, const Matrix& w, int32_t out, const void* a, int32_t most,
+                       std::span<const float> scale, void* result) {
     products.push_back({product, {w.weight, out, w.in, a, most, scale.data(), result}, w.row_sum});
   };
   for (const LayerWeights& layer : weights.layers) {
@@ -65,7 +70,9 @@ Status CudaBackend::choose_products(const Weights& weights, const Workspace& wor
     add(Product::kAddDown, layer.down, layer.down.out, workspace.h, rows, layer.down_scale, workspace.x);
   }
   add(Product::kLinear, weights.embed, weights.embed.out, workspace.a, logit_rows, weights.logit_scale, logits);
-  if (weights.classifier.weight) add(Product::kLinear, weights.classifier, weights.classifier.out, workspace.a, logit_rows, weights.classifier_scale, logits);
+  if (weights.classifier.weight)
+    add(Product::kLinear, weights.classifier, weights.classifier.out, workspace.a, logit_rows, weights.classifier_scale,
+        logits);
   return cublaslt_->choose(products, file);
 }
 
@@ -73,9 +80,12 @@ void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result) {
   const double log_total = arith::natural_log(drawn.total) - 20.79441541679836;  // as in arith::log_total
   result.token = drawn.token;
   result.logprob = arith::logprob(drawn.logit, drawn.maximum, log_total);
-  std::sort(top, top + drawn.top_count, [](const Alternative& a, const Alternative& b) { return a.logit != b.logit ? a.logit > b.logit : a.token < b.token; });
+  std::sort(top, top + drawn.top_count, [](const Alternative& a, const Alternative& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+  });
   result.top.clear();
-  for (int32_t i = 0; i < drawn.top_count; ++i) result.top.push_back({top[i].token, arith::logprob(top[i].logit, drawn.maximum, log_total)});
+  for (int32_t i = 0; i < drawn.top_count; ++i)
+    result.top.push_back({top[i].token, arith::logprob(top[i].logit, drawn.maximum, log_total)});
 }
 
 }  // namespace kaiju::cuda

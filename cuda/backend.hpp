@@ -1,5 +1,6 @@
-// CudaBackend: the operations of a Backend on a GPU. Every pointer, those within a Batch included, is device memory; every operation is asynchronous on the device's
-// stream; what fails is latched in the Device and skips the rest. Same bits as ReferenceBackend (tests/conformance, through OnHost).
+// CudaBackend: the operations of a Backend on a GPU. Every pointer, those within a Batch included, is device memory;
+// every operation is asynchronous on the device's stream; what fails is latched in the Device and skips the rest. Same
+// bits as ReferenceBackend (tests/conformance, through OnHost).
 #pragma once
 
 #include <algorithm>
@@ -20,21 +21,25 @@ namespace kaiju::cuda {
 
 // How `spec` draws the token at `position`; biases come apart.
 Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t top_logprobs);
-// What was drawn, with log-probabilities; the logarithm is taken here, on the host. `top` [drawn.top_count] is put in order. Leaves result.slot alone.
+// What was drawn, with log-probabilities; the logarithm is taken here, on the host. `top` [drawn.top_count] is put in
+// order. Leaves result.slot alone.
 void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result);
 
 class CudaBackend {
  public:
   explicit CudaBackend(std::shared_ptr<Device> device);
 
-  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's work. `chunks`: of all histories that a batch may
-  // have, of every item (a KV head, or a part of its query heads). And what products by cuBLASLt use, where it serves.
+  // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's
+  // work. `chunks`: of all histories that a batch may have, of every item (a KV head, or a part of its query heads).
+  // And what products by cuBLASLt use, where it serves.
   Status take_memory(int32_t head_dim, int64_t chunks = 0);
 
   // cuBLASLt, where products may be its; else null.
   CublasLt* cublaslt() const { return cublaslt_.get(); }
-  // Chooses what serves each of the model's products then (CublasLt::choose): up to `rows` of the workspace, and `logit_rows` of logits.
-  Status choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits, int32_t logit_rows, const std::string& file);
+  // Chooses what serves each of the model's products then (CublasLt::choose): up to `rows` of the workspace, and
+  // `logit_rows` of logits.
+  Status choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
+                         int32_t logit_rows, const std::string& file);
 
   // From now on a norm of one row may be put off to the product that reads it.
   void join_norms() { joins_norms_ = true; }
@@ -49,39 +54,60 @@ class CudaBackend {
 
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
     begin_batch();
-    launch("embed", [&](cudaStream_t s) { return cuda::embed(s, device_->chip(), table, scale, tokens.data(), static_cast<int32_t>(tokens.size()), x); });
+    launch("embed", [&](cudaStream_t s) {
+      return cuda::embed(s, device_->chip(), table, scale, tokens.data(), static_cast<int32_t>(tokens.size()), x);
+    });
   }
-  // Of few rows it waits for the product that reads it, and may become part of that (forward() reads a norm by one product): then `a` stays as it is.
+  // Of few rows it waits for the product that reads it, and may become part of that (forward() reads a norm by one
+  // product): then `a` stays as it is.
   void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
     if (joins_norms_ && rows == 1) {
       norm_ = {x, eps, inverse_scale, a};
     } else {
-      launch("norm", [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), x, rows, width, eps, inverse_scale, a); });
+      launch("norm",
+             [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), x, rows, width, eps, inverse_scale, a); });
     }
   }
-  void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) { multiply(Product::kLinear, w, a, rows, scale, out); }
-  void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) { multiply(Product::kUp, w, a, rows, alpha, h); }
-  void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) { multiply(Product::kAddLinear, w, a, rows, scale, x); }
-  void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) { multiply(Product::kAddDown, w, h, rows, scale, x); }
-  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
-    launch("queries", [&](cudaStream_t s) { return cuda::queries(s, device_->chip(), q, batch.row_count, angles, heads, kv_heads, head_dim, inverse, out); });
+  void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
+    multiply(Product::kLinear, w, a, rows, scale, out);
   }
-  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
-    launch("append", [&](cudaStream_t s) { return cuda::append(s, device_->chip(), k, v, batch, angles, k_inverse, v_inverse, kv); });
+  void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
+    multiply(Product::kUp, w, a, rows, alpha, h);
+  }
+  void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
+    multiply(Product::kAddLinear, w, a, rows, scale, x);
+  }
+  void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
+    multiply(Product::kAddDown, w, h, rows, scale, x);
+  }
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+               int32_t head_dim, const float* inverse, int8_t* out) {
+    launch("queries", [&](cudaStream_t s) {
+      return cuda::queries(s, device_->chip(), q, batch.row_count, angles, heads, kv_heads, head_dim, inverse, out);
+    });
+  }
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
+              const float* v_inverse, const KvSlot& kv) {
+    launch("append", [&](cudaStream_t s) {
+      return cuda::append(s, device_->chip(), k, v, batch, angles, k_inverse, v_inverse, kv);
+    });
   }
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     launch("attend", [&](cudaStream_t s) { return cuda::attend(s, device_->chip(), args, batch, kv, scratch_); });
-    if (attends_sm90(args, kv, scratch_)) scratch_.planned[static_cast<int32_t>(kv.kind)] = 1 + kv.window;  // the kernel for every chip plans nothing
+    if (attends_sm90(args, kv, scratch_))
+      scratch_.planned[static_cast<int32_t>(kv.kind)] = 1 + kv.window;  // the kernel for every chip plans nothing
   }
   // In a recording that never runs.
   void load_attention(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-    if (attends_sm90(args, kv, scratch_)) launch("loading attention", [&](cudaStream_t s) { return load_attention_sm90(s, args, batch, kv, scratch_); });
+    if (attends_sm90(args, kv, scratch_))
+      launch("loading attention", [&](cudaStream_t s) { return load_attention_sm90(s, args, batch, kv, scratch_); });
   }
   // q, k and v as one product: upload() laid their weights and scales side by side.
   void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
     const ModelConfig& config = p.config;
     const int32_t stride = p.layer.q.out + (p.kv ? p.kv->k.out + p.kv->v.out : 0);
-    multiply(Product::kLinear, {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
+    multiply(Product::kLinear,
+             {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
     const HeadsArgs args{p.q,
                          batch.row_count,
                          stride,
@@ -112,10 +138,13 @@ class CudaBackend {
       if (joins_norm(device_->chip(), args.rows, args.out, args.in)) {
         args.x = norm.x, args.eps = norm.eps, args.inverse_scale = norm.inverse_scale;
       } else {
-        launch("norm", [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), norm.x, args.rows, args.in, norm.eps, norm.inverse_scale, norm.a); });
+        launch("norm", [&](cudaStream_t s) {
+          return cuda::norm(s, device_->chip(), norm.x, args.rows, args.in, norm.eps, norm.inverse_scale, norm.a);
+        });
       }
     }
-    if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in)) return cublaslt_->multiply({product, args, row_sum});
+    if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in))
+      return cublaslt_->multiply({product, args, row_sum});
     launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, args); });
   }
 

@@ -24,23 +24,31 @@ bool beyond_repair(cudaError_t error) {
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorMpsClientTerminated:
-    case cudaErrorExternalDevice: return true;
-    default: break;
+    case cudaErrorExternalDevice:
+      return true;
+    default:
+      break;
   }
-  constexpr int kContained = 226, kTensorMemoryLeak = 721;  // cudaErrorContained, cudaErrorTensorMemoryLeak: not all versions of CUDA's headers name them
+  constexpr int kContained = 226,
+                kTensorMemoryLeak =
+                    721;  // cudaErrorContained, cudaErrorTensorMemoryLeak: not all versions of CUDA's headers name them
   return error == kContained || error == kTensorMemoryLeak;
 }
 
 Status answer(cudaError_t error) {
   if (error == cudaSuccess) return {};
   if (beyond_repair(error))
-    return {StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") + cudaGetErrorString(error) + "\") and CUDA serves it no more; start the process anew"};
+    return {StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") +
+                                         cudaGetErrorString(error) +
+                                         "\") and CUDA serves it no more; start the process anew"};
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    return {StatusCode::kOutOfMemory, "the CUDA driver wants more of the GPU's memory than is free before anything of kaiju's is there"};
+    return {StatusCode::kOutOfMemory,
+            "the CUDA driver wants more of the GPU's memory than is free before anything of kaiju's is there"};
   }
   if (error == cudaErrorInsufficientDriver)  // also where there is none
-    return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10));
+    return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." +
+                  std::to_string(CUDART_VERSION % 1000 / 10));
   return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"");
 }
 
@@ -49,10 +57,13 @@ Status answer(cudaError_t error) {
 Status Device::fit(int32_t index) {
   int count = 0, major = 0, minor = 0;
   KAIJU_TRY(answer(cudaGetDeviceCount(&count)));
-  if (index < 0 || index >= count) return refuse("there is no GPU number " + std::to_string(index) + " among " + std::to_string(count));
+  if (index < 0 || index >= count)
+    return refuse("there is no GPU number " + std::to_string(index) + " among " + std::to_string(count));
   KAIJU_TRY(answer(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index)));
   KAIJU_TRY(answer(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index)));
-  if (major < 8) return refuse("the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) + "; 8.0 or newer is needed");
+  if (major < 8)
+    return refuse("the GPU has compute capability " + std::to_string(major) + "." + std::to_string(minor) +
+                  "; 8.0 or newer is needed");
   return {};
 }
 
@@ -69,10 +80,11 @@ Result<std::shared_ptr<Device>> Device::open(int32_t index) {
   device->chip_.capability = properties.major * 10 + properties.minor;
   device->chip_.multiprocessors = properties.multiProcessorCount;
   cudaDriverEntryPointQueryResult found{};
-  KAIJU_TRY(answer(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &device->chip_.encode_tensor_map, 12000, cudaEnableDefault, &found)));
+  KAIJU_TRY(answer(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &device->chip_.encode_tensor_map, 12000,
+                                                    cudaEnableDefault, &found)));
   if (found != cudaDriverEntryPointSuccess) device->chip_.encode_tensor_map = nullptr;
   KAIJU_TRY(answer(cudaSetDevice(index)));  // again: this time the answer counts
-  KAIJU_TRY(answer(cudaFree(nullptr)));  // makes the context, or tells what became of it
+  KAIJU_TRY(answer(cudaFree(nullptr)));     // makes the context, or tells what became of it
   int32_t compiled_for = 0;
   KAIJU_TRY(answer(find_capability(compiled_for)));
   device->chip_.capability = std::min({device->chip_.capability, compiled_for, most_capability.load()});
@@ -89,20 +101,25 @@ Device::~Device() {
 bool Device::check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return ok();
   if (error == cudaErrorStreamCaptureInvalidated && !made_ && ok()) {
-    status_ = {StatusCode::kBusy, "another thread waited for the whole GPU (cudaDeviceSynchronize) while steps were recorded, which CUDA does not allow; try again"};
+    status_ = {StatusCode::kBusy,
+               "another thread waited for the whole GPU (cudaDeviceSynchronize) while steps were recorded, which CUDA "
+               "does not allow; try again"};
     return false;
   }
   if (error != cudaErrorMemoryAllocation || made_ || !ok()) return fail(what, cudaGetErrorString(error));
   cudaGetLastError();  // running out of memory is not sticky
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
-  status_ = Status(StatusCode::kOutOfMemory, std::string("the CUDA driver wants more of the GPU's memory than is left for ") + what + ": " + std::to_string(free) + " of " + std::to_string(total) +
-                                                 " bytes are free");
+  status_ = Status(StatusCode::kOutOfMemory,
+                   std::string("the CUDA driver wants more of the GPU's memory than is left for ") + what + ": " +
+                       std::to_string(free) + " of " + std::to_string(total) + " bytes are free");
   return false;
 }
 
 bool Device::fail(const char* what, const char* answered) {
-  if (ok()) status_ = Status(StatusCode::kDeviceLost, std::string("the GPU failed: ") + what + " answered \"" + answered + "\"; make a new engine");
+  if (ok())
+    status_ = Status(StatusCode::kDeviceLost,
+                     std::string("the GPU failed: ") + what + " answered \"" + answered + "\"; make a new engine");
   return false;
 }
 

@@ -1,5 +1,6 @@
-// Device: one GPU, one stream on it, and the first error anything there answered with. After an error nothing more is launched: the latch stands
-// for the whole life of what uses the device, since whatever failed has left something undone that the rest relies on.
+// Device: one GPU, one stream on it, and the first error anything there answered with. After an error nothing more is
+// launched: the latch stands for the whole life of what uses the device, since whatever failed has left something
+// undone that the rest relies on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,9 +14,10 @@
 
 namespace kaiju::cuda {
 
-// Makes a GPU the calling thread's current one, which calls and what they make belong to, and puts the one before back when it goes: a host may use others on the same thread.
-// Until then the thread may also call what takes memory or waits while a host records a graph of its own (cudaStreamCaptureModeGlobal): CUDA forbids that to every thread,
-// lest it were meant to be recorded, and ends the recording.
+// Makes a GPU the calling thread's current one, which calls and what they make belong to, and puts the one before back
+// when it goes: a host may use others on the same thread. Until then the thread may also call what takes memory or
+// waits while a host records a graph of its own (cudaStreamCaptureModeGlobal): CUDA forbids that to every thread, lest
+// it were meant to be recorded, and ends the recording.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int32_t index) : index_(index) {
@@ -37,12 +39,13 @@ class CurrentDevice {
 
 class Device {
  public:
-  // Whether the backend can run on GPU `index`. kUnsupported when there is no such GPU, no driver, or it is older than compute capability 8.0; the message says which.
-  // kDeviceLost, as open(), once CUDA has given this process up.
+  // Whether the backend can run on GPU `index`. kUnsupported when there is no such GPU, no driver, or it is older than
+  // compute capability 8.0; the message says which. kDeviceLost, as open(), once CUDA has given this process up.
   static Status fit(int32_t index);
   // Makes its context. Whoever uses it makes it current.
   static Result<std::shared_ptr<Device>> open(int32_t index = 0);
-  // For tests: GPUs that are opened from now on are taken for chips of at most this compute capability (80 for 8.0), so that one shows what serves older ones.
+  // For tests: GPUs that are opened from now on are taken for chips of at most this compute capability (80 for 8.0), so
+  // that one shows what serves older ones.
   static void limit_capability(int32_t capability);
   ~Device();
   Device(const Device&) = delete;
@@ -53,8 +56,9 @@ class Device {
   const std::string& name() const { return name_; }
   const Chip& chip() const { return chip_; }
 
-  // Records the first failure; `what` names the call. Returns whether everything has been well so far. Until made(), the driver's own want of memory (for kernels,
-  // for recorded steps) is kOutOfMemory, and a recording that somebody else's call broke off kBusy.
+  // Records the first failure; `what` names the call. Returns whether everything has been well so far. Until made(),
+  // the driver's own want of memory (for kernels, for recorded steps) is kOutOfMemory, and a recording that somebody
+  // else's call broke off kBusy.
   bool check(cudaError_t error, const char* what);
   // What uses the device has been made, and takes no more memory.
   void made() { made_ = true; }

@@ -13,7 +13,8 @@ class Graph {
   // Records what `work` launches on `stream` without running it. Takes the memory that starting it needs.
   template <class Work>
   static cudaError_t record(cudaStream_t stream, Graph& graph, Work&& work) {
-    if (const cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed); error != cudaSuccess) return error;
+    if (const cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed); error != cudaSuccess)
+      return error;
     work();
     cudaGraph_t recorded = nullptr;
     cudaGraphExec_t ready = nullptr;

@@ -1,4 +1,5 @@
-// The kernels as host code sees them: one function a launch, asynchronous on the stream, all pointers device memory. Each answers what the launch did.
+// The kernels as host code sees them: one function a launch, asynchronous on the stream, all pointers device memory.
+// Each answers what the launch did.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,26 +13,33 @@
 namespace kaiju::cuda {
 
 // ---- kernels/rows.cu ----
-cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, const float* scale, const int32_t* tokens, int32_t rows, arith::bf16* x);
-cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a);
+cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, const float* scale, const int32_t* tokens,
+                  int32_t rows, arith::bf16* x);
+cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, int32_t rows, int32_t width, float eps,
+                 float inverse_scale, int8_t* a);
 // angles [rows, half] of positions [rows] and frequencies [half].
-cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* positions, int32_t rows, const uint64_t* frequencies, int32_t half, arith::CosSin* angles);
+cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* positions, int32_t rows,
+                        const uint64_t* frequencies, int32_t half, arith::CosSin* angles);
 // out [count, width] = rows `row[i]` of x.
-cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count, int32_t width, arith::bf16* out);
+cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count,
+                        int32_t width, arith::bf16* out);
 
 // ---- kernels/products.cu ----
 enum class Product { kLinear, kUp, kAddLinear, kAddDown };
-constexpr ProductShape shape_of(Product product, int32_t out, int32_t in) { return {out, in, product == Product::kAddLinear}; }
+constexpr ProductShape shape_of(Product product, int32_t out, int32_t in) {
+  return {out, in, product == Product::kAddLinear};
+}
 
 struct ProductArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
   int32_t out, in;
-  const void* a;         // [rows, in] int8; uint8 for kAddDown
+  const void* a;  // [rows, in] int8; uint8 for kAddDown
   int32_t rows;
-  const float* scale;    // [out]
-  void* result;          // [rows, out] f32, uint8, bf16, bf16
-  int32_t room = 0;      // rows that `a` has memory for, if more: those behind `rows` may be read, and change nothing
-  // With x [rows, in] the activations are what norm() makes of it, and `a` is not read; only where joins_norm() says so.
+  const float* scale;  // [out]
+  void* result;        // [rows, out] f32, uint8, bf16, bf16
+  int32_t room = 0;    // rows that `a` has memory for, if more: those behind `rows` may be read, and change nothing
+  // With x [rows, in] the activations are what norm() makes of it, and `a` is not read; only where joins_norm() says
+  // so.
   const arith::bf16* x = nullptr;
   float eps = 0.0f, inverse_scale = 0.0f;
 };
@@ -40,31 +48,37 @@ bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
 // By the kernel that is the fastest known for the chip and the shape (launch/tiles.hpp).
 cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args);
 // By the kernel that `tile` names, which must fit.
-cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product, const ProductArgs& args);
+cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product,
+                        const ProductArgs& args);
 // ---- kernels/hopper ----
 template <Product kProduct>
 cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args);
 
 // ---- kernels/heads.cu ----
-cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
-cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
+cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles,
+                    int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
+cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const float* v, const Batch& batch,
+                   const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
 
-// What queries() and append() do, in one launch, from rows of q, k and v side by side; k and v only where `keys` is set.
+// What queries() and append() do, in one launch, from rows of q, k and v side by side; k and v only where `keys` is
+// set.
 struct HeadsArgs {
-  const float* q;               // [rows, stride]: heads, then kv_heads of keys, then of values
+  const float* q;  // [rows, stride]: heads, then kv_heads of keys, then of values
   int32_t rows, stride;
   const arith::CosSin* angles;  // [rows, head_dim / 2]
   int32_t heads, kv_heads, head_dim;
   const float *inverse, *k_inverse, *v_inverse;  // [kv_heads, head_dim]
   bool keys;
-  int8_t* out;                  // [rows, heads, head_dim]
+  int8_t* out;  // [rows, heads, head_dim]
 };
 cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
 
 // ---- kernels/attention.cu (attention_mma.cuh, every chip), kernels/attention_sm90.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
-inline constexpr int64_t kMostSeenBlocks = 1 << 29;  // of keys, that the rows of a decode step see with each KV head: twice as many are counted in 32 bits
-inline constexpr int32_t kAttentionItemRows = 40;  // of a sequence and KV head that decode takes as one; more become several items
+inline constexpr int64_t kMostSeenBlocks =
+    1 << 29;  // of keys, that the rows of a decode step see with each KV head: twice as many are counted in 32 bits
+inline constexpr int32_t kAttentionItemRows =
+    40;  // of a sequence and KV head that decode takes as one; more become several items
 struct AttentionPart {
   int32_t maximum;  // INT32_MIN: the row sees no key of the chunk
   float weight;     // sum of p
@@ -72,25 +86,32 @@ struct AttentionPart {
 // Whether several blocks of threads may share a row's chunks; all but the first for benches alone.
 enum class ChunksApart { kWhereFaster, kNever, kAlways };
 inline constexpr int32_t kAttentionPlanBytes = 384;  // of a block of threads
-// What attention plans in, and keeps chunks apart with. attend_mma() cuts the same memory into chunks of as many rows as its tiles have.
+// What attention plans in, and keeps chunks apart with. attend_mma() cuts the same memory into chunks of as many rows
+// as its tiles have.
 struct AttentionScratch {
   bool hopper = false;  // whether the kernels for it are there
   int32_t multiprocessors = 0;
-  int32_t units = 0;            // chunks of 64 rows that can be kept apart; 0: none are split
+  int32_t units = 0;               // chunks of 64 rows that can be kept apart; 0: none are split
   AttentionPart* parts = nullptr;  // [units, 64]
   float* sums = nullptr;           // [units, 64, head_dim]
   int32_t* counters = nullptr;     // [units + 1], 0 between launches
-  std::byte* plans = nullptr;      // [kBlockKinds, 2 multiprocessors, kAttentionPlanBytes]: who takes what, of slots of each kind
+  std::byte* plans =
+      nullptr;  // [kBlockKinds, 2 multiprocessors, kAttentionPlanBytes]: who takes what, of slots of each kind
   int32_t planned[kBlockKinds] = {};  // 1 + the window of the layers for which that is there already; 0: of none
   ChunksApart apart = ChunksApart::kWhereFaster;
 };
 // The Hopper kernels where they serve the shape, else the one for every chip.
-cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
-cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                   const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                       const KvSlot& kv, const AttentionScratch& scratch);
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
-cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
-// Every kernel for many rows or sequences, in a recording that never runs: which one a batch takes depends on more than how many rows it has.
-cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                        const AttentionScratch& scratch);
+// Every kernel for many rows or sequences, in a recording that never runs: which one a batch takes depends on more than
+// how many rows it has.
+cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                                const AttentionScratch& scratch);
 
 // ---- kernels/hopper/row_step.cu ----
 // What row_step() wants to know of a layer; in device memory.
@@ -111,16 +132,16 @@ struct RowStep {
   const int8_t* embed;
   const float* logit_scale;
   float final_in, eps;
-  const BatchSegment* segment;  // of one row
-  arith::bf16* x;               // [d_model] embedded token; in the end the residual stream
-  uint32_t* row;                // [d_model] residual stream, half tagged
-  float* logits;                // [vocab]
-  uint64_t* q;                  // [query width + 2 kv width]; tagged words, like the four below: zeros at first
-  uint64_t* h;                  // [d_ff / 4]
-  uint64_t* a;                  // [query width / 4]
-  uint64_t* sums;               // [row_step_chunks(), query width]
-  uint64_t* parts;              // [row_step_chunks(), heads, 2]
-  int32_t* counters;            // [3] 0 at first
+  const BatchSegment* segment;       // of one row
+  arith::bf16* x;                    // [d_model] embedded token; in the end the residual stream
+  uint32_t* row;                     // [d_model] residual stream, half tagged
+  float* logits;                     // [vocab]
+  uint64_t* q;                       // [query width + 2 kv width]; tagged words, like the four below: zeros at first
+  uint64_t* h;                       // [d_ff / 4]
+  uint64_t* a;                       // [query width / 4]
+  uint64_t* sums;                    // [row_step_chunks(), query width]
+  uint64_t* parts;                   // [row_step_chunks(), heads, 2]
+  int32_t* counters;                 // [3] 0 at first
   int32_t stages, activation_bytes;  // found by row_step()
 };
 // Chunks of 512 keys that a row may see: a block takes one, of one KV head.
@@ -135,18 +156,18 @@ inline constexpr int32_t kMostTop = 128;  // alternatives reported with a token
 
 // How one row of logits is drawn from; derived on the host from SamplingSpec.
 struct Draw {
-  int32_t slot = 0;           // whose seen tokens count
+  int32_t slot = 0;  // whose seen tokens count
   int32_t greedy = 0;
-  int32_t adjusted = 0;       // whether penalties or biases make the logits differ from the plain ones
+  int32_t adjusted = 0;  // whether penalties or biases make the logits differ from the plain ones
   float penalty = 1.0f;
-  float factor = 0.0f;        // of the temperature
-  int32_t top_k = 0;          // 0: all
-  uint32_t least_mass = 0;    // min_p; 0: all
-  uint32_t cut = 0;           // whether top_p cuts
-  uint64_t share = 0;         // top_p times 2^32
+  float factor = 0.0f;      // of the temperature
+  int32_t top_k = 0;        // 0: all
+  uint32_t least_mass = 0;  // min_p; 0: all
+  uint32_t cut = 0;         // whether top_p cuts
+  uint64_t share = 0;       // top_p times 2^32
   uint64_t random = 0;
-  int32_t top = 0;            // alternatives wanted, at most kMostTop
-  int32_t answer = 0;         // where what is drawn goes
+  int32_t top = 0;     // alternatives wanted, at most kMostTop
+  int32_t answer = 0;  // where what is drawn goes
 };
 
 struct Alternative {
@@ -155,8 +176,8 @@ struct Alternative {
 };
 
 struct Drawn {
-  uint64_t total;     // sum of masses of the plain logits
-  float maximum;      // of the plain logits
+  uint64_t total;  // sum of masses of the plain logits
+  float maximum;   // of the plain logits
   int32_t token;
   float logit;        // plain logit of the token
   int32_t top_count;  // alternatives found, in no order
@@ -175,14 +196,19 @@ struct TokenMark {
 
 // seen [slots, vocab]: marks tokens of sequences.
 cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen);
-// The same for the rows of a batch: row r belongs to slot segment_slot[row_segment[r]]. Tokens that are kDrawnToken become last [slots].
-cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen);
+// The same for the rows of a batch: row r belongs to slot segment_slot[row_segment[r]]. Tokens that are kDrawnToken
+// become last [slots].
+cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot,
+                      int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen);
 // adjusted [rows, vocab]: plain logits under the repetition penalty, where draws[row].adjusted.
-cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab, const uint8_t* seen, float* adjusted);
+cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab,
+                     const uint8_t* seen, float* adjusted);
 // Adds biases in place; a token at most once a row.
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted);
-// last [slots]: the tokens. drawn [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or biases change are left out.
-cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top);
+// last [slots]: the tokens. drawn [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or biases
+// change are left out.
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws,
+                   int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top);
 
 // ---- kernels/step.cu ----
 struct TableWrite {
@@ -191,7 +217,8 @@ struct TableWrite {
   int32_t unused;
 };
 cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables);
-// What the kernels' code for this GPU was compiled for: 90 for 9.0; less than the GPU is where PTX of an older capability serves it.
+// What the kernels' code for this GPU was compiled for: 90 for 9.0; less than the GPU is where PTX of an older
+// capability serves it.
 cudaError_t find_capability(int32_t& capability);
 
 }  // namespace kaiju::cuda

@@ -21,7 +21,8 @@ struct FreePinned {
 }  // namespace detail
 
 inline Status lost(const char* what, cudaError_t error) {
-  return {StatusCode::kDeviceLost, std::string("the GPU failed while memory was taken for ") + what + ": " + cudaGetErrorString(error)};
+  return {StatusCode::kDeviceLost,
+          std::string("the GPU failed while memory was taken for ") + what + ": " + cudaGetErrorString(error)};
 }
 
 template <class T>
@@ -40,8 +41,9 @@ class DeviceBuffer {
       cudaGetLastError();  // running out of memory is not sticky
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
-      return Status(StatusCode::kOutOfMemory, std::string(what) + " wants " + std::to_string(count * sizeof(T)) + " bytes of the GPU's memory, of which " + std::to_string(free) + " of " +
-                                                  std::to_string(total) + " are free");
+      return Status(StatusCode::kOutOfMemory, std::string(what) + " wants " + std::to_string(count * sizeof(T)) +
+                                                  " bytes of the GPU's memory, of which " + std::to_string(free) +
+                                                  " of " + std::to_string(total) + " are free");
     }
     buffer.memory_.reset(memory);
     // Not by the legacy stream, which waits for the host's own and breaks off what it records.
@@ -70,7 +72,8 @@ class PinnedBuffer {
     const cudaError_t error = cudaMallocHost(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
-      return Status(StatusCode::kOutOfMemory, std::string(what) + " wants " + std::to_string(bytes) + " bytes of pinned host memory, which the system did not give");
+      return Status(StatusCode::kOutOfMemory, std::string(what) + " wants " + std::to_string(bytes) +
+                                                  " bytes of pinned host memory, which the system did not give");
     }
     if (error != cudaSuccess) return lost(what, error);
     buffer.memory_.reset(memory);

@@ -15,7 +15,9 @@ class OnHost::Call {
   template <class T>
   T* in(const T* from, size_t count) {
     T* to = out<T>(count);
-    if (to && device_.ok()) device_.check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyHostToDevice, device_.stream()), "a copy to the GPU");
+    if (to && device_.ok())
+      device_.check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyHostToDevice, device_.stream()),
+                    "a copy to the GPU");
     return to;
   }
   // Memory for a result, full of 0xA5: what the operation leaves unwritten shows.
@@ -30,11 +32,16 @@ class OnHost::Call {
     device_.check(cudaMemsetAsync(buffer.data(), 0xA5, count * sizeof(T), device_.stream()), "filling memory");
     return reinterpret_cast<T*>(buffer.data());
   }
-  Matrix in(const Matrix& w) { return {in(w.weight, static_cast<size_t>(w.out) * w.in), w.row_sum ? in(w.row_sum, static_cast<size_t>(w.out)) : nullptr, w.out, w.in}; }
+  Matrix in(const Matrix& w) {
+    return {in(w.weight, static_cast<size_t>(w.out) * w.in),
+            w.row_sum ? in(w.row_sum, static_cast<size_t>(w.out)) : nullptr, w.out, w.in};
+  }
 
   template <class T>
   void back(T* to, const T* from, size_t count) {
-    if (device_.ok()) device_.check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDeviceToHost, device_.stream()), "a copy from the GPU");
+    if (device_.ok())
+      device_.check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDeviceToHost, device_.stream()),
+                    "a copy from the GPU");
     device_.check(cudaStreamSynchronize(device_.stream()), "an operation");
   }
 
@@ -48,7 +55,8 @@ class OnHost::Call {
     for (size_t s = 0; s < segments.size(); ++s)
       if (segments[s].row_count > 1) single_from = static_cast<int32_t>(s) + 1;
     for (BatchSegment& segment : segments) {
-      const int32_t first = kv.first_visible(segment.position) / kBlockTokens, last = (segment.position + segment.row_count - 1) / kBlockTokens;
+      const int32_t first = kv.first_visible(segment.position) / kBlockTokens,
+                    last = (segment.position + segment.row_count - 1) / kBlockTokens;
       std::vector<BlockId> table(static_cast<size_t>(last) + 1, kNoBlock);
       for (int32_t i = first; i <= last; ++i) {
         table[i] = segment.table[kind][i];
@@ -88,7 +96,8 @@ void OnHost::embed(const Matrix& table, const float* scale, std::span<const int3
   Call call(*this);
   const size_t count = tokens.size() * static_cast<size_t>(table.in);
   auto* out = call.out<arith::bf16>(count);
-  backend_.embed(call.in(table), call.in(scale, static_cast<size_t>(table.out)), {call.in(tokens.data(), tokens.size()), tokens.size()}, out);
+  backend_.embed(call.in(table), call.in(scale, static_cast<size_t>(table.out)),
+                 {call.in(tokens.data(), tokens.size()), tokens.size()}, out);
   call.back(x, out, count);
 }
 
@@ -104,7 +113,8 @@ void OnHost::linear(const Matrix& w, const int8_t* a, int32_t rows, const float*
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.out<float>(count);
-  backend_.linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows, call.in(scale, static_cast<size_t>(w.out)), there);
+  backend_.linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows,
+                  call.in(scale, static_cast<size_t>(w.out)), there);
   call.back(out, there, count);
 }
 
@@ -112,7 +122,8 @@ void OnHost::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alp
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.out<uint8_t>(count);
-  backend_.up(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows, call.in(alpha, static_cast<size_t>(w.out)), there);
+  backend_.up(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows,
+              call.in(alpha, static_cast<size_t>(w.out)), there);
   call.back(h, there, count);
 }
 
@@ -120,7 +131,8 @@ void OnHost::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const fl
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.in(x, count);
-  backend_.add_linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows, call.in(scale, static_cast<size_t>(w.out)), there);
+  backend_.add_linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows,
+                      call.in(scale, static_cast<size_t>(w.out)), there);
   call.back(x, there, count);
 }
 
@@ -128,20 +140,23 @@ void OnHost::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const flo
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.in(x, count);
-  backend_.add_down(call.in(w), call.in(h, static_cast<size_t>(rows) * w.in), rows, call.in(scale, static_cast<size_t>(w.out)), there);
+  backend_.add_down(call.in(w), call.in(h, static_cast<size_t>(rows) * w.in), rows,
+                    call.in(scale, static_cast<size_t>(w.out)), there);
   call.back(x, there, count);
 }
 
-void OnHost::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+void OnHost::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+                     int32_t head_dim, const float* inverse, int8_t* out) {
   Call call(*this);
   const size_t rows = static_cast<size_t>(batch.row_count), count = rows * heads * head_dim;
   auto* there = call.out<int8_t>(count);
-  backend_.queries(call.in(q, count), {batch.row_count, {}, {}, {}, {}}, call.in(angles, rows * (head_dim / 2)), heads, kv_heads, head_dim,
-                   call.in(inverse, static_cast<size_t>(kv_heads) * head_dim), there);
+  backend_.queries(call.in(q, count), {batch.row_count, {}, {}, {}, {}}, call.in(angles, rows * (head_dim / 2)), heads,
+                   kv_heads, head_dim, call.in(inverse, static_cast<size_t>(kv_heads) * head_dim), there);
   call.back(out, there, count);
 }
 
-void OnHost::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+void OnHost::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
+                    const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
   Call call(*this);
   const size_t rows = static_cast<size_t>(batch.row_count), width = static_cast<size_t>(kv.kv_heads) * kv.head_dim;
   int32_t blocks = 0;
@@ -149,7 +164,8 @@ void OnHost::append(const float* k, const float* v, const Batch& batch, const ar
   KvSlot slot = kv;
   const auto bytes = static_cast<size_t>(blocks * kv.block_bytes);
   slot.pool = call.in(kv.pool, bytes);
-  backend_.append(call.in(k, rows * width), call.in(v, rows * width), there, call.in(angles, rows * (kv.head_dim / 2)), call.in(k_inverse, width), call.in(v_inverse, width), slot);
+  backend_.append(call.in(k, rows * width), call.in(v, rows * width), there, call.in(angles, rows * (kv.head_dim / 2)),
+                  call.in(k_inverse, width), call.in(v_inverse, width), slot);
   call.back(kv.pool, slot.pool, bytes);
 }
 
@@ -162,7 +178,9 @@ void OnHost::attend(const AttentionArgs& args, const Batch& batch, const KvSlot&
   slot.pool = call.in(kv.pool, static_cast<size_t>(blocks * kv.block_bytes));
   auto* out = call.out<int8_t>(count);
   backend_.begin_batch();
-  backend_.attend({call.in(args.queries, count), args.heads, args.z, call.in(args.out_inverse, static_cast<size_t>(kv.kv_heads) * kv.head_dim), out}, there, slot);
+  backend_.attend({call.in(args.queries, count), args.heads, args.z,
+                   call.in(args.out_inverse, static_cast<size_t>(kv.kv_heads) * kv.head_dim), out},
+                  there, slot);
   call.back(args.out, out, count);
 }
 
@@ -180,13 +198,18 @@ void OnHost::sample(const SampleArgs& args, SampledToken& result) {
   auto* top_there = call.out<Alternative>(kMostTop);
   auto* last_there = call.out<int32_t>(1);
   const uint8_t* seen = args.seen ? call.in(args.seen, vocab) : call.out<uint8_t>(vocab);
-  if (device.ok()) device.check(penalise(device.stream(), logits, draws, 1, args.vocab_size, seen, adjusted), "penalties");
+  if (device.ok())
+    device.check(penalise(device.stream(), logits, draws, 1, args.vocab_size, seen, adjusted), "penalties");
   for (const auto& [token, bias] : spec.logit_bias) {  // one launch each: a token may come twice here
     const Bias one{0, token, bias};
-    if (device.ok()) device.check(add_biases(device.stream(), call.in(&one, 1), 1, args.vocab_size, adjusted), "biases");
+    if (device.ok())
+      device.check(add_biases(device.stream(), call.in(&one, 1), 1, args.vocab_size, adjusted), "biases");
     device.check(cudaStreamSynchronize(device.stream()), "biases");
   }
-  if (device.ok()) device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, draws, 1, args.vocab_size, last_there, there, top_there), "sampling");
+  if (device.ok())
+    device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, draws, 1, args.vocab_size, last_there,
+                              there, top_there),
+                 "sampling");
   Drawn drawn{};
   call.back(&drawn, there, 1);
   Alternative top[kMostTop];

@@ -1,5 +1,6 @@
-// OnHost: the CUDA backend behind a Backend whose pointers are host memory. Each operation copies its inputs to the GPU, runs there, and copies the outputs back: for the
-// golden self-check and the conformance tests, which so hold every backend to the same bodies. Not for speed.
+// OnHost: the CUDA backend behind a Backend whose pointers are host memory. Each operation copies its inputs to the
+// GPU, runs there, and copies the outputs back: for the golden self-check and the conformance tests, which so hold
+// every backend to the same bodies. Not for speed.
 #pragma once
 
 #include <memory>
@@ -25,8 +26,10 @@ class OnHost {
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x);
-  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
-  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+               int32_t head_dim, const float* inverse, int8_t* out);
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
+              const float* v_inverse, const KvSlot& kv);
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
   void sample(const SampleArgs& args, SampledToken& result);
 

@@ -1,5 +1,5 @@
-// StepInputs: what a step's kernels read of its plan, gathered and laid out on the host, and copied to the GPU at once. Of the host's layouts there are two, in turn: a
-// step may be laid out while the one before it has yet to be copied.
+// StepInputs: what a step's kernels read of its plan, gathered and laid out on the host, and copied to the GPU at once.
+// Of the host's layouts there are two, in turn: a step may be laid out while the one before it has yet to be copied.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ class StepInputs {
     slot_count_ = facts.slot_count;
     tables_ = tables;
     table_blocks_ = (facts.context + kBlockTokens - 1) / kBlockTokens;
-    bytes_ = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) + 2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
+    bytes_ = 3 * aligned(rows * sizeof(int32_t)) + aligned(slots * sizeof(BatchSegment)) +
+             2 * aligned(slots * sizeof(int32_t)) + aligned(slots * sizeof(Draw));
     KAIJU_TRY(take(there_, bytes_, "a step's inputs"));
     KAIJU_TRY(take(here_, 2 * bytes_, "a step's inputs"));
     segments_.reserve(slots);
@@ -47,7 +48,9 @@ class StepInputs {
   }
 
   static constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
-  int64_t table_offset(int32_t slot, int32_t kind) const { return (int64_t{slot} * kBlockKinds + kind) * table_blocks_; }
+  int64_t table_offset(int32_t slot, int32_t kind) const {
+    return (int64_t{slot} * kBlockKinds + kind) * table_blocks_;
+  }
   std::span<const Draw> draws() const { return draws_; }
 
   // Of a plan that the slots took over.
@@ -66,14 +69,16 @@ class StepInputs {
     draw_row_.clear();
     for (const Segment& segment : plan.segments) {
       if (!segment.sample) continue;
-      draws_.push_back(draw_of(slots[segment.slot].sampling, segment.slot, int64_t{segment.position} + segment.token_count, segment.top_logprobs));
+      draws_.push_back(draw_of(slots[segment.slot].sampling, segment.slot,
+                               int64_t{segment.position} + segment.token_count, segment.top_logprobs));
       draw_row_.push_back(segment.first_token + segment.token_count - 1);
     }
   }
 
   // Adds copies of a decode step's shortest sequence up to `rows` rows.
   void fill_up(int32_t rows) {
-    const auto shortest = static_cast<size_t>(std::min_element(positions_.begin(), positions_.end()) - positions_.begin());
+    const auto shortest =
+        static_cast<size_t>(std::min_element(positions_.begin(), positions_.end()) - positions_.begin());
     for (auto row = static_cast<int32_t>(tokens_.size()); row < rows; ++row) {
       tokens_.push_back(tokens_[shortest]);
       positions_.push_back(positions_[shortest]);
@@ -98,7 +103,8 @@ class StepInputs {
     draws_.assign(static_cast<size_t>(draws), {});
   }
 
-  // Lays the inputs out, in turn 0 or 1; the places depend on the counts alone. Its draws are answered in that turn's half of twice the slots.
+  // Lays the inputs out, in turn 0 or 1; the places depend on the counts alone. Its draws are answered in that turn's
+  // half of twice the slots.
   There place(int32_t turn) {
     There there;
     std::byte* const here = here_.data() + static_cast<size_t>(turn) * bytes_;
@@ -123,14 +129,17 @@ class StepInputs {
 
   // Everything that was placed, in one copy.
   cudaError_t send(const There& there, int32_t turn, cudaStream_t stream) {
-    return cudaMemcpyAsync(there_.data(), here_.data() + static_cast<size_t>(turn) * bytes_, there.bytes, cudaMemcpyHostToDevice, stream);
+    return cudaMemcpyAsync(there_.data(), here_.data() + static_cast<size_t>(turn) * bytes_, there.bytes,
+                           cudaMemcpyHostToDevice, stream);
   }
 
  private:
   void add_segment(const Segment& segment, const BatchSegment& rows) {
-    std::fill_n(row_segment_.begin() + segment.first_token, segment.token_count, static_cast<int32_t>(segments_.size()));
+    std::fill_n(row_segment_.begin() + segment.first_token, segment.token_count,
+                static_cast<int32_t>(segments_.size()));
     segments_.push_back(rows);
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind) segments_.back().table[kind] = tables_ + table_offset(segment.slot, kind);
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+      segments_.back().table[kind] = tables_ + table_offset(segment.slot, kind);
     segment_slot_.push_back(segment.slot);
   }
 

@@ -26,11 +26,13 @@ Status Transfers::take_memory() {
   const auto make = [&](auto& there, const auto& call) {
     if (!there && error == cudaSuccess) error = call(&there);
   };
-  for (cudaStream_t* stream : {&down_, &up_}) make(*stream, [](cudaStream_t* made) { return cudaStreamCreateWithFlags(made, cudaStreamNonBlocking); });
+  for (cudaStream_t* stream : {&down_, &up_})
+    make(*stream, [](cudaStream_t* made) { return cudaStreamCreateWithFlags(made, cudaStreamNonBlocking); });
   make(in_front_, [](cudaEvent_t* made) { return cudaEventCreateWithFlags(made, cudaEventDisableTiming); });
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // running out of memory is not sticky
-    return {StatusCode::kOutOfMemory, "the CUDA driver wants more of the GPU's memory than is free for streams that copy blocks"};
+    return {StatusCode::kOutOfMemory,
+            "the CUDA driver wants more of the GPU's memory than is free for streams that copy blocks"};
   }
   if (!device_->check(error, "taking streams for copies of blocks")) return device_->status();
   const auto [least, most] = std::minmax(block_bytes_[0], block_bytes_[1]);
@@ -57,7 +59,9 @@ void Transfers::send_down(std::span<const BlockTransfer> transfers) {
     downs_.add(transfer.host, aside_.data() + used, size);
     used += size;
   }
-  if (count > 0 && device_->ok()) device_->check(copy_blocks(device_->stream(), aside, count, std::max(block_bytes_[0], block_bytes_[1])), "setting blocks aside");
+  if (count > 0 && device_->ok())
+    device_->check(copy_blocks(device_->stream(), aside, count, std::max(block_bytes_[0], block_bytes_[1])),
+                   "setting blocks aside");
 }
 
 void Transfers::bring_up(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments) {
@@ -70,7 +74,8 @@ void Transfers::bring_up(std::span<const BlockTransfer> transfers, std::span<con
     else
       ups_.add(block(transfer), transfer.host, bytes(transfer));
   }
-  if (device_->ok() && (!downs_.empty() || !ups_.empty())) device_->check(cudaEventRecord(in_front_, device_->stream()), "an event in front of a step");
+  if (device_->ok() && (!downs_.empty() || !ups_.empty()))
+    device_->check(cudaEventRecord(in_front_, device_->stream()), "an event in front of a step");
 }
 
 void Transfers::go_beside() {
@@ -94,14 +99,18 @@ std::byte* Transfers::block(const BlockTransfer& transfer) const {
   return pool_[kind] + transfer.block * block_bytes_[kind];
 }
 
-size_t Transfers::bytes(const BlockTransfer& transfer) const { return static_cast<size_t>(block_bytes_[static_cast<size_t>(transfer.kind)]); }
+size_t Transfers::bytes(const BlockTransfer& transfer) const {
+  return static_cast<size_t>(block_bytes_[static_cast<size_t>(transfer.kind)]);
+}
 
-// Whether a row of the plan may touch a block that comes up. The engine's plans never do: who waits for a block computes in the next step.
+// Whether a row of the plan may touch a block that comes up. The engine's plans never do: who waits for a block
+// computes in the next step.
 bool Transfers::any_read(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments) {
   const auto mark = [&](uint8_t coming) {
     bool any = false;
     for (const BlockTransfer& transfer : transfers)
-      if (transfer.way == BlockTransfer::Way::kUp) coming_[static_cast<size_t>(transfer.kind)][static_cast<size_t>(transfer.block)] = coming, any = true;
+      if (transfer.way == BlockTransfer::Way::kUp)
+        coming_[static_cast<size_t>(transfer.kind)][static_cast<size_t>(transfer.block)] = coming, any = true;
     return any;
   };
   if (!mark(1)) return false;
@@ -109,7 +118,9 @@ bool Transfers::any_read(std::span<const BlockTransfer> transfers, std::span<con
   for (const BatchSegment& segment : segments)
     for (size_t kind = 0; kind < kBlockKinds; ++kind)
       for (int32_t i = 0; i <= (segment.position + segment.row_count - 1) / kBlockTokens; ++i)
-        if (const BlockId block = segment.table[kind][i]; block != kNoBlock && coming_[kind][static_cast<size_t>(block)]) read = true;
+        if (const BlockId block = segment.table[kind][i];
+            block != kNoBlock && coming_[kind][static_cast<size_t>(block)])
+          read = true;
   mark(0);
   return read;
 }
@@ -120,13 +131,17 @@ void Transfers::copy(void* to, const void* from, size_t bytes, cudaMemcpyKind wa
 
 // One call for all: each of its own takes the host longer than a block takes the link.
 void Transfers::send(const Travels& travels, [[maybe_unused]] cudaMemcpyKind way, cudaStream_t stream) {
-  if (travels.empty() || !device_->ok() || !device_->check(cudaStreamWaitEvent(stream, in_front_, 0), "copies of blocks")) return;
+  if (travels.empty() || !device_->ok() ||
+      !device_->check(cudaStreamWaitEvent(stream, in_front_, 0), "copies of blocks"))
+    return;
 #if CUDART_VERSION >= 13000
   cudaMemcpyAttributes attributes{};
   attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
   attributes.flags = cudaMemcpyFlagPreferOverlapWithCompute;
   size_t first = 0;
-  device_->check(cudaMemcpyBatchAsync(travels.to.data(), travels.from.data(), travels.bytes.data(), travels.to.size(), &attributes, &first, 1, stream), "copies of blocks");
+  device_->check(cudaMemcpyBatchAsync(travels.to.data(), travels.from.data(), travels.bytes.data(), travels.to.size(),
+                                      &attributes, &first, 1, stream),
+                 "copies of blocks");
 #else
   for (size_t i = 0; i < travels.to.size(); ++i) copy(travels.to[i], travels.from[i], travels.bytes[i], way, stream);
 #endif

@@ -1,7 +1,9 @@
-// Transfers: a step's copies of whole blocks between the GPU and the host, on streams of their own beside the step's kernels.
+// Transfers: a step's copies of whole blocks between the GPU and the host, on streams of their own beside the step's
+// kernels.
 //
-// Down: a block is set aside on the GPU in front of the step, which may then overwrite it, and travels to the host while the step computes. Up: straight into its place,
-// beside a step that does not read it. Whatever finds no room aside, or is read at once, is copied in line on the step's own stream; before take_memory, everything is.
+// Down: a block is set aside on the GPU in front of the step, which may then overwrite it, and travels to the host
+// while the step computes. Up: straight into its place, beside a step that does not read it. Whatever finds no room
+// aside, or is read at once, is copied in line on the step's own stream; before take_memory, everything is.
 #pragma once
 
 #include <memory>
@@ -43,7 +45,9 @@ class Transfers {
     std::vector<void*> to;
     std::vector<const void*> from;
     std::vector<size_t> bytes;
-    void add(void* there, const void* here, size_t count) { to.push_back(there), from.push_back(here), bytes.push_back(count); }
+    void add(void* there, const void* here, size_t count) {
+      to.push_back(there), from.push_back(here), bytes.push_back(count);
+    }
     void reserve(size_t count) { to.reserve(count), from.reserve(count), bytes.reserve(count); }
     void clear() { to.clear(), from.clear(), bytes.clear(); }
     bool empty() const { return to.empty(); }
@@ -61,11 +65,11 @@ class Transfers {
   int64_t block_bytes_[kBlockKinds] = {0, 0};
   std::byte* pool_[kBlockKinds] = {nullptr, nullptr};
   DeviceBuffer<std::byte> aside_;
-  PinnedBuffer setting_aside_;                 // [most blocks that find room there] CopiedBlock, which the GPU reads where they are
+  PinnedBuffer setting_aside_;  // [most blocks that find room there] CopiedBlock, which the GPU reads where they are
   cudaStream_t down_ = nullptr, up_ = nullptr;
-  cudaEvent_t in_front_ = nullptr;             // of the step being run: its blocks are aside, its copies done
-  std::vector<uint8_t> coming_[kBlockKinds];   // by block: whether the plan brings it up; all 0 between plans
-  Travels downs_, ups_;                        // beside the step being run
+  cudaEvent_t in_front_ = nullptr;            // of the step being run: its blocks are aside, its copies done
+  std::vector<uint8_t> coming_[kBlockKinds];  // by block: whether the plan brings it up; all 0 between plans
+  Travels downs_, ups_;                       // beside the step being run
 };
 
 }  // namespace kaiju::cuda

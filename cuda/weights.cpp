@@ -19,8 +19,8 @@ class Mover {
     move(data, values.size());
     values = {data, values.size()};
   }
-  // Matrices and scales of one input, each kind in one piece without gaps: their sizes are multiples of kAlignment, as every head has at least 64 channels and every input
-  // a multiple of 64.
+  // Matrices and scales of one input, each kind in one piece without gaps: their sizes are multiples of kAlignment, as
+  // every head has at least 64 channels and every input a multiple of 64.
   void together(std::initializer_list<Matrix*> matrices, std::initializer_list<std::span<const float>*> scales) {
     for (Matrix* m : matrices) move(m->weight, static_cast<size_t>(m->out) * static_cast<size_t>(m->in));
     for (Matrix* m : matrices) move(m->row_sum, static_cast<size_t>(m->out));
@@ -34,7 +34,8 @@ class Mover {
   template <class T>
   void move(const T*& data, size_t count) {
     if (to_) {
-      if (error_ == cudaSuccess) error_ = cudaMemcpyAsync(to_ + used_, data, count * sizeof(T), cudaMemcpyHostToDevice, stream_);
+      if (error_ == cudaSuccess)
+        error_ = cudaMemcpyAsync(to_ + used_, data, count * sizeof(T), cudaMemcpyHostToDevice, stream_);
       data = reinterpret_cast<const T*>(to_ + used_);
     }
     used_ = (used_ + count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
@@ -83,7 +84,9 @@ Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& me
   Mover move(memory.data(), stream);
   walk(weights, move);
   const cudaError_t error = move.error() == cudaSuccess ? cudaStreamSynchronize(stream) : move.error();
-  if (error != cudaSuccess) return {StatusCode::kDeviceLost, std::string("the GPU failed while the weights were copied: ") + cudaGetErrorString(error)};
+  if (error != cudaSuccess)
+    return {StatusCode::kDeviceLost,
+            std::string("the GPU failed while the weights were copied: ") + cudaGetErrorString(error)};
   weights.constants.clear();
   weights.checkpoint.reset();
   return {};

@@ -6,17 +6,17 @@
 
 #include "kaiju.h"
 
-static int fail(const char *what, kaiju_error *error) {
+static int fail(const char* what, kaiju_error* error) {
   fprintf(stderr, "host_loop: %s: %s\n", what, kaiju_error_message(error));
   kaiju_error_destroy(error);
   return 1;
 }
 
-int main(int argc, char **argv) {
-  kaiju_error *error = NULL;
-  kaiju_model *model = NULL;
-  kaiju_engine *engine = NULL;
-  kaiju_session *sessions[2] = {NULL, NULL};
+int main(int argc, char** argv) {
+  kaiju_error* error = NULL;
+  kaiju_model* model = NULL;
+  kaiju_engine* engine = NULL;
+  kaiju_session* sessions[2] = {NULL, NULL};
   int i;
   if (argc != 4) return fprintf(stderr, "host_loop: give a model and two prompts: host_loop MODEL TEXT TEXT\n"), 2;
   if (kaiju_model_load(NULL, argv[1], NULL, NULL, NULL, &model, &error)) return fail("load", error);
@@ -27,10 +27,13 @@ int main(int argc, char **argv) {
     kaiju_message message = {KAIJU_ROLE_USER, 0, NULL, 0};
     message.content = argv[i + 2];
     message.content_size = strlen(argv[i + 2]);
-    if (kaiju_chat_format(model, &message, sizeof message, 1, KAIJU_CHAT_BEGIN | KAIJU_CHAT_REPLY, tokens, 1024, &count, &error)) return fail("prompt", error);
+    if (kaiju_chat_format(model, &message, sizeof message, 1, KAIJU_CHAT_BEGIN | KAIJU_CHAT_REPLY, tokens, 1024, &count,
+                          &error))
+      return fail("prompt", error);
     if (count > 1024) return fprintf(stderr, "host_loop: the prompt is too long\n"), 1;
     if (kaiju_session_create(engine, &sessions[i], &error)) return fail("session", error);
-    if (kaiju_engine_submit(engine, sessions[i], tokens, count, NULL, &sessions[i], NULL, &error)) return fail("submit", error);
+    if (kaiju_engine_submit(engine, sessions[i], tokens, count, NULL, &sessions[i], NULL, &error))
+      return fail("submit", error);
   }
   while (kaiju_engine_pending(engine) > 0) { /* the loop: one step for everyone, then everyone's news */
     kaiju_event event;

@@ -5,7 +5,9 @@
 
 int main(int argc, char** argv) {
   if (argc != 3) return std::fprintf(stderr, "minimal: give a model and a text: minimal MODEL TEXT\n"), 2;
-  const auto fail = [](const kaiju::Status& status) { return std::fprintf(stderr, "minimal: %s\n", status.message().c_str()), 1; };
+  const auto fail = [](const kaiju::Status& status) {
+    return std::fprintf(stderr, "minimal: %s\n", status.message().c_str()), 1;
+  };
   auto model = kaiju::Model::load(argv[1]);
   if (!model.ok()) return fail(model.status());
   auto chat = model.value()->chat();
@@ -16,12 +18,14 @@ int main(int argc, char** argv) {
   if (!session.ok()) return fail(session.status());
 
   std::vector<int32_t> prompt = {chat.value()->symbols().begin};
-  if (const auto status = chat.value()->append(kaiju::ChatRole::kUser, argv[2], prompt); !status.ok()) return fail(status);
+  if (const auto status = chat.value()->append(kaiju::ChatRole::kUser, argv[2], prompt); !status.ok())
+    return fail(status);
   chat.value()->append_reply_start(prompt);
   kaiju::RequestOptions options;
   options.stop_tokens = model.value()->stop_tokens();
-  const auto done = session->generate(
-      prompt, options, [](std::string_view text) { return std::fwrite(text.data(), 1, text.size(), stdout) == text.size(); });
+  const auto done = session->generate(prompt, options, [](std::string_view text) {
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  });
   if (!done.ok()) return fail(done.status());
   std::puts("");
 }

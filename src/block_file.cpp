@@ -1,5 +1,5 @@
-// The file tier's file: opened, reserved, and without a name from then on, so that nothing is left of it whatever happens and nobody else
-// opens it.
+// The file tier's file: opened, reserved, and without a name from then on, so that nothing is left of it whatever
+// happens and nobody else opens it.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -58,7 +58,9 @@ class NamelessFile final : public BlockFile {
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
     return {hash.low64, hash.high64};
   }
-  Status failed(const char* what) const { return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::generic_category().message(errno))}; }
+  Status failed(const char* what) const {
+    return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::generic_category().message(errno))};
+  }
 
   int fd_ = -1;
   std::string path_;

@@ -19,30 +19,38 @@ constexpr int32_t kMostThreads = 256;
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
-// Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence its window, one
-// block behind it for edits, and the chunk being computed. A kind that no layer has gets none. kInvalidArgument, with the numbers, for more than block numbers can tell apart.
+// Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence
+// its window, one block behind it for edits, and the chunk being computed. A kind that no layer has gets none.
+// kInvalidArgument, with the numbers, for more than block numbers can tell apart.
 Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
   constexpr int64_t kMostBlocks = INT32_MAX / 2;
   int64_t global_block_bytes = 0;
   int32_t window = 0;
   for (int32_t s = 0; s < config.slot_count; ++s) {
     const LayerConfig& owner = config.layers[config.owner_of(s)];
-    if (owner.kind == LayerKind::kGlobal) global_block_bytes += int64_t{2} * kBlockTokens * config.kv_width();
-    else window = std::max(window, owner.window);
+    if (owner.kind == LayerKind::kGlobal)
+      global_block_bytes += int64_t{2} * kBlockTokens * config.kv_width();
+    else
+      window = std::max(window, owner.window);
   }
   const int64_t context_blocks = blocks_for(config.context);
   int64_t global = global_block_bytes > 0 ? options.slot_count * context_blocks : 0;
   if (options.cache_bytes > 0 && global_block_bytes > 0) {
     global = std::max(options.cache_bytes / global_block_bytes, context_blocks);
     if (global > kMostBlocks)
-      return invalid_argument("cache bytes of " + std::to_string(options.cache_bytes) + " are " + std::to_string(global) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
+      return invalid_argument("cache bytes of " + std::to_string(options.cache_bytes) + " are " +
+                              std::to_string(global) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
                               ": ask for at most " + std::to_string(kMostBlocks * global_block_bytes) + " bytes");
   }
-  const int64_t windows = window > 0 ? options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1) : 0;
+  const int64_t windows =
+      window > 0
+          ? options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1)
+          : 0;
   if (std::max(global, windows) > kMostBlocks)
-    return invalid_argument(std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +
-                            std::to_string(std::max(global, windows)) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
-                            ": ask for fewer sequences" + (global > windows ? ", or say cache bytes" : ""));
+    return invalid_argument(
+        std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +
+        std::to_string(std::max(global, windows)) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
+        ": ask for fewer sequences" + (global > windows ? ", or say cache bytes" : ""));
   ExecutorSizes sizes;
   sizes.slot_count = options.slot_count;
   sizes.step_tokens = options.step_tokens;
@@ -52,8 +60,8 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
 }
 
 template <class B>
-Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options,
-                                       std::string kv_layout) {
+Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint,
+                                       const ExecutorOptions& options, std::string kv_layout) {
   KAIJU_TRY(self_check(*backend));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
@@ -65,7 +73,8 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
 }
 
 #if KAIJU_CUDA
-Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint,
+                                            const ExecutorOptions& options) {
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options);
@@ -79,9 +88,13 @@ Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> ch
 #endif
 
 Status check(const ExecutorOptions& options) {
-  if (options.threads < 0 || options.threads > kMostThreads) return invalid_argument("threads must be 0 (one per core) to 256, not " + std::to_string(options.threads));
-  if (options.slot_count < 1 || options.slot_count > 65536) return invalid_argument("the number of live sequences must be 1 to 65536, not " + std::to_string(options.slot_count));
-  if (options.step_tokens < 1 || options.step_tokens > 65536) return invalid_argument("tokens per step must be 1 to 65536, not " + std::to_string(options.step_tokens));
+  if (options.threads < 0 || options.threads > kMostThreads)
+    return invalid_argument("threads must be 0 (one per core) to 256, not " + std::to_string(options.threads));
+  if (options.slot_count < 1 || options.slot_count > 65536)
+    return invalid_argument("the number of live sequences must be 1 to 65536, not " +
+                            std::to_string(options.slot_count));
+  if (options.step_tokens < 1 || options.step_tokens > 65536)
+    return invalid_argument("tokens per step must be 1 to 65536, not " + std::to_string(options.step_tokens));
   if (options.cache_bytes < 0) return invalid_argument("cache bytes must not be negative");
   return {};
 }
@@ -97,15 +110,20 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Checkpoint> checkpoint,
+                                                      const ExecutorOptions& options) {
 #if KAIJU_CUDA
-  if (options.backend == "cuda" || (options.backend == "auto" && cuda::present())) return make_cuda(std::move(checkpoint), options);
+  if (options.backend == "cuda" || (options.backend == "auto" && cuda::present()))
+    return make_cuda(std::move(checkpoint), options);
 #else
-  if (options.backend == "cuda") return Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
+  if (options.backend == "cuda")
+    return Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
 #endif
-  if (options.backend == "reference") return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference");
+  if (options.backend == "reference")
+    return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference");
   const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
-  Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, options.threads > 0 ? options.threads : cores);
+  Result<std::unique_ptr<CpuBackend>> backend =
+      CpuBackend::create(options.backend, options.threads > 0 ? options.threads : cores);
   if (backend.status().code() == StatusCode::kInvalidArgument) {
     std::string known = "auto";
     for (const std::string& each : backend_names()) known += ", " + each;
@@ -116,14 +134,16 @@ static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Chec
   return make(std::move(backend).value(), std::move(checkpoint), options, std::move(kv_layout));
 }
 
-Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options) {
+Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,
+                                                const ExecutorOptions& options) {
   using Answer = Result<std::unique_ptr<Executor>>;
   return guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(check(options));
     Answer made = make_checked(std::move(checkpoint), options);
     if (made.status().code() != StatusCode::kOutOfMemory) return made;
-    return Status(StatusCode::kOutOfMemory, made.status().message() + ": ask for fewer live sequences or smaller steps, or " +
-                                                (options.cache_bytes > 0 ? "for fewer cache bytes" : "say cache bytes"));
+    return Status(StatusCode::kOutOfMemory,
+                  made.status().message() + ": ask for fewer live sequences or smaller steps, or " +
+                      (options.cache_bytes > 0 ? "for fewer cache bytes" : "say cache bytes"));
   });
 }
 

@@ -51,7 +51,8 @@ int64_t Model::parameter_count() const {
 }
 
 Result<std::shared_ptr<const Tokenizer>> Model::tokenizer() const {
-  if (!tokenizer_) return Status(StatusCode::kUnsupported, "the model has no tokenizer; give it tokens instead of text");
+  if (!tokenizer_)
+    return Status(StatusCode::kUnsupported, "the model has no tokenizer; give it tokens instead of text");
   return tokenizer_;
 }
 
@@ -71,7 +72,8 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
     if (!executor.ok()) return executor.status();
     EngineOptions settings = options.engine;
     settings.cache.identity = checkpoint_->digest() + " arithmetic " + std::to_string(kArithmeticVersion);
-    if (!options.tier_file.empty() && settings.cache.file_bytes == 0) return invalid_argument("there is a tier_file and file_bytes is 0: say how large it may be");
+    if (!options.tier_file.empty() && settings.cache.file_bytes == 0)
+      return invalid_argument("there is a tier_file and file_bytes is 0: say how large it may be");
     if (!options.tier_file.empty()) {
       auto file = open_block_file(options.tier_file, settings.cache.file_bytes);
       if (!file.ok()) return file.status();
@@ -107,7 +109,8 @@ Session::~Session() {
 
 Result<Event> Session::generate(std::span<const int32_t> tokens, const RequestOptions& options,
                                 const std::function<bool(std::string_view text)>& on_text) {
-  if (engine_->pending() > 0) return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending");
+  if (engine_->pending() > 0)
+    return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending");
   auto request = submit(tokens, options);
   if (!request.ok()) return request.status();
   bool stopped = false;

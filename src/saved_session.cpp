@@ -29,10 +29,12 @@ struct OpenFile {
 
 Result<Sealer> make_sealer(std::string_view key) {
   if (key.size() < kLeastKeyBytes || key.size() > kMostKeyBytes)
-    return invalid_argument(fmt::format("a key is {} bytes long; it must be {} to {}", key.size(), kLeastKeyBytes, kMostKeyBytes));
+    return invalid_argument(
+        fmt::format("a key is {} bytes long; it must be {} to {}", key.size(), kLeastKeyBytes, kMostKeyBytes));
   return Sealer([key = std::string(key)](std::span<const std::byte> bytes, SealTag& tag) {
     unsigned size = 0;
-    return HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+    return HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
                 reinterpret_cast<unsigned char*>(tag.data()), &size) != nullptr &&
            size == tag.size();
   });
@@ -65,11 +67,16 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
 }
 
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) try {
-  const auto failed = [&](const char* what) { return Status(StatusCode::kIo, fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(errno))); };
-  OpenFile file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // O_NONBLOCK: opening a pipe would wait for its writer
+  const auto failed = [&](const char* what) {
+    return Status(StatusCode::kIo,
+                  fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(errno)));
+  };
+  OpenFile file{
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // O_NONBLOCK: opening a pipe would wait for its writer
   if (file.fd < 0) return failed("open");
   struct stat info;
-  if (::fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) return Status(StatusCode::kIo, path + ": is not a regular file");
+  if (::fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode))
+    return Status(StatusCode::kIo, path + ": is not a regular file");
   const SessionSource read = [&](std::span<std::byte> bytes) -> Result<size_t> {
     while (true) {
       const ssize_t count = ::read(file.fd, bytes.data(), bytes.size());

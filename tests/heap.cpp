@@ -73,8 +73,12 @@ void fail_at(int64_t nth, bool for_good) {
 constexpr size_t kPlain = alignof(std::max_align_t);
 void* operator new(size_t size) { return heap::take_or_throw(size, kPlain); }
 void* operator new[](size_t size) { return heap::take_or_throw(size, kPlain); }
-void* operator new(size_t size, std::align_val_t alignment) { return heap::take_or_throw(size, static_cast<size_t>(alignment)); }
-void* operator new[](size_t size, std::align_val_t alignment) { return heap::take_or_throw(size, static_cast<size_t>(alignment)); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return heap::take_or_throw(size, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t size, std::align_val_t alignment) {
+  return heap::take_or_throw(size, static_cast<size_t>(alignment));
+}
 void* operator new(size_t size, const std::nothrow_t&) noexcept { return heap::take(size, kPlain); }
 void* operator new[](size_t size, const std::nothrow_t&) noexcept { return heap::take(size, kPlain); }
 void* operator new(size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {

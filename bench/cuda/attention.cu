@@ -1,15 +1,19 @@
-// Attention on a GPU, alone: checks the Hopper kernels and the one for every chip against the reference, then times them at the shapes of
-// the preset `small`, with the contract's exponential and beside it with the hardware's, and with the hardware's and the scores found once
-// (which give other bits: they tell what exactness costs). All rows of whatever is timed are compared first.
+// Attention on a GPU, alone: checks the Hopper kernels and the one for every chip against the reference, then times
+// them at the shapes of the preset `small`, with the contract's exponential and beside it with the hardware's, and with
+// the hardware's and the scores found once (which give other bits: they tell what exactness costs). All rows of
+// whatever is timed are compared first.
 //
-//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention && build/cuda/bin/kaiju-bench-attention STAGE
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention &&
+//   build/cuda/bin/kaiju-bench-attention STAGE
 //
-// Stages: `products`: one product of each kind, against its description. `check FORM [FROM [TO]]`: the cases from number FROM to before TO,
-// where FORM is mma (the kernel for every chip, in both ways), whole (Hopper's, every chunk of a row in one place), split (chunks apart),
-// or reference (the CPU's part alone, to see how long it takes). `times [FROM [TO]]`: the shapes.
+// Stages: `products`: one product of each kind, against its description. `check FORM [FROM [TO]]`: the cases from
+// number FROM to before TO, where FORM is mma (the kernel for every chip, in both ways), whole (Hopper's, every chunk
+// of a row in one place), split (chunks apart), or reference (the CPU's part alone, to see how long it takes). `times
+// [FROM [TO]]`: the shapes.
 //
 // Shares are of an H200's floors: 1,000 TOP/s so counted (its matrix units do twice as many), 4.40 TB/s.
-// Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read once.
+// Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read
+// once.
 //
 // This file has the times and main(); attention_check.cu has the check.
 #include <cstdlib>
@@ -62,7 +66,8 @@ float time_ms(int runs, Launch launch) {
   for (int i = 0; i < 3; ++i) launch(i);
   CHECKED(cudaDeviceSynchronize());
   std::vector<float> times;
-  for (int i = 0, at_once = 1; i < runs + 1; ++i) {  // the first says how many launches at once hide what the host takes
+  for (int i = 0, at_once = 1; i < runs + 1;
+       ++i) {  // the first says how many launches at once hide what the host takes
     CHECKED(cudaEventRecord(start));
     for (int j = 0; j < at_once; ++j) launch(i + j);
     CHECKED(cudaEventRecord(stop));
@@ -108,14 +113,15 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
   }
   const double operations = 4.0 * keys * heads * kHeadDim, bytes = 2.0 * seen * kHeadDim;
   const auto report = [&](const char* how, float ms) {
-    const double tops = operations / ms * 1e-9, tb = bytes / ms * 1e-9, matrix = tops / kFloorTops, memory = tb / kFloorTb;
+    const double tops = operations / ms * 1e-9, tb = bytes / ms * 1e-9, matrix = tops / kFloorTops,
+                 memory = tb / kFloorTb;
     std::printf("%-34s %-14s %9.1f us  %7.1f TOP/s  %6.3f TB/s  %3.0f%% of %s", what, how, 1e3 * ms, tops, tb,
                 100 * std::max(matrix, memory), matrix > memory ? "the matrix units" : "memory");
   };
   const int runs = decode ? 40 : 10;
   const Chip chip = this_chip();
-  // Bits first: of every row, beside those of the kernel for every chip with each row in one place, which `check mma` holds to the
-  // reference.
+  // Bits first: of every row, beside those of the kernel for every chip with each row in one place, which `check mma`
+  // holds to the reference.
   const There<int8_t> expected(elements);
   const There<Difference> difference(1);
   CHECKED(attend_mma(nullptr, chip, {queries.data, heads, args.z, out_inverse.data, expected.data}, there, slot, {}));
@@ -129,7 +135,8 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
     const Difference found = difference.back()[0];
     if (exact && found.count > 0) {
       ++failures;
-      std::printf("WRONG %s %s: %llu of %zu results, by up to %d; not timed\n", what, how, found.count, elements, found.most);
+      std::printf("WRONG %s %s: %llu of %zu results, by up to %d; not timed\n", what, how, found.count, elements,
+                  found.most);
       return;
     }
     const float ms = time_ms(runs, [&](int i) {
@@ -163,7 +170,8 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
       time(how, std::is_same_v<Weight, ContractWeight>, [&] {
         work.kv.slot_offset = slot.slot_offset;
         if (decode) return launch_decode_of<kHeadDim, 40, Weight>(nullptr, work);
-        const auto tiles = static_cast<int32_t>((batch.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
+        const auto tiles =
+            static_cast<int32_t>((batch.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
         return launch_sm90<kHeadDim, Weight>(nullptr, work, tiles + work.segment_count);
       });
     };
@@ -173,7 +181,8 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
       contract("apart", ChunksApart::kAlways);
       CHECKED(plan_decode(nullptr, work));
     }
-    // Decode: by the kernel of many sequences, also windows that go by pairs of blocks; so the contract's time by that kernel, too.
+    // Decode: by the kernel of many sequences, also windows that go by pairs of blocks; so the contract's time by that
+    // kernel, too.
     other(static_cast<HardwareWeight*>(nullptr), "hardware");
     other(static_cast<OnePassWeight*>(nullptr), "one pass");
     if (decode) other(static_cast<ContractWeight*>(nullptr), "many sequences");
@@ -230,8 +239,8 @@ void timings(int from, int to) {
   for (const int32_t heads : {96, 56})
     for (const int32_t window : {0, 1024})
       for (const int32_t count : {1, 4, 16, 64, 256}) {
-        const std::string what =
-            std::to_string(heads) + " heads, 4k x " + std::to_string(count) + (window > 0 ? ", window " + std::to_string(window) : "");
+        const std::string what = std::to_string(heads) + " heads, 4k x " + std::to_string(count) +
+                                 (window > 0 ? ", window " + std::to_string(window) : "");
         of_heads(heads, what.c_str(), window, each(count, 4095));
       }
 }

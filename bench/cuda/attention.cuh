@@ -1,5 +1,5 @@
-// What both files of kaiju-bench-attention have, attention.cu and attention_check.cu: batches on the host and on the GPU, memory for
-// attention, failures so far, and the way on after a fault.
+// What both files of kaiju-bench-attention have, attention.cu and attention_check.cu: batches on the host and on the
+// GPU, memory for attention, failures so far, and the way on after a fault.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,8 +25,8 @@ inline int next_case = 0, end_case = 1000, failures = 0;
   std::printf("FAULT %s\n", case_name.c_str());
   std::fflush(stdout);
   if (form_name)
-    execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(), std::to_string(end_case).c_str(),
-          std::to_string(failures + 1).c_str(), nullptr);
+    execl("/proc/self/exe", "attention", "check", form_name, std::to_string(next_case).c_str(),
+          std::to_string(end_case).c_str(), std::to_string(failures + 1).c_str(), nullptr);
   std::exit(2);
 }
 
@@ -72,8 +72,10 @@ struct Scratch {
     view.hopper = properties.major == 9;
     view.multiprocessors = properties.multiProcessorCount;
     view.units = units;
-    CHECKED(cudaMalloc(&view.parts, std::max<size_t>(1, static_cast<size_t>(units)) * kAttentionTileRows * sizeof(AttentionPart)));
-    CHECKED(cudaMalloc(&view.sums, std::max<size_t>(1, static_cast<size_t>(units)) * kAttentionTileRows * head_dim * sizeof(float)));
+    CHECKED(cudaMalloc(&view.parts,
+                       std::max<size_t>(1, static_cast<size_t>(units)) * kAttentionTileRows * sizeof(AttentionPart)));
+    CHECKED(cudaMalloc(
+        &view.sums, std::max<size_t>(1, static_cast<size_t>(units)) * kAttentionTileRows * head_dim * sizeof(float)));
     CHECKED(cudaMemset(view.sums, 0xFF, static_cast<size_t>(units) * kAttentionTileRows * head_dim * sizeof(float)));
     CHECKED(cudaMalloc(&view.counters, static_cast<size_t>(units + 1) * sizeof(int32_t)));
     CHECKED(cudaMemset(view.counters, 0, static_cast<size_t>(units + 1) * sizeof(int32_t)));
@@ -97,7 +99,8 @@ struct Rowed {
   Rowed(const Rows& rows, const std::vector<std::vector<BlockId>>& all_tables, BlockKind kind) : tables(all_tables) {
     std::vector<BatchSegment> there;
     for (size_t s = 0; s < rows.size(); ++s) {
-      BatchSegment segment{static_cast<int32_t>(positions.size()), rows[s].second, rows[s].first, 0, {nullptr, nullptr}};
+      BatchSegment segment{
+          static_cast<int32_t>(positions.size()), rows[s].second, rows[s].first, 0, {nullptr, nullptr}};
       for (int32_t r = 0; r < segment.row_count; ++r)
         positions.push_back(segment.position + r), row_segment.push_back(static_cast<int32_t>(s));
       tables_there.push_back(new There<BlockId>(tables[s]));

@@ -1,5 +1,5 @@
-// The check of kaiju-bench-attention (attention.cu): every form of attention against the reference, bit for bit, and one product of each
-// kind against its description.
+// The check of kaiju-bench-attention (attention.cu): every form of attention against the reference, bit for bit, and
+// one product of each kind against its description.
 #include <string_view>
 
 #include "attention.cuh"
@@ -21,18 +21,20 @@ void compare(const char* what, const std::vector<T>& got, const std::vector<T>& 
   if (wrong == 0) return;
   ++failures;
   if (failures <= 10)
-    std::printf("\nWRONG %s %s: %zu of %zu, in %zu of %zu rows, first in row %zu at %zu: %d, not %d\n", what, case_name.c_str(), wrong,
-                got.size(), rows, got.size() / width, first / width, first % width, static_cast<int>(got[first]),
-                static_cast<int>(expected[first]));
+    std::printf("\nWRONG %s %s: %zu of %zu, in %zu of %zu rows, first in row %zu at %zu: %d, not %d\n", what,
+                case_name.c_str(), wrong, got.size(), rows, got.size() / width, first / width, first % width,
+                static_cast<int>(got[first]), static_cast<int>(expected[first]));
 }
 
 enum class Form { kReference, kMma, kWhole, kSplit };
 
 // One form of attention against the reference.
-void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
+void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z,
+           const Rows& rows) {
   char name[256];
-  std::snprintf(name, sizeof name, "case %d: D %d, kv %d, heads %d, window %d, z %g, %zu segments, first %d + %d", static_cast<int>(seed),
-                head_dim, kv_heads, heads, window, static_cast<double>(z), rows.size(), rows[0].first, rows[0].second);
+  std::snprintf(name, sizeof name, "case %d: D %d, kv %d, heads %d, window %d, z %g, %zu segments, first %d + %d",
+                static_cast<int>(seed), head_dim, kv_heads, heads, window, static_cast<double>(z), rows.size(),
+                rows[0].first, rows[0].second);
   case_name = name;
   std::mt19937_64 random(seed);
   const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint64_t>(n)); };
@@ -43,7 +45,8 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   for (const auto& [position, count] : rows) all.push_back({0, position + count});
   const Rowed filling(all, tables, kind), batch(rows, tables, kind);
   const int64_t slot_bytes = int64_t{2} * kBlockTokens * kv_heads * head_dim;
-  const size_t width = static_cast<size_t>(kv_heads) * head_dim, pool_bytes = static_cast<size_t>(3 * slot_bytes * blocks);
+  const size_t width = static_cast<size_t>(kv_heads) * head_dim,
+               pool_bytes = static_cast<size_t>(3 * slot_bytes * blocks);
   std::normal_distribution<float> normal;
   std::vector<float> k(filling.count() * width), v(k.size()), inverse(width), out_inverse(width);
   for (float& x : k) x = normal(random);
@@ -71,8 +74,8 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   const There<int8_t> queries_there(queries);
   const There<arith::CosSin> angles_there(angles);
   slot.pool = pool_there.data;
-  CHECKED(append(nullptr, Chip{}, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data, inverse_there.data,
-                 slot));
+  CHECKED(append(nullptr, Chip{}, k_there.data, v_there.data, filling.there(), angles_there.data, inverse_there.data,
+                 inverse_there.data, slot));
   CHECKED(cudaDeviceSynchronize());
   const There<int8_t> out(queries.size());
   const AttentionArgs args{queries_there.data, heads, z, out_inverse_there.data, out.data};
@@ -94,7 +97,8 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   compare(form_name, out.back(), expected, static_cast<size_t>(heads) * head_dim);
 }
 
-// One product of each kind, as tiles/wgmma.cuh describes operands: tells a wrong description of shared memory from a wrong kernel.
+// One product of each kind, as tiles/wgmma.cuh describes operands: tells a wrong description of shared memory from a
+// wrong kernel.
 __global__ void product_kernel(const int8_t* a, const int8_t* b, int32_t* c, bool registers) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ __align__(128) int8_t left[64 * 32], right[64 * 32];
@@ -106,7 +110,8 @@ __global__ void product_kernel(const int8_t* a, const int8_t* b, int32_t* c, boo
   int32_t d[32];
   if (registers) {
     uint32_t p[4];
-    for (int i = 0; i < 4; ++i) p[i] = *reinterpret_cast<const uint32_t*>(a + (row + 8 * (i % 2)) * 32 + 16 * (i / 2) + lane % 4 * 4);
+    for (int i = 0; i < 4; ++i)
+      p[i] = *reinterpret_cast<const uint32_t*>(a + (row + 8 * (i % 2)) * 32 + 16 * (i / 2) + lane % 4 * 4);
     begin_products();
     multiply_registers(d, p, operand(shared_address(right), 64), 0);
   } else {
@@ -147,7 +152,10 @@ void check_products() {
 
 void checks(const char* name, int from, int to) {
   const std::string_view wanted = name;
-  const Form form = wanted == "mma" ? Form::kMma : wanted == "whole" ? Form::kWhole : wanted == "split" ? Form::kSplit : Form::kReference;
+  const Form form = wanted == "mma"     ? Form::kMma
+                    : wanted == "whole" ? Form::kWhole
+                    : wanted == "split" ? Form::kSplit
+                                        : Form::kReference;
   on_gpu = form != Form::kReference;
   form_name = name;
   end_case = to;
@@ -198,17 +206,19 @@ void checks(const char* name, int from, int to) {
     for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
     one(128, 1, 40, 600, 1e-4f, rows);
   }
-  // Tiles of 64 rows that clusters of 8, 6, 5, 4, 3 and 2 blocks share, tiles of 128 that 3 and 2 share, and tiles of a block each.
+  // Tiles of 64 rows that clusters of 8, 6, 5, 4, 3 and 2 blocks share, tiles of 128 that 3 and 2 share, and tiles of a
+  // block each.
   for (const int32_t count : {20, 110, 27, 35, 48, 60, 100, 160, 230}) {
     one(128, 1, 40, 0, 3e-5f, {{480, count}});
     one(128, 1, 40, 300, 3e-5f, {{900, count}});
   }
   one(128, 1, 40, 0, 3e-5f, {{4600, 20}});
-  for (const int32_t window : {0, 600}) one(128, 1, 40, window, 1e-4f, {{3000, 25}, {10, 30}, {600, 20}, {1500, 1}, {4400, 8}, {1023, 1}});
+  for (const int32_t window : {0, 600})
+    one(128, 1, 40, window, 1e-4f, {{3000, 25}, {10, 30}, {600, 20}, {1500, 1}, {4400, 8}, {1023, 1}});
   one(64, 2, 16, 0, 1e-4f, {{1100, 250}, {900, 40}});
   one(64, 2, 16, 300, 1e-2f, {{1100, 250}, {900, 40}});
-  // More query heads on a KV head than an item takes: equal parts, and others; windows by pairs of blocks; beside a prompt's tokens; 120
-  // whole histories by tiles.
+  // More query heads on a KV head than an item takes: equal parts, and others; windows by pairs of blocks; beside a
+  // prompt's tokens; 120 whole histories by tiles.
   for (const auto& [kv_heads, heads] : {std::pair{1, 96}, {1, 56}, {1, 41}, {2, 182}, {1, 128}}) {
     one(128, kv_heads, heads, 0, 3e-5f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
     one(128, kv_heads, heads, 600, 1e-4f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
@@ -221,8 +231,8 @@ void checks(const char* name, int from, int to) {
     for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
     for (const int32_t window : {0, 600}) one(128, 1, 96, window, 1e-4f, rows);
   }
-  // Windows of one chunk, of two and of three, whose blocks are all seen and not, by as many pairs of blocks as run at once and by more;
-  // beside a prompt's tokens.
+  // Windows of one chunk, of two and of three, whose blocks are all seen and not, by as many pairs of blocks as run at
+  // once and by more; beside a prompt's tokens.
   for (const int32_t head_dim : {64, 128}) {
     Rows rows;
     for (int32_t i = 0; i < 43; ++i) rows.push_back({29 * i + (i == 42 ? 1200 : 0), 1});

@@ -1,12 +1,15 @@
-// Products on a GPU, alone: every form of the library's own at the shapes of the presets, and cuBLASLt beside it, its algorithms searched.
-// Launches follow one another as in a step, recorded in a graph, over weights in more memory than the L2 cache holds.
+// Products on a GPU, alone: every form of the library's own at the shapes of the presets, and cuBLASLt beside it, its
+// algorithms searched. Launches follow one another as in a step, recorded in a graph, over weights in more memory than
+// the L2 cache holds.
 //
-//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-products && build/cuda/bin/kaiju-bench-products [--rows 1,16,64]
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-products &&
+//   build/cuda/bin/kaiju-bench-products [--rows 1,16,64]
 //   [--presets small] [--forms 128x96/2] [--theirs 0]
 //
-// cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual) would be another
-// kernel. Where an int8 output is offered it is timed too. Its activations are signed where `down` has unsigned bytes. Bits first: int32
-// sums and this library's floats of them are compared, and all own forms with the plainest.
+// cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual)
+// would be another kernel. Where an int8 output is offered it is timed too. Its activations are signed where `down` has
+// unsigned bytes. Bits first: int32 sums and this library's floats of them are compared, and all own forms with the
+// plainest.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -37,10 +40,12 @@ using cuda::Path;
 using cuda::Tile;
 
 void check(cudaError_t error, std::string_view what) {
-  if (error != cudaSuccess) throw Failed{internal_error(fmt::format("{}: the GPU answers \"{}\"", what, cudaGetErrorString(error)))};
+  if (error != cudaSuccess)
+    throw Failed{internal_error(fmt::format("{}: the GPU answers \"{}\"", what, cudaGetErrorString(error)))};
 }
 void check(cublasStatus_t status, const char* what) {
-  if (status != CUBLAS_STATUS_SUCCESS) throw Failed{internal_error(fmt::format("{}: cuBLASLt answers {}", what, static_cast<int>(status)))};
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw Failed{internal_error(fmt::format("{}: cuBLASLt answers {}", what, static_cast<int>(status)))};
 }
 void check(const Status& status) {
   if (!status.ok()) throw Failed{status};
@@ -82,7 +87,8 @@ std::vector<Tile> forms() {
 }
 std::string name_of(const Tile& tile) {
   if (tile.path == Path::kSkinny) return "skinny";
-  return fmt::format("{}x{}/{}{}", tile.rows, tile.outs, tile.split, tile.share > 1 ? fmt::format("/{}", tile.share) : "");
+  return fmt::format("{}x{}/{}{}", tile.rows, tile.outs, tile.split,
+                     tile.share > 1 ? fmt::format("/{}", tile.share) : "");
 }
 
 struct Options {
@@ -101,7 +107,9 @@ class Products {
     std::mt19937 engine(1);
     for (int8_t& byte : random) byte = static_cast<int8_t>(static_cast<int32_t>(engine() % 255) - 127);
     for (size_t done = 0; done < kPoolBytes; done += random.size())
-      check(cudaMemcpy(pool_.data() + done, random.data(), std::min(random.size(), kPoolBytes - done), cudaMemcpyHostToDevice), "weights");
+      check(cudaMemcpy(pool_.data() + done, random.data(), std::min(random.size(), kPoolBytes - done),
+                       cudaMemcpyHostToDevice),
+            "weights");
     workspace_ = value_of(DeviceBuffer<std::byte>::make(kWorkspace, "workspace"));
     scale_ = value_of(DeviceBuffer<float>::make(65536, "scales"));
     const std::vector<float> ones(65536, 1.0f);
@@ -109,10 +117,12 @@ class Products {
     std::vector<float> factors(65536);  // that leave the bytes of `up` between their clamps
     for (size_t i = 0; i < factors.size(); ++i) factors[i] = 5e-4f * (1.0f + 0.01f * static_cast<float>(i % 50));
     factors_ = value_of(DeviceBuffer<float>::make(factors.size(), "scales"));
-    check(cudaMemcpy(factors_.data(), factors.data(), factors.size() * sizeof(float), cudaMemcpyHostToDevice), "scales");
+    check(cudaMemcpy(factors_.data(), factors.data(), factors.size() * sizeof(float), cudaMemcpyHostToDevice),
+          "scales");
     activations_ = value_of(DeviceBuffer<int8_t>::make(kMostActivations, "activations"));
     for (size_t done = 0; done < kMostActivations; done += random.size())
-      check(cudaMemcpy(activations_.data() + done, random.data(), std::min(random.size(), kMostActivations - done), cudaMemcpyHostToDevice),
+      check(cudaMemcpy(activations_.data() + done, random.data(), std::min(random.size(), kMostActivations - done),
+                       cudaMemcpyHostToDevice),
             "activations");
     result_ = value_of(DeviceBuffer<int32_t>::make(kMostResults, "results"));
     check(cudaEventCreate(&before_), "an event");
@@ -126,16 +136,18 @@ class Products {
   void run() {
     for (const Shape& shape : kShapes)
       for (const int32_t rows : options_.rows) {
-        if (std::find(options_.presets.begin(), options_.presets.end(), shape.preset) == options_.presets.end()) continue;
-        if (size_t(rows) * static_cast<size_t>(shape.out) > kMostResults || size_t(rows) * static_cast<size_t>(shape.in) > kMostActivations)
+        if (std::find(options_.presets.begin(), options_.presets.end(), shape.preset) == options_.presets.end())
+          continue;
+        if (size_t(rows) * static_cast<size_t>(shape.out) > kMostResults ||
+            size_t(rows) * static_cast<size_t>(shape.in) > kMostActivations)
           continue;
         line(shape, rows);
       }
   }
 
  private:
-  static constexpr size_t kPoolBytes = size_t{2} << 30, kWorkspace = size_t{64} << 20, kMostActivations = size_t{420} << 20,
-                          kMostResults = size_t{420} << 20;
+  static constexpr size_t kPoolBytes = size_t{2} << 30, kWorkspace = size_t{64} << 20,
+                          kMostActivations = size_t{420} << 20, kMostResults = size_t{420} << 20;
 
   static int32_t launches(int32_t rows) { return rows > 1024 ? 4 : rows > 256 ? 12 : 48; }
 
@@ -191,7 +203,8 @@ class Products {
     cuda::ProductArgs scaled = args(shape, rows, 0);
     scaled.scale = factors_.data();
     check(cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, scaled), what);
-    check(cudaMemcpyAsync(result.data(), result_.data(), result.size(), cudaMemcpyDeviceToHost, device_->stream()), what);
+    check(cudaMemcpyAsync(result.data(), result_.data(), result.size(), cudaMemcpyDeviceToHost, device_->stream()),
+          what);
     check(cudaStreamSynchronize(device_->stream()), what);
     return result;
   }
@@ -205,16 +218,21 @@ class Products {
     const std::vector<std::byte> expected = result_of("the kernel for every shape", kReference, shape, rows);
     for (const Tile& tile : forms()) {
       const std::string name = name_of(tile);
-      if (!options_.forms.empty() && std::find(options_.forms.begin(), options_.forms.end(), name) == options_.forms.end()) continue;
+      if (!options_.forms.empty() &&
+          std::find(options_.forms.begin(), options_.forms.end(), name) == options_.forms.end())
+        continue;
       if (tile.path == Path::kSkinny
               ? rows > cuda::kSkinnyRows
-              : rows == 1 || (tile.rows == 64 ? rows > 128 : rows <= tile.rows / 2) || (tile.split > 1 && rows > 2 * tile.rows) ||
-                    tile.split > cuda::pieces(shape.in, cuda::kStepBytes) || (tile.share > 1 && rows <= tile.rows))
+              : rows == 1 || (tile.rows == 64 ? rows > 128 : rows <= tile.rows / 2) ||
+                    (tile.split > 1 && rows > 2 * tile.rows) || tile.split > cuda::pieces(shape.in, cuda::kStepBytes) ||
+                    (tile.share > 1 && rows <= tile.rows))
         continue;
       const std::string what = fmt::format("{}, {} by {} at {} rows", shape.preset, shape.name, name, rows);
-      if (result_of(what, tile, shape, rows) != expected) throw Failed{internal_error(fmt::format("{} gives other bits", what))};
+      if (result_of(what, tile, shape, rows) != expected)
+        throw Failed{internal_error(fmt::format("{} gives other bits", what))};
       const double us = time(what, rows, options_.seconds, [&](int32_t i) {
-        return cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, args(shape, rows, i)) == cudaSuccess;
+        return cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, args(shape, rows, i)) ==
+               cudaSuccess;
       });
       if (us == 0) continue;
       all += fmt::format("  {} {:.1f}", name, us);
@@ -222,18 +240,19 @@ class Products {
       if (tile == chosen) mine = us;
     }
     fmt::print("{:15} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}",
-               fmt::format("{}, {}", shape.preset, shape.name), rows, floor, mine, mine > 0 ? 100 * floor / mine : 0, fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
+               fmt::format("{}, {}", shape.preset, shape.name), rows, floor, mine, mine > 0 ? 100 * floor / mine : 0,
+               fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
     std::fflush(stdout);
     if (!options_.theirs) {
       fmt::print("\n    all:{}\n", all);
       return;
     }
     const Found sums = search(shape, rows, CUDA_R_32I), bytes_out = search(shape, rows, CUDA_R_8I);
-    fmt::print("  cuBLASLt int32 {:8.1f} ({:3.0f}%, first {:8.1f}, {} offered){}", sums.us, sums.us > 0 ? 100 * floor / sums.us : 0,
-               sums.first_us, sums.offered, sums.wrong ? " WRONG" : "");
+    fmt::print("  cuBLASLt int32 {:8.1f} ({:3.0f}%, first {:8.1f}, {} offered){}", sums.us,
+               sums.us > 0 ? 100 * floor / sums.us : 0, sums.first_us, sums.offered, sums.wrong ? " WRONG" : "");
     if (bytes_out.us > 0)
-      fmt::print("  int8 {:8.1f} ({:3.0f}%, {} offered, tile {})", bytes_out.us, 100 * floor / bytes_out.us, bytes_out.offered,
-                 bytes_out.tile);
+      fmt::print("  int8 {:8.1f} ({:3.0f}%, {} offered, tile {})", bytes_out.us, 100 * floor / bytes_out.us,
+                 bytes_out.offered, bytes_out.tile);
     fmt::print("\n    all:{}\n", all);
     std::fflush(stdout);
   }
@@ -253,27 +272,36 @@ class Products {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32I, bytes ? CUDA_R_32F : CUDA_R_32I), "a description");
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed), "a description");
-    check(cublasLtMatrixLayoutCreate(&a, CUDA_R_8I, static_cast<uint64_t>(shape.in), static_cast<uint64_t>(shape.out), shape.in),
+    check(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+          "a description");
+    check(cublasLtMatrixLayoutCreate(&a, CUDA_R_8I, static_cast<uint64_t>(shape.in), static_cast<uint64_t>(shape.out),
+                                     shape.in),
           "a layout");
-    check(cublasLtMatrixLayoutCreate(&b, CUDA_R_8I, static_cast<uint64_t>(shape.in), static_cast<uint64_t>(rows), shape.in), "a layout");
-    check(cublasLtMatrixLayoutCreate(&d, into, static_cast<uint64_t>(shape.out), static_cast<uint64_t>(rows), shape.out), "a layout");
+    check(cublasLtMatrixLayoutCreate(&b, CUDA_R_8I, static_cast<uint64_t>(shape.in), static_cast<uint64_t>(rows),
+                                     shape.in),
+          "a layout");
+    check(
+        cublasLtMatrixLayoutCreate(&d, into, static_cast<uint64_t>(shape.out), static_cast<uint64_t>(rows), shape.out),
+        "a layout");
     check(cublasLtMatmulPreferenceCreate(&preference), "a preference");
     const size_t workspace = kWorkspace;
-    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace),
+    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                               sizeof workspace),
           "a preference");
     cublasLtMatmulHeuristicResult_t results[32];
     int count = 0;
-    if (cublasLtMatmulAlgoGetHeuristic(lt_, operation, a, b, d, d, preference, static_cast<int>(std::size(results)), results, &count) !=
-        CUBLAS_STATUS_SUCCESS)
+    if (cublasLtMatmulAlgoGetHeuristic(lt_, operation, a, b, d, d, preference, static_cast<int>(std::size(results)),
+                                       results, &count) != CUBLAS_STATUS_SUCCESS)
       count = 0;
     found.offered = count;
     const int32_t one = 1, zero = 0;
     const float one_float = 1e-4f, zero_float = 0;
-    const void *alpha = bytes ? static_cast<const void*>(&one_float) : &one, *beta = bytes ? static_cast<const void*>(&zero_float) : &zero;
+    const void *alpha = bytes ? static_cast<const void*>(&one_float) : &one,
+               *beta = bytes ? static_cast<const void*>(&zero_float) : &zero;
     const auto run = [&](int which, int32_t i) {
-      return cublasLtMatmul(lt_, operation, alpha, weights(shape, i), a, activations_.data(), b, beta, result_.data(), d, result_.data(), d,
-                            &results[which].algo, workspace_.data(), kWorkspace, device_->stream()) == CUBLAS_STATUS_SUCCESS;
+      return cublasLtMatmul(lt_, operation, alpha, weights(shape, i), a, activations_.data(), b, beta, result_.data(),
+                            d, result_.data(), d, &results[which].algo, workspace_.data(), kWorkspace,
+                            device_->stream()) == CUBLAS_STATUS_SUCCESS;
     };
     int best = -1;
     if (rows >= 1024) count = std::min(count, 10);  // they take long
@@ -285,15 +313,18 @@ class Products {
     }
     if (best >= 0) {
       found.us = time("cuBLASLt", rows, options_.seconds, [&](int32_t i) { return run(best, i); });
-      cublasLtMatmulAlgoConfigGetAttribute(&results[best].algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &found.tile, sizeof found.tile, nullptr);
+      cublasLtMatmulAlgoConfigGetAttribute(&results[best].algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &found.tile,
+                                           sizeof found.tile, nullptr);
     }
     if (best >= 0 && !bytes && rows <= 64) {  // the same sums
       std::vector<int32_t> theirs(static_cast<size_t>(rows) * static_cast<size_t>(shape.out));
       std::vector<float> ours(theirs.size());
       run(best, 0);
       check(cudaStreamSynchronize(device_->stream()), "a product");
-      check(cudaMemcpy(theirs.data(), result_.data(), theirs.size() * sizeof(int32_t), cudaMemcpyDeviceToHost), "a result");
-      check(cuda::multiply(device_->stream(), device_->chip(), cuda::Product::kLinear, args(shape, rows, 0)), "a product");
+      check(cudaMemcpy(theirs.data(), result_.data(), theirs.size() * sizeof(int32_t), cudaMemcpyDeviceToHost),
+            "a result");
+      check(cuda::multiply(device_->stream(), device_->chip(), cuda::Product::kLinear, args(shape, rows, 0)),
+            "a product");
       check(cudaStreamSynchronize(device_->stream()), "a product");
       check(cudaMemcpy(ours.data(), result_.data(), ours.size() * sizeof(float), cudaMemcpyDeviceToHost), "a result");
       for (size_t i = 0; i < ours.size(); ++i) found.wrong |= static_cast<float>(theirs[i]) != ours[i];
@@ -324,12 +355,24 @@ int main(int argc, char** argv) {
   Options options;
   std::vector<std::string> names;
   for (const cuda::Tile& tile : forms()) names.push_back(name_of(tile));
-  CLI::App app("Products on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it", "kaiju-bench-products");
-  app.add_option("--rows", options.rows, "numbers of rows")->delimiter(',')->check(CLI::Range(1, 65536))->capture_default_str();
-  app.add_option("--presets", options.presets, "whose shapes")->delimiter(',')->check(CLI::IsMember(options.presets))->capture_default_str();
-  app.add_option("--forms", options.forms, "only these of the library's own, as they are printed: skinny,128x96/2")->delimiter(',')->check(CLI::IsMember(names));
+  CLI::App app(
+      "Products on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it",
+      "kaiju-bench-products");
+  app.add_option("--rows", options.rows, "numbers of rows")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--presets", options.presets, "whose shapes")
+      ->delimiter(',')
+      ->check(CLI::IsMember(options.presets))
+      ->capture_default_str();
+  app.add_option("--forms", options.forms, "only these of the library's own, as they are printed: skinny,128x96/2")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
   app.add_option("--theirs", options.theirs, "cuBLASLt too; 0 leaves it out")->capture_default_str();
-  app.add_option("--seconds", options.seconds, "how long each is timed")->check(tools::number_from(0.001, 60))->capture_default_str();
+  app.add_option("--seconds", options.seconds, "how long each is timed")
+      ->check(tools::number_from(0.001, 60))
+      ->capture_default_str();
   if (const auto stop = tools::parse(app, argc, argv)) return *stop;
   try {
     Products(options).run();

@@ -1,14 +1,15 @@
-// Where a step's time goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes, when the program ends, tables
-// of what the GPU did.
+// Where a step's time goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes, when the
+// program ends, tables of what the GPU did.
 //
-// A step is what lies between two waits for the GPU. One that was started behind another has begun before the wait for that is over: what it
-// does first is shown as the last of the other. Steps that launched the same kernels in the same order are one kind; of every kind that came
-// at least kLeastSteps times the one of median length is shown: what the GPU did, one line each, then by kernel, then the host's calls.
-// Kernels overlap, and one that waits for those in front is there long before it does anything; so what counts is `adds`, by how much the
-// last end so far moves on, gaps included: these sum up to the step.
+// A step is what lies between two waits for the GPU. One that was started behind another has begun before the wait for
+// that is over: what it does first is shown as the last of the other. Steps that launched the same kernels in the same
+// order are one kind; of every kind that came at least kLeastSteps times the one of median length is shown: what the
+// GPU did, one line each, then by kernel, then the host's calls. Kernels overlap, and one that waits for those in front
+// is there long before it does anything; so what counts is `adds`, by how much the last end so far moves on, gaps
+// included: these sum up to the step.
 //
-// Recording makes the start of a graph slower: of a decode step of `small` it takes the host some 100 us longer, which the first kernel
-// behind the copy `adds`.
+// Recording makes the start of a graph slower: of a decode step of `small` it takes the host some 100 us longer, which
+// the first kernel behind the copy `adds`.
 //
 // KAIJU_TRACE=FILE: where to write; standard error without it.
 #include <cupti.h>
@@ -57,9 +58,11 @@ bool check(CUptiResult result, const char* what) {
 // "tile_kernel<128, 256>" of a mangled name: neither what it returns, nor where it is, nor what it takes.
 std::string short_name(const char* mangled) {
   int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> whole(abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+  const std::unique_ptr<char, void (*)(void*)> whole(abi::__cxa_demangle(mangled, nullptr, nullptr, &status),
+                                                     std::free);
   std::string name = status == 0 ? whole.get() : mangled;
-  for (const std::string_view part : {"void ", "kaiju::cuda::", "(anonymous namespace)::", "(kaiju::cuda::Product)", "(int)", "(bool)"})
+  for (const std::string_view part :
+       {"void ", "kaiju::cuda::", "(anonymous namespace)::", "(kaiju::cuda::Product)", "(int)", "(bool)"})
     for (size_t at; (at = name.find(part)) != std::string::npos;) name.erase(at, part.size());
   const size_t parameters = name.rfind('(');
   return name.substr(0, std::min(parameters, size_t{60}));
@@ -70,7 +73,8 @@ std::string Work::what() const {
 }
 
 void take(const CUpti_ActivityKernel10& kernel) {
-  works.push_back({kernel.start, kernel.end, kernel.name, int64_t{kernel.gridX} * kernel.gridY * kernel.gridZ, kernel.blockX});
+  works.push_back(
+      {kernel.start, kernel.end, kernel.name, int64_t{kernel.gridX} * kernel.gridY * kernel.gridZ, kernel.blockX});
 }
 void take(const CUpti_ActivityMemcpy6& copy) {
   const char* kind = copy.copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD   ? "copy to the GPU"
@@ -137,23 +141,27 @@ void show(std::FILE* out, const Step& step, size_t count, double least, double m
   double idle = 0;
   for (size_t w = step.first_work; w < step.end_work; ++w) {
     const Work& work = works[w];
-    const double gap = us(last_end, work.start), adds = work.end > last_end ? us(last_end, work.end) : 0, lasts = us(work.start, work.end);
-    std::fprintf(out, "%10.2f %9.2f %9.2f %9.2f  %s\n", us(step.begin, work.start), lasts, gap, adds, work.what().c_str());
+    const double gap = us(last_end, work.start), adds = work.end > last_end ? us(last_end, work.end) : 0,
+                 lasts = us(work.start, work.end);
+    std::fprintf(out, "%10.2f %9.2f %9.2f %9.2f  %s\n", us(step.begin, work.start), lasts, gap, adds,
+                 work.what().c_str());
     idle += std::max(gap, 0.0);
     Sum& sum = sums[work.what()];
     ++sum.count, sum.lasts += lasts, sum.adds += adds;
     last_end = std::max(last_end, work.end);
   }
-  std::fprintf(out, "%10.2f %29.2f  until the host has it\nidle %.1f us of %.1f\n\n%6s %9s %9s %9s %7s  %s\n", us(step.begin, step.end),
-               us(last_end, step.end), idle + us(last_end, step.end), whole, "count", "lasts us", "adds us", "in all", "share", "what");
+  std::fprintf(out, "%10.2f %29.2f  until the host has it\nidle %.1f us of %.1f\n\n%6s %9s %9s %9s %7s  %s\n",
+               us(step.begin, step.end), us(last_end, step.end), idle + us(last_end, step.end), whole, "count",
+               "lasts us", "adds us", "in all", "share", "what");
   std::vector<std::pair<std::string, Sum>> sorted(sums.begin(), sums.end());
   std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.adds > b.second.adds; });
   for (const auto& [what, sum] : sorted)
-    std::fprintf(out, "%6d %9.2f %9.2f %9.1f %6.1f%%  %s\n", sum.count, sum.lasts / sum.count, sum.adds / sum.count, sum.adds,
-                 100 * sum.adds / whole, what.c_str());
+    std::fprintf(out, "%6d %9.2f %9.2f %9.1f %6.1f%%  %s\n", sum.count, sum.lasts / sum.count, sum.adds / sum.count,
+                 sum.adds, 100 * sum.adds / whole, what.c_str());
   std::fprintf(out, "\n%10s %9s  %s\n", "start us", "lasts", "the host's calls");
   for (size_t c = step.first_call; c < step.end_call; ++c)
-    std::fprintf(out, "%10.2f %9.2f  %s\n", us(step.begin, calls[c].start), us(calls[c].start, calls[c].end), calls[c].name);
+    std::fprintf(out, "%10.2f %9.2f  %s\n", us(step.begin, calls[c].start), us(calls[c].start, calls[c].end),
+                 calls[c].name);
 }
 
 void write() {
@@ -175,8 +183,10 @@ void write() {
   }
   for (auto& [kind, steps] : kinds) {
     if (steps.size() < kLeastSteps) continue;
-    std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.end - a.begin < b.end - b.begin; });
-    show(out, steps[steps.size() / 2], steps.size(), us(steps.front().begin, steps.front().end), us(steps.back().begin, steps.back().end));
+    std::sort(steps.begin(), steps.end(),
+              [](const Step& a, const Step& b) { return a.end - a.begin < b.end - b.begin; });
+    show(out, steps[steps.size() / 2], steps.size(), us(steps.front().begin, steps.front().end),
+         us(steps.back().begin, steps.back().end));
   }
 }
 

@@ -8,18 +8,22 @@ namespace kaiju::replay {
 double whole_footprint(const Trace& trace, const KvSizes& sizes) {
   const auto resume_point = [&](double tokens) { return std::min<double>(tokens, sizes.window) * sizes.window_bytes; };
   std::vector<int32_t> last(static_cast<size_t>(trace.conversation_count), kNone);
-  for (const Request& request : trace.requests) last[static_cast<size_t>(request.conversation)] = request.reply == kNone ? request.prompt : request.reply;
+  for (const Request& request : trace.requests)
+    last[static_cast<size_t>(request.conversation)] = request.reply == kNone ? request.prompt : request.reply;
   std::vector<bool> seen(trace.texts.size(), false);
   double bytes = 0;
   for (const int32_t leaf : last) {
     bool own = false;
-    for (int32_t text = leaf; text != kNone && !seen[static_cast<size_t>(text)]; text = trace.texts[static_cast<size_t>(text)].before) {
+    for (int32_t text = leaf; text != kNone && !seen[static_cast<size_t>(text)];
+         text = trace.texts[static_cast<size_t>(text)].before) {
       seen[static_cast<size_t>(text)] = true;
       const int32_t count = trace.token_count(text);
       const bool root = trace.texts[static_cast<size_t>(text)].before == kNone;
       bytes += count * sizes.global_bytes;
-      if (root && trace.characters) bytes += resume_point(count);
-      else own = true;
+      if (root && trace.characters)
+        bytes += resume_point(count);
+      else
+        own = true;
     }
     if (own) bytes += resume_point(trace.texts[static_cast<size_t>(leaf)].end);
   }
@@ -28,7 +32,8 @@ double whole_footprint(const Trace& trace, const KvSizes& sizes) {
 
 Bounds::Bounds(const Trace& trace) : measured_from_(trace.measured_from) {
   uses_.reserve(trace.requests.size());
-  for (const Request& request : trace.requests) uses_.push_back({request.seconds, trace.prompt_tokens(request), 0, trace.measured(request)});
+  for (const Request& request : trace.requests)
+    uses_.push_back({request.seconds, trace.prompt_tokens(request), 0, trace.measured(request)});
   find_reuses(trace);
   for (const Use& use : uses_) {
     if (!use.measured) continue;
@@ -51,7 +56,8 @@ void Bounds::find_reuses(const Trace& trace) {
       reuse.tokens = 0;
     };
     // From the deepest text up: the nearer the root, the sooner the next use.
-    for (int32_t text = request.reply == kNone ? request.prompt : request.reply; text != kNone; text = trace.texts[static_cast<size_t>(text)].before) {
+    for (int32_t text = request.reply == kNone ? request.prompt : request.reply; text != kNone;
+         text = trace.texts[static_cast<size_t>(text)].before) {
       int32_t& next = next_use[static_cast<size_t>(text)];
       if (next != reuse.to) {
         close();
@@ -111,9 +117,11 @@ uint64_t Bounds::priced(double memory_bytes, const KvSizes& sizes) const {
     const bool whole = reuse.deepest && to.found == to.prompt_tokens;
     double bytes = reuse.tokens * sizes.global_bytes;
     if (reuse.deepest) bytes += std::min(reuse.tokens, sizes.window) * sizes.window_bytes;
-    offers.push_back({static_cast<double>(reuse.tokens - (whole ? 1 : 0)), bytes * (to.seconds - std::max(from.seconds, measured_from_))});
+    offers.push_back({static_cast<double>(reuse.tokens - (whole ? 1 : 0)),
+                      bytes * (to.seconds - std::max(from.seconds, measured_from_))});
   }
-  std::sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) { return a.tokens * b.byte_seconds > b.tokens * a.byte_seconds; });
+  std::sort(offers.begin(), offers.end(),
+            [](const Offer& a, const Offer& b) { return a.tokens * b.byte_seconds > b.tokens * a.byte_seconds; });
   double budget = uses_.empty() ? 0 : memory_bytes * (uses_.back().seconds - measured_from_), found = 0;
   for (const Offer& offer : offers) {
     const double part = offer.byte_seconds <= budget ? 1 : budget / offer.byte_seconds;

@@ -1,11 +1,13 @@
-// Bounds: what no cache of a given size could beat on a trace, with the whole future known. Counted in tokens, over texts; no engine is involved.
+// Bounds: what no cache of a given size could beat on a trace, with the whole future known. Counted in tokens, over
+// texts; no engine is involved.
 //
 // Two relaxations, both above every real cache; the smaller one counts.
-//   Farthest next use: tokens of global KV alone, window blocks free of charge; when memory is short, what is needed latest goes first. Optimal
-//   for pieces of one size (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966).
-//   Priced: keeping KV from one use to the next occupies so many bytes for so many seconds. A request that finds anything needs a window before
-//   the point it resumes at, which is charged to the deepest piece it finds. The most tokens per byte-second are bought first, until the memory
-//   times the time is spent: the average over time may not exceed the memory, though a moment may (a fractional knapsack).
+//   Farthest next use: tokens of global KV alone, window blocks free of charge; when memory is short, what is needed
+//   latest goes first. Optimal for pieces of one size (Belady, "A study of replacement algorithms for a virtual-storage
+//   computer", 1966). Priced: keeping KV from one use to the next occupies so many bytes for so many seconds. A request
+//   that finds anything needs a window before the point it resumes at, which is charged to the deepest piece it finds.
+//   The most tokens per byte-second are bought first, until the memory times the time is spent: the average over time
+//   may not exceed the memory, though a moment may (a fractional knapsack).
 #pragma once
 
 #include <cstdint>
@@ -22,8 +24,8 @@ struct KvSizes {
   int32_t window = 0;       // tokens behind a resume point that sliding slots need
 };
 
-// Bytes that everything takes which the trace's conversations hold when it ends: every character's prompt once, every conversation's own tokens,
-// and a resume point for each of both.
+// Bytes that everything takes which the trace's conversations hold when it ends: every character's prompt once, every
+// conversation's own tokens, and a resume point for each of both.
 double whole_footprint(const Trace& trace, const KvSizes& sizes);
 
 class Bounds {
@@ -52,8 +54,8 @@ class Bounds {
   };
   void find_reuses(const Trace& trace);
 
-  std::vector<Use> uses_;       // one a request
-  std::vector<Reuse> reuses_;   // by `from`
+  std::vector<Use> uses_;      // one a request
+  std::vector<Reuse> reuses_;  // by `from`
   double measured_from_ = 0;
   uint64_t prompt_tokens_ = 0, infinite_ = 0;
 };

@@ -11,13 +11,18 @@ namespace {
 class Driver {
  public:
   Driver(const Trace& trace, Engine& engine, const DriveOptions& options)
-      : trace_(trace), engine_(engine), options_(options), places_(static_cast<size_t>(trace.conversation_count)), running_(trace.requests.size()) {}
+      : trace_(trace),
+        engine_(engine),
+        options_(options),
+        places_(static_cast<size_t>(trace.conversation_count)),
+        running_(trace.requests.size()) {}
 
   Result<Driven> run() {
     size_t next = 0;
     now_ = trace_.requests.empty() ? 0 : trace_.requests.front().seconds;
     for (;;) {
-      for (; next < trace_.requests.size() && trace_.requests[next].seconds <= now_; ++next) KAIJU_TRY(arrive(static_cast<int32_t>(next)));
+      for (; next < trace_.requests.size() && trace_.requests[next].seconds <= now_; ++next)
+        KAIJU_TRY(arrive(static_cast<int32_t>(next)));
       if (unfinished_ == 0) {
         if (next == trace_.requests.size()) break;
         now_ = trace_.requests[next].seconds;
@@ -38,7 +43,9 @@ class Driver {
     figures.seconds = now_ - trace_.measured_from;
     for (int kind = 0; kind < kBlockKinds; ++kind) figures.blocks[kind] = metrics.blocks[kind];
     figures.host = metrics.host;
-    for (const auto member : {&TierStats::blocks_in, &TierStats::blocks_out, &TierStats::bytes_in, &TierStats::bytes_out}) figures.host.*member -= before_.host.*member;
+    for (const auto member :
+         {&TierStats::blocks_in, &TierStats::blocks_out, &TierStats::bytes_in, &TierStats::bytes_out})
+      figures.host.*member -= before_.host.*member;
     std::sort(figures.first_token_ms.begin(), figures.first_token_ms.end());
     return std::move(driven_);
   }
@@ -61,8 +68,10 @@ class Driver {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   static CacheStats minus(CacheStats a, const CacheStats& b) {
-    for (const auto member : {&CacheStats::prompt_tokens, &CacheStats::hit_shared, &CacheStats::hit_own, &CacheStats::hit_other, &CacheStats::miss_new,
-                              &CacheStats::miss_evicted, &CacheStats::miss_window, &CacheStats::miss_last, &CacheStats::hit_host, &CacheStats::hit_file})
+    for (const auto member :
+         {&CacheStats::prompt_tokens, &CacheStats::hit_shared, &CacheStats::hit_own, &CacheStats::hit_other,
+          &CacheStats::miss_new, &CacheStats::miss_evicted, &CacheStats::miss_window, &CacheStats::miss_last,
+          &CacheStats::hit_host, &CacheStats::hit_file})
       a.*member -= b.*member;
     for (int kind = 0; kind < kBlockKinds; ++kind) a.blocks_evicted[kind] -= b.blocks_evicted[kind];
     return a;
@@ -92,7 +101,8 @@ class Driver {
     options.sampling = sampling_of(request);
     if (trace_.characters) {
       const int32_t root = trace_.root(request.prompt);
-      options.scope = {"character " + std::to_string(root), trace_.token_count(root), "conversation " + std::to_string(request.conversation)};
+      options.scope = {"character " + std::to_string(root), trace_.token_count(root),
+                       "conversation " + std::to_string(request.conversation)};
     } else {
       options.scope.salt = "trace";
     }
@@ -112,7 +122,8 @@ class Driver {
 
   SamplingParams sampling_of(const Request& request) const {
     SamplingParams sampling = options_.sampling;
-    if (request.reply != kNone) sampling.seed = static_cast<uint64_t>(trace_.texts[static_cast<size_t>(request.reply)].content);
+    if (request.reply != kNone)
+      sampling.seed = static_cast<uint64_t>(trace_.texts[static_cast<size_t>(request.reply)].content);
     return sampling;
   }
 
@@ -144,7 +155,8 @@ class Driver {
 
   void count_step(double seconds) {
     const Metrics metrics = engine_.metrics();
-    const uint64_t decoded = metrics.tokens_decoded - after_step_.tokens_decoded, prefilled = metrics.tokens_prefilled - after_step_.tokens_prefilled;
+    const uint64_t decoded = metrics.tokens_decoded - after_step_.tokens_decoded,
+                   prefilled = metrics.tokens_prefilled - after_step_.tokens_prefilled;
     Steps& steps = prefilled > 0 ? driven_.figures.prompt_steps : driven_.figures.decode_steps;
     ++steps.count;
     steps.decoded += decoded;
@@ -166,7 +178,8 @@ class Driver {
 
   void token(int32_t index, int32_t token) {
     Running& running = running_[static_cast<size_t>(index)];
-    if (!running.told && trace_.measured(trace_.requests[static_cast<size_t>(index)])) driven_.figures.first_token_ms.push_back(1e3 * (now_ - running.arrived));
+    if (!running.told && trace_.measured(trace_.requests[static_cast<size_t>(index)]))
+      driven_.figures.first_token_ms.push_back(1e3 * (now_ - running.arrived));
     running.told = true;
     if (options_.on_token) options_.on_token(index, running.arrived, now_);
     if (options_.replies_from_engine || options_.sample_every > 0) running.reply.push_back(token);
@@ -196,7 +209,8 @@ class Driver {
     figures.generated += static_cast<uint64_t>(counts.generated);
     const auto found = static_cast<uint64_t>(counts.cached_tokens);
     if (trace_.characters) {
-      const uint64_t shared = std::min<uint64_t>(found, static_cast<uint64_t>(trace_.token_count(trace_.root(request.prompt))));
+      const uint64_t shared =
+          std::min<uint64_t>(found, static_cast<uint64_t>(trace_.token_count(trace_.root(request.prompt))));
       figures.found_shared += shared;
       figures.found_own += found - shared;
     } else {
@@ -212,7 +226,8 @@ class Driver {
       if (replies_.size() <= content) replies_.resize(content + 1);
       replies_[content] = running.reply;
     }
-    if (options_.sample_every > 0 && trace_.measured(request) && !running.reply.empty() && sampled_++ % options_.sample_every == 0)
+    if (options_.sample_every > 0 && trace_.measured(request) && !running.reply.empty() &&
+        sampled_++ % options_.sample_every == 0)
       driven_.samples.push_back({std::move(running.prompt), std::move(running.reply), sampling_of(request)});
     running = {};
   }
@@ -227,8 +242,8 @@ class Driver {
   Engine& engine_;
   const DriveOptions& options_;
   Driven driven_;
-  std::vector<Place> places_;              // one a conversation
-  std::vector<Running> running_;           // one a request
+  std::vector<Place> places_;                  // one a conversation
+  std::vector<Running> running_;               // one a request
   std::vector<std::vector<int32_t>> replies_;  // by content: what the engine said
   std::vector<int32_t> tokens_;
   double now_ = 0;
@@ -241,10 +256,13 @@ class Driver {
 
 double Figures::first_token_ms_at(double quantile) const {
   if (first_token_ms.empty()) return 0;
-  return first_token_ms[std::min(first_token_ms.size() - 1, static_cast<size_t>(quantile * static_cast<double>(first_token_ms.size())))];
+  return first_token_ms[std::min(first_token_ms.size() - 1,
+                                 static_cast<size_t>(quantile * static_cast<double>(first_token_ms.size())))];
 }
 
-Result<Driven> drive(const Trace& trace, Engine& engine, const DriveOptions& options) { return Driver(trace, engine, options).run(); }
+Result<Driven> drive(const Trace& trace, Engine& engine, const DriveOptions& options) {
+  return Driver(trace, engine, options).run();
+}
 
 Result<int32_t> count_differing(const std::vector<Sample>& samples, Engine& engine) {
   int32_t differing = 0;

@@ -1,5 +1,5 @@
-// Drive: puts a trace through an engine, in virtual time: requests arrive when the trace says, a step takes what `Pace` says, and when nothing is
-// to do, time jumps to the next arrival.
+// Drive: puts a trace through an engine, in virtual time: requests arrive when the trace says, a step takes what `Pace`
+// says, and when nothing is to do, time jumps to the next arrival.
 #pragma once
 
 #include <functional>
@@ -19,18 +19,18 @@ struct Steps {
 // Of measured requests.
 struct Figures {
   uint64_t requests = 0, prompt_tokens = 0, generated = 0;
-  uint64_t found_shared = 0;  // in the character's prompt
-  uint64_t found_own = 0;     // behind it: the conversation's
-  uint64_t found_other = 0;   // in a trace that does not tell the two apart
-  CacheStats cache;           // the cache's own account of the measured time; its hits are split otherwise
-  BlockMetrics blocks[kBlockKinds];  // at the end
-  TierStats host;                    // what it holds likewise, what moved in the measured time
+  uint64_t found_shared = 0;           // in the character's prompt
+  uint64_t found_own = 0;              // behind it: the conversation's
+  uint64_t found_other = 0;            // in a trace that does not tell the two apart
+  CacheStats cache;                    // the cache's own account of the measured time; its hits are split otherwise
+  BlockMetrics blocks[kBlockKinds];    // at the end
+  TierStats host;                      // what it holds likewise, what moved in the measured time
   std::vector<double> first_token_ms;  // from arrival to the first token, sorted
-  double seconds = 0;        // virtual, measured
-  double busy_seconds = 0;   // of those, in steps
-  Steps decode_steps, prompt_steps;  // without and with prompt tokens in them
-  uint64_t steps = 0;        // all from here on, not only measured
-  double host_seconds = 0;   // real time spent in the engine, executor excluded
+  double seconds = 0;                  // virtual, measured
+  double busy_seconds = 0;             // of those, in steps
+  Steps decode_steps, prompt_steps;    // without and with prompt tokens in them
+  uint64_t steps = 0;                  // all from here on, not only measured
+  double host_seconds = 0;             // real time spent in the engine, executor excluded
   uint64_t decoded = 0, prefilled = 0;
 
   uint64_t found() const { return found_shared + found_own + found_other; }
@@ -47,7 +47,8 @@ struct DriveOptions {
   std::function<double()> step_seconds;  // of the step that just ran; empty: what the engine really took
   // Told of every token: the request's index, when it arrived, when the token came.
   std::function<void(int32_t request, double arrived, double now)> on_token;
-  std::function<bool(double now, const Metrics& metrics)> on_step;  // after every step, behind its tokens; false ends the drive there
+  std::function<bool(double now, const Metrics& metrics)>
+      on_step;                       // after every step, behind its tokens; false ends the drive there
   SamplingParams sampling;           // of every request; the seed is its reply's own
   bool replies_from_engine = false;  // the model says what it says; else it says what the trace says
   int32_t sample_every = 0;          // keeps each so manieth measured request with a reply; 0: none

@@ -1,4 +1,5 @@
-// Machine: what KV costs in bytes and a step in seconds, for a model that is not run. The seconds are a model too: docs/performance.md, "Replay".
+// Machine: what KV costs in bytes and a step in seconds, for a model that is not run. The seconds are a model too:
+// docs/performance.md, "Replay".
 #pragma once
 
 #include <algorithm>
@@ -10,22 +11,25 @@
 
 namespace kaiju::replay {
 
-// A step takes the longer of reading the weights and multiplying with them, and then reads the KV that its decode rows see.
+// A step takes the longer of reading the weights and multiplying with them, and then reads the KV that its decode rows
+// see.
 struct StepCost {
-  double weights_seconds = 3.55e-3;   // the design's figures for preset `small` on one H200
-  double row_seconds = 1 / 42e3;      // a prefilled token, or a decoded one
+  double weights_seconds = 3.55e-3;  // the design's figures for preset `small` on one H200
+  double row_seconds = 1 / 42e3;     // a prefilled token, or a decoded one
   double kv_bytes_per_second = 3.3e12;
   double transfer_bytes_per_second = 25e9;  // between device and host memory, both ways together: PCIe 4, 16 lanes
-  double global_read_bytes = 0;       // a visible token, all global layers: a KV slot is read by every layer that shares it
-  double window_read_bytes = 0;       // a token in the window, all sliding layers
+  double global_read_bytes = 0;  // a visible token, all global layers: a KV slot is read by every layer that shares it
+  double window_read_bytes = 0;  // a token in the window, all sliding layers
   int32_t window = 0;
 
   double seconds(int32_t rows, int64_t global_tokens, int64_t window_tokens, int64_t transfer_bytes) const {
-    return static_cast<double>(transfer_bytes) / transfer_bytes_per_second + (rows > 0 ? seconds(rows, global_tokens, window_tokens) : 0);
+    return static_cast<double>(transfer_bytes) / transfer_bytes_per_second +
+           (rows > 0 ? seconds(rows, global_tokens, window_tokens) : 0);
   }
   double seconds(int32_t rows, int64_t global_tokens, int64_t window_tokens) const {
-    return std::max(weights_seconds, rows * row_seconds) +
-           (static_cast<double>(global_tokens) * global_read_bytes + static_cast<double>(window_tokens) * window_read_bytes) / kv_bytes_per_second;
+    return std::max(weights_seconds, rows * row_seconds) + (static_cast<double>(global_tokens) * global_read_bytes +
+                                                            static_cast<double>(window_tokens) * window_read_bytes) /
+                                                               kv_bytes_per_second;
   }
 };
 
@@ -60,7 +64,8 @@ inline void give_memory(Facts& facts, double bytes) {
 }
 
 inline KvSizes kv_sizes(const Facts& facts) {
-  return {static_cast<double>(facts.block_bytes[0]) / kBlockTokens, static_cast<double>(facts.block_bytes[1]) / kBlockTokens, facts.window};
+  return {static_cast<double>(facts.block_bytes[0]) / kBlockTokens,
+          static_cast<double>(facts.block_bytes[1]) / kBlockTokens, facts.window};
 }
 
 }  // namespace kaiju::replay

@@ -24,12 +24,16 @@ std::string parse(const std::string& line, Row& row) {
   if (!json.is_object()) return "is not a JSON object";
   for (const char* name : {"timestamp", "input_length", "output_length", "hash_ids"})
     if (!json.contains(name)) return std::string("lacks ") + name;
-  if (!json["timestamp"].is_number() || json["timestamp"].get<double>() < 0) return "has a timestamp that is not a number of milliseconds";
+  if (!json["timestamp"].is_number() || json["timestamp"].get<double>() < 0)
+    return "has a timestamp that is not a number of milliseconds";
   row.milliseconds = json["timestamp"].get<double>();
-  for (const auto& [name, value, least] : {std::tuple<const char*, int64_t*, int64_t>{"input_length", &row.input, 1}, {"output_length", &row.output, 0}}) {
+  for (const auto& [name, value, least] :
+       {std::tuple<const char*, int64_t*, int64_t>{"input_length", &row.input, 1}, {"output_length", &row.output, 0}}) {
     if (!json[name].is_number_integer()) return std::string("has an ") + name + " that is not a whole number";
     *value = json[name].get<int64_t>();
-    if (*value < least || *value > kMostTokens) return std::string("has an ") + name + " of " + std::to_string(*value) + "; it must be from " + std::to_string(least) + " to " + std::to_string(kMostTokens);
+    if (*value < least || *value > kMostTokens)
+      return std::string("has an ") + name + " of " + std::to_string(*value) + "; it must be from " +
+             std::to_string(least) + " to " + std::to_string(kMostTokens);
   }
   if (!json["hash_ids"].is_array()) return "has hash_ids that are not a list";
   row.ids.clear();
@@ -39,7 +43,8 @@ std::string parse(const std::string& line, Row& row) {
   }
   const int64_t blocks = (row.input + kMooncakeBlock - 1) / kMooncakeBlock;
   if (std::ssize(row.ids) != blocks)
-    return "has " + std::to_string(row.ids.size()) + " hash ids; " + std::to_string(row.input) + " tokens are " + std::to_string(blocks) + " blocks of " + std::to_string(kMooncakeBlock);
+    return "has " + std::to_string(row.ids.size()) + " hash ids; " + std::to_string(row.input) + " tokens are " +
+           std::to_string(blocks) + " blocks of " + std::to_string(kMooncakeBlock);
   return {};
 }
 
@@ -57,13 +62,15 @@ class Reader {
     Request request;
     request.seconds = row.milliseconds / 1000;
     request.prompt = text;
-    if (row.output > 0) request.reply = trace_.add(text, static_cast<int32_t>(row.output), ++contents_, static_cast<int32_t>(row.input));
+    if (row.output > 0)
+      request.reply = trace_.add(text, static_cast<int32_t>(row.output), ++contents_, static_cast<int32_t>(row.input));
     request.conversation = trace_.conversation_count++;
     request.leaves = true;
     trace_.requests.push_back(request);
   }
   Trace finish() {
-    std::stable_sort(trace_.requests.begin(), trace_.requests.end(), [](const Request& a, const Request& b) { return a.seconds < b.seconds; });
+    std::stable_sort(trace_.requests.begin(), trace_.requests.end(),
+                     [](const Request& a, const Request& b) { return a.seconds < b.seconds; });
     return std::move(trace_);
   }
 

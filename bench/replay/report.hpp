@@ -13,10 +13,10 @@ namespace kaiju::replay {
 struct Point {
   double memory_share = 0;  // of what all conversations hold at the end
   double memory_bytes = 0;
-  double infinite = 0;              // a cache that forgets nothing
-  double farthest_next_use = 0;     // bounds.hpp
+  double infinite = 0;           // a cache that forgets nothing
+  double farthest_next_use = 0;  // bounds.hpp
   double priced = 0;
-  double belady = 0;                // the smaller of these two
+  double belady = 0;  // the smaller of these two
   Figures engine;
 };
 

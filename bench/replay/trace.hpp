@@ -1,4 +1,5 @@
-// Trace: what was asked when, as plain data. A prompt is a path in a tree of texts, so two prompts share exactly what their paths share.
+// Trace: what was asked when, as plain data. A prompt is a path in a tree of texts, so two prompts share exactly what
+// their paths share.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +12,25 @@ inline constexpr int32_t kNone = -1;
 
 // One piece of a prompt, behind everything before it: a character's prompt, a message, a block of a recorded trace.
 struct Text {
-  int32_t before = kNone;  // index of the text before it; kNone: a prompt begins here. Always smaller than its own index
-  int32_t end = 0;         // tokens from the prompt's beginning to the end of this text
-  int32_t content = 0;     // which words: its i-th token is token_of(content, first + i)
+  int32_t before =
+      kNone;            // index of the text before it; kNone: a prompt begins here. Always smaller than its own index
+  int32_t end = 0;      // tokens from the prompt's beginning to the end of this text
+  int32_t content = 0;  // which words: its i-th token is token_of(content, first + i)
   int32_t first = 0;
 };
 
 enum class RequestKind : uint8_t {
-  kTurn = 0,     // a message and its reply
-  kSwipe = 1,    // another reply to the same message
-  kEdit = 2,     // an earlier message is written anew and answered
-  kEarlier = 3,  // what a conversation was when the trace begins, at the time of its last turn: a prompt without a reply
+  kTurn = 0,   // a message and its reply
+  kSwipe = 1,  // another reply to the same message
+  kEdit = 2,   // an earlier message is written anew and answered
+  kEarlier =
+      3,  // what a conversation was when the trace begins, at the time of its last turn: a prompt without a reply
 };
 
 struct Request {
-  double seconds = 0;       // when it arrives
-  int32_t prompt = kNone;   // its last text
-  int32_t reply = kNone;    // the text it generates, whose `before` is `prompt`; kNone: nothing
+  double seconds = 0;      // when it arrives
+  int32_t prompt = kNone;  // its last text
+  int32_t reply = kNone;   // the text it generates, whose `before` is `prompt`; kNone: nothing
   int32_t conversation = 0;
   RequestKind kind = RequestKind::kTurn;
   bool leaves = false;  // the user goes away after it
@@ -37,7 +40,8 @@ struct Trace {
   std::vector<Text> texts;
   std::vector<Request> requests;  // in order of arrival
   double measured_from = 0;       // seconds; what arrives before fills the cache and is not counted
-  bool characters = false;        // the first text of every prompt is a character's, shared by all; what follows is private to the conversation
+  bool characters = false;  // the first text of every prompt is a character's, shared by all; what follows is private
+                            // to the conversation
   int32_t conversation_count = 0;
 
   int32_t token_count(int32_t text) const {
@@ -51,7 +55,9 @@ struct Trace {
     while (texts[static_cast<size_t>(text)].before != kNone) text = texts[static_cast<size_t>(text)].before;
     return text;
   }
-  bool measured(const Request& request) const { return request.kind != RequestKind::kEarlier && request.seconds >= measured_from; }
+  bool measured(const Request& request) const {
+    return request.kind != RequestKind::kEarlier && request.seconds >= measured_from;
+  }
   int32_t add(int32_t before, int32_t tokens, int32_t content, int32_t first = 0) {
     texts.push_back({before, tokens + (before == kNone ? 0 : texts[static_cast<size_t>(before)].end), content, first});
     return static_cast<int32_t>(texts.size()) - 1;

@@ -26,7 +26,9 @@ class Dice {
   }
   double log_normal(double median, double sigma) { return median * std::exp(sigma * normal()); }
   // 1, 2, ...
-  int32_t geometric(double mean) { return 1 + static_cast<int32_t>(std::log(1 - uniform()) / std::log(1 - 1 / std::max(mean, 1.0001))); }
+  int32_t geometric(double mean) {
+    return 1 + static_cast<int32_t>(std::log(1 - uniform()) / std::log(1 - 1 / std::max(mean, 1.0001)));
+  }
 
  private:
   uint64_t seed_;
@@ -49,14 +51,16 @@ struct Conversation {
 
 class Generator {
  public:
-  explicit Generator(const TrafficOptions& options) : options_(options), popularity_(static_cast<size_t>(options.characters)) {}
+  explicit Generator(const TrafficOptions& options)
+      : options_(options), popularity_(static_cast<size_t>(options.characters)) {}
 
   Trace make() {
     trace_.characters = true;
     trace_.conversation_count = options_.conversations;
     trace_.measured_from = options_.warm_up_hours * kHour;
     double sum = 0;
-    for (size_t rank = 0; rank < popularity_.size(); ++rank) popularity_[rank] = sum += 1.0 / static_cast<double>(rank + 1);
+    for (size_t rank = 0; rank < popularity_.size(); ++rank)
+      popularity_[rank] = sum += 1.0 / static_cast<double>(rank + 1);
     Dice dice(options_.seed, 0);
     characters_.resize(popularity_.size());
     for (Character& character : characters_) {
@@ -74,7 +78,8 @@ class Generator {
       due_.pop();
       turn(due.conversation, due.seconds);
     }
-    std::stable_sort(trace_.requests.begin(), trace_.requests.end(), earlier);  // a swipe was written before others' turns
+    std::stable_sort(trace_.requests.begin(), trace_.requests.end(),
+                     earlier);  // a swipe was written before others' turns
     return std::move(trace_);
   }
 
@@ -82,14 +87,19 @@ class Generator {
   struct Due {
     double seconds;
     int32_t conversation;
-    bool operator<(const Due& other) const { return seconds != other.seconds ? seconds > other.seconds : conversation > other.conversation; }
+    bool operator<(const Due& other) const {
+      return seconds != other.seconds ? seconds > other.seconds : conversation > other.conversation;
+    }
   };
   static bool earlier(const Request& a, const Request& b) { return a.seconds < b.seconds; }
 
   double end() const { return (options_.warm_up_hours + options_.hours) * kHour; }
-  double think(Dice& dice) const { return options_.reply_seconds + dice.log_normal(options_.think_seconds, options_.think_sigma); }
+  double think(Dice& dice) const {
+    return options_.reply_seconds + dice.log_normal(options_.think_seconds, options_.think_sigma);
+  }
   double version_gap(Dice& dice) const {
-    return options_.versions_per_day > 0 ? -std::log(1 - dice.uniform()) * 24 * kHour / options_.versions_per_day : 1e300;
+    return options_.versions_per_day > 0 ? -std::log(1 - dice.uniform()) * 24 * kHour / options_.versions_per_day
+                                         : 1e300;
   }
   static int32_t length(Dice& dice, double mean, int32_t most) {
     constexpr double kSigma = 0.7;
@@ -100,11 +110,13 @@ class Generator {
   int32_t most_before_reply() const { return options_.context - options_.reply_tokens_most; }
 
   void write_version(Character& character, Dice& dice) {
-    character.root = trace_.add(kNone, dice.between(options_.prompt_tokens_least, options_.prompt_tokens_most), ++contents_);
+    character.root =
+        trace_.add(kNone, dice.between(options_.prompt_tokens_least, options_.prompt_tokens_most), ++contents_);
   }
   int32_t choose_character(Dice& dice) const {
     const double point = dice.uniform() * popularity_.back();
-    return static_cast<int32_t>(std::upper_bound(popularity_.begin(), popularity_.end() - 1, point) - popularity_.begin());
+    return static_cast<int32_t>(std::upper_bound(popularity_.begin(), popularity_.end() - 1, point) -
+                                popularity_.begin());
   }
   int32_t add_user(int32_t before, Dice& dice) { return trace_.add(before, user_length(dice), ++contents_); }
   // A generated token is named by the position it was generated at, which is all that an executor knows.
@@ -123,7 +135,9 @@ class Generator {
       conversation.prompt = add_user(fit(conversation), dice);
       conversation.leaf = add_reply(conversation.prompt, dice);
     }
-    const double sitting = options_.sitting_turns * (options_.reply_seconds + options_.think_seconds * std::exp(options_.think_sigma * options_.think_sigma / 2));
+    const double sitting =
+        options_.sitting_turns *
+        (options_.reply_seconds + options_.think_seconds * std::exp(options_.think_sigma * options_.think_sigma / 2));
     const double gap = options_.gap_hours * kHour * std::exp(options_.gap_sigma * options_.gap_sigma / 2);
     double age, rest;
     if (dice.chance(sitting / (sitting + gap))) {
@@ -133,7 +147,8 @@ class Generator {
       conversation.turns_left = dice.geometric(options_.sitting_turns);
     } else {
       // The gap that a moment falls into is longer than the usual one: log-normal again, the median up by exp(sigma^2).
-      const double pause = dice.log_normal(options_.gap_hours * kHour * std::exp(options_.gap_sigma * options_.gap_sigma), options_.gap_sigma);
+      const double pause = dice.log_normal(
+          options_.gap_hours * kHour * std::exp(options_.gap_sigma * options_.gap_sigma), options_.gap_sigma);
       age = pause * dice.uniform();
       rest = pause - age;
     }
@@ -165,7 +180,8 @@ class Generator {
     due_.push({now, c});
   }
 
-  // The user is back: perhaps to begin anew, perhaps to find the character changed, which changes all that is behind it.
+  // The user is back: perhaps to begin anew, perhaps to find the character changed, which changes all that is behind
+  // it.
   void sit_down(Conversation& conversation, Dice& dice, double now) {
     conversation.turns_left = dice.geometric(options_.sitting_turns);
     const bool anew = dice.chance(options_.new_chat);
@@ -175,8 +191,10 @@ class Generator {
       write_version(character, dice);
       character.next_version = now + version_gap(dice);
     }
-    if (anew) conversation.leaf = character.root;
-    else if (conversation.root != character.root) conversation.leaf = move(messages(conversation), character.root);
+    if (anew)
+      conversation.leaf = character.root;
+    else if (conversation.root != character.root)
+      conversation.leaf = move(messages(conversation), character.root);
     conversation.root = character.root;
   }
 
@@ -195,7 +213,9 @@ class Generator {
   // Its messages, oldest first.
   std::vector<int32_t> messages(const Conversation& conversation) const {
     std::vector<int32_t> found;
-    for (int32_t text = conversation.leaf; text != conversation.root; text = trace_.texts[static_cast<size_t>(text)].before) found.push_back(text);
+    for (int32_t text = conversation.leaf; text != conversation.root;
+         text = trace_.texts[static_cast<size_t>(text)].before)
+      found.push_back(text);
     std::reverse(found.begin(), found.end());
     return found;
   }
@@ -232,14 +252,19 @@ class Generator {
 }  // namespace
 
 Result<Trace> make_traffic(const TrafficOptions& options) {
-  if (options.conversations < 1 || options.characters < 1) return invalid_argument("traffic needs at least one conversation and one character");
+  if (options.conversations < 1 || options.characters < 1)
+    return invalid_argument("traffic needs at least one conversation and one character");
   if (options.prompt_tokens_least < 1 || options.prompt_tokens_least > options.prompt_tokens_most)
     return invalid_argument("prompt tokens: give the least and the most, in this order");
-  if (options.messages_least < 0 || options.messages_least > options.messages_most) return invalid_argument("messages: give the least and the most, in this order");
-  const int32_t least_context = options.prompt_tokens_most + options.truncation_step + options.reply_tokens_most + 2 * kUserTokensMost;
+  if (options.messages_least < 0 || options.messages_least > options.messages_most)
+    return invalid_argument("messages: give the least and the most, in this order");
+  const int32_t least_context =
+      options.prompt_tokens_most + options.truncation_step + options.reply_tokens_most + 2 * kUserTokensMost;
   if (options.context < least_context)
-    return invalid_argument("a context of " + std::to_string(options.context) + " tokens has no room for the longest character prompt, one truncation step and a turn: give at least " +
-                            std::to_string(least_context));
+    return invalid_argument(
+        "a context of " + std::to_string(options.context) +
+        " tokens has no room for the longest character prompt, one truncation step and a turn: give at least " +
+        std::to_string(least_context));
   return Generator(options).make();
 }
 
@@ -251,14 +276,16 @@ Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens) {
   int32_t contents = 0;
   std::vector<int32_t> leaves;
   leaves.reserve(static_cast<size_t>(sessions));
-  for (int32_t session = 0; session < sessions; ++session) leaves.push_back(trace.add(kNone, history_tokens, ++contents));
+  for (int32_t session = 0; session < sessions; ++session)
+    leaves.push_back(trace.add(kNone, history_tokens, ++contents));
   for (int32_t round = 0; round < rounds; ++round)
     for (int32_t session = 0; session < sessions; ++session) {
       int32_t& leaf = leaves[static_cast<size_t>(session)];
       Request request;
       request.seconds = (round * sessions + session) * kTurnSeconds;
       request.prompt = trace.add(leaf, 30, ++contents);
-      request.reply = leaf = trace.add(request.prompt, 100, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
+      request.reply = leaf =
+          trace.add(request.prompt, 100, ++contents, trace.texts[static_cast<size_t>(request.prompt)].end);
       request.conversation = session;
       trace.requests.push_back(request);
     }
@@ -286,14 +313,18 @@ Trace make_chats(const ChatsOptions& options) {
   int32_t contents = options.characters;
   for (int32_t c = options.first_conversation; c < trace.conversation_count; ++c) {
     Dice dice(options.seed, static_cast<uint32_t>(c));
-    auto leaf = static_cast<int32_t>(std::upper_bound(popularity.begin(), popularity.end() - 1, dice.uniform() * sum) - popularity.begin());
-    for (double seconds = options.every_seconds * dice.uniform(); seconds < options.seconds; seconds += options.every_seconds) {
+    auto leaf = static_cast<int32_t>(std::upper_bound(popularity.begin(), popularity.end() - 1, dice.uniform() * sum) -
+                                     popularity.begin());
+    for (double seconds = options.every_seconds * dice.uniform(); seconds < options.seconds;
+         seconds += options.every_seconds) {
       const int32_t prompt = trace.add(leaf, options.user_tokens, ++contents);
       leaf = trace.add(prompt, options.reply_tokens, ++contents, trace.texts[static_cast<size_t>(prompt)].end);
-      trace.requests.push_back({seconds, prompt, leaf, c, RequestKind::kTurn, seconds + options.every_seconds >= options.seconds});
+      trace.requests.push_back(
+          {seconds, prompt, leaf, c, RequestKind::kTurn, seconds + options.every_seconds >= options.seconds});
     }
   }
-  std::stable_sort(trace.requests.begin(), trace.requests.end(), [](const Request& a, const Request& b) { return a.seconds < b.seconds; });
+  std::stable_sort(trace.requests.begin(), trace.requests.end(),
+                   [](const Request& a, const Request& b) { return a.seconds < b.seconds; });
   return trace;
 }
 

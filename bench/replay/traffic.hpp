@@ -9,16 +9,17 @@ namespace kaiju::replay {
 struct TrafficOptions {
   uint64_t seed = 1;
   int32_t conversations = 2000;
-  int32_t characters = 200;   // Zipf: the r-th is chosen 1/r as often as the first
-  double warm_up_hours = 0.5; // not counted; what was cached when the trace begins comes from before it
-  double hours = 8;           // measured: longer than most users stay away
+  int32_t characters = 200;    // Zipf: the r-th is chosen 1/r as often as the first
+  double warm_up_hours = 0.5;  // not counted; what was cached when the trace begins comes from before it
+  double hours = 8;            // measured: longer than most users stay away
 
   int32_t prompt_tokens_least = 4096, prompt_tokens_most = 16384;  // of a character's prompt: uniform
   int32_t messages_least = 20, messages_most = 180;                // of a history when the trace begins: uniform
   double user_tokens = 30, reply_tokens = 100;                     // means; log-normal
   int32_t reply_tokens_most = 400;
-  int32_t context = 24576;         // positions of a conversation, the reply's included
-  int32_t truncation_step = 4096;  // tokens: a chat that outgrows the context loses so much of its beginning, or a little more
+  int32_t context = 24576;  // positions of a conversation, the reply's included
+  int32_t truncation_step =
+      4096;  // tokens: a chat that outgrows the context loses so much of its beginning, or a little more
 
   double think_seconds = 40, think_sigma = 0.8;  // from a reply to the next message: log-normal, median and spread
   double reply_seconds = 5;                      // how long a reply takes to arrive and be followed
@@ -27,21 +28,23 @@ struct TrafficOptions {
   double swipe = 0.12;                           // of replies that are asked for once more
   double edit = 0.03;                            // of turns that rewrite an earlier message, mostly the last one
   double new_chat = 0.05;                        // of sittings that begin a new conversation instead of going on
-  double versions_per_day = 0.2;                 // edits of a character by its author; seen from a user's next sitting on
+  double versions_per_day = 0.2;  // edits of a character by its author; seen from a user's next sitting on
 };
 
 // The same options give the same trace. kInvalidArgument when they contradict each other: the message names the option.
 Result<Trace> make_traffic(const TrafficOptions& options);
 
-// The worst case for a cache that drops what was used longest ago: sessions with nothing in common, each with a history of so many tokens and a turn
-// of 30 and 100 tokens when all others have had theirs. The first round is not measured.
+// The worst case for a cache that drops what was used longest ago: sessions with nothing in common, each with a history
+// of so many tokens and a turn of 30 and 100 tokens when all others have had theirs. The first round is not measured.
 Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens);
 
-// Conversations in the middle of their hour, each with a message every so many seconds, from a moment of its own on: as many messages a second from the first second as
-// in the last. Messages and replies have one length each, and none but `conversations` speak.
+// Conversations in the middle of their hour, each with a message every so many seconds, from a moment of its own on: as
+// many messages a second from the first second as in the last. Messages and replies have one length each, and none but
+// `conversations` speak.
 struct ChatsOptions {
   uint64_t seed = 1;
-  int32_t conversations = 0, first_conversation = 0;  // their numbers: those of another trace in the same cache are others
+  int32_t conversations = 0,
+          first_conversation = 0;  // their numbers: those of another trace in the same cache are others
   int32_t characters = 1;
   double zipf = 1;  // the r-th character is chosen r^-zipf as often as the first; 0: all alike
   int32_t prompt_tokens = 0, user_tokens = 0, reply_tokens = 0;
@@ -49,7 +52,8 @@ struct ChatsOptions {
   double seconds = 60, measured_from = 0;
 };
 Trace make_chats(const ChatsOptions& options);
-// The prompts of its characters [first, first + count), asked for once without a reply: for a cache that make_chats is to find warm.
+// The prompts of its characters [first, first + count), asked for once without a reply: for a cache that make_chats is
+// to find warm.
 Trace make_prompts(const ChatsOptions& options, int32_t first, int32_t count);
 
 }  // namespace kaiju::replay

@@ -1,21 +1,24 @@
-// Which kernel serves attention: those for Hopper what they can (attention_sm90.cu), that for every chip the rest (attention_mma.cuh).
+// Which kernel serves attention: those for Hopper what they can (attention_sm90.cu), that for every chip the rest
+// (attention_mma.cuh).
 #include "attention_mma.cuh"
 
 namespace kaiju::cuda {
 
-cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
-                   const AttentionScratch& scratch) {
+cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                   const KvSlot& kv, const AttentionScratch& scratch) {
   return attends_sm90(args, kv, scratch) ? attend_sm90(stream, args, batch, kv, scratch)
                                          : attend_mma(stream, chip, args, batch, kv, scratch);
 }
 
-cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
-                       const AttentionScratch& scratch) {
+cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                       const KvSlot& kv, const AttentionScratch& scratch) {
   const bool one_row_each = batch.row_count == static_cast<int32_t>(batch.segments.size());
   const auto launch = [&]<class Few, class Many>() {
-    const bool few = one_row_each && (kv.head_dim < 256 || mma_tiles<Few>(args, batch, kv) <= Few::kBlocks * chip.multiprocessors ||
-                                      args.heads / kv.kv_heads <= Few::kRows);
-    return few ? launch_mma<Few>(stream, chip, args, batch, kv, scratch) : launch_mma<Many>(stream, chip, args, batch, kv, scratch);
+    const bool few =
+        one_row_each && (kv.head_dim < 256 || mma_tiles<Few>(args, batch, kv) <= Few::kBlocks * chip.multiprocessors ||
+                         args.heads / kv.kv_heads <= Few::kRows);
+    return few ? launch_mma<Few>(stream, chip, args, batch, kv, scratch)
+               : launch_mma<Many>(stream, chip, args, batch, kv, scratch);
   };
   switch (kv.head_dim) {
     case 64:

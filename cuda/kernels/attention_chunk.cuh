@@ -1,12 +1,13 @@
-// The steps of one chunk of up to 512 keys, of few rows, on Hopper, as attention_decode.cuh takes them; attention_window.cuh, which divides
-// its chunks among three warpgroups, has what is beside them: places of rows and channels, folds. A block of two warpgroups finds its
-// scores, its weights and its sums; two such blocks share a multiprocessor, so that one's loads and products run while the other finds
-// weights.
+// The steps of one chunk of up to 512 keys, of few rows, on Hopper, as attention_decode.cuh takes them;
+// attention_window.cuh, which divides its chunks among three warpgroups, has what is beside them: places of rows and
+// channels, folds. A block of two warpgroups finds its scores, its weights and its sums; two such blocks share a
+// multiprocessor, so that one's loads and products run while the other finds weights.
 //
-// Scores first, keys by rows (S^T = K Q^T, so that rows beyond the last cost nothing but matrix time): a warpgroup has every second block
-// of 64 keys, and keeps the scores in registers while the maximum is found. Then, half a chunk at a time, their weights, once, whose high
-// and low bytes go to shared memory, and the sums, channels by rows (V^T P^T), high and low bytes side by side: a warpgroup for each 64
-// channels; exact integers. Keys and values come through one ring of tiles, the values of a chunk behind its keys.
+// Scores first, keys by rows (S^T = K Q^T, so that rows beyond the last cost nothing but matrix time): a warpgroup has
+// every second block of 64 keys, and keeps the scores in registers while the maximum is found. Then, half a chunk at a
+// time, their weights, once, whose high and low bytes go to shared memory, and the sums, channels by rows (V^T P^T),
+// high and low bytes side by side: a warpgroup for each 64 channels; exact integers. Keys and values come through one
+// ring of tiles, the values of a chunk behind its keys.
 #pragma once
 
 #include "attention_sm90.cuh"
@@ -15,7 +16,7 @@ namespace kaiju::cuda {
 
 constexpr int32_t kDecodeGroups = 2;  // warpgroups
 constexpr int32_t kDecodeThreads = 128 * kDecodeGroups;
-constexpr int32_t kDecodeBlocks = 2;  // of threads, on a multiprocessor
+constexpr int32_t kDecodeBlocks = 2;                            // of threads, on a multiprocessor
 constexpr int32_t kGroupBlocks = kChunkBlocks / kDecodeGroups;  // of keys, that a warpgroup has of a chunk
 constexpr int32_t kSlots = kChunkBlocks;                        // of the ring
 constexpr int32_t kHalfBlocks = kChunkBlocks / 2;
@@ -26,7 +27,8 @@ template <int kHeadDim, int kRows>
 struct ChunkMap {
   static_assert(kRows == 8 || kRows == 16 || kRows == 32 || kRows == 40);
   static constexpr int32_t kRing = 0;
-  static constexpr int32_t kWeights = kRing + kSlots * kTileBytes<kHeadDim>;  // of half a chunk: columns of 2 kRows, high bytes, then low
+  static constexpr int32_t kWeights =
+      kRing + kSlots * kTileBytes<kHeadDim>;  // of half a chunk: columns of 2 kRows, high bytes, then low
   static constexpr int32_t kQueries = kWeights + kRows * arith::kChunkKeys;
   static constexpr int32_t kEnd = kQueries + kRows * kHeadDim;
 };
@@ -58,8 +60,8 @@ class ChunkSteps {
     publish_stores();
   }
 
-  // From here on nothing is known of thread(): else what follows from it would be found before the loop and kept in registers that are not
-  // there.
+  // From here on nothing is known of thread(): else what follows from it would be found before the loop and kept in
+  // registers that are not there.
   __device__ __forceinline__ void forget() { asm volatile("" : "+r"(thread_)); }
   __device__ int32_t thread() const { return thread_; }
   __device__ int32_t warpgroup() const { return warpgroup_; }
@@ -74,7 +76,8 @@ class ChunkSteps {
   // Of what all lanes have, so that the compiler knows.
   __device__ static int32_t uniform(int32_t x) { return __shfl_sync(0xFFFFFFFFu, x, 0); }
 
-  // A unit's blocks of keys, counted from the first that is seen: how many there are, and which of them all rows see whole.
+  // A unit's blocks of keys, counted from the first that is seen: how many there are, and which of them all rows see
+  // whole.
   struct Blocks {
     int32_t count, clear_from, clear_end;
     __device__ explicit Blocks(const Unit& unit)
@@ -88,13 +91,17 @@ class ChunkSteps {
   __device__ static int32_t block_count(const Unit& unit) { return unit.end_block - unit.begin_block; }
   __device__ bool has(const Blocks& blocks, int k) const { return place(k) < blocks.count; }
   // Whether a row does not see a key of the block.
-  __device__ bool is_masked(const Blocks& blocks, int k) const { return place(k) < blocks.clear_from || place(k) >= blocks.clear_end; }
+  __device__ bool is_masked(const Blocks& blocks, int k) const {
+    return place(k) < blocks.clear_from || place(k) >= blocks.clear_end;
+  }
 
-  // Tiles go through the ring in order: a unit's keys, its values, the next unit's keys and values. Tile n has slot n % kSlots.
+  // Tiles go through the ring in order: a unit's keys, its values, the next unit's keys and values. Tile n has slot n %
+  // kSlots.
   __device__ uint32_t full(int32_t n) { return shared_address(&chunk_.full[n % kSlots]); }
   __device__ void wait_for_tile(int32_t n) { barrier_wait(full(n), static_cast<uint32_t>(n / kSlots % 2)); }
   __device__ uint32_t slot(int32_t n) const { return base_ + static_cast<uint32_t>(Map::kRing + n % kSlots * kTile); }
-  // Asks for tiles `from` ... `end` - 1, kSlots at most, of this unit, whose first is `first`, and of the next. By all warps, one each.
+  // Asks for tiles `from` ... `end` - 1, kSlots at most, of this unit, whose first is `first`, and of the next. By all
+  // warps, one each.
   __device__ void copy_tiles(int32_t first, int32_t from, int32_t end, const Unit& unit, const Unit& next) {
     const int32_t n = from + thread() / 32, behind = first + 2 * block_count(unit);
     if (n >= end || lane() != 0) return;
@@ -114,8 +121,9 @@ class ChunkSteps {
     return work_.kv.pool + work_.kv.slot_offset + int64_t{unit.group} * 2 * kTile + (values ? kTile : 0) +
            unit.ids[values ? at - block_count(unit) : at] * work_.kv.block_bytes;
   }
-  // Asks for the first tiles of the first unit: before the kernels in front have ended for those that no kernel of this step writes, and
-  // then for the others, and the L2 cache for those behind, which would delay the first. By all warps, twice.
+  // Asks for the first tiles of the first unit: before the kernels in front have ended for those that no kernel of this
+  // step writes, and then for the others, and the L2 cache for those behind, which would delay the first. By all warps,
+  // twice.
   __device__ void ask_first(const Unit& unit, bool old) {
     const int32_t count = block_count(unit), at = thread() / 32 + lane() * kSlots;
     if (lane() > (old ? 0 : 1) || at >= 2 * count) return;
@@ -133,7 +141,8 @@ class ChunkSteps {
     for (int32_t at = thread(); at < kPieces; at += kDecodeThreads) {
       const int32_t row = at % kRows;
       if (row < unit.rows)
-        copy_async(base_ + static_cast<uint32_t>(Map::kQueries + at * 16), work_.args.queries + row_offset(unit, row) + at / kRows * 16);
+        copy_async(base_ + static_cast<uint32_t>(Map::kQueries + at * 16),
+                   work_.args.queries + row_offset(unit, row) + at / kRows * 16);
     }
   }
   __device__ __forceinline__ static void copy_async(uint32_t to, const void* from) {
@@ -173,8 +182,9 @@ class ChunkSteps {
   template <bool kAdds>
   __device__ __forceinline__ static void multiply(Score& s, uint64_t a, uint64_t b) {
     if constexpr (kRows == 40) {  // no instruction has 40 columns
-      multiply_shared_by<32, Sign::kSigned, kAdds>(reinterpret_cast<int32_t(&)[16]>(s[0]), a, b);
-      multiply_shared_by<8, Sign::kSigned, kAdds>(reinterpret_cast<int32_t(&)[4]>(s[16]), a, advanced(b, 32 * kColumnBytes));
+      multiply_shared_by<32, Sign::kSigned, kAdds>(reinterpret_cast<int32_t (&)[16]>(s[0]), a, b);
+      multiply_shared_by<8, Sign::kSigned, kAdds>(reinterpret_cast<int32_t (&)[4]>(s[16]), a,
+                                                  advanced(b, 32 * kColumnBytes));
     } else {
       multiply_shared_by<kRows, Sign::kSigned, kAdds>(s, a, b);
     }
@@ -210,12 +220,15 @@ class ChunkSteps {
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
-      for (int odd = 0; odd < 2; ++odd) most[j][odd] = __vimax3_s32(most[j][odd], s[k][4 * j + odd], s[k][4 * j + 2 + odd]);
+      for (int odd = 0; odd < 2; ++odd)
+        most[j][odd] = __vimax3_s32(most[j][odd], s[k][4 * j + odd], s[k][4 * j + 2 + odd]);
   }
-  // Scores of the warpgroup's blocks, and the maxima of rows. kAll: also where the chunk has no such block, of whatever lies there, which
-  // nobody asks for: in a loop registers that are set now and then alone would be kept for what they held before.
+  // Scores of the warpgroup's blocks, and the maxima of rows. kAll: also where the chunk has no such block, of whatever
+  // lies there, which nobody asks for: in a loop registers that are set now and then alone would be kept for what they
+  // held before.
   template <bool kAll>
-  __device__ __forceinline__ void score_all(const Unit& unit, const Blocks& blocks, int32_t tile, Score (&s)[kGroupBlocks], int32_t turn) {
+  __device__ __forceinline__ void score_all(const Unit& unit, const Blocks& blocks, int32_t tile,
+                                            Score (&s)[kGroupBlocks], int32_t turn) {
     int32_t most[kColumns][2];
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) most[j][0] = most[j][1] = kUnseen;
@@ -253,14 +266,15 @@ class ChunkSteps {
     }
   }
 
-  // The weights of this thread's scores, to shared memory as layout.cuh wants values' places, and their sums. Four places in a row are keys
-  // 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the warp's 16: of two neighbouring lanes, of which the even one stores the even row, the odd one
-  // the odd.
-  // Of the warpgroup's blocks k, which the chunk has, and k + 1. One block alone takes the same instructions as two: others would not be
-  // at hand.
-  __device__ __forceinline__ void weigh(const Blocks& blocks, const Score* s, int k, int32_t turn, uint32_t (&sum)[kColumns]) {
+  // The weights of this thread's scores, to shared memory as layout.cuh wants values' places, and their sums. Four
+  // places in a row are keys 2 c, 2 c + 1, 2 c + 8 and 2 c + 9 of the warp's 16: of two neighbouring lanes, of which
+  // the even one stores the even row, the odd one the odd. Of the warpgroup's blocks k, which the chunk has, and k + 1.
+  // One block alone takes the same instructions as two: others would not be at hand.
+  __device__ __forceinline__ void weigh(const Blocks& blocks, const Score* s, int k, int32_t turn,
+                                        uint32_t (&sum)[kColumns]) {
     constexpr int kBlocks = 2;
-    const bool odd = g() % 2 != 0, alone = !has(blocks, k + 1), masked = alone || is_masked(blocks, k) || is_masked(blocks, k + 1);
+    const bool odd = g() % 2 != 0, alone = !has(blocks, k + 1),
+               masked = alone || is_masked(blocks, k) || is_masked(blocks, k + 1);
     const uint32_t low_bytes = odd ? 0x1504 : 0x5140, high_bytes = odd ? 0x3726 : 0x7362;
     constexpr int32_t kStep = kDecodeGroups * 4 * 2 * kRows * kColumnBytes;  // of one of its blocks to the next
     uint8_t* to = memory_ + Map::kWeights + (place(k) % kHalfBlocks * 4 + warp()) * 2 * kRows * kColumnBytes +
@@ -286,8 +300,10 @@ class ChunkSteps {
       }
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        const uint32_t even_row = __byte_perm(w[4 * b], w[4 * b + 2], 0x5140), odd_row = __byte_perm(w[4 * b + 1], w[4 * b + 3], 0x5140);
-        const uint32_t mine = odd ? odd_row : even_row, theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_row : odd_row, 4);
+        const uint32_t even_row = __byte_perm(w[4 * b], w[4 * b + 2], 0x5140),
+                       odd_row = __byte_perm(w[4 * b + 1], w[4 * b + 3], 0x5140);
+        const uint32_t mine = odd ? odd_row : even_row,
+                       theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_row : odd_row, 4);
         const uint32_t high = __byte_perm(mine, theirs, high_bytes), low = __byte_perm(mine, theirs, low_bytes);
         *reinterpret_cast<uint32_t*>(to + b * kStep + j * 8 * kColumnBytes) = high;
         *reinterpret_cast<uint32_t*>(to + b * kStep + (kRows + j * 8) * kColumnBytes) = low;
@@ -308,9 +324,9 @@ class ChunkSteps {
     }
   }
 
-  // sums [64 channels, 2 kRows]: thread (g, t) of warp w has channels 16 w + g and + 8 of columns 8 j + 2 t and + 1; columns are the rows'
-  // high bytes, then their low bytes.
-  // Begins to add those of the chunk's blocks `first` ... `end` - 1, half of it at most, whose weights are there. `values`: its first tile.
+  // sums [64 channels, 2 kRows]: thread (g, t) of warp w has channels 16 w + g and + 8 of columns 8 j + 2 t and + 1;
+  // columns are the rows' high bytes, then their low bytes. Begins to add those of the chunk's blocks `first` ... `end`
+  // - 1, half of it at most, whose weights are there. `values`: its first tile.
   __device__ __forceinline__ void begin_values(int32_t values, int32_t first, int32_t end, int32_t (&sums)[kRows]) {
     if (first == 0) add_block<false>(values, 0, sums), ++first;
     for (; first < end; ++first) add_block<true>(values, first, sums);
@@ -319,7 +335,8 @@ class ChunkSteps {
   __device__ __forceinline__ void add_block(int32_t values, int32_t place, int32_t (&sums)[kRows]) {
     wait_for_tile(values + place);
     const uint64_t a = operand(slot(values + place) + static_cast<uint32_t>(warpgroup() * 64 * kColumnBytes), kHeadDim),
-                   b = operand(base_ + static_cast<uint32_t>(Map::kWeights + place % kHalfBlocks * 4 * 2 * kRows * kColumnBytes),
+                   b = operand(base_ + static_cast<uint32_t>(Map::kWeights +
+                                                             place % kHalfBlocks * 4 * 2 * kRows * kColumnBytes),
                                2 * kRows);
     begin_products();
     multiply_shared_by<2 * kRows, Sign::kUnsigned, kAdds>(sums, a, b);
@@ -334,12 +351,14 @@ class ChunkSteps {
   __device__ int32_t channel(int e) const { return warpgroup() * 64 + warp() * 16 + g() + e / 2 * 8; }
   __device__ int32_t row(int j, int e) const { return 8 * j + 2 * t() + e % 2; }
 
-  // The weights of a unit's scores and their sums. `meanwhile` is called while the first sums are under way, `at_last` while the last are,
-  // `half_read` with half of a chunk's values read.
+  // The weights of a unit's scores and their sums. `meanwhile` is called while the first sums are under way, `at_last`
+  // while the last are, `half_read` with half of a chunk's values read.
   template <class Meanwhile, class HalfRead, class AtLast>
-  __device__ __forceinline__ void add_all(const Blocks& blocks, int32_t tile, const Score (&s)[kGroupBlocks], int32_t turn,
-                                          int32_t (&sums)[kRows], Meanwhile meanwhile, HalfRead half_read, AtLast at_last) {
-    constexpr bool kAllSum = kSummers == kDecodeThreads;  // else products are in a branch, which must hold no more than them
+  __device__ __forceinline__ void add_all(const Blocks& blocks, int32_t tile, const Score (&s)[kGroupBlocks],
+                                          int32_t turn, int32_t (&sums)[kRows], Meanwhile meanwhile, HalfRead half_read,
+                                          AtLast at_last) {
+    constexpr bool kAllSum =
+        kSummers == kDecodeThreads;  // else products are in a branch, which must hold no more than them
     const int32_t count = blocks.count;
     uint32_t weights[kColumns];
 #pragma unroll
@@ -383,7 +402,9 @@ class ChunkSteps {
   };
   __device__ Step step(int32_t before, int32_t chunk) const {
     const bool later = before <= chunk;
-    return {later, before == INT32_MIN || chunk == INT32_MIN ? 0.0f : fold_factor(later ? before - chunk : chunk - before, work_.args.z)};
+    return {later, before == INT32_MIN || chunk == INT32_MIN
+                       ? 0.0f
+                       : fold_factor(later ? before - chunk : chunk - before, work_.args.z)};
   }
   __device__ static float folded(const Step& step, float total, float chunk) {
     return arith::fma(step.later ? total : chunk, step.factor, step.later ? chunk : total);

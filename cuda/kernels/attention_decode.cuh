@@ -1,8 +1,8 @@
-// Attention of few rows a sequence (decode) on Hopper: every block of threads has a share of the keys, chunk after chunk (the steps of a
-// chunk: attention_chunk.cuh).
+// Attention of few rows a sequence (decode) on Hopper: every block of threads has a share of the keys, chunk after
+// chunk (the steps of a chunk: attention_chunk.cuh).
 //
-// An item whose chunks all are this block's is folded as it goes. Of others the sums of each chunk are kept apart, and when all are there
-// its blocks fold them, each a part of the rows. Bound: memory.
+// An item whose chunks all are this block's is folded as it goes. Of others the sums of each chunk are kept apart, and
+// when all are there its blocks fold them, each a part of the rows. Bound: memory.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +14,19 @@ namespace kaiju::cuda {
 
 // An item of which a block of threads has kept chunks.
 struct KeptItem {
-  int32_t place, rows, group;      // as of a unit
-  int32_t first, chunks;           // where the item's are kept, and how many
-  int32_t begin, end;              // this block's, counted from the item's first; then those whose part of the rows it folds
-  int32_t first_row, row_count;    // that this block folds
+  int32_t place, rows, group;  // as of a unit
+  int32_t first, chunks;       // where the item's are kept, and how many
+  int32_t begin, end;  // this block's, counted from the item's first; then those whose part of the rows it folds
+  int32_t first_row, row_count;  // that this block folds
 };
 
 template <int kRows>
 struct DecodeShared : ChunkShared<kRows> {
   // Of this unit's rows.
   alignas(8) int32_t fold[kRows];  // the bits of its factor; with the sign, where the total keeps its scale
-  alignas(16) int2 result[kRows];  // the bits of the inverse of the sum of all weights, and the row's place in the results; -1: none
-  int32_t total_maximum[kRows];    // of the item so far
+  alignas(16) int2
+      result[kRows];  // the bits of the inverse of the sum of all weights, and the row's place in the results; -1: none
+  int32_t total_maximum[kRows];  // of the item so far
   float total_weight[kRows];
   DecodePlan plan;  // of units this one and the next two
   KeptItem kept_item[2];
@@ -36,22 +37,23 @@ struct DecodeShared : ChunkShared<kRows> {
 template <int kHeadDim, int kRows, class Weight>
 class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
   using Steps = ChunkSteps<kHeadDim, kRows, Weight>;
-  using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::begin, Steps::forget, Steps::thread, Steps::is_planner, Steps::is_summer,
-      Steps::in_rows, Steps::lane, Steps::t, Steps::ask_first, Steps::copy_tiles, Steps::block_count, Steps::uniform,
-      Steps::ask_for_queries, Steps::wait_for_copies, Steps::copy_async, Steps::place_of_row, Steps::row_offset, Steps::describe_row,
-      Steps::add_all, Steps::two, Steps::whole, Steps::channel, Steps::row, Steps::step, Steps::folded, Steps::work_, Steps::chunk_,
-      Steps::memory_;
+  using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::begin, Steps::forget, Steps::thread, Steps::is_planner,
+      Steps::is_summer, Steps::in_rows, Steps::lane, Steps::t, Steps::ask_first, Steps::copy_tiles, Steps::block_count,
+      Steps::uniform, Steps::ask_for_queries, Steps::wait_for_copies, Steps::copy_async, Steps::place_of_row,
+      Steps::row_offset, Steps::describe_row, Steps::add_all, Steps::two, Steps::whole, Steps::channel, Steps::row,
+      Steps::step, Steps::folded, Steps::work_, Steps::chunk_, Steps::memory_;
   using typename Steps::Map, typename Steps::Score, typename Steps::Step;
   static constexpr int32_t kTotals = Map::kEnd;  // of a thread, one a sum
 
  public:
   static constexpr int32_t kWarps = kDecodeThreads / 32;
-  // Of a fold of chunks that were kept apart: a table of what each does, then what warps have of their sums, in groups of chunks.
+  // Of a fold of chunks that were kept apart: a table of what each does, then what warps have of their sums, in groups
+  // of chunks.
   static constexpr int32_t kTableBytes = kMostKept * static_cast<int32_t>(sizeof(int2));
   static constexpr int32_t kHalf = 64, kHalves = kHeadDim / kHalf;  // of a row of 128 channels: a lane has two
   static constexpr int32_t kGroup = 8, kGroupBytes = kGroup * kHalf * static_cast<int32_t>(sizeof(float));
-  static constexpr int32_t kBytes =
-      std::max(kTotals + kRows * kHeadDim * static_cast<int32_t>(sizeof(float)), kTableBytes + 2 * kWarps * kGroupBytes);
+  static constexpr int32_t kBytes = std::max(kTotals + kRows * kHeadDim * static_cast<int32_t>(sizeof(float)),
+                                             kTableBytes + 2 * kWarps * kGroupBytes);
   static constexpr int32_t kGroups = (kBytes - kTableBytes) / (kWarps * kGroupBytes);  // that a warp has room for
 
   __device__ Decoder(const AttentionWork& work, DecodeShared<kRows>& shared, uint8_t* memory)
@@ -62,7 +64,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     constexpr int32_t kPlanWords = sizeof(DecodePlan) / sizeof(int32_t);
     static_assert(kPlanWords <= kDecodeThreads);
     if (thread() < kPlanWords)  // in the L2 cache since before this kernel began (plan_kernel)
-      reinterpret_cast<int32_t*>(&shared_.plan)[thread()] = __ldcg(reinterpret_cast<const int32_t*>(plan_of_block(work_)) + thread());
+      reinterpret_cast<int32_t*>(&shared_.plan)[thread()] =
+          __ldcg(reinterpret_cast<const int32_t*>(plan_of_block(work_)) + thread());
     if (thread() == 0) shared_.kept_items = 0;
     __syncthreads();
     const Unit& first = shared_.plan.unit[0];
@@ -177,17 +180,22 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     }
     const auto weight = static_cast<float>(chunk_.sum[turn][row]);
     if (unit.kept >= 0) {
-      work_.scratch.parts[int64_t{unit.first_kept} * kTileRows + row * unit.kept_count + unit.kept - unit.first_kept] = {
-          maximum_of_row(turn), weight};
+      work_.scratch.parts[int64_t{unit.first_kept} * kTileRows + row * unit.kept_count + unit.kept - unit.first_kept] =
+          {maximum_of_row(turn), weight};
       return;
     }
     const float total = folded(step_of(shared_.fold[row]), unit.fresh ? 0.0f : shared_.total_weight[row], weight);
     shared_.total_weight[row] = total;
-    if (unit.last) shared_.result[row] = {__float_as_int(arith::divide(1.0f, total)), static_cast<int32_t>(place_of_row(unit, row))};
+    if (unit.last)
+      shared_.result[row] = {__float_as_int(arith::divide(1.0f, total)), static_cast<int32_t>(place_of_row(unit, row))};
   }
-  __device__ float& kept_total(int i) const { return reinterpret_cast<float*>(memory_ + kTotals)[i * kSummers + thread()]; }
+  __device__ float& kept_total(int i) const {
+    return reinterpret_cast<float*>(memory_ + kTotals)[i * kSummers + thread()];
+  }
   // The bits of a factor; with the sign, where the total keeps its scale.
-  __device__ static int32_t fold_of(const Step& step) { return __float_as_int(step.factor) | (step.later ? 0 : INT32_MIN); }
+  __device__ static int32_t fold_of(const Step& step) {
+    return __float_as_int(step.factor) | (step.later ? 0 : INT32_MIN);
+  }
   __device__ static Step step_of(int32_t fold) { return {fold >= 0, __int_as_float(fold & INT32_MAX)}; }
   __device__ __forceinline__ void fold(const int32_t (&sums)[kRows]) {
     float total[kRows / 2];  // all are asked for before the first is folded
@@ -197,7 +205,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     for (int j = 0; j < kColumns; ++j) {
       const int2 folds = two(shared_.fold, j);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) total[4 * j + e] = folded(step_of(e % 2 == 0 ? folds.x : folds.y), total[4 * j + e], whole(sums, j, e));
+      for (int e = 0; e < 4; ++e)
+        total[4 * j + e] = folded(step_of(e % 2 == 0 ? folds.x : folds.y), total[4 * j + e], whole(sums, j, e));
     }
 #pragma unroll
     for (int i = 0; i < kRows / 2; ++i) kept_total(i) = total[i];
@@ -213,7 +222,9 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       for (int e = 0; e < 4; ++e) {
         const int32_t row = e % 2 == 0 ? rows.y : rows.w;
         const float inverse = __int_as_float(e % 2 == 0 ? rows.x : rows.z);
-        if (row >= 0) out[int64_t{row} * kHeadDim + e / 2 * 8] = arith::quantise(arith::mul(kept_total(4 * j + e), inverse), scales[e / 2]);
+        if (row >= 0)
+          out[int64_t{row} * kHeadDim + e / 2 * 8] =
+              arith::quantise(arith::mul(kept_total(4 * j + e), inverse), scales[e / 2]);
       }
     }
   }
@@ -230,9 +241,9 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
   }
 
   // ---- chunks kept apart ----
-  // Items of which this block has kept chunks, two at most: its share's first and its last. When all chunks of an item are there, each
-  // block that has some folds a part of the item's rows. Whoever has waited for long leaves its part to the block that comes last, which
-  // then folds all rows: the others may not have begun, for want of room on the GPU.
+  // Items of which this block has kept chunks, two at most: its share's first and its last. When all chunks of an item
+  // are there, each block that has some folds a part of the item's rows. Whoever has waited for long leaves its part to
+  // the block that comes last, which then folds all rows: the others may not have begun, for want of room on the GPU.
   __device__ __forceinline__ void fold_kept() {
     __syncthreads();
     const bool has_item = thread() < shared_.kept_items;  // a thread for each
@@ -274,8 +285,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     }
   }
 
-  // The rows of both items that are this block's, one list; of a row: the fold of every chunk, and of few chunks at a time their sums, by
-  // the way of shared memory, whose tiles nobody needs any more.
+  // The rows of both items that are this block's, one list; of a row: the fold of every chunk, and of few chunks at a
+  // time their sums, by the way of shared memory, whose tiles nobody needs any more.
   __device__ __forceinline__ void fold_rows() {
     const int32_t items = shared_.kept_items, first = items > 0 ? shared_.kept_item[0].row_count : 0,
                   all = items > 1 ? first + shared_.kept_item[1].row_count : first;
@@ -298,13 +309,14 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     auto* table = reinterpret_cast<int2*>(memory_);
     const int32_t warp = uniform(thread() / 32), rows = end - begin, halves = rows * kHalves;
     // Maxima and weights of all chunks.
-    const int32_t width = min(stride, 32), together = 32 / width, part_of_warp = lane() / width;  // lanes of a row; rows of a warp
+    const int32_t width = min(stride, 32), together = 32 / width,
+                  part_of_warp = lane() / width;  // lanes of a row; rows of a warp
     __syncthreads();
 #pragma unroll 1
     for (int32_t r = warp * together + part_of_warp; r < rows && part_of_warp < together; r += kWarps * together) {
       const KeptRow at = row_of(begin + r, first);
-      const auto* parts =
-          reinterpret_cast<const int2*>(work_.scratch.parts) + int64_t{at.item->first} * kTileRows + at.row * at.item->chunks;
+      const auto* parts = reinterpret_cast<const int2*>(work_.scratch.parts) + int64_t{at.item->first} * kTileRows +
+                          at.row * at.item->chunks;
       for (int32_t c = lane() % width; c < stride; c += width) {
         if (c < at.item->chunks)
           copy_8(shared_address(table + r * stride + c), parts + c);
@@ -315,16 +327,16 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     asm volatile("cp.async.commit_group;" ::: "memory");
 
     // The groups of a warp's half rows, `group` chunks each, one after another.
-    const int32_t active = min(kWarps, halves), group = kGroup * (kWarps / active), bytes = kGroupBytes * (kWarps / active),
-                  mine = kTableBytes + warp * kGroups * bytes;
+    const int32_t active = min(kWarps, halves), group = kGroup * (kWarps / active),
+                  bytes = kGroupBytes * (kWarps / active), mine = kTableBytes + warp * kGroups * bytes;
     int32_t asked = warp, asked_from = 0, asked_slot = 0, asked_chunks = 0;
     const float* asked_sums = nullptr;
     const auto take = [&] {
       if (asked >= halves) return;
       const KeptRow at = row_of(begin + asked / kHalves, first);
       asked_chunks = at.item->chunks;
-      asked_sums =
-          work_.scratch.sums + int64_t{at.item->first} * kTileRows * kHeadDim + (at.row * kHalves + asked % kHalves) * asked_chunks * kHalf;
+      asked_sums = work_.scratch.sums + int64_t{at.item->first} * kTileRows * kHeadDim +
+                   (at.row * kHalves + asked % kHalves) * asked_chunks * kHalf;
     };
     take();
     const auto ask = [&] {
@@ -346,7 +358,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     asm volatile("cp.async.wait_group %0;" ::"n"(kGroups - 1) : "memory");
     __syncthreads();
     // Their folds: by a warp those of a segment of 32 chunks, or of few chunks of several rows.
-    const int32_t segments = (stride + 31) / 32, units = segments > 1 ? rows * segments : (rows + together - 1) / together;
+    const int32_t segments = (stride + 31) / 32,
+                  units = segments > 1 ? rows * segments : (rows + together - 1) / together;
     const auto part_at = [&](int32_t unit, int2*& place) {
       const int32_t r = unit / segments * together + part_of_warp, c = unit % segments * 32 + lane() % width;
       place = part_of_warp < together && r < rows && c < stride ? table + r * stride + c : nullptr;
@@ -384,7 +397,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       const int32_t r = h / kHalves, channel = h % kHalves * kHalf + lane() * 2;
       const KeptRow at = row_of(begin + r, first);
       const int32_t chunks = at.item->chunks;
-      const float2 scale = *reinterpret_cast<const float2*>(work_.args.out_inverse + int64_t{at.item->group} * kHeadDim + channel);
+      const float2 scale =
+          *reinterpret_cast<const float2*>(work_.args.out_inverse + int64_t{at.item->group} * kHeadDim + channel);
       const int2* folds = table + r * stride;
       float weight = 0.0f, total[2] = {};
 #pragma unroll 1
@@ -425,7 +439,8 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
       int8_t* out = work_.args.out + row_offset(*at.item, at.row) + channel;
       const int8_t bytes[2] = {arith::quantise(arith::mul(total[0], inverse), scale.x),
                                arith::quantise(arith::mul(total[1], inverse), scale.y)};
-      *reinterpret_cast<uint16_t*>(out) = static_cast<uint16_t>(static_cast<uint8_t>(bytes[0]) | static_cast<uint8_t>(bytes[1]) << 8);
+      *reinterpret_cast<uint16_t*>(out) =
+          static_cast<uint16_t>(static_cast<uint8_t>(bytes[0]) | static_cast<uint8_t>(bytes[1]) << 8);
     }
     wait_for_copies();
   }
@@ -457,7 +472,8 @@ template <int kHeadDim, int kRows, class Weight>
 cudaError_t launch_decode_of(cudaStream_t stream, const AttentionWork& work) {
   constexpr int32_t kBytes = Decoder<kHeadDim, kRows, Weight>::kBytes;
   const auto kernel = decode_kernel<kHeadDim, kRows, Weight>;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess)
     return error;
   return launch(stream, Chip{.capability = 90}, kernel, {work.decode_blocks, kDecodeThreads, kBytes}, work);
 }

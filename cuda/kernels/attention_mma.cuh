@@ -1,16 +1,18 @@
 // Attention on the tensor cores of every chip since 8.0 (mma.sync), for what the Hopper kernels do not serve.
 //
-// The rows of a segment are its tokens times the query heads that share a KV head, token after token. A block of threads takes a tile of
-// rows and goes through the chunks of 512 keys that they see; of a chunk every warp finds the scores of every kWarps-th block of 64 keys,
-// once, and keeps them in registers. The maximum of a row goes through shared memory, and so do the two bytes of its weights; then every
-// warp has some channels of the sums, over all keys of the chunk: exact integers, each in one place.
+// The rows of a segment are its tokens times the query heads that share a KV head, token after token. A block of
+// threads takes a tile of rows and goes through the chunks of 512 keys that they see; of a chunk every warp finds the
+// scores of every kWarps-th block of 64 keys, once, and keeps them in registers. The maximum of a row goes through
+// shared memory, and so do the two bytes of its weights; then every warp has some channels of the sums, over all keys
+// of the chunk: exact integers, each in one place.
 //
-// Keys and values go from the cache straight to registers, for a warp's keys and a warp's channels are nobody else's. A lane reads four
-// bytes, so that a load of a warp is one line of 128: with 16 bytes a lane it touches four, and that takes longer. What comes next is asked
-// into the L2 cache meanwhile.
+// Keys and values go from the cache straight to registers, for a warp's keys and a warp's channels are nobody else's. A
+// lane reads four bytes, so that a load of a warp is one line of 128: with 16 bytes a lane it touches four, and that
+// takes longer. What comes next is asked into the L2 cache meanwhile.
 //
-// Where tiles are few, several blocks of threads take the chunks of one and keep them apart; the last to be done folds them in order.
-// Bound: the tensor cores, which do 6 products a key, row and channel where 4 are counted; for few rows memory.
+// Where tiles are few, several blocks of threads take the chunks of one and keep them apart; the last to be done folds
+// them in order. Bound: the tensor cores, which do 6 products a key, row and channel where 4 are counted; for few rows
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +40,8 @@ struct WideWeight {
   }
   static __device__ int32_t shift(int32_t maximum) { return kBits - (maximum == INT32_MIN ? 0 : maximum); }
   template <int kCount>
-  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], int32_t shift, uint32_t (&weight)[kCount]) const {
+  __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], int32_t shift,
+                                             uint32_t (&weight)[kCount]) const {
     using namespace arith;
     float d[kCount], rounded[kCount], f[kCount];
 #pragma unroll
@@ -98,7 +101,8 @@ class MmaAttention {
   using Totals = float4[kTiles][kColumns];
 
  public:
-  __device__ MmaAttention(const MmaWork& work, const RowTile& tile, MmaShared<Shape>& shared) : work_(work), tile_(tile), shared_(shared) {
+  __device__ MmaAttention(const MmaWork& work, const RowTile& tile, MmaShared<Shape>& shared)
+      : work_(work), tile_(tile), shared_(shared) {
     keys_ = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBlockTokens * kHeadDim;
     const int32_t last = min(tile.first_row + kRows, tile.rows) - 1;
     all_from_ = first_visible(tile.position + last / work.heads);
@@ -144,7 +148,8 @@ class MmaAttention {
 #pragma unroll
           for (int n = 0; n < kColumns; ++n) o[c][m][n] = __ldcg(from + (m * kColumns + n) * Shape::kThreads);
 #pragma unroll
-          for (int r = 0; r < 2; ++r) part[c][m][r] = __ldcg(reinterpret_cast<const int2*>(work_.parts + at * kRows + row_of(m, r)));
+          for (int r = 0; r < 2; ++r)
+            part[c][m][r] = __ldcg(reinterpret_cast<const int2*>(work_.parts + at * kRows + row_of(m, r)));
         }
       }
 #pragma unroll
@@ -202,11 +207,13 @@ class MmaAttention {
     for (int32_t i = thread(); i < kRows * (kHeadDim / 16); i += Shape::kThreads) {
       const int32_t row = i % kRows, piece = i / kRows;
       if (tile_.first_row + row < tile_.rows)
-        shared_.queries[piece][row] = reinterpret_cast<const uint4*>(work_.args.queries + row_offset(tile_.first_row + row))[piece];
+        shared_.queries[piece][row] =
+            reinterpret_cast<const uint4*>(work_.args.queries + row_offset(tile_.first_row + row))[piece];
       else
         shared_.queries[piece][row] = uint4{0, 0, 0, 0};
     }
-    for (int32_t row = thread(); row < kRows; row += Shape::kThreads) {  // nobody asks for what rows behind the last see
+    for (int32_t row = thread(); row < kRows;
+         row += Shape::kThreads) {  // nobody asks for what rows behind the last see
       const int32_t position = tile_.position + (tile_.first_row + row) / work_.heads;
       shared_.from[row] = first_visible(position);
       shared_.to[row] = position;
@@ -215,18 +222,27 @@ class MmaAttention {
   }
 
   // Blocks of keys of a chunk that some row sees, as the sequence counts them.
-  __device__ int32_t begin_block(int32_t chunk) const { return max(chunk * kChunkBlocks, tile_.first_key / kBlockTokens); }
-  __device__ int32_t end_block(int32_t chunk) const { return min((chunk + 1) * kChunkBlocks, tile_.last_key / kBlockTokens + 1); }
+  __device__ int32_t begin_block(int32_t chunk) const {
+    return max(chunk * kChunkBlocks, tile_.first_key / kBlockTokens);
+  }
+  __device__ int32_t end_block(int32_t chunk) const {
+    return min((chunk + 1) * kChunkBlocks, tile_.last_key / kBlockTokens + 1);
+  }
   __device__ int32_t my_block(int32_t chunk, int k) const { return chunk * kChunkBlocks + k * kWarps + warp_; }
-  __device__ bool is_seen(int32_t block) const { return block >= tile_.first_key / kBlockTokens && block <= tile_.last_key / kBlockTokens; }
-  __device__ bool is_masked(int32_t block) const { return block * kBlockTokens < all_from_ || (block + 1) * kBlockTokens - 1 > all_to_; }
+  __device__ bool is_seen(int32_t block) const {
+    return block >= tile_.first_key / kBlockTokens && block <= tile_.last_key / kBlockTokens;
+  }
+  __device__ bool is_masked(int32_t block) const {
+    return block * kBlockTokens < all_from_ || (block + 1) * kBlockTokens - 1 > all_to_;
+  }
   // Lane i gets that of block i of the chunk.
   __device__ BlockId load_ids(int32_t chunk) const {
     const int32_t block = chunk * kChunkBlocks + lane();
     return lane() < kChunkBlocks && is_seen(block) ? tile_.table[block] : 0;
   }
   __device__ const std::byte* half_block(BlockId ids, int32_t block, int values) const {
-    return keys_ + __shfl_sync(0xFFFFFFFFu, ids, block % kChunkBlocks) * work_.kv.block_bytes + values * kBlockTokens * kHeadDim;
+    return keys_ + __shfl_sync(0xFFFFFFFFu, ids, block % kChunkBlocks) * work_.kv.block_bytes +
+           values * kBlockTokens * kHeadDim;
   }
   // This warp's blocks into the L2 cache.
   __device__ void prefetch(BlockId ids, int32_t chunk, int values) const {
@@ -251,7 +267,8 @@ class MmaAttention {
   // Of a matrix of `rows` rows, in columns.
   __device__ static void load_right(Right& b, const std::byte* matrix, int32_t rows, int32_t piece, int32_t row) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) b[i / 2][i % 2] = reinterpret_cast<const uint32_t*>(matrix)[((piece + i) * rows + row + g()) * 4 + t()];
+    for (int i = 0; i < 4; ++i)
+      b[i / 2][i % 2] = reinterpret_cast<const uint32_t*>(matrix)[((piece + i) * rows + row + g()) * 4 + t()];
   }
   template <Sign kLeft>
   __device__ static void multiply(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -294,7 +311,8 @@ class MmaAttention {
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int32_t key = block * kBlockTokens + 2 * t(), from = shared_.from[row_of(m, r)] - key, to = shared_.to[row_of(m, r)] - key;
+        const int32_t key = block * kBlockTokens + 2 * t(), from = shared_.from[row_of(m, r)] - key,
+                      to = shared_.to[row_of(m, r)] - key;
 #pragma unroll
         for (int n = 0; n < 8; ++n)
 #pragma unroll
@@ -497,14 +515,16 @@ class MmaAttention {
 // The tile of this block of threads; one without rows where there are fewer. By a whole warp.
 template <int kRows>
 __device__ RowTile find_tile(const MmaWork& work, int32_t at) {
-  const int32_t groups = work.kv.kv_heads, singles = work.segment_count - work.single_from, single_tiles = (work.heads + kRows - 1) / kRows;
+  const int32_t groups = work.kv.kv_heads, singles = work.segment_count - work.single_from,
+                single_tiles = (work.heads + kRows - 1) / kRows;
   int32_t segment, offset;
   if (at < singles * single_tiles * groups) {
     segment = work.single_from + at / (single_tiles * groups), offset = at % (single_tiles * groups);
   } else {
     at = work.tiles - 1 - at;  // the longest histories first
-    const Found found = find_unit(at, work, work.single_from,
-                                  [&](const BatchSegment& s) { return (s.row_count * work.heads + kRows - 1) / kRows * groups; });
+    const Found found = find_unit(at, work, work.single_from, [&](const BatchSegment& s) {
+      return (s.row_count * work.heads + kRows - 1) / kRows * groups;
+    });
     if (found.segment < 0) return {};
     segment = found.segment, offset = found.offset;
   }
@@ -512,12 +532,14 @@ __device__ RowTile find_tile(const MmaWork& work, int32_t at) {
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) attend_mma_kernel(const __grid_constant__ MmaWork work) {
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    attend_mma_kernel(const __grid_constant__ MmaWork work) {
   extern __shared__ __align__(16) uint8_t memory[];
   auto& shared = *reinterpret_cast<MmaShared<Shape>*>(memory);
   let_next_start();
   wait_for_inputs();
-  const auto at = static_cast<int32_t>(blockIdx.x) / work.pieces, piece = static_cast<int32_t>(blockIdx.x) % work.pieces;
+  const auto at = static_cast<int32_t>(blockIdx.x) / work.pieces,
+             piece = static_cast<int32_t>(blockIdx.x) % work.pieces;
   const RowTile tile = find_tile<Shape::kRows>(work, at);
   if (tile.rows == 0) return;
   const int32_t chunks = tile.end_chunk - tile.chunk;
@@ -552,13 +574,13 @@ template <class Shape>
 int32_t mma_tiles(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
   const int32_t heads = args.heads / kv.kv_heads, singles = single_segments(batch),
                 others = static_cast<int32_t>(batch.segments.size()) - singles;
-  return kv.kv_heads *
-         (singles * ((heads + Shape::kRows - 1) / Shape::kRows) + (batch.row_count - singles) * heads / Shape::kRows + others);
+  return kv.kv_heads * (singles * ((heads + Shape::kRows - 1) / Shape::kRows) +
+                        (batch.row_count - singles) * heads / Shape::kRows + others);
 }
 
 template <class Shape>
-cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
-                       const AttentionScratch& scratch) {
+cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                       const KvSlot& kv, const AttentionScratch& scratch) {
   const int32_t tiles = mma_tiles<Shape>(args, batch, kv), segments = static_cast<int32_t>(batch.segments.size()),
                 most_chunks = kv.window == 0 ? INT32_MAX : (kv.window + Shape::kRows) / arith::kChunkKeys + 2;
   MmaWork work;
@@ -578,7 +600,8 @@ cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, const AttentionArg
   const auto kernel = attend_mma_kernel<Shape>;
   constexpr auto kBytes = static_cast<int32_t>(sizeof(MmaShared<Shape>));
   if constexpr (kBytes > 48 << 10)  // what a launch may have unasked
-    if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
+    if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+        error != cudaSuccess)
       return error;
   return launch(stream, chip, kernel, {int64_t{tiles} * work.pieces, Shape::kThreads, kBytes}, work);
 }

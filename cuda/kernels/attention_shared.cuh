@@ -1,11 +1,12 @@
-// Attention of many rows where they make few tiles, on Hopper: the blocks of a cluster share a tile of 128 rows, or of 64, which their two
-// warpgroups share too (the steps: attention_sm90.cuh).
+// Attention of many rows where they make few tiles, on Hopper: the blocks of a cluster share a tile of 128 rows, or of
+// 64, which their two warpgroups share too (the steps: attention_sm90.cuh).
 //
-// The chunks of a tile go round among the blocks. They fold in order, as the contract asks: the totals of a warp's rows go from block to
-// block, through shared memory, and while they are on their way the blocks are at their next chunks. So nothing is kept apart in memory,
-// however long the history is. Where warpgroups share rows each has every second block of a chunk's keys. They tell one another the maxima
-// of rows, and then half of the sums: warpgroup 0 has the upper one of a thread's two rows in the end, and 1 the lower. Bound: as where
-// tiles are many, and what a chunk waits for.
+// The chunks of a tile go round among the blocks. They fold in order, as the contract asks: the totals of a warp's rows
+// go from block to block, through shared memory, and while they are on their way the blocks are at their next chunks.
+// So nothing is kept apart in memory, however long the history is. Where warpgroups share rows each has every second
+// block of a chunk's keys. They tell one another the maxima of rows, and then half of the sums: warpgroup 0 has the
+// upper one of a thread's two rows in the end, and 1 the lower. Bound: as where tiles are many, and what a chunk waits
+// for.
 #pragma once
 
 #include "../tiles/hopper.cuh"
@@ -16,11 +17,11 @@ namespace kaiju::cuda {
 template <int kHeadDim, class Weight, int kSharers>
 class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
   using Steps = TileSteps<kHeadDim, Weight, kSharers>;
-  using Steps::kPieces, Steps::kFours, Steps::forget, Steps::warp, Steps::lane, Steps::column, Steps::sync_rows, Steps::row,
-      Steps::row_total, Steps::writes_rows, Steps::four, Steps::total, Steps::load_queries, Steps::begin, Steps::is_masked,
-      Steps::find_maxima, Steps::find_against, Steps::sum_values, Steps::take_turn, Steps::give_turn, Steps::whole, Steps::join,
-      Steps::result_of, Steps::store, Steps::warpgroup_, Steps::tiles_, Steps::keys_, Steps::values_, Steps::masked_, Steps::maximum_,
-      Steps::high_sums_, Steps::low_sums_;
+  using Steps::kPieces, Steps::kFours, Steps::forget, Steps::warp, Steps::lane, Steps::column, Steps::sync_rows,
+      Steps::row, Steps::row_total, Steps::writes_rows, Steps::four, Steps::total, Steps::load_queries, Steps::begin,
+      Steps::is_masked, Steps::find_maxima, Steps::find_against, Steps::sum_values, Steps::take_turn, Steps::give_turn,
+      Steps::whole, Steps::join, Steps::result_of, Steps::store, Steps::warpgroup_, Steps::tiles_, Steps::keys_,
+      Steps::values_, Steps::masked_, Steps::maximum_, Steps::high_sums_, Steps::low_sums_;
   using typename Steps::Join;
 
  public:
@@ -36,8 +37,8 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
   __device__ void run() {
     wait_for_inputs();
     if (!Map::kShared && warpgroup_ == 1) give_turn();  // the other is the first
-    // A cluster has one tile at most. That it is looked for in a loop, and the last barrier, are for the compiler (13.0), which else spills
-    // registers and puts products in turn.
+    // A cluster has one tile at most. That it is looked for in a loop, and the last barrier, are for the compiler
+    // (13.0), which else spills registers and puts products in turn.
     for (; tiles_.front().rows > 0; tiles_.pop()) {
       const RowTile& tile = tiles_.front();
       uint4 queries[kPieces];
@@ -85,9 +86,9 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
     }
   }
 
-  // Whoever has folded its chunk hands the totals to the block that has the next one, whose place for them is free, since they are in one
-  // place at a time.
-  static constexpr int kOwn = 2 / kSharers;                                                           // rows of a thread in the end
+  // Whoever has folded its chunk hands the totals to the block that has the next one, whose place for them is free,
+  // since they are in one place at a time.
+  static constexpr int kOwn = 2 / kSharers;  // rows of a thread in the end
   static constexpr uint32_t kHandedBytes = 8 * kOwn * (sizeof(RowTotal) + kHeadDim * sizeof(float));  // of a warp
   // Of the own rows, and of a thread's four sums.
   __device__ int own_row(int r) const { return Map::kShared ? warpgroup_ : r; }
@@ -102,8 +103,8 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
   }
 
   // The sums of a chunk of the own rows, in fours as totals are, and of their weights.
-  __device__ __forceinline__ void own_sums(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], float4 (&own)[kFours],
-                                           float (&weight)[kOwn]) const {
+  __device__ __forceinline__ void own_sums(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2],
+                                           float4 (&own)[kFours], float (&weight)[kOwn]) const {
     uint32_t weights[2];
     for (int r = 0; r < 2; ++r) weights[r] = quad_sum(256 * high_sums_[r] + low_sums_[r]);
     if constexpr (Map::kShared) {
@@ -119,12 +120,14 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
       }
       if (writes_rows()) part(warpgroup_, 1 - warpgroup_).y = static_cast<int32_t>(upper ? weights[1] : weights[0]);
       sync_rows();
-      weight[0] = static_cast<float>((upper ? weights[0] : weights[1]) + static_cast<uint32_t>(part(1 - warpgroup_, warpgroup_).y));
+      weight[0] = static_cast<float>((upper ? weights[0] : weights[1]) +
+                                     static_cast<uint32_t>(part(1 - warpgroup_, warpgroup_).y));
       const auto both = [](int32_t a, int32_t b) { return whole((a >> 8) + (b >> 8), (a & 255) + (b & 255)); };
 #pragma unroll
       for (int j = 0; j < kFours; ++j) {
         const int4 theirs = this->template four<int4>(Map::kGiven, warpgroup_, j);
-        own[j] = {both(mine[j].x, theirs.x), both(mine[j].y, theirs.y), both(mine[j].z, theirs.z), both(mine[j].w, theirs.w)};
+        own[j] = {both(mine[j].x, theirs.x), both(mine[j].y, theirs.y), both(mine[j].z, theirs.z),
+                  both(mine[j].w, theirs.w)};
       }
     } else {
       for (int r = 0; r < 2; ++r) weight[r] = static_cast<float>(weights[r]);
@@ -135,7 +138,8 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
     }
   }
 
-  __device__ void fold(const RowTile& tile, const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], int32_t chunk) {
+  __device__ void fold(const RowTile& tile, const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2],
+                       int32_t chunk) {
     const bool first = chunk == tile.chunk, last = chunk + 1 == tile.end_chunk;
     forget();
     float4 own[kFours];
@@ -153,16 +157,18 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
       by[r] = join(before.maximum, maximum);
       weight[r] = by[r](before.weight, weight[r]);
       if (!last && writes_rows())
-        push_to_block(address_in(shared_address(&of_row), next), make_int2(max(before.maximum, maximum), __float_as_int(weight[r])),
-                      handed_there);
+        push_to_block(address_in(shared_address(&of_row), next),
+                      make_int2(max(before.maximum, maximum), __float_as_int(weight[r])), handed_there);
     }
 #pragma unroll
     for (int j = 0; j < kFours; ++j) {
       const float4 t = first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : total(j);
-      own[j] = {by[row_of(0)](t.x, own[j].x), by[row_of(1)](t.y, own[j].y), by[row_of(2)](t.z, own[j].z), by[row_of(3)](t.w, own[j].w)};
+      own[j] = {by[row_of(0)](t.x, own[j].x), by[row_of(1)](t.y, own[j].y), by[row_of(2)](t.z, own[j].z),
+                by[row_of(3)](t.w, own[j].w)};
       if (!last)
         push_to_block(there + static_cast<uint32_t>(j * 32 * sizeof(float4)),
-                      make_int4(__float_as_int(own[j].x), __float_as_int(own[j].y), __float_as_int(own[j].z), __float_as_int(own[j].w)),
+                      make_int4(__float_as_int(own[j].x), __float_as_int(own[j].y), __float_as_int(own[j].z),
+                                __float_as_int(own[j].w)),
                       handed_there);
     }
     if (!last) return;
@@ -183,7 +189,8 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
 };
 
 template <int kHeadDim, class Weight, int kSharers>
-__global__ void __launch_bounds__(kAttentionThreads, 1) attend_shared_kernel(const __grid_constant__ AttentionWork work) {
+__global__ void __launch_bounds__(kAttentionThreads, 1)
+    attend_shared_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Consumer = SharedTile<kHeadDim, Weight, kSharers>;
   uint8_t* memory = shared_memory();
@@ -200,7 +207,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_shared_kernel(con
 #endif
 }
 
-// How tiles are shared: warpgroups that have the same rows, and blocks of threads in a cluster; none: there are too many.
+// How tiles are shared: warpgroups that have the same rows, and blocks of threads in a cluster; none: there are too
+// many.
 struct Sharing {
   int32_t sharers = 0, blocks = 0;
 };
@@ -210,7 +218,8 @@ inline Sharing sharing_of(const AttentionWork& work, int32_t tiles_of_64, int32_
   constexpr struct {
     int32_t sharers, blocks, clusters;
   } kClusters[] = {{2, 8, 15}, {2, 6, 17}, {2, 5, 22}, {2, 4, 30}, {2, 3, 39}, {2, 2, 66}, {1, 3, 39}, {1, 2, 66}};
-  const int32_t chunks = work.kv.window > 0 ? (work.kv.window - 1) / arith::kChunkKeys + 2 : INT32_MAX;  // that a row sees, at most
+  const int32_t chunks =
+      work.kv.window > 0 ? (work.kv.window - 1) / arith::kChunkKeys + 2 : INT32_MAX;  // that a row sees, at most
   if (work.scratch.apart == ChunksApart::kNever) return {};
   for (const auto& [sharers, blocks, clusters] : kClusters)
     if ((sharers > 1 ? tiles_of_64 : tiles_of_128) <= clusters && blocks <= chunks) return {sharers, blocks};
@@ -219,8 +228,8 @@ inline Sharing sharing_of(const AttentionWork& work, int32_t tiles_of_64, int32_
 
 template <int kHeadDim, class Weight, int kSharers>
 cudaError_t launch_shared(cudaStream_t stream, const AttentionWork& work, int32_t tiles, int32_t blocks) {
-  return launch_tiles<kHeadDim, TileMap<kHeadDim, kSharers>>(stream, attend_shared_kernel<kHeadDim, Weight, kSharers>, work, tiles, tiles,
-                                                             blocks);
+  return launch_tiles<kHeadDim, TileMap<kHeadDim, kSharers>>(stream, attend_shared_kernel<kHeadDim, Weight, kSharers>,
+                                                             work, tiles, tiles, blocks);
 }
 
 }  // namespace kaiju::cuda

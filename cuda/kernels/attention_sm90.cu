@@ -1,4 +1,5 @@
-// The contract's attention on Hopper: which kernels a batch takes (attention_sm90.cuh, attention_decode.cuh, attention_window.cuh).
+// The contract's attention on Hopper: which kernels a batch takes (attention_sm90.cuh, attention_decode.cuh,
+// attention_window.cuh).
 #include <algorithm>
 
 #include "attention_decode.cuh"
@@ -10,7 +11,8 @@ namespace {
 
 // Of an item of any length.
 int64_t most_chunks(const AttentionWork& work) {
-  const int64_t keys = int64_t{work.kv.window} + std::max(work.narrow_rows / work.heads, 1) - 1;  // that rows of one item see
+  const int64_t keys =
+      int64_t{work.kv.window} + std::max(work.narrow_rows / work.heads, 1) - 1;  // that rows of one item see
   return work.kv.window == 0 ? INT32_MAX : keys < 2 ? 1 : (keys - 2) / arith::kChunkKeys + 2;
 }
 
@@ -34,7 +36,8 @@ cudaError_t launch_decode(cudaStream_t stream, const AttentionWork& work) {
 
 // Rows that make at most so many tiles, of 64 rows and of 128.
 template <int kHeadDim>
-cudaError_t launch_wide(cudaStream_t stream, const AttentionWork& work, const Sharing& sharing, int32_t tiles_of_64, int32_t tiles_of_128) {
+cudaError_t launch_wide(cudaStream_t stream, const AttentionWork& work, const Sharing& sharing, int32_t tiles_of_64,
+                        int32_t tiles_of_128) {
   if (sharing.sharers == 2) return launch_shared<kHeadDim, FewWeight, 2>(stream, work, tiles_of_64, sharing.blocks);
   if (sharing.sharers == 1) return launch_shared<kHeadDim, FewWeight, 1>(stream, work, tiles_of_128, sharing.blocks);
   return launch_sm90<kHeadDim, TileWeight>(stream, work, tiles_of_128);
@@ -50,7 +53,8 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
   if (some_wide) {
     const int64_t wide_rows = rows - int64_t{segments - work.wide_segments} * work.heads;  // at most
     const auto tiles = [&](int32_t tile_rows) {
-      return static_cast<int32_t>(((wide_rows - work.wide_segments) / tile_rows + work.wide_segments) * work.kv.kv_heads);
+      return static_cast<int32_t>(((wide_rows - work.wide_segments) / tile_rows + work.wide_segments) *
+                                  work.kv.kv_heads);
     };
     const int32_t of_64 = tiles(kTileRows), of_128 = tiles(kWideRows);
     const cudaError_t error = launch_wide<kHeadDim>(stream, work, sharing_of(work, of_64, of_128), of_64, of_128);
@@ -62,7 +66,8 @@ cudaError_t launch_both(cudaStream_t stream, const AttentionWork& work, const Ba
 template <int kHeadDim>
 cudaError_t load_all(cudaStream_t stream, AttentionWork work) {
   for (const int32_t sharers : {0, 1, 2})
-    if (const cudaError_t error = launch_wide<kHeadDim>(stream, work, {sharers, 2}, 1, 1); error != cudaSuccess) return error;
+    if (const cudaError_t error = launch_wide<kHeadDim>(stream, work, {sharers, 2}, 1, 1); error != cudaSuccess)
+      return error;
   work.segment_count = kMostWindows + 1;  // whose windows do not go by pairs
   work.scratch.planned[static_cast<int32_t>(work.kv.kind)] = 0;
   return launch_decode<kHeadDim>(stream, work);
@@ -73,10 +78,12 @@ __global__ void __launch_bounds__(32) plan_kernel(const __grid_constant__ Attent
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ DecodePlan plan;
   make_plan(work, plan);
-  wait_for_inputs();  // until then a kernel in front may read the plan before; behind this one none begins before it has ended
+  wait_for_inputs();  // until then a kernel in front may read the plan before; behind this one none begins before it
+                      // has ended
   constexpr int32_t kWords = sizeof(DecodePlan) / sizeof(int32_t);
   auto* to = reinterpret_cast<int32_t*>(plan_of_block(work));
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kWords; i += 32) to[i] = reinterpret_cast<const int32_t*>(&plan)[i];
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kWords; i += 32)
+    to[i] = reinterpret_cast<const int32_t*>(&plan)[i];
   __threadfence();  // who comes behind reads it before the wait that would make it visible (decode_kernel)
 #else
   __trap();  // never launched elsewhere
@@ -90,16 +97,17 @@ cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work) {
 }
 
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch) {
-  return scratch.hopper && (kv.head_dim == 64 || kv.head_dim == 128) && args.z > 0.0f && args.z < ContractWeight::kMostZ;
+  return scratch.hopper && (kv.head_dim == 64 || kv.head_dim == 128) && args.z > 0.0f &&
+         args.z < ContractWeight::kMostZ;
 }
 
-// More sequences have keys that the L2 cache cannot hold until the next layer that reads them; then it had better hold what else a step
-// reads again. Windows are short; of whole histories 4,096 keys are taken for granted.
+// More sequences have keys that the L2 cache cannot hold until the next layer that reads them; then it had better hold
+// what else a step reads again. Windows are short; of whole histories 4,096 keys are taken for granted.
 constexpr int32_t kWindowsKept = 80, kHistoriesKept = 32;
 
-// Sequences of one row each and whole histories, which are taken to be alike: with many heads on a KV head a multiprocessor is sooner done
-// with a tile of them all than with an item for each part, where tiles nearly fill their rounds (256 of 96 heads on one H200: 173 us,
-// 195; docs/kernels/attention_decode.md).
+// Sequences of one row each and whole histories, which are taken to be alike: with many heads on a KV head a
+// multiprocessor is sooner done with a tile of them all than with an item for each part, where tiles nearly fill their
+// rounds (256 of 96 heads on one H200: 173 us, 195; docs/kernels/attention_decode.md).
 bool tiles_are_faster(const AttentionWork& work) {
   if (work.kv.window > 0 || work.heads <= 2 * kNarrowRows || work.heads > kWideRows) return false;
   const int64_t tiles = int64_t{work.segment_count} * work.kv.kv_heads, at_once = work.scratch.multiprocessors,
@@ -107,7 +115,8 @@ bool tiles_are_faster(const AttentionWork& work) {
   return 8 * tiles > 7 * rounds * at_once;
 }
 
-AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch) {
+AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                             const AttentionScratch& scratch) {
   AttentionWork work{};
   work.args = args;
   work.kv = kv;
@@ -121,7 +130,8 @@ AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, cons
   work.row_parts = (work.heads + kNarrowRows - 1) / kNarrowRows;
   const int32_t tokens = all_one ? 1 : std::max(kNarrowRows / work.heads, 1);
   work.narrow_rows = (tokens * work.heads + work.row_parts - 1) / work.row_parts;
-  const double least = 18.0 / static_cast<double>(args.z), widest = 4194303.0;  // no difference of scores of 128 channels is wider
+  const double least = 18.0 / static_cast<double>(args.z),
+               widest = 4194303.0;  // no difference of scores of 128 channels is wider
   work.least_difference = -static_cast<int32_t>(least < widest ? least + 1.0 : widest);
   const int64_t items = int64_t{work.segment_count} * kv.kv_heads * work.row_parts,
                 most_blocks = kDecodeBlocks * scratch.multiprocessors / work.row_parts * work.row_parts;

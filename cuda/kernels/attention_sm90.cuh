@@ -1,12 +1,13 @@
-// Attention of many rows on Hopper: a warpgroup holds 64 rows (query heads of a token side by side), a bulk copy brings half a block,
-// products are wgmma. Of few tiles: attention_shared.cuh, whose steps are these; of few rows: attention_decode.cuh.
+// Attention of many rows on Hopper: a warpgroup holds 64 rows (query heads of a token side by side), a bulk copy brings
+// half a block, products are wgmma. Of few tiles: attention_shared.cuh, whose steps are these; of few rows:
+// attention_decode.cuh.
 //
-// A chunk of 512 keys is gone over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum, scores again for
-// the weights, whose two bytes go from the registers of the first product straight into the second. The sums of a chunk are exact integers
-// in registers; the float totals of the tile wait in shared memory. Warpgroup 0 copies (one warp for keys, one for values, a ring each: a
-// whole chunk of keys stays for the second time), warpgroups 1 and 2 compute, each half of a tile of 128 rows.
-// Bound: products, 8 a key, row and channel where 4 are counted, and instructions, some 16 of a thread a score: both together, since they
-// share a multiprocessor's cycles.
+// A chunk of 512 keys is gone over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum,
+// scores again for the weights, whose two bytes go from the registers of the first product straight into the second.
+// The sums of a chunk are exact integers in registers; the float totals of the tile wait in shared memory. Warpgroup 0
+// copies (one warp for keys, one for values, a ring each: a whole chunk of keys stays for the second time), warpgroups
+// 1 and 2 compute, each half of a tile of 128 rows. Bound: products, 8 a key, row and channel where 4 are counted, and
+// instructions, some 16 of a thread a score: both together, since they share a multiprocessor's cycles.
 #pragma once
 
 #include <algorithm>
@@ -78,13 +79,17 @@ class TileSteps {
   __device__ int32_t row(int r) const { return first_row() + warp() * 16 + lane() / 4 + 8 * r; }
   // What four threads have in common; the first of them writes it.
   __device__ RowSees& sees(int r) const { return reinterpret_cast<RowSees*>(shared_memory() + Map::kSees)[row(r)]; }
-  __device__ RowTotal& row_total(int r) const { return reinterpret_cast<RowTotal*>(shared_memory() + Map::kRowTotals)[row(r)]; }
+  __device__ RowTotal& row_total(int r) const {
+    return reinterpret_cast<RowTotal*>(shared_memory() + Map::kRowTotals)[row(r)];
+  }
   __device__ bool writes_rows() const { return lane() % 4 == 0; }
-  // Four of this thread's totals: two of both rows, of the j-th eight channels; of sharers four of one row, of the j-th sixteen.
+  // Four of this thread's totals: two of both rows, of the j-th eight channels; of sharers four of one row, of the j-th
+  // sixteen.
   static constexpr int kFours = kHeadDim / 8 / kSharers;
   template <class Four>
   __device__ Four& four(int32_t at, int32_t warpgroup, int j) const {
-    return reinterpret_cast<Four*>(shared_memory() + at + warpgroup * Map::kTotalBytes)[(warp() * kFours + j) * 32 + lane()];
+    return reinterpret_cast<Four*>(shared_memory() + at +
+                                   warpgroup * Map::kTotalBytes)[(warp() * kFours + j) * 32 + lane()];
   }
   __device__ float4& total(int j) const { return four<float4>(Map::kTotals, warpgroup_, j); }
   // Offset of a row in queries and results.
@@ -98,8 +103,9 @@ class TileSteps {
 
   __device__ __forceinline__ void load_queries(const RowTile& tile, uint4 (&queries)[kPieces]) const {
     const int32_t mine = tile.first_row + first_row() + thread_of_rows() % kTileRows;
-    const int8_t* from =
-        mine < tile.rows ? work_.args.queries + row_offset(tile, mine) + thread_of_rows() / kTileRows * kColumnBytes : nullptr;
+    const int8_t* from = mine < tile.rows
+                             ? work_.args.queries + row_offset(tile, mine) + thread_of_rows() / kTileRows * kColumnBytes
+                             : nullptr;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i)
       queries[i] = from ? *reinterpret_cast<const uint4*>(from + kColumns * i * kColumnBytes) : uint4{0, 0, 0, 0};
@@ -109,14 +115,16 @@ class TileSteps {
     sync_rows();  // the last tile's queries have been read
 #pragma unroll
     for (int i = 0; i < kPieces; ++i)
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(queries_ + static_cast<uint32_t>(thread_of_rows() + kThreads * i) * 16),
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(
+                       queries_ + static_cast<uint32_t>(thread_of_rows() + kThreads * i) * 16),
                    "r"(queries[i].x), "r"(queries[i].y), "r"(queries[i].z), "r"(queries[i].w)
                    : "memory");
     publish_stores();
     for (int r = 0; r < 2; ++r) {
       const int32_t mine = tile.first_row + row(r), position = tile.position + mine / work_.heads;
       const bool there = mine < tile.rows;
-      if (writes_rows() && (!Map::kShared || r == warpgroup_)) sees(r) = {there ? first_visible(position) : 0, there ? position : -1};
+      if (writes_rows() && (!Map::kShared || r == warpgroup_))
+        sees(r) = {there ? first_visible(position) : 0, there ? position : -1};
     }
     sync_rows();
     // What every row of the warpgroup sees needs no mask.
@@ -125,8 +133,8 @@ class TileSteps {
     all_to_ = last < first ? INT32_MAX : tile.position + first / work_.heads;
   }
 
-  // Two warpgroups with rows of their own go over a chunk for the first time in turn: that is little but products, and runs beside the
-  // weights of the other. Else both come to do the same at the same time.
+  // Two warpgroups with rows of their own go over a chunk for the first time in turn: that is little but products, and
+  // runs beside the weights of the other. Else both come to do the same at the same time.
   __device__ void take_turn() { await_warpgroup(3 + warpgroup_); }
   __device__ void give_turn() { tell_warpgroup(4 - warpgroup_); }
 
@@ -150,8 +158,8 @@ class TileSteps {
     begin_products();
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      multiply_shared(s, advanced(query_operand_, k * 2 * kTileRows * kColumnBytes), advanced(b, k * 2 * kBlockTokens * kColumnBytes),
-                      k > 0);
+      multiply_shared(s, advanced(query_operand_, k * 2 * kTileRows * kColumnBytes),
+                      advanced(b, k * 2 * kBlockTokens * kColumnBytes), k > 0);
     commit_products();
   }
 
@@ -180,7 +188,7 @@ class TileSteps {
       return;
     }
     Ring at = keys_;
-    const auto score_next = [&](int32_t(&s)[32]) {
+    const auto score_next = [&](int32_t (&s)[32]) {
       barrier_wait(at.full + 8 * at.slot, at.phase);
       score(s, at.slot);
       advance(at);
@@ -225,8 +233,8 @@ class TileSteps {
   }
   __device__ void find_against(int r) { against_[r] = Weight::against(maximum_[r] == INT32_MIN ? 0 : maximum_[r]); }
 
-  // The weights of half a tile's scores (32 keys), as the left operand of the second product: p[0 ... 3] high bytes, p[4 ... 7] low bytes.
-  // Adds them to the sums.
+  // The weights of half a tile's scores (32 keys), as the left operand of the second product: p[0 ... 3] high bytes,
+  // p[4 ... 7] low bytes. Adds them to the sums.
   template <int kHalf>
   __device__ __forceinline__ void weigh(const int32_t (&s)[16], uint32_t (&p)[8], int32_t block) {
 #pragma unroll
@@ -260,8 +268,8 @@ class TileSteps {
 
   // The products of half a tile's weights with their values, of the ring's present slot.
   template <int kHalf>
-  __device__ __forceinline__ void add_values(int32_t (&high)[kHeadDim / 2], int32_t (&low)[kHeadDim / 2], const uint32_t (&p)[8],
-                                             int32_t more) {
+  __device__ __forceinline__ void add_values(int32_t (&high)[kHeadDim / 2], int32_t (&low)[kHeadDim / 2],
+                                             const uint32_t (&p)[8], int32_t more) {
     const uint64_t b = advanced(value_operand_, values_.slot * kBytes + kHalf * 2 * kHeadDim * kColumnBytes);
     begin_products();
     multiply_registers(high, p, b, more);
@@ -288,14 +296,16 @@ class TileSteps {
   __device__ void await_keys() {
     if constexpr (!Weight::kMaximaFirst) barrier_wait(keys_.full + 8 * keys_.slot, keys_.phase);
   }
-  // What is below is not moved in front of what is above: else the compiler puts products behind the weights that they should run beside.
+  // What is below is not moved in front of what is above: else the compiler puts products behind the weights that they
+  // should run beside.
   __device__ __forceinline__ void fence() const {
     if (work_.segment_count < 0) __trap();
   }
 
-  // Second time over the chunk's keys: sum p V of the high and the low bytes, both exact. Gives the slots back. The weights of each half of
-  // a tile are found while the products of the half before run, and behind these the scores of the same half of the next tile. Where a
-  // warpgroup has no block of a chunk it goes over one that is not there, of which no row sees a key.
+  // Second time over the chunk's keys: sum p V of the high and the low bytes, both exact. Gives the slots back. The
+  // weights of each half of a tile are found while the products of the half before run, and behind these the scores of
+  // the same half of the next tile. Where a warpgroup has no block of a chunk it goes over one that is not there, of
+  // which no row sees a key.
   __device__ void sum_values(int32_t block, int32_t end, int32_t (&high)[kHeadDim / 2], int32_t (&low)[kHeadDim / 2]) {
     const bool is_there = !Map::kShared || block < end;
     if (!is_there) block = kNoBlock, masked_ = true;
@@ -337,11 +347,14 @@ class TileSteps {
     if (is_there) release_values();
   }
 
-  __device__ static float whole(int32_t high, int32_t low) { return arith::fma(256.0f, static_cast<float>(high), static_cast<float>(low)); }
-  // The same of all of a chunk's sums, by integers where these hold them, which is nearly always: no value is beyond 128 either way, so
-  // 256 high + low is not beyond 128 times the sum of its row's weights, of which this thread's two rows have at most `most`.
-  __device__ __forceinline__ static void whole(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2], uint32_t most,
-                                               float (&sums)[kHeadDim / 2]) {
+  __device__ static float whole(int32_t high, int32_t low) {
+    return arith::fma(256.0f, static_cast<float>(high), static_cast<float>(low));
+  }
+  // The same of all of a chunk's sums, by integers where these hold them, which is nearly always: no value is beyond
+  // 128 either way, so 256 high + low is not beyond 128 times the sum of its row's weights, of which this thread's two
+  // rows have at most `most`.
+  __device__ __forceinline__ static void whole(const int32_t (&high)[kHeadDim / 2], const int32_t (&low)[kHeadDim / 2],
+                                               uint32_t most, float (&sums)[kHeadDim / 2]) {
     if (__all_sync(0xFFFFFFFFu, most <= INT32_MAX / 128)) {
 #pragma unroll
       for (int i = 0; i < kHeadDim / 2; ++i) sums[i] = static_cast<float>(256 * high[i] + low[i]);
@@ -355,11 +368,15 @@ class TileSteps {
   struct Join {
     bool later;  // the chunk keeps its scale, the total is multiplied
     float factor;
-    __device__ float operator()(float total, float chunk) const { return arith::fma(later ? total : chunk, factor, later ? chunk : total); }
+    __device__ float operator()(float total, float chunk) const {
+      return arith::fma(later ? total : chunk, factor, later ? chunk : total);
+    }
   };
   __device__ Join join(int32_t total, int32_t chunk) const {
     const bool later = total <= chunk;
-    return {later, total == INT32_MIN || chunk == INT32_MIN ? 0.0f : fold_factor(later ? total - chunk : chunk - total, work_.args.z)};
+    return {later, total == INT32_MIN || chunk == INT32_MIN
+                       ? 0.0f
+                       : fold_factor(later ? total - chunk : chunk - total, work_.args.z)};
   }
 
   __device__ int8_t* result_of(const RowTile& tile, int r) const {
@@ -384,7 +401,7 @@ class TileSteps {
 
   // Of this thread's two rows.
   int32_t all_from_, all_to_;
-  bool masked_;  // whether a row does not see some key of the chunk
+  bool masked_;                      // whether a row does not see some key of the chunk
   int32_t maximum_[2], against_[2];  // of scores; what weights hold them against
   uint32_t high_sums_[2], low_sums_[2];
 };
@@ -393,15 +410,16 @@ class TileSteps {
 template <int kHeadDim, class Weight>
 class TileConsumer : TileSteps<kHeadDim, Weight, 1> {
   using Steps = TileSteps<kHeadDim, Weight, 1>;
-  using Steps::kPieces, Steps::column, Steps::row_total, Steps::writes_rows, Steps::total, Steps::load_queries, Steps::begin,
-      Steps::take_turn, Steps::give_turn, Steps::is_masked, Steps::find_maxima, Steps::sum_values, Steps::whole, Steps::join,
-      Steps::result_of, Steps::store, Steps::work_, Steps::warpgroup_, Steps::tiles_, Steps::masked_, Steps::maximum_, Steps::high_sums_,
-      Steps::low_sums_;
+  using Steps::kPieces, Steps::column, Steps::row_total, Steps::writes_rows, Steps::total, Steps::load_queries,
+      Steps::begin, Steps::take_turn, Steps::give_turn, Steps::is_masked, Steps::find_maxima, Steps::sum_values,
+      Steps::whole, Steps::join, Steps::result_of, Steps::store, Steps::work_, Steps::warpgroup_, Steps::tiles_,
+      Steps::masked_, Steps::maximum_, Steps::high_sums_, Steps::low_sums_;
   using typename Steps::Join;
 
  public:
   using typename Steps::Map;
-  __device__ TileConsumer(const AttentionWork& work, uint8_t* memory, int32_t warpgroup) : Steps(work, memory, warpgroup) {}
+  __device__ TileConsumer(const AttentionWork& work, uint8_t* memory, int32_t warpgroup)
+      : Steps(work, memory, warpgroup) {}
 
   __device__ void run() {
     wait_for_inputs();
@@ -438,7 +456,8 @@ class TileConsumer : TileSteps<kHeadDim, Weight, 1> {
       by[r] = join(before.maximum, maximum_[r]);
       weights[r] = quad_sum(256 * high_sums_[r] + low_sums_[r]);
       __syncwarp();  // all have read it
-      if (writes_rows()) row_total(r) = {max(before.maximum, maximum_[r]), by[r](before.weight, static_cast<float>(weights[r]))};
+      if (writes_rows())
+        row_total(r) = {max(before.maximum, maximum_[r]), by[r](before.weight, static_cast<float>(weights[r]))};
     }
     __syncwarp();
     float sums[kHeadDim / 2];
@@ -447,7 +466,8 @@ class TileConsumer : TileSteps<kHeadDim, Weight, 1> {
 #pragma unroll
       for (int j = 0; j < kHeadDim / 8; ++j) {
         const float4 t = first ? float4{0.0f, 0.0f, 0.0f, 0.0f} : total(j);
-        total(j) = {join(0, t.x, sums[4 * j]), join(0, t.y, sums[4 * j + 1]), join(1, t.z, sums[4 * j + 2]), join(1, t.w, sums[4 * j + 3])};
+        total(j) = {join(0, t.x, sums[4 * j]), join(0, t.y, sums[4 * j + 1]), join(1, t.z, sums[4 * j + 2]),
+                    join(1, t.w, sums[4 * j + 3])};
       }
     };
     if (__any_sync(0xFFFFFFFFu, by[0].later || by[1].later))
@@ -499,17 +519,20 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
 #endif
 }
 
-AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                             const AttentionScratch& scratch);
 // Finds what each block of threads of decode_kernel takes, for all layers of a batch whose slots are of this kind.
 cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work);
 
-// Lays out shared memory and launches, for at most `tiles` tiles, `takers` of which are taken at once, each by so many blocks of threads.
+// Lays out shared memory and launches, for at most `tiles` tiles, `takers` of which are taken at once, each by so many
+// blocks of threads.
 template <int kHeadDim, class Map>
-cudaError_t launch_tiles(cudaStream_t stream, void (*kernel)(AttentionWork), AttentionWork work, int32_t tiles, int32_t takers,
-                         int32_t blocks) {
+cudaError_t launch_tiles(cudaStream_t stream, void (*kernel)(AttentionWork), AttentionWork work, int32_t tiles,
+                         int32_t takers, int32_t blocks) {
   constexpr int32_t kMostBytes = 227 << 10, kMostSlots = kRingBarrierBytes / 32, kSlotBytes = kTileBytes<kHeadDim>;
   constexpr int32_t kSlots = (kMostBytes - Map::kRings) / kSlotBytes;
-  // A slot is the same warpgroup's every time: nobody waits for one of which the bytes that another waited for may still be on their way.
+  // A slot is the same warpgroup's every time: nobody waits for one of which the bytes that another waited for may
+  // still be on their way.
   constexpr int32_t kSharers = Map::kSharers;
   constexpr int32_t kKeySlots = std::min(2 * kSlots / 3, kMostSlots) / kSharers * kSharers,
                     kValueSlots = std::min(kSlots - kKeySlots, kMostSlots) / kSharers * kSharers;
@@ -518,9 +541,11 @@ cudaError_t launch_tiles(cudaStream_t stream, void (*kernel)(AttentionWork), Att
   work.wide_tiles = tiles;
   work.key_slots = kKeySlots;
   work.value_slots = kValueSlots;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess)
     return error;
-  return launch(stream, Chip{.capability = 90}, kernel, {int64_t{takers} * blocks, kAttentionThreads, kBytes, blocks}, work);
+  return launch(stream, Chip{.capability = 90}, kernel, {int64_t{takers} * blocks, kAttentionThreads, kBytes, blocks},
+                work);
 }
 template <int kHeadDim, class Weight>
 cudaError_t launch_sm90(cudaStream_t stream, const AttentionWork& work, int32_t tiles) {

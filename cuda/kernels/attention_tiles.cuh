@@ -1,5 +1,5 @@
-// Tiles of many rows on their way from the warp that finds them to the warps that work on them, and their keys and values
-// (attention_sm90.cuh, attention_shared.cuh).
+// Tiles of many rows on their way from the warp that finds them to the warps that work on them, and their keys and
+// values (attention_sm90.cuh, attention_shared.cuh).
 #pragma once
 
 #include "../tiles/overlap.cuh"
@@ -8,11 +8,13 @@
 
 namespace kaiju::cuda {
 
-// A few tiles in shared memory: found by the warp that copies keys, ahead of all who read them. One without rows is the last.
+// A few tiles in shared memory: found by the warp that copies keys, ahead of all who read them. One without rows is the
+// last.
 class TileRing {
  public:
   static constexpr uint32_t kCount = 4, kBytes = kCount * (16 + sizeof(RowTile));
-  __device__ explicit TileRing(uint8_t* memory) : tiles_(reinterpret_cast<RowTile*>(memory)), barriers_(shared_address(tiles_ + kCount)) {}
+  __device__ explicit TileRing(uint8_t* memory)
+      : tiles_(reinterpret_cast<RowTile*>(memory)), barriers_(shared_address(tiles_ + kCount)) {}
   __device__ void init() const {
     for (uint32_t i = 0; i < kCount; ++i) barrier_init(full(i), 1), barrier_init(empty(i), kReaders);
   }
@@ -60,7 +62,7 @@ class TileRing {
 constexpr int32_t kRingBarrierBytes = 512;  // 16 slots of keys, 16 of values, full and empty
 
 template <int kHeadDim>
-constexpr int32_t kTileBytes = kBlockTokens* kHeadDim;  // half a block, and 64 rows of queries
+constexpr int32_t kTileBytes = kBlockTokens * kHeadDim;  // half a block, and 64 rows of queries
 
 struct alignas(8) RowSees {
   int32_t from, to;  // keys
@@ -89,10 +91,12 @@ struct TileMap {
   static constexpr int32_t kTiles = kRingBarrierBytes;
   static constexpr int32_t kSees = kTiles + static_cast<int32_t>(TileRing::kBytes);
   static constexpr int32_t kRowTotals = kSees + kRows * static_cast<int32_t>(sizeof(RowSees));
-  static constexpr int32_t kOfShared = kRowTotals + kRows * static_cast<int32_t>(sizeof(RowTotal));  // attention_shared.cuh
+  static constexpr int32_t kOfShared =
+      kRowTotals + kRows * static_cast<int32_t>(sizeof(RowTotal));  // attention_shared.cuh
   static constexpr int32_t kQueries = (kOfShared + (kShared ? 64 + 2 * kTileRows * 8 : 64) + 127) / 128 * 128;
   static constexpr int32_t kTotals = kQueries + kRows / kTileRows * kTileBytes<kHeadDim>;
-  static constexpr int32_t kGiven = kTotals + 2 * kTotalBytes;  // sums of a chunk that one warpgroup has found for the other
+  static constexpr int32_t kGiven =
+      kTotals + 2 * kTotalBytes;  // sums of a chunk that one warpgroup has found for the other
   static constexpr int32_t kRings = kGiven + (kShared ? 2 * kTotalBytes : 0);
 };
 
@@ -100,13 +104,14 @@ struct TileMap {
 template <int kHeadDim, class Map>
 __device__ inline Ring make_ring(const AttentionWork& work, uint32_t base, bool values) {
   constexpr int32_t kBytes = kTileBytes<kHeadDim>;
-  const int32_t barriers = values ? kRingBarrierBytes / 2 : 0, data = Map::kRings + (values ? work.key_slots * kBytes : 0);
+  const int32_t barriers = values ? kRingBarrierBytes / 2 : 0,
+                data = Map::kRings + (values ? work.key_slots * kBytes : 0);
   return {base + static_cast<uint32_t>(barriers), base + static_cast<uint32_t>(barriers + kRingBarrierBytes / 4),
           base + static_cast<uint32_t>(data), values ? work.value_slots : work.key_slots};
 }
 
-// One warp: the keys or the values of all tiles into a ring. The warp of the keys finds the tiles. Of `blocks` of threads that share tiles
-// each takes a chunk in turn.
+// One warp: the keys or the values of all tiles into a ring. The warp of the keys finds the tiles. Of `blocks` of
+// threads that share tiles each takes a chunk in turn.
 template <int kHeadDim, class Map>
 __device__ void produce(const AttentionWork& work, uint8_t* memory, bool values, int32_t rank, int32_t blocks) {
   constexpr int32_t kBytes = kTileBytes<kHeadDim>;
@@ -122,7 +127,8 @@ __device__ void produce(const AttentionWork& work, uint8_t* memory, bool values,
     };
     const RowTile& tile = values ? tiles.front() : tiles.put(find());
     if (tile.rows == 0) return wait_for_inputs();
-    const std::byte* half = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
+    const std::byte* half =
+        work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBytes + (values ? kBytes : 0);
     for (int32_t chunk = tile.chunk + rank; chunk < tile.end_chunk; chunk += blocks) {
       const int32_t begin = tile.begin_block(chunk), count = tile.end_block(chunk) - begin;
       const BlockId ids = lane < count ? tile.table[begin + lane] : 0;  // a lane has one

@@ -1,5 +1,5 @@
-// The weights of scores, as attention finds them on tensor cores: the contract's; and in the programs that measure what exactness costs
-// (bench/CMakeLists.txt), which say so by KAIJU_INEXACT, others in their place, that give other bits.
+// The weights of scores, as attention finds them on tensor cores: the contract's; and in the programs that measure what
+// exactness costs (bench/CMakeLists.txt), which say so by KAIJU_INEXACT, others in their place, that give other bits.
 #pragma once
 
 #include <cstdint>
@@ -24,28 +24,34 @@ __device__ __forceinline__ float hardware_exp2(float x) {
 // By the hardware's exponential: approximate, and rounded as it comes.
 struct HardwareWeight {
   static constexpr bool kMaximaFirst = true;
-  static constexpr float kMost = 65280.0f;  // with room for what the rounding of `offset` makes of it, the same for all keys of a row
+  static constexpr float kMost =
+      65280.0f;  // with room for what the rounding of `offset` makes of it, the same for all keys of a row
   float z, offset;
   int32_t floor;
   __device__ HardwareWeight(float of_scores, int32_t least_difference, float power_taken = 0.0f)
       : z(of_scores), offset(-arith::kRoundBias * z - power_taken), floor(kBiasBits + least_difference) {}
   __device__ explicit HardwareWeight(const AttentionWork& work) : HardwareWeight(work.args.z, work.least_difference) {}
-  static __device__ int32_t against(int32_t maximum) { return static_cast<int32_t>(kBiasBits - static_cast<uint32_t>(maximum)); }
+  static __device__ int32_t against(int32_t maximum) {
+    return static_cast<int32_t>(kBiasBits - static_cast<uint32_t>(maximum));
+  }
   template <int kCount>
   __device__ __forceinline__ void operator()(const int32_t (&score)[kCount], const int32_t (&against)[kCount],
                                              uint32_t (&weight)[kCount]) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float power = hardware_exp2(arith::fma(__int_as_float(__viaddmax_s32(score[i], against[i], floor)), z, offset));
+      const float power =
+          hardware_exp2(arith::fma(__int_as_float(__viaddmax_s32(score[i], against[i], floor)), z, offset));
       weight[i] = arith::bits_of(arith::fma(power, kMost, arith::kRoundBias));
     }
   }
 };
 
-// And with the scores found once, weighed against a maximum that is taken for granted, 12 / z: less than any order of summation can cost.
+// And with the scores found once, weighed against a maximum that is taken for granted, 12 / z: less than any order of
+// summation can cost.
 struct OnePassWeight : HardwareWeight {
   static constexpr bool kMaximaFirst = false;
-  __device__ explicit OnePassWeight(const AttentionWork& work) : HardwareWeight(work.args.z, work.least_difference, 12.0f) {}
+  __device__ explicit OnePassWeight(const AttentionWork& work)
+      : HardwareWeight(work.args.z, work.least_difference, 12.0f) {}
 };
 
 enum class Inexact { kNo, kHardwareExp2, kOnePass };

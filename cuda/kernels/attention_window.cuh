@@ -1,14 +1,15 @@
-// Attention of few rows a sequence (decode) over a window of up to three chunks, for few sequences: two blocks of threads take an item,
-// each on a multiprocessor of its own (the steps of a chunk: attention_chunk.cuh).
+// Attention of few rows a sequence (decode) over a window of up to three chunks, for few sequences: two blocks of
+// threads take an item, each on a multiprocessor of its own (the steps of a chunk: attention_chunk.cuh).
 //
-// One takes the chunk in the middle, the other the first and the last, which have nine blocks of keys together: so no chunk is divided, and
-// maxima stay within a block. Three warpgroups have three blocks of keys each, which they weigh by the same instructions, for these take
-// long to come. Even rows are finished by the one, odd rows by the other: a thread pushes its sums of these rows into the other's shared
-// memory, where the thread of the same number folds them with its own.
+// One takes the chunk in the middle, the other the first and the last, which have nine blocks of keys together: so no
+// chunk is divided, and maxima stay within a block. Three warpgroups have three blocks of keys each, which they weigh
+// by the same instructions, for these take long to come. Even rows are finished by the one, odd rows by the other: a
+// thread pushes its sums of these rows into the other's shared memory, where the thread of the same number folds them
+// with its own.
 //
-// Values come where keys were, weights where queries were, the other's sums where weights were: so the next product's blocks, where they
-// are small, find room beside. They are let in when the queries are there: before, they would ask for their weights in front of these.
-// Bound: the latency of one step after the other, then instructions.
+// Values come where keys were, weights where queries were, the other's sums where weights were: so the next product's
+// blocks, where they are small, find room beside. They are let in when the queries are there: before, they would ask
+// for their weights in front of these. Bound: the latency of one step after the other, then instructions.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace kaiju::cuda {
 
 constexpr int32_t kPairGroups = 3;  // warpgroups
 constexpr int32_t kPairThreads = 128 * kPairGroups;
-constexpr int32_t kPairRegisters = 104;  // of a thread: with more, blocks of o would find no room beside a pair's (hopper/product.cuh)
+constexpr int32_t kPairRegisters =
+    104;  // of a thread: with more, blocks of o would find no room beside a pair's (hopper/product.cuh)
 constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
 constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
 constexpr int64_t kPairChunks = 3;                               // that an item has at most
@@ -37,7 +39,8 @@ struct WindowMap {
   static constexpr int32_t kFours = (kRows / 4 + 3) / 4;           // of a thread's sums of every second row
   static constexpr int32_t kWeightBytes = 2 * kRows * kBlockTokens, kFourBytes = kFours * 2 * kHeadDim * 16;
   static constexpr int32_t kTiles = 0, kWeights = kPairBlocks * kTile, kQueries = kWeights, kInbox = kWeights,
-                           kTold = kWeights + std::max({kPairBlocks * kWeightBytes, kQueryRows*kHeadDim, 2 * kFourBytes}),
+                           kTold =
+                               kWeights + std::max({kPairBlocks * kWeightBytes, kQueryRows * kHeadDim, 2 * kFourBytes}),
                            kFolds = kTold + kRows / 2 * 16, kScales = kFolds + kRows / 2 * 16,
                            kEnd = kScales + kHeadDim * static_cast<int32_t>(sizeof(float));
 };
@@ -52,9 +55,10 @@ struct WindowShared : ChunkShared<kRows> {
 template <int kHeadDim, int kRows, class Weight>
 class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
   using Steps = ChunkSteps<kHeadDim, kRows, Weight>;
-  using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::thread, Steps::warpgroup, Steps::warp, Steps::in_rows, Steps::lane, Steps::g,
-      Steps::t, Steps::uniform, Steps::copy_async, Steps::wait_for_copies, Steps::two, Steps::whole, Steps::channel, Steps::step,
-      Steps::folded, Steps::first_visible, Steps::tell_maxima, Steps::work_, Steps::chunk_, Steps::memory_, Steps::base_, Steps::weight_;
+  using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::thread, Steps::warpgroup, Steps::warp, Steps::in_rows,
+      Steps::lane, Steps::g, Steps::t, Steps::uniform, Steps::copy_async, Steps::wait_for_copies, Steps::two,
+      Steps::whole, Steps::channel, Steps::step, Steps::folded, Steps::first_visible, Steps::tell_maxima, Steps::work_,
+      Steps::chunk_, Steps::memory_, Steps::base_, Steps::weight_;
   using typename Steps::Step;
   using Map = WindowMap<kHeadDim, kRows>;
   using Score = int32_t[Map::kQueryRows / 2];
@@ -114,7 +118,8 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 #pragma unroll 1
       for (int32_t part = 0; part < 2; ++part) {
 #pragma unroll
-        for (int i = 0; i < kOwn; ++i) mine[0][i] = mine[1][i], theirs[0][i] = theirs[1][i], mine[1][i] = theirs[1][i] = 0.0f;
+        for (int i = 0; i < kOwn; ++i)
+          mine[0][i] = mine[1][i], theirs[0][i] = theirs[1][i], mine[1][i] = theirs[1][i] = 0.0f;
         add_part(part, mine[1], theirs[1]);
       }
       cluster_arrive();
@@ -137,16 +142,19 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 
   // A sequence's token and rows of a KV head.
   struct Item {
-    int32_t segment, group, place, rows, position;  // place: of its first row in queries and results; segment -1: there is none
+    int32_t segment, group, place, rows,
+        position;  // place: of its first row in queries and results; segment -1: there is none
     const BlockId* table;
   };
   __device__ Item find() const {
     const int32_t items = work_.kv.kv_heads * work_.row_parts, at = cluster_index();
     const Found found = work_.one_row_each ? Found{at / items, at % items}
-                                           : find_unit(at, work_, work_.segment_count,
-                                                       [&](const BatchSegment& s) { return is_narrow(s, work_) ? items : 0; });
+                                           : find_unit(at, work_, work_.segment_count, [&](const BatchSegment& s) {
+                                               return is_narrow(s, work_) ? items : 0;
+                                             });
     if (found.segment < 0) return {-1};
-    const int32_t group = found.offset / work_.row_parts, first_row = found.offset % work_.row_parts * work_.narrow_rows;
+    const int32_t group = found.offset / work_.row_parts,
+                  first_row = found.offset % work_.row_parts * work_.narrow_rows;
     const BatchSegment& segment = work_.segments[found.segment];
     const BlockId* table = segment.table[static_cast<int32_t>(work_.kv.kind)];
     return {found.segment,
@@ -172,7 +180,9 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     __device__ int32_t all() const { return count[0] + count[1]; }
     __device__ int32_t chunks() const { return (count[0] > 0 ? 1 : 0) + (count[1] > 0 ? 1 : 0); }
     __device__ int32_t part(int32_t place) const { return place >= count[0] ? 1 : 0; }
-    __device__ int32_t block(int32_t place) const { return place < count[0] ? begin[0] + place : begin[1] + place - count[0]; }
+    __device__ int32_t block(int32_t place) const {
+      return place < count[0] ? begin[0] + place : begin[1] + place - count[0];
+    }
   };
 
   // The tile that a thread asks for: lane 0 of a warp one of keys, lane 1 the values of these.
@@ -186,8 +196,9 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     if (lane() > 1 || place >= part_.all()) return {nullptr, values, true};
     const KvSlot& kv = work_.kv;
     const int32_t block = part_.block(place);
-    return {kv.pool + kv.slot_offset + int64_t{item.group} * 2 * kTile + (values ? kTile : 0) + item.table[block] * kv.block_bytes, values,
-            block < item.position / kBlockTokens};
+    return {kv.pool + kv.slot_offset + int64_t{item.group} * 2 * kTile + (values ? kTile : 0) +
+                item.table[block] * kv.block_bytes,
+            values, block < item.position / kBlockTokens};
   }
   static_assert(kPairThreads / 32 >= kPairBlocks);
   __device__ void ask(const Tile& tile) {
@@ -223,7 +234,8 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 
   // Of 64 keys: thread (g, t) of warp w has keys 16 w + g and + 8 of rows 8 j + 2 t and + 1: s[4 j + 2 upper + odd].
   // seen_keys: of each block the bytes of these two keys that the rows see, as weights lie in registers.
-  __device__ __forceinline__ void score_all(const Item& item, Score (&s)[kPairGroupBlocks], uint32_t (&seen_keys)[kPairGroupBlocks]) {
+  __device__ __forceinline__ void score_all(const Item& item, Score (&s)[kPairGroupBlocks],
+                                            uint32_t (&seen_keys)[kPairGroupBlocks]) {
     const int32_t first = first_visible(item.position);
 #pragma unroll
     for (int k = 0; k < kPairGroupBlocks; ++k) {
@@ -234,7 +246,8 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 #pragma unroll
     for (int k = 0; k < kPairGroupBlocks; ++k) {
       if (has(k)) wait(shared_.keys[place(k)]);
-      const uint64_t a = operand(slot(place(k)), kBlockTokens), b = operand(base_ + static_cast<uint32_t>(Map::kQueries), Map::kQueryRows);
+      const uint64_t a = operand(slot(place(k)), kBlockTokens),
+                     b = operand(base_ + static_cast<uint32_t>(Map::kQueries), Map::kQueryRows);
       begin_products();  // of whatever lies there, where there is no block
       multiply_shared_by<Map::kQueryRows, Sign::kSigned, false>(s[k], a, b);
 #pragma unroll
@@ -263,21 +276,23 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 #pragma unroll
         for (int j = 0; j < kColumns; ++j)
 #pragma unroll
-          for (int odd = 0; odd < 2; ++odd) most[j][odd] = __vimax3_s32(most[j][odd], s[k][4 * j + odd], s[k][4 * j + 2 + odd]);
+          for (int odd = 0; odd < 2; ++odd)
+            most[j][odd] = __vimax3_s32(most[j][odd], s[k][4 * j + odd], s[k][4 * j + 2 + odd]);
       }
       tell_maxima(most, part);
     });
   }
-  // The weights, to shared memory as layout.cuh wants values' places (attention_chunk.cuh), and their sums. All blocks by the same
-  // instructions: the next one's scores come to where the first's were.
+  // The weights, to shared memory as layout.cuh wants values' places (attention_chunk.cuh), and their sums. All blocks
+  // by the same instructions: the next one's scores come to where the first's were.
   __device__ __forceinline__ void weigh_all(Score (&s)[kPairGroupBlocks], uint32_t (&seen_keys)[kPairGroupBlocks]) {
     const bool odd = g() % 2 != 0;
     const uint32_t low_bytes = odd ? 0x1504 : 0x5140, high_bytes = odd ? 0x3726 : 0x7362;
-    uint8_t* to = memory_ + Map::kWeights + (place(0) * 4 + warp()) * 2 * kRows * kColumnBytes + (2 * t() + (odd ? 1 : 0)) * kColumnBytes +
-                  g() / 2 * 4;
+    uint8_t* to = memory_ + Map::kWeights + (place(0) * 4 + warp()) * 2 * kRows * kColumnBytes +
+                  (2 * t() + (odd ? 1 : 0)) * kColumnBytes + g() / 2 * 4;
     uint32_t sum[kColumns] = {};
 #pragma unroll 1
-    for (int32_t at = place(0), end = min(place(kPairGroupBlocks), part_.all()); at < end; ++at, to += Map::kWeightBytes) {
+    for (int32_t at = place(0), end = min(place(kPairGroupBlocks), part_.all()); at < end;
+         ++at, to += Map::kWeightBytes) {
       const int32_t part = part_.part(at);
       int2 against[kColumns];  // before anything is stored, which they would wait for
 #pragma unroll
@@ -291,8 +306,10 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
                       against_each[4] = {against[j].x, against[j].y, against[j].x, against[j].y};
         uint32_t w[4];
         weight_(score, against_each, w);
-        const uint32_t even_row = __byte_perm(w[0], w[2], 0x5140) & seen_keys[0], odd_row = __byte_perm(w[1], w[3], 0x5140) & seen_keys[0];
-        const uint32_t mine = odd ? odd_row : even_row, theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_row : odd_row, 4);
+        const uint32_t even_row = __byte_perm(w[0], w[2], 0x5140) & seen_keys[0],
+                       odd_row = __byte_perm(w[1], w[3], 0x5140) & seen_keys[0];
+        const uint32_t mine = odd ? odd_row : even_row,
+                       theirs = __shfl_xor_sync(0xFFFFFFFFu, odd ? even_row : odd_row, 4);
         const uint32_t high = __byte_perm(mine, theirs, high_bytes), low = __byte_perm(mine, theirs, low_bytes);
         *reinterpret_cast<uint32_t*>(to + j * 8 * kColumnBytes) = high;
         *reinterpret_cast<uint32_t*>(to + (kRows + j * 8) * kColumnBytes) = low;
@@ -320,7 +337,8 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     }
   }
 
-  // Sums of a chunk: 64 channels a warpgroup, by rows' high and low bytes, of the rows that this block finishes and of those of the other.
+  // Sums of a chunk: 64 channels a warpgroup, by rows' high and low bytes, of the rows that this block finishes and of
+  // those of the other.
   __device__ __forceinline__ void add_part(int32_t part, float (&mine)[kOwn], float (&theirs)[kOwn]) {
     const int32_t from = part == 0 ? 0 : part_.count[0], end = part == 0 ? part_.count[0] : part_.all();
     if (from == end) return;
@@ -341,12 +359,14 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
   }
   __device__ __forceinline__ void push(int part, const float (&theirs)[kOwn]) {
     const uint32_t other = static_cast<uint32_t>(1 - rank_),
-                   to = address_in(base_ + static_cast<uint32_t>(Map::kInbox + part * Map::kFourBytes + thread() * 16), other),
+                   to = address_in(base_ + static_cast<uint32_t>(Map::kInbox + part * Map::kFourBytes + thread() * 16),
+                                   other),
                    barrier = address_in(shared_address(&shared_.arrived), other);
     const auto at = [&](int i) { return i < kOwn ? __float_as_int(theirs[i]) : 0; };
 #pragma unroll
     for (int i = 0; i < Map::kFours; ++i)
-      push_to_block(to + static_cast<uint32_t>(i * kSummers * 16), {at(4 * i), at(4 * i + 1), at(4 * i + 2), at(4 * i + 3)}, barrier);
+      push_to_block(to + static_cast<uint32_t>(i * kSummers * 16),
+                    {at(4 * i), at(4 * i + 1), at(4 * i + 2), at(4 * i + 3)}, barrier);
   }
   template <bool kAdds>
   __device__ __forceinline__ void add_block(int32_t place, int32_t (&sums)[kRows]) {
@@ -366,7 +386,9 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     float inverse;
     int32_t place;  // in results; -1: there is no such row
   };
-  __device__ static int32_t fold_of(const Step& step) { return __float_as_int(step.factor) | (step.later ? 0 : INT32_MIN); }
+  __device__ static int32_t fold_of(const Step& step) {
+    return __float_as_int(step.factor) | (step.later ? 0 : INT32_MIN);
+  }
   __device__ static Step step_of(int32_t fold) { return {fold >= 0, __int_as_float(fold & INT32_MAX)}; }
   __device__ RowFold* folds() const { return reinterpret_cast<RowFold*>(memory_ + Map::kFolds); }
   // By the last warpgroup, while others add up.
@@ -374,7 +396,8 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     const int32_t i = thread() % 128;
     constexpr int32_t kPieces = kHeadDim * static_cast<int32_t>(sizeof(float)) / 16;
     if (i < kPieces)
-      copy_async(base_ + static_cast<uint32_t>(Map::kScales + i * 16), work_.args.out_inverse + int64_t{item.group} * kHeadDim + i * 4);
+      copy_async(base_ + static_cast<uint32_t>(Map::kScales + i * 16),
+                 work_.args.out_inverse + int64_t{item.group} * kHeadDim + i * 4);
     if (i < kRows / 2) {
       const uint32_t other = static_cast<uint32_t>(1 - rank_), told = shared_address(&shared_.told);
       push_to_block(address_in(base_ + static_cast<uint32_t>(Map::kTold + i * 16), other), state(2 * i + 1 - rank_),
@@ -385,9 +408,10 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       const int4 theirs = reinterpret_cast<const int4*>(memory_ + Map::kTold)[i], outer = rank_ == 0 ? theirs : mine,
                  middle = rank_ == 0 ? mine : theirs;
       const Step first = step(outer.x, middle.x), second = step(max(outer.x, middle.x), outer.z);
-      const float weight =
-          folded(second, folded(first, static_cast<float>(outer.y), static_cast<float>(middle.y)), static_cast<float>(outer.w));
-      folds()[i] = {fold_of(first), fold_of(second), arith::divide(1.0f, weight), row < item.rows ? item.place + row : -1};
+      const float weight = folded(second, folded(first, static_cast<float>(outer.y), static_cast<float>(middle.y)),
+                                  static_cast<float>(outer.w));
+      folds()[i] = {fold_of(first), fold_of(second), arith::divide(1.0f, weight),
+                    row < item.rows ? item.place + row : -1};
     }
     wait_for_copies();
   }
@@ -408,9 +432,10 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       if (part < their_chunks)
 #pragma unroll
         for (int i = 0; i < Map::kFours; ++i) {
-          const float4 x =
-              *reinterpret_cast<const float4*>(memory_ + Map::kInbox + part * Map::kFourBytes + (i * kSummers + thread()) * 16);
-          theirs[part][4 * i] = x.x, theirs[part][4 * i + 1] = x.y, theirs[part][4 * i + 2] = x.z, theirs[part][4 * i + 3] = x.w;
+          const float4 x = *reinterpret_cast<const float4*>(memory_ + Map::kInbox + part * Map::kFourBytes +
+                                                            (i * kSummers + thread()) * 16);
+          theirs[part][4 * i] = x.x, theirs[part][4 * i + 1] = x.y, theirs[part][4 * i + 2] = x.z,
+                           theirs[part][4 * i + 3] = x.w;
         }
     const bool is_first = rank_ != 0;
     const auto* scales = reinterpret_cast<const float*>(memory_ + Map::kScales);
@@ -453,7 +478,8 @@ template <int kHeadDim, int kRows, class Weight>
 cudaError_t launch_window_of(cudaStream_t stream, const AttentionWork& work, int64_t items) {
   constexpr int32_t kBytes = WindowDecoder<kHeadDim, kRows, Weight>::kBytes;
   const auto kernel = window_kernel<kHeadDim, kRows, Weight>;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess)
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess)
     return error;
   // All that there is: the next product's blocks stand beside.
   if (const cudaError_t error =

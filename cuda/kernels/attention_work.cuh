@@ -1,14 +1,16 @@
-// How a batch becomes pieces of work for the attention kernels (wide and narrow segments are those of sm_90): found on the GPU from the
-// batch itself, so that a launch needs nothing but upper bounds of the host: wide tiles by every warp for itself, narrow work once for all
-// layers (DecodePlan).
+// How a batch becomes pieces of work for the attention kernels (wide and narrow segments are those of sm_90): found on
+// the GPU from the batch itself, so that a launch needs nothing but upper bounds of the host: wide tiles by every warp
+// for itself, narrow work once for all layers (DecodePlan).
 //
-// The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r / H, head r % H. A
-// segment of up to 40 rows, or of one token, is *narrow* (decode): an *item* with each KV head, or several items, each with a part of the
-// rows, where a KV head has more than 40; a unit of work is one chunk of an item. Every block of threads has a share of all narrow keys, in
-// order: either in whole items, whose chunks it folds as it goes, or in chunks; then the chunks of an item that lies in several shares are
-// kept apart until all are there. DecodeLoad decides that for the whole batch, alike everywhere. Where rows are parted, so are the blocks:
-// as many have each part, and neighbours have the same keys at the same time. All other segments are *wide*: tiles of 128 rows, each folding
-// all its chunks in order, or of 64 where tiles are few; so are single tokens of many heads where that is faster (attention_sm90.cu).
+// The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r
+// / H, head r % H. A segment of up to 40 rows, or of one token, is *narrow* (decode): an *item* with each KV head, or
+// several items, each with a part of the rows, where a KV head has more than 40; a unit of work is one chunk of an
+// item. Every block of threads has a share of all narrow keys, in order: either in whole items, whose chunks it folds
+// as it goes, or in chunks; then the chunks of an item that lies in several shares are kept apart until all are there.
+// DecodeLoad decides that for the whole batch, alike everywhere. Where rows are parted, so are the blocks: as many have
+// each part, and neighbours have the same keys at the same time. All other segments are *wide*: tiles of 128 rows, each
+// folding all its chunks in order, or of 64 where tiles are few; so are single tokens of many heads where that is
+// faster (attention_sm90.cu).
 #pragma once
 
 #include "../kernels.hpp"
@@ -19,7 +21,7 @@ namespace kaiju::cuda {
 constexpr int32_t kTileRows = kAttentionTileRows;  // of a warpgroup
 constexpr int32_t kWideRows = 2 * kTileRows;       // of a tile of two warpgroups
 constexpr int32_t kNarrowRows = kAttentionItemRows;
-constexpr int32_t kMostKept = 2048;                // chunks of an item that are kept apart
+constexpr int32_t kMostKept = 2048;  // chunks of an item that are kept apart
 constexpr int32_t kChunkBlocks = arith::kChunkKeys / kBlockTokens;
 
 struct AttentionWork {
@@ -27,12 +29,13 @@ struct AttentionWork {
   KvSlot kv;
   const BatchSegment* segments;
   int32_t segment_count;
-  int32_t wide_segments;           // no segment behind these is wide
-  int32_t heads;                   // query heads that share a KV head
-  int32_t least_difference;        // of a score from its maximum: weights are 0 from there on (for others than the contract's)
-  int32_t narrow_limit;            // rows that a narrow segment has at most
-  int32_t narrow_rows;             // that an item has at most
-  int32_t row_parts;               // items of a narrow segment and KV head
+  int32_t wide_segments;  // no segment behind these is wide
+  int32_t heads;          // query heads that share a KV head
+  int32_t
+      least_difference;  // of a score from its maximum: weights are 0 from there on (for others than the contract's)
+  int32_t narrow_limit;  // rows that a narrow segment has at most
+  int32_t narrow_rows;   // that an item has at most
+  int32_t row_parts;     // items of a narrow segment and KV head
   int32_t key_slots, value_slots;  // of a ring in shared memory, of 64 keys or values
   int32_t decode_blocks;           // of threads, that take narrow work: a multiple of row_parts
   bool one_row_each;               // segments have one, and all are narrow
@@ -74,8 +77,12 @@ __device__ Found find_unit(int32_t unit, const AttentionWork& work, int32_t end,
 // Of narrow segments, times KV heads: at most 2^29 (kMostSeenBlocks).
 struct NarrowCount {
   int32_t items = 0, units = 0, blocks = 0;  // blocks of keys
-  __device__ NarrowCount operator+(const NarrowCount& b) const { return {items + b.items, units + b.units, blocks + b.blocks}; }
-  __device__ NarrowCount operator-(const NarrowCount& b) const { return {items - b.items, units - b.units, blocks - b.blocks}; }
+  __device__ NarrowCount operator+(const NarrowCount& b) const {
+    return {items + b.items, units + b.units, blocks + b.blocks};
+  }
+  __device__ NarrowCount operator-(const NarrowCount& b) const {
+    return {items - b.items, units - b.units, blocks - b.blocks};
+  }
 };
 // The blocks of keys that any row of a segment sees.
 struct SeenBlocks {
@@ -98,7 +105,8 @@ __device__ inline NarrowCount narrow_count(const AttentionWork& work, int32_t se
 __device__ inline NarrowCount add_lower(NarrowCount count) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   for (int distance = 1; distance < 32; distance *= 2) {
-    const NarrowCount lower = {__shfl_up_sync(0xFFFFFFFFu, count.items, distance), __shfl_up_sync(0xFFFFFFFFu, count.units, distance),
+    const NarrowCount lower = {__shfl_up_sync(0xFFFFFFFFu, count.items, distance),
+                               __shfl_up_sync(0xFFFFFFFFu, count.units, distance),
                                __shfl_up_sync(0xFFFFFFFFu, count.blocks, distance)};
     if (lane >= distance) count = count + lower;
   }
@@ -129,14 +137,19 @@ class DecodeLoad {
     all = of_lane(through_, 31);
     longest = __reduce_max_sync(0xFFFFFFFFu, longest) / work.kv.kv_heads;
     most = __reduce_max_sync(0xFFFFFFFFu, most) / work.kv.kv_heads;
-    if (all.items == 0 || all.units * work.row_parts > work.scratch.units || most > kMostKept || work.scratch.apart == ChunksApart::kNever) return;
-    // Tenths of a microsecond, from times on one H200 (docs/kernels/attention_decode.md): a chunk's and each of its blocks'; the fold of
-    // chunks kept apart, and so many of them that they take one more.
+    if (all.items == 0 || all.units * work.row_parts > work.scratch.units || most > kMostKept ||
+        work.scratch.apart == ChunksApart::kNever)
+      return;
+    // Tenths of a microsecond, from times on one H200 (docs/kernels/attention_decode.md): a chunk's and each of its
+    // blocks'; the fold of chunks kept apart, and so many of them that they take one more.
     constexpr int32_t kChunk = 20, kBlock = 9, kFold = 40, kFoldSome = 8;
     const int32_t blocks = work.decode_blocks / work.row_parts;
     const auto rounds = [&](int32_t count, int32_t at_once) { return (count + at_once - 1) / at_once; };
-    const auto time = [&](int32_t units, int32_t of_keys) { return int64_t{units} * kChunk + int64_t{of_keys} * kBlock; };
-    const int64_t whole = max(time(most, longest), rounds(all.items, blocks) * (time(all.units, all.blocks) / all.items)),
+    const auto time = [&](int32_t units, int32_t of_keys) {
+      return int64_t{units} * kChunk + int64_t{of_keys} * kBlock;
+    };
+    const int64_t whole =
+                      max(time(most, longest), rounds(all.items, blocks) * (time(all.units, all.blocks) / all.items)),
                   apart = rounds(all.blocks, kChunkBlocks * blocks) * time(1, kChunkBlocks) + kFold + most / kFoldSome;
     split = work.scratch.apart == ChunksApart::kAlways || 10 * whole > 11 * apart;
   }
@@ -146,14 +159,15 @@ class DecodeLoad {
     int32_t segment, group;
     NarrowCount before;  // the segment's KV head
   };
-  __device__ Place find(int32_t NarrowCount::*what, int32_t target) const {
+  __device__ Place find(int32_t NarrowCount::* what, int32_t target) const {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     const int owner = __ffs(static_cast<int>(__ballot_sync(0xFFFFFFFFu, target < through_.*what))) - 1;
     if (owner < 0) return {-1, 0, {}};
     NarrowCount before = of_lane(through_ - mine_, owner);
     const int32_t end = min((owner + 1) * each_, work_.segment_count);
     for (int32_t base = owner * each_;; base += 32) {
-      const NarrowCount count = base + lane < end ? narrow_count(work_, base + lane) : NarrowCount{}, through = before + add_lower(count);
+      const NarrowCount count = base + lane < end ? narrow_count(work_, base + lane) : NarrowCount{},
+                        through = before + add_lower(count);
       const int at = __ffs(static_cast<int>(__ballot_sync(0xFFFFFFFFu, target < through.*what))) - 1;
       if (at < 0) {
         before = of_lane(through, 31);
@@ -162,7 +176,8 @@ class DecodeLoad {
       const NarrowCount found = of_lane(count, at);
       before = of_lane(through - count, at);
       const int32_t groups = work_.kv.kv_heads, group = (target - before.*what) / (found.*what / groups);
-      return {base + at, group, before + NarrowCount{group, group * (found.units / groups), group * (found.blocks / groups)}};
+      return {base + at, group,
+              before + NarrowCount{group, group * (found.units / groups), group * (found.blocks / groups)}};
     }
   }
 
@@ -187,7 +202,8 @@ struct RowTile {
   __device__ int32_t begin_block(int32_t at) const { return max(at * kChunkBlocks, first_key / kBlockTokens); }
   __device__ int32_t end_block(int32_t at) const { return min((at + 1) * kChunkBlocks, last_key / kBlockTokens + 1); }
 };
-__device__ inline RowTile make_tile(const AttentionWork& work, int32_t segment_index, int32_t group, int32_t first_row, int32_t tile_rows) {
+__device__ inline RowTile make_tile(const AttentionWork& work, int32_t segment_index, int32_t group, int32_t first_row,
+                                    int32_t tile_rows) {
   const BatchSegment& segment = work.segments[segment_index];
   RowTile tile;
   tile.table = segment.table[static_cast<int32_t>(work.kv.kind)];
@@ -204,20 +220,22 @@ __device__ inline RowTile make_tile(const AttentionWork& work, int32_t segment_i
   return tile;
 }
 
-// The wide tiles of one of `takers`, blocks of threads or clusters of them: the longest histories first, dealt out forwards and backwards
-// in turn, so that none has the longest every time.
+// The wide tiles of one of `takers`, blocks of threads or clusters of them: the longest histories first, dealt out
+// forwards and backwards in turn, so that none has the longest every time.
 class Walk {
  public:
   __device__ explicit Walk(const AttentionWork& work) : work_(work) {}
   // By a whole warp.
   __device__ bool next(int32_t taker, int32_t takers, int32_t tile_rows, RowTile& tile) {
     const int32_t groups = work_.kv.kv_heads, heads = work_.heads;
-    const auto tiles = [&](const BatchSegment& s) { return is_narrow(s, work_) ? 0 : (s.row_count * heads + tile_rows - 1) / tile_rows; };
+    const auto tiles = [&](const BatchSegment& s) {
+      return is_narrow(s, work_) ? 0 : (s.row_count * heads + tile_rows - 1) / tile_rows;
+    };
     for (; round_ * takers < work_.wide_tiles; ++round_) {
       const int32_t at = round_ * takers + (round_ % 2 != 0 ? takers - 1 - taker : taker);
       if (at >= work_.wide_tiles) continue;
-      const Found found =
-          find_unit(work_.wide_tiles - 1 - at, work_, work_.wide_segments, [&](const BatchSegment& s) { return tiles(s) * groups; });
+      const Found found = find_unit(work_.wide_tiles - 1 - at, work_, work_.wide_segments,
+                                    [&](const BatchSegment& s) { return tiles(s) * groups; });
       if (found.segment < 0) continue;
       tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * tile_rows, tile_rows);
       ++round_;
@@ -234,23 +252,25 @@ class Walk {
 // One unit of narrow work as a block sees it.
 struct Unit {
   int32_t valid;
-  int32_t place, position, rows, group;      // of the item; its first row's place in queries and results
-  int32_t begin_block, end_block;            // blocks of keys that are seen
-  int32_t all_from;                          // keys that every row sees, up to the first row's position
-  int32_t fresh, last;                       // whether the unit before was another item's, and the unit behind is
-  int32_t kept;                              // where its sums are kept apart; -1: they are not
-  int32_t first_kept, kept_count;            // of its item
-  int32_t kept_here;                         // of those, by this block so far
-  BlockId ids[kChunkBlocks];                 // of the chunk's blocks, from begin_block on
+  int32_t place, position, rows, group;  // of the item; its first row's place in queries and results
+  int32_t begin_block, end_block;        // blocks of keys that are seen
+  int32_t all_from;                      // keys that every row sees, up to the first row's position
+  int32_t fresh, last;                   // whether the unit before was another item's, and the unit behind is
+  int32_t kept;                          // where its sums are kept apart; -1: they are not
+  int32_t first_kept, kept_count;        // of its item
+  int32_t kept_here;                     // of those, by this block so far
+  BlockId ids[kChunkBlocks];             // of the chunk's blocks, from begin_block on
 };
 
 // To shared memory, in the background.
 __device__ inline void load_id(BlockId& to, const BlockId* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(&to))), "l"(from)
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(&to))),
+               "l"(from)
                : "memory");
 }
 // What a unit has of its item. `first_row`: where a segment's rows are shared, the item's first.
-__device__ inline void describe(Unit& unit, const AttentionWork& work, const BatchSegment& segment, int32_t group, int32_t first_row) {
+__device__ inline void describe(Unit& unit, const AttentionWork& work, const BatchSegment& segment, int32_t group,
+                                int32_t first_row) {
   const int32_t last = segment.position + segment.row_count - 1;
   unit.place = segment.first_row * work.args.heads + group * work.heads + first_row;
   unit.position = segment.position;
@@ -264,7 +284,8 @@ class DecodeWalk {
  public:
   // Tells whether chunks may be kept apart, alike in all blocks.
   __device__ bool start(const AttentionWork& work) {
-    const int32_t block = static_cast<int32_t>(blockIdx.x) / work.row_parts, blocks = work.decode_blocks / work.row_parts,
+    const int32_t block = static_cast<int32_t>(blockIdx.x) / work.row_parts,
+                  blocks = work.decode_blocks / work.row_parts,
                   row_part = static_cast<int32_t>(blockIdx.x) % work.row_parts;
     first_row_ = row_part * work.narrow_rows;
     const auto one_item = [&] {
@@ -291,12 +312,12 @@ class DecodeWalk {
     return split_;
   }
 
-  // The next unit; of the one before, which `previous` is, most is copied where it goes on in the same item. The warp's own copies of block
-  // ids are under way when it returns.
+  // The next unit; of the one before, which `previous` is, most is copied where it goes on in the same item. The warp's
+  // own copies of block ids are under way when it returns.
   __device__ void next(const AttentionWork& work, Unit& unit, const Unit* previous) {
     if (previous && previous->valid && !previous->last) {
-      const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, begin = previous->end_block, end = min(begin + kChunkBlocks, end_block_),
-                    chunk = chunk_, taken = taken_;
+      const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, begin = previous->end_block,
+                    end = min(begin + kChunkBlocks, end_block_), chunk = chunk_, taken = taken_;
       const bool last = is_last(chunk);
       constexpr int32_t kWords = (sizeof(Unit) - sizeof(Unit::ids)) / sizeof(int32_t);
       static_assert(kWords <= 32);
@@ -343,7 +364,9 @@ class DecodeWalk {
     return chunk + 1 == chunk_count_ || (split_ && middle_of(behind, min(behind + kChunkBlocks, end_block_)) >= high_);
   }
   // Twice.
-  __device__ int32_t middle_of(int32_t begin, int32_t end) const { return 2 * (before_.blocks - first_block_) + begin + end; }
+  __device__ int32_t middle_of(int32_t begin, int32_t end) const {
+    return 2 * (before_.blocks - first_block_) + begin + end;
+  }
 
   __device__ void take(const AttentionWork& work, int32_t segment, int32_t group) {
     segment_ = segment, group_ = group;
@@ -372,8 +395,9 @@ class DecodeWalk {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     if (lane < end - begin) load_id(unit.ids[lane], table_ + begin + lane);
     const int32_t last_chunk = (first_chunk_ + chunk_count_ - 1) * kChunkBlocks;
-    const bool whole = !split_ || (middle_of(first_block_, min((first_chunk_ + 1) * kChunkBlocks, end_block_)) >= low_ &&
-                                   middle_of(max(last_chunk, first_block_), end_block_) < high_);
+    const bool whole =
+        !split_ || (middle_of(first_block_, min((first_chunk_ + 1) * kChunkBlocks, end_block_)) >= low_ &&
+                    middle_of(max(last_chunk, first_block_), end_block_) < high_);
     const bool last = is_last(chunk_);
     ++taken_;
     if (lane > 0) return;
@@ -400,7 +424,8 @@ class DecodeWalk {
   const BlockId* table_;
 };
 
-// What a block of threads takes, as it is when the block begins; the same in all layers whose slots are of one kind and window.
+// What a block of threads takes, as it is when the block begins; the same in all layers whose slots are of one kind and
+// window.
 struct DecodePlan {
   DecodeWalk walk;
   Unit unit[3];   // the first two, and room for the one behind

@@ -1,9 +1,9 @@
-// Copies of KV blocks within the GPU. A block of threads takes 16 KiB of a copy: 256 threads with four pieces of 16 bytes each, loaded before
-// the first is stored. The list lies in pinned memory of the host's, where each reads its 24 bytes: a copy of it to the GPU would be one more
-// in front of the step. Bound: memory, reading and writing each byte once.
-#include "blocks.hpp"
-
+// Copies of KV blocks within the GPU. A block of threads takes 16 KiB of a copy: 256 threads with four pieces of 16
+// bytes each, loaded before the first is stored. The list lies in pinned memory of the host's, where each reads its 24
+// bytes: a copy of it to the GPU would be one more in front of the step. Bound: memory, reading and writing each byte
+// once.
 #include "../tiles/overlap.cuh"
+#include "blocks.hpp"
 
 namespace kaiju::cuda {
 namespace {
@@ -29,7 +29,8 @@ __global__ void copy_blocks_kernel(const CopiedBlock* copies, int32_t count) {
 
 cudaError_t copy_blocks(cudaStream_t stream, const CopiedBlock* copies, int32_t count, int64_t most_bytes) {
   constexpr int64_t kBytes = int64_t{16} * kThreads * kVectors;
-  return launch_behind(stream, copy_blocks_kernel, {count * ((most_bytes + kBytes - 1) / kBytes), kThreads}, copies, count);
+  return launch_behind(stream, copy_blocks_kernel, {count * ((most_bytes + kBytes - 1) / kBytes), kThreads}, copies,
+                       count);
 }
 
 }  // namespace kaiju::cuda

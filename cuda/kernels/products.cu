@@ -1,7 +1,9 @@
-// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh): the choice of a kernel, and those that run everywhere.
+// Products of int8 weights with activations, exact, each with its ending fused in (tiles/epilogue.cuh): the choice of a
+// kernel, and those that run everywhere.
 //
-// Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among them and add their sums in shared
-// memory, which in integers needs no order. Many rows: tiles of outputs x rows in shared memory, copies running ahead, mma.sync; bound by the tensor cores.
+// Few rows: bound by reading the weights once; a block takes 16 or 32 outputs, its warps share the summed index among
+// them and add their sums in shared memory, which in integers needs no order. Many rows: tiles of outputs x rows in
+// shared memory, copies running ahead, mma.sync; bound by the tensor cores.
 #include <algorithm>
 
 #include "../launch/tiles.hpp"
@@ -24,15 +26,19 @@ constexpr Sign kActivation = kProduct == Product::kAddDown ? Sign::kUnsigned : S
 
 __device__ __forceinline__ uint4 load_once(const int8_t* p) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
   return v;
 }
 
-// A warp takes pieces of 64 bytes of the summed index, two neighbouring ones (a line of memory) at a time, and asks for each piece of its weights
-// kAhead pieces before it multiplies: the first ones even before the kernels in front have ended, since no kernel writes weights.
+// A warp takes pieces of 64 bytes of the summed index, two neighbouring ones (a line of memory) at a time, and asks for
+// each piece of its weights kAhead pieces before it multiplies: the first ones even before the kernels in front have
+// ended, since no kernel writes weights.
 //
-// Weights are the 16-row operand, activations the 8-column one. Both are read 16 contiguous bytes a lane: a dot product does not mind in which order the summed index
-// is taken, so the bytes 16 t ... 16 t + 15 of a piece stand for the places that lane t holds in two instructions.
+// Weights are the 16-row operand, activations the 8-column one. Both are read 16 contiguous bytes a lane: a dot product
+// does not mind in which order the summed index is taken, so the bytes 16 t ... 16 t + 15 of a piece stand for the
+// places that lane t holds in two instructions.
 template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
 __global__ void __launch_bounds__(kThreads, kBlocks) skinny_kernel(ProductArgs args) {
   constexpr int kOuts = 16 * kOutTiles, kRows = 8 * kRowTiles;
@@ -45,13 +51,17 @@ __global__ void __launch_bounds__(kThreads, kBlocks) skinny_kernel(ProductArgs a
 #pragma unroll
   for (int m = 0; m < kOutTiles; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) weights[m][half] = args.weight + int64_t{min(first_out + 16 * m + 8 * half + g, args.out - 1)} * args.in + 16 * t;
-  const auto place = [&](int32_t turn) { return (turn / 2 * (2 * kWarps) + 2 * warp + turn % 2) * kStep; };  // of the warp's turn-th piece; the same in all lanes
+    for (int half = 0; half < 2; ++half)
+      weights[m][half] = args.weight + int64_t{min(first_out + 16 * m + 8 * half + g, args.out - 1)} * args.in + 16 * t;
+  const auto place = [&](int32_t turn) {
+    return (turn / 2 * (2 * kWarps) + 2 * warp + turn % 2) * kStep;
+  };  // of the warp's turn-th piece; the same in all lanes
   uint4 w[kAhead][kOutTiles][2];
-  const auto load_weights = [&](uint4 (&to)[kOutTiles][2], int32_t at) {
+  const auto load_weights = [&](uint4(&to)[kOutTiles][2], int32_t at) {
     if (at >= args.in) return;
 #pragma unroll
-    for (int m = 0; m < kOutTiles; ++m) to[m][0] = load_once(weights[m][0] + at), to[m][1] = load_once(weights[m][1] + at);
+    for (int m = 0; m < kOutTiles; ++m)
+      to[m][0] = load_once(weights[m][0] + at), to[m][1] = load_once(weights[m][1] + at);
   };
   let_next_start();
 #pragma unroll
@@ -109,20 +119,24 @@ constexpr int32_t kStreamThreads = 512;
 constexpr int32_t kStreamWarps = kStreamThreads / 32;
 constexpr int32_t kStreamOuts = (48 << 10) / 4;  // that a block has room for the sums of
 
-// One block a multiprocessor (more where few have very many outputs to share) takes an equal share of the outputs, whose weights are one run of memory; its warps share that run equally, wherever
-// outputs begin, and add what they have of an output in shared memory. So every multiprocessor reads as much as every other, in the order
-// of memory. Weights are asked for kAhead pieces before they are multiplied, the first before the kernels in front have ended. The kernel
+// One block a multiprocessor (more where few have very many outputs to share) takes an equal share of the outputs,
+// whose weights are one run of memory; its warps share that run equally, wherever outputs begin, and add what they have
+// of an output in shared memory. So every multiprocessor reads as much as every other, in the order of memory. Weights
+// are asked for kAhead pieces before they are multiplied, the first before the kernels in front have ended. The kernel
 // behind is not let in before the end: its blocks would take memory from these, and settle unevenly.
 //
-// With kNorm every block finds the norm of the whole row for itself, which is sooner done than another kernel is started and waited for.
+// With kNorm every block finds the norm of the whole row for itself, which is sooner done than another kernel is
+// started and waited for.
 template <Product kProduct, bool kNorm>
 __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs args) {
   constexpr int kAhead = 8;
-  extern __shared__ __align__(16) uint8_t stream_memory[];  // with kNorm the row's bytes, the row, and its partial sums; the block's sums
+  extern __shared__ __align__(16)
+      uint8_t stream_memory[];  // with kNorm the row's bytes, the row, and its partial sums; the block's sums
   auto* sums = reinterpret_cast<int32_t*>(stream_memory + (kNorm ? norm_bytes(args.in) : 0));
   const int32_t tid = static_cast<int32_t>(threadIdx.x), warp = tid / 32, lane = tid % 32;
   const auto blocks = static_cast<int32_t>(gridDim.x), block = static_cast<int32_t>(blockIdx.x);
-  const auto first = static_cast<int32_t>(int64_t{args.out} * block / blocks), outs = static_cast<int32_t>(int64_t{args.out} * (block + 1) / blocks) - first;
+  const auto first = static_cast<int32_t>(int64_t{args.out} * block / blocks),
+             outs = static_cast<int32_t>(int64_t{args.out} * (block + 1) / blocks) - first;
   const int32_t steps_of_out = args.in / kStreamBytes, steps = outs * steps_of_out;
   int32_t step = steps * warp / kStreamWarps;
   const int32_t end = steps * (warp + 1) / kStreamWarps;
@@ -131,13 +145,15 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs a
 #pragma unroll
   for (int u = 0; u < kAhead; ++u)
     if (step + u < end) w[u] = load_once(weights + int64_t{step + u} * kStreamBytes);
-  for (int32_t i = 32 * tid; i < outs; i += 32 * kStreamThreads) asm volatile("prefetch.global.L2 [%0];" ::"l"(args.scale + first + i));
+  for (int32_t i = 32 * tid; i < outs; i += 32 * kStreamThreads)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(args.scale + first + i));
   for (int32_t i = tid; i < outs; i += kStreamThreads) sums[i] = 0;
   __syncthreads();
   wait_for_inputs();
 
   if constexpr (kNorm) norm_row<kStreamThreads>(stream_memory, args.x, args.in, args.eps, args.inverse_scale);
-  const auto* a = (kNorm ? reinterpret_cast<const int8_t*>(stream_memory) : static_cast<const int8_t*>(args.a)) + 16 * lane;
+  const auto* a =
+      (kNorm ? reinterpret_cast<const int8_t*>(stream_memory) : static_cast<const int8_t*>(args.a)) + 16 * lane;
   int32_t out = step / steps_of_out, k = step - out * steps_of_out, c = 0;
   const auto add_up = [&] {
     const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
@@ -165,7 +181,8 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs a
 template <Product kProduct, bool kNorm = false>
 cudaError_t launch_stream(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
   const int32_t blocks = std::max(std::min(chip.multiprocessors, args.out), pieces(args.out, kStreamOuts));
-  const int32_t bytes = (kNorm ? norm_bytes(args.in) : 0) + pieces(args.out, blocks) * static_cast<int32_t>(sizeof(int32_t));
+  const int32_t bytes =
+      (kNorm ? norm_bytes(args.in) : 0) + pieces(args.out, blocks) * static_cast<int32_t>(sizeof(int32_t));
   return launch(stream, chip, stream_kernel<kProduct, kNorm>, {blocks, kStreamThreads, bytes}, args);
 }
 
@@ -173,7 +190,8 @@ cudaError_t launch_stream(cudaStream_t stream, const Chip& chip, const ProductAr
 
 constexpr int32_t kNarrowOuts = 32;
 
-// A warp an output of a row, of a classifier's few outputs: the other kernels would have a handful of blocks. Weights and rows are in the L2 cache.
+// A warp an output of a row, of a classifier's few outputs: the other kernels would have a handful of blocks. Weights
+// and rows are in the L2 cache.
 __global__ void __launch_bounds__(kThreads) narrow_kernel(ProductArgs args) {
   let_next_start();
   wait_for_inputs();
@@ -186,7 +204,8 @@ __global__ void __launch_bounds__(kThreads) narrow_kernel(ProductArgs args) {
   int32_t c = 0;
   for (int32_t k = 16 * lane; k < args.in; k += kStreamBytes) {
     const uint4 w = *reinterpret_cast<const uint4*>(weights + k), b = *reinterpret_cast<const uint4*>(a + k);
-    c = dot4<Sign::kSigned>(w.x, b.x, dot4<Sign::kSigned>(w.y, b.y, dot4<Sign::kSigned>(w.z, b.z, dot4<Sign::kSigned>(w.w, b.w, c))));
+    c = dot4<Sign::kSigned>(
+        w.x, b.x, dot4<Sign::kSigned>(w.y, b.y, dot4<Sign::kSigned>(w.z, b.z, dot4<Sign::kSigned>(w.w, b.w, c))));
   }
   const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
   if (lane == 0) store_sum<Product::kLinear>(args, row * args.out, n, sum);
@@ -197,10 +216,14 @@ __global__ void __launch_bounds__(kThreads) narrow_kernel(ProductArgs args) {
 constexpr int32_t kTileOuts = 128;
 constexpr int32_t kStages = 4;
 
-// Where 16-byte piece `piece` of row `row` stands in a [rows][64 bytes] tile, so that eight rows of one piece fall into different banks.
-__device__ __forceinline__ uint32_t place(int32_t row, int32_t piece) { return static_cast<uint32_t>(row * kStep + ((piece ^ (row / 2 % 4)) * 16)); }
+// Where 16-byte piece `piece` of row `row` stands in a [rows][64 bytes] tile, so that eight rows of one piece fall into
+// different banks.
+__device__ __forceinline__ uint32_t place(int32_t row, int32_t piece) {
+  return static_cast<uint32_t>(row * kStep + ((piece ^ (row / 2 % 4)) * 16));
+}
 
-// Warps stand 2 (rows) x 4 (outputs). Activations are the 16-row operand, so that a lane ends with two neighbouring outputs.
+// Warps stand 2 (rows) x 4 (outputs). Activations are the 16-row operand, so that a lane ends with two neighbouring
+// outputs.
 template <Product kProduct, int kTileRows>
 __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
   constexpr int kRowTiles = kTileRows / 32, kOutTiles = 4, kStageBytes = (kTileRows + kTileOuts) * kStep;
@@ -208,25 +231,29 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
   const uint32_t base = shared_address(memory);
   const int32_t tid = static_cast<int32_t>(threadIdx.x), warp = tid / 32, lane = tid % 32;
   const int32_t row_tiles = (args.rows + kTileRows - 1) / kTileRows;
-  const int32_t first_row = static_cast<int32_t>(blockIdx.x) % row_tiles * kTileRows, first_out = static_cast<int32_t>(blockIdx.x) / row_tiles * kTileOuts;
+  const int32_t first_row = static_cast<int32_t>(blockIdx.x) % row_tiles * kTileRows,
+                first_out = static_cast<int32_t>(blockIdx.x) / row_tiles * kTileOuts;
   const auto* a = static_cast<const int8_t*>(args.a);
   const int32_t steps = args.in / kStep;
 
   const auto load = [&](int32_t step) {
-    const uint32_t rows_at = base + static_cast<uint32_t>(step % kStages * kStageBytes), outs_at = rows_at + kTileRows * kStep;
+    const uint32_t rows_at = base + static_cast<uint32_t>(step % kStages * kStageBytes),
+                   outs_at = rows_at + kTileRows * kStep;
 #pragma unroll
     for (int j = 0; j < kTileRows * 4 / kThreads; ++j) {
       const int32_t i = tid + j * kThreads;
       const int32_t row = first_row + i / 4;
       const bool valid = row < args.rows;
-      copy_async(rows_at + place(i / 4, i % 4), a + (valid ? int64_t{row} * args.in + int64_t{step} * kStep + i % 4 * 16 : 0), valid);
+      copy_async(rows_at + place(i / 4, i % 4),
+                 a + (valid ? int64_t{row} * args.in + int64_t{step} * kStep + i % 4 * 16 : 0), valid);
     }
 #pragma unroll
     for (int j = 0; j < kTileOuts * 4 / kThreads; ++j) {
       const int32_t i = tid + j * kThreads;
       const int32_t out = first_out + i / 4;
       const bool valid = out < args.out;
-      copy_async(outs_at + place(i / 4, i % 4), args.weight + (valid ? int64_t{out} * args.in + int64_t{step} * kStep + i % 4 * 16 : 0), valid);
+      copy_async(outs_at + place(i / 4, i % 4),
+                 args.weight + (valid ? int64_t{out} * args.in + int64_t{step} * kStep + i % 4 * 16 : 0), valid);
     }
   };
 
@@ -244,19 +271,23 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
     __syncthreads();  // step `step` has arrived for all, and nobody reads the stage that is loaded next
     if (step + kStages - 1 < steps) load(step + kStages - 1);
     commit_copies();
-    const uint32_t rows_at = base + static_cast<uint32_t>(step % kStages * kStageBytes), outs_at = rows_at + kTileRows * kStep;
+    const uint32_t rows_at = base + static_cast<uint32_t>(step % kStages * kStageBytes),
+                   outs_at = rows_at + kTileRows * kStep;
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       uint32_t rows[kRowTiles][4], outs[kOutTiles / 2][4];
 #pragma unroll
-      for (int r = 0; r < kRowTiles; ++r) load_matrices(rows[r], rows_at + place(warp_row + 16 * r + lane % 16, 2 * k + lane / 16));
+      for (int r = 0; r < kRowTiles; ++r)
+        load_matrices(rows[r], rows_at + place(warp_row + 16 * r + lane % 16, 2 * k + lane / 16));
 #pragma unroll
-      for (int n = 0; n < kOutTiles / 2; ++n) load_matrices(outs[n], outs_at + place(warp_out + 16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+      for (int n = 0; n < kOutTiles / 2; ++n)
+        load_matrices(outs[n], outs_at + place(warp_out + 16 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
         for (int n = 0; n < kOutTiles; ++n)
-          mma<kActivation<kProduct>, Sign::kSigned>(c[r][n], rows[r][0], rows[r][1], rows[r][2], rows[r][3], outs[n / 2][n % 2 * 2], outs[n / 2][n % 2 * 2 + 1]);
+          mma<kActivation<kProduct>, Sign::kSigned>(c[r][n], rows[r][0], rows[r][1], rows[r][2], rows[r][3],
+                                                    outs[n / 2][n % 2 * 2], outs[n / 2][n % 2 * 2 + 1]);
     }
   }
   const int32_t g = lane / 4, t = lane % 4;
@@ -266,7 +297,8 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
     for (int n = 0; n < kOutTiles; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int32_t row = first_row + warp_row + 16 * r + g + 8 * (e / 2), out = first_out + warp_out + 8 * n + 2 * t + e % 2;
+        const int32_t row = first_row + warp_row + 16 * r + g + 8 * (e / 2),
+                      out = first_out + warp_out + 8 * n + 2 * t + e % 2;
         if (row < args.rows && out < args.out) store_sum<kProduct>(args, int64_t{row} * args.out, out, c[r][n][e]);
       }
 }
@@ -276,8 +308,11 @@ cudaError_t launch_tiled(cudaStream_t stream, const Chip& chip, const ProductArg
   constexpr int kBytes = kStages * (kTileRows + kTileOuts) * kStep;
   const auto kernel = tiled_kernel<kProduct, kTileRows>;
   // Per device and kernel; cheap, and needed anew for every device a process uses.
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes); error != cudaSuccess) return error;
-  return launch(stream, chip, kernel, {int64_t{pieces(args.rows, kTileRows)} * pieces(args.out, kTileOuts), kThreads, kBytes}, args);
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess)
+    return error;
+  return launch(stream, chip, kernel,
+                {int64_t{pieces(args.rows, kTileRows)} * pieces(args.out, kTileOuts), kThreads, kBytes}, args);
 }
 
 template <Product kProduct>
@@ -297,17 +332,23 @@ cudaError_t multiply_as(cudaStream_t stream, const Chip& chip, const Tile& tile,
     if (args.rows <= kSkinnyRows) return launch_skinny<kProduct, 2, 8, 2, 1>(stream, chip, args);
     return cudaErrorInvalidConfiguration;
   }
-  return args.rows <= 96 ? launch_tiled<kProduct, 64>(stream, chip, args) : launch_tiled<kProduct, 128>(stream, chip, args);
+  return args.rows <= 96 ? launch_tiled<kProduct, 64>(stream, chip, args)
+                         : launch_tiled<kProduct, 128>(stream, chip, args);
 }
 
 }  // namespace
 
-cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product, const ProductArgs& args) {
+cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product,
+                        const ProductArgs& args) {
   switch (product) {
-    case Product::kLinear: return multiply_as<Product::kLinear>(stream, chip, tile, args);
-    case Product::kUp: return multiply_as<Product::kUp>(stream, chip, tile, args);
-    case Product::kAddLinear: return multiply_as<Product::kAddLinear>(stream, chip, tile, args);
-    default: return multiply_as<Product::kAddDown>(stream, chip, tile, args);
+    case Product::kLinear:
+      return multiply_as<Product::kLinear>(stream, chip, tile, args);
+    case Product::kUp:
+      return multiply_as<Product::kUp>(stream, chip, tile, args);
+    case Product::kAddLinear:
+      return multiply_as<Product::kAddLinear>(stream, chip, tile, args);
+    default:
+      return multiply_as<Product::kAddDown>(stream, chip, tile, args);
   }
 }
 

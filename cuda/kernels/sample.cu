@@ -1,9 +1,11 @@
-// From rows of logits to tokens (docs/arithmetic.md, section 6): a team of blocks a row, a cluster where the chip has them. Everything is counted in integers, so no order of
-// summation matters.
+// From rows of logits to tokens (docs/arithmetic.md, section 6): a team of blocks a row, a cluster where the chip has
+// them. Everything is counted in integers, so no order of summation matters.
 //
-// A warp owns a run of neighbouring tokens, a block keeps its tokens' logits in shared memory where they fit. What the warps of a team found goes to all of its blocks at once, with
-// one barrier (tell()). What a filter keeps of the row is found by histograms: of the distance to the largest logit first, then of the 32-bit keys, which ascend with the logits, within
-// the bin that holds the threshold, until that bin holds one key; of the tokens with that very key the first by id are kept.
+// A warp owns a run of neighbouring tokens, a block keeps its tokens' logits in shared memory where they fit. What the
+// warps of a team found goes to all of its blocks at once, with one barrier (tell()). What a filter keeps of the row is
+// found by histograms: of the distance to the largest logit first, then of the 32-bit keys, which ascend with the
+// logits, within the bin that holds the threshold, until that bin holds one key; of the tokens with that very key the
+// first by id are kept.
 #include <type_traits>
 
 #include "../tiles/overlap.cuh"
@@ -12,26 +14,29 @@
 namespace kaiju::cuda {
 namespace {
 
-constexpr int32_t kTeam = 8;               // blocks of a row where there are clusters
+constexpr int32_t kTeam = 8;  // blocks of a row where there are clusters
 template <int kBlocks>
 constexpr int32_t kThreads = kBlocks > 1 ? 256 : 1024;
 template <int kBlocks>
 constexpr int32_t kWarps = kThreads<kBlocks> / 32;
-constexpr int32_t kBins = 256;             // no more than threads
-constexpr int32_t kMostHeld = 32 << 10;    // bytes of logits that a block keeps
-constexpr int32_t kMostTokens = 1 << 16;   // of a block of a team
+constexpr int32_t kBins = 256;            // no more than threads
+constexpr int32_t kMostHeld = 32 << 10;   // bytes of logits that a block keeps
+constexpr int32_t kMostTokens = 1 << 16;  // of a block of a team
 constexpr uint32_t kAll = 0xFFFFFFFFu;
 
 __device__ __forceinline__ uint32_t key_of(float logit) {
   const uint32_t bits = arith::bits_of(arith::add(logit, 0.0f));  // -0 becomes 0: they are equal
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ float logit_of(uint32_t key) { return arith::float_of(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key); }
+__device__ __forceinline__ float logit_of(uint32_t key) {
+  return arith::float_of(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key);
+}
 
 // arith::mass() with one conversion instead of four: a sum with 1.5 * 2^23 holds the rounded integer in its last bits.
 __device__ __forceinline__ uint32_t mass_of(float logit, float maximum, float factor) {
   constexpr float kRound = 12582912.0f;
-  const float t = arith::mul(arith::add(logit, -maximum), factor), rounded = arith::add(t, kRound), power = arith::pow2(0, arith::add(t, -arith::add(rounded, -kRound)));
+  const float t = arith::mul(arith::add(logit, -maximum), factor), rounded = arith::add(t, kRound),
+              power = arith::pow2(0, arith::add(t, -arith::add(rounded, -kRound)));
   const float scaled = arith::float_of(arith::bits_of(power) + (arith::bits_of(rounded) << 23) + (30u << 23));
   return t < -31.0f ? 0u : __float2uint_rn(scaled);
 }
@@ -87,7 +92,8 @@ struct Two {
 // Tokens by bins: the sum of their weights, in two parts, and the keys there are.
 template <int kBlocks>
 struct Bins {
-  // Of up to kMostTokens both parts of the weights are added up apart; of any number, the upper part counts how often the lower ran over, for which an addition must be waited for.
+  // Of up to kMostTokens both parts of the weights are added up apart; of any number, the upper part counts how often
+  // the lower ran over, for which an addition must be waited for.
   static constexpr int32_t kLowBits = kBlocks > 1 ? 16 : 32;
   uint32_t low[kBins], high[kBins];
   uint32_t least[kBins], most[kBins];
@@ -151,7 +157,7 @@ struct Row {
     return told;
   }
   template <class Combine>
-  __device__ uint64_t over_told(const Two* told, uint64_t Two::*part, Combine combine) const {
+  __device__ uint64_t over_told(const Two* told, uint64_t Two::* part, Combine combine) const {
     uint64_t all = 0;
     for (int32_t i = lane; i < kTellers; i += 32) all = combine(all, told[i].*part);
     return over_warp(all, combine);
@@ -162,8 +168,9 @@ struct Row {
     return {over_told(told, &Two::a, combine), over_told(told, &Two::b, combine)};
   }
 
-  // The shortest prefix, by descending key and ascending id, whose weights sum to at least `need` (1 or more, and no more than their total). All tokens of one key weigh the same.
-  // Keys below `least` do not count, `most` is the largest.
+  // The shortest prefix, by descending key and ascending id, whose weights sum to at least `need` (1 or more, and no
+  // more than their total). All tokens of one key weigh the same. Keys below `least` do not count, `most` is the
+  // largest.
   template <class Weight>
   __device__ Kept prefix(const float* logits, uint32_t least, uint32_t most, uint64_t need, Weight weight) {
     constexpr float kScale = kBins / 32.0f;  // what is further than 32 from the largest logit shares a bin
@@ -177,14 +184,18 @@ struct Row {
       each(logits, [&](int32_t, float logit) {
         const uint32_t key = key_of(logit), w = key >= least && key <= most ? weight(logit) : 0;
         if (w == 0) return;
-        const uint32_t digit = by_distance ? kBins - 1 - min(kBins - 1, static_cast<int32_t>(arith::mul(arith::add(maximum, -logit), kScale))) : (key - least) >> shift;
+        const uint32_t digit =
+            by_distance
+                ? kBins - 1 - min(kBins - 1, static_cast<int32_t>(arith::mul(arith::add(maximum, -logit), kScale)))
+                : (key - least) >> shift;
         bins.add(digit, w, key);
       });
       team_sync<kBlocks>();
       if (threadIdx.x < kBins) {
         uint64_t sum = 0;
 #pragma unroll
-        for (int32_t r = 0; r < kBlocks; ++r) sum += of_block<kBlocks>(&bins, r)->weight(static_cast<int32_t>(threadIdx.x));
+        for (int32_t r = 0; r < kBlocks; ++r)
+          sum += of_block<kBlocks>(&bins, r)->weight(static_cast<int32_t>(threadIdx.x));
         shared.merged[threadIdx.x] = sum;
       }
       __syncthreads();
@@ -194,7 +205,8 @@ struct Row {
       uint64_t own = 0;
       for (int32_t i = 0; i < kOwn; ++i) own += shared.merged[digit - i];
       const uint64_t up_to = above + sum_up_to(own);
-      const int32_t finder = (__ffs(static_cast<int>(__ballot_sync(kAll, up_to >= need))) - 1) & 31;  // the last where there is none: only infinite logits come to that
+      const int32_t finder = (__ffs(static_cast<int>(__ballot_sync(kAll, up_to >= need))) - 1) &
+                             31;  // the last where there is none: only infinite logits come to that
       above = up_to - own;
       for (int32_t i = 1; i < kOwn && above + shared.merged[digit] < need; ++i) above += shared.merged[digit--];
       above = __shfl_sync(kAll, above, finder);
@@ -223,16 +235,21 @@ struct Row {
   struct Before {
     uint64_t weight, ties;
   };
-  // What is kept in front of each lane, if lanes stand behind `front` and have `ours` of what is above the threshold and at it; and of the lane's own.
-  __device__ static Before before_lane(const Before& front, const Two& ours, const Kept& kept, uint64_t tie, uint64_t& own) {
+  // What is kept in front of each lane, if lanes stand behind `front` and have `ours` of what is above the threshold
+  // and at it; and of the lane's own.
+  __device__ static Before before_lane(const Before& front, const Two& ours, const Kept& kept, uint64_t tie,
+                                       uint64_t& own) {
     const uint64_t ties = front.ties + sum_up_to(ours.b) - ours.b;
     own = ours.a + tie * (ties < kept.ties ? min(kept.ties - ties, ours.b) : 0);
     return {front.weight + sum_up_to(own) - own, ties};
   }
-  __device__ static Before of_lane(const Before& mine, int32_t lane) { return {__shfl_sync(kAll, mine.weight, lane), __shfl_sync(kAll, mine.ties, lane)}; }
+  __device__ static Before of_lane(const Before& mine, int32_t lane) {
+    return {__shfl_sync(kAll, mine.weight, lane), __shfl_sync(kAll, mine.ties, lane)};
+  }
 
-  // Calls use(token, weight, before) for tokens, 32 neighbours at a time and with a weight of 0 where one is not kept; `before` is what is kept in front of it in the whole row. Left out
-  // are those of which wanted(before, own, total) says no: what is kept in front of them, of them, and in all.
+  // Calls use(token, weight, before) for tokens, 32 neighbours at a time and with a weight of 0 where one is not kept;
+  // `before` is what is kept in front of it in the whole row. Left out are those of which wanted(before, own, total)
+  // says no: what is kept in front of them, of them, and in all.
   template <class Weight, class Wanted, class Use>
   __device__ void for_kept(const float* logits, const Kept& kept, Weight weight, Wanted wanted, Use use) {
     const Two mine = around(logits, kept.threshold, weight);
@@ -243,7 +260,8 @@ struct Row {
     uint64_t own = 0, kept_here = 0;
     for (int32_t from = 0; from < kTellers; from += 32) {
       const Before here = before_lane(front, from + lane < kTellers ? told[from + lane] : Two{0, 0}, kept, tie, own);
-      if (teller / 32 == from / 32) before = of_lane(here, teller % 32), kept_here = __shfl_sync(kAll, own, teller % 32);
+      if (teller / 32 == from / 32)
+        before = of_lane(here, teller % 32), kept_here = __shfl_sync(kAll, own, teller % 32);
       front = of_lane({here.weight + own, here.ties + (from + lane < kTellers ? told[from + lane].b : 0)}, 31);
     }
     const uint64_t total = front.weight;
@@ -264,7 +282,8 @@ struct Row {
         const float logit = token < end ? logits[token] : 0.0f;
         const uint32_t key = key_of(logit);
         const bool above = token < end && key > kept.threshold, at = token < end && key == kept.threshold;
-        const Before in_front = before_lane(of_lane(here, group), {above ? weight(logit) : 0, at ? 1u : 0u}, kept, tie, kept_here);
+        const Before in_front =
+            before_lane(of_lane(here, group), {above ? weight(logit) : 0, at ? 1u : 0u}, kept, tie, kept_here);
         use(token, kept_here, in_front.weight);
       }
       before = of_lane({here.weight + own, here.ties + ours.b}, 31);
@@ -288,14 +307,18 @@ __host__ __device__ constexpr int32_t run_of(int32_t vocab) {
 
 // Five blocks of a team to a multiprocessor: as many as shared memory has room for.
 template <int kBlocks>
-__global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds, int32_t* last, Drawn* drawn, Alternative* top) {
+__global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1)
+    sample_kernel(const float* plain_logits, const float* adjusted_logits, const Draw* draws, int32_t vocab, bool holds,
+                  int32_t* last, Drawn* drawn, Alternative* top) {
   extern __shared__ float held[];
   __shared__ Shared<kBlocks> shared;
   let_next_start();
   team_sync<kBlocks>();  // all have begun: what is told arrives
   wait_for_inputs();
-  const int32_t which = static_cast<int32_t>(blockIdx.x) / kBlocks, rank = static_cast<int32_t>(blockIdx.x) % kBlocks, warp = static_cast<int32_t>(threadIdx.x) / 32;
-  const int32_t run = run_of<kBlocks>(vocab), block_first = rank * kWarps<kBlocks> * run, first = min(vocab, block_first + warp * run);
+  const int32_t which = static_cast<int32_t>(blockIdx.x) / kBlocks, rank = static_cast<int32_t>(blockIdx.x) % kBlocks,
+                warp = static_cast<int32_t>(threadIdx.x) / 32;
+  const int32_t run = run_of<kBlocks>(vocab), block_first = rank * kWarps<kBlocks> * run,
+                first = min(vocab, block_first + warp * run);
   Row<kBlocks> row{shared, rank, warp, static_cast<int32_t>(threadIdx.x) % 32, first, min(vocab, first + run)};
   const Draw draw = draws[which];
   if (draw.adjusted && !adjusted_logits) return;
@@ -311,7 +334,9 @@ __global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample
     if (holds) held[token - block_first] = logit;
   });
   if (draw.adjusted) row.each(plain, [&](int32_t, float logit) { plain_largest = fmaxf(plain_largest, logit); });
-  const Two best = row.combined({uint64_t{key_of(largest)} << 32 | static_cast<uint32_t>(~largest_token), key_of(draw.adjusted ? plain_largest : largest)}, Larger{});
+  const Two best = row.combined({uint64_t{key_of(largest)} << 32 | static_cast<uint32_t>(~largest_token),
+                                 key_of(draw.adjusted ? plain_largest : largest)},
+                                Larger{});
   const auto most = static_cast<uint32_t>(best.a >> 32), plain_most = static_cast<uint32_t>(best.b);
   const float maximum = logit_of(most), plain_maximum = logit_of(plain_most);
   if (holds) logits = held - block_first;
@@ -322,26 +347,31 @@ __global__ void __launch_bounds__(kThreads<kBlocks>, kBlocks > 1 ? 5 : 1) sample
   plain_total = row.combined({plain_total, 0}, Sum{}).a;
   const auto answer = [&](uint32_t token) {
     last[draw.slot] = static_cast<int32_t>(token);
-    drawn[draw.answer] = {plain_total, plain_maximum, static_cast<int32_t>(token), plain_logits[at + token], min(draw.top, vocab)};
+    drawn[draw.answer] = {plain_total, plain_maximum, static_cast<int32_t>(token), plain_logits[at + token],
+                          min(draw.top, vocab)};
   };
 
   if (draw.greedy) {
     if (rank == 0 && threadIdx.x == 0) answer(~static_cast<uint32_t>(best.a));
   } else {
-    // Step 4's filters: top_k's prefix; min_p as a condition on each token; top_p's prefix among those. All ties of top_k weigh the same, so top_p's own ties count from the first.
+    // Step 4's filters: top_k's prefix; min_p as a condition on each token; top_p's prefix among those. All ties of
+    // top_k weigh the same, so top_p's own ties count from the first.
     const auto mass = [&](float logit) {
       const uint32_t m = mass_of(logit, maximum, draw.factor);
       return m >= draw.least_mass ? m : 0;
     };
     Kept kept;
-    if (draw.top_k > 0 && draw.top_k < vocab) kept = row.prefix(logits, 0, most, static_cast<uint64_t>(draw.top_k), [](float) { return 1u; });
+    if (draw.top_k > 0 && draw.top_k < vocab)
+      kept = row.prefix(logits, 0, most, static_cast<uint64_t>(draw.top_k), [](float) { return 1u; });
     if (draw.cut) {
       const Two within = row.combined(row.around(logits, kept.threshold, mass), Sum{});
       const uint64_t total = within.a + mass(logit_of(kept.threshold)) * min(kept.ties, within.b);
       kept = row.prefix(logits, kept.threshold, most, mass_needed(draw.share, total), mass);
     }
     uint64_t target = 0;
-    const auto holds_target = [&](uint64_t before, uint64_t weight) { return before <= target && target < before + weight; };
+    const auto holds_target = [&](uint64_t before, uint64_t weight) {
+      return before <= target && target < before + weight;
+    };
     row.for_kept(
         logits, kept, mass,
         [&](const auto& before, uint64_t own, uint64_t total) {
@@ -371,7 +401,8 @@ __global__ void mark_seen_kernel(const TokenMark* marks, int32_t count, int32_t 
   if (i < count) seen[int64_t{marks[i].slot} * vocab + marks[i].token] = 1;
 }
 
-__global__ void mark_rows_kernel(int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
+__global__ void mark_rows_kernel(int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows,
+                                 int32_t vocab, const int32_t* last, uint8_t* seen) {
   let_next_start();
   const int32_t row = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= rows) return;
@@ -380,7 +411,8 @@ __global__ void mark_rows_kernel(int32_t* tokens, const int32_t* row_segment, co
   seen[int64_t{slot} * vocab + tokens[row]] = 1;
 }
 
-__global__ void penalise_kernel(const float* logits, const Draw* draws, int32_t vocab, const uint8_t* seen, float* adjusted) {
+__global__ void penalise_kernel(const float* logits, const Draw* draws, int32_t vocab, const uint8_t* seen,
+                                float* adjusted) {
   const int32_t pieces = blocks_for(vocab), row = static_cast<int32_t>(blockIdx.x) / pieces;
   const Draw& draw = draws[row];
   if (!draw.adjusted) return;
@@ -404,25 +436,33 @@ cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count
   return launch_behind(stream, mark_seen_kernel, {blocks_for(count), kSmall}, marks, count, vocab, seen);
 }
 
-cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
-  return launch_behind(stream, mark_rows_kernel, {blocks_for(rows), kSmall}, tokens, row_segment, segment_slot, rows, vocab, last, seen);
+cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot,
+                      int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
+  return launch_behind(stream, mark_rows_kernel, {blocks_for(rows), kSmall}, tokens, row_segment, segment_slot, rows,
+                       vocab, last, seen);
 }
 
-cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab, const uint8_t* seen, float* adjusted) {
-  return launch_behind(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kSmall}, logits, draws, vocab, seen, adjusted);
+cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab,
+                     const uint8_t* seen, float* adjusted) {
+  return launch_behind(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kSmall}, logits, draws, vocab, seen,
+                       adjusted);
 }
 
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted) {
   return launch_behind(stream, add_biases_kernel, {blocks_for(count), kSmall}, biases, count, vocab, adjusted);
 }
 
-cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws, int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top) {
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws,
+                   int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top) {
   const auto by = [&]<int kBlocks>(std::integral_constant<int, kBlocks>) {
     const int32_t held_bytes = kWarps<kBlocks> * run_of<kBlocks>(vocab) * static_cast<int32_t>(sizeof(float));
     const bool holds = held_bytes <= kMostHeld;
-    return launch(stream, chip, sample_kernel<kBlocks>, {int64_t{rows} * kBlocks, kThreads<kBlocks>, holds ? held_bytes : 0, kBlocks}, logits, adjusted, draws, vocab, holds, last, drawn, top);
+    return launch(stream, chip, sample_kernel<kBlocks>,
+                  {int64_t{rows} * kBlocks, kThreads<kBlocks>, holds ? held_bytes : 0, kBlocks}, logits, adjusted,
+                  draws, vocab, holds, last, drawn, top);
   };
-  return chip.capability >= 90 && vocab <= kTeam * kMostTokens ? by(std::integral_constant<int, kTeam>()) : by(std::integral_constant<int, 1>());
+  return chip.capability >= 90 && vocab <= kTeam * kMostTokens ? by(std::integral_constant<int, kTeam>())
+                                                               : by(std::integral_constant<int, 1>());
 }
 
 }  // namespace kaiju::cuda

@@ -1,6 +1,6 @@
-// The contract's weights of scores (docs/arithmetic.md, section 5) by fewer instructions than the contract writes down, bit for bit the
-// same: tests/cuda/weights.cpp tries every difference on the host. One source for host and device, but for bounded_difference, whose one
-// instruction there conformance tests and every engine's self-check run.
+// The contract's weights of scores (docs/arithmetic.md, section 5) by fewer instructions than the contract writes down,
+// bit for bit the same: tests/cuda/weights.cpp tries every difference on the host. One source for host and device, but
+// for bounded_difference, whose one instruction there conformance tests and every engine's self-check run.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@
 
 namespace kaiju::cuda {
 
-// 65535 * 2^(n + f), rounded, as bits of 1.5 * 2^23 more, of `power`, the bits of 65535 * 2^n, and f / unit, where unit is a power of
-// two. Step by step for all of them, since each step waits for the one before.
+// 65535 * 2^(n + f), rounded, as bits of 1.5 * 2^23 more, of `power`, the bits of 65535 * 2^n, and f / unit, where unit
+// is a power of two. Step by step for all of them, since each step waits for the one before.
 template <int kCount>
-KAIJU_HOST_DEVICE inline void weights_of(const uint32_t (&power)[kCount], const float (&f)[kCount], uint32_t (&weight)[kCount],
-                                         float unit = 1.0f) {
+KAIJU_HOST_DEVICE inline void weights_of(const uint32_t (&power)[kCount], const float (&f)[kCount],
+                                         uint32_t (&weight)[kCount], float unit = 1.0f) {
   using namespace arith;
-  const float c1 = kPow2C1 * unit, c2 = kPow2C2 * unit * unit, c3 = kPow2C3 * unit * unit * unit, c4 = kPow2C4 * unit * unit * unit * unit;
+  const float c1 = kPow2C1 * unit, c2 = kPow2C2 * unit * unit, c3 = kPow2C3 * unit * unit * unit,
+              c4 = kPow2C4 * unit * unit * unit * unit;
   float y[kCount];
   KAIJU_UNROLL
   for (int i = 0; i < kCount; ++i) y[i] = fma(c4, f[i], c3);
@@ -50,12 +51,13 @@ KAIJU_HOST_DEVICE inline int32_t bounded_difference(int32_t a, int32_t b, int32_
 
 // 65535 * 2^(d z), rounded, as bits of 1.5 * 2^23 more, of a score that lies -d < 2^23 below its maximum.
 //
-// An integer below 2^24 is the bits of the float 2^-149 times it, so -d needs no conversion. d z / 2^24 added to a number in [0.5, 1) is
-// rounded to an integer, as all there are multiples of 2^-24; and as the last eight bits of that number are the exponent of 65535, those of
-// the sum are the exponent of 65535 * 2^n.
+// An integer below 2^24 is the bits of the float 2^-149 times it, so -d needs no conversion. d z / 2^24 added to a
+// number in [0.5, 1) is rounded to an integer, as all there are multiples of 2^-24; and as the last eight bits of that
+// number are the exponent of 65535, those of the sum are the exponent of 65535 * 2^n.
 //
-// Products share cycles with whatever multiplies and adds floats, and integers where the compiler makes multiplications of them. So the two
-// steps that need not be floats are what only other units do: a minimum, which bounds -d, and a shift with an addition.
+// Products share cycles with whatever multiplies and adds floats, and integers where the compiler makes multiplications
+// of them. So the two steps that need not be floats are what only other units do: a minimum, which bounds -d, and a
+// shift with an addition.
 struct ScoreWeight {
   static constexpr bool kMaximaFirst = true;
   static constexpr float kMostZ = 8.0f;                                  // less than that
@@ -74,7 +76,8 @@ struct ScoreWeight {
     float x[kCount], n[kCount], f[kCount];
     uint32_t power[kCount];
     KAIJU_UNROLL
-    for (int i = 0; i < kCount; ++i) x[i] = float_of(static_cast<uint32_t>(bounded_difference(maximum[i], score[i], bound)));
+    for (int i = 0; i < kCount; ++i)
+      x[i] = float_of(static_cast<uint32_t>(bounded_difference(maximum[i], score[i], bound)));
     KAIJU_UNROLL
     for (int i = 0; i < kCount; ++i) n[i] = fma(x[i], -slope, kZero);
     KAIJU_UNROLL

@@ -1,6 +1,6 @@
-// What is left to do of a product whose sums another library makes (launch/cublaslt.hpp): its epilogue, and before that, where activations
-// are unsigned bytes and the library multiplies signed ones, their shift by 128. Bound by memory, or by the L2 cache, where sums of few
-// rows still are.
+// What is left to do of a product whose sums another library makes (launch/cublaslt.hpp): its epilogue, and before
+// that, where activations are unsigned bytes and the library multiplies signed ones, their shift by 128. Bound by
+// memory, or by the L2 cache, where sums of few rows still are.
 #include "../launch/tiles.hpp"
 #include "../tiles/epilogue.cuh"
 #include "../tiles/overlap.cuh"
@@ -27,11 +27,13 @@ template <Product kProduct>
 constexpr int kOuts = kProduct == Product::kLinear ? 4 : 8;
 
 template <Product kProduct>
-__global__ void __launch_bounds__(kThreads) epilogue_kernel(ProductArgs args, const int32_t* sums, const int32_t* row_sum) {
+__global__ void __launch_bounds__(kThreads)
+    epilogue_kernel(ProductArgs args, const int32_t* sums, const int32_t* row_sum) {
   constexpr int kCount = kOuts<kProduct>;
   constexpr bool kAdds = kProduct == Product::kAddLinear || kProduct == Product::kAddDown;
   const int32_t across = (args.out + kThreads * kCount - 1) / (kThreads * kCount);
-  const int32_t block = static_cast<int32_t>(blockIdx.x), first = (block % across * kThreads + static_cast<int32_t>(threadIdx.x)) * kCount;
+  const int32_t block = static_cast<int32_t>(blockIdx.x),
+                first = (block % across * kThreads + static_cast<int32_t>(threadIdx.x)) * kCount;
   let_next_start();
   wait_for_inputs();
   if (first >= args.out) return;
@@ -51,7 +53,8 @@ __global__ void __launch_bounds__(kThreads) epilogue_kernel(ProductArgs args, co
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
       const int4 four = *reinterpret_cast<const int4*>(sums + at + i);
-      sum[i] = four.x + more[i], sum[i + 1] = four.y + more[i + 1], sum[i + 2] = four.z + more[i + 2], sum[i + 3] = four.w + more[i + 3];
+      sum[i] = four.x + more[i], sum[i + 1] = four.y + more[i + 1], sum[i + 2] = four.z + more[i + 2],
+      sum[i + 3] = four.w + more[i + 3];
     }
     Bf16Run<kCount> before{};
     if constexpr (kAdds) before = bf16_run<kCount>(args, at);
@@ -60,7 +63,8 @@ __global__ void __launch_bounds__(kThreads) epilogue_kernel(ProductArgs args, co
 }
 
 template <Product kProduct>
-cudaError_t store_as(cudaStream_t stream, const Chip& chip, const ProductArgs& args, const int32_t* sums, const int32_t* row_sum) {
+cudaError_t store_as(cudaStream_t stream, const Chip& chip, const ProductArgs& args, const int32_t* sums,
+                     const int32_t* row_sum) {
   const int64_t blocks = int64_t{pieces(args.rows, kRows)} * pieces(args.out, kThreads * kOuts<kProduct>);
   return launch(stream, chip, epilogue_kernel<kProduct>, {blocks, kThreads}, args, sums, row_sum);
 }
@@ -69,12 +73,12 @@ cudaError_t store_as(cudaStream_t stream, const Chip& chip, const ProductArgs& a
 
 cudaError_t shift_bytes(cudaStream_t stream, const Chip& chip, const uint8_t* from, int64_t count, int8_t* to) {
   const int64_t runs = count / 16;
-  return launch(stream, chip, shift_kernel, {(runs + kThreads - 1) / kThreads, kThreads}, reinterpret_cast<const uint4*>(from), runs,
-                reinterpret_cast<uint4*>(to));
+  return launch(stream, chip, shift_kernel, {(runs + kThreads - 1) / kThreads, kThreads},
+                reinterpret_cast<const uint4*>(from), runs, reinterpret_cast<uint4*>(to));
 }
 
-cudaError_t store_products(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args, const int32_t* sums,
-                           const int32_t* row_sum) {
+cudaError_t store_products(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args,
+                           const int32_t* sums, const int32_t* row_sum) {
   switch (product) {
     case Product::kLinear:
       return store_as<Product::kLinear>(stream, chip, args, sums, row_sum);

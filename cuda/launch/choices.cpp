@@ -64,25 +64,28 @@ std::string text_of(const Choices& choices) {
 Result<Choices> choices_of(std::string_view text) {
   Choices choices;
   std::string_view line;
-  if (!take_until(text, '\n', line) || line != kFirstLine) return invalid_argument(fmt::format("its first line is not \"{}\"", kFirstLine));
+  if (!take_until(text, '\n', line) || line != kFirstLine)
+    return invalid_argument(fmt::format("its first line is not \"{}\"", kFirstLine));
   if (!take_until(text, '\n', line)) return invalid_argument("it ends early");
   choices.machine = line;
   for (int32_t number = 3; !text.empty(); ++number)
-    if (!take_until(text, '\n', line) || !read_line(line, choices)) return invalid_argument(fmt::format("line {} is not a choice", number));
+    if (!take_until(text, '\n', line) || !read_line(line, choices))
+      return invalid_argument(fmt::format("line {} is not a choice", number));
   return choices;
 }
 
 Result<Choices> read_choices(const std::string& path) {
   std::error_code none;
-  if (!std::filesystem::exists(path, none)) return Status(StatusCode::kNotFound, fmt::format("there is no file {}", path));
+  if (!std::filesystem::exists(path, none))
+    return Status(StatusCode::kNotFound, fmt::format("there is no file {}", path));
   std::ifstream file(path, std::ios::binary);
   if (!file) return Status(StatusCode::kIo, fmt::format("{} cannot be read", path));
   std::ostringstream text;
   text << file.rdbuf();
   Result<Choices> choices = choices_of(text.str());
   if (!choices.ok())
-    return invalid_argument(
-        fmt::format("{} is not a file of products: {}; remove it, and it is written anew", path, choices.status().message()));
+    return invalid_argument(fmt::format("{} is not a file of products: {}; remove it, and it is written anew", path,
+                                        choices.status().message()));
   return choices;
 }
 

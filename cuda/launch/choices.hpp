@@ -1,5 +1,5 @@
-// Choices: which of cuBLASLt's algorithms serves products of a shape, at so many rows, and the file they are kept in. Host data alone,
-// compiled with and without CUDA.
+// Choices: which of cuBLASLt's algorithms serves products of a shape, at so many rows, and the file they are kept in.
+// Host data alone, compiled with and without CUDA.
 #pragma once
 
 #include <array>
@@ -19,14 +19,16 @@ struct ProductSize {
   auto operator<=>(const ProductSize&) const = default;
 };
 
-using Algorithm = std::array<uint64_t, 8>;  // a cublasLtMatmulAlgo_t, which means something to the cuBLASLt that made it alone
+using Algorithm =
+    std::array<uint64_t, 8>;  // a cublasLtMatmulAlgo_t, which means something to the cuBLASLt that made it alone
 
 struct Choices {
   std::string machine;                                 // GPU and version of cuBLASLt that they were searched on
   std::map<ProductSize, std::optional<Algorithm>> of;  // none: a kernel of our own
 };
 
-// One line that says what the file is, one of the machine, one of each choice: outputs, summed index, rows, and "own" or the algorithm.
+// One line that says what the file is, one of the machine, one of each choice: outputs, summed index, rows, and "own"
+// or the algorithm.
 std::string text_of(const Choices& choices);
 // kInvalidArgument where that is not what `text` is.
 Result<Choices> choices_of(std::string_view text);

@@ -28,7 +28,8 @@ namespace kaiju::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-constexpr size_t kSumBytes = size_t{208} << 20;  // of a piece of rows: its sums, and its activations where they are shifted
+constexpr size_t kSumBytes =
+    size_t{208} << 20;  // of a piece of rows: its sums, and its activations where they are shifted
 // Row counts that a choice is made at; it serves all below, down to the next.
 constexpr int32_t kRowCounts[] = {16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096};
 constexpr int32_t kLeastRows = 48;  // that it serves unsearched: below, our own kernel for few rows is faster
@@ -39,7 +40,8 @@ int32_t most_rows(int32_t out, int32_t in) {
   if (out % 16 != 0 || out <= 32 || in % 16 != 0) return 0;
   int32_t most = 0;
   for (const int32_t rows : kRowCounts)
-    if (static_cast<size_t>(rows) * (sizeof(int32_t) * static_cast<size_t>(out) + static_cast<size_t>(in)) <= kSumBytes) most = rows;
+    if (static_cast<size_t>(rows) * (sizeof(int32_t) * static_cast<size_t>(out) + static_cast<size_t>(in)) <= kSumBytes)
+      most = rows;
   return most;
 }
 int32_t row_count(int32_t rows) { return *std::lower_bound(std::begin(kRowCounts), std::end(kRowCounts) - 1, rows); }
@@ -62,7 +64,8 @@ CublasLtProduct part(CublasLtProduct product, int32_t first, int32_t rows) {
                       : product.product == Product::kUp   ? sizeof(uint8_t)
                                                           : sizeof(arith::bf16);
   args.a = static_cast<const int8_t*>(args.a) + int64_t{first} * args.in;
-  args.result = static_cast<std::byte*>(args.result) + static_cast<size_t>(first) * static_cast<size_t>(args.out) * item;
+  args.result =
+      static_cast<std::byte*>(args.result) + static_cast<size_t>(first) * static_cast<size_t>(args.out) * item;
   args.rows = rows;
   args.room = std::max(args.room - first, 0);
   return product;
@@ -83,7 +86,8 @@ class OpenCublasLt final : public CublasLt {
     constexpr uint32_t kAlignment = 16;
     if (const cublasStatus_t status = api_.create(&handle_); status != CUBLAS_STATUS_SUCCESS)
       return {status == CUBLAS_STATUS_ALLOC_FAILED ? StatusCode::kOutOfMemory : StatusCode::kUnsupported,
-              fmt::format("cuBLASLt {} does not start on this GPU: it answers {}", api_.version(), api_.status_string(status))};
+              fmt::format("cuBLASLt {} does not start on this GPU: it answers {}", api_.version(),
+                          api_.status_string(status))};
     check(api_.init_operation(&operation_, sizeof operation_, CUBLAS_COMPUTE_32I, CUDA_R_32I));
     check(api_.set_operation(&operation_, CUBLASLT_MATMUL_DESC_TRANSA, &kTransposed, sizeof kTransposed));
     check(api_.init_preference(&preference_, sizeof preference_));
@@ -135,12 +139,14 @@ class OpenCublasLt final : public CublasLt {
 
   void multiply(const CublasLtProduct& product) override {
     const auto& [out, in, rows] = std::tie(product.args.out, product.args.in, product.args.rows);
-    const int32_t most = most_rows(out, in), even = pieces(rows, pieces(rows, most)), size = std::min(pieces(even, 64) * 64, most);
+    const int32_t most = most_rows(out, in), even = pieces(rows, pieces(rows, most)),
+                  size = std::min(pieces(even, 64) * 64, most);
     for (int32_t first = 0; first < rows && device_->ok(); first += size) {
       const CublasLtProduct piece = part(product, first, std::min(size, rows - first));
       const std::optional<Algorithm>& algorithm = choice(out, in, piece.args.rows);
       const cublasStatus_t status = algorithm ? run(*algorithm, piece) : CUBLAS_STATUS_NOT_SUPPORTED;
-      if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)  // the latter where a file's words are not an algorithm's
+      if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
+          status == CUBLAS_STATUS_INVALID_VALUE)  // the latter where a file's words are not an algorithm's
         multiply_ourselves(piece);
       else
         check(status);
@@ -158,14 +164,15 @@ class OpenCublasLt final : public CublasLt {
 
   std::string machine() const {
     const Chip& chip = device_->chip();
-    return fmt::format("{}, {} multiprocessors as of {}.{}, cuBLASLt {}", device_->name(), chip.multiprocessors, chip.capability / 10,
-                       chip.capability % 10, api_.version());
+    return fmt::format("{}, {} multiprocessors as of {}.{}, cuBLASLt {}", device_->name(), chip.multiprocessors,
+                       chip.capability / 10, chip.capability % 10, api_.version());
   }
 
-  // The weights are the transposed left operand, the activations the right one: to cuBLASLt, whose matrices lie column by column, the sums
-  // are [out, rows].
+  // The weights are the transposed left operand, the activations the right one: to cuBLASLt, whose matrices lie column
+  // by column, the sums are [out, rows].
   bool lay_out(const ProductSize& size, Layouts& layouts) {
-    const auto out = static_cast<uint64_t>(size.out), in = static_cast<uint64_t>(size.in), rows = static_cast<uint64_t>(size.rows);
+    const auto out = static_cast<uint64_t>(size.out), in = static_cast<uint64_t>(size.in),
+               rows = static_cast<uint64_t>(size.rows);
     return check(api_.init_layout(&layouts.weights, sizeof layouts.weights, CUDA_R_8I, in, out, size.in)) &&
            check(api_.init_layout(&layouts.activations, sizeof layouts.activations, CUDA_R_8I, in, rows, size.in)) &&
            check(api_.init_layout(&layouts.sums, sizeof layouts.sums, CUDA_R_32I, out, rows, size.out));
@@ -177,8 +184,8 @@ class OpenCublasLt final : public CublasLt {
     if (!lay_out(size, l)) return {};
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
     int count = 0;
-    const cublasStatus_t status =
-        api_.offer(handle_, &operation_, &l.weights, &l.activations, &l.sums, &l.sums, &preference_, most, results.data(), &count);
+    const cublasStatus_t status = api_.offer(handle_, &operation_, &l.weights, &l.activations, &l.sums, &l.sums,
+                                             &preference_, most, results.data(), &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && !check(status)) return {};
     std::vector<Algorithm> found;
     for (int i = 0; i < count; ++i)
@@ -192,7 +199,8 @@ class OpenCublasLt final : public CublasLt {
     cublasLtMatmulHeuristicResult_t result{};
     const cublasLtMatmulAlgo_t algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
     return lay_out(size, l) &&
-           api_.fits(handle_, &operation_, &l.weights, &l.activations, &l.sums, &l.sums, &algo, &result) == CUBLAS_STATUS_SUCCESS &&
+           api_.fits(handle_, &operation_, &l.weights, &l.activations, &l.sums, &l.sums, &algo, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= kWorkspaceBytes;
   }
 
@@ -212,18 +220,19 @@ class OpenCublasLt final : public CublasLt {
     if (!lay_out({args.out, args.in, args.rows}, l)) return CUBLAS_STATUS_SUCCESS;
     const void* a = args.a;
     if (product.product == Product::kAddDown) {
-      auto* shifted =
-          reinterpret_cast<int8_t*>(sums_.data()) + sizeof(int32_t) * static_cast<size_t>(args.out) * static_cast<size_t>(args.rows);
-      device_->check(
-          shift_bytes(device_->stream(), device_->chip(), static_cast<const uint8_t*>(args.a), int64_t{args.rows} * args.in, shifted),
-          "shifting bytes");
+      auto* shifted = reinterpret_cast<int8_t*>(sums_.data()) +
+                      sizeof(int32_t) * static_cast<size_t>(args.out) * static_cast<size_t>(args.rows);
+      device_->check(shift_bytes(device_->stream(), device_->chip(), static_cast<const uint8_t*>(args.a),
+                                 int64_t{args.rows} * args.in, shifted),
+                     "shifting bytes");
       a = shifted;
     }
     auto* sums = reinterpret_cast<int32_t*>(sums_.data());
     const int32_t one = 1, none = 0;
     const cublasLtMatmulAlgo_t algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
-    const cublasStatus_t status = api_.multiply(handle_, &operation_, &one, args.weight, &l.weights, a, &l.activations, &none, sums,
-                                                &l.sums, sums, &l.sums, &algo, workspace_.data(), kWorkspaceBytes, device_->stream());
+    const cublasStatus_t status =
+        api_.multiply(handle_, &operation_, &one, args.weight, &l.weights, a, &l.activations, &none, sums, &l.sums,
+                      sums, &l.sums, &algo, workspace_.data(), kWorkspaceBytes, device_->stream());
     if (status == CUBLAS_STATUS_SUCCESS)
       device_->check(store_products(device_->stream(), device_->chip(), product.product, args, sums, product.row_sum),
                      "the epilogue of a product");
@@ -235,7 +244,8 @@ class OpenCublasLt final : public CublasLt {
     device_->check(cuda::multiply(device_->stream(), device_->chip(), product.product, args), "a product");
   }
 
-  // The fastest for the first `rows` rows of products that are alike; they take turns, so that their weights come from memory as in a step.
+  // The fastest for the first `rows` rows of products that are alike; they take turns, so that their weights come from
+  // memory as in a step.
   std::optional<Algorithm> search(const std::vector<CublasLtProduct>& alike, int32_t rows) {
     const auto milliseconds = [&](const auto& work) {
       bool taken = true;
@@ -250,7 +260,8 @@ class OpenCublasLt final : public CublasLt {
       return true;
     });
     for (const Algorithm& algorithm : offers({alike[0].args.out, alike[0].args.in, rows}, kOffers)) {
-      const float time = milliseconds([&](const CublasLtProduct& product) { return run(algorithm, product) == CUBLAS_STATUS_SUCCESS; });
+      const float time = milliseconds(
+          [&](const CublasLtProduct& product) { return run(algorithm, product) == CUBLAS_STATUS_SUCCESS; });
       if (time < least) best = algorithm, least = time;
     }
     return best;

@@ -1,8 +1,9 @@
-// CublasLt: products by NVIDIA's cuBLASLt, for chips that have no tiles of their own here. It multiplies into int32 sums, in a fixed
-// scratch, the rows piece by piece where they are many; kernels/sums.cu turns the sums into results: the bits of every other kernel.
+// CublasLt: products by NVIDIA's cuBLASLt, for chips that have no tiles of their own here. It multiplies into int32
+// sums, in a fixed scratch, the rows piece by piece where they are many; kernels/sums.cu turns the sums into results:
+// the bits of every other kernel.
 //
-// The library is looked for when a process first wants it (libcublasLt.so of the major version that this was compiled with): without it,
-// everything is as in a build without it.
+// The library is looked for when a process first wants it (libcublasLt.so of the major version that this was compiled
+// with): without it, everything is as in a build without it.
 #pragma once
 
 #include <memory>
@@ -25,10 +26,10 @@ class CublasLt {
   static Result<std::unique_ptr<CublasLt>> open(std::shared_ptr<Device> device);
   virtual ~CublasLt() = default;
 
-  // For every shape among `products`, up to as many rows as theirs: chooses what serves it, and runs that once, since kernels are loaded
-  // when they first run. Without a file what cuBLASLt itself holds for the best; else what the file says, where it is of this GPU and this
-  // cuBLASLt, and what it does not say is searched by running everything that cuBLASLt offers, and our own kernel, and kept there. Writes
-  // to the products' results.
+  // For every shape among `products`, up to as many rows as theirs: chooses what serves it, and runs that once, since
+  // kernels are loaded when they first run. Without a file what cuBLASLt itself holds for the best; else what the file
+  // says, where it is of this GPU and this cuBLASLt, and what it does not say is searched by running everything that
+  // cuBLASLt offers, and our own kernel, and kept there. Writes to the products' results.
   virtual Status choose(std::span<const CublasLtProduct> products, const std::string& file) = 0;
 
   // Whether a product had better be made by multiply().

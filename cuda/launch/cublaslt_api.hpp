@@ -1,5 +1,5 @@
-// What is called of cuBLASLt, looked up when the process first asks: a program that was built with it starts where it is not installed,
-// too.
+// What is called of cuBLASLt, looked up when the process first asks: a program that was built with it starts where it
+// is not installed, too.
 #pragma once
 
 #include <cublasLt.h>
@@ -33,17 +33,21 @@ struct CublasLtApi {
  private:
   CublasLtApi() {
     const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // for good: CUDA's libraries do not like to be unloaded
+    void* const library =
+        dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);  // for good: CUDA's libraries do not like to be unloaded
     const auto find = [&](auto& function, const char* symbol) {
-      function = library ? reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol)) : nullptr;
+      function =
+          library ? reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol)) : nullptr;
       return function != nullptr;
     };
-    whole_ = find(create, "cublasLtCreate") && find(destroy, "cublasLtDestroy") && find(version, "cublasLtGetVersion") &&
-             find(status_string, "cublasLtGetStatusString") && find(init_operation, "cublasLtMatmulDescInit_internal") &&
-             find(set_operation, "cublasLtMatmulDescSetAttribute") && find(init_layout, "cublasLtMatrixLayoutInit_internal") &&
-             find(init_preference, "cublasLtMatmulPreferenceInit_internal") &&
-             find(set_preference, "cublasLtMatmulPreferenceSetAttribute") && find(offer, "cublasLtMatmulAlgoGetHeuristic") &&
-             find(fits, "cublasLtMatmulAlgoCheck") && find(multiply, "cublasLtMatmul");
+    whole_ =
+        find(create, "cublasLtCreate") && find(destroy, "cublasLtDestroy") && find(version, "cublasLtGetVersion") &&
+        find(status_string, "cublasLtGetStatusString") && find(init_operation, "cublasLtMatmulDescInit_internal") &&
+        find(set_operation, "cublasLtMatmulDescSetAttribute") &&
+        find(init_layout, "cublasLtMatrixLayoutInit_internal") &&
+        find(init_preference, "cublasLtMatmulPreferenceInit_internal") &&
+        find(set_preference, "cublasLtMatmulPreferenceSetAttribute") && find(offer, "cublasLtMatmulAlgoGetHeuristic") &&
+        find(fits, "cublasLtMatmulAlgoCheck") && find(multiply, "cublasLtMatmul");
   }
 
   bool whole_ = false;

@@ -1,5 +1,6 @@
-// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets, 2 to 8,192 rows, on
-// H200s of 132 multiprocessors (docs/kernels/products_hopper.md; the times are in tests/cuda/tiles.cpp).
+// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets, 2
+// to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/products_hopper.md; the times are in
+// tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
 #include <algorithm>
@@ -25,9 +26,10 @@ constexpr Cost kCosts[] = {
     {0.832, 4.0},                                            // 256x160
 };
 static_assert(std::size(kCosts) == std::size(kHopperTiles));
-constexpr double kBehind = 4.0;  // us of the last blocks' ending behind which the next kernel starts, of tiles that are not divided
-// us for which a block waits that wants a multiprocessor for itself: of up to 16 rows, and behind attention, the kernel in front leaves
-// half of one here and there and seldom a whole one.
+constexpr double kBehind =
+    4.0;  // us of the last blocks' ending behind which the next kernel starts, of tiles that are not divided
+// us for which a block waits that wants a multiprocessor for itself: of up to 16 rows, and behind attention, the kernel
+// in front leaves half of one here and there and seldom a whole one.
 constexpr double kAlone = 1.0;
 
 // us of reading the weights once: 4.4 TB/s by 132 multiprocessors.
@@ -35,26 +37,31 @@ double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
   return static_cast<double>(out) * in / (33'333.0 * multiprocessors);
 }
 
-// Whether the skinny kernel may serve more than one row. From weights of 20 MB on it does not: tiles are faster. Smaller matrices were not
-// tried in steps.
-bool skinny_serves(int32_t rows, int32_t out, int32_t in) { return rows <= kSkinnyRows && int64_t{out} * in < 20'000'000; }
+// Whether the skinny kernel may serve more than one row. From weights of 20 MB on it does not: tiles are faster.
+// Smaller matrices were not tried in steps.
+bool skinny_serves(int32_t rows, int32_t out, int32_t in) {
+  return rows <= kSkinnyRows && int64_t{out} * in < 20'000'000;
+}
 
-// A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2, 4 or 8.
+// A launch, the weights, and the activations that every block reads: tiles of eight rows, of which the kernel has 1, 2,
+// 4 or 8.
 double skinny_time(int32_t rows, double memory) {
   const auto row_tiles = std::bit_ceil(static_cast<uint32_t>(pieces(rows, 8)));
   return 2.0 + memory * (0.67 + 0.37 * row_tiles);
 }
 
-// Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the other.
-double tile_time(const Tile& tile, const Cost& cost, int32_t rows, const ProductShape& shape, int32_t multiprocessors, double memory) {
+// Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the
+// other.
+double tile_time(const Tile& tile, const Cost& cost, int32_t rows, const ProductShape& shape, int32_t multiprocessors,
+                 double memory) {
   const int32_t cluster = tile.split * tile.share, row_units = pieces(pieces(rows, tile.rows), tile.share),
                 clusters = row_units * pieces(shape.out, tile.outs);
   int32_t at_once = multiprocessors * blocks_together(tile) / cluster;
   if (cluster == 4) at_once -= at_once / 16;  // groups of multiprocessors are no multiples of four: 62 fit of 66
   const int32_t rounds = pieces(clusters, std::max(at_once, 1));
   if (tile.split > 1 && rounds > 1) return HUGE_VAL;  // such blocks do not follow one another well
-  // Of the last row tile no more is multiplied than there is, by 64 rows, where there are several rounds; in as many as there are row tiles
-  // every block gets it once.
+  // Of the last row tile no more is multiplied than there is, by 64 rows, where there are several rounds; in as many as
+  // there are row tiles every block gets it once.
   const int32_t last = std::min(rows - (row_units - 1) * tile.rows * tile.share, tile.rows);
   const double spared = rounds > 1 ? rounds / row_units * (1.0 - pieces(last, 64) * 64.0 / tile.rows) : 0.0;
   double work = (rounds - spared) * pieces(pieces(shape.in, kStepBytes), tile.split) * cost.step + rounds * cost.ending;

@@ -1,14 +1,19 @@
-// Barriers in shared memory (capability 9.0): arrivals and announced bytes complete a phase; phases have parity 0, 1, 0, ... A barrier is its 32-bit address
-// in shared memory.
+// Barriers in shared memory (capability 9.0): arrivals and announced bytes complete a phase; phases have parity 0, 1,
+// 0, ... A barrier is its 32-bit address in shared memory.
 #pragma once
 
 #include <cstdint>
 
 namespace kaiju::cuda {
 
-__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
-// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster, once the blocks have met.
-__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster, once the blocks have
+// met.
+__device__ __forceinline__ void barrier_init_done() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 // Arrives and announces `bytes` that copies will bring.
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -17,15 +22,27 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
 __device__ __forceinline__ void barrier_expect_more(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrives; orders nothing beyond the block. (A release at the scope of the cluster becomes a fence of all memory and takes most of a microsecond.)
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-// Arrives at the barrier that lies at the same address in block `rank` of the cluster, and orders nothing: what the reads in front read has been used by then.
+// Arrives; orders nothing beyond the block. (A release at the scope of the cluster becomes a fence of all memory and
+// takes most of a microsecond.)
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives at the barrier that lies at the same address in block `rank` of the cluster, and orders nothing: what the
+// reads in front read has been used by then.
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank) {
-  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank) : "memory");
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, "
+      "[there];\n}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
 }
 // The same for `count` arrivals at once.
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank, uint32_t count) {
-  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there], %2;\n}" ::"r"(barrier), "r"(rank), "r"(count) : "memory");
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, [there], "
+      "%2;\n}" ::"r"(barrier),
+      "r"(rank), "r"(count)
+      : "memory");
 }
 // Until the phase of this parity is complete.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
@@ -37,7 +54,10 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
 #if defined(KAIJU_WATCHDOG)  // a kernel under development that waits for ever ends as a fault
     if (++turns > (1 << 20)) __trap();
 #endif
-    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
   } while (!done);
 }
 

@@ -20,9 +20,9 @@ __device__ __forceinline__ void store_sum(const ProductArgs& args, int64_t at, i
   }
 }
 
-// square_byte(up_byte(sum, alpha)) in the lowest byte; above it there is rubbish. Adding 1.5 * 2^23 rounds to an integer, ties to even, and
-// leaves it in the low bits; u^2 is exact in a float, and u^2 / 255 is never nearer than 1/510 to a tie, so that its product with a rounded
-// 1/255 rounds to the same integer.
+// square_byte(up_byte(sum, alpha)) in the lowest byte; above it there is rubbish. Adding 1.5 * 2^23 rounds to an
+// integer, ties to even, and leaves it in the low bits; u^2 is exact in a float, and u^2 / 255 is never nearer than
+// 1/510 to a tie, so that its product with a rounded 1/255 rounds to the same integer.
 __device__ __forceinline__ uint32_t up_squared(int32_t sum, float alpha) {
   constexpr float kRound = 12582912.0f;
   const float shifted = fminf(fmaxf(arith::add(arith::mul(static_cast<float>(sum), alpha), -128.0f), -128.0f), 127.0f);
@@ -58,31 +58,33 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
   Bf16Run<kCount> after;
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i)
-    after.two[i] =
-        two_bf16(arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before.two[i] << 16)),
-                 arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before.two[i] & 0xFFFF0000u)));
+    after.two[i] = two_bf16(
+        arith::fma(static_cast<float>(sum[2 * i]), scale[2 * i], arith::float_of(before.two[i] << 16)),
+        arith::fma(static_cast<float>(sum[2 * i + 1]), scale[2 * i + 1], arith::float_of(before.two[i] & 0xFFFF0000u)));
   return after;
 }
 
-// store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what stands there, where
-// the product adds to it.
+// store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what
+// stands there, where the product adds to it.
 template <Product kProduct, int kCount>
-__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount], const float (&scale)[kCount],
-                                           const Bf16Run<kCount>& before) {
+__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount],
+                                           const float (&scale)[kCount], const Bf16Run<kCount>& before) {
   if constexpr (kProduct == Product::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
-      out[i / 4] = {arith::mul(static_cast<float>(sum[i]), scale[i]), arith::mul(static_cast<float>(sum[i + 1]), scale[i + 1]),
-                    arith::mul(static_cast<float>(sum[i + 2]), scale[i + 2]), arith::mul(static_cast<float>(sum[i + 3]), scale[i + 3])};
+      out[i / 4] = {arith::mul(static_cast<float>(sum[i]), scale[i]),
+                    arith::mul(static_cast<float>(sum[i + 1]), scale[i + 1]),
+                    arith::mul(static_cast<float>(sum[i + 2]), scale[i + 2]),
+                    arith::mul(static_cast<float>(sum[i + 3]), scale[i + 3])};
   } else if constexpr (kProduct == Product::kUp) {
     struct alignas(kCount) {
       uint32_t four[kCount / 4];
     } out;
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
-      out.four[i / 4] = low_bytes(up_squared(sum[i], scale[i]), up_squared(sum[i + 1], scale[i + 1]), up_squared(sum[i + 2], scale[i + 2]),
-                                  up_squared(sum[i + 3], scale[i + 3]));
+      out.four[i / 4] = low_bytes(up_squared(sum[i], scale[i]), up_squared(sum[i + 1], scale[i + 1]),
+                                  up_squared(sum[i + 2], scale[i + 2]), up_squared(sum[i + 3], scale[i + 3]));
     *reinterpret_cast<decltype(out)*>(static_cast<uint8_t*>(args.result) + at) = out;
   } else {
     bf16_run<kCount>(args, at) = residuals_added(before, sum, scale);

@@ -1,5 +1,6 @@
-// What only compute capability 9.0 has, as products use it: the tensor copy engine (TMA), clusters, wgmma on int8 operands that TMA has swizzled. As attention uses it, on
-// operands in the cache's own layout: wgmma.cuh. Barriers: barrier.cuh. Compiles for sm_90a alone; addresses are 32-bit shared-memory addresses unless they say otherwise.
+// What only compute capability 9.0 has, as products use it: the tensor copy engine (TMA), clusters, wgmma on int8
+// operands that TMA has swizzled. As attention uses it, on operands in the cache's own layout: wgmma.cuh. Barriers:
+// barrier.cuh. Compiles for sm_90a alone; addresses are 32-bit shared-memory addresses unless they say otherwise.
 #pragma once
 
 #include <cuda.h>
@@ -13,7 +14,8 @@ namespace kaiju::cuda {
 
 // ---- clusters ----
 
-// The block's place in its cluster, the cluster's in the grid, and how many there are; a block without others is a cluster.
+// The block's place in its cluster, the cluster's in the grid, and how many there are; a block without others is a
+// cluster.
 __device__ __forceinline__ int32_t cluster_rank() {
   int32_t rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -35,8 +37,12 @@ __device__ __forceinline__ int32_t cluster_count() {
   return count;
 }
 // Until all threads of the cluster are here, at once or in two steps; orders nothing.
-__device__ __forceinline__ void cluster_meet() { asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 // Where an address lies in block `rank` of the cluster.
 __device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) {
@@ -46,31 +52,51 @@ __device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) 
 }
 // Four integers to a block of the cluster, counted at its barrier; both addresses are the cluster's.
 __device__ __forceinline__ void push_to_block(uint32_t to, int4 v, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
-               : "memory");
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
+      : "memory");
 }
 __device__ __forceinline__ void push_to_block(uint32_t to, int2 v, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to), "r"(v.x), "r"(v.y), "r"(barrier) : "memory");
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "r"(v.x), "r"(v.y), "r"(barrier)
+               : "memory");
 }
 __device__ __forceinline__ void store_shared(uint32_t address, int4 v) {
-  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
 }
 __device__ __forceinline__ int4 load_shared(uint32_t address) {
   int4 v;
-  asm volatile("ld.shared.v4.s32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+  asm volatile("ld.shared.v4.s32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
   return v;
 }
 
 // ---- tensor copies ----
 
-__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
-
-__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t row) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(k), "r"(row) : "memory");
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-// A box of the map's size the other way: the engine reads shared memory in the background, what was written there having been published. What lies beyond the tensor stays away.
+
+__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k,
+                                          int32_t row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+          to),
+      "l"(map), "r"(barrier), "r"(k), "r"(row)
+      : "memory");
+}
+// A box of the map's size the other way: the engine reads shared memory in the background, what was written there
+// having been published. What lies beyond the tensor stays away.
 __device__ __forceinline__ void store_box(const CUtensorMap* map, int32_t column, int32_t row, uint32_t from) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(map), "r"(column), "r"(row), "r"(from) : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(
+          map),
+      "r"(column), "r"(row), "r"(from)
+      : "memory");
 }
 // Until the engine has read what this thread had it store; until it is stored.
 __device__ __forceinline__ void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
@@ -82,22 +108,28 @@ __device__ __forceinline__ uint64_t read_once() {
   return policy;
 }
 // The map's inner dimensions 1 ... 3 are taken whole.
-__device__ __forceinline__ void copy_tile5(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group, uint64_t policy) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6;" ::"r"(to), "l"(map),
-               "r"(barrier), "r"(k), "r"(group), "r"(0), "l"(policy)
-               : "memory");
+__device__ __forceinline__ void copy_tile5(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k,
+                                           int32_t group, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %5, "
+      "%5, %5, %4}], [%2], %6;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(k), "r"(group), "r"(0), "l"(policy)
+      : "memory");
 }
 // The same to every block in `mask`, each of which counts the bytes at its own barrier.
-__device__ __forceinline__ void copy_tile5_to(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k, int32_t group, uint64_t policy, uint16_t mask) {
+__device__ __forceinline__ void copy_tile5_to(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k,
+                                              int32_t group, uint64_t policy, uint16_t mask) {
   asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6, %7;" ::"r"(to),
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6, %7;" ::"r"(to),
       "l"(map), "r"(barrier), "r"(k), "r"(group), "r"(0), "h"(mask), "l"(policy)
       : "memory");
 }
 
 // ---- wgmma ----
 
-// A tile [rows][128 bytes], as copy_tile leaves it with 128-byte swizzling, 1024-byte aligned; 32 bytes further along k is 2 more.
+// A tile [rows][128 bytes], as copy_tile leaves it with 128-byte swizzling, 1024-byte aligned; 32 bytes further along k
+// is 2 more.
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
   return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
@@ -114,8 +146,11 @@ __device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(c[i])::"memory");
 }
 
-// c [64, kCols] (+)= a [64, 32] b [kCols, 32] by a warpgroup. Lane (g, t) of warp w holds rows 16 w + g and + 8, columns 8 j + 2 t and + 1: c[4 j + 2 upper + odd].
-#define KAIJU_SUMS8(i) "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), "+r"(c[i + 7])
+// c [64, kCols] (+)= a [64, 32] b [kCols, 32] by a warpgroup. Lane (g, t) of warp w holds rows 16 w + g and + 8,
+// columns 8 j + 2 t and + 1: c[4 j + 2 upper + odd].
+#define KAIJU_SUMS8(i)                                                                                        \
+  "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), "+r"(c[i + 6]), \
+      "+r"(c[i + 7])
 #define KAIJU_SUMS24 KAIJU_SUMS8(0), KAIJU_SUMS8(8), KAIJU_SUMS8(16)
 #define KAIJU_SUMS32 KAIJU_SUMS24, KAIJU_SUMS8(24)
 #define KAIJU_SUMS40 KAIJU_SUMS32, KAIJU_SUMS8(32)
@@ -130,7 +165,8 @@ __device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
 #define KAIJU_SUMS112 KAIJU_SUMS104, KAIJU_SUMS8(104)
 #define KAIJU_SUMS120 KAIJU_SUMS112, KAIJU_SUMS8(112)
 #define KAIJU_SUMS128 KAIJU_SUMS120, KAIJU_SUMS8(120)
-#define KAIJU_PLACES24 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
+#define KAIJU_PLACES24 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23"
 #define KAIJU_PLACES32 KAIJU_PLACES24 ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define KAIJU_PLACES40 KAIJU_PLACES32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define KAIJU_PLACES48 KAIJU_PLACES40 ", %40, %41, %42, %43, %44, %45, %46, %47"
@@ -144,29 +180,53 @@ __device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
 #define KAIJU_PLACES112 KAIJU_PLACES104 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define KAIJU_PLACES120 KAIJU_PLACES112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define KAIJU_PLACES128 KAIJU_PLACES120 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define KAIJU_MULTIPLY(columns, count, types, a_place, b_place, accumulate_place)                                                                                       \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, " accumulate_place ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k32.s32." types " {" KAIJU_PLACES##count "}, " a_place \
-               ", " b_place ", p;\n}"                                                                                                                                   \
-               : KAIJU_SUMS##count                                                                                                                                      \
+#define KAIJU_MULTIPLY(columns, count, types, a_place, b_place, accumulate_place)                                     \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, " accumulate_place ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
+               "k32.s32." types " {" KAIJU_PLACES##count "}, " a_place ", " b_place ", p;\n}"                         \
+               : KAIJU_SUMS##count                                                                                    \
                : "l"(a), "l"(b), "r"(accumulate))
-#define KAIJU_MULTIPLY_SIGN(columns, count, ...)                                             \
-  if constexpr (kA == Sign::kUnsigned) KAIJU_MULTIPLY(columns, count, "u8.s8", __VA_ARGS__); \
-  else KAIJU_MULTIPLY(columns, count, "s8.s8", __VA_ARGS__)
+#define KAIJU_MULTIPLY_SIGN(columns, count, ...)          \
+  if constexpr (kA == Sign::kUnsigned)                    \
+    KAIJU_MULTIPLY(columns, count, "u8.s8", __VA_ARGS__); \
+  else                                                    \
+    KAIJU_MULTIPLY(columns, count, "s8.s8", __VA_ARGS__)
 
 template <Sign kA, int kCols>
 __device__ __forceinline__ void wgmma(int32_t (&c)[kCols / 2], uint64_t a, uint64_t b, int32_t accumulate) {
   static_assert(kCols == 48 || kCols == 256 || (kCols % 16 == 0 && kCols >= 80 && kCols <= 208));
-  if constexpr (kCols == 48) { KAIJU_MULTIPLY_SIGN("48", 24, "%24", "%25", "%26"); }
-  if constexpr (kCols == 80) { KAIJU_MULTIPLY_SIGN("80", 40, "%40", "%41", "%42"); }
-  if constexpr (kCols == 96) { KAIJU_MULTIPLY_SIGN("96", 48, "%48", "%49", "%50"); }
-  if constexpr (kCols == 112) { KAIJU_MULTIPLY_SIGN("112", 56, "%56", "%57", "%58"); }
-  if constexpr (kCols == 128) { KAIJU_MULTIPLY_SIGN("128", 64, "%64", "%65", "%66"); }
-  if constexpr (kCols == 144) { KAIJU_MULTIPLY_SIGN("144", 72, "%72", "%73", "%74"); }
-  if constexpr (kCols == 160) { KAIJU_MULTIPLY_SIGN("160", 80, "%80", "%81", "%82"); }
-  if constexpr (kCols == 176) { KAIJU_MULTIPLY_SIGN("176", 88, "%88", "%89", "%90"); }
-  if constexpr (kCols == 192) { KAIJU_MULTIPLY_SIGN("192", 96, "%96", "%97", "%98"); }
-  if constexpr (kCols == 208) { KAIJU_MULTIPLY_SIGN("208", 104, "%104", "%105", "%106"); }
-  if constexpr (kCols == 256) { KAIJU_MULTIPLY_SIGN("256", 128, "%128", "%129", "%130"); }
+  if constexpr (kCols == 48) {
+    KAIJU_MULTIPLY_SIGN("48", 24, "%24", "%25", "%26");
+  }
+  if constexpr (kCols == 80) {
+    KAIJU_MULTIPLY_SIGN("80", 40, "%40", "%41", "%42");
+  }
+  if constexpr (kCols == 96) {
+    KAIJU_MULTIPLY_SIGN("96", 48, "%48", "%49", "%50");
+  }
+  if constexpr (kCols == 112) {
+    KAIJU_MULTIPLY_SIGN("112", 56, "%56", "%57", "%58");
+  }
+  if constexpr (kCols == 128) {
+    KAIJU_MULTIPLY_SIGN("128", 64, "%64", "%65", "%66");
+  }
+  if constexpr (kCols == 144) {
+    KAIJU_MULTIPLY_SIGN("144", 72, "%72", "%73", "%74");
+  }
+  if constexpr (kCols == 160) {
+    KAIJU_MULTIPLY_SIGN("160", 80, "%80", "%81", "%82");
+  }
+  if constexpr (kCols == 176) {
+    KAIJU_MULTIPLY_SIGN("176", 88, "%88", "%89", "%90");
+  }
+  if constexpr (kCols == 192) {
+    KAIJU_MULTIPLY_SIGN("192", 96, "%96", "%97", "%98");
+  }
+  if constexpr (kCols == 208) {
+    KAIJU_MULTIPLY_SIGN("208", 104, "%104", "%105", "%106");
+  }
+  if constexpr (kCols == 256) {
+    KAIJU_MULTIPLY_SIGN("256", 128, "%128", "%129", "%130");
+  }
 }
 
 #undef KAIJU_SUMS8

@@ -1,12 +1,13 @@
-// How the blocks of one kernel wait for one another, where all of them run at once: counters, and words with a tag, in global memory. What
-// others wrote meanwhile must be read past the L1 cache (__ldcg).
+// How the blocks of one kernel wait for one another, where all of them run at once: counters, and words with a tag, in
+// global memory. What others wrote meanwhile must be read past the L1 cache (__ldcg).
 #pragma once
 
 #include <cstdint>
 
 namespace kaiju::cuda {
 
-// One more has come; what this thread wrote, or saw before a barrier of its block, can be read by whoever has seen the count.
+// One more has come; what this thread wrote, or saw before a barrier of its block, can be read by whoever has seen the
+// count.
 __device__ __forceinline__ void add_released(int32_t* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
@@ -37,8 +38,8 @@ __device__ __forceinline__ void wait_for_count(const int32_t* counter, int32_t c
   look_until([&] { return load_acquired(counter) >= count; });
 }
 
-// A word and its tag travel together, so that who finds the tag has the word: sooner than to write, count and be told of the count. Orders
-// nothing else.
+// A word and its tag travel together, so that who finds the tag has the word: sooner than to write, count and be told
+// of the count. Orders nothing else.
 __device__ __forceinline__ void store_tagged(uint64_t* to, uint32_t word, uint32_t tag) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(uint64_t{tag} << 32 | word) : "memory");
 }
@@ -70,7 +71,10 @@ __device__ __forceinline__ void take_tagged_pairs(Place place, uint32_t tag, uin
     uint64_t both[kCount][2];
 #pragma unroll
     for (int i = 0; i < kCount; ++i)
-      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(both[i][0]), "=l"(both[i][1]) : "l"(place(i)) : "memory");
+      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                   : "=l"(both[i][0]), "=l"(both[i][1])
+                   : "l"(place(i))
+                   : "memory");
     bool complete = true;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {

@@ -1,5 +1,5 @@
-// Programmatic dependent launch: kernels start while the ones in front of them end, where the chip can (compute capability 9.0 and newer);
-// a launch costs nothing then but what it waits for.
+// Programmatic dependent launch: kernels start while the ones in front of them end, where the chip can (compute
+// capability 9.0 and newer); a launch costs nothing then but what it waits for.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,8 @@
 
 namespace kaiju::cuda {
 
-// Until all kernels in front have ended and what they wrote can be read. Every kernel that launch() starts calls it in every block, before
-// it reads what others write and before it writes anything: the kernel behind it relies on that.
+// Until all kernels in front have ended and what they wrote can be read. Every kernel that launch() starts calls it in
+// every block, before it reads what others write and before it writes anything: the kernel behind it relies on that.
 __device__ __forceinline__ void wait_for_inputs() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -32,7 +32,8 @@ struct LaunchShape {
   int32_t cluster = 1;
 };
 
-// `<<<>>>` would have to be asked by cudaGetLastError how it went, which also tells of what failed earlier and elsewhere.
+// `<<<>>>` would have to be asked by cudaGetLastError how it went, which also tells of what failed earlier and
+// elsewhere.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_with(std::span<cudaLaunchAttribute> attributes, cudaStream_t stream, void (*kernel)(Parameters...),
                         const LaunchShape& shape, Arguments&&... arguments) {
@@ -48,7 +49,8 @@ cudaError_t launch_with(std::span<cudaLaunchAttribute> attributes, cudaStream_t 
 
 // A kernel that begins when all in front have ended, on every chip.
 template <class... Parameters, class... Arguments>
-cudaError_t launch_behind(cudaStream_t stream, void (*kernel)(Parameters...), const LaunchShape& shape, Arguments&&... arguments) {
+cudaError_t launch_behind(cudaStream_t stream, void (*kernel)(Parameters...), const LaunchShape& shape,
+                          Arguments&&... arguments) {
   return launch_with({}, stream, kernel, shape, std::forward<Arguments>(arguments)...);
 }
 

@@ -1,5 +1,5 @@
-// arith::quantise() for finite x * c, without a conversion: a float below 2^22 plus 1.5 * 2^23 is rounded to an integer, whose byte is its
-// last one.
+// arith::quantise() for finite x * c, without a conversion: a float below 2^22 plus 1.5 * 2^23 is rounded to an
+// integer, whose byte is its last one.
 #pragma once
 
 #include "kaiju/arith/quantise.hpp"

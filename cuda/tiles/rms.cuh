@@ -1,5 +1,5 @@
-// The sum of a row's squares as the contract takes it (docs/arithmetic.md, section 4), where a block of threads has the 256 partial sums in
-// shared memory.
+// The sum of a row's squares as the contract takes it (docs/arithmetic.md, section 4), where a block of threads has the
+// 256 partial sums in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,14 @@ __device__ __forceinline__ float fold_partials(const float* partials) {
   for (int i = 0; i < 4; ++i) sum[i] = arith::add(partials[lane + 32 * i], partials[lane + 32 * i + 128]);
   float total = arith::add(arith::add(sum[0], sum[2]), arith::add(sum[1], sum[3]));
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) total = arith::add(total, __shfl_xor_sync(0xFFFFFFFFu, total, distance));
+  for (int distance = 16; distance > 0; distance /= 2)
+    total = arith::add(total, __shfl_xor_sync(0xFFFFFFFFu, total, distance));
   return total;
 }
 // Two elements times m, as bytes.
 __device__ __forceinline__ uint16_t two_quantised(uint32_t both, float m) {
-  return static_cast<uint16_t>(
-      __byte_perm(quantised(arith::float_of(both << 16), m), quantised(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
+  return static_cast<uint16_t>(__byte_perm(quantised(arith::float_of(both << 16), m),
+                                           quantised(arith::float_of(both & 0xFFFF0000u), m), 0x0040));
 }
 
 // Among the first kThreads threads of the block.
@@ -37,7 +38,8 @@ __device__ __forceinline__ void sync_first() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }
 
-// The norm of a row in shared memory, by the first kThreads threads of the block: its bytes at `memory`, from the row behind them.
+// The norm of a row in shared memory, by the first kThreads threads of the block: its bytes at `memory`, from the row
+// behind them.
 __host__ __device__ constexpr int32_t norm_bytes(int32_t width) {
   return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float));
 }
@@ -65,7 +67,8 @@ __device__ __forceinline__ void norm_loaded_row(uint8_t* memory, int32_t width, 
 }
 // The same of the row at `x`.
 template <int32_t kThreads>
-__device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, int32_t width, float eps, float inverse_scale) {
+__device__ __forceinline__ void norm_row(uint8_t* memory, const arith::bf16* x, int32_t width, float eps,
+                                         float inverse_scale) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < width / 8; i += kThreads)
     reinterpret_cast<uint4*>(memory + width)[i] = reinterpret_cast<const uint4*>(x)[i];
   norm_loaded_row<kThreads>(memory, width, eps, inverse_scale);

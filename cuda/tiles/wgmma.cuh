@@ -1,5 +1,6 @@
-// Hopper's own instructions as attention uses them: products of a warpgroup (wgmma) on operands laid out as in the cache (layout.cuh), and
-// bulk copies. As products of weights use them: hopper.cuh. The barriers that tie them together: barrier.cuh. Compiled for sm_90a only.
+// Hopper's own instructions as attention uses them: products of a warpgroup (wgmma) on operands laid out as in the
+// cache (layout.cuh), and bulk copies. As products of weights use them: hopper.cuh. The barriers that tie them
+// together: barrier.cuh. Compiled for sm_90a only.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace kaiju::cuda {
 // ---- bulk copies, registers ----
 // `bytes` (a multiple of 16) from global to shared memory, in the background; the barrier counts them.
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-               "r"(barrier)
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 // The same with a policy of the L2 cache: what nobody reads again soon it gives up first.
@@ -28,10 +29,13 @@ __device__ __forceinline__ uint64_t policy_normal() {
   asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
-               : "memory");
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
+                                          uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
 }
 __device__ __forceinline__ void copy_bulk_once(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   copy_bulk(to, from, bytes, barrier, policy_once());
@@ -43,16 +47,20 @@ __device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) 
 __device__ __forceinline__ void prefetch_bulk_once(const void* from, uint32_t bytes) {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy) : "memory");
+  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy)
+               : "memory");
 }
 // The line of memory at `from`, to the L2 cache.
-__device__ __forceinline__ void prefetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
+__device__ __forceinline__ void prefetch_line(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
 // A word from global to shared memory, in the background, until copies_done() of the same thread.
 __device__ __forceinline__ void copy_async_word(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 __device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-// What this thread stored to shared memory becomes visible to products and bulk copies; a barrier among the threads comes after it.
+// What this thread stored to shared memory becomes visible to products and bulk copies; a barrier among the threads
+// comes after it.
 __device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 template <int kRegisters>
@@ -71,14 +79,16 @@ __device__ __forceinline__ void await_warpgroup(int id) { asm volatile("bar.sync
 __device__ __forceinline__ void tell_warpgroup(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
 
 // ---- products of a warpgroup ----
-// An operand in shared memory in the columns of layout.cuh: `rows` rows; the instruction reads two columns (32 bytes of every row) from
-// `address` on.
+// An operand in shared memory in the columns of layout.cuh: `rows` rows; the instruction reads two columns (32 bytes of
+// every row) from `address` on.
 __device__ __forceinline__ uint64_t operand(uint32_t address, int32_t rows) {
   constexpr uint64_t kEightRows = 8 * kColumnBytes;
   return (address & 0x3FFFFu) >> 4 | static_cast<uint64_t>(rows * kColumnBytes >> 4) << 16 | (kEightRows >> 4) << 32;
 }
 // The operand `bytes` further on.
-__device__ __forceinline__ uint64_t advanced(uint64_t operand, int32_t bytes) { return operand + static_cast<uint64_t>(bytes >> 4); }
+__device__ __forceinline__ uint64_t advanced(uint64_t operand, int32_t bytes) {
+  return operand + static_cast<uint64_t>(bytes >> 4);
+}
 
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -94,19 +104,21 @@ __device__ __forceinline__ void pin(T (&r)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
 }
 
-// d [64, N] = (accumulate ? d : 0) + a [64, 32] b [N, 32]^T, exact; N = 2 kCount. Warp w of the warpgroup holds rows 16 w ... + 15; with g
-// = lane / 4 and t = lane % 4, d[4 j + e] is row g + 8 (e / 2), column 8 j + 2 t + e % 2. Signed bytes both, a in shared memory:
+// d [64, N] = (accumulate ? d : 0) + a [64, 32] b [N, 32]^T, exact; N = 2 kCount. Warp w of the warpgroup holds rows 16
+// w ... + 15; with g = lane / 4 and t = lane % 4, d[4 j + e] is row g + 8 (e / 2), column 8 j + 2 t + e % 2. Signed
+// bytes both, a in shared memory:
 __device__ __forceinline__ void multiply_shared(int32_t (&d)[32], uint64_t a, uint64_t b, int32_t accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, "
       "%28, %29, "
       "%30, %31"
       "}, %32, %33, p;\n}"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]),
-        "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]),
-        "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
-        "+r"(d[31])
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]),
+        "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]),
+        "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+        "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
       : "l"(a), "l"(b), "r"(accumulate));
 }
 __device__ __forceinline__ void multiply_shared(int32_t (&d)[16], uint64_t a, uint64_t b, int32_t accumulate) {
@@ -114,40 +126,47 @@ __device__ __forceinline__ void multiply_shared(int32_t (&d)[16], uint64_t a, ui
       "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
       "}, %16, %17, p;\n}"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]),
-        "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]),
+        "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
       : "l"(a), "l"(b), "r"(accumulate));
 }
-// a unsigned in registers (a[0]: row g, bytes 4 t ... + 3; a[1]: row g + 8; a[2], a[3]: the same 16 bytes on), b signed.
-__device__ __forceinline__ void multiply_registers(int32_t (&d)[32], const uint32_t* a, uint64_t b, int32_t accumulate) {
+// a unsigned in registers (a[0]: row g, bytes 4 t ... + 3; a[1]: row g + 8; a[2], a[3]: the same 16 bytes on), b
+// signed.
+__device__ __forceinline__ void multiply_registers(int32_t (&d)[32], const uint32_t* a, uint64_t b,
+                                                   int32_t accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k32.s32.u8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, "
       "%28, %29, "
       "%30, %31"
       "}, {%32, %33, %34, %35}, %36, p;\n}"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]),
-        "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]),
-        "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
-        "+r"(d[31])
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]),
+        "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]),
+        "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+        "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
-__device__ __forceinline__ void multiply_registers(int32_t (&d)[64], const uint32_t* a, uint64_t b, int32_t accumulate) {
+__device__ __forceinline__ void multiply_registers(int32_t (&d)[64], const uint32_t* a, uint64_t b,
+                                                   int32_t accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, "
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+      "%24, %25, %26, %27, "
       "%28, %29, "
-      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+      "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "
+      "%52, %53, %54, %55, "
       "%56, %57, "
       "%58, %59, %60, %61, %62, %63"
       "}, {%64, %65, %66, %67}, %68, p;\n}"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]),
-        "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]),
-        "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
-        "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]),
-        "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]), "+r"(d[49]), "+r"(d[50]),
-        "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]),
-        "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]), "+r"(d[8]),
+        "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]),
+        "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+        "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]), "+r"(d[32]),
+        "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]),
+        "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
+        "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]), "+r"(d[56]),
+        "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
 }
 
@@ -166,18 +185,18 @@ __device__ __forceinline__ void multiply_registers(int32_t (&d)[64], const uint3
 #define KAIJU_SUMS40(how, i) KAIJU_SUMS32(how, i), KAIJU_SUMS8(how, i + 32)
 #define KAIJU_SET "=r"
 #define KAIJU_ADD "+r"
-#define KAIJU_MULTIPLY(columns, types, count, a_place, b_place)                                                                          \
-  do {                                                                                                                                   \
-    if constexpr (kAdds)                                                                                                                 \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k32.s32." types " {"             \
-                   KAIJU_PLACES##count "}, " a_place ", " b_place ", p;\n}"                                                              \
-                   : KAIJU_SUMS##count(KAIJU_ADD, 0)                                                                                     \
-                   : "l"(a), "l"(b));                                                                                                    \
-    else                                                                                                                                 \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" columns "k32.s32." types " {"             \
-                   KAIJU_PLACES##count "}, " a_place ", " b_place ", p;\n}"                                                              \
-                   : KAIJU_SUMS##count(KAIJU_SET, 0)                                                                                     \
-                   : "l"(a), "l"(b));                                                                                                    \
+#define KAIJU_MULTIPLY(columns, types, count, a_place, b_place)                                        \
+  do {                                                                                                 \
+    if constexpr (kAdds)                                                                               \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
+                   "k32.s32." types " {" KAIJU_PLACES##count "}, " a_place ", " b_place ", p;\n}"      \
+                   : KAIJU_SUMS##count(KAIJU_ADD, 0)                                                   \
+                   : "l"(a), "l"(b));                                                                  \
+    else                                                                                               \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
+                   "k32.s32." types " {" KAIJU_PLACES##count "}, " a_place ", " b_place ", p;\n}"      \
+                   : KAIJU_SUMS##count(KAIJU_SET, 0)                                                   \
+                   : "l"(a), "l"(b));                                                                  \
   } while (false)
 // Registers that hold nothing yet are outputs alone: else the compiler keeps a place for what they held before.
 template <int kN, Sign kB, bool kAdds>

@@ -48,22 +48,28 @@ int parse_args(int argc, char** argv, Args& args) {
       ->type_name("TEXT")
       ->take_all()
       ->allow_extra_args(false)
-      ->check(
-          [](const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : ""; });
+      ->check([](const std::string& text) {
+        return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : "";
+      });
   app.add_flag("--json", args.json, "print one line of JSON a turn");
-  CLI::Option* seed = app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
-                          ->type_name("N")
-                          ->check(kaiju::tools::whole_number());
-  app.add_option("--max-tokens", sampling.max_tokens, fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))
+  CLI::Option* seed =
+      app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
+          ->type_name("N")
+          ->check(kaiju::tools::whole_number());
+  app.add_option("--max-tokens", sampling.max_tokens,
+                 fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 24));
-  app.add_option("--temperature", sampling.temperature, "0: always the likeliest word (default: " + text(sampling.temperature) + ")")
+  app.add_option("--temperature", sampling.temperature,
+                 "0: always the likeliest word (default: " + text(sampling.temperature) + ")")
       ->type_name("X")
       ->check(number_from(0.001, 100, Zero::kToo));
-  app.add_option("--top-p", sampling.top_p, "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")
+  app.add_option("--top-p", sampling.top_p,
+                 "keep the likeliest words of this total mass (default: " + text(sampling.top_p) + ")")
       ->type_name("X")
       ->check(number_from(1e-6, 1));
-  app.add_option("--min-p", sampling.min_p, "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")
+  app.add_option("--min-p", sampling.min_p,
+                 "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")
       ->type_name("X")
       ->check(number_from(0, 1));
   app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")
@@ -77,7 +83,8 @@ int parse_args(int argc, char** argv, Args& args) {
   app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
       ->type_name("N")
       ->check(CLI::Range(1, 256));
-  app.add_option("--backend", args.backend, "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")
+  app.add_option("--backend", args.backend,
+                 "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")
       ->type_name("NAME");
   app.add_option("--products-file", args.products_file,
                  "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them here")

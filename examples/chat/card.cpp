@@ -40,7 +40,8 @@ size_t control_character(const std::string& text) {
 
 void check_line(const std::string& line, const std::string& file, size_t number) {
   if (const size_t bad = utf8_error(line); bad != std::string::npos)
-    throw Problem(fmt::format("{}:{}: not UTF-8 at byte {} of the line; save the card as UTF-8", file, number, bad + 1));
+    throw Problem(
+        fmt::format("{}:{}: not UTF-8 at byte {} of the line; save the card as UTF-8", file, number, bad + 1));
   if (const size_t bad = control_character(line); bad != std::string::npos)
     throw Problem(fmt::format("{}:{}: a control character (code {})", file, number, static_cast<int>(line[bad])));
 }
@@ -49,7 +50,8 @@ void check_line(const std::string& line, const std::string& file, size_t number)
 
 void check_card(const Card& card) {
   if (card.name.empty() || card.description.empty()) throw Problem("its character has no name or no description");
-  if (card.name.size() > kMaxNameBytes) throw Problem(fmt::format("its character's name is longer than {} bytes", kMaxNameBytes));
+  if (card.name.size() > kMaxNameBytes)
+    throw Problem(fmt::format("its character's name is longer than {} bytes", kMaxNameBytes));
   std::string description = card.description;
   std::replace(description.begin(), description.end(), '\n', ' ');
   for (const std::string& text : {card.name, card.greeting, description})
@@ -58,7 +60,8 @@ void check_card(const Card& card) {
 
 Card parse_card(const std::string& text, const std::string& file) {
   if (trimmed(text).empty())
-    throw Problem(fmt::format("{}:1: the card is empty; it needs a line 'name: ...', an empty line and a description", file));
+    throw Problem(
+        fmt::format("{}:1: the card is empty; it needs a line 'name: ...', an empty line and a description", file));
   Card card;
   std::istringstream lines(text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text);
   size_t number = 0, greeting_line = 0;
@@ -79,10 +82,12 @@ Card parse_card(const std::string& text, const std::string& file) {
     const size_t colon = line.find(':');
     const std::string key = colon == std::string::npos ? "" : lower(trimmed(line.substr(0, colon)));
     if (key != "name" && key != "greeting")
-      throw Problem(fmt::format("{}:{}: expected 'name: ...', 'greeting: ...' or an empty line before the description", file, number));
+      throw Problem(fmt::format("{}:{}: expected 'name: ...', 'greeting: ...' or an empty line before the description",
+                                file, number));
     const std::string value = trimmed(line.substr(colon + 1));
     if (value.empty()) throw Problem(fmt::format("{}:{}: '{}:' has nothing after it", file, number, key));
-    if (key == "name" ? !card.name.empty() : greeting_line > 0) throw Problem(fmt::format("{}:{}: a second '{}:'", file, number, key));
+    if (key == "name" ? !card.name.empty() : greeting_line > 0)
+      throw Problem(fmt::format("{}:{}: a second '{}:'", file, number, key));
     if (key == "name") card.name = value;
     if (key == "greeting") {
       card.greeting = value;
@@ -93,7 +98,8 @@ Card parse_card(const std::string& text, const std::string& file) {
   }
   card.description = trimmed(card.description);
   if (card.name.empty()) throw Problem(fmt::format("{}:1: the name is missing; begin with a line 'name: ...'", file));
-  if (card.description.empty()) throw Problem(fmt::format("{}:{}: the description is missing; it comes after an empty line", file, number));
+  if (card.description.empty())
+    throw Problem(fmt::format("{}:{}: the description is missing; it comes after an empty line", file, number));
   return card;
 }
 
@@ -101,13 +107,17 @@ Card read_card(const std::string& file) {
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) throw Problem(fmt::format("{}: a folder, not a card", file));
   // A pipe that nobody writes to would be waited for.
-  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) throw Problem(fmt::format("{}: not a regular file", file));
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
+    throw Problem(fmt::format("{}: not a regular file", file));
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw Problem(fmt::format("{}: cannot read the card: {}", file, std::error_code(errno, std::generic_category()).message()));
+  if (!stream)
+    throw Problem(
+        fmt::format("{}: cannot read the card: {}", file, std::error_code(errno, std::generic_category()).message()));
   std::string text(kMaxCardBytes + 1, '\0');
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMaxCardBytes) throw Problem(fmt::format("{}:1: the card is larger than {} bytes", file, kMaxCardBytes));
+  if (text.size() > kMaxCardBytes)
+    throw Problem(fmt::format("{}:1: the card is larger than {} bytes", file, kMaxCardBytes));
   return parse_card(text, file);
 }
 
@@ -139,8 +149,8 @@ std::string find_card(const std::string& file_or_name, const std::string& folder
     } catch (const Problem&) {  // a broken card has no name to be found by
     }
   }
-  throw Problem(
-      fmt::format("no character '{}'; there are: {} (or give the path of a card file)", file_or_name, names.empty() ? "none" : names));
+  throw Problem(fmt::format("no character '{}'; there are: {} (or give the path of a card file)", file_or_name,
+                            names.empty() ? "none" : names));
 }
 
 }  // namespace chat

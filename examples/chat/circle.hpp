@@ -6,9 +6,9 @@
 
 namespace chat {
 
-// Where the repeats at the end of `text` begin, of a piece of at most 80 bytes that stands there `times` times or more, `bytes` or more in
-// all. What is before is worth keeping: it has the piece once. npos: the text does not end so. Characters stay whole, and words where the
-// piece has a space.
+// Where the repeats at the end of `text` begin, of a piece of at most 80 bytes that stands there `times` times or more,
+// `bytes` or more in all. What is before is worth keeping: it has the piece once. npos: the text does not end so.
+// Characters stay whole, and words where the piece has a space.
 inline size_t repeats_from(std::string_view text, size_t times, size_t bytes) {
   constexpr size_t kLongestPiece = 80;
   const auto within_character = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };

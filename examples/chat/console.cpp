@@ -32,15 +32,18 @@ struct Totals {
   }
 };
 
-std::string counted(size_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+std::string counted(size_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 
 std::string status_line(const Reply& reply) {
-  std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens reused", reply.decode_rate(), reply.cached_tokens,
-                                 reply.prompt_tokens);
+  std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens reused", reply.decode_rate(),
+                                 reply.cached_tokens, reply.prompt_tokens);
   if (reply.finish == "length") line += fmt::format(" · cut at {} tokens", reply.generated_tokens);
   if (reply.finish == "cancelled") line += " · stopped";
   if (reply.finish == "circle") line += " · ended where it began to repeat itself";
-  if (reply.turns_dropped > 0) line += fmt::format(" · the oldest {} left the context", counted(reply.turns_dropped, "turn"));
+  if (reply.turns_dropped > 0)
+    line += fmt::format(" · the oldest {} left the context", counted(reply.turns_dropped, "turn"));
   return line + "]";
 }
 
@@ -52,11 +55,13 @@ std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* m
   const auto rate = [](double count, double seconds) { return seconds > 0 ? count / seconds : 0; };
   std::string out = fmt::format("  model      {} ({:.1f} M int8 weights, {:.8})\n", name,
                                 static_cast<double>(kaiju_model_number(model, KAIJU_MODEL_PARAMETERS)) * 1e-6, digest);
-  out += fmt::format("  context    {} of {} tokens, exchanges: {}, turns dropped: {}\n", talk.tokens_in_context(), talk.context(),
-                     talk.exchanges().size(), talk.dropped());
-  out += fmt::format("  prompts    {} tokens, {} of them reused, {:.0f} tokens/s\n", totals.prompt_tokens, totals.cached_tokens,
+  out += fmt::format("  context    {} of {} tokens, exchanges: {}, turns dropped: {}\n", talk.tokens_in_context(),
+                     talk.context(), talk.exchanges().size(), talk.dropped());
+  out += fmt::format("  prompts    {} tokens, {} of them reused, {:.0f} tokens/s\n", totals.prompt_tokens,
+                     totals.cached_tokens,
                      rate(static_cast<double>(totals.prompt_tokens - totals.cached_tokens), totals.prefill_seconds));
-  out += fmt::format("  replies    {} tokens, {:.0f} tokens/s\n", totals.generated_tokens, rate(totals.decoded, totals.decode_seconds));
+  out += fmt::format("  replies    {} tokens, {:.0f} tokens/s\n", totals.generated_tokens,
+                     rate(totals.decoded, totals.decode_seconds));
   return out + fmt::format("  seed       {}\n", talk.seed());
 }
 
@@ -101,7 +106,10 @@ std::string names(const std::string& folder) {
 class Loop {
  public:
   Loop(Console& console, Conversation talk, bool terminal)
-      : console_(console), talk_(std::move(talk)), terminal_(terminal), printer_(terminal && wants_colours(), terminal) {}
+      : console_(console),
+        talk_(std::move(talk)),
+        terminal_(terminal),
+        printer_(terminal && wants_colours(), terminal) {}
 
   void greet() {
     if (!terminal_) return;
@@ -152,7 +160,9 @@ class Loop {
   }
 
   void help(const std::string&) {
-    const auto entry = [&](const std::string& name, const char* text) { note(fmt::format("  {:<18}{}\n", name, text), 20); };
+    const auto entry = [&](const std::string& name, const char* text) {
+      note(fmt::format("  {:<18}{}\n", name, text), 20);
+    };
     for (const Command& each : commands()) entry(fmt::format("{} {}", each.name, each.argument), each.help);
     entry("/quit", "leave (Ctrl-D does too); Ctrl-C stops a reply");
   }
@@ -183,9 +193,12 @@ class Loop {
     Conversation talk(console_.model, console_.engine, std::move(transcript.card), sampling, file);
     talk.restore(transcript.exchanges);
     talk_ = std::move(talk);
-    note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name), 2);
+    note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name),
+         2);
     if (console_.args.seed_given && transcript.seed != console_.args.sampling.seed)
-      note(fmt::format("  It goes on with the seed that was saved, {}, not with --seed {}.\n", transcript.seed, console_.args.sampling.seed), 2);
+      note(fmt::format("  It goes on with the seed that was saved, {}, not with --seed {}.\n", transcript.seed,
+                       console_.args.sampling.seed),
+           2);
     if (!terminal_) return;
     if (transcript.exchanges.empty()) return greet();
     const Exchange& last = transcript.exchanges.back();
@@ -200,7 +213,8 @@ class Loop {
 
   void character(const std::string& name) {
     const std::string& folder = console_.args.characters_folder;
-    if (name.empty()) return note(fmt::format("  You are talking to {}. There are: {}\n", talk_.card().name, names(folder)), 2);
+    if (name.empty())
+      return note(fmt::format("  You are talking to {}. There are: {}\n", talk_.card().name, names(folder)), 2);
     const std::string file = find_card(name, folder);
     talk_ = Conversation(console_.model, console_.engine, read_card(file), console_.args.sampling, file);
     greet();

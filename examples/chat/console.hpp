@@ -1,4 +1,5 @@
-// Console: the chat as a person sees it. One of three ways: on a terminal, line by line from a pipe, or as scripted turns.
+// Console: the chat as a person sees it. One of three ways: on a terminal, line by line from a pipe, or as scripted
+// turns.
 #pragma once
 
 #include "args.hpp"

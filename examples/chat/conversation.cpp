@@ -18,7 +18,8 @@ const char* finish_name(int32_t reason) {
 
 // `card` names what every conversation with this character begins with.
 OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
-  OptionsHandle options = make<OptionsHandle>([](kaiju_options** out, kaiju_error**) { return kaiju_options_create(out); });
+  OptionsHandle options =
+      make<OptionsHandle>([](kaiju_options** out, kaiju_error**) { return kaiju_options_create(out); });
   const auto set_int = [&](kaiju_option option, int64_t value) {
     must([&](kaiju_error** error) { return kaiju_options_set_int(options.get(), option, value, error); });
   };
@@ -40,7 +41,8 @@ OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
 
 }  // namespace
 
-Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling, const std::string& card_file)
+Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling,
+                           const std::string& card_file)
     : model_(model),
       engine_(engine),
       card_(std::move(card)),
@@ -53,8 +55,8 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
   const std::vector<int32_t> head = format(KAIJU_ROLE_CARD, text);
   const size_t used = head.size() + (card_.greeting.empty() ? 0 : format(KAIJU_ROLE_CHARACTER, card_.greeting).size());
   if (used > context_ / 2)
-    throw Problem(
-        fmt::format("{}:1: the card and its greeting are {} tokens long; this model has room for {}", card_file, used, context_ / 2));
+    throw Problem(fmt::format("{}:1: the card and its greeting are {} tokens long; this model has room for {}",
+                              card_file, used, context_ / 2));
   talk_ = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
     return kaiju_conversation_create(engine_, head.data(), head.size(), out, error);
   });
@@ -148,8 +150,9 @@ Reply Conversation::say_in(const ConversationHandle& talk, const std::string& te
   if (const size_t bad = utf8_error(text); bad != std::string::npos)
     throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
   const std::vector<int32_t> input = format(KAIJU_ROLE_USER, text, KAIJU_CHAT_REPLY);
-  return answer(talk, 0, on_text,
-                [&](auto... arguments) { return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...); });
+  return answer(talk, 0, on_text, [&](auto... arguments) {
+    return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...);
+  });
 }
 
 template <class Submit>
@@ -187,7 +190,8 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
   };
   const auto hear = [&](std::string_view text) {
     if (circle) return;
-    if (reply.text.empty()) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));  // a word's own space
+    if (reply.text.empty())
+      text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));  // a word's own space
     reply.text += text;
     if (text.empty() || stopped) return;
     if (circles_) return tell(reply.text.size());

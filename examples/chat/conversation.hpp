@@ -1,4 +1,5 @@
-// Conversation: one character and what was said with it, as text. Its tokens and KV are a kaiju_conversation's. Knows no terminal.
+// Conversation: one character and what was said with it, as text. Its tokens and KV are a kaiju_conversation's. Knows
+// no terminal.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ struct Exchange {
 
 struct Reply {
   std::string text;
-  std::string finish;  // "stop", "length", "cancelled" or "circle": it began to repeat itself, and the repeats were cut off
+  std::string
+      finish;  // "stop", "length", "cancelled" or "circle": it began to repeat itself, and the repeats were cut off
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  // of those, not computed again
   int32_t generated_tokens = 0;
@@ -40,7 +42,9 @@ struct Reply {
   size_t turns_dropped = 0;  // turns that left the context with this reply
 
   double prefill_rate() const { return prefill_seconds > 0 ? (prompt_tokens - cached_tokens) / prefill_seconds : 0; }
-  double decode_rate() const { return decode_seconds > 0 && generated_tokens > 1 ? (generated_tokens - 1) / decode_seconds : 0; }
+  double decode_rate() const {
+    return decode_seconds > 0 && generated_tokens > 1 ? (generated_tokens - 1) / decode_seconds : 0;
+  }
 };
 
 class Conversation {
@@ -48,8 +52,10 @@ class Conversation {
   // Gets pieces of the reply as they come, whole UTF-8; false stops it. Also called with no text between steps.
   using OnText = std::function<bool(std::string_view text)>;
 
-  // Throws Problem when a sampling value is out of range and when the card leaves no room to talk; `card_file` is for that message.
-  Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling, const std::string& card_file);
+  // Throws Problem when a sampling value is out of range and when the card leaves no room to talk; `card_file` is for
+  // that message.
+  Conversation(kaiju_model* model, kaiju_engine* engine, Card card, const Sampling& sampling,
+               const std::string& card_file);
 
   const Card& card() const { return card_; }
   size_t tokens_in_context() const { return describe(talk_).tokens; }
@@ -63,7 +69,8 @@ class Conversation {
   Reply say(const std::string& text, const OnText& on_text);
   // The last reply again, from another stream of the same seed.
   Reply retry(const OnText& on_text);
-  // The last message in other words, and the reply to them. Whatever goes wrong, the last exchange is then still as it was.
+  // The last message in other words, and the reply to them. Whatever goes wrong, the last exchange is then still as it
+  // was.
   Reply edit(const std::string& text, const OnText& on_text);
   // Forgets the last question and its answer; gives back the question.
   std::string undo();

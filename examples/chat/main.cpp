@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <random>
 
+#include "../tools/standard_streams.hpp"
 #include "args.hpp"
 #include "console.hpp"
-#include "../tools/standard_streams.hpp"
 #include "terminal.hpp"
 
 namespace {
@@ -42,18 +42,22 @@ ModelHandle load_model(const std::string& path) {
 }
 
 EngineHandle make_engine(kaiju_model* model, const Args& args) {
-  OptionsHandle options = make<OptionsHandle>([](kaiju_options** out, kaiju_error**) { return kaiju_options_create(out); });
+  OptionsHandle options =
+      make<OptionsHandle>([](kaiju_options** out, kaiju_error**) { return kaiju_options_create(out); });
   const auto set_int = [&](kaiju_option option, int64_t value) {
     must([&](kaiju_error** error) { return kaiju_options_set_int(options.get(), option, value, error); });
   };
   set_int(KAIJU_ENGINE_MAX_RUNNING, 2);  // one person, one reply at a time; the other half keeps the card's KV
   set_int(KAIJU_ENGINE_THREADS, args.threads);
   const auto set_string = [&](kaiju_option option, const std::string& value) {
-    must([&](kaiju_error** error) { return kaiju_options_set_string(options.get(), option, value.data(), value.size(), error); });
+    must([&](kaiju_error** error) {
+      return kaiju_options_set_string(options.get(), option, value.data(), value.size(), error);
+    });
   };
   set_string(KAIJU_ENGINE_BACKEND, args.backend);
   set_string(KAIJU_ENGINE_PRODUCTS_FILE, args.products_file);
-  return make<EngineHandle>([&](kaiju_engine** out, kaiju_error** error) { return kaiju_engine_create(model, options.get(), out, error); });
+  return make<EngineHandle>(
+      [&](kaiju_engine** out, kaiju_error** error) { return kaiju_engine_create(model, options.get(), out, error); });
 }
 
 int list(const Args& args) {

@@ -35,12 +35,13 @@ extern "C" void on_resize(int) { resized = 1; }
 extern "C" void on_suspend(int) { suspended = 1; }
 
 void handle(int signal, void (*handler)(int), struct sigaction* old) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handler;  // no SA_RESTART: what waits is woken
   sigaction(signal, &action, old);
 }
 
-// While a line is read: Ctrl-C, Ctrl-Z and a new window size come only while the reader waits for a key, never between looking and waiting.
+// While a line is read: Ctrl-C, Ctrl-Z and a new window size come only while the reader waits for a key, never between
+// looking and waiting.
 class SignalsForTheReader {
  public:
   SignalsForTheReader() {
@@ -63,7 +64,8 @@ class SignalsForTheReader {
   struct sigaction suspend_before_, resize_before_;
 };
 
-// The terminal may have broken or joined lines by its own idea: the line is drawn anew from where the cursor's row begins.
+// The terminal may have broken or joined lines by its own idea: the line is drawn anew from where the cursor's row
+// begins.
 void redraw(EditLine* line) {
   el_resize(line);
   std::fputs(steerable() ? "\r\033[J" : "\n", stdout);
@@ -113,8 +115,8 @@ LineReader::LineReader(const std::string& prompt, bool colours) : colours_(colou
   el_set(line_, EL_SIGNAL, 0);  // read_key sees to them
   el_set(line_, EL_GETCFN, &LineReader::key_of);
   if (history_) el_set(line_, EL_HIST, history, history_);
-  // What libedit puts back between two lines. It prints the prompt before it takes the terminal over again: in line mode the system would
-  // make a Ctrl-D of that moment its own end of input, and nobody would see it.
+  // What libedit puts back between two lines. It prints the prompt before it takes the terminal over again: in line
+  // mode the system would make a Ctrl-D of that moment its own end of input, and nobody would see it.
   el_set(line_, EL_SETTY, "-x", "-icanon", "-echo", nullptr);
   el_source(line_, nullptr);
 }
@@ -159,17 +161,18 @@ int LineReader::read_key(wchar_t* key) {
     char byte = 0;
     const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
     if (count <= 0) return static_cast<int>(count);
-    if (typed_early_ > 0 && typed_early_-- && byte == 0) byte = kCtrlD;  // so the system keeps one that came in line mode
+    if (typed_early_ > 0 && typed_early_-- && byte == 0)
+      byte = kCtrlD;  // so the system keeps one that came in line mode
     const size_t size = std::mbrtowc(key, &byte, 1, &state);
     if (size <= 1) return 1;                          // a character, zero among them
     if (size == static_cast<size_t>(-1)) state = {};  // not UTF-8: no key
   }
 }
 
-// Stops the program as the signal does that Ctrl-Z sends to any other. Not with SIGSTOP: where no shell would wake the program again, the
-// system ignores this one.
+// Stops the program as the signal does that Ctrl-Z sends to any other. Not with SIGSTOP: where no shell would wake the
+// program again, the system ignores this one.
 void stop_for_the_shell() {
-  struct sigaction ours {};
+  struct sigaction ours{};
   handle(SIGTSTP, SIG_DFL, &ours);
   sigset_t stop, held;
   sigemptyset(&stop);
@@ -197,8 +200,7 @@ std::optional<std::string> LineReader::read(std::string begun) {
   const SignalsForTheReader signals;
   open_signals_ = signals.open();
   el_resize(line_);
-  std::replace_if(
-      begun.begin(), begun.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
+  std::replace_if(begun.begin(), begun.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   if (!begun.empty()) el_push(line_, begun.c_str());
   int count = 0;
   const char* text = el_gets(line_, &count);

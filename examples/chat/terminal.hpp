@@ -24,8 +24,8 @@ class CatchInterrupt {
   ~CatchInterrupt();
 };
 
-// Lines with editing and history. The terminal is its own from beginning to end: what is typed between two lines, Ctrl-D too, does not show
-// and waits for the next one.
+// Lines with editing and history. The terminal is its own from beginning to end: what is typed between two lines,
+// Ctrl-D too, does not show and waits for the next one.
 class LineReader {
  public:
   LineReader(const std::string& prompt, bool colours);
@@ -45,7 +45,7 @@ class LineReader {
   bool colours_;
   termios before_{};
   const sigset_t* open_signals_ = nullptr;  // while a line is read
-  int typed_early_ = -1;                    // keys still to be read that came before the terminal was ours; -1: not looked yet
+  int typed_early_ = -1;  // keys still to be read that came before the terminal was ours; -1: not looked yet
   EditLine* line_ = nullptr;
   History* history_ = nullptr;
 };

@@ -1,5 +1,6 @@
 // Transcripts as JSON:
-//   {"kaiju_chat": 1, "character": {"name", "greeting", "description"}, "seed", "exchanges": [{"user", "reply", "retries"}, ...]}
+//   {"kaiju_chat": 1, "character": {"name", "greeting", "description"}, "seed", "exchanges": [{"user", "reply",
+//   "retries"}, ...]}
 #include "transcript.hpp"
 
 #include <fmt/format.h>
@@ -39,7 +40,8 @@ Json to_json(const Transcript& transcript) {
 
 // Not what a conversion would make of a negative number.
 uint64_t whole_number(const Json& json, uint64_t most) {
-  if (!json.is_number_unsigned() || json.get<uint64_t>() > most) throw Problem("has a seed or retries that are no whole number");
+  if (!json.is_number_unsigned() || json.get<uint64_t>() > most)
+    throw Problem("has a seed or retries that are no whole number");
   return json.get<uint64_t>();
 }
 
@@ -62,7 +64,8 @@ std::string read_whole(const std::string& file) {
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) throw Problem(fmt::format("{}: a folder, not a saved chat", file));
   // A pipe that nobody writes to would be waited for.
-  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored)) throw Problem(fmt::format("{}: not a regular file", file));
+  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
+    throw Problem(fmt::format("{}: not a regular file", file));
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw Problem(fmt::format("{}: cannot read it: {}", file, why()));
   if (fs::file_size(file, ignored) > kMaxBytes) throw Problem(fmt::format("{}: too large for a saved chat", file));
@@ -73,7 +76,8 @@ std::string read_whole(const std::string& file) {
 void write_whole(const std::string& file, const std::string& text) {
   std::FILE* stream = std::fopen(file.c_str(), "wbx");  // x: never a file that is there
   if (!stream) throw Problem(fmt::format("{}: cannot write it: {}", file, why()));
-  bool good = std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0 && fsync(fileno(stream)) == 0;
+  bool good = std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0 &&
+              fsync(fileno(stream)) == 0;
   const std::string reason = why();
   good = std::fclose(stream) == 0 && good;
   if (good) return;

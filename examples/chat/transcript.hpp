@@ -1,4 +1,5 @@
-// Transcript: a chat as a JSON file, whole in itself: the card, what was said, the seed. Not the KV: any model may go on from it.
+// Transcript: a chat as a JSON file, whole in itself: the card, what was said, the seed. Not the KV: any model may go
+// on from it.
 #pragma once
 
 #include <cstdint>

@@ -56,7 +56,12 @@ std::string bytes_text(int64_t bytes) {
   double value = static_cast<double>(bytes);
   size_t unit = 0;
   for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.{}f} {}", value, value < 10 ? 2 : value < 100 ? 1 : 0, kUnits[unit]);
+  return unit == 0 ? fmt::format("{} B", bytes)
+                   : fmt::format("{:.{}f} {}", value,
+                                 value < 10    ? 2
+                                 : value < 100 ? 1
+                                               : 0,
+                                 kUnits[unit]);
 }
 
 std::string count_text(int64_t count) {
@@ -119,8 +124,10 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
   line("digest", checkpoint.digest());
   line("verified", verified ? "yes: every digest, weight, scale and row sum" : "structure only (--no-verify)");
   line("parameters", fmt::format("{} ({})", count_text(s.parameters), s.parameters));
-  line("weights", fmt::format("{} int8; {} with scales, sums and tokenizer", bytes_text(s.parameters), bytes_text(s.tensor_bytes)));
-  line("vocabulary", fmt::format("{} tokens{}", c.vocab_size, checkpoint.find("tokenizer") ? "" : ", no tokenizer in the file"));
+  line("weights", fmt::format("{} int8; {} with scales, sums and tokenizer", bytes_text(s.parameters),
+                              bytes_text(s.tensor_bytes)));
+  line("vocabulary",
+       fmt::format("{} tokens{}", c.vocab_size, checkpoint.find("tokenizer") ? "" : ", no tokenizer in the file"));
   line("context", fmt::format("{} tokens", c.context));
   line("d_model", fmt::format("{}", c.d_model));
   line("heads", fmt::format("{} of {}, {} for keys and values", c.n_heads, c.head_dim, c.n_kv_heads));
@@ -128,9 +135,11 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
   line("layers", fmt::format("{}: {}", c.layers.size(), layers_text(c)));
   line("KV per token, global",
        fmt::format("{} in {} slot{}", bytes_text(s.kv_token_bytes), s.global_slots, s.global_slots == 1 ? "" : "s"));
-  line("KV window, sliding",
-       fmt::format("{} per sequence in {} slot{}", bytes_text(s.kv_window_bytes), s.sliding_slots, s.sliding_slots == 1 ? "" : "s"));
-  if (!c.labels.empty()) line("classifier", fmt::format("{} label{}: {}", c.labels.size(), c.labels.size() == 1 ? "" : "s", labels_text(c.labels)));
+  line("KV window, sliding", fmt::format("{} per sequence in {} slot{}", bytes_text(s.kv_window_bytes), s.sliding_slots,
+                                         s.sliding_slots == 1 ? "" : "s"));
+  if (!c.labels.empty())
+    line("classifier",
+         fmt::format("{} label{}: {}", c.labels.size(), c.labels.size() == 1 ? "" : "s", labels_text(c.labels)));
 
   print("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", "slot", "kind", "window", "rope", "layers (the first one writes)");
   for (int32_t slot = 0; slot < c.slot_count; ++slot) {
@@ -147,8 +156,10 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
     name_width = std::max(name_width, tensor.name.size());
     shape_width = std::max(shape_width, fmt::format("{}", fmt::join(tensor.shape, " x ")).size());
   }
-  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo* a, const TensorInfo* b) { return a->bytes.data() < b->bytes.data(); });
-  print("\n  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", "tensor", name_width, "type", "shape", shape_width, "bytes", "digest");
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorInfo* a, const TensorInfo* b) { return a->bytes.data() < b->bytes.data(); });
+  print("\n  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", "tensor", name_width, "type", "shape", shape_width, "bytes",
+        "digest");
   for (const TensorInfo* tensor : tensors)
     print("  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", tensor->name, name_width, kaiju::dtype_name(tensor->dtype),
           fmt::format("{}", fmt::join(tensor->shape, " x ")), shape_width, tensor->bytes.size(), tensor->digest);
@@ -188,7 +199,8 @@ static int run(int argc, char** argv) {
   bool no_verify = false;
   app.add_option("FILE", path, "the checkpoint")->required();
   app.add_flag("--json", json, "print one JSON document instead of text");
-  app.add_flag("--no-verify", no_verify, "check the structure only: faster on a large file, but blind to damaged weights");
+  app.add_flag("--no-verify", no_verify,
+               "check the structure only: faster on a large file, but blind to damaged weights");
   app.footer(
       "Examples:\n"
       "  kaiju-inspect model.safetensors\n"

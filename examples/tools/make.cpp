@@ -32,7 +32,8 @@ Result<ModelConfig> config_from_file(const std::string& path) {
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(file.gcount()));
   }
-  if (!file.is_open() || file.bad() || text.empty()) return Status(StatusCode::kIo, path + ": cannot read the config; check the path");
+  if (!file.is_open() || file.bad() || text.empty())
+    return Status(StatusCode::kIo, path + ": cannot read the config; check the path");
   // A config file may end in a new line or begin with one; the parser wants the object.
   const size_t begin = text.find_first_not_of(" \t\r\n");
   auto config = kaiju::config_from_json(begin == std::string::npos ? "" : std::string_view(text).substr(begin));
@@ -43,15 +44,21 @@ Result<ModelConfig> config_from_file(const std::string& path) {
 }  // namespace
 
 static int run(int argc, char** argv) {
-  CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.", "kaiju-make");
+  CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.",
+               "kaiju-make");
   std::string preset_name, config_path, out;
   int32_t layers = 0, labels = 0;
   uint64_t seed = 0;
-  auto* preset_option = app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
-  auto* config_option = app.add_option("--config", config_path, "a JSON file of a config (docs/checkpoint.md) instead of a preset");
-  auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern: 1 to 256");
+  auto* preset_option =
+      app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
+  auto* config_option =
+      app.add_option("--config", config_path, "a JSON file of a config (docs/checkpoint.md) instead of a preset");
+  auto* layers_option =
+      app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern: 1 to 256");
   auto* labels_option = app.add_option("--labels", labels, "give a preset a classifier of so many labels: 1 to 64");
-  app.add_option("--seed", seed, "same seed, same bytes (default 0)")->check(kaiju::tools::whole_number())->type_name("N");
+  app.add_option("--seed", seed, "same seed, same bytes (default 0)")
+      ->check(kaiju::tools::whole_number())
+      ->type_name("N");
   app.add_option("--out", out, "the file to write; an existing one is replaced once the new one is whole")->required();
   preset_option->excludes(config_option);
   layers_option->excludes(config_option);
@@ -82,7 +89,8 @@ static int run(int argc, char** argv) {
     return static_cast<int>(kaiju::tools::interrupted);
   });
   if (terminal) std::fputs("\r\033[K", stderr);
-  if (status.code() == StatusCode::kCancelled) return kaiju::tools::fail(app, 1, out + ": given up, and nothing of it is left");
+  if (status.code() == StatusCode::kCancelled)
+    return kaiju::tools::fail(app, 1, out + ": given up, and nothing of it is left");
   if (!status.ok()) return kaiju::tools::fail(app, 1, status.message());
   return 0;
 }

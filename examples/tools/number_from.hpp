@@ -17,7 +17,8 @@ inline CLI::Validator number_from(double low, double high, Zero zero = Zero::kLi
   const char* besides = zero == Zero::kToo ? "0 or " : "";
   const auto check = [=](const std::string& given) {
     double value = 0;
-    const bool is_good = CLI::detail::lexical_cast(given, value) && ((value >= low && value <= high) || (zero == Zero::kToo && value == 0));
+    const bool is_good = CLI::detail::lexical_cast(given, value) &&
+                         ((value >= low && value <= high) || (zero == Zero::kToo && value == 0));
     return is_good ? std::string() : fmt::format("give {}a number from {:g} to {:g}", besides, low, high);
   };
   return CLI::Validator(check, fmt::format("{}in [{:g} - {:g}]", besides, low, high));

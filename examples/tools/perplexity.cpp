@@ -22,7 +22,8 @@ std::optional<std::string> read_whole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
   char piece[1 << 16];
-  while (file && (file.read(piece, sizeof piece) || file.gcount() > 0)) text.append(piece, static_cast<size_t>(file.gcount()));
+  while (file && (file.read(piece, sizeof piece) || file.gcount() > 0))
+    text.append(piece, static_cast<size_t>(file.gcount()));
   return file.is_open() && !file.bad() ? std::optional(std::move(text)) : std::nullopt;
 }
 
@@ -44,7 +45,9 @@ static int run(int argc, char** argv) {
   app.add_option("FILE", model, "checkpoint with a tokenizer")->required();
   app.add_option("--text", text_path, "UTF-8 text")->required();
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
-  app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
+  app.add_option("--threads", options.threads, "threads; 0: one per core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
   app.add_flag("--raw", raw, "do not open each window with the model's begin and prose symbols");
   app.footer("Example:\n  kaiju-perplexity model.safetensors --text story.txt");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
@@ -53,18 +56,22 @@ static int run(int argc, char** argv) {
   auto checkpoint = kaiju::Checkpoint::open(model);
   if (!checkpoint.ok()) return fail(checkpoint.status());
   if (!(*checkpoint)->find("tokenizer"))
-    return fail(
-        kaiju::invalid_argument(fmt::format("{} carries no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
-  auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")), (*checkpoint)->config().vocab_size);
+    return fail(kaiju::invalid_argument(
+        fmt::format("{} carries no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
+  auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")),
+                                          (*checkpoint)->config().vocab_size);
   if (!tokenizer.ok()) return fail(tokenizer.status());
   const std::optional<std::string> read = read_whole(text_path);
-  if (!read) return fail({kaiju::StatusCode::kIo, fmt::format("cannot read {}: {}", text_path, std::generic_category().message(errno))});
+  if (!read)
+    return fail(
+        {kaiju::StatusCode::kIo, fmt::format("cannot read {}: {}", text_path, std::generic_category().message(errno))});
   const std::string& text = *read;
   auto encoded = (*tokenizer)->encode(text);
   if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
   const std::vector<int32_t>& ids = *encoded;
   if (ids.size() < 2)
-    return fail(kaiju::invalid_argument(fmt::format("{} holds {} tokens: at least two are needed", text_path, ids.size())));
+    return fail(
+        kaiju::invalid_argument(fmt::format("{} holds {} tokens: at least two are needed", text_path, ids.size())));
 
   const kaiju::ModelConfig& config = (*checkpoint)->config();
   std::vector<int32_t> prefix;
@@ -88,19 +95,22 @@ static int run(int argc, char** argv) {
     std::vector<int32_t> sequence = prefix;
     sequence.insert(sequence.end(), ids.begin() + static_cast<std::ptrdiff_t>(start),
                     ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), start + window)));
-    const auto scored = scorer.score({sequence}, options.step_tokens, [&](std::span<const float> rows, int64_t position) -> kaiju::Status {
-      for (size_t r = 0; r * vocab < rows.size(); ++r) {
-        const size_t next = static_cast<size_t>(position) + r + 1;
-        if (next < std::max<size_t>(prefix.size(), 1) || next >= sequence.size()) continue;
-        total += surprise(rows.subspan(r * vocab, vocab), sequence[next]);
-        ++predicted;
-      }
-      return {};
-    });
+    const auto scored = scorer.score({sequence}, options.step_tokens,
+                                     [&](std::span<const float> rows, int64_t position) -> kaiju::Status {
+                                       for (size_t r = 0; r * vocab < rows.size(); ++r) {
+                                         const size_t next = static_cast<size_t>(position) + r + 1;
+                                         if (next < std::max<size_t>(prefix.size(), 1) || next >= sequence.size())
+                                           continue;
+                                         total += surprise(rows.subspan(r * vocab, vocab), sequence[next]);
+                                         ++predicted;
+                                       }
+                                       return {};
+                                     });
     if (!scored.ok()) return fail(scored);
   }
   fmt::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(),
-             std::exp(total / static_cast<double>(predicted)), total / std::log(2.0) / static_cast<double>(text.size()));
+             std::exp(total / static_cast<double>(predicted)),
+             total / std::log(2.0) / static_cast<double>(text.size()));
   return kaiju::tools::finish(app);
 }
 

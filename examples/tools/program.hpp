@@ -1,5 +1,5 @@
-// What every program here does alike: read the command line, say in one line what is wrong, and succeed only when its output has arrived.
-// Exit codes: 0 done, 1 could not do it, 2 asked for something that makes no sense.
+// What every program here does alike: read the command line, say in one line what is wrong, and succeed only when its
+// output has arrived. Exit codes: 0 done, 1 could not do it, 2 asked for something that makes no sense.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,7 +18,8 @@ inline int fail(const CLI::App& app, int code, const std::string& message) {
   return code;
 }
 
-// The exit code to stop with at once: 0 after --help and --version, 2 for a wrong command line. `app` has been given the program's name.
+// The exit code to stop with at once: 0 after --help and --version, 2 for a wrong command line. `app` has been given
+// the program's name.
 inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", kaiju_version_string());
   try {
@@ -32,7 +33,8 @@ inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
 
 // The last thing a program does: a full disk or a closed pipe is a failure, not a success with nothing said.
 inline int finish(const CLI::App& app, int code = 0) {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) return fail(app, 1, "cannot write to the standard output: is the disk full?");
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    return fail(app, 1, "cannot write to the standard output: is the disk full?");
   return code;
 }
 

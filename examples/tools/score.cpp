@@ -1,4 +1,5 @@
-// kaiju-score: the logits of every position of a token sequence, and their digest. The tool that shows two machines compute the same bits.
+// kaiju-score: the logits of every position of a token sequence, and their digest. The tool that shows two machines
+// compute the same bits.
 #include <fmt/format.h>
 #include <xxhash.h>
 
@@ -28,7 +29,10 @@ kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t
   std::ifstream file;
   if (path != "-") {
     file.open(path);
-    if (!file) return Status(kaiju::StatusCode::kIo, fmt::format("cannot read {}, the file of token ids: check the path, or use - for standard input", path));
+    if (!file)
+      return Status(
+          kaiju::StatusCode::kIo,
+          fmt::format("cannot read {}, the file of token ids: check the path, or use - for standard input", path));
   }
   std::istream& in = path == "-" ? std::cin : file;
   std::vector<int32_t> tokens;
@@ -37,18 +41,24 @@ kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || end != word.data() + word.size()) {
       word.resize(std::min<size_t>(word.size(), 40));
-      std::replace_if(word.begin(), word.end(), [](unsigned char c) { return c < 32 || c > 126; }, '?');  // a terminal would obey it
-      return kaiju::invalid_argument(fmt::format("token {} is \"{}\", not a number: give token ids separated by white space", tokens.size() + 1, word));
+      std::replace_if(
+          word.begin(), word.end(), [](unsigned char c) { return c < 32 || c > 126; },
+          '?');  // a terminal would obey it
+      return kaiju::invalid_argument(fmt::format(
+          "token {} is \"{}\", not a number: give token ids separated by white space", tokens.size() + 1, word));
     }
     if (id < 0 || id >= vocab_size)
-      return kaiju::invalid_argument(fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens.size() + 1, id, vocab_size - 1));
+      return kaiju::invalid_argument(
+          fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens.size() + 1, id, vocab_size - 1));
     tokens.push_back(static_cast<int32_t>(id));
   }
   if (in.bad() || (path == "-" && std::ferror(stdin)))
-    return Status(kaiju::StatusCode::kIo,
-                  path == "-" ? "cannot read the standard input: is it open?"
-                              : fmt::format("cannot read {}, the file of token ids: {}", path, std::generic_category().message(errno)));
-  if (tokens.empty()) return kaiju::invalid_argument(fmt::format("no tokens in {}: give at least one id", path == "-" ? "standard input" : path));
+    return Status(kaiju::StatusCode::kIo, path == "-" ? "cannot read the standard input: is it open?"
+                                                      : fmt::format("cannot read {}, the file of token ids: {}", path,
+                                                                    std::generic_category().message(errno)));
+  if (tokens.empty())
+    return kaiju::invalid_argument(
+        fmt::format("no tokens in {}: give at least one id", path == "-" ? "standard input" : path));
   return tokens;
 }
 
@@ -59,7 +69,16 @@ class NpyFile {
   Status open(size_t rows, size_t columns) {
     std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
     header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
-    const unsigned char lead[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, static_cast<unsigned char>(header.size() & 255), static_cast<unsigned char>(header.size() >> 8)};
+    const unsigned char lead[10] = {0x93,
+                                    'N',
+                                    'U',
+                                    'M',
+                                    'P',
+                                    'Y',
+                                    1,
+                                    0,
+                                    static_cast<unsigned char>(header.size() & 255),
+                                    static_cast<unsigned char>(header.size() >> 8)};
     KAIJU_TRY(file_.open());
     KAIJU_TRY(file_.reserve(sizeof lead + header.size() + 4 * rows * columns));
     KAIJU_TRY(put(std::as_bytes(std::span(lead))));
@@ -83,7 +102,9 @@ std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, in
   std::vector<std::vector<int32_t>> sequences{std::move(tokens)};
   for (int32_t s = 1; s < batch; ++s) {
     std::vector<int32_t> stranger(sequences[0].size());
-    for (size_t i = 0; i < stranger.size(); ++i) stranger[i] = static_cast<int32_t>(kaiju::random_bits(1, static_cast<uint32_t>(s), i) % static_cast<uint64_t>(vocab_size));
+    for (size_t i = 0; i < stranger.size(); ++i)
+      stranger[i] =
+          static_cast<int32_t>(kaiju::random_bits(1, static_cast<uint32_t>(s), i) % static_cast<uint64_t>(vocab_size));
     sequences.push_back(std::move(stranger));
   }
   return sequences;
@@ -92,20 +113,30 @@ std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, in
 }  // namespace
 
 static int run(int argc, char** argv) {
-  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.", "kaiju-score");
+  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.",
+               "kaiju-score");
   std::string model, token_path, logits_path;
   kaiju::ExecutorOptions options;
   int32_t chunk = 0, batch = 1;
   app.add_option("FILE", model, "checkpoint")->required();
-  app.add_option("--tokens", token_path, "file of token ids separated by white space; - reads standard input")->required();
-  const CLI::Option* logits_option = app.add_option(
-      "--logits", logits_path,
-      "write the logits here, float32 [tokens, vocabulary] in NumPy's format; an existing file is replaced once the new one is whole");
+  app.add_option("--tokens", token_path, "file of token ids separated by white space; - reads standard input")
+      ->required();
+  const CLI::Option* logits_option = app.add_option("--logits", logits_path,
+                                                    "write the logits here, float32 [tokens, vocabulary] in NumPy's "
+                                                    "format; an existing file is replaced once the new one is whole");
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
-  app.add_option("--chunk", chunk, "tokens per step; 0: all at once")->check(CLI::Range(0, 65536))->capture_default_str();
-  app.add_option("--threads", options.threads, "threads; 0: one per core")->check(CLI::Range(0, 256))->capture_default_str();
-  app.add_option("--batch", batch, "sequences per step: 1, or more to compute beside random strangers")->check(CLI::Range(1, 64))->capture_default_str();
-  app.footer("Examples:\n  echo 1 3 17 42 | kaiju-score model.safetensors --tokens -\n  kaiju-score model.safetensors --tokens ids.txt --backend reference --chunk 7 --logits out.npy");
+  app.add_option("--chunk", chunk, "tokens per step; 0: all at once")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "threads; 0: one per core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  app.add_option("--batch", batch, "sequences per step: 1, or more to compute beside random strangers")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.footer(
+      "Examples:\n  echo 1 3 17 42 | kaiju-score model.safetensors --tokens -\n  kaiju-score model.safetensors "
+      "--tokens ids.txt --backend reference --chunk 7 --logits out.npy");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
 
@@ -116,9 +147,11 @@ static int run(int argc, char** argv) {
   if (!tokens.ok()) return fail(tokens.status());
   const size_t count = tokens->size();
   if (count > static_cast<size_t>(config.context))
-    return fail(kaiju::invalid_argument(fmt::format("{} tokens do not fit the model's context of {}: give fewer", count, config.context)));
+    return fail(kaiju::invalid_argument(
+        fmt::format("{} tokens do not fit the model's context of {}: give fewer", count, config.context)));
   if (chunk == 0) chunk = static_cast<int32_t>(count);
-  if (int64_t{chunk} * batch > 65536) return fail(kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk"));
+  if (int64_t{chunk} * batch > 65536)
+    return fail(kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk"));
   options.step_tokens = chunk * batch;
   options.slot_count = batch;
 
@@ -127,18 +160,22 @@ static int run(int argc, char** argv) {
   std::optional<NpyFile> file;
   if (logits_option->count() > 0) {
     kaiju::tools::give_up_on_signals();
-    if (const Status opened = file.emplace(logits_path).open(count, static_cast<size_t>(config.vocab_size)); !opened.ok())
+    if (const Status opened = file.emplace(logits_path).open(count, static_cast<size_t>(config.vocab_size));
+        !opened.ok())
       return fail(opened);
   }
 
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(hash.get());
   kaiju::tools::Scorer scorer(std::move(executor).value());
-  const Status scored = scorer.score(with_strangers(std::move(tokens).value(), batch, config.vocab_size), chunk, [&](std::span<const float> rows, int64_t) -> Status {
-    XXH3_128bits_update(hash.get(), rows.data(), rows.size_bytes());
-    if (kaiju::tools::interrupted) return {kaiju::StatusCode::kCancelled, logits_path + ": given up, and nothing of it is left"};
-    return file ? file->write(rows) : Status();
-  });
+  const Status scored =
+      scorer.score(with_strangers(std::move(tokens).value(), batch, config.vocab_size), chunk,
+                   [&](std::span<const float> rows, int64_t) -> Status {
+                     XXH3_128bits_update(hash.get(), rows.data(), rows.size_bytes());
+                     if (kaiju::tools::interrupted)
+                       return {kaiju::StatusCode::kCancelled, logits_path + ": given up, and nothing of it is left"};
+                     return file ? file->write(rows) : Status();
+                   });
   if (!scored.ok()) return fail(scored);
   if (file)
     if (const Status written = file->commit(); !written.ok()) return fail(written);

@@ -1,5 +1,6 @@
-// Scorer: feeds token sequences through an executor in chunks and hands out the logits of every position. It plans steps by hand, without an
-// engine: a sequence's global blocks lie one after another, its window blocks in a ring just long enough.
+// Scorer: feeds token sequences through an executor in chunks and hands out the logits of every position. It plans
+// steps by hand, without an engine: a sequence's global blocks lie one after another, its window blocks in a ring just
+// long enough.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,8 @@ class Scorer {
   int32_t vocab_size() const { return executor_->facts().vocab_size; }
   int32_t context() const { return executor_->facts().context; }
 
-  // Scores sequences[0] in chunks of at most `chunk` tokens, the first of `first` if that is not 0. The other sequences are strangers that ride in the same steps.
+  // Scores sequences[0] in chunks of at most `chunk` tokens, the first of `first` if that is not 0. The other sequences
+  // are strangers that ride in the same steps.
   Status score(const std::vector<std::vector<int32_t>>& sequences, int32_t chunk, const Rows& rows, int32_t first = 0) {
     const Facts& facts = executor_->facts();
     StepResult result;
@@ -31,7 +33,9 @@ class Scorer {
       plan_.clear();
       for (size_t s = 0; s < sequences.size(); ++s) {
         const auto left = static_cast<int64_t>(sequences[s].size()) - position;
-        if (left > 0) add_segment(facts, static_cast<int32_t>(s), static_cast<int32_t>(sequences.size()), sequences[s], position, std::min(left, step));
+        if (left > 0)
+          add_segment(facts, static_cast<int32_t>(s), static_cast<int32_t>(sequences.size()), sequences[s], position,
+                      std::min(left, step));
       }
       KAIJU_TRY(executor_->run(plan_, result));
       KAIJU_TRY(rows(result.logits, position));
@@ -40,14 +44,17 @@ class Scorer {
   }
 
  private:
-  void add_segment(const Facts& facts, int32_t slot, int32_t slots, const std::vector<int32_t>& tokens, int64_t position, int64_t count) {
+  void add_segment(const Facts& facts, int32_t slot, int32_t slots, const std::vector<int32_t>& tokens,
+                   int64_t position, int64_t count) {
     if (position == 0) plan_.starts.push_back({slot, {}, {}});
-    const int64_t first = position == 0 ? 0 : (position - 1) / kBlockTokens + 1, last = (position + count - 1) / kBlockTokens;
+    const int64_t first = position == 0 ? 0 : (position - 1) / kBlockTokens + 1,
+                  last = (position + count - 1) / kBlockTokens;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
       const int32_t ring = facts.block_count[kind] / slots;
       if (ring == 0) continue;
       for (int64_t i = first; i <= last; ++i)
-        plan_.table_edits.push_back({slot, static_cast<BlockKind>(kind), static_cast<int32_t>(i), static_cast<BlockId>(int64_t{slot} * ring + i % ring)});
+        plan_.table_edits.push_back({slot, static_cast<BlockKind>(kind), static_cast<int32_t>(i),
+                                     static_cast<BlockId>(int64_t{slot} * ring + i % ring)});
     }
     Segment segment;
     segment.slot = slot;

@@ -1,5 +1,5 @@
-// Door two: the header-only core. The engine over an executor of the host's own, and the arithmetic with its reference backend; nothing to link,
-// and no header wanted but xxhash.h. What reads checkpoints and text is compiled: kaiju.hpp.
+// Door two: the header-only core. The engine over an executor of the host's own, and the arithmetic with its reference
+// backend; nothing to link, and no header wanted but xxhash.h. What reads checkpoints and text is compiled: kaiju.hpp.
 #pragma once
 
 #include "kaiju/backend/backend.hpp"

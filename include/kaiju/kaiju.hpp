@@ -66,15 +66,17 @@ class Model {
   Status no_chat_;
 };
 
-// The file tier's file, of that many bytes. Made where nothing is yet, for its owner only, and nameless at once: it goes with its last user, even when the
-// process is killed. kIo names path and reason.
+// The file tier's file, of that many bytes. Made where nothing is yet, for its owner only, and nameless at once: it
+// goes with its last user, even when the process is killed. kIo names path and reason.
 Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes);
 
 // -- saved sessions --
 inline constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 1024;
-// Seals with HMAC-SHA-256: who has not the key can make no session that is restored with it. kInvalidArgument for keys of other lengths.
+// Seals with HMAC-SHA-256: who has not the key can make no session that is restored with it. kInvalidArgument for keys
+// of other lengths.
 Result<Sealer> make_sealer(std::string_view key);
-// Engine::save_session into a file that only its owner can read, and that is there whole or not at all, an old one as it was; kIo names path and reason.
+// Engine::save_session into a file that only its owner can read, and that is there whole or not at all, an old one as
+// it was; kIo names path and reason.
 Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options = {});
 // Engine::restore_session from a file; every refusal names the path.
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
@@ -91,10 +93,12 @@ class Session {
   Result<Session> fork(size_t length) const { return adopt(engine_, engine_->fork_session(id_, length)); }
   Status truncate(size_t length) { return engine_->truncate_session(id_, length); }
   Result<std::vector<int32_t>> tokens() const { return engine_->session_tokens(id_); }
-  Result<RequestId> submit(std::span<const int32_t> tokens, const RequestOptions& options) { return engine_->submit(id_, tokens, options); }
+  Result<RequestId> submit(std::span<const int32_t> tokens, const RequestOptions& options) {
+    return engine_->submit(id_, tokens, options);
+  }
 
-  // Drives the engine until this request is done and returns its last event. on_text gets whole UTF-8; false stops the reply. Wants the
-  // engine to itself: kBusy while other requests are pending.
+  // Drives the engine until this request is done and returns its last event. on_text gets whole UTF-8; false stops the
+  // reply. Wants the engine to itself: kBusy while other requests are pending.
   Result<Event> generate(std::span<const int32_t> tokens, const RequestOptions& options,
                          const std::function<bool(std::string_view text)>& on_text = {});
 

@@ -1,5 +1,6 @@
 // The table for AVX512 with VNNI.
 #include "isa/avx512.hpp"
+
 #include "loops/table.hpp"
 
 namespace kaiju::cpu {

@@ -1,23 +1,25 @@
-// CpuBackend: cuts each operation into pieces for the threads and hands them to the kernels of one instruction set. No arithmetic here.
-#include "kaiju/backend/cpu.hpp"
-
+// CpuBackend: cuts each operation into pieces for the threads and hands them to the kernels of one instruction set. No
+// arithmetic here.
 #include <algorithm>
 #include <new>
 #include <system_error>
 
-#include "kaiju/arith/softmax.hpp"
 #include "instruction_sets.hpp"
+#include "kaiju/arith/softmax.hpp"
+#include "kaiju/backend/cpu.hpp"
 
 namespace kaiju {
 
-static_assert(cpu::kBlock == kBlockTokens && cpu::kChunk == arith::kChunkKeys && sizeof(cpu::Angle) == sizeof(arith::CosSin));
+static_assert(cpu::kBlock == kBlockTokens && cpu::kChunk == arith::kChunkKeys &&
+              sizeof(cpu::Angle) == sizeof(arith::CosSin));
 
 namespace {
 
 // Work smaller than this stays on the calling thread: waking another costs about as much.
 constexpr int64_t kRowElementsPerPart = 8192;
 constexpr int64_t kWeightBytesPerPart = 48 << 10;
-constexpr int32_t kRowsPerPart = 96;  // of a product with many rows, which read the weights again for every part of the rows
+constexpr int32_t kRowsPerPart =
+    96;  // of a product with many rows, which read the weights again for every part of the rows
 constexpr int32_t kPartsPerThread = 4;
 
 constexpr int64_t up_to_unit(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -28,7 +30,8 @@ const cpu::Angle* plain(const arith::CosSin* angles) { return reinterpret_cast<c
 // Calls work(first_row, end_row) over all rows, on several threads when there is enough to do.
 template <class Work>
 void for_rows(ThreadPool& pool, int32_t rows, int64_t elements_per_row, Work&& work) {
-  const int64_t parts = std::clamp<int64_t>(rows * elements_per_row / kRowElementsPerPart, 1, std::min<int64_t>(rows, int64_t{pool.threads()} * kPartsPerThread));
+  const int64_t parts = std::clamp<int64_t>(rows * elements_per_row / kRowElementsPerPart, 1,
+                                            std::min<int64_t>(rows, int64_t{pool.threads()} * kPartsPerThread));
   if (parts == 1) return work(0, rows);
   pool.parallel_for(static_cast<int32_t>(parts), [&](int32_t part, int32_t) {
     work(static_cast<int32_t>(rows * int64_t{part} / parts), static_cast<int32_t>(rows * int64_t{part + 1} / parts));
@@ -36,12 +39,14 @@ void for_rows(ThreadPool& pool, int32_t rows, int64_t elements_per_row, Work&& w
 }
 
 // Memory of the sums of one piece of attention, cut from a thread's scratch.
-constexpr size_t kSumsBytes = up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64) + sizeof(float) * cpu::kMaxQueryRows * cpu::kMaxHeadDim;
+constexpr size_t kSumsBytes = up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64) +
+                              sizeof(float) * cpu::kMaxQueryRows * cpu::kMaxHeadDim;
 
 cpu::AttentionSums sums_at(std::byte* memory) {
   auto* maximum = reinterpret_cast<int32_t*>(memory);
   auto* total = reinterpret_cast<float*>(maximum + cpu::kMaxQueryRows);
-  return {maximum, total, reinterpret_cast<float*>(memory + up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64))};
+  return {maximum, total,
+          reinterpret_cast<float*>(memory + up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64))};
 }
 
 }  // namespace
@@ -55,7 +60,9 @@ std::vector<std::string> CpuBackend::isas() {
 
 Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int32_t threads) {
   const auto sets = cpu::instruction_sets();
-  const auto set = std::find_if(sets.begin(), sets.end(), [&](const cpu::InstructionSet& each) { return isa == "auto" ? each.runs_here() : each.name == isa; });
+  const auto set = std::find_if(sets.begin(), sets.end(), [&](const cpu::InstructionSet& each) {
+    return isa == "auto" ? each.runs_here() : each.name == isa;
+  });
   if (set == sets.end()) {
     std::string known = "auto";
     for (const cpu::InstructionSet& each : sets) known.append(", ").append(each.name);
@@ -64,13 +71,15 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
   if (!set->runs_here()) {
     std::string here;
     for (const std::string& name : isas()) here += ", " + name;
-    return Status(StatusCode::kUnsupported, "this machine lacks the instructions of " + std::string(isa) + "; choose one of auto" + here);
+    return Status(StatusCode::kUnsupported,
+                  "this machine lacks the instructions of " + std::string(isa) + "; choose one of auto" + here);
   }
   if (threads < 1) return invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   try {
     return std::unique_ptr<CpuBackend>(new CpuBackend(set->kernels(), threads));
   } catch (const std::system_error& error) {
-    return Status(StatusCode::kUnsupported, "the system did not start " + std::to_string(threads) + " threads: " + error.what());
+    return Status(StatusCode::kUnsupported,
+                  "the system did not start " + std::to_string(threads) + " threads: " + error.what());
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }
@@ -79,7 +88,8 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
 CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads) : kernels_(kernels), pool_(threads) {
   const size_t bytes = up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * kSumsBytes;
   scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes), 4096)) + 64;
-  Result<Buffer<std::byte>> made = Buffer<std::byte>::make(scratch_stride_ * static_cast<size_t>(pool_.threads()), "the scratch memory");
+  Result<Buffer<std::byte>> made =
+      Buffer<std::byte>::make(scratch_stride_ * static_cast<size_t>(pool_.threads()), "the scratch memory");
   if (!made.ok()) throw std::bad_alloc();
   scratch_ = std::move(made).value();
 }
@@ -90,9 +100,14 @@ const char* CpuBackend::isa() const { return kernels_.isa; }
 
 Status CpuBackend::take_memory(const StepSizes& sizes) {
   KAIJU_TRY(take_prepared(sizes.rows, sizes.widest_input));
-  // At most: pieces full of query rows, one more at the end of each segment, and what cutting for the threads adds (attend).
-  const int64_t parts = int64_t{pool_.threads()} * kPartsPerThread, group_parts = ceil_div(sizes.heads / sizes.kv_heads, cpu::kMaxQueryRows);
-  const int64_t pieces = (2 * parts + ceil_div(int64_t{sizes.rows} * sizes.heads, cpu::kMaxQueryRows / 2) + int64_t{sizes.segments} * sizes.kv_heads) * group_parts + parts;
+  // At most: pieces full of query rows, one more at the end of each segment, and what cutting for the threads adds
+  // (attend).
+  const int64_t parts = int64_t{pool_.threads()} * kPartsPerThread,
+                group_parts = ceil_div(sizes.heads / sizes.kv_heads, cpu::kMaxQueryRows);
+  const int64_t pieces = (2 * parts + ceil_div(int64_t{sizes.rows} * sizes.heads, cpu::kMaxQueryRows / 2) +
+                          int64_t{sizes.segments} * sizes.kv_heads) *
+                             group_parts +
+                         parts;
   const auto vocab = static_cast<size_t>(sizes.vocab_size);
   try {
     pieces_.reserve(static_cast<size_t>(pieces));
@@ -100,7 +115,8 @@ Status CpuBackend::take_memory(const StepSizes& sizes) {
     adjusted_.reserve(vocab);
     candidates_.reserve(vocab);
   } catch (const std::bad_alloc&) {
-    return {StatusCode::kOutOfMemory, "the system gave no memory to draw from " + std::to_string(vocab) + " tokens and to attend for " + std::to_string(sizes.rows) + " rows"};
+    return {StatusCode::kOutOfMemory, "the system gave no memory to draw from " + std::to_string(vocab) +
+                                          " tokens and to attend for " + std::to_string(sizes.rows) + " rows"};
   }
   return {};
 }
@@ -154,28 +170,34 @@ void CpuBackend::multiply(cpu::MatmulArgs& args) {
 
   const int32_t most_parts = pool_.threads() * kPartsPerThread;
   const int64_t work = int64_t{args.out} * args.in * ceil_div(args.rows, 8);
-  const int32_t out_parts = static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(out_units, most_parts)));
+  const int32_t out_parts =
+      static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(out_units, most_parts)));
   const int32_t row_parts = std::clamp(std::min(most_parts / out_parts, args.rows / kRowsPerPart), 1, row_units);
   const auto multiply_piece = kernels_.matmul[static_cast<int32_t>(args.product)];
   pool_.parallel_for(out_parts * row_parts, [&](int32_t part, int32_t) {
     const int64_t out_part = part / row_parts, row_part = part % row_parts;
     cpu::MatmulPiece piece;
     piece.first_out = static_cast<int32_t>(out_units * out_part / out_parts) * kernels_.out_unit;
-    piece.end_out = std::min(args.out, static_cast<int32_t>(out_units * (out_part + 1) / out_parts) * kernels_.out_unit);
+    piece.end_out =
+        std::min(args.out, static_cast<int32_t>(out_units * (out_part + 1) / out_parts) * kernels_.out_unit);
     piece.first_row = static_cast<int32_t>(row_units * row_part / row_parts) * kernels_.row_unit;
-    piece.end_row = std::min(args.rows, static_cast<int32_t>(row_units * (row_part + 1) / row_parts) * kernels_.row_unit);
+    piece.end_row =
+        std::min(args.rows, static_cast<int32_t>(row_units * (row_part + 1) / row_parts) * kernels_.row_unit);
     multiply_piece(args, piece);
   });
 }
 
-void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads,
+                         int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
   const int64_t width = int64_t{heads} * head_dim;
   for_rows(pool_, batch.row_count, width, [&](int32_t first, int32_t end) {
-    kernels_.queries(q + first * width, end - first, plain(angles) + int64_t{first} * (head_dim / 2), heads, kv_heads, head_dim, inverse, out + first * width);
+    kernels_.queries(q + first * width, end - first, plain(angles) + int64_t{first} * (head_dim / 2), heads, kv_heads,
+                     head_dim, inverse, out + first * width);
   });
 }
 
-void CpuBackend::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+void CpuBackend::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
+                        const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
   const int32_t head_dim = kv.head_dim;
   for_rows(pool_, batch.row_count, int64_t{2} * kv.kv_heads * head_dim, [&](int32_t first, int32_t end) {
     for (int32_t row = first; row < end; ++row) {
@@ -185,8 +207,9 @@ void CpuBackend::append(const float* k, const float* v, const Batch& batch, cons
       const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
       for (int32_t g = 0; g < kv.kv_heads; ++g) {
         const int64_t at = (int64_t{row} * kv.kv_heads + g) * head_dim;
-        kernels_.append(k + at, v + at, plain(angles) + int64_t{row} * (head_dim / 2), head_dim, k_inverse + int64_t{g} * head_dim, v_inverse + int64_t{g} * head_dim,
-                        position % kBlockTokens, kv.keys(block, g), kv.values(block, g));
+        kernels_.append(k + at, v + at, plain(angles) + int64_t{row} * (head_dim / 2), head_dim,
+                        k_inverse + int64_t{g} * head_dim, v_inverse + int64_t{g} * head_dim, position % kBlockTokens,
+                        kv.keys(block, g), kv.values(block, g));
       }
     }
   });
@@ -196,8 +219,10 @@ void CpuBackend::append(const float* k, const float* v, const Batch& batch, cons
 void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
   const int32_t group = args.heads / kv.kv_heads, threads = pool_.threads();
   const int64_t row_groups = int64_t{batch.row_count} * kv.kv_heads;
-  const int32_t row_block = static_cast<int32_t>(std::clamp<int64_t>(row_groups / (int64_t{threads} * kPartsPerThread), 1, std::max(1, cpu::kMaxQueryRows / group)));
-  const int32_t head_parts = std::clamp(row_block == 1 ? ceil_div(threads, row_groups) : 1, ceil_div(group, cpu::kMaxQueryRows), group);
+  const int32_t row_block = static_cast<int32_t>(std::clamp<int64_t>(row_groups / (int64_t{threads} * kPartsPerThread),
+                                                                     1, std::max(1, cpu::kMaxQueryRows / group)));
+  const int32_t head_parts =
+      std::clamp(row_block == 1 ? ceil_div(threads, row_groups) : 1, ceil_div(group, cpu::kMaxQueryRows), group);
 
   pieces_.clear();
   for (const BatchSegment& segment : batch.segments)
@@ -207,8 +232,10 @@ void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvS
           const int32_t first_head = group * part / head_parts, end_head = group * (part + 1) / head_parts;
           const int64_t width = int64_t{args.heads} * kv.head_dim;
           const int64_t at = (segment.first_row + r) * width + int64_t{g * group + first_head} * kv.head_dim;
-          pieces_.push_back({args.queries + at, args.out + at, width, std::min(row_block, segment.row_count - r), end_head - first_head, kv.head_dim, segment.position + r,
-                             kv.window, segment.table[static_cast<int32_t>(kv.kind)], kv.keys(0, g), kv.block_bytes, args.z, args.out_inverse + int64_t{g} * kv.head_dim});
+          pieces_.push_back({args.queries + at, args.out + at, width, std::min(row_block, segment.row_count - r),
+                             end_head - first_head, kv.head_dim, segment.position + r, kv.window,
+                             segment.table[static_cast<int32_t>(kv.kind)], kv.keys(0, g), kv.block_bytes, args.z,
+                             args.out_inverse + int64_t{g} * kv.head_dim});
         }
 
   // Later rows of a sequence see more keys: the long pieces go first.

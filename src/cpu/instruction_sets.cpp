@@ -17,7 +17,8 @@ bool always() { return true; }
 
 // These ask the system too: whether it saves the wide registers.
 bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("fma");
 }
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
@@ -30,10 +31,8 @@ bool has_avxvnni() {
 }
 
 constexpr InstructionSet kSets[] = {
-    {"avx512", has_avx512, avx512_kernels},
-    {"avxvnni", has_avxvnni, avxvnni_kernels},
-    {"avx2", has_avx2, avx2_kernels},
-    {"neon", never, nullptr},
+    {"avx512", has_avx512, avx512_kernels}, {"avxvnni", has_avxvnni, avxvnni_kernels},
+    {"avx2", has_avx2, avx2_kernels},       {"neon", never, nullptr},
     {"portable", always, portable_kernels},
 };
 
@@ -50,13 +49,21 @@ bool has_dot_product() {
 }
 
 constexpr InstructionSet kSets[] = {
-    {"avx512", never, nullptr}, {"avxvnni", never, nullptr}, {"avx2", never, nullptr}, {"neon", has_dot_product, neon_kernels}, {"portable", always, portable_kernels},
+    {"avx512", never, nullptr},
+    {"avxvnni", never, nullptr},
+    {"avx2", never, nullptr},
+    {"neon", has_dot_product, neon_kernels},
+    {"portable", always, portable_kernels},
 };
 
 #else
 
 constexpr InstructionSet kSets[] = {
-    {"avx512", never, nullptr}, {"avxvnni", never, nullptr}, {"avx2", never, nullptr}, {"neon", never, nullptr}, {"portable", always, portable_kernels},
+    {"avx512", never, nullptr},
+    {"avxvnni", never, nullptr},
+    {"avx2", never, nullptr},
+    {"neon", never, nullptr},
+    {"portable", always, portable_kernels},
 };
 
 #endif

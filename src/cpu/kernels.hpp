@@ -1,10 +1,11 @@
-// Kernels: the table of plain functions one instruction set offers to CpuBackend. A kernel computes a piece of one operation on one thread; how an
-// operation is cut into pieces is cpu_backend.cpp's affair.
+// Kernels: the table of plain functions one instruction set offers to CpuBackend. A kernel computes a piece of one
+// operation on one thread; how an operation is cut into pieces is cpu_backend.cpp's affair.
 //
-// An instruction set is one file (avx512.cpp, ...), compiled with its flags: its vectors (isa/) under the loops that all of them share (loops/). Nothing in it may have
-// external linkage but the table: an inline function or template shared with other files would be emitted in several versions, of which the linker keeps any one.
-// Hence this header holds plain data only, isa/ and loops/ are unnamed namespaces, and those files call nothing outside themselves but intrinsics and memcpy
-// (tests/cpu checks their objects for weak symbols).
+// An instruction set is one file (avx512.cpp, ...), compiled with its flags: its vectors (isa/) under the loops that
+// all of them share (loops/). Nothing in it may have external linkage but the table: an inline function or template
+// shared with other files would be emitted in several versions, of which the linker keeps any one. Hence this header
+// holds plain data only, isa/ and loops/ are unnamed namespaces, and those files call nothing outside themselves but
+// intrinsics and memcpy (tests/cpu checks their objects for weak symbols).
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,9 @@ namespace kaiju::cpu {
 
 using Bf16 = uint16_t;
 
-inline constexpr int32_t kBlock = 64;          // tokens of a cache block
-inline constexpr int32_t kChunk = 512;         // keys under one maximum (arithmetic.md, section 5)
-inline constexpr int32_t kMaxQueryRows = 48;   // query rows (row x head) of one piece of attention
+inline constexpr int32_t kBlock = 64;         // tokens of a cache block
+inline constexpr int32_t kChunk = 512;        // keys under one maximum (arithmetic.md, section 5)
+inline constexpr int32_t kMaxQueryRows = 48;  // query rows (row x head) of one piece of attention
 inline constexpr int32_t kMaxHeadDim = 256;
 
 enum class Product : int32_t { kLinear, kUp, kAddLinear, kAddDown };
@@ -28,12 +29,12 @@ struct MatmulArgs {
   const int32_t* row_sum = nullptr;  // [out]
   int32_t out = 0;
   int32_t in = 0;
-  const void* bytes = nullptr;       // [rows, in]: int8, unsigned for kAddDown
+  const void* bytes = nullptr;  // [rows, in]: int8, unsigned for kAddDown
   int32_t rows = 0;
-  const float* scale = nullptr;      // [out]
-  void* result = nullptr;            // [rows, out]: float, uint8 (kUp) or bf16
+  const float* scale = nullptr;  // [out]
+  void* result = nullptr;        // [rows, out]: float, uint8 (kUp) or bf16
   Product product = Product::kLinear;
-  void* prepared = nullptr;          // what prepare() made of the bytes
+  void* prepared = nullptr;  // what prepare() made of the bytes
 };
 
 struct MatmulPiece {
@@ -46,13 +47,13 @@ struct AttentionPiece {
   const int8_t* queries = nullptr;  // [row_count] rows, row_stride bytes apart, of [head_count, head_dim]
   int8_t* out = nullptr;            // likewise
   int64_t row_stride = 0;
-  int32_t row_count = 0;            // row_count * head_count <= kMaxQueryRows; query row = row * head_count + head
+  int32_t row_count = 0;  // row_count * head_count <= kMaxQueryRows; query row = row * head_count + head
   int32_t head_count = 0;
   int32_t head_dim = 0;
-  int32_t position = 0;             // of the first row
-  int32_t window = 0;               // 0: sees everything
-  const int32_t* table = nullptr;   // block of position p: table[p / 64]
-  const std::byte* cache = nullptr; // block 0's half of keys for this KV head; its values follow
+  int32_t position = 0;              // of the first row
+  int32_t window = 0;                // 0: sees everything
+  const int32_t* table = nullptr;    // block of position p: table[p / 64]
+  const std::byte* cache = nullptr;  // block 0's half of keys for this KV head; its values follow
   int64_t block_bytes = 0;
   float z = 0.0f;
   const float* out_inverse = nullptr;  // [head_dim]
@@ -62,7 +63,7 @@ struct AttentionPiece {
 struct AttentionSums {
   int32_t* maximum = nullptr;  // kNothingSeen before the first chunk
   float* total = nullptr;
-  float* out = nullptr;        // [query rows, head_dim]
+  float* out = nullptr;  // [query rows, head_dim]
 };
 inline constexpr int32_t kNothingSeen = INT32_MIN;
 
@@ -74,7 +75,8 @@ struct Kernels {
   const char* isa = nullptr;
 
   // x [rows, width] = bytes of each token's row times its scale
-  void (*embed)(const int8_t* weight, int32_t width, const float* scale, const int32_t* tokens, int32_t rows, Bf16* x) = nullptr;
+  void (*embed)(const int8_t* weight, int32_t width, const float* scale, const int32_t* tokens, int32_t rows,
+                Bf16* x) = nullptr;
   void (*norm)(const Bf16* x, int32_t rows, int32_t width, float eps, float inverse, int8_t* a) = nullptr;
 
   // Matrix products. Bytes that prepare() needs; in which steps rows (of both) and outputs may be cut.
@@ -85,15 +87,18 @@ struct Kernels {
   void (*matmul[kProducts])(const MatmulArgs& args, const MatmulPiece& piece) = {};
 
   // q [rows, heads, head_dim] -> rotated bytes; angles [rows, head_dim / 2]; inverse [kv_heads, head_dim]
-  void (*queries)(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) = nullptr;
+  void (*queries)(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim,
+                  const float* inverse, int8_t* out) = nullptr;
   // One token's key and value of one KV head [head_dim] into its block; token within the block.
-  void (*append)(const float* k, const float* v, const Angle* angles, int32_t head_dim, const float* k_inverse, const float* v_inverse, int32_t token, std::byte* keys,
-                 std::byte* values) = nullptr;
+  void (*append)(const float* k, const float* v, const Angle* angles, int32_t head_dim, const float* k_inverse,
+                 const float* v_inverse, int32_t token, std::byte* keys, std::byte* values) = nullptr;
 
   // Attention: sums over the visible keys of one chunk; folding a later chunk's sums into a total; the bytes.
   size_t attention_scratch_bytes = 0;
-  void (*sum_chunk)(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums, std::byte* scratch) = nullptr;
-  void (*fold)(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& total, const AttentionSums& later) = nullptr;
+  void (*sum_chunk)(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums,
+                    std::byte* scratch) = nullptr;
+  void (*fold)(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& total,
+               const AttentionSums& later) = nullptr;
   void (*finish)(const AttentionPiece& piece, const AttentionSums& total) = nullptr;
 
   // Sampling: the largest logit; masses under a maximum, summed (mass may be null).

@@ -1,5 +1,6 @@
 // The table for Arm with NEON and the dot-product extension.
 #include "isa/neon.hpp"
+
 #include "loops/table.hpp"
 
 namespace kaiju::cpu {

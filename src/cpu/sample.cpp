@@ -1,6 +1,7 @@
-// CpuBackend::sample: the reference's sample_row without its passes over scalar exponentials and whole-vocabulary sorts. Masses come from the kernels; what is
-// sorted are the logits above a floor, lowered until the candidates that count are certainly among them. Order is by logit, so such a set is
-// a prefix of the contract's order whatever the floor.
+// CpuBackend::sample: the reference's sample_row without its passes over scalar exponentials and whole-vocabulary
+// sorts. Masses come from the kernels; what is sorted are the logits above a floor, lowered until the candidates that
+// count are certainly among them. Order is by logit, so such a set is a prefix of the contract's order whatever the
+// floor.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +12,7 @@
 namespace kaiju {
 namespace {
 
-constexpr double kLn2To30 = 20.79441541679836;  // as in arith::log_total
+constexpr double kLn2To30 = 20.79441541679836;         // as in arith::log_total
 constexpr float kFloors[] = {5.0f, 10.0f, HUGE_VALF};  // below the best logit, in units of the temperature
 
 using Candidates = std::vector<arith::Candidate>;
@@ -35,7 +36,8 @@ bool reaches(uint64_t sum, float top_p, uint64_t total) {
 }
 
 // Leaves in `out` what the contract keeps of the candidates (arithmetic.md, section 6, step 4).
-void keep(const SamplingSpec& spec, const float* logits, const uint32_t* masses, int32_t count, float best, uint64_t total, Candidates& out) {
+void keep(const SamplingSpec& spec, const float* logits, const uint32_t* masses, int32_t count, float best,
+          uint64_t total, Candidates& out) {
   const bool cut_by_rank = spec.top_k > 0 && spec.top_k < count;
   if (!cut_by_rank && spec.min_p > 0.0f) {  // min_p knows its own floor
     const auto least = static_cast<uint32_t>(__builtin_rint(static_cast<double>(spec.min_p) * 1073741824.0));
@@ -81,7 +83,8 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
   const SamplingSpec& spec = *args.spec;
   const int32_t count = args.vocab_size;
   const float plain_maximum = kernels_.maximum(args.logits, count);
-  const double log_total = arith::natural_log(kernels_.masses(args.logits, count, plain_maximum, arith::kLog2E, nullptr)) - kLn2To30;
+  const double log_total =
+      arith::natural_log(kernels_.masses(args.logits, count, plain_maximum, arith::kLog2E, nullptr)) - kLn2To30;
 
   const float* logits = args.logits;
   float best = plain_maximum;
@@ -89,8 +92,10 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
   if (penalised || !spec.logit_bias.empty()) {
     adjusted_.assign(args.logits, args.logits + count);
     for (int32_t token = 0; penalised && token < count; ++token)
-      if (args.seen[token]) adjusted_[static_cast<size_t>(token)] = arith::penalise(args.logits[token], spec.repetition_penalty);
-    for (const auto& [token, bias] : spec.logit_bias) adjusted_[static_cast<size_t>(token)] = arith::add(adjusted_[static_cast<size_t>(token)], bias);
+      if (args.seen[token])
+        adjusted_[static_cast<size_t>(token)] = arith::penalise(args.logits[token], spec.repetition_penalty);
+    for (const auto& [token, bias] : spec.logit_bias)
+      adjusted_[static_cast<size_t>(token)] = arith::add(adjusted_[static_cast<size_t>(token)], bias);
     logits = adjusted_.data();
     best = kernels_.maximum(logits, count);
   }
@@ -100,7 +105,8 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
   } else {
     const uint64_t random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(args.position));
     masses_.resize(static_cast<size_t>(count));
-    const uint64_t total = kernels_.masses(logits, count, best, arith::temperature_factor(spec.temperature), masses_.data());
+    const uint64_t total =
+        kernels_.masses(logits, count, best, arith::temperature_factor(spec.temperature), masses_.data());
     const bool whole = (spec.top_k <= 0 || spec.top_k >= count) && spec.min_p <= 0.0f && spec.top_p >= 1.0f;
     if (whole) {
       result.token = draw_from_all(masses_, count, total, random);
@@ -119,7 +125,8 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
     if (candidates_.size() >= wanted) break;
   }
   std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(wanted), candidates_.end());
-  for (size_t i = 0; i < wanted; ++i) result.top.push_back({candidates_[i].token, arith::logprob(candidates_[i].logit, plain_maximum, log_total)});
+  for (size_t i = 0; i < wanted; ++i)
+    result.top.push_back({candidates_[i].token, arith::logprob(candidates_[i].logit, plain_maximum, log_total)});
 }
 
 }  // namespace kaiju

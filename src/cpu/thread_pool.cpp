@@ -14,7 +14,8 @@ namespace {
 // The longest gap between two operations of a step is a small row operation of the caller: some microseconds.
 constexpr auto kAwake = std::chrono::microseconds(60);
 constexpr int kPausesPerLook = 64;  // between looks at the clock
-constexpr int kPausesBeforeYield = 512;  // some 10 us. Then whoever waits for this core may have it: on a busy machine it may be our own other half
+constexpr int kPausesBeforeYield =
+    512;  // some 10 us. Then whoever waits for this core may have it: on a busy machine it may be our own other half
 
 uint32_t next_part(uint64_t offer) { return static_cast<uint32_t>(offer); }
 uint32_t part_count(uint64_t offer) { return static_cast<uint32_t>(offer >> 32); }
@@ -76,13 +77,17 @@ void ThreadPool::run(int32_t parts, Call call, void* context) {
   offer_.store(static_cast<uint64_t>(parts) << 32);
   if (sleepers_.load() > 0) {
     // Taking the mutex orders us after a worker that has counted itself but does not wait yet.
-    { const std::lock_guard lock(mutex_); }
+    {
+      const std::lock_guard lock(mutex_);
+    }
     wake_.notify_all();
   }
   take_parts(0);
   for (int looks = 0; parts_done_.load(std::memory_order_acquire) < parts; ++looks) {
-    if (looks < kPausesBeforeYield) pause();
-    else std::this_thread::yield();
+    if (looks < kPausesBeforeYield)
+      pause();
+    else
+      std::this_thread::yield();
   }
 }
 
@@ -108,8 +113,10 @@ void ThreadPool::serve(int32_t thread) {
       }
       if (!found && pauses >= kPausesBeforeYield) std::this_thread::yield();
     } while (!found && std::chrono::steady_clock::now() < awake_until);
-    if (found) take_parts(thread);
-    else sleep_until_work();
+    if (found)
+      take_parts(thread);
+    else
+      sleep_until_work();
   }
 }
 

@@ -1,4 +1,5 @@
-// Checkpoint: brings a file's header, config, tensors and values together and refuses what breaks a rule of docs/checkpoint.md.
+// Checkpoint: brings a file's header, config, tensors and values together and refuses what breaks a rule of
+// docs/checkpoint.md.
 #include "kaiju/format/checkpoint.hpp"
 
 #include <fmt/format.h>
@@ -30,8 +31,8 @@ class LoadedCheckpoint final : public Checkpoint {
   const std::string& digest() const override { return digest_; }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
   const TensorInfo* find(std::string_view name) const override {
-    const auto at =
-        std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+    const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                     [](const TensorInfo& t, std::string_view n) { return t.name < n; });
     return at != tensors_.end() && at->name == name ? &*at : nullptr;
   }
 
@@ -50,7 +51,8 @@ class LoadedCheckpoint final : public Checkpoint {
     KAIJU_TRY(take_digests(header.metadata));
     KAIJU_TRY(format::check_scales(*this));
     if (verify == Verify::kFull) KAIJU_TRY(format::check_bytes(*this, progress));
-    if (progress && progress(1.0) != 0) return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
+    if (progress && progress(1.0) != 0)
+      return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
     return {};
   }
 
@@ -61,15 +63,18 @@ class LoadedCheckpoint final : public Checkpoint {
     for (const CheckpointWriter::Declaration& wanted : required_tensors(config_)) {
       const TensorInfo* tensor = find(wanted.name);
       const std::string shape = fmt::format("{} [{}]", dtype_name(wanted.dtype), fmt::join(wanted.shape, ", "));
-      if (!tensor) return bad_model(fmt::format("tensor {} is missing; the config asks for it as {}", wanted.name, shape));
+      if (!tensor)
+        return bad_model(fmt::format("tensor {} is missing; the config asks for it as {}", wanted.name, shape));
       if (tensor->dtype != wanted.dtype || tensor->shape != wanted.shape)
-        return bad_model(fmt::format("tensor {} is {} [{}]; the config asks for {}", wanted.name, dtype_name(tensor->dtype),
-                                     fmt::join(tensor->shape, ", "), shape));
+        return bad_model(fmt::format("tensor {} is {} [{}]; the config asks for {}", wanted.name,
+                                     dtype_name(tensor->dtype), fmt::join(tensor->shape, ", "), shape));
       ++matched;
     }
     if (const TensorInfo* tokenizer = find(format::kTokenizer)) {
-      if (tokenizer->dtype != DType::kU8 || tokenizer->shape.size() != 1 || tokenizer->shape[0] > format::kMostTokenizerBytes)
-        return bad_model(fmt::format("tensor tokenizer must be U8 [bytes], at most {} bytes", format::kMostTokenizerBytes));
+      if (tokenizer->dtype != DType::kU8 || tokenizer->shape.size() != 1 ||
+          tokenizer->shape[0] > format::kMostTokenizerBytes)
+        return bad_model(
+            fmt::format("tensor tokenizer must be U8 [bytes], at most {} bytes", format::kMostTokenizerBytes));
       ++matched;
     }
     if (matched == tensors_.size()) return {};
@@ -87,19 +92,23 @@ class LoadedCheckpoint final : public Checkpoint {
     KAIJU_TRY(format::parse_json(metadata.digests, "__metadata__.digests", kLimits, digests));
     for (TensorInfo& tensor : tensors_) {
       const auto found = digests.members.find(tensor.name);
-      if (found == digests.members.end()) return bad_model(fmt::format("__metadata__.digests lacks tensor {}", tensor.name));
+      if (found == digests.members.end())
+        return bad_model(fmt::format("__metadata__.digests lacks tensor {}", tensor.name));
       const std::string* text = found->second.text();
       if (!text || !format::is_digest(*text))
-        return bad_model(fmt::format("__metadata__.digests: tensor {} must have 32 lower-case hexadecimal digits", tensor.name));
+        return bad_model(
+            fmt::format("__metadata__.digests: tensor {} must have 32 lower-case hexadecimal digits", tensor.name));
       tensor.digest = *text;
       digests.members.erase(found);
     }
     if (!digests.members.empty())
-      return bad_model(fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.members.begin()->first)));
+      return bad_model(
+          fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.members.begin()->first)));
     digest_ = format::root_digest(fmt::to_string(kArithmeticVersion), metadata.config, tensors_);
     if (digest_ != metadata.digest)
-      return bad_model(fmt::format("__metadata__.digest is {}, but config, shapes and digests give {}: the header was altered or damaged",
-                                   in_quotes(metadata.digest), digest_));
+      return bad_model(fmt::format(
+          "__metadata__.digest is {}, but config, shapes and digests give {}: the header was altered or damaged",
+          in_quotes(metadata.digest), digest_));
     return {};
   }
 
@@ -130,14 +139,16 @@ Loaded guarded(std::string_view source, F&& body) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, Verify verify, const Progress& progress) {
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, Verify verify,
+                                                           const Progress& progress) {
   return guarded(path, [&]() -> Loaded {
     auto file = format::MappedFile::open(path);
     if (!file.ok()) return file.status();
     auto checkpoint = std::make_shared<LoadedCheckpoint>(std::move(file).value());
     Status status = checkpoint->load(checkpoint->file().bytes(), verify, progress);
     // A file that is being written explains any other complaint, so this one goes first.
-    if (Status changed = checkpoint->file().check_unchanged(); !changed.ok() && status.code() != StatusCode::kCancelled) return changed;
+    if (Status changed = checkpoint->file().check_unchanged(); !changed.ok() && status.code() != StatusCode::kCancelled)
+      return changed;
     if (!status.ok()) return status;
     return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
   });

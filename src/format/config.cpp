@@ -23,13 +23,18 @@ constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within in
 
 struct ChatField {
   const char* name;
-  int32_t ChatSymbols::*member;
+  int32_t ChatSymbols::* member;
 };
-constexpr ChatField kChatFields[] = {
-    {"begin", &ChatSymbols::begin},         {"end", &ChatSymbols::end},     {"card", &ChatSymbols::card}, {"user", &ChatSymbols::user},
-    {"character", &ChatSymbols::character}, {"close", &ChatSymbols::close}, {"text", &ChatSymbols::text}};
+constexpr ChatField kChatFields[] = {{"begin", &ChatSymbols::begin},
+                                     {"end", &ChatSymbols::end},
+                                     {"card", &ChatSymbols::card},
+                                     {"user", &ChatSymbols::user},
+                                     {"character", &ChatSymbols::character},
+                                     {"close", &ChatSymbols::close},
+                                     {"text", &ChatSymbols::text}};
 
-// Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not ignore.
+// Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not
+// ignore.
 class Reader {
  public:
   Reader(const JsonObject& object, std::string path) : object_(object), path_(std::move(path)) {}
@@ -56,7 +61,8 @@ class Reader {
     KAIJU_TRY(find(key, &value));
     if (const auto* fraction = std::get_if<double>(&value->value)) return out = static_cast<float>(*fraction), Status();
     if (value->whole()) return out = static_cast<float>(*value->whole()), Status();
-    if (const auto* negative = std::get_if<int64_t>(&value->value)) return out = static_cast<float>(*negative), Status();
+    if (const auto* negative = std::get_if<int64_t>(&value->value))
+      return out = static_cast<float>(*negative), Status();
     return bad_model(fmt::format("{}.{} must be a number", path_, key));
   }
   Status string(const char* key, std::string& out) {
@@ -110,7 +116,8 @@ Status read_classifier(const Json& value, std::vector<std::string>& labels) {
   Reader reader(*value.object(), "config.classifier");
   const Json* found = nullptr;
   KAIJU_TRY(reader.find("labels", &found));
-  if (!found->array() || found->array()->empty()) return bad_model("config.classifier.labels must be a list of strings, and not empty");
+  if (!found->array() || found->array()->empty())
+    return bad_model("config.classifier.labels must be a list of strings, and not empty");
   for (const Json& label : *found->array()) {
     if (!label.text()) return bad_model(fmt::format("config.classifier.labels[{}] must be a string", labels.size()));
     labels.push_back(*label.text());
@@ -185,8 +192,10 @@ Status check_layers(const ModelConfig& c) {
       return refuse("kind", static_cast<int64_t>(layer.kind), "must be sliding or global");
     if (layer.kind == LayerKind::kSliding && (layer.window < 1 || layer.window > kMostPositions))
       return refuse("window", layer.window, fmt::format("must be from 1 to {}", kMostPositions));
-    if (layer.kind == LayerKind::kGlobal && layer.window != 0) return refuse("window", layer.window, "a global layer has none");
-    if (layer.rope < 0 || layer.rope >= kMostLayers) return refuse("rope", layer.rope, "tables are numbered from 0 without gaps");
+    if (layer.kind == LayerKind::kGlobal && layer.window != 0)
+      return refuse("window", layer.window, "a global layer has none");
+    if (layer.rope < 0 || layer.rope >= kMostLayers)
+      return refuse("rope", layer.rope, "tables are numbered from 0 without gaps");
     rope_seen[static_cast<size_t>(layer.rope)] = true;
     if (layer.kv_slot < 0 || layer.kv_slot > next_slot)
       return refuse("kv_slot", layer.kv_slot,
@@ -198,7 +207,8 @@ Status check_layers(const ModelConfig& c) {
     const int32_t owner = c.owner_of(layer.kv_slot);
     const LayerConfig& first = c.layers[static_cast<size_t>(owner)];
     if (layer.kind != first.kind || layer.window != first.window || layer.rope != first.rope)
-      return refuse("kv_slot", layer.kv_slot, fmt::format("must share kind, window and rope with layer {}, which owns the slot", owner));
+      return refuse("kv_slot", layer.kv_slot,
+                    fmt::format("must share kind, window and rope with layer {}, which owns the slot", owner));
   }
   for (int32_t rope = 0; rope < c.rope_count; ++rope)
     if (!rope_seen[static_cast<size_t>(rope)])
@@ -219,7 +229,8 @@ Status check_name(const std::string& field, const std::string& name) {
 
 Status check_labels(const std::vector<std::string>& labels) {
   if (labels.size() > kMostLabels)
-    return bad_model(fmt::format("config.classifier.labels has {} entries: 1 to {} allowed", labels.size(), kMostLabels));
+    return bad_model(
+        fmt::format("config.classifier.labels has {} entries: 1 to {} allowed", labels.size(), kMostLabels));
   for (size_t i = 0; i < labels.size(); ++i) {
     const std::string field = fmt::format("config.classifier.labels[{}]", i);
     KAIJU_TRY(check_name(field, labels[i]));
@@ -244,7 +255,8 @@ Status check_config(const ModelConfig& config) {
   for (const ChatField& field : kChatFields) {
     const int32_t id = config.chat.*field.member;
     if (id < -1 || id >= config.vocab_size)
-      return bad_model(fmt::format("config.chat.{} is {}: must be a token id below vocab_size, {}", field.name, id, config.vocab_size));
+      return bad_model(fmt::format("config.chat.{} is {}: must be a token id below vocab_size, {}", field.name, id,
+                                   config.vocab_size));
   }
   return {};
 }
@@ -255,9 +267,11 @@ std::string config_to_json(const ModelConfig& config) {
   char digits[32];
   double norm_eps = 0;
   std::from_chars(digits, std::to_chars(digits, digits + sizeof digits, config.norm_eps).ptr, norm_eps);
-  std::string text = fmt::format("{{\"name\":{},\"vocab_size\":{},\"d_model\":{},\"n_heads\":{},\"n_kv_heads\":{},\"head_dim\":{},\"d_ff\":{},\"context\":{},\"norm_eps\":{},\"layers\":[",
-                                 format::json_string(config.name), config.vocab_size, config.d_model, config.n_heads, config.n_kv_heads, config.head_dim,
-                                 config.d_ff, config.context, format::json_number(norm_eps));
+  std::string text = fmt::format(
+      "{{\"name\":{},\"vocab_size\":{},\"d_model\":{},\"n_heads\":{},\"n_kv_heads\":{},\"head_dim\":{},\"d_ff\":{},"
+      "\"context\":{},\"norm_eps\":{},\"layers\":[",
+      format::json_string(config.name), config.vocab_size, config.d_model, config.n_heads, config.n_kv_heads,
+      config.head_dim, config.d_ff, config.context, format::json_number(norm_eps));
   for (const LayerConfig& layer : config.layers) {
     const bool sliding = layer.kind == LayerKind::kSliding;
     if (text.back() != '[') text += ',';
@@ -268,7 +282,8 @@ std::string config_to_json(const ModelConfig& config) {
   text += ']';
   std::string chat;
   for (const ChatField& field : kChatFields)
-    if (config.chat.*field.member >= 0) chat += fmt::format("{}\"{}\":{}", chat.empty() ? "" : ",", field.name, config.chat.*field.member);
+    if (config.chat.*field.member >= 0)
+      chat += fmt::format("{}\"{}\":{}", chat.empty() ? "" : ",", field.name, config.chat.*field.member);
   if (!chat.empty()) text += fmt::format(",\"chat\":{{{}}}", chat);
   std::string labels;
   for (const std::string& label : config.labels) labels += (labels.empty() ? "" : ",") + format::json_string(label);

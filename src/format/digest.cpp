@@ -30,7 +30,9 @@ Digest::Digest() : state_(reinterpret_cast<State*>(XXH3_createState())) {
 
 void Digest::Free::operator()(State* state) const { XXH3_freeState(raw(state)); }
 void Digest::restart() { XXH3_128bits_reset(raw(state_.get())); }
-void Digest::update(std::span<const std::byte> bytes) { XXH3_128bits_update(raw(state_.get()), bytes.data(), bytes.size()); }
+void Digest::update(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(raw(state_.get()), bytes.data(), bytes.size());
+}
 std::string Digest::text() const { return canonical(XXH3_128bits_digest(raw(state_.get()))); }
 
 bool is_digest(std::string_view text) {
@@ -41,7 +43,8 @@ bool is_digest(std::string_view text) {
 std::string root_digest(std::string_view arithmetic, std::string_view config, const std::vector<TensorInfo>& sorted) {
   std::string text = fmt::format("{}\n{}\n", arithmetic, config);
   for (const TensorInfo& tensor : sorted)
-    text += fmt::format("{} {} {} {}\n", tensor.name, dtype_name(tensor.dtype), fmt::join(tensor.shape, ","), tensor.digest);
+    text += fmt::format("{} {} {} {}\n", tensor.name, dtype_name(tensor.dtype), fmt::join(tensor.shape, ","),
+                        tensor.digest);
   return canonical(XXH3_128bits(text.data(), text.size()));
 }
 

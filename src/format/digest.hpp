@@ -1,4 +1,5 @@
-// Digests: XXH3-128 as 32 hexadecimal digits (canonical, big-endian), and the root digest that is a checkpoint's identity.
+// Digests: XXH3-128 as 32 hexadecimal digits (canonical, big-endian), and the root digest that is a checkpoint's
+// identity.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The safetensors header: see header.hpp. Lengths and numbers are not trusted: each is compared with what it must be before it is used.
+// The safetensors header: see header.hpp. Lengths and numbers are not trusted: each is compared with what it must be
+// before it is used.
 #include "header.hpp"
 
 #include <fmt/format.h>
@@ -25,14 +26,16 @@ Status take_metadata(const JsonObject& root, Metadata& out) {
   const Json* found = root.find(kMetadata);
   const JsonObject* object = found ? found->object() : nullptr;
   if (!object)
-    return bad_model("__metadata__ is missing: a safetensors file, but not a Kaiju checkpoint; convert it with a Kaiju exporter");
+    return bad_model(
+        "__metadata__ is missing: a safetensors file, but not a Kaiju checkpoint; convert it with a Kaiju exporter");
   const auto field = [&](std::string_view key) {
     const Json* value = object->find(key);
     return value ? value->text() : nullptr;
   };
   const std::string* format = field("format");
   if (!format || *format != "kaiju") return bad_model("__metadata__.format is not \"kaiju\": not a Kaiju checkpoint");
-  static constexpr std::string_view kFields[] = {"format", "format_version", "arithmetic", "config", "digests", "digest"};
+  static constexpr std::string_view kFields[] = {"format", "format_version", "arithmetic",
+                                                 "config", "digests",        "digest"};
   for (const auto& [key, value] : object->members) {
     // Nothing rides along that the root digest does not cover.
     if (std::find(std::begin(kFields), std::end(kFields), key) == std::end(kFields))
@@ -43,33 +46,41 @@ Status take_metadata(const JsonObject& root, Metadata& out) {
     if (!field(key)) return bad_model(fmt::format("__metadata__.{} is missing", key));
   for (const auto& [key, known] : {std::pair("format_version", "1"), std::pair("arithmetic", "1")})
     if (*field(key) != known)
-      return {StatusCode::kUnsupported, fmt::format("__metadata__.{} is {}: this build of kaiju reads {}; use a build that knows it", key,
-                                                    in_quotes(*field(key)), known)};
+      return {StatusCode::kUnsupported,
+              fmt::format("__metadata__.{} is {}: this build of kaiju reads {}; use a build that knows it", key,
+                          in_quotes(*field(key)), known)};
   out = {*field("config"), *field("digests"), *field("digest")};
   return {};
 }
 
 Status take_tensor(const std::string& name, const Json& value, std::span<const std::byte> data, TensorInfo& out) {
-  const auto refuse = [&](const std::string& rule) { return bad_model(fmt::format("tensor {}: {}", in_quotes(name), rule)); };
+  const auto refuse = [&](const std::string& rule) {
+    return bad_model(fmt::format("tensor {}: {}", in_quotes(name), rule));
+  };
   const JsonObject* entry = value.object();
   if (!entry) return refuse("must be an object with dtype, shape and data_offsets");
   for (const auto& [key, field] : entry->members)
-    if (key != "dtype" && key != "shape" && key != "data_offsets") return refuse(fmt::format("unknown field {}", in_quotes(key)));
+    if (key != "dtype" && key != "shape" && key != "data_offsets")
+      return refuse(fmt::format("unknown field {}", in_quotes(key)));
   for (const char* key : {"dtype", "shape", "data_offsets"})
     if (!entry->find(key)) return refuse(fmt::format("{} is missing", key));
 
   const std::string* spelling = entry->find("dtype")->text();
   if (!spelling) return refuse("dtype must be a string");
-  const auto known = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](DType d) { return *spelling == dtype_name(d); });
-  if (known == std::end(kDTypes)) return refuse(fmt::format("dtype {} is not one of I8, U8, I32, U64, F32", in_quotes(*spelling)));
+  const auto known =
+      std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](DType d) { return *spelling == dtype_name(d); });
+  if (known == std::end(kDTypes))
+    return refuse(fmt::format("dtype {} is not one of I8, U8, I32, U64, F32", in_quotes(*spelling)));
 
   const std::vector<Json>* shape = entry->find("shape")->array();
   if (!shape || shape->empty() || shape->size() > 2) return refuse("shape must be a list of one or two numbers");
   std::vector<int64_t> dimensions;
   for (const Json& dimension : *shape) {
-    // A fraction, an exponent, a negative number or one beyond 64 bits is not whole to the parser, so it cannot get past this line.
+    // A fraction, an exponent, a negative number or one beyond 64 bits is not whole to the parser, so it cannot get
+    // past this line.
     const uint64_t* whole = dimension.whole();
-    if (!whole || *whole == 0 || *whole > (uint64_t{1} << 62)) return refuse("shape must hold whole numbers from 1 to 2^62");
+    if (!whole || *whole == 0 || *whole > (uint64_t{1} << 62))
+      return refuse("shape must hold whole numbers from 1 to 2^62");
     dimensions.push_back(static_cast<int64_t>(*whole));
   }
   const uint64_t bytes = tensor_bytes(*known, dimensions);
@@ -81,8 +92,10 @@ Status take_tensor(const std::string& name, const Json& value, std::span<const s
   const uint64_t begin = *(*offsets)[0].whole(), end = *(*offsets)[1].whole();
   if (begin > end) return refuse(fmt::format("data_offsets run backwards, {} to {}", begin, end));
   if (end > data.size())
-    return refuse(fmt::format("data_offsets end at {}, past the {} bytes of data: the file is truncated", end, data.size()));
-  if (end - begin != bytes) return refuse(fmt::format("data_offsets hold {} bytes, dtype and shape need {}", end - begin, bytes));
+    return refuse(
+        fmt::format("data_offsets end at {}, past the {} bytes of data: the file is truncated", end, data.size()));
+  if (end - begin != bytes)
+    return refuse(fmt::format("data_offsets hold {} bytes, dtype and shape need {}", end - begin, bytes));
   out = {name, *known, std::move(dimensions), data.subspan(begin, bytes), {}};
   return {};
 }
@@ -94,15 +107,17 @@ Status check_layout(const std::vector<TensorInfo>& tensors, std::span<const std:
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
     if (tensor.bytes.data() < at)
-      return bad_model(fmt::format("tensor {}: overlaps tensor {}", in_quotes(tensor.name), in_quotes(tensors[i - 1].name)));
+      return bad_model(
+          fmt::format("tensor {}: overlaps tensor {}", in_quotes(tensor.name), in_quotes(tensors[i - 1].name)));
     if (tensor.bytes.data() > at)
-      return bad_model(fmt::format("tensor {}: {} unused bytes lie before it; tensors must be contiguous", in_quotes(tensor.name),
-                                   tensor.bytes.data() - at));
+      return bad_model(fmt::format("tensor {}: {} unused bytes lie before it; tensors must be contiguous",
+                                   in_quotes(tensor.name), tensor.bytes.data() - at));
     at += tensor.bytes.size();
     const int own = layout_group(tensor.name, tensor.bytes.size());
     if (own < group)
       return bad_model(
-          fmt::format("tensor {}: is out of order: tensors of a multiple of 64 bytes come first, then smaller ones, then the tokenizer",
+          fmt::format("tensor {}: is out of order: tensors of a multiple of 64 bytes come first, then smaller ones, "
+                      "then the tokenizer",
                       in_quotes(tensor.name)));
     group = own;
   }
@@ -120,17 +135,21 @@ uint64_t tensor_bytes(DType dtype, std::span<const int64_t> shape) {
   return bytes;
 }
 
-int layout_group(std::string_view name, uint64_t bytes) { return name == kTokenizer ? 2 : bytes % kAlignment == 0 ? 0 : 1; }
+int layout_group(std::string_view name, uint64_t bytes) {
+  return name == kTokenizer ? 2 : bytes % kAlignment == 0 ? 0 : 1;
+}
 
 Status parse_header(std::span<const std::byte> file, Header& out) {
   uint64_t length = 0;
-  if (file.size() < sizeof length) return bad_model(fmt::format("header: the file has {} bytes, too few for any checkpoint", file.size()));
+  if (file.size() < sizeof length)
+    return bad_model(fmt::format("header: the file has {} bytes, too few for any checkpoint", file.size()));
   std::memcpy(&length, file.data(), sizeof length);
   if (length > kMostHeaderBytes)
-    return bad_model(
-        fmt::format("header length is {}, at most {} allowed: not a safetensors file, or a damaged one", length, kMostHeaderBytes));
+    return bad_model(fmt::format("header length is {}, at most {} allowed: not a safetensors file, or a damaged one",
+                                 length, kMostHeaderBytes));
   if (length > file.size() - sizeof length)
-    return bad_model(fmt::format("header length is {}, but the file has only {} bytes: it is truncated", length, file.size()));
+    return bad_model(
+        fmt::format("header length is {}, but the file has only {} bytes: it is truncated", length, file.size()));
   const uint64_t data_offset = sizeof length + length;
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
 
@@ -138,10 +157,12 @@ Status parse_header(std::span<const std::byte> file, Header& out) {
   KAIJU_TRY(parse_json(text, "header", kHeaderLimits, root));
   KAIJU_TRY(take_metadata(root, out.metadata));
   if (data_offset % kAlignment != 0)
-    return bad_model(fmt::format("header length is {}: the data would begin at byte {}, not a multiple of 64; pad the header with spaces",
-                                 length, data_offset));
+    return bad_model(fmt::format(
+        "header length is {}: the data would begin at byte {}, not a multiple of 64; pad the header with spaces",
+        length, data_offset));
   const size_t count = root.members.size() - 1;
-  if (count > kMostTensors) return bad_model(fmt::format("header names {} tensors, at most {} allowed", count, kMostTensors));
+  if (count > kMostTensors)
+    return bad_model(fmt::format("header names {} tensors, at most {} allowed", count, kMostTensors));
   const auto data = file.subspan(data_offset);
   out.tensors.reserve(count);
   for (const auto& [name, entry] : root.members) {
@@ -155,14 +176,16 @@ Status parse_header(std::span<const std::byte> file, Header& out) {
 }
 
 std::string build_header(const Metadata& metadata, const std::vector<CheckpointWriter::Declaration>& tensors) {
-  std::string text =
-      fmt::format("{{\"__metadata__\":{{\"format\":\"kaiju\",\"format_version\":\"1\",\"arithmetic\":\"{}\",\"config\":{},\"digests\":{},\"digest\":\"{}\"}}",
-                  kArithmeticVersion, json_string(metadata.config), json_string(metadata.digests), metadata.digest);
+  std::string text = fmt::format(
+      "{{\"__metadata__\":{{\"format\":\"kaiju\",\"format_version\":\"1\",\"arithmetic\":\"{}\",\"config\":{},"
+      "\"digests\":{},\"digest\":\"{}\"}}",
+      kArithmeticVersion, json_string(metadata.config), json_string(metadata.digests), metadata.digest);
   uint64_t begin = 0;
-  for (const CheckpointWriter::Declaration& tensor : tensors) {  // names are those of required_tensors: nothing in them needs escaping
+  for (const CheckpointWriter::Declaration& tensor :
+       tensors) {  // names are those of required_tensors: nothing in them needs escaping
     const uint64_t end = begin + tensor_bytes(tensor.dtype, tensor.shape);
-    text += fmt::format(",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", tensor.name, dtype_name(tensor.dtype),
-                        fmt::join(tensor.shape, ","), begin, end);
+    text += fmt::format(",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", tensor.name,
+                        dtype_name(tensor.dtype), fmt::join(tensor.shape, ","), begin, end);
     begin = end;
   }
   text += '}';

@@ -1,5 +1,5 @@
-// The safetensors header: metadata and the place of every tensor, checked against the file's length; and its opposite, for the writer.
-// Leaves the config and what the tensors mean to checkpoint.cpp.
+// The safetensors header: metadata and the place of every tensor, checked against the file's length; and its opposite,
+// for the writer. Leaves the config and what the tensors mean to checkpoint.cpp.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ uint64_t tensor_bytes(DType dtype, std::span<const int64_t> shape);
 // 0: a multiple of 64 bytes, 1: the smaller ones after them, 2: the tokenizer.
 int layout_group(std::string_view name, uint64_t bytes);
 
-// The first bytes of a file, length field and padding included. The length depends on names, shapes and the config only, not on the
-// digests.
+// The first bytes of a file, length field and padding included. The length depends on names, shapes and the config
+// only, not on the digests.
 std::string build_header(const Metadata& metadata, const std::vector<CheckpointWriter::Declaration>& tensors);
 
 }  // namespace kaiju::format

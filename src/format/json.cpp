@@ -14,8 +14,8 @@ using nlohmann::json;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
-// One look at the bytes before the parser sees them: the parser keeps whole strings, so their length is bounded here; and it takes a NUL
-// for the end of the text, so what follows the object is checked here.
+// One look at the bytes before the parser sees them: the parser keeps whole strings, so their length is bounded here;
+// and it takes a NUL for the end of the text, so what follows the object is checked here.
 Status scan(std::string_view text, std::string_view what, const JsonLimits& limits) {
   if (text.empty() || text[0] != '{') return bad_model(fmt::format("{} does not begin with '{{'", what));
   size_t depth = 0;
@@ -28,21 +28,24 @@ Status scan(std::string_view text, std::string_view what, const JsonLimits& limi
       if (at - begin > limits.string_bytes)
         return bad_model(fmt::format("{} holds a string longer than {} bytes", what, limits.string_bytes));
     } else if (c == '{' || c == '[') {
-      if (++depth > limits.depth) return bad_model(fmt::format("{} is nested deeper than {} levels", what, limits.depth));
+      if (++depth > limits.depth)
+        return bad_model(fmt::format("{} is nested deeper than {} levels", what, limits.depth));
     } else if (c == '}' || c == ']') {
       if (--depth == 0) break;
     }
   }
   if (at >= text.size()) return bad_model(fmt::format("{} is not valid JSON: it ends early", what));
   while (++at < text.size())
-    if (!is_space(text[at])) return bad_model(fmt::format("{} has something after its closing brace, at byte {}", what, at));
+    if (!is_space(text[at]))
+      return bad_model(fmt::format("{} has something after its closing brace, at byte {}", what, at));
   return {};
 }
 
 // Builds the values; stops at the first duplicate key or limit.
 class Builder final : public nlohmann::json_sax<json> {
  public:
-  Builder(std::string_view what, const JsonLimits& limits, JsonObject& root) : what_(what), limits_(limits), root_(root) {}
+  Builder(std::string_view what, const JsonLimits& limits, JsonObject& root)
+      : what_(what), limits_(limits), root_(root) {}
 
   const std::string& error() const { return error_; }
 
@@ -94,7 +97,8 @@ class Builder final : public nlohmann::json_sax<json> {
   }
   Json* place(Json value) {
     const Open& parent = open_.back();  // the text begins with an object: see scan()
-    return parent.array ? &parent.array->emplace_back(std::move(value)) : &(parent.object->members[std::move(key_)] = std::move(value));
+    return parent.array ? &parent.array->emplace_back(std::move(value))
+                        : &(parent.object->members[std::move(key_)] = std::move(value));
   }
   bool add(Json value) { return count(1) && place(std::move(value)); }
   bool close() {
@@ -137,9 +141,13 @@ Status parse_json(std::string_view text, std::string_view what, const JsonLimits
   return {};
 }
 
-std::string json_string(std::string_view text) { return json(text).dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string json_string(std::string_view text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
-bool is_utf8(std::string_view text) { return json_string(text) == json(text).dump(-1, ' ', false, json::error_handler_t::ignore); }
+bool is_utf8(std::string_view text) {
+  return json_string(text) == json(text).dump(-1, ' ', false, json::error_handler_t::ignore);
+}
 
 std::string json_number(double value) { return json(value).dump(); }
 

@@ -16,7 +16,8 @@ namespace kaiju::format {
 
 struct JsonObject;
 
-// A parsed value. Destroying one takes no memory; destroying a nlohmann::json does, and ends the process where there is none.
+// A parsed value. Destroying one takes no memory; destroying a nlohmann::json does, and ends the process where there is
+// none.
 struct Json {
   Json();  // null
   explicit Json(bool value);
@@ -34,9 +35,13 @@ struct Json {
   const std::string* text() const { return std::get_if<std::string>(&value); }
   const std::vector<Json>* array() const { return std::get_if<std::vector<Json>>(&value); }
   const JsonObject* object() const;
-  const uint64_t* whole() const { return std::get_if<uint64_t>(&value); }  // in plain digits, below 2^64, not negative: 1.0, 1e3 and -0 are not
+  const uint64_t* whole() const {
+    return std::get_if<uint64_t>(&value);
+  }  // in plain digits, below 2^64, not negative: 1.0, 1e3 and -0 are not
 
-  std::variant<std::monostate, bool, uint64_t, int64_t, double, std::string, std::vector<Json>, std::unique_ptr<JsonObject>> value;
+  std::variant<std::monostate, bool, uint64_t, int64_t, double, std::string, std::vector<Json>,
+               std::unique_ptr<JsonObject>>
+      value;
 };
 
 struct JsonObject {
@@ -56,8 +61,8 @@ struct JsonLimits {
   size_t string_bytes;  // the longest string, as written
 };
 
-// Parses an object. Refuses, with kBadModel and `what` at the front of the message: anything that is not JSON, a duplicate key at any
-// level, more than `limits`, and anything but white space after the object.
+// Parses an object. Refuses, with kBadModel and `what` at the front of the message: anything that is not JSON, a
+// duplicate key at any level, more than `limits`, and anything but white space after the object.
 Status parse_json(std::string_view text, std::string_view what, const JsonLimits& limits, JsonObject& out);
 
 // `text` as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD.

@@ -14,7 +14,9 @@
 namespace kaiju::format {
 namespace {
 
-Status cannot(const char* what, int error) { return {StatusCode::kIo, fmt::format("cannot {} the file: {}", what, std::generic_category().message(error))}; }
+Status cannot(const char* what, int error) {
+  return {StatusCode::kIo, fmt::format("cannot {} the file: {}", what, std::generic_category().message(error))};
+}
 
 }  // namespace
 
@@ -36,7 +38,8 @@ MappedFile::~MappedFile() {
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   MappedFile file;
-  file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe would wait for its writer
+  file.fd_ =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe would wait for its writer
   if (file.fd_ < 0) return Status(StatusCode::kIo, cannot("open", errno).message() + "; check the path");
   struct stat info;
   if (::fstat(file.fd_, &info) != 0) return cannot("examine", errno);

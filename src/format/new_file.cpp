@@ -66,7 +66,8 @@ Status NewFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("give the finished file its name");
   temporary_.clear();
   // The name itself is on the disk only when the folder is.
-  if (::fsync(folder_fd_) != 0 && errno != EINVAL) return failed("flush its folder");  // EINVAL: a file system without such a thing
+  if (::fsync(folder_fd_) != 0 && errno != EINVAL)
+    return failed("flush its folder");  // EINVAL: a file system without such a thing
   return {};
 }
 

@@ -1,5 +1,5 @@
-// NewFile: a file that appears under its name only when it is whole and on the disk: temporary file, fsync, rename, fsync of the folder.
-// Destroyed before commit() it leaves nothing behind, and an old file of that name as it was.
+// NewFile: a file that appears under its name only when it is whole and on the disk: temporary file, fsync, rename,
+// fsync of the folder. Destroyed before commit() it leaves nothing behind, and an old file of that name as it was.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ class NewFile {
 
   // Readable by the owner alone when `secret`. Errors name the path.
   Status open(bool secret = false);
-  // A full disk is told now rather than after the last gigabyte; file systems that cannot reserve space find out as they go.
+  // A full disk is told now rather than after the last gigabyte; file systems that cannot reserve space find out as
+  // they go.
   Status reserve(uint64_t bytes);
   // Writes all bytes at this place.
   Status put(std::span<const std::byte> bytes, uint64_t at);

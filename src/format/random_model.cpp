@@ -1,5 +1,5 @@
-// Random models: see random_model.hpp. Every number is a function of (seed, tensor name, index), so no order of generation shows in the
-// file.
+// Random models: see random_model.hpp. Every number is a function of (seed, tensor name, index), so no order of
+// generation shows in the file.
 #include "kaiju/format/random_model.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +41,8 @@ class Generator {
     const uint32_t stream = stream_of(name);
     for (size_t i = 0; i < out.size(); i += 16) {
       const uint64_t block = (at + i) / 16;
-      const auto random = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), stream, 1}, key());
+      const auto random =
+          philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), stream, 1}, key());
       std::memcpy(&out[i], random.data(), 16);
       for (size_t k = i; k < i + 16; ++k) out[k] = out[k] == -128 ? int8_t{0} : out[k];
     }
@@ -54,8 +55,8 @@ class Generator {
     const std::string_view kind = std::string_view(name).substr(dot + 1);
     if (name == "embed.scale")
       return f32(row_factor(matrix, index) / (kWeightDeviation * std::sqrt(config_.d_model) * virtual_scalar(matrix)));
-    // As an embedding a row has rms 1 / sqrt(d_model), so that layers outweigh it and a token does not simply predict itself; as a row of
-    // the logits matrix it spreads them by kLogitSpread.
+    // As an embedding a row has rms 1 / sqrt(d_model), so that layers outweigh it and a token does not simply predict
+    // itself; as a row of the logits matrix it spreads them by kLogitSpread.
     if (name == "embed.in_scalar") return f32(virtual_scalar(matrix));
     if (name == "embed.out_scalar") return f32(virtual_scalar(matrix) * kLogitSpread);
     if (kind == "scalar") return f32(virtual_scalar(matrix));
@@ -67,15 +68,16 @@ class Generator {
     if (kind == "k_clip") return f32(4 * row_factor(matrix + ".k", index) * vary(name, index));
     if (kind == "v_clip") return f32(4 * row_factor(matrix + ".v", index) * vary(name, index));
     if (kind == "q_clip") return f32(4 * kQueryGain * 4 * vary(name, index));  // queries times k_clip
-    if (kind == "out_clip") return f32(2.4 * vary(name, index));               // an average of values: smaller than they
-    return f32(4 * vary(name, index));                                         // in_clip, mid_clip: of something with rms 1
+    if (kind == "out_clip") return f32(2.4 * vary(name, index));  // an average of values: smaller than they
+    return f32(4 * vary(name, index));                            // in_clip, mid_clip: of something with rms 1
   }
 
  private:
   static float f32(double x) { return static_cast<float>(x); }
   std::array<uint32_t, 2> key() const { return {static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)}; }
   double uniform(std::string_view name, uint64_t index, double low, double high) const {
-    const auto random = philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), stream_of(name), 2}, key());
+    const auto random =
+        philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), stream_of(name), 2}, key());
     return low + (high - low) * (random[0] / 4294967296.0);
   }
   double row_factor(const std::string& matrix, uint64_t row) const { return uniform(matrix + ".row", row, 0.8, 1.2); }
@@ -84,7 +86,8 @@ class Generator {
 
   // Rms of the matrix's output for an input of rms 1.
   double gain(const std::string& matrix) const {
-    const double branch = 1 / std::sqrt(2.0 * static_cast<double>(config_.layers.size()));  // all branches together add rms 1
+    const double branch =
+        1 / std::sqrt(2.0 * static_cast<double>(config_.layers.size()));  // all branches together add rms 1
     if (ends_with(matrix, ".q")) return kQueryGain;
     if (ends_with(matrix, ".o")) return branch;
     if (ends_with(matrix, ".down")) return branch / std::sqrt(1.5);  // relu(u)^2 has mean square 3/2 for u of rms 1
@@ -97,8 +100,9 @@ class Generator {
 
 // Global layers see further than a window: their slowest frequencies must not wrap within the context.
 double rope_theta(const ModelConfig& config, int32_t rope) {
-  const bool is_global = std::any_of(config.layers.begin(), config.layers.end(),
-                                     [&](const LayerConfig& l) { return l.rope == rope && l.kind == LayerKind::kGlobal; });
+  const bool is_global = std::any_of(config.layers.begin(), config.layers.end(), [&](const LayerConfig& l) {
+    return l.rope == rope && l.kind == LayerKind::kGlobal;
+  });
   if (!is_global) return 10'000;
   return config.context <= 16384 ? 100'000 : 500'000;
 }
@@ -113,7 +117,8 @@ class Stream {
     KAIJU_TRY(writer_.write(std::as_bytes(values)));
     const uint64_t before = done_;
     done_ += values.size_bytes();
-    if (progress_ && before >> 22 != done_ >> 22 && progress_(static_cast<double>(done_) / static_cast<double>(total_)) != 0)
+    if (progress_ && before >> 22 != done_ >> 22 &&
+        progress_(static_cast<double>(done_) / static_cast<double>(total_)) != 0)
       return {StatusCode::kCancelled, "writing was cancelled by the progress callback"};
     return {};
   }
@@ -125,7 +130,8 @@ class Stream {
   const Checkpoint::Progress& progress_;
 };
 
-Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64_t seed, const Checkpoint::Progress& progress) {
+Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64_t seed,
+                     const Checkpoint::Progress& progress) {
   const Generator generator(config, seed);
   const auto tensors = required_tensors(config);
   uint64_t total = 0;
@@ -136,8 +142,8 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
   }
   Stream stream(writer, total, progress);
 
-  // required_tensors gives weight, scale, row_sum of a matrix one after the other: the last weight's sums and width are what the next ones
-  // need.
+  // required_tensors gives weight, scale, row_sum of a matrix one after the other: the last weight's sums and width are
+  // what the next ones need.
   std::vector<int32_t> row_sums;
   std::vector<int8_t> piece;
   std::vector<float> values;
@@ -176,7 +182,8 @@ Status write_random_checkpoint(const std::string& path, const ModelConfig& confi
                                const Checkpoint::Progress& progress) try {
   ModelConfig derived = config;
   derived.derive_counts();
-  if (Status status = check_config(derived); !status.ok()) return Status(StatusCode::kInvalidArgument, status.message());
+  if (Status status = check_config(derived); !status.ok())
+    return Status(StatusCode::kInvalidArgument, status.message());
   auto writer = CheckpointWriter::create(path, derived, required_tensors(derived));
   if (!writer.ok()) return writer.status();
   if (Status status = write_tensors(**writer, derived, seed, progress); !status.ok()) return status;

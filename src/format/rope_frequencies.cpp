@@ -1,5 +1,5 @@
-// RoPE frequencies in integers alone: what the math library's power gives differs in the last bits from processor to processor, and with it
-// a checkpoint's bytes would.
+// RoPE frequencies in integers alone: what the math library's power gives differs in the last bits from processor to
+// processor, and with it a checkpoint's bytes would.
 #include <cmath>
 
 #include "kaiju/format/random_model.hpp"

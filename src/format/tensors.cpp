@@ -58,7 +58,8 @@ std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& c
   rows("embed", config.vocab_size, config.d_model);
   scalar("embed.in_scalar");
   scalar("embed.out_scalar");
-  for (int32_t rope = 0; rope < config.rope_count; ++rope) add(fmt::format("rope.{}", rope), DType::kU64, {config.head_dim / 2});
+  for (int32_t rope = 0; rope < config.rope_count; ++rope)
+    add(fmt::format("rope.{}", rope), DType::kU64, {config.head_dim / 2});
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const int32_t slot = config.layers[i].kv_slot;
     if (config.owner_of(slot) == static_cast<int32_t>(i)) {
@@ -73,7 +74,8 @@ std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& c
     matrix(layer + ".attn.o", config.d_model, config.query_width());
     matrix(layer + ".ffn.up", config.d_ff, config.d_model);
     matrix(layer + ".ffn.down", config.d_model, config.d_ff);
-    for (const char* name : {".attn.in_clip", ".attn.q_clip", ".attn.out_clip", ".ffn.in_clip", ".ffn.mid_clip"}) scalar(layer + name);
+    for (const char* name : {".attn.in_clip", ".attn.q_clip", ".attn.out_clip", ".ffn.in_clip", ".ffn.mid_clip"})
+      scalar(layer + name);
   }
   scalar("final.in_clip");
   if (const int32_t labels = config.label_count(); labels > 0) {

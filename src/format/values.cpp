@@ -18,8 +18,8 @@ namespace {
 
 constexpr float kLeast = 1e-18f;
 constexpr float kMost = 1e18f;
-// With derived constants of at most 1e12 and |sum of products| < 2^31, no activation of any forward pass can become infinite or NaN: every
-// f32 stays below 1e36, but for the squares of a norm, whose overflow gives 1 / inf = 0.
+// With derived constants of at most 1e12 and |sum of products| < 2^31, no activation of any forward pass can become
+// infinite or NaN: every f32 stays below 1e36, but for the squares of a norm, whose overflow gives 1 / inf = 0.
 constexpr double kMostDerived = 1e12;
 constexpr std::string_view kBias = "classifier.bias";  // the one F32 tensor that may hold zeros and negative values
 
@@ -27,8 +27,10 @@ Status check_range(const TensorInfo& tensor, std::span<const float> values) {
   bool bad = false;
   for (const float value : values) bad |= !(value >= kLeast && value <= kMost);  // NaN fails both
   if (!bad) return {};
-  const auto first = std::find_if(values.begin(), values.end(), [](float value) { return !(value >= kLeast && value <= kMost); });
-  return bad_model(fmt::format("tensor {}[{}] is {}: must be finite, from 1e-18 to 1e18", tensor.name, first - values.begin(), *first));
+  const auto first =
+      std::find_if(values.begin(), values.end(), [](float value) { return !(value >= kLeast && value <= kMost); });
+  return bad_model(fmt::format("tensor {}[{}] is {}: must be finite, from 1e-18 to 1e18", tensor.name,
+                               first - values.begin(), *first));
 }
 
 Status check_bias(std::span<const float> values) {
@@ -58,19 +60,22 @@ class Constants {
   const Checkpoint& checkpoint_;
 };
 
-// Each constant of arithmetic.md, section 3, for the row where it is largest: they grow with the scale (or shrink with the clip) they come
-// from.
+// Each constant of arithmetic.md, section 3, for the row where it is largest: they grow with the scale (or shrink with
+// the clip) they come from.
 Status check_derived(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config();
   const Constants c(checkpoint);
   const auto check = [](const std::string& tensor, const char* constant, double value) -> Status {
     if (value <= kMostDerived) return {};  // false for NaN
-    return bad_model(fmt::format("tensor {}: the constant `{}` derived from it is {:.3g}: must be at most 1e12", tensor, constant, value));
+    return bad_model(fmt::format("tensor {}: the constant `{}` derived from it is {:.3g}: must be at most 1e12", tensor,
+                                 constant, value));
   };
   KAIJU_TRY(check("embed.scale", "e", c.largest("embed.scale") * c.scalar("embed.in_scalar")));
-  KAIJU_TRY(check("embed.scale", "sl", c.largest("embed.scale") * c.scalar("embed.out_scalar") * (c.scalar("final.in_clip") / 127)));
+  KAIJU_TRY(check("embed.scale", "sl",
+                  c.largest("embed.scale") * c.scalar("embed.out_scalar") * (c.scalar("final.in_clip") / 127)));
   KAIJU_TRY(check("final.in_clip", "c_in", 127 / c.scalar("final.in_clip")));
-  if (!config.labels.empty()) KAIJU_TRY(check("classifier.scale", "sc", c.matrix("classifier") * (c.scalar("final.in_clip") / 127)));
+  if (!config.labels.empty())
+    KAIJU_TRY(check("classifier.scale", "sc", c.matrix("classifier") * (c.scalar("final.in_clip") / 127)));
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const int32_t slot = config.layers[i].kv_slot;
     const std::string kv = fmt::format("kv.{}", slot);
@@ -93,7 +98,8 @@ Status check_derived(const Checkpoint& checkpoint) {
     KAIJU_TRY(check(attn + ".out_clip", "co", c.largest(kv + ".v_clip") / out_clip));
     KAIJU_TRY(check(attn + ".o.scale", "so", c.matrix(attn + ".o") * (out_clip / 127)));
     KAIJU_TRY(check(ffn + ".in_clip", "c_in", 127 / c.scalar(ffn + ".in_clip")));
-    KAIJU_TRY(check(ffn + ".up.scale", "alpha", c.matrix(ffn + ".up") * (c.scalar(ffn + ".in_clip") / 127) * (255 / mid_clip)));
+    KAIJU_TRY(check(ffn + ".up.scale", "alpha",
+                    c.matrix(ffn + ".up") * (c.scalar(ffn + ".in_clip") / 127) * (255 / mid_clip)));
     KAIJU_TRY(check(ffn + ".down.scale", "sd", c.matrix(ffn + ".down") * (mid_clip * mid_clip / 255)));
   }
   return {};
@@ -110,11 +116,12 @@ Status check_rows(const TensorInfo& tensor, std::span<const int32_t> row_sums, s
   for (size_t row = first; row < first + count; ++row) {
     const RowScan scan = scan_row(weights + row * width, width);
     if (scan.has_minus_128)
-      return bad_model(fmt::format("tensor {}: row {} holds the weight -128; weights run from -127 to 127", tensor.name, row));
+      return bad_model(
+          fmt::format("tensor {}: row {} holds the weight -128; weights run from -127 to 127", tensor.name, row));
     if (scan.sum != row_sums[row])
       return bad_model(fmt::format("tensor {}.row_sum[{}] is {}, but the row sums to {}",
-                                   std::string_view(tensor.name).substr(0, tensor.name.size() - kWeight.size()), row, row_sums[row],
-                                   scan.sum));
+                                   std::string_view(tensor.name).substr(0, tensor.name.size() - kWeight.size()), row,
+                                   row_sums[row], scan.sum));
   }
   return {};
 }
@@ -148,7 +155,8 @@ RowScan scan_row(const int8_t* row, size_t count) {
 
 Status check_scales(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors())
-    if (tensor.dtype == DType::kF32 && tensor.name != kBias) KAIJU_TRY(check_range(tensor, checkpoint.view<float>(tensor.name)));
+    if (tensor.dtype == DType::kF32 && tensor.name != kBias)
+      KAIJU_TRY(check_range(tensor, checkpoint.view<float>(tensor.name)));
   KAIJU_TRY(check_bias(checkpoint.view<float>(kBias)));
   return check_derived(checkpoint);
 }
@@ -171,10 +179,12 @@ Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& pro
     const size_t piece_rows = std::max<size_t>(1, kPieceBytes / row_bytes);
     const size_t rows = tensor->bytes.size() / row_bytes;
     std::span<const int32_t> row_sums;
-    if (is_weight) row_sums = checkpoint.view<int32_t>(tensor->name.substr(0, tensor->name.size() - kWeight.size()) + ".row_sum");
+    if (is_weight)
+      row_sums = checkpoint.view<int32_t>(tensor->name.substr(0, tensor->name.size() - kWeight.size()) + ".row_sum");
 
     digest.restart();
-    // A broken rule is told after the digest: damage in transit is the likelier cause, and "copy it again" the better advice.
+    // A broken rule is told after the digest: damage in transit is the likelier cause, and "copy it again" the better
+    // advice.
     Status broken;
     for (size_t row = 0; row < rows; row += piece_rows) {
       const size_t count = std::min(piece_rows, rows - row);
@@ -183,12 +193,14 @@ Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& pro
       // Every 16 MiB or so.
       const size_t before = done;
       done += count * row_bytes;
-      if (progress && before >> 24 != done >> 24 && progress(static_cast<double>(done) / static_cast<double>(total)) != 0)
+      if (progress && before >> 24 != done >> 24 &&
+          progress(static_cast<double>(done) / static_cast<double>(total)) != 0)
         return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
     }
     if (digest.text() != tensor->digest)
       return bad_model(
-          fmt::format("tensor {}: its bytes do not match its digest: the file is damaged; copy or download it again", tensor->name));
+          fmt::format("tensor {}: its bytes do not match its digest: the file is damaged; copy or download it again",
+                      tensor->name));
     KAIJU_TRY(broken);
   }
   return {};

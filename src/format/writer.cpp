@@ -1,5 +1,6 @@
 // CheckpointWriter: streams tensors into a temporary file and gives it its name when it is whole and on the disk.
-// Digests are computed on the way; all have the same length, so the header's place is known at the start and it is written last.
+// Digests are computed on the way; all have the same length, so the header's place is known at the start and it is
+// written last.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 
 std::string digests_json(const Declarations& tensors, const std::vector<std::string>& digests) {
   std::string text = "{";
-  for (size_t i = 0; i < tensors.size(); ++i) text += fmt::format("{}\"{}\":\"{}\"", i ? "," : "", tensors[i].name, digests[i]);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    text += fmt::format("{}\"{}\":\"{}\"", i ? "," : "", tensors[i].name, digests[i]);
   return text + "}";
 }
 
@@ -37,9 +39,9 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
     const uint64_t bytes = format::tensor_bytes(tensor.dtype, tensor.shape);
     const int own = format::layout_group(tensor.name, bytes);
     if (own < group)
-      return invalid_argument(
-          fmt::format("tensor {} is out of order: declare tensors of a multiple of 64 bytes, then smaller ones, then the tokenizer",
-                      format::in_quotes(tensor.name)));
+      return invalid_argument(fmt::format(
+          "tensor {} is out of order: declare tensors of a multiple of 64 bytes, then smaller ones, then the tokenizer",
+          format::in_quotes(tensor.name)));
     group = own;
     if (tensor.name == format::kTokenizer) {
       if (tokenizer) return invalid_argument("tensor tokenizer is declared twice");
@@ -53,8 +55,10 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
     if (at == wanted.end() || at->name != tensor.name)
       return invalid_argument(fmt::format("tensor {} is not one the config asks for", format::in_quotes(tensor.name)));
     if (at->dtype != tensor.dtype || at->shape != tensor.shape)
-      return invalid_argument(fmt::format("tensor {} must be {} [{}]", tensor.name, dtype_name(at->dtype), fmt::join(at->shape, ", ")));
-    if (seen[static_cast<size_t>(at - wanted.begin())]) return invalid_argument(fmt::format("tensor {} is declared twice", tensor.name));
+      return invalid_argument(
+          fmt::format("tensor {} must be {} [{}]", tensor.name, dtype_name(at->dtype), fmt::join(at->shape, ", ")));
+    if (seen[static_cast<size_t>(at - wanted.begin())])
+      return invalid_argument(fmt::format("tensor {} is declared twice", tensor.name));
     seen[static_cast<size_t>(at - wanted.begin())] = true;
   }
   for (size_t i = 0; i < wanted.size(); ++i)
@@ -65,13 +69,17 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
 class FileWriter final : public CheckpointWriter {
  public:
   FileWriter(std::string path, std::string config, Declarations tensors)
-      : file_(std::move(path)), config_(std::move(config)), tensors_(std::move(tensors)), digests_(tensors_.size(), std::string(32, '0')) {
+      : file_(std::move(path)),
+        config_(std::move(config)),
+        tensors_(std::move(tensors)),
+        digests_(tensors_.size(), std::string(32, '0')) {
     buffer_.reserve(kBufferBytes);
   }
 
   Status open() {
     KAIJU_TRY(file_.open());
-    const std::string header = format::build_header({config_, digests_json(tensors_, digests_), std::string(32, '0')}, tensors_);
+    const std::string header =
+        format::build_header({config_, digests_json(tensors_, digests_), std::string(32, '0')}, tensors_);
     if (header.size() > format::kMostHeaderBytes) return invalid_argument("the header would exceed 64 MiB");
     header_bytes_ = at_ = header.size();
     uint64_t total = header.size();
@@ -122,8 +130,8 @@ class FileWriter final : public CheckpointWriter {
 
   Status complete() {
     if (current_ < tensors_.size())
-      return invalid_argument(fmt::format("tensor {} has {} of its {} bytes: write all tensors before finish()", tensors_[current_].name,
-                                          written_, current_bytes()));
+      return invalid_argument(fmt::format("tensor {} has {} of its {} bytes: write all tensors before finish()",
+                                          tensors_[current_].name, written_, current_bytes()));
     KAIJU_TRY(flush());
     std::vector<TensorInfo> sorted;
     for (size_t i = 0; i < tensors_.size(); ++i)

@@ -16,7 +16,8 @@ namespace kaiju {
 namespace {
 
 constexpr size_t kMaxModelBytes = size_t{256} << 20;
-// SentencePiece collects the pieces that begin at one place in arrays of fixed size; a piece's length bounds how many there can be.
+// SentencePiece collects the pieces that begin at one place in arrays of fixed size; a piece's length bounds how many
+// there can be.
 constexpr size_t kMaxPieceBytes = 512;       // array of 1024
 constexpr size_t kMaxUserDefinedBytes = 64;  // array of 64
 
@@ -94,7 +95,8 @@ Status read_piece(std::string_view bytes, size_t index, SentencepieceModel::Piec
     } else if (field.id == 2 && wire_is(field, 5)) {
       piece.score = std::bit_cast<float>(static_cast<uint32_t>(field.number));
     } else if (field.id == 3 && wire_is(field, 0)) {
-      if (field.number < 1 || field.number > 6) return damaged(fmt::format("piece {} has kind {}; kinds are 1 to 6", index, field.number));
+      if (field.number < 1 || field.number > 6)
+        return damaged(fmt::format("piece {} has kind {}; kinds are 1 to 6", index, field.number));
       piece.kind = static_cast<PieceKind>(field.number);
     } else if (field.id <= 3) {
       return damaged(fmt::format("piece {}: field {} has the wrong wire type {}", index, field.id, field.wire));
@@ -108,10 +110,12 @@ Status read_trainer(std::string_view bytes, SentencepieceModel& model) {
   for (Field field; !reader.done();) {
     if (!reader.next(field)) return damaged("trainer_spec ends in the middle of a field");
     const bool used = field.id == 3 || field.id == 24 || field.id == 35;
-    if (used && !wire_is(field, 0)) return damaged(fmt::format("trainer_spec: field {} has the wrong wire type {}", field.id, field.wire));
+    if (used && !wire_is(field, 0))
+      return damaged(fmt::format("trainer_spec: field {} has the wrong wire type {}", field.id, field.wire));
     if (field.id == 3) {
       if (field.number != 1 && field.number != 2)
-        return damaged(fmt::format("model_type is {}; kaiju reads 1 (unigram) and 2 (byte pair encoding)", field.number));
+        return damaged(
+            fmt::format("model_type is {}; kaiju reads 1 (unigram) and 2 (byte pair encoding)", field.number));
       model.model_type = static_cast<int32_t>(field.number);
     }
     if (field.id == 24) model.whitespace_as_suffix = field.number != 0;
@@ -148,8 +152,10 @@ Status check_pieces(const SentencepieceModel& model, int32_t vocab_size) {
     if (piece.text.size() > kMaxPieceBytes)
       return damaged(fmt::format("piece {} is {} bytes long; the limit is {}", i, piece.text.size(), kMaxPieceBytes));
     if (piece.kind == PieceKind::kUserDefined && piece.text.size() > kMaxUserDefinedBytes)
-      return damaged(fmt::format("user-defined piece {} is {} bytes long; the limit is {}", i, piece.text.size(), kMaxUserDefinedBytes));
-    if (piece.text.find('\0') != std::string_view::npos) return damaged(fmt::format("piece {} contains a zero byte", i));
+      return damaged(fmt::format("user-defined piece {} is {} bytes long; the limit is {}", i, piece.text.size(),
+                                 kMaxUserDefinedBytes));
+    if (piece.text.find('\0') != std::string_view::npos)
+      return damaged(fmt::format("piece {} contains a zero byte", i));
     if (utf8_valid_prefix(piece.text) != piece.text.size()) return damaged(fmt::format("piece {} is not UTF-8", i));
     if (!std::isfinite(piece.score)) return damaged(fmt::format("the score of piece {} is not finite", i));
     if (!seen.insert(piece.text).second) return damaged(fmt::format("piece {} occurs twice", i));
@@ -166,11 +172,13 @@ Status check_pieces(const SentencepieceModel& model, int32_t vocab_size) {
   if (byte_count > 0 && !model.byte_fallback) return damaged("it has byte pieces although byte_fallback is off");
   if (model.byte_fallback)
     for (int byte = 0; byte < 256; ++byte)
-      if (!byte_found[byte]) return damaged(fmt::format("byte_fallback is on but the piece <0x{:02X}> is missing", byte));
+      if (!byte_found[byte])
+        return damaged(fmt::format("byte_fallback is on but the piece <0x{:02X}> is missing", byte));
   return {};
 }
 
-// Follows every path a text could take through a Darts-clone double array (nodes may be shared, so it is a graph without cycles).
+// Follows every path a text could take through a Darts-clone double array (nodes may be shared, so it is a graph
+// without cycles).
 struct TrieWalk {
   static constexpr int kMaxMatches = 32;               // SentencePiece's array of matches at one place
   static constexpr size_t kMaxReplacementBytes = 256;  // what one match may grow to
@@ -212,17 +220,19 @@ struct TrieWalk {
 
   Status check_replacement(size_t value) const {
     if (value >= strings.size()) return damaged("precompiled_charsmap: a replacement lies outside the strings");
-    if (strings.find('\0', value) - value > kMaxReplacementBytes) return damaged("precompiled_charsmap: a replacement is too long");
+    if (strings.find('\0', value) - value > kMaxReplacementBytes)
+      return damaged("precompiled_charsmap: a replacement is too long");
     return {};
   }
 };
 
-// SentencePiece's byte pair encoding takes a lone character for the control piece of that name, and then refuses the text. Given a longer
-// name than any piece has, such a piece is nowhere in a text, like every other control piece.
+// SentencePiece's byte pair encoding takes a lone character for the control piece of that name, and then refuses the
+// text. Given a longer name than any piece has, such a piece is nowhere in a text, like every other control piece.
 std::string name_for_sentencepiece(const SentencepieceModel::Piece& piece) {
   const auto starts_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
   std::string name(piece.text);
-  if (piece.kind == PieceKind::kControl && std::count_if(name.begin(), name.end(), starts_character) == 1) name.append(kMaxPieceBytes, ' ');
+  if (piece.kind == PieceKind::kControl && std::count_if(name.begin(), name.end(), starts_character) == 1)
+    name.append(kMaxPieceBytes, ' ');
   return name;
 }
 
@@ -250,12 +260,14 @@ int32_t byte_of_piece(std::string_view text) {
 }
 
 Result<SentencepieceModel> read_sentencepiece_model(std::span<const std::byte> bytes, int32_t vocab_size) {
-  if (bytes.size() > kMaxModelBytes) return damaged(fmt::format("{} bytes; the limit is {}", bytes.size(), kMaxModelBytes));
+  if (bytes.size() > kMaxModelBytes)
+    return damaged(fmt::format("{} bytes; the limit is {}", bytes.size(), kMaxModelBytes));
   SentencepieceModel model;
   WireReader reader({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   for (Field field; !reader.done();) {
     if (!reader.next(field)) return damaged("the file ends in the middle of a field, or is no SentencePiece model");
-    if (field.id <= 3 && !wire_is(field, 2)) return damaged(fmt::format("field {} has the wrong wire type {}", field.id, field.wire));
+    if (field.id <= 3 && !wire_is(field, 2))
+      return damaged(fmt::format("field {} has the wrong wire type {}", field.id, field.wire));
     if (field.id == 1) {
       KAIJU_TRY(read_piece(field.bytes, model.pieces.size(), model.pieces.emplace_back()));
     } else if (field.id == 2) {

@@ -1,6 +1,6 @@
 // SentencepieceModel: what a SentencePiece file says, read from its protobuf wire form and checked in full.
-// SentencePiece itself trusts its file (its normaliser follows offsets unchecked), so it is given only clean_copy(), written from what was
-// checked here.
+// SentencePiece itself trusts its file (its normaliser follows offsets unchecked), so it is given only clean_copy(),
+// written from what was checked here.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,8 @@ struct SentencepieceModel {
 
 // kBadModel names the piece or the field and the rule it breaks.
 Result<SentencepieceModel> read_sentencepiece_model(std::span<const std::byte> bytes, int32_t vocab_size);
-// The checked fields and nothing else, as SentencePiece's own protobuf. Control pieces of a single character have other names in it.
+// The checked fields and nothing else, as SentencePiece's own protobuf. Control pieces of a single character have other
+// names in it.
 std::string clean_copy(const SentencepieceModel& model);
 // The rules are a double-array trie followed by replacement strings; every jump a text could cause must stay inside.
 Status check_charsmap(std::string_view charsmap);

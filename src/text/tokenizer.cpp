@@ -18,7 +18,8 @@ std::string surface(const SentencepieceModel::Piece& piece, bool escaped) {
   if (piece.kind == PieceKind::kByte) return std::string(1, static_cast<char>(byte_of_piece(piece.text)));
   std::string text(piece.text);
   if (!escaped) return text;
-  for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at) text.replace(at, kSpaceMark.size(), 1, ' ');
+  for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at)
+    text.replace(at, kSpaceMark.size(), 1, ' ');
   return text;
 }
 
@@ -27,7 +28,8 @@ class SentencepieceTokenizer final : public Tokenizer {
   Status open(const SentencepieceModel& model) {
     const auto status = processor_.LoadFromSerializedProto(clean_copy(model));
     if (!status.ok()) return bad_model(fmt::format("tokenizer: SentencePiece refuses it: {}", status.message()));
-    if (processor_.GetPieceSize() != static_cast<int>(model.pieces.size())) return internal_error("tokenizer: SentencePiece lost pieces");
+    if (processor_.GetPieceSize() != static_cast<int>(model.pieces.size()))
+      return internal_error("tokenizer: SentencePiece lost pieces");
     for (const auto& piece : model.pieces) {
       pieces_.push_back(surface(piece, model.escape_whitespaces));
       control_.push_back(piece.kind == PieceKind::kControl);
@@ -110,7 +112,8 @@ size_t utf8_valid_prefix(std::string_view text) {
       i += 2;
     } else if (a >= 0xE0 && a <= 0xEF && tail(b) && tail(c) && !(a == 0xE0 && b < 0xA0) && !(a == 0xED && b >= 0xA0)) {
       i += 3;
-    } else if (a >= 0xF0 && a <= 0xF4 && tail(b) && tail(c) && tail(d) && !(a == 0xF0 && b < 0x90) && !(a == 0xF4 && b >= 0x90)) {
+    } else if (a >= 0xF0 && a <= 0xF4 && tail(b) && tail(c) && tail(d) && !(a == 0xF0 && b < 0x90) &&
+               !(a == 0xF4 && b >= 0x90)) {
       i += 4;
     } else {
       return i;

@@ -1,5 +1,5 @@
-// Built with -ffp-contract=fast, and with fma instructions where the processor has them (tests/arith/flags.cmake): a host that includes our headers
-// under such flags. float32.cpp compares.
+// Built with -ffp-contract=fast, and with fma instructions where the processor has them (tests/arith/flags.cmake): a
+// host that includes our headers under such flags. float32.cpp compares.
 #include "kaiju/arith/rms.hpp"
 
 namespace kaiju::arith {

@@ -59,8 +59,10 @@ TEST_CASE("exp2 of a product takes the exact product") {
     const float z = 0x1p-16f * (1.0f + static_cast<float>(random() % 8388608) * 0x1p-23f);
     const double exact = static_cast<double>(d) * static_cast<double>(z);
     const double found = exp2_product(d, z);
-    if (exact < -126.6) CHECK(found == 0);
-    else if (exact > -126.4) REQUIRE(std::abs(found - std::exp2(exact)) <= 3e-6 * std::exp2(exact));
+    if (exact < -126.6)
+      CHECK(found == 0);
+    else if (exact > -126.4)
+      REQUIRE(std::abs(found - std::exp2(exact)) <= 3e-6 * std::exp2(exact));
   }
   CHECK(exp2_product(0, 1e-3f) == 1.0f);
   CHECK(exp2_product(-1, 200.0f) == 0.0f);
@@ -71,7 +73,7 @@ TEST_CASE("a key's weight runs from 65535 down to 0 and is 0 below 2^-17") {
   CHECK(key_weight(0, 1e-3f) == 65535);
   CHECK(key_weight(-1, 1.0f) == 32768);  // 32767.5, ties to even
   CHECK(key_weight(-16, 1.0f) == 1);
-  CHECK(key_weight(-17, 1.0f) == 0);     // just under a half
+  CHECK(key_weight(-17, 1.0f) == 0);  // just under a half
   CHECK(key_weight(-1700000, 1e-5f) == 0);
   CHECK(key_weight(-4129024, 1e30f) == 0);
 }
@@ -97,12 +99,13 @@ TEST_CASE("an up byte rectifies below and clamps above") {
   CHECK(up_byte(256, 1.0f) == 255);
   CHECK(up_byte(2000000000, 1e30f) == 255);
   CHECK(up_byte(-2000000000, 1e30f) == 0);
-  CHECK(up_byte(1, 0.5f) == 0);   // -127.5 to -128
-  CHECK(up_byte(3, 0.5f) == 2);   // -126.5 to -126
+  CHECK(up_byte(1, 0.5f) == 0);  // -127.5 to -128
+  CHECK(up_byte(3, 0.5f) == 2);  // -126.5 to -126
 }
 
 TEST_CASE("square_byte is rint of the square over 255 for every byte") {
-  for (int u = 0; u < 256; ++u) CHECK(square_byte(static_cast<uint8_t>(u)) == static_cast<int>(std::nearbyint(u * u / 255.0)));
+  for (int u = 0; u < 256; ++u)
+    CHECK(square_byte(static_cast<uint8_t>(u)) == static_cast<int>(std::nearbyint(u * u / 255.0)));
 }
 
 TEST_CASE("bf16 rounds ties to even and returns exactly") {
@@ -120,7 +123,8 @@ TEST_CASE("adding to the residual stream rounds once to f32 and once to bf16") {
   std::mt19937 random(4);
   for (int i = 0; i < 20000; ++i) {
     const auto acc = static_cast<int32_t>(random()) >> (random() % 24);
-    const float scale = std::ldexp(1.0f + static_cast<float>(random() % 1000) * 0.001f, -static_cast<int>(random() % 30));
+    const float scale =
+        std::ldexp(1.0f + static_cast<float>(random() % 1000) * 0.001f, -static_cast<int>(random() % 30));
     const bf16 x = static_cast<bf16>(random() % 0x5000);
     const float sum = std::fma(static_cast<float>(acc), scale, from_bf16(x));
     REQUIRE(residual_add(x, acc, scale) == to_bf16(sum));

@@ -17,7 +17,8 @@ TEST_CASE("cosine and sine of a position match long double within 2e-7") {
     const long double turns = static_cast<long double>(angle) * 0x1p-64L;
     const long double radians = turns * 6.283185307179586476925286766559L;
     const CosSin found = cos_sin(position, frequency);
-    worst = std::max({worst, static_cast<double>(std::abs(found.cos - std::cos(radians))), static_cast<double>(std::abs(found.sin - std::sin(radians)))});
+    worst = std::max({worst, static_cast<double>(std::abs(found.cos - std::cos(radians))),
+                      static_cast<double>(std::abs(found.sin - std::sin(radians)))});
   }
   CHECK(worst < 2e-7);
 }

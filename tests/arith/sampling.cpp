@@ -13,7 +13,8 @@ namespace {
 std::vector<Candidate> candidates_of(const std::vector<float>& logits, float temperature = 1.0f) {
   const float best = *std::max_element(logits.begin(), logits.end());
   std::vector<Candidate> out;
-  for (size_t i = 0; i < logits.size(); ++i) out.push_back({logits[i], static_cast<int32_t>(i), mass(logits[i], best, temperature_factor(temperature))});
+  for (size_t i = 0; i < logits.size(); ++i)
+    out.push_back({logits[i], static_cast<int32_t>(i), mass(logits[i], best, temperature_factor(temperature))});
   return out;
 }
 
@@ -34,7 +35,8 @@ TEST_CASE("philox gives the published known answers") {
   using Words = std::array<uint32_t, 4>;
   CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) == Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
-  CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) == Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+  CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
 TEST_CASE("random bits depend on seed, stream and position, low word first") {

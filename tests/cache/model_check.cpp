@@ -1,5 +1,6 @@
 // Checks the cache against a naive one. Ends with 1 and says where when they differ.
-//   cache_model_check [OPERATIONS] [SEEDS] [DEPTH]     random operations in all, over so many seeds; then all strings of operations of a depth
+//   cache_model_check [OPERATIONS] [SEEDS] [DEPTH]     random operations in all, over so many seeds; then all strings
+//   of operations of a depth
 // The long form is `cache_model_check 1000000 50 9`.
 #include <cstdlib>
 #include <random>
@@ -55,8 +56,10 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
     const size_t i = below(world.line_count());
     const bool running = world.line(i).running;
     if (world.line(i).waiting) {
-      if (below(8) == 0) world.give_up(i);
-      else if (below(3) == 0) world.arrive(i);
+      if (below(8) == 0)
+        world.give_up(i);
+      else if (below(3) == 0)
+        world.arrive(i);
       continue;
     }
     switch (below(10)) {
@@ -88,7 +91,8 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
           prompt.resize(1 + below(prompt.size()));
           if (below(2)) prompt[below(prompt.size())] ^= 1;
           const auto shared = below(3) ? below(prompt.size() + 1) : prompt.size() / 64 * 64;
-          world.start(i, prompt, static_cast<int32_t>(below(100)), std::to_string(below(2)), static_cast<int32_t>(shared), std::to_string(below(3)));
+          world.start(i, prompt, static_cast<int32_t>(below(100)), std::to_string(below(2)),
+                      static_cast<int32_t>(shared), std::to_string(below(3)));
           if (world.line(i).waiting && below(2)) world.arrive(i);
         }
         break;
@@ -102,7 +106,8 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
   return world.hits();
 }
 
-// All strings of operations on three sequences with two prompts that part in the middle of a block, in a memory of few blocks.
+// All strings of operations on three sequences with two prompts that part in the middle of a block, in a memory of few
+// blocks.
 void all_strings(int depth) {
   Facts facts;
   facts.has_global = true;
@@ -119,9 +124,12 @@ void all_strings(int depth) {
     for (const int operation : string) {
       const auto i = static_cast<size_t>(operation % 3);
       const bool running = world.line(i).running;
-      if (operation / 3 == 2 && running) world.finish(i);
-      else if (running) world.step(i, 64, 1);
-      else if (operation / 3 < 2) world.start(i, prompts[operation / 3], 2, "c", 70, "s");
+      if (operation / 3 == 2 && running)
+        world.finish(i);
+      else if (running)
+        world.step(i, 64, 1);
+      else if (operation / 3 < 2)
+        world.start(i, prompts[operation / 3], 2, "c", 70, "s");
       world.check();
     }
     size_t place = 0;
@@ -140,13 +148,16 @@ int main(int argc, char** argv) {
   const uint64_t first = one ? std::strtoull(one, nullptr, 10) : 1;
   uint64_t hits = 0, seed = first;
   try {
-    for (; seed < first + (one ? 1 : static_cast<uint64_t>(seeds)); ++seed) hits += random_walk(seed, operations / seeds);
+    for (; seed < first + (one ? 1 : static_cast<uint64_t>(seeds)); ++seed)
+      hits += random_walk(seed, operations / seeds);
     all_strings(depth);
   } catch (const Difference& difference) {
     std::printf("difference: %s (KAIJU_SEED=%llu)\n", difference.what(), static_cast<unsigned long long>(seed));
     return 1;
   }
-  std::printf("no difference in %lld operations over %lld seeds and all strings of %d; %llu tokens hit, %llu in lower tiers\n", static_cast<long long>(operations),
-              static_cast<long long>(seeds), depth, static_cast<unsigned long long>(hits), static_cast<unsigned long long>(hits_below));
+  std::printf(
+      "no difference in %lld operations over %lld seeds and all strings of %d; %llu tokens hit, %llu in lower tiers\n",
+      static_cast<long long>(operations), static_cast<long long>(seeds), depth, static_cast<unsigned long long>(hits),
+      static_cast<unsigned long long>(hits_below));
   return hits > 0 ? 0 : 1;
 }

@@ -1,6 +1,7 @@
-// World: a tree and a few leases, driven by hand, beside a naive cache: every word of KV says which tokens it stands behind, who may know it,
-// and in which epoch it was computed; every read and write is checked, and every hit against a search of all that is known. With tiers, words move
-// to places of host memory and of a file, some on the way are lost, and what comes up may take its time.
+// World: a tree and a few leases, driven by hand, beside a naive cache: every word of KV says which tokens it stands
+// behind, who may know it, and in which epoch it was computed; every read and write is checked, and every hit against a
+// search of all that is known. With tiers, words move to places of host memory and of a file, some on the way are lost,
+// and what comes up may take its time.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +44,8 @@ class World {
 
   World(const Facts& facts, const CacheOptions& options, int32_t chunk, size_t lines)
       : facts_(facts), chunk_(chunk), tree_(std::make_unique<Tree>(facts, options)), lines_(lines) {
-    for (const BlockKind kind : kBothKinds) memory_[at(kind)].resize(static_cast<size_t>(facts.block_count[at(kind)]) * kBlockTokens);
+    for (const BlockKind kind : kBothKinds)
+      memory_[at(kind)].resize(static_cast<size_t>(facts.block_count[at(kind)]) * kBlockTokens);
     if (options.host_bytes == 0) return;
     CacheOptions with_file = options;
     if (options.file_bytes > 0) with_file.file = std::make_shared<WordFile>(*this);
@@ -64,7 +66,8 @@ class World {
   uint64_t hits_below() const { return hits_below_; }
 
   // False: no room, or it waits for blocks from below: arrive.
-  bool start(size_t i, const std::vector<int32_t>& prompt, int32_t generate, const std::string& character, int32_t shared, const std::string& own) {
+  bool start(size_t i, const std::vector<int32_t>& prompt, int32_t generate, const std::string& character,
+             int32_t shared, const std::string& own) {
     Line& line = lines_[i];
     ++operations_;
     line.tokens = prompt;
@@ -82,8 +85,10 @@ class World {
     run_transfers(outcome == Fetch::Outcome::kBegun ? &line : nullptr);
     if (outcome == Fetch::Outcome::kNothing) return start_lease(i);
     line.began = operations_;
-    if (outcome == Fetch::Outcome::kBegun) line.waiting = true;
-    else release(line);
+    if (outcome == Fetch::Outcome::kBegun)
+      line.waiting = true;
+    else
+      release(line);
     return false;
   }
   // What came from below is seen in, and the lease starts with it.
@@ -92,7 +97,12 @@ class World {
     line.waiting = false;
     line.fetch.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
     const bool started = start_lease(i);
-    if (started && all_reused_ && line.began == operations_ && line.failed.empty() && line.lease.next() < line.fetch.resident() + Fetch::kLeastGain) differ("what came from below is of no use: starts at " + std::to_string(line.lease.next()) + ", without at " + std::to_string(line.fetch.resident()) + ", fetched for " + std::to_string(line.fetch.position()) + " window " + std::to_string(facts_.window) + " prompt " + std::to_string(line.prompt_count) + " shared " + std::to_string(line.regions.shared_tokens));
+    if (started && all_reused_ && line.began == operations_ && line.failed.empty() &&
+        line.lease.next() < line.fetch.resident() + Fetch::kLeastGain)
+      differ("what came from below is of no use: starts at " + std::to_string(line.lease.next()) + ", without at " +
+             std::to_string(line.fetch.resident()) + ", fetched for " + std::to_string(line.fetch.position()) +
+             " window " + std::to_string(facts_.window) + " prompt " + std::to_string(line.prompt_count) + " shared " +
+             std::to_string(line.regions.shared_tokens));
     if (started) hits_below_ += static_cast<uint64_t>(std::max(0, line.lease.next() - line.fetch.resident()));
     line.fetch.let_go(*tree_);
     return started;
@@ -121,7 +131,8 @@ class World {
       all_reused_ = reuse == Reuse::kAll;
       const int32_t found = line.lease.next();
       if (found > most) differ("a hit of " + std::to_string(found) + " where " + std::to_string(most) + " is known");
-      if (reuse == Reuse::kAll && found < least) differ("a hit of " + std::to_string(found) + " where " + std::to_string(least) + " is known");
+      if (reuse == Reuse::kAll && found < least)
+        differ("a hit of " + std::to_string(found) + " where " + std::to_string(least) + " is known");
       hits_ += static_cast<uint64_t>(found);
       break;
     }
@@ -157,7 +168,8 @@ class World {
     check_reads(line);
     for (int32_t position = next; position < next + count; ++position)
       for (const BlockKind kind : kBothKinds)
-        if (tree_->uses(kind) && (kind == BlockKind::kWindow || position >= line.lease.write_from())) write(line, kind, position);
+        if (tree_->uses(kind) && (kind == BlockKind::kWindow || position >= line.lease.write_from()))
+          write(line, kind, position);
     line.lease.commit(*tree_, line.tokens, count);
     if (line.lease.next() == static_cast<int32_t>(line.tokens.size()) && line.lease.next() < line.most) {
       line.tokens.push_back(next_token);
@@ -223,8 +235,10 @@ class World {
         if (line.lease.seal() != kNoNode) ++refs[line.lease.seal()];
       }
       for (size_t d = 0; d < tree_->domains().end(); ++d)
-        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode; id = tree_->at(id).domain_next)
-          if (tree_->at(id).refs != (refs.count(id) ? refs[id] : 0)) differ("node " + std::to_string(id) + " miscounts its holders");
+        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode;
+             id = tree_->at(id).domain_next)
+          if (tree_->at(id).refs != (refs.count(id) ? refs[id] : 0))
+            differ("node " + std::to_string(id) + " miscounts its holders");
     }
   }
 
@@ -333,13 +347,15 @@ class World {
     if (from.word != line.words[static_cast<size_t>(position)])
       differ(std::string("a ") + name_of(kind) + " word at " + std::to_string(position) + " is another's");
     const bool shared = position < line.regions.shared_tokens && from.readers.count(line.character);
-    if (!shared && !from.readers.count(line.own)) differ("a word at " + std::to_string(position) + " is behind another salt");
+    if (!shared && !from.readers.count(line.own))
+      differ("a word at " + std::to_string(position) + " is behind another salt");
   }
   void check_reads(Line& line) {
     const int32_t next = line.lease.next();
     for (const BlockKind kind : kBothKinds) {
       if (!tree_->uses(kind)) continue;
-      for (int32_t position = kind == BlockKind::kWindow ? std::max(0, next - facts_.window + 1) : 0; position < next; ++position) {
+      for (int32_t position = kind == BlockKind::kWindow ? std::max(0, next - facts_.window + 1) : 0; position < next;
+           ++position) {
         const BlockId block = line.lease.blocks(kind)[static_cast<size_t>(position / kBlockTokens)];
         if (block == kNoBlock) differ("a read without a block");
         read(line, kind, block, position);
@@ -351,7 +367,8 @@ class World {
     tree_->release(line.regions.own);
   }
 
-  // The resume points that a search of everything finds: at least what the newest children give, at most what any gives.
+  // The resume points that a search of everything finds: at least what the newest children give, at most what any
+  // gives.
   std::pair<int32_t, int32_t> best_resume(const Line& line) const {
     std::vector<NodeId> path;
     const int32_t limit = line.prompt_count - 1;
@@ -366,7 +383,8 @@ class World {
     const auto children = [&](NodeId of) {
       std::vector<NodeId> all;
       for (size_t d = 0; d < tree_->domains().end(); ++d)
-        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode; id = tree_->at(id).domain_next)
+        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode;
+             id = tree_->at(id).domain_next)
           if (tree_->at(id).parent == of) all.push_back(id);
       return all;
     };
@@ -378,7 +396,8 @@ class World {
       const std::string& wanted = (index + 1) * kBlockTokens <= line.regions.shared_tokens ? line.character : line.own;
       NodeId next = kNoNode;
       for (const NodeId id : children(parent))
-        if (key(tree_->at(id)) == wanted && tree_->at(id).claim == kReady && tree_->at(id).count == kBlockTokens && same(tree_->at(id), index) == kBlockTokens)
+        if (key(tree_->at(id)) == wanted && tree_->at(id).claim == kReady && tree_->at(id).count == kBlockTokens &&
+            same(tree_->at(id), index) == kBlockTokens)
           next = id;
       if (next == kNoNode) break;
       path.push_back(parent = next);
@@ -387,7 +406,8 @@ class World {
     const auto resume_with = [&](NodeId tail, int32_t tail_tokens) {
       for (int32_t position = std::min(limit, whole * kBlockTokens + tail_tokens); position > 0; --position) {
         bool here = true;
-        for (int32_t p = std::max(0, position - facts_.window + 1) / kBlockTokens; facts_.window > 0 && p < blocks_for(position); ++p)
+        for (int32_t p = std::max(0, position - facts_.window + 1) / kBlockTokens;
+             facts_.window > 0 && p < blocks_for(position); ++p)
           here = here && tree_->at(p < whole ? path[static_cast<size_t>(p)] : tail).block[1] != kNoBlock;
         if (here) return position;
       }
@@ -399,8 +419,10 @@ class World {
       const Node& node = tree_->at(id);
       if (node.claim != kReady) continue;
       int32_t count = std::min(same(node, whole), kBlockTokens - 1);
-      if (key(node) == line.character) count = std::min(count, line.regions.shared_tokens - whole * kBlockTokens);
-      else if (key(node) != line.own) count = 0;
+      if (key(node) == line.character)
+        count = std::min(count, line.regions.shared_tokens - whole * kBlockTokens);
+      else if (key(node) != line.own)
+        count = 0;
       if (count > 0) best = std::max(best, resume_with(id, count));
     }
     // The tree looks at the longest of the newest eight only, so a window that it lacks may cost it the tail.

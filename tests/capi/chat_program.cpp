@@ -54,7 +54,8 @@ TEST_CASE("same seed, same words; another seed, others") {
 
 TEST_CASE("a scripted chat prints no control character of a reply; JSON escapes them") {
   const auto controls = [](const std::string& text) {
-    return std::count_if(text.begin(), text.end(), [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7F; });
+    return std::count_if(text.begin(), text.end(),
+                         [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7F; });
   };
   int64_t in_replies = 0;
   for (const char* seed : {"1", "2", "3", "4", "5", "6"}) {
@@ -117,7 +118,8 @@ TEST_CASE("an edited message gets the reply it would have got at once") {
 
 TEST_CASE("a saved chat goes on where it was, with its card and its seed") {
   const std::string file = temporary_folder() + "/chat.json";
-  const Run before = short_chat({"--seed", "7", "--temperature", "1.5"}, "Gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80\n/retry\nhello\n/save " + file + "\n");
+  const Run before = short_chat({"--seed", "7", "--temperature", "1.5"},
+                                "Gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80\n/retry\nhello\n/save " + file + "\n");
   REQUIRE(before.code == 0);
   const auto json = nlohmann::json::parse(slurp(file));
   CHECK(json["seed"] == 7);
@@ -128,7 +130,8 @@ TEST_CASE("a saved chat goes on where it was, with its card and its seed") {
   CHECK(json["exchanges"][1]["reply"] == before.lines()[2]);
 
   const std::string other = write_file("other.card", "name: Bob\n\nthe world.\n");
-  const Run after = chat({"--character", other, "--json", "--max-tokens", "12"}, "hello\n/load " + file + "\nhello\n/save " + file + "\n");
+  const Run after = chat({"--character", other, "--json", "--max-tokens", "12"},
+                         "hello\n/load " + file + "\nhello\n/save " + file + "\n");
   INFO(after.err);
   REQUIRE(after.code == 0);
   REQUIRE(after.lines().size() == 2);
@@ -161,8 +164,8 @@ TEST_CASE("a save leaves files beside its own alone") {
 }
 
 TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
-  const std::string good =
-      R"({"kaiju_chat": 1, "character": {"name": "A", "greeting": "", "description": "the"}, "seed": 1, "exchanges": [{"user": "a", "reply": "b", "retries": 0}]})";
+  const std::string good = R"({"kaiju_chat": 1, "character": {"name": "A", "greeting": "", "description": "the"}, )"
+                           R"("seed": 1, "exchanges": [{"user": "a", "reply": "b", "retries": 0}]})";
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     return text.replace(text.find(from), from.size(), to);
@@ -220,7 +223,9 @@ TEST_CASE("a chat longer than the context goes on, and its card stays") {
     const int prompt = turn["prompt_tokens"];
     CHECK(prompt + 12 <= kTinyContext);
     cuts += prompt < last;
-    if (prompt < last) CHECK(prompt <= kTinyContext / 2 + 20);  // the reply before may have made it too long: then the new message comes on top
+    if (prompt < last)
+      CHECK(prompt <=
+            kTinyContext / 2 + 20);  // the reply before may have made it too long: then the new message comes on top
     last = prompt;
     prompts += prompt;
     cached += turn["cached_tokens"].get<int>();
@@ -231,7 +236,9 @@ TEST_CASE("a chat longer than the context goes on, and its card stays") {
 }
 
 TEST_CASE("a reply that goes in circles ends there, and the chat goes on from what is left of it") {
-  const std::vector<std::string> greedy = {"--say", "hello", "--say", "I say", "--temperature", "0", "--repetition-penalty", "1", "--character", short_card(), "--max-tokens", "120"};
+  const std::vector<std::string> greedy = {
+      "--say",       "hello",      "--say",        "I say", "--temperature", "0", "--repetition-penalty", "1",
+      "--character", short_card(), "--max-tokens", "120"};
   const auto turns = [&](std::vector<std::string> args, const char* more) {
     args.emplace_back(more);
     std::vector<nlohmann::json> all;
@@ -272,9 +279,15 @@ TEST_CASE("a card without a name is refused") {
   CHECK(chat_with_card("greeting: hello\n\nworld\n").refuses("test.card:1: the name is missing"));
 }
 TEST_CASE("an empty card file is refused") { CHECK(chat_with_card("").refuses("test.card:1: the card is empty")); }
-TEST_CASE("a card of blank lines is refused") { CHECK(chat_with_card("\n \n\n").refuses("test.card:1: the card is empty")); }
-TEST_CASE("a card that begins with its description is refused") { CHECK(chat_with_card("the world\n").refuses("test.card:1: expected")); }
-TEST_CASE("a card without a description is refused") { CHECK(chat_with_card("name: A\n\n \n").refuses("description is missing")); }
+TEST_CASE("a card of blank lines is refused") {
+  CHECK(chat_with_card("\n \n\n").refuses("test.card:1: the card is empty"));
+}
+TEST_CASE("a card that begins with its description is refused") {
+  CHECK(chat_with_card("the world\n").refuses("test.card:1: expected"));
+}
+TEST_CASE("a card without a description is refused") {
+  CHECK(chat_with_card("name: A\n\n \n").refuses("description is missing"));
+}
 TEST_CASE("a card with an unknown line in its header is refused by line") {
   CHECK(chat_with_card("name: A\nage: 5\n\nworld\n").refuses("test.card:2: expected"));
 }
@@ -319,13 +332,17 @@ TEST_CASE("a character nobody knows is refused with those there are") {
 TEST_CASE("wrong options are refused in one line") {
   CHECK(short_chat({"--nonsense"}).refuses("--nonsense"));
   CHECK(short_chat({"--temperature", "hot"}).refuses("--temperature"));
-  CHECK(short_chat({"--say", "x", "--temperature", "-1"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
+  CHECK(
+      short_chat({"--say", "x", "--temperature", "-1"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
   CHECK(short_chat({"--say", "x", "--top-p", "1.5"}).refuses("--top-p: give a number from 1e-06 to 1"));
   CHECK(short_chat({"--say", "x", "--top-p", "0"}).refuses("--top-p: give a number from 1e-06 to 1"));
-  CHECK(short_chat({"--say", "x", "--temperature", "0.0005"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
-  CHECK(short_chat({"--say", "x", "--temperature", "nan"}).refuses("--temperature: give 0 or a number from 0.001 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "0.0005"})
+            .refuses("--temperature: give 0 or a number from 0.001 to 100"));
+  CHECK(short_chat({"--say", "x", "--temperature", "nan"})
+            .refuses("--temperature: give 0 or a number from 0.001 to 100"));
   CHECK(short_chat({"--say", "x", "--min-p", "-0.5"}).refuses("--min-p: give a number from 0 to 1"));
-  CHECK(short_chat({"--say", "x", "--repetition-penalty", "0"}).refuses("--repetition-penalty: give a number from 0.01 to 100"));
+  CHECK(short_chat({"--say", "x", "--repetition-penalty", "0"})
+            .refuses("--repetition-penalty: give a number from 0.01 to 100"));
   CHECK(short_chat({"--seed", "1.5"}).refuses("--seed"));
   CHECK(chat({"--max-tokens", "0"}).refuses("--max-tokens"));
   CHECK(chat({"--threads", "1000"}).refuses("--threads"));
@@ -349,7 +366,8 @@ TEST_CASE("output that cannot be written is an error") {
 }
 
 TEST_CASE("a chat whose input is closed says so, and takes no file that it opens for it") {
-  const std::string program = quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat"), out = temporary_folder() + "/out", err = temporary_folder() + "/err";
+  const std::string program = quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat"), out = temporary_folder() + "/out",
+                    err = temporary_folder() + "/err";
   const int status = std::system((program + " --max-tokens 2 <&- >" + quoted(out) + " 2>" + quoted(err)).c_str());
   CHECK(Run{WEXITSTATUS(status), slurp(out), slurp(err)}.refuses("cannot read the standard input"));
   CHECK(slurp(out).empty());

@@ -49,7 +49,9 @@ class Terminal {
   }
   Terminal(const Terminal&) = delete;
 
-  void type(const std::string& keys) { REQUIRE(write(fd_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size())); }
+  void type(const std::string& keys) {
+    REQUIRE(write(fd_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
+  }
 
   // What came up to `text`, all of it since the last call; fails when it never comes.
   std::string until(const std::string& text) {
@@ -110,8 +112,10 @@ Terminal short_talk(int columns = 80, const std::vector<std::string>& set = {}) 
 // A model that talks for a long time when it is greedy.
 const std::string& talkative_model() {
   static const std::string path = [] {
-    const std::string plain = temporary_folder() + "/long-plain.kaiju.safetensors", file = temporary_folder() + "/long.kaiju.safetensors";
-    if (!kaiju::write_random_checkpoint(plain, tiny_config(kTinyVocabulary, 1 << 17), 1).ok()) throw std::runtime_error("no checkpoint");
+    const std::string plain = temporary_folder() + "/long-plain.kaiju.safetensors",
+                      file = temporary_folder() + "/long.kaiju.safetensors";
+    if (!kaiju::write_random_checkpoint(plain, tiny_config(kTinyVocabulary, 1 << 17), 1).ok())
+      throw std::runtime_error("no checkpoint");
     add_tokenizer(plain, file, tiny_model().bytes(), kTinyChat);
     return file;
   }();
@@ -119,7 +123,9 @@ const std::string& talkative_model() {
 }
 
 Terminal long_talk(const char* max_tokens = "100000") {
-  return Terminal({"--model", talkative_model(), "--character", short_card(), "--max-tokens", max_tokens, "--temperature", "0", "--repetition-penalty", "1", "--circles"}, 80, {});
+  return Terminal({"--model", talkative_model(), "--character", short_card(), "--max-tokens", max_tokens,
+                   "--temperature", "0", "--repetition-penalty", "1", "--circles"},
+                  80, {});
 }
 
 constexpr const char* kPrompt = "You:";
@@ -245,7 +251,9 @@ TEST_CASE("colours only where they are wanted", "[terminal]") {
 }
 
 TEST_CASE("lines break where the window ends, words stay whole, and a resized window is noticed", "[terminal]") {
-  const std::string card = write_file("long.card", "name: Ann\ngreeting: one fish two fish red fish blue fish and an incomprehensibilitiesandmore word\n\nthe world.\n");
+  const std::string card = write_file("long.card",
+                                      "name: Ann\ngreeting: one fish two fish red fish blue fish and an "
+                                      "incomprehensibilitiesandmore word\n\nthe world.\n");
   Terminal screen({"--model", chat_model_file(), "--character", card, "--max-tokens", "1"}, 16, {"TERM=dumb"});
   const std::string greeting = screen.until(kPrompt);
   INFO(greeting);
@@ -275,7 +283,8 @@ TEST_CASE("/edit brings the last message back to be edited", "[terminal]") {
 }
 
 TEST_CASE("letters of any script and emoji can be typed, whatever the locale", "[terminal]") {
-  const std::string text = "Gr\xC3\xBC\xC3\x9F \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80", file = temporary_folder() + "/typed.json";
+  const std::string text = "Gr\xC3\xBC\xC3\x9F \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\x98\x80",
+                    file = temporary_folder() + "/typed.json";
   Terminal screen = short_talk(80, {"LC_ALL=C"});
   screen.until(kPrompt);
   screen.type(text + "x\x7F\r");  // one too many, and a backspace

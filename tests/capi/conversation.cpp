@@ -25,7 +25,9 @@ struct Chat : Host {
 
   kaiju_request say(const Tokens& input) {
     kaiju_request request = 0;
-    check(ask([&](kaiju_error** e) { return kaiju_conversation_say(talk, input.data(), input.size(), options, nullptr, &request, e); }));
+    check(ask([&](kaiju_error** e) {
+      return kaiju_conversation_say(talk, input.data(), input.size(), options, nullptr, &request, e);
+    }));
     return request;
   }
   kaiju_request swipe() {
@@ -110,7 +112,8 @@ TEST_CASE("a forked conversation goes its own way") {
   kaiju_conversation* fork = nullptr;
   REQUIRE(kaiju_conversation_fork(chat.talk, 1, &fork, nullptr) == KAIJU_OK);
   kaiju_request request = 0;
-  REQUIRE(kaiju_conversation_say(fork, chat.hello.data(), chat.hello.size(), chat.options, nullptr, &request, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_conversation_say(fork, chat.hello.data(), chat.hello.size(), chat.options, nullptr, &request,
+                                 nullptr) == KAIJU_OK);
   CHECK(kaiju_conversation_undo(fork, nullptr) == KAIJU_BUSY);
   chat.drain();
   CHECK(chat.info(fork).turns == 2);
@@ -129,7 +132,8 @@ TEST_CASE("a greeting and a loaded chat are turns that nobody computed") {
   CHECK(loaded.tokens() == loaded.head + greeting + Tokens{6});
   CHECK(kaiju_conversation_swipe(loaded.talk, nullptr, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
   REQUIRE(kaiju_conversation_undo(loaded.talk, nullptr) == KAIJU_OK);
-  REQUIRE(kaiju_conversation_append(loaded.talk, chat.hello.data(), chat.hello.size(), spoken.data(), spoken.size(), nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_conversation_append(loaded.talk, chat.hello.data(), chat.hello.size(), spoken.data(), spoken.size(),
+                                    nullptr) == KAIJU_OK);
   CHECK(loaded.tokens() == chat.tokens());
 }
 
@@ -143,23 +147,38 @@ TEST_CASE("conversations refuse by name") {
     CHECK(answer.says(what));
   };
   kaiju_conversation_destroy(nullptr);
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(nullptr, nullptr, 0, nullptr, e); }), "engine is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(chat.engine, nullptr, 0, nullptr, e); }), "out is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(chat.engine, nullptr, 3, &chat.talk, e); }), "head is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_say(nullptr, &token, 1, nullptr, nullptr, nullptr, e); }), "conversation is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_say(chat.talk, nullptr, 1, nullptr, nullptr, nullptr, e); }), "input is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_swipe(nullptr, nullptr, nullptr, nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(nullptr, nullptr, 0, nullptr, e); }),
+          "engine is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(chat.engine, nullptr, 0, nullptr, e); }),
+          "out is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_create(chat.engine, nullptr, 3, &chat.talk, e); }),
+          "head is NULL");
+  refused(
+      ask([&](kaiju_error** e) { return kaiju_conversation_say(nullptr, &token, 1, nullptr, nullptr, nullptr, e); }),
+      "conversation is NULL");
+  refused(
+      ask([&](kaiju_error** e) { return kaiju_conversation_say(chat.talk, nullptr, 1, nullptr, nullptr, nullptr, e); }),
+      "input is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_swipe(nullptr, nullptr, nullptr, nullptr, e); }),
+          "conversation is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_conversation_choose(nullptr, 0, e); }), "conversation is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_append(nullptr, nullptr, 0, nullptr, 0, e); }), "conversation is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_append(chat.talk, nullptr, 0, nullptr, 1, e); }), "reply is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(nullptr, 0, 1, nullptr, 0, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_append(nullptr, nullptr, 0, nullptr, 0, e); }),
+          "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_append(chat.talk, nullptr, 0, nullptr, 1, e); }),
+          "reply is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(nullptr, 0, 1, nullptr, 0, e); }),
+          "conversation is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(chat.talk, 0, 3, nullptr, 0, e); }), "part is 3");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(chat.talk, 0, 1, nullptr, 1, e); }), "tokens is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_edit(chat.talk, 0, 1, nullptr, 1, e); }),
+          "tokens is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_conversation_undo(nullptr, e); }), "conversation is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_fork(nullptr, 0, nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_fork(nullptr, 0, nullptr, e); }),
+          "conversation is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_conversation_fork(chat.talk, 0, nullptr, e); }), "out is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_turn(nullptr, 0, 1, nullptr, 0, nullptr, e); }), "conversation is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_conversation_tokens(nullptr, nullptr, 0, nullptr, e); }), "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_turn(nullptr, 0, 1, nullptr, 0, nullptr, e); }),
+          "conversation is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_conversation_tokens(nullptr, nullptr, 0, nullptr, e); }),
+          "conversation is NULL");
   CHECK(kaiju_conversation_describe(chat.talk, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_conversation_describe(chat.talk, &info) == KAIJU_INVALID_ARGUMENT);  // struct_size was never set
   CHECK(kaiju_conversation_edit(chat.talk, 0, 1, &token, 1, nullptr) == KAIJU_NOT_FOUND);
@@ -175,13 +194,15 @@ TEST_CASE("a deadline on the host's clock ends a request, a suspended one too, a
   int64_t time = 5000;
   kaiju_session_destroy(std::exchange(host.session, nullptr));
   kaiju_engine_destroy(std::exchange(host.engine, nullptr));
-  REQUIRE(kaiju_options_set_clock(host.options, [](void* data) { return *static_cast<int64_t*>(data); }, &time) == KAIJU_OK);
+  REQUIRE(kaiju_options_set_clock(
+              host.options, [](void* data) { return *static_cast<int64_t*>(data); }, &time) == KAIJU_OK);
   REQUIRE(kaiju_engine_create(host.model, host.options, &host.engine, nullptr) == KAIJU_OK);
   REQUIRE(kaiju_session_create(host.engine, &host.session, nullptr) == KAIJU_OK);
   CHECK(kaiju_engine_now(host.engine) == 5000);
   kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 100, nullptr);
   for (const bool suspend : {false, true}) {
-    REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_DEADLINE, kaiju_engine_now(host.engine) + 10, nullptr) == KAIJU_OK);
+    REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_DEADLINE, kaiju_engine_now(host.engine) + 10, nullptr) ==
+            KAIJU_OK);
     const kaiju_request request = host.submit({1, 20});
     REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
     if (suspend) {

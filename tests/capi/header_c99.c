@@ -1,10 +1,11 @@
-/* kaiju.h is C99 without a warning, and every function it declares can be linked: the list is made from capi/kaiju.symbols. */
+/* kaiju.h is C99 without a warning, and every function it declares can be linked: the list is made from
+ * capi/kaiju.symbols. */
 #include "kaiju.h"
 
 typedef void (*any_function)(void);
 
 const any_function kaiju_every_function[] = {
-#define KAIJU_SYMBOL(name) (any_function)name,
+#define KAIJU_SYMBOL(name) (any_function) name,
 #include "kaiju_symbols.inc"
 };
 const size_t kaiju_every_function_count = sizeof kaiju_every_function / sizeof kaiju_every_function[0];

@@ -45,7 +45,8 @@ template <class Call>
 Answer ask(const Call& call) {
   kaiju_error* error = nullptr;
   Answer answer{call(&error), kaiju_error_message(error)};
-  if (kaiju_error_status(error) != (error ? answer.status : KAIJU_OK)) answer.message = "the error's status differs from the call's";
+  if (kaiju_error_status(error) != (error ? answer.status : KAIJU_OK))
+    answer.message = "the error's status differs from the call's";
   kaiju_error_destroy(error);
   return answer;
 }
@@ -57,7 +58,9 @@ struct Host {
   kaiju_session* session = nullptr;
 
   explicit Host(const std::string& file = chat_model_file()) {
-    check(ask([&](kaiju_error** e) { return kaiju_model_load(nullptr, file.c_str(), nullptr, nullptr, nullptr, &model, e); }));
+    check(ask([&](kaiju_error** e) {
+      return kaiju_model_load(nullptr, file.c_str(), nullptr, nullptr, nullptr, &model, e);
+    }));
     if (kaiju_options_create(&options) != KAIJU_OK) throw std::runtime_error("no options");
     kaiju_options_set_int(options, KAIJU_ENGINE_THREADS, 1, nullptr);
     kaiju_options_set_int(options, KAIJU_GENERATE_MAX_TOKENS, 8, nullptr);

@@ -27,7 +27,8 @@ Answer set_float(kaiju_option option, double value) {
 }
 Answer set_string(kaiju_option option, const std::string& value) {
   Options options;
-  return ask([&](kaiju_error** e) { return kaiju_options_set_string(options.bag, option, value.data(), value.size(), e); });
+  return ask(
+      [&](kaiju_error** e) { return kaiju_options_set_string(options.bag, option, value.data(), value.size(), e); });
 }
 void refused(const Answer& answer, const char* what, kaiju_status status = KAIJU_INVALID_ARGUMENT) {
   INFO(answer.message);
@@ -36,7 +37,8 @@ void refused(const Answer& answer, const char* what, kaiju_status status = KAIJU
 }
 Answer load_file(const std::string& path) {
   kaiju_model* model = nullptr;
-  const Answer answer = ask([&](kaiju_error** e) { return kaiju_model_load(nullptr, path.c_str(), nullptr, nullptr, nullptr, &model, e); });
+  const Answer answer = ask(
+      [&](kaiju_error** e) { return kaiju_model_load(nullptr, path.c_str(), nullptr, nullptr, nullptr, &model, e); });
   CHECK((model != nullptr) == (answer.status == KAIJU_OK));
   kaiju_model_destroy(model);
   return answer;
@@ -44,10 +46,12 @@ Answer load_file(const std::string& path) {
 Answer submit(Host& host, const std::vector<int32_t>& tokens) {
   kaiju_request request = 0;
   return ask([&](kaiju_error** e) {
-    return kaiju_engine_submit(host.engine, host.session, tokens.data(), tokens.size(), host.options, nullptr, &request, e);
+    return kaiju_engine_submit(host.engine, host.session, tokens.data(), tokens.size(), host.options, nullptr, &request,
+                               e);
   });
 }
-Answer format(kaiju_model* model, const std::vector<kaiju_message>& messages, int32_t flags, size_t message_size = sizeof(kaiju_message)) {
+Answer format(kaiju_model* model, const std::vector<kaiju_message>& messages, int32_t flags,
+              size_t message_size = sizeof(kaiju_message)) {
   size_t count = 0;
   return ask([&](kaiju_error** e) {
     return kaiju_chat_format(model, messages.data(), message_size, messages.size(), flags, nullptr, 0, &count, e);
@@ -104,24 +108,39 @@ TEST_CASE("a NULL handle or out pointer is refused by name", "[malformed]") {
   CHECK(kaiju_runtime_device_info(runtime, 1, &device) == KAIJU_NOT_FOUND);
   kaiju_runtime_destroy(runtime);
   CHECK(kaiju_options_create(nullptr) == KAIJU_INVALID_ARGUMENT);
-  refused(ask([&](kaiju_error** e) { return kaiju_options_set_int(nullptr, KAIJU_GENERATE_SEED, 1, e); }), "options is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_options_set_float(nullptr, KAIJU_GENERATE_TOP_P, 1, e); }), "options is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_options_set_string(nullptr, KAIJU_GENERATE_STOP, "x", 1, e); }), "options is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(nullptr, nullptr, nullptr, 0, e); }), "options is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_options_set_int(nullptr, KAIJU_GENERATE_SEED, 1, e); }),
+          "options is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_options_set_float(nullptr, KAIJU_GENERATE_TOP_P, 1, e); }),
+          "options is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_options_set_string(nullptr, KAIJU_GENERATE_STOP, "x", 1, e); }),
+          "options is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(nullptr, nullptr, nullptr, 0, e); }),
+          "options is NULL");
   CHECK(kaiju_option_describe(KAIJU_GENERATE_SEED, nullptr) == KAIJU_INVALID_ARGUMENT);
-  refused(ask([&](kaiju_error** e) { return kaiju_model_load(nullptr, nullptr, nullptr, nullptr, nullptr, &model, e); }), "path is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_model_load(nullptr, "x", nullptr, nullptr, nullptr, nullptr, e); }), "out is NULL");
+  refused(
+      ask([&](kaiju_error** e) { return kaiju_model_load(nullptr, nullptr, nullptr, nullptr, nullptr, &model, e); }),
+      "path is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_model_load(nullptr, "x", nullptr, nullptr, nullptr, nullptr, e); }),
+          "out is NULL");
   CHECK(kaiju_model_text(nullptr, KAIJU_MODEL_NAME, &text, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_model_text(host.model, KAIJU_MODEL_NAME, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
-  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(nullptr, "x", 1, nullptr, 0, nullptr, e); }), "model is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_detokenize(nullptr, nullptr, 0, nullptr, 0, nullptr, e); }), "model is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_chat_format(nullptr, nullptr, sizeof(kaiju_message), 0, 0, nullptr, 0, nullptr, e); }),
+  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(nullptr, "x", 1, nullptr, 0, nullptr, e); }),
+          "model is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_detokenize(nullptr, nullptr, 0, nullptr, 0, nullptr, e); }),
+          "model is NULL");
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_chat_format(nullptr, nullptr, sizeof(kaiju_message), 0, 0, nullptr, 0, nullptr, e);
+          }),
           "model is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_engine_create(nullptr, nullptr, &engine, e); }), "model is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, nullptr, nullptr, e); }), "out is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_engine_submit(nullptr, host.session, nullptr, 0, nullptr, nullptr, &request, e); }),
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_engine_submit(nullptr, host.session, nullptr, 0, nullptr, nullptr, &request, e);
+          }),
           "engine is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_engine_submit(host.engine, nullptr, nullptr, 0, nullptr, nullptr, &request, e); }),
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_engine_submit(host.engine, nullptr, nullptr, 0, nullptr, nullptr, &request, e);
+          }),
           "session is NULL");
   CHECK(kaiju_engine_cancel(nullptr, 1) == KAIJU_INVALID_ARGUMENT);
   refused(ask([&](kaiju_error** e) { return kaiju_engine_step(nullptr, e); }), "engine is NULL");
@@ -132,20 +151,29 @@ TEST_CASE("a NULL handle or out pointer is refused by name", "[malformed]") {
   refused(ask([&](kaiju_error** e) { return kaiju_session_fork(nullptr, 0, &session, e); }), "session is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_session_fork(host.session, 0, nullptr, e); }), "out is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_session_truncate(nullptr, 0, e); }), "session is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_generate(nullptr, nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0, e); }),
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_generate(nullptr, nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0, e);
+          }),
           "NULL");
 }
 
 TEST_CASE("a NULL buffer with a size is refused by name", "[malformed]") {
   Host host;
   kaiju_request request = 0;
-  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, nullptr, 3, nullptr, 0, nullptr, e); }), "text is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "abc", 3, nullptr, 8, nullptr, e); }), "tokens is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_detokenize(host.model, nullptr, 3, nullptr, 0, nullptr, e); }), "tokens is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_chat_format(host.model, nullptr, sizeof(kaiju_message), 2, 0, nullptr, 0, nullptr, e); }),
+  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, nullptr, 3, nullptr, 0, nullptr, e); }),
+          "text is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "abc", 3, nullptr, 8, nullptr, e); }),
+          "tokens is NULL");
+  refused(ask([&](kaiju_error** e) { return kaiju_detokenize(host.model, nullptr, 3, nullptr, 0, nullptr, e); }),
+          "tokens is NULL");
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_chat_format(host.model, nullptr, sizeof(kaiju_message), 2, 0, nullptr, 0, nullptr, e);
+          }),
           "messages is NULL");
   refused(format(host.model, {{KAIJU_ROLE_USER, 0, nullptr, 4}}, 0), "content is NULL");
-  refused(ask([&](kaiju_error** e) { return kaiju_engine_submit(host.engine, host.session, nullptr, 4, nullptr, nullptr, &request, e); }),
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_engine_submit(host.engine, host.session, nullptr, 4, nullptr, nullptr, &request, e);
+          }),
           "tokens is NULL");
 }
 
@@ -171,61 +199,106 @@ TEST_CASE("an error is written only on failure") {
 TEST_CASE("an unknown option is refused by number", "[malformed]") { refused(set_int(299, 1), "299"); }
 TEST_CASE("option 0 is refused", "[malformed]") { refused(set_string(0, "x"), "option 0"); }
 TEST_CASE("a negative option is refused", "[malformed]") { refused(set_float(-1, 1), "-1"); }
-TEST_CASE("an int for a float option is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_TEMPERATURE, 1), "generate.temperature is a float"); }
-TEST_CASE("a float for an int option is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_SEED, 1.0), "generate.seed is an int"); }
-TEST_CASE("a string for an int option is refused", "[malformed]") { refused(set_string(KAIJU_ENGINE_THREADS, "2"), "engine.threads is an int"); }
-TEST_CASE("an int for a string option is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_STOP, 1), "generate.stop is a string"); }
+TEST_CASE("an int for a float option is refused", "[malformed]") {
+  refused(set_int(KAIJU_GENERATE_TEMPERATURE, 1), "generate.temperature is a float");
+}
+TEST_CASE("a float for an int option is refused", "[malformed]") {
+  refused(set_float(KAIJU_GENERATE_SEED, 1.0), "generate.seed is an int");
+}
+TEST_CASE("a string for an int option is refused", "[malformed]") {
+  refused(set_string(KAIJU_ENGINE_THREADS, "2"), "engine.threads is an int");
+}
+TEST_CASE("an int for a string option is refused", "[malformed]") {
+  refused(set_int(KAIJU_GENERATE_STOP, 1), "generate.stop is a string");
+}
 TEST_CASE("a temperature that is no number is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_TEMPERATURE, std::nan("")), "temperature is nan");
 }
-TEST_CASE("an infinite temperature is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, INFINITY), "temperature is inf"); }
-TEST_CASE("a temperature of 1e38 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, 1e38), "temperature is 1e+38"); }
-TEST_CASE("a negative temperature is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TEMPERATURE, -0.5), "0 (greedy) or from 0.001 to 100"); }
+TEST_CASE("an infinite temperature is refused", "[malformed]") {
+  refused(set_float(KAIJU_GENERATE_TEMPERATURE, INFINITY), "temperature is inf");
+}
+TEST_CASE("a temperature of 1e38 is refused", "[malformed]") {
+  refused(set_float(KAIJU_GENERATE_TEMPERATURE, 1e38), "temperature is 1e+38");
+}
+TEST_CASE("a negative temperature is refused", "[malformed]") {
+  refused(set_float(KAIJU_GENERATE_TEMPERATURE, -0.5), "0 (greedy) or from 0.001 to 100");
+}
 TEST_CASE("a temperature too small to divide by is refused", "[malformed]") {
-  refused(set_float(KAIJU_GENERATE_TEMPERATURE, 0.0001), "generate.temperature is 1e-04; it must be 0 (greedy) or from 0.001 to 100");
+  refused(set_float(KAIJU_GENERATE_TEMPERATURE, 0.0001),
+          "generate.temperature is 1e-04; it must be 0 (greedy) or from 0.001 to 100");
 }
 TEST_CASE("a top_p of 0 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TOP_P, 0), "top_p is 0"); }
-TEST_CASE("a top_p above 1 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TOP_P, 1.01), "top_p is 1.01"); }
-TEST_CASE("a top_p that is no number is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_TOP_P, std::nan("")), "top_p is nan"); }
+TEST_CASE("a top_p above 1 is refused", "[malformed]") {
+  refused(set_float(KAIJU_GENERATE_TOP_P, 1.01), "top_p is 1.01");
+}
+TEST_CASE("a top_p that is no number is refused", "[malformed]") {
+  refused(set_float(KAIJU_GENERATE_TOP_P, std::nan("")), "top_p is nan");
+}
 TEST_CASE("a negative top_k is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_TOP_K, -1), "top_k is -1"); }
 TEST_CASE("a min_p above 1 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_MIN_P, 2), "min_p is 2"); }
-TEST_CASE("a repetition penalty of 0 is refused", "[malformed]") { refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, 0), "repetition_penalty is 0"); }
+TEST_CASE("a repetition penalty of 0 is refused", "[malformed]") {
+  refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, 0), "repetition_penalty is 0");
+}
 TEST_CASE("a repetition penalty that is no number is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, std::nan("")), "repetition_penalty is nan");
 }
 TEST_CASE("an infinite repetition penalty is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, -INFINITY), "repetition_penalty is -inf");
 }
-TEST_CASE("max_tokens below -1 is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_MAX_TOKENS, -2), "max_tokens is -2"); }
-TEST_CASE("max_tokens beyond 32 bits is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_MAX_TOKENS, INT64_MAX), "max_tokens"); }
-TEST_CASE("too many log-probabilities are refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_LOGPROBS, 65), "logprobs is 65"); }
-TEST_CASE("a stream beyond 32 bits is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_STREAM, INT64_C(4294967296)), "stream"); }
+TEST_CASE("max_tokens below -1 is refused", "[malformed]") {
+  refused(set_int(KAIJU_GENERATE_MAX_TOKENS, -2), "max_tokens is -2");
+}
+TEST_CASE("max_tokens beyond 32 bits is refused", "[malformed]") {
+  refused(set_int(KAIJU_GENERATE_MAX_TOKENS, INT64_MAX), "max_tokens");
+}
+TEST_CASE("too many log-probabilities are refused", "[malformed]") {
+  refused(set_int(KAIJU_GENERATE_LOGPROBS, 65), "logprobs is 65");
+}
+TEST_CASE("a stream beyond 32 bits is refused", "[malformed]") {
+  refused(set_int(KAIJU_GENERATE_STREAM, INT64_C(4294967296)), "stream");
+}
 TEST_CASE("threads below 0 and above 256 are refused", "[malformed]") {
   refused(set_int(KAIJU_ENGINE_THREADS, -1), "threads is -1");
   refused(set_int(KAIJU_ENGINE_THREADS, 257), "threads is 257");
 }
-TEST_CASE("an engine that may run nothing is refused", "[malformed]") { refused(set_int(KAIJU_ENGINE_MAX_RUNNING, 0), "max_running is 0"); }
-TEST_CASE("a step of no tokens is refused", "[malformed]") { refused(set_int(KAIJU_ENGINE_STEP_TOKENS, 0), "step_tokens is 0"); }
-TEST_CASE("negative cache bytes are refused", "[malformed]") { refused(set_int(KAIJU_ENGINE_CACHE_BYTES, -1), "cache_bytes is -1"); }
-TEST_CASE("an empty stop string is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, ""), "stop is 0 bytes"); }
-TEST_CASE("an overlong stop string is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, std::string(1025, 'x')), "1025 bytes"); }
-TEST_CASE("a stop string that is not UTF-8 is refused", "[malformed]") { refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 2"); }
+TEST_CASE("an engine that may run nothing is refused", "[malformed]") {
+  refused(set_int(KAIJU_ENGINE_MAX_RUNNING, 0), "max_running is 0");
+}
+TEST_CASE("a step of no tokens is refused", "[malformed]") {
+  refused(set_int(KAIJU_ENGINE_STEP_TOKENS, 0), "step_tokens is 0");
+}
+TEST_CASE("negative cache bytes are refused", "[malformed]") {
+  refused(set_int(KAIJU_ENGINE_CACHE_BYTES, -1), "cache_bytes is -1");
+}
+TEST_CASE("an empty stop string is refused", "[malformed]") {
+  refused(set_string(KAIJU_GENERATE_STOP, ""), "stop is 0 bytes");
+}
+TEST_CASE("an overlong stop string is refused", "[malformed]") {
+  refused(set_string(KAIJU_GENERATE_STOP, std::string(1025, 'x')), "1025 bytes");
+}
+TEST_CASE("a stop string that is not UTF-8 is refused", "[malformed]") {
+  refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 2");
+}
 TEST_CASE("a 65th stop string is refused", "[malformed]") {
   Options options;
-  for (int i = 0; i < 64; ++i) REQUIRE(kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, nullptr) == KAIJU_OK);
-  refused(ask([&](kaiju_error** e) { return kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, e); }), "64 times");
+  for (int i = 0; i < 64; ++i)
+    REQUIRE(kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, nullptr) == KAIJU_OK);
+  refused(ask([&](kaiju_error** e) { return kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, e); }),
+          "64 times");
 }
 TEST_CASE("a logit bias that is no number is refused and the old ones stay", "[malformed]") {
   Options options;
   const int32_t tokens[2] = {5, 6};
   const float bias[2] = {1.0f, std::nanf("")};
-  refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(options.bag, tokens, bias, 2, e); }), "token 6 is nan");
+  refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(options.bag, tokens, bias, 2, e); }),
+          "token 6 is nan");
 }
 TEST_CASE("a logit bias of a negative token is refused", "[malformed]") {
   Options options;
   const int32_t token = -1;
   const float bias = 1.0f;
-  refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(options.bag, &token, &bias, 1, e); }), "token -1");
+  refused(ask([&](kaiju_error** e) { return kaiju_options_set_logit_bias(options.bag, &token, &bias, 1, e); }),
+          "token -1");
 }
 TEST_CASE("a refused value leaves the option as it was", "[malformed]") {
   Host host;
@@ -242,7 +315,8 @@ TEST_CASE("describing an option that does not exist finds nothing", "[malformed]
 
 TEST_CASE("a struct_size that was never set is refused", "[malformed]") {
   Host host;
-  for (const size_t size : {size_t{0}, size_t{4}, offsetof(kaiju_metrics, prompt_tokens) - 8, sizeof(kaiju_metrics) + 1, SIZE_MAX}) {
+  for (const size_t size :
+       {size_t{0}, size_t{4}, offsetof(kaiju_metrics, prompt_tokens) - 8, sizeof(kaiju_metrics) + 1, SIZE_MAX}) {
     kaiju_metrics metrics{};
     metrics.struct_size = size;
     CHECK(kaiju_engine_metrics(host.engine, &metrics) == KAIJU_INVALID_ARGUMENT);
@@ -254,18 +328,22 @@ TEST_CASE("a struct_size that was never set is refused", "[malformed]") {
   }
   refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1}}, 0, 8), "sizeof(kaiju_message)");
   kaiju_event event{};
-  refused(
-      ask([&](kaiju_error** e) { return kaiju_generate(host.engine, host.session, nullptr, 0, nullptr, nullptr, nullptr, &event, 7, e); }),
-      "sizeof(kaiju_event)");
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_generate(host.engine, host.session, nullptr, 0, nullptr, nullptr, nullptr, &event, 7, e);
+          }),
+          "sizeof(kaiju_event)");
 }
 
 TEST_CASE("a model file that does not exist is refused by path", "[malformed]") {
   refused(load_file("/nowhere/model.safetensors"), "/nowhere/model.safetensors", KAIJU_IO);
 }
 TEST_CASE("a folder is no model", "[malformed]") { CHECK(load_file(temporary_folder()).status != KAIJU_OK); }
-TEST_CASE("an empty file is no model", "[malformed]") { CHECK(load_file(file_with("empty", "")).status == KAIJU_BAD_MODEL); }
+TEST_CASE("an empty file is no model", "[malformed]") {
+  CHECK(load_file(file_with("empty", "")).status == KAIJU_BAD_MODEL);
+}
 TEST_CASE("a text file is no model", "[malformed]") {
-  CHECK(load_file(file_with("text", "this is a text, not a model, and long enough to have a header")).status == KAIJU_BAD_MODEL);
+  CHECK(load_file(file_with("text", "this is a text, not a model, and long enough to have a header")).status ==
+        KAIJU_BAD_MODEL);
 }
 TEST_CASE("a model cut short is refused", "[malformed]") {
   const std::string whole = bytes_of(chat_model_file());
@@ -300,8 +378,8 @@ TEST_CASE("a model whose chat symbols are plain text is refused", "[malformed]")
 TEST_CASE("a model without a tokenizer says so and still generates", "[malformed]") {
   Host host(plain_model_file());
   size_t count = 0;
-  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "x", 1, nullptr, 0, &count, e); }), "no tokenizer",
-          KAIJU_UNSUPPORTED);
+  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "x", 1, nullptr, 0, &count, e); }),
+          "no tokenizer", KAIJU_UNSUPPORTED);
   refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1}}, 0), "cannot chat", KAIJU_UNSUPPORTED);
   CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CHAT_CLOSE) == -1);
   host.submit({1, 20});
@@ -315,7 +393,8 @@ TEST_CASE("a model without a tokenizer says so and still generates", "[malformed
 
 TEST_CASE("text that is not UTF-8 is refused with the place", "[malformed]") {
   Host host;
-  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "ab\xFF", 3, nullptr, 0, nullptr, e); }), "byte 3");
+  refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "ab\xFF", 3, nullptr, 0, nullptr, e); }),
+          "byte 3");
   refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "ok", 2}, {KAIJU_ROLE_USER, 0, "\xC3", 1}}, 0), "message 1");
 }
 TEST_CASE("unknown roles, flags and a late card are refused", "[malformed]") {
@@ -332,14 +411,16 @@ TEST_CASE("token ids outside the vocabulary are refused by number", "[malformed]
   for (const int32_t token : {-1, kTinyVocabulary, INT32_MAX, INT32_MIN}) {
     const std::string number = std::to_string(token);
     refused(submit(host, {1, token}), number.c_str());
-    refused(ask([&](kaiju_error** e) { return kaiju_detokenize(host.model, &token, 1, nullptr, 0, nullptr, e); }), number.c_str());
+    refused(ask([&](kaiju_error** e) { return kaiju_detokenize(host.model, &token, 1, nullptr, 0, nullptr, e); }),
+            number.c_str());
   }
   CHECK(host.history().empty());
 }
 TEST_CASE("a prompt longer than the context is refused", "[malformed]") {
   Host host;
   CHECK(submit(host, std::vector<int32_t>(kTinyContext + 1, 20)).status == KAIJU_INVALID_ARGUMENT);
-  CHECK(submit(host, std::vector<int32_t>(kTinyContext - 3, 20)).status == KAIJU_INVALID_ARGUMENT);  // no room for max_tokens
+  CHECK(submit(host, std::vector<int32_t>(kTinyContext - 3, 20)).status ==
+        KAIJU_INVALID_ARGUMENT);  // no room for max_tokens
   CHECK(host.history().empty());
 }
 TEST_CASE("a reply to a history that fills the context is refused for that reason", "[malformed]") {
@@ -379,14 +460,17 @@ TEST_CASE("engine options that contradict each other are refused by name", "[mal
   kaiju_options_set_int(host.options, KAIJU_ENGINE_STEP_TOKENS, 16, nullptr);
   kaiju_options_set_int(host.options, KAIJU_ENGINE_CHUNK_TOKENS, 17, nullptr);
   kaiju_engine* engine = nullptr;
-  refused(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); }), "chunk_tokens is 17");
+  refused(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); }),
+          "chunk_tokens is 17");
   CHECK(engine == nullptr);
 }
 TEST_CASE("a session of another engine is refused", "[malformed]") {
   Host host, other;
   kaiju_request request = 0;
   const int32_t token = 1;
-  refused(ask([&](kaiju_error** e) { return kaiju_engine_submit(host.engine, other.session, &token, 1, nullptr, nullptr, &request, e); }),
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_engine_submit(host.engine, other.session, &token, 1, nullptr, nullptr, &request, e);
+          }),
           "another engine");
 }
 TEST_CASE("a second request of a busy session is refused", "[malformed]") {
@@ -398,7 +482,8 @@ TEST_CASE("a second request of a busy session is refused", "[malformed]") {
   CHECK(kaiju_session_fork(host.session, 0, &fork, nullptr) == KAIJU_BUSY);
   CHECK(fork == nullptr);
   const int32_t token = 1;
-  CHECK(kaiju_generate(host.engine, host.session, &token, 1, host.options, nullptr, nullptr, nullptr, 0, nullptr) == KAIJU_BUSY);
+  CHECK(kaiju_generate(host.engine, host.session, &token, 1, host.options, nullptr, nullptr, nullptr, 0, nullptr) ==
+        KAIJU_BUSY);
   host.drain();
 }
 TEST_CASE("truncate and fork beyond the history are refused", "[malformed]") {

@@ -1,4 +1,5 @@
-// Every option against every kind of wrong value: made from what kaiju_option_describe says, so a new option is covered the day it is listed.
+// Every option against every kind of wrong value: made from what kaiju_option_describe says, so a new option is covered
+// the day it is listed.
 #include <cmath>
 #include <limits>
 
@@ -31,7 +32,8 @@ class Bag {
     return ask([&](kaiju_error** e) { return kaiju_options_set_float(handle_, option, value, e); });
   }
   Answer set(kaiju_option option, const std::string& value) {
-    return ask([&](kaiju_error** e) { return kaiju_options_set_string(handle_, option, value.data(), value.size(), e); });
+    return ask(
+        [&](kaiju_error** e) { return kaiju_options_set_string(handle_, option, value.data(), value.size(), e); });
   }
 
  private:
@@ -57,7 +59,8 @@ void whole_numbers(kaiju_option option, const kaiju_option_info& info) {
   }
   if (info.maximum < kEdge) {
     refused(option, info, "one above its range", static_cast<int64_t>(info.maximum) + 1);
-    refused(option, info, "2^32 above its range", static_cast<int64_t>(info.maximum) + (int64_t{1} << 32));  // would fit once cut to 32 bits
+    refused(option, info, "2^32 above its range",
+            static_cast<int64_t>(info.maximum) + (int64_t{1} << 32));  // would fit once cut to 32 bits
     refused(option, info, "largest of all", INT64_MAX);
   }
 }
@@ -94,16 +97,20 @@ TEST_CASE("every option refuses values of another type by name", "[malformed]") 
 
 TEST_CASE("a value out of range is told digit by digit, and so is the range", "[malformed]") {
   Bag bag;
-  CHECK(bag.set(KAIJU_ENGINE_MAX_EVENTS, int64_t{1'000'000'000'000'000'001}).says("engine.max_events is 1000000000000000001; it must be from 1 to 2147483647"));
+  CHECK(bag.set(KAIJU_ENGINE_MAX_EVENTS, int64_t{1'000'000'000'000'000'001})
+            .says("engine.max_events is 1000000000000000001; it must be from 1 to 2147483647"));
   CHECK(bag.set(KAIJU_ENGINE_CACHE_BYTES, int64_t{-1}).says("it must be from 0 to 9223372036854775807"));
-  CHECK(bag.set(KAIJU_GENERATE_TEMPERATURE, 100.00000000000001).says("is 100.00000000000001; it must be 0 (greedy) or from 0.001 to 100"));
+  CHECK(bag.set(KAIJU_GENERATE_TEMPERATURE, 100.00000000000001)
+            .says("is 100.00000000000001; it must be 0 (greedy) or from 0.001 to 100"));
 }
 
 TEST_CASE("no number between the options is taken for one", "[malformed]") {
-  for (const kaiju_option option : {-1, 0, 99, 103, 199, 215, 299, 314, 399, 999, INT32_MAX, INT32_MIN}) DYNAMIC_SECTION("option " << option) {
+  for (const kaiju_option option : {-1, 0, 99, 103, 199, 215, 299, 314, 399, 999, INT32_MAX, INT32_MIN})
+    DYNAMIC_SECTION("option " << option) {
       Bag bag;
       const std::string number = std::to_string(option);
-      for (const Answer& answer : {bag.set(option, int64_t{1}), bag.set(option, 1.0), bag.set(option, std::string("x"))}) {
+      for (const Answer& answer :
+           {bag.set(option, int64_t{1}), bag.set(option, 1.0), bag.set(option, std::string("x"))}) {
         CHECK(answer.status == KAIJU_INVALID_ARGUMENT);
         CHECK(answer.says(number.c_str()));
       }

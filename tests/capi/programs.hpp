@@ -26,7 +26,8 @@ struct Run {
   }
   // One line on stderr that says `what`, nothing but failure otherwise.
   bool refuses(const std::string& what) const {
-    return code != 0 && code < 100 && err.find(what) != std::string::npos && std::count(err.begin(), err.end(), '\n') == 1;
+    return code != 0 && code < 100 && err.find(what) != std::string::npos &&
+           std::count(err.begin(), err.end(), '\n') == 1;
   }
 };
 
@@ -47,7 +48,8 @@ inline std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-inline Run run_program(const std::string& program, const std::vector<std::string>& args, const std::string& input = "") {
+inline Run run_program(const std::string& program, const std::vector<std::string>& args,
+                       const std::string& input = "") {
   const std::string folder = temporary_folder();
   std::string command = quoted(std::string(KAIJU_PROGRAM_DIR) + "/" + program);
   for (const std::string& arg : args) command += " " + quoted(arg);

@@ -39,26 +39,32 @@ std::string saved(Host& host, const kaiju_options* options = nullptr) {
 
 Answer restore(Host& host, const std::string& bytes, kaiju_session** out, const kaiju_options* options = nullptr) {
   Reading reading{bytes};
-  return ask([&](kaiju_error** e) { return kaiju_session_restore(host.engine, options, Reading::next, &reading, out, e); });
+  return ask(
+      [&](kaiju_error** e) { return kaiju_session_restore(host.engine, options, Reading::next, &reading, out, e); });
 }
 
 struct Options {
   kaiju_options* bag = nullptr;
   explicit Options(const std::string& key = "") {
     if (kaiju_options_create(&bag) != KAIJU_OK) throw std::runtime_error("no options");
-    if (!key.empty()) Host::check(ask([&](kaiju_error** e) { return kaiju_options_set_string(bag, KAIJU_SESSION_KEY, key.data(), key.size(), e); }));
+    if (!key.empty())
+      Host::check(ask([&](kaiju_error** e) {
+        return kaiju_options_set_string(bag, KAIJU_SESSION_KEY, key.data(), key.size(), e);
+      }));
   }
   ~Options() { kaiju_options_destroy(bag); }
 };
 
 std::vector<int32_t> some_tokens(int32_t first, size_t count) {
   std::vector<int32_t> tokens;
-  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>((first + 7 * i * i) % static_cast<size_t>(kTinyVocabulary)));
+  for (size_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>((first + 7 * i * i) % static_cast<size_t>(kTinyVocabulary)));
   return tokens;
 }
 
 // Tokens and the bits of all log-probabilities of a reply.
-std::pair<std::vector<int32_t>, std::vector<float>> bits(Host& host, kaiju_session* session, const std::vector<int32_t>& tokens, int32_t* cached) {
+std::pair<std::vector<int32_t>, std::vector<float>> bits(Host& host, kaiju_session* session,
+                                                         const std::vector<int32_t>& tokens, int32_t* cached) {
   kaiju_options_set_int(host.options, KAIJU_GENERATE_LOGPROBS, 64, nullptr);
   std::pair<std::vector<int32_t>, std::vector<float>> out;
   Host::check(ask([&](kaiju_error** e) {
@@ -133,13 +139,15 @@ TEST_CASE("a file holds a saved session whole; a save that fails leaves the old 
   host.drain();
   Host::check(save(path));
   CHECK(read_file(path) == saved(host));
-  for (const auto& entry : fs::directory_iterator(temporary_folder())) CHECK(entry.path().string().find(".tmp") == std::string::npos);
+  for (const auto& entry : fs::directory_iterator(temporary_folder()))
+    CHECK(entry.path().string().find(".tmp") == std::string::npos);
 
   CHECK(save(temporary_folder() + "/nowhere/session").status == KAIJU_IO);
   CHECK(save(temporary_folder()).says("is not a regular file"));
   kaiju_session* session = nullptr;
   const auto load = [&](const std::string& from) {
-    return ask([&](kaiju_error** e) { return kaiju_session_restore_file(host.engine, nullptr, from.c_str(), &session, e); });
+    return ask(
+        [&](kaiju_error** e) { return kaiju_session_restore_file(host.engine, nullptr, from.c_str(), &session, e); });
   };
   CHECK(load(path + ".none").status == KAIJU_IO);
   CHECK(load(temporary_folder()).status == KAIJU_IO);
@@ -158,7 +166,8 @@ TEST_CASE("a saved session may have the longest name there is, and needs a folde
   const auto save = [&](const std::string& to) {
     return ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, to.c_str(), e); });
   };
-  const std::string longest = temporary_folder() + "/" + std::string(255, 'n'), folder = temporary_folder() + "/unreadable";
+  const std::string longest = temporary_folder() + "/" + std::string(255, 'n'),
+                    folder = temporary_folder() + "/unreadable";
   Host::check(save(longest));
   CHECK(fs::file_size(longest) > 0);
   if (geteuid() == 0) return;  // may read all
@@ -186,7 +195,9 @@ TEST_CASE("a key makes a saved session that nobody without it can make or change
     const Answer answer = restore(host, bad, &session, key.bag);
     if (answer.status == KAIJU_OK || answer.message.empty()) FAIL("byte " << at);
   }
-  CHECK(ask([&](kaiju_error** e) { return kaiju_options_set_string(key.bag, KAIJU_SESSION_KEY, "short", 5, e); }).says("16 to 1024"));
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_options_set_string(key.bag, KAIJU_SESSION_KEY, "short", 5, e);
+        }).says("16 to 1024"));
 }
 
 TEST_CASE("a saved session of another model is refused by name") {
@@ -206,10 +217,13 @@ TEST_CASE("saving and restoring answer misuse") {
   CHECK(kaiju_session_save(host.session, nullptr, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_save_file(host.session, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_save_file(nullptr, nullptr, "x", nullptr) == KAIJU_INVALID_ARGUMENT);
-  CHECK(ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, "", e); }).says("the path is empty"));
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_session_save_file(host.session, nullptr, "", e);
+        }).says("the path is empty"));
   CHECK(kaiju_session_restore(nullptr, nullptr, Reading::next, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_restore(host.engine, nullptr, nullptr, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
-  CHECK(kaiju_session_restore(host.engine, nullptr, Reading::next, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_session_restore(host.engine, nullptr, Reading::next, nullptr, nullptr, nullptr) ==
+        KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_restore_file(host.engine, nullptr, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_restore_file(host.engine, nullptr, "x", nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
   const auto stop = [](const void*, size_t, void*) -> int32_t { return 1; };

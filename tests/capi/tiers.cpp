@@ -1,6 +1,6 @@
-// Tiers through kaiju.h: KV that had to make room comes back from host memory and a file, with the same tokens; figures and refusals.
+// Tiers through kaiju.h: KV that had to make room comes back from host memory and a file, with the same tokens; figures
+// and refusals.
 #include "catch.hpp"
-
 #include "tests/capi/host.hpp"
 
 using namespace kaiju::tests;
@@ -9,7 +9,8 @@ namespace {
 
 std::vector<int32_t> some_tokens(int32_t seed, size_t count) {
   std::vector<int32_t> tokens{1};
-  while (tokens.size() < count) tokens.push_back(8 + static_cast<int32_t>(tokens.size() * 7 + static_cast<size_t>(seed) * 13) % 40);
+  while (tokens.size() < count)
+    tokens.push_back(8 + static_cast<int32_t>(tokens.size() * 7 + static_cast<size_t>(seed) * 13) % 40);
   return tokens;
 }
 
@@ -56,7 +57,8 @@ TEST_CASE("KV that had to make room comes back from host memory and from the fil
     for (int32_t seed = 1; seed < 40; ++seed) host.say(seed);
     CHECK(host.say(0) == first);
     const kaiju_metrics metrics = host.metrics();
-    INFO(metrics.hit_host << " and " << metrics.hit_file << ", " << metrics.host_blocks_in << " down, " << metrics.file_blocks_in << " into the file");
+    INFO(metrics.hit_host << " and " << metrics.hit_file << ", " << metrics.host_blocks_in << " down, "
+                          << metrics.file_blocks_in << " into the file");
     CHECK((with_file ? metrics.hit_file : metrics.hit_host) == 399);
     CHECK(metrics.host_bytes <= (with_file ? 1 << 20 : 64 << 20));
     CHECK(metrics.host_bytes > 0);
@@ -74,7 +76,8 @@ TEST_CASE("tiers that make no sense are refused when the engine is created") {
     kaiju_options_set_int(host.options, KAIJU_ENGINE_FILE_BYTES, file_bytes, nullptr);
     if (path) kaiju_options_set_string(host.options, KAIJU_ENGINE_TIER_FILE, path, std::strlen(path), nullptr);
     kaiju_engine* engine = nullptr;
-    const Answer answer = ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); });
+    const Answer answer =
+        ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); });
     kaiju_engine_destroy(engine);
     return answer;
   };

@@ -1,4 +1,5 @@
-// Tiny checkpoints with random weights, made once per run in a temporary folder: one that can chat, one without tokenizer and symbols.
+// Tiny checkpoints with random weights, made once per run in a temporary folder: one that can chat, one without
+// tokenizer and symbols.
 #pragma once
 
 #include <unistd.h>
@@ -44,7 +45,8 @@ inline ModelConfig tiny_config(int32_t vocab_size, int32_t context) {
 }
 
 // The same checkpoint with chat symbols and a tokenizer; throws with the reason it cannot be.
-inline void add_tokenizer(const std::string& from, const std::string& to, const std::string& tokenizer, const ChatSymbols& chat) {
+inline void add_tokenizer(const std::string& from, const std::string& to, const std::string& tokenizer,
+                          const ChatSymbols& chat) {
   const auto must = [](const Status& status) {
     if (!status.ok()) throw std::runtime_error(status.message());
   };
@@ -65,6 +67,7 @@ inline void add_tokenizer(const std::string& from, const std::string& to, const 
   must(writer.value()->finish());
 }
 
-inline constexpr ChatSymbols kTinyChat = {.begin = 1, .end = 2, .card = 3, .user = 4, .character = 5, .close = 6, .text = 7};
+inline constexpr ChatSymbols kTinyChat = {
+    .begin = 1, .end = 2, .card = 3, .user = 4, .character = 5, .close = 6, .text = 7};
 
 }  // namespace kaiju::tests

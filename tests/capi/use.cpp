@@ -16,11 +16,11 @@ namespace {
 
 std::vector<int32_t> chat_tokens(kaiju_model* model, const std::vector<kaiju_message>& messages, int32_t flags) {
   size_t count = 0;
-  REQUIRE(kaiju_chat_format(model, messages.data(), sizeof(kaiju_message), messages.size(), flags, nullptr, 0, &count, nullptr) ==
-          KAIJU_OK);
+  REQUIRE(kaiju_chat_format(model, messages.data(), sizeof(kaiju_message), messages.size(), flags, nullptr, 0, &count,
+                            nullptr) == KAIJU_OK);
   std::vector<int32_t> tokens(count);
-  REQUIRE(kaiju_chat_format(model, messages.data(), sizeof(kaiju_message), messages.size(), flags, tokens.data(), count, &count, nullptr) ==
-          KAIJU_OK);
+  REQUIRE(kaiju_chat_format(model, messages.data(), sizeof(kaiju_message), messages.size(), flags, tokens.data(), count,
+                            &count, nullptr) == KAIJU_OK);
   return tokens;
 }
 
@@ -98,7 +98,9 @@ TEST_CASE("scores come with each token of a model with a classifier, and are ref
   CHECK(kaiju_model_number(without.model, KAIJU_MODEL_LABELS) == 0);
   kaiju_options_set_int(without.options, KAIJU_GENERATE_SCORES, 1, nullptr);
   const int32_t token = 1;
-  const Answer refused = ask([&](kaiju_error** e) { return kaiju_engine_submit(without.engine, without.session, &token, 1, without.options, nullptr, nullptr, e); });
+  const Answer refused = ask([&](kaiju_error** e) {
+    return kaiju_engine_submit(without.engine, without.session, &token, 1, without.options, nullptr, nullptr, e);
+  });
   CHECK(refused.status == KAIJU_UNSUPPORTED);
   CHECK(refused.says("no classifier"));
 }
@@ -126,8 +128,8 @@ TEST_CASE("loading reports its progress and stops when asked") {
   CHECK(last == 1.0);
   model = nullptr;
   CHECK(kaiju_model_load(
-            nullptr, chat_model_file().c_str(), nullptr, [](double, void*) -> int32_t { return 1; }, nullptr, &model, nullptr) ==
-        KAIJU_CANCELLED);
+            nullptr, chat_model_file().c_str(), nullptr, [](double, void*) -> int32_t { return 1; }, nullptr, &model,
+            nullptr) == KAIJU_CANCELLED);
   CHECK(model == nullptr);
 }
 
@@ -173,7 +175,8 @@ TEST_CASE("a buffer too small gets the beginning and learns the full size") {
 TEST_CASE("a chat is formatted with the model's symbols") {
   Host host;
   const auto tokens = chat_tokens(
-      host.model, {message(KAIJU_ROLE_CARD, "hello\nworld"), message(KAIJU_ROLE_CHARACTER, "hello"), message(KAIJU_ROLE_USER, "I")},
+      host.model,
+      {message(KAIJU_ROLE_CARD, "hello\nworld"), message(KAIJU_ROLE_CHARACTER, "hello"), message(KAIJU_ROLE_USER, "I")},
       KAIJU_CHAT_REPLY);
   CHECK(tokens[0] == 1);
   CHECK(tokens[1] == 3);
@@ -292,12 +295,14 @@ TEST_CASE("the model's own symbols end a reply unless the host says otherwise") 
   REQUIRE(kaiju_options_set_logit_bias(options, &close, &push, 1, nullptr) == KAIJU_OK);
   const int32_t prompt[2] = {1, 20};
   kaiju_event done{};
-  REQUIRE(kaiju_generate(host.engine, host.session, prompt, 2, options, nullptr, nullptr, &done, sizeof done, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_generate(host.engine, host.session, prompt, 2, options, nullptr, nullptr, &done, sizeof done,
+                         nullptr) == KAIJU_OK);
   CHECK(done.reason == KAIJU_DONE_STOP);
   CHECK(done.generated_tokens == 1);
   REQUIRE(kaiju_options_set_int(options, KAIJU_GENERATE_STOP_TOKEN, -1, nullptr) == KAIJU_OK);
   REQUIRE(kaiju_options_set_int(options, KAIJU_GENERATE_MAX_TOKENS, 3, nullptr) == KAIJU_OK);
-  REQUIRE(kaiju_generate(host.engine, host.session, prompt, 2, options, nullptr, nullptr, &done, sizeof done, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_generate(host.engine, host.session, prompt, 2, options, nullptr, nullptr, &done, sizeof done,
+                         nullptr) == KAIJU_OK);
   CHECK(done.reason == KAIJU_DONE_LENGTH);
   kaiju_options_destroy(options);
 }
@@ -313,11 +318,13 @@ TEST_CASE("generate hands out whole UTF-8 and stops when asked") {
     static_cast<std::string*>(out)->append(piece, size);
     return 0;
   };
-  REQUIRE(kaiju_generate(host.engine, host.session, prompt, 2, host.options, collect, &text, nullptr, 0, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_generate(host.engine, host.session, prompt, 2, host.options, collect, &text, nullptr, 0, nullptr) ==
+          KAIJU_OK);
   CHECK_FALSE(text.empty());
   kaiju_event done{};
   const auto stop = [](const char*, size_t, void*) -> int32_t { return 1; };
-  CHECK(kaiju_generate(host.engine, host.session, prompt, 2, host.options, stop, nullptr, &done, sizeof done, nullptr) == KAIJU_CANCELLED);
+  CHECK(kaiju_generate(host.engine, host.session, prompt, 2, host.options, stop, nullptr, &done, sizeof done,
+                       nullptr) == KAIJU_CANCELLED);
   CHECK(done.reason == KAIJU_DONE_CANCELLED);
   CHECK(kaiju_engine_pending(host.engine) == 0);
 }
@@ -334,8 +341,8 @@ TEST_CASE("same seed, same tokens; alone or beside others") {
   const int32_t stranger[3] = {1, 77, 88};
   for (int i = 0; i < 3; ++i) {
     REQUIRE(kaiju_session_create(host.engine, &sessions[i], nullptr) == KAIJU_OK);
-    REQUIRE(kaiju_engine_submit(host.engine, sessions[i], i == 1 ? prompt : stranger, 3, host.options, nullptr, &requests[i], nullptr) ==
-            KAIJU_OK);
+    REQUIRE(kaiju_engine_submit(host.engine, sessions[i], i == 1 ? prompt : stranger, 3, host.options, nullptr,
+                                &requests[i], nullptr) == KAIJU_OK);
   }
   host.drain();
   std::vector<int32_t> beside(11);
@@ -349,7 +356,8 @@ TEST_CASE("the rounding mode of the thread that loads, creates and submits chang
   const auto reply_under = [](int mode) {
     std::fesetround(mode);
     Host host;
-    for (const auto& [option, value] : {std::pair{KAIJU_GENERATE_TEMPERATURE, 0.7}, {KAIJU_GENERATE_TOP_P, 0.9}, {KAIJU_GENERATE_MIN_P, 0.001}})
+    for (const auto& [option, value] :
+         {std::pair{KAIJU_GENERATE_TEMPERATURE, 0.7}, {KAIJU_GENERATE_TOP_P, 0.9}, {KAIJU_GENERATE_MIN_P, 0.001}})
       kaiju_options_set_float(host.options, option, value, nullptr);
     kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 40, nullptr);
     kaiju_options_set_int(host.options, KAIJU_GENERATE_LOGPROBS, 1, nullptr);
@@ -413,8 +421,8 @@ TEST_CASE("ten threads submit while one steps") {
     threads.emplace_back([&, t] {
       const int32_t prompt[2] = {1, 20 + t};
       kaiju_request request = 0;
-      const bool ok = kaiju_engine_submit(host.engine, sessions[static_cast<size_t>(t)], prompt, 2, host.options, nullptr, &request,
-                                          nullptr) == KAIJU_OK;
+      const bool ok = kaiju_engine_submit(host.engine, sessions[static_cast<size_t>(t)], prompt, 2, host.options,
+                                          nullptr, &request, nullptr) == KAIJU_OK;
       (ok ? submitted : refused)++;
       kaiju_engine_wake(host.engine);
     });
@@ -451,8 +459,10 @@ TEST_CASE("every option describes itself and takes its limits") {
     if (info.type == 'i' && info.maximum < 1e18) {
       CHECK(kaiju_options_set_int(options, option, static_cast<int64_t>(info.minimum), nullptr) == KAIJU_OK);
       CHECK(kaiju_options_set_int(options, option, static_cast<int64_t>(info.maximum), nullptr) == KAIJU_OK);
-      CHECK(kaiju_options_set_int(options, option, static_cast<int64_t>(info.maximum) + 1, nullptr) == KAIJU_INVALID_ARGUMENT);
-      CHECK(kaiju_options_set_int(options, option, static_cast<int64_t>(info.minimum) - 1, nullptr) == KAIJU_INVALID_ARGUMENT);
+      CHECK(kaiju_options_set_int(options, option, static_cast<int64_t>(info.maximum) + 1, nullptr) ==
+            KAIJU_INVALID_ARGUMENT);
+      CHECK(kaiju_options_set_int(options, option, static_cast<int64_t>(info.minimum) - 1, nullptr) ==
+            KAIJU_INVALID_ARGUMENT);
     }
     if (info.type == 'f') {
       CHECK(kaiju_options_set_float(options, option, info.minimum, nullptr) == KAIJU_OK);
@@ -517,7 +527,8 @@ TEST_CASE("backends give the same tokens") {
     Host host;
     kaiju_session_destroy(std::exchange(host.session, nullptr));
     kaiju_engine_destroy(std::exchange(host.engine, nullptr));
-    REQUIRE(kaiju_options_set_string(host.options, KAIJU_ENGINE_BACKEND, name.data(), name.size(), nullptr) == KAIJU_OK);
+    REQUIRE(kaiju_options_set_string(host.options, KAIJU_ENGINE_BACKEND, name.data(), name.size(), nullptr) ==
+            KAIJU_OK);
     REQUIRE(kaiju_engine_create(host.model, host.options, &host.engine, nullptr) == KAIJU_OK);
     REQUIRE(kaiju_session_create(host.engine, &host.session, nullptr) == KAIJU_OK);
     host.submit({1, 20, 30, 40, 50});

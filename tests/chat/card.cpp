@@ -31,7 +31,8 @@ const std::vector<BadCard>& bad_cards() {
       {"two names", "name: A\nname: B\n\nd\n", "x.card:2: a second 'name:'"},
       {"two greetings", "name: A\ngreeting: a\ngreeting: b\n\nd\n", "x.card:3: a second 'greeting:'"},
       {"two names in other letters", "name: A\nNAME: B\n\nd\n", "x.card:2: a second 'name:'"},
-      {"a name of 101 bytes", "name: " + std::string(101, 'x') + "\n\nd\n", "x.card:1: the name is longer than 100 bytes"},
+      {"a name of 101 bytes", "name: " + std::string(101, 'x') + "\n\nd\n",
+       "x.card:1: the name is longer than 100 bytes"},
       {"no description", "name: A\n", "x.card:1: the description is missing"},
       {"no description after the empty line", "name: A\n\n", "x.card:2: the description is missing"},
       {"a description of white space", "name: A\n\n \n\t\n", "x.card:4: the description is missing"},
@@ -70,14 +71,16 @@ TEST_CASE("a malformed card is refused with file and line", "[malformed]") {
 }
 
 TEST_CASE("a card may have what only looks odd") {
-  const auto card = chat::parse_card("\xEF\xBB\xBF Name : \xC3\x89lise \r\nGREETING:a: b\r\n \t\r\n\tone\r\n\r\nname: not a key here\r\n", "x.card");
+  const auto card = chat::parse_card(
+      "\xEF\xBB\xBF Name : \xC3\x89lise \r\nGREETING:a: b\r\n \t\r\n\tone\r\n\r\nname: not a key here\r\n", "x.card");
   CHECK(card.name == "\xC3\x89lise");
   CHECK(card.greeting == "a: b");
   CHECK(card.description == "one\n\nname: not a key here");
 }
 
 TEST_CASE("every truncation of a card is refused or is a shorter card") {
-  const std::string whole = "name: \xC3\x89lise\ngreeting: \xE2\x80\x9Chello\xE2\x80\x9D\n\nShe is a glass-blower.\nShe hums.\n";
+  const std::string whole =
+      "name: \xC3\x89lise\ngreeting: \xE2\x80\x9Chello\xE2\x80\x9D\n\nShe is a glass-blower.\nShe hums.\n";
   for (size_t size = 0; size < whole.size(); ++size) {
     INFO(size);
     try {

@@ -42,11 +42,11 @@ TEST_CASE("of a piece that stands four times at the end one is left, at the end 
 }
 
 TEST_CASE("text that repeats itself as people do is left alone") {
-  for (const std::string& text :
-       std::vector<std::string>{"", "a", "Ha ha ha ha!", "no, no, no, no", "It had had it, had it not?", "1000000000", "Hmmmmm...",
-                                "Wait........", times(3, "apples and pears, "),
-                                times(4, "A piece of more than eighty bytes, which is as long as a line on a terminal or two of them. "),
-                                times(4, "one apple ") + "too many"}) {
+  for (const std::string& text : std::vector<std::string>{
+           "", "a", "Ha ha ha ha!", "no, no, no, no", "It had had it, had it not?", "1000000000", "Hmmmmm...",
+           "Wait........", times(3, "apples and pears, "),
+           times(4, "A piece of more than eighty bytes, which is as long as a line on a terminal or two of them. "),
+           times(4, "one apple ") + "too many"}) {
     INFO(text);
     CHECK(repeats_from(text, 4, 24) == std::string::npos);
   }

@@ -1,4 +1,5 @@
-// AnyBackend: the operations of a Backend behind virtual calls, so that one test body holds every backend, whatever its type.
+// AnyBackend: the operations of a Backend behind virtual calls, so that one test body holds every backend, whatever its
+// type.
 #pragma once
 
 #include <memory>
@@ -19,8 +20,10 @@ class AnyBackend {
   virtual void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) = 0;
   virtual void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) = 0;
   virtual void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) = 0;
-  virtual void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) = 0;
-  virtual void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) = 0;
+  virtual void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+                       int32_t head_dim, const float* inverse, int8_t* out) = 0;
+  virtual void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
+                      const float* k_inverse, const float* v_inverse, const KvSlot& kv) = 0;
   virtual void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) = 0;
   virtual void sample(const SampleArgs& args, SampledToken& result) = 0;
 };
@@ -31,19 +34,35 @@ class Held final : public AnyBackend {
   Held(std::unique_ptr<B> backend, std::string name) : backend_(std::move(backend)), name_(std::move(name)) {}
   std::string name() const override { return name_; }
 
-  void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) override { backend_->embed(table, scale, tokens, x); }
-  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) override { backend_->norm(x, rows, width, eps, inverse_scale, a); }
-  void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override { backend_->linear(w, a, rows, scale, out); }
-  void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) override { backend_->up(w, a, rows, alpha, h); }
-  void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) override { backend_->add_linear(w, a, rows, scale, x); }
-  void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) override { backend_->add_down(w, h, rows, scale, x); }
-  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) override {
+  void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) override {
+    backend_->embed(table, scale, tokens, x);
+  }
+  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) override {
+    backend_->norm(x, rows, width, eps, inverse_scale, a);
+  }
+  void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override {
+    backend_->linear(w, a, rows, scale, out);
+  }
+  void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) override {
+    backend_->up(w, a, rows, alpha, h);
+  }
+  void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) override {
+    backend_->add_linear(w, a, rows, scale, x);
+  }
+  void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) override {
+    backend_->add_down(w, h, rows, scale, x);
+  }
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+               int32_t head_dim, const float* inverse, int8_t* out) override {
     backend_->queries(q, batch, angles, heads, kv_heads, head_dim, inverse, out);
   }
-  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) override {
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
+              const float* v_inverse, const KvSlot& kv) override {
     backend_->append(k, v, batch, angles, k_inverse, v_inverse, kv);
   }
-  void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) override { backend_->attend(args, batch, kv); }
+  void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) override {
+    backend_->attend(args, batch, kv);
+  }
   void sample(const SampleArgs& args, SampledToken& result) override { backend_->sample(args, result); }
 
  private:

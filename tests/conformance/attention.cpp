@@ -1,4 +1,5 @@
-// Attention over the paged cache: every backend writes and reads keys and values as the reference does. Layouts differ, so outputs are compared, not bytes.
+// Attention over the paged cache: every backend writes and reads keys and values as the reference does. Layouts differ,
+// so outputs are compared, not bytes.
 #include <algorithm>
 #include <tuple>
 
@@ -13,13 +14,16 @@ struct Shape {
 };
 
 struct Inputs {
-  std::vector<float> k, v, k_inverse, v_inverse, out_inverse;  // of every position of every sequence, in the order of the filling batch
+  std::vector<float> k, v, k_inverse, v_inverse,
+      out_inverse;  // of every position of every sequence, in the order of the filling batch
   std::vector<int8_t> queries;
 };
 
-// Fills the cache with all positions of all sequences (in several batches, as a prefill would), then attends with the rows of `batch`.
+// Fills the cache with all positions of all sequences (in several batches, as a prefill would), then attends with the
+// rows of `batch`.
 template <class B>
-std::vector<int8_t> run(B& backend, uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths, const std::vector<std::pair<int32_t, int32_t>>& rows, const Inputs& in) {
+std::vector<int8_t> run(B& backend, uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths,
+                        const std::vector<std::pair<int32_t, int32_t>>& rows, const Inputs& in) {
   const Cache cache(seed, shape.kv_heads, shape.head_dim, shape.window, lengths);
   const int32_t kv_width = shape.kv_heads * shape.head_dim;
   size_t at = 0;
@@ -28,7 +32,8 @@ std::vector<int8_t> run(B& backend, uint64_t seed, const Shape& shape, const std
       OwnedBatch batch;
       batch.add(cache, s, position, std::min(lengths[s] - position, 100));
       const std::vector<arith::CosSin> angles = batch.angles(shape.head_dim);
-      backend.append(in.k.data() + at * kv_width, in.v.data() + at * kv_width, batch.view(), angles.data(), in.k_inverse.data(), in.v_inverse.data(), cache.slot());
+      backend.append(in.k.data() + at * kv_width, in.v.data() + at * kv_width, batch.view(), angles.data(),
+                     in.k_inverse.data(), in.v_inverse.data(), cache.slot());
       at += static_cast<size_t>(batch.rows());
       position += batch.rows();
     }
@@ -36,20 +41,26 @@ std::vector<int8_t> run(B& backend, uint64_t seed, const Shape& shape, const std
   for (size_t s = 0; s < rows.size(); ++s)
     if (rows[s].second > 0) batch.add(cache, s, rows[s].first, rows[s].second);
   std::vector<int8_t> out(static_cast<size_t>(batch.rows()) * shape.heads * shape.head_dim);
-  backend.attend({in.queries.data(), shape.heads, shape.z, in.out_inverse.data(), out.data()}, batch.view(), cache.slot());
+  backend.attend({in.queries.data(), shape.heads, shape.z, in.out_inverse.data(), out.data()}, batch.view(),
+                 cache.slot());
   return out;
 }
 
 enum class Values { kRandom, kLargest };  // largest: 127 in channels with an even number, -127 in the others
 
-void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths, const std::vector<std::pair<int32_t, int32_t>>& rows, Values values = Values::kRandom) {
+void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& lengths,
+           const std::vector<std::pair<int32_t, int32_t>>& rows, Values values = Values::kRandom) {
   Random random(seed);
   size_t positions = 0, row_count = 0;
   for (const int32_t length : lengths) positions += static_cast<size_t>(length);
   for (const auto& [first, count] : rows) row_count += static_cast<size_t>(count);
   const size_t kv_width = static_cast<size_t>(shape.kv_heads) * shape.head_dim;
-  Inputs in{random.normals(positions * kv_width, 1.0f), random.normals(positions * kv_width, 1.0f), random.scales(kv_width, 40.0f), random.scales(kv_width, 40.0f),
-            random.scales(kv_width, 2.0f), random.bytes(row_count * shape.heads * shape.head_dim)};
+  Inputs in{random.normals(positions * kv_width, 1.0f),
+            random.normals(positions * kv_width, 1.0f),
+            random.scales(kv_width, 40.0f),
+            random.scales(kv_width, 40.0f),
+            random.scales(kv_width, 2.0f),
+            random.bytes(row_count * shape.heads * shape.head_dim)};
   if (values == Values::kLargest) {
     for (size_t i = 0; i < in.v.size(); ++i) in.v[i] = i % 2 == 0 ? 1e3f : -1e3f;
     for (float& inverse : in.out_inverse) inverse = 0.5f;  // so that no result is the least or the largest
@@ -57,8 +68,10 @@ void check(uint64_t seed, const Shape& shape, const std::vector<int32_t>& length
   ReferenceBackend reference;
   const std::vector<int8_t> expected = run(reference, seed, shape, lengths, rows, in);
   for (const auto& backend : backends()) {
-    INFO(name_of(*backend) << ", KAIJU_TEST_SEED=" << seed << ", head_dim " << shape.head_dim << ", kv heads " << shape.kv_heads << ", heads " << shape.heads << ", window "
-                           << shape.window << ", z " << shape.z << ", sequences " << lengths.size() << ", first " << rows[0].first << " + " << rows[0].second);
+    INFO(name_of(*backend) << ", KAIJU_TEST_SEED=" << seed << ", head_dim " << shape.head_dim << ", kv heads "
+                           << shape.kv_heads << ", heads " << shape.heads << ", window " << shape.window << ", z "
+                           << shape.z << ", sequences " << lengths.size() << ", first " << rows[0].first << " + "
+                           << rows[0].second);
     CHECK(differences(run(*backend, seed, shape, lengths, rows, in), expected) == 0);
   }
 }
@@ -70,7 +83,8 @@ TEST_CASE("attention gives the reference's bits over random shapes, positions an
     const uint64_t seed = seed_of_run() + static_cast<uint64_t>(i);
     Random random(seed);
     const int32_t kv_heads = random.pick({1, 1, 2, 4});
-    const Shape shape{random.pick({64, 64, 128, 256}), kv_heads, kv_heads * random.pick({1, 2, 3, 7, 8}), random.pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}),
+    const Shape shape{random.pick({64, 64, 128, 256}), kv_heads, kv_heads * random.pick({1, 2, 3, 7, 8}),
+                      random.pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}),
                       random.pick({1e-4f, 1e-3f, 3e-5f, 1e-2f, 1e-9f, 1.0f})};
     std::vector<int32_t> lengths;
     std::vector<std::pair<int32_t, int32_t>> rows;
@@ -87,8 +101,10 @@ TEST_CASE("attention gives the reference's bits over random shapes, positions an
 TEST_CASE("attention is exact at the edges of windows, blocks and chunks") {
   uint64_t seed = seed_of_run() + 1000;
   for (const int32_t window : {64, 128, 512})
-    for (const int32_t position : {window - 1, window, window + 1, window + 63, window + 64, 511, 512, 513, 576, 1023, 1024, 1025})
-      check(seed++, {64, 1, 3, window, 1e-3f}, {position + 1}, {{std::max(0, position - 2), std::min(3, position + 1)}});
+    for (const int32_t position :
+         {window - 1, window, window + 1, window + 63, window + 64, 511, 512, 513, 576, 1023, 1024, 1025})
+      check(seed++, {64, 1, 3, window, 1e-3f}, {position + 1},
+            {{std::max(0, position - 2), std::min(3, position + 1)}});
 }
 
 TEST_CASE("attention is exact for many query heads on one KV head") {
@@ -105,7 +121,8 @@ TEST_CASE("attention is exact for many query heads on one KV head") {
 TEST_CASE("attention is exact however steep the weights are") {
   uint64_t seed = seed_of_run() + 2500;
   for (const int32_t head_dim : {64, 128, 256})
-    for (const float z : {1e-30f, 0x1.fffffep+2f, 8.0f, 99.0f, 1e12f}) {  // a GPU has a shorter way below 8; 1e12 is the most a checkpoint may have
+    for (const float z : {1e-30f, 0x1.fffffep+2f, 8.0f, 99.0f,
+                          1e12f}) {  // a GPU has a shorter way below 8; 1e12 is the most a checkpoint may have
       check(seed++, {head_dim, 1, 4, 0, z}, {600}, {{570, 30}});
       check(seed++, {head_dim, 1, 4, 100, z}, {600, 70}, {{599, 1}, {69, 1}});
     }
@@ -120,7 +137,8 @@ TEST_CASE("attention is exact however large its sums are") {
       check(seed++, {head_dim, 1, 40, 1024, z}, {1200, 70}, {{1199, 1}, {69, 1}}, Values::kLargest);
     }
   // Tiles that clusters of a GPU's blocks share, and more than they do; rows of one warp on both sides of 2^31.
-  for (const int32_t count : {200, 300}) check(seed++, {128, 1, 40, 0, 1e-30f}, {1100}, {{701, count}}, Values::kLargest);
+  for (const int32_t count : {200, 300})
+    check(seed++, {128, 1, 40, 0, 1e-30f}, {1100}, {{701, count}}, Values::kLargest);
 }
 
 TEST_CASE("attention over a long history folds its chunks in order") {
@@ -131,27 +149,45 @@ TEST_CASE("attention over a long history folds its chunks in order") {
 
 TEST_CASE("windows of one row each are exact, however many sequences share a GPU") {
   uint64_t seed = seed_of_run() + 4000;
-  for (const auto& [sequences, kv_heads, heads, head_dim, window] :
-       {std::tuple{1, 1, 40, 128, 1024}, {9, 1, 40, 128, 1024}, {27, 1, 40, 128, 300}, {35, 1, 40, 128, 600}, {64, 1, 40, 128, 130},
-        {50, 1, 8, 64, 300}, {12, 2, 24, 64, 1024}, {70, 1, 24, 128, 130}, {33, 1, 64, 128, 200}, {20, 2, 128, 64, 400}}) {
+  for (const auto& [sequences, kv_heads, heads, head_dim, window] : {std::tuple{1, 1, 40, 128, 1024},
+                                                                     {9, 1, 40, 128, 1024},
+                                                                     {27, 1, 40, 128, 300},
+                                                                     {35, 1, 40, 128, 600},
+                                                                     {64, 1, 40, 128, 130},
+                                                                     {50, 1, 8, 64, 300},
+                                                                     {12, 2, 24, 64, 1024},
+                                                                     {70, 1, 24, 128, 130},
+                                                                     {33, 1, 64, 128, 200},
+                                                                     {20, 2, 128, 64, 400}}) {
     Random random(seed);
     std::vector<int32_t> lengths;
     std::vector<std::pair<int32_t, int32_t>> rows;
     for (int32_t s = 0; s < sequences; ++s) {
-      lengths.push_back(random.chance(50) ? random.between(1, 3 * window / 2) : window + random.pick({0, 1, 2, 63, 64, 65, 511, 512, 513}));
+      lengths.push_back(random.chance(50) ? random.between(1, 3 * window / 2)
+                                          : window + random.pick({0, 1, 2, 63, 64, 65, 511, 512, 513}));
       rows.push_back({lengths.back() - 1, 1});
     }
     check(seed++, {head_dim, kv_heads, heads, window, random.pick({1e-4f, 1e-3f, 1e-2f})}, lengths, rows);
   }
 }
 
-// Tiles of 64 rows and clusters of 8, 6, 5, 4, 3 and 2 blocks of threads, then of one, then tiles of 128 rows; on a processor nothing but many rows.
+// Tiles of 64 rows and clusters of 8, 6, 5, 4, 3 and 2 blocks of threads, then of one, then tiles of 128 rows; on a
+// processor nothing but many rows.
 TEST_CASE("rows of a prompt are exact, however many blocks of threads of a GPU share them") {
-  if (std::none_of(backends().begin(), backends().end(), [](const auto& backend) { return name_of(*backend) == "cuda"; })) return;
+  if (std::none_of(backends().begin(), backends().end(),
+                   [](const auto& backend) { return name_of(*backend) == "cuda"; }))
+    return;
   uint64_t seed = seed_of_run() + 5000;
-  for (const auto& [head_dim, kv_heads, window, history, tokens] :
-       {std::tuple{64, 1, 0, 1300, 22}, {128, 1, 0, 1000, 26}, {64, 1, 0, 1100, 33}, {64, 1, 0, 600, 46}, {128, 1, 700, 900, 46}, {64, 2, 0, 600, 60}, {64, 1, 0, 600, 100},
-        {64, 1, 300, 500, 100}, {64, 1, 0, 300, 200}, {64, 1, 0, 300, 215}})
+  for (const auto& [head_dim, kv_heads, window, history, tokens] : {std::tuple{64, 1, 0, 1300, 22},
+                                                                    {128, 1, 0, 1000, 26},
+                                                                    {64, 1, 0, 1100, 33},
+                                                                    {64, 1, 0, 600, 46},
+                                                                    {128, 1, 700, 900, 46},
+                                                                    {64, 2, 0, 600, 60},
+                                                                    {64, 1, 0, 600, 100},
+                                                                    {64, 1, 300, 500, 100},
+                                                                    {64, 1, 0, 300, 200},
+                                                                    {64, 1, 0, 300, 215}})
     check(seed++, {head_dim, kv_heads, 40, window, 1e-3f}, {history + tokens, 700}, {{history, tokens}, {699, 1}});
   check(seed, {64, 1, 40, 0, 1e-4f}, {1600, 40, 520, 1200}, {{1590, 10}, {30, 10}, {500, 20}, {1195, 5}});
 }
@@ -159,7 +195,8 @@ TEST_CASE("rows of a prompt are exact, however many blocks of threads of a GPU s
 TEST_CASE("positions below write_from keep what their shared blocks hold") {
   Random random(7);
   const int32_t head_dim = 64, length = 100;
-  const std::vector<float> first = random.normals(static_cast<size_t>(length) * head_dim, 1.0f), second = random.normals(first.size(), 1.0f);
+  const std::vector<float> first = random.normals(static_cast<size_t>(length) * head_dim, 1.0f),
+                           second = random.normals(first.size(), 1.0f);
   const std::vector<float> inverse = random.scales(head_dim, 40.0f), out_inverse = random.scales(head_dim, 2.0f);
   const std::vector<int8_t> queries = random.bytes(head_dim);
   const auto run = [&](auto& backend, int32_t write_from, bool again) {
@@ -168,8 +205,11 @@ TEST_CASE("positions below write_from keep what their shared blocks hold") {
     batch.add(cache, 0, 0, length);
     later.add(cache, 0, 0, length, write_from);
     const auto angles = batch.angles(head_dim);
-    backend.append(first.data(), first.data(), batch.view(), angles.data(), inverse.data(), inverse.data(), cache.slot());
-    if (again) backend.append(second.data(), second.data(), later.view(), angles.data(), inverse.data(), inverse.data(), cache.slot());
+    backend.append(first.data(), first.data(), batch.view(), angles.data(), inverse.data(), inverse.data(),
+                   cache.slot());
+    if (again)
+      backend.append(second.data(), second.data(), later.view(), angles.data(), inverse.data(), inverse.data(),
+                     cache.slot());
     OwnedBatch row;
     row.add(cache, 0, length - 1, 1);
     std::vector<int8_t> out(head_dim);

@@ -1,7 +1,6 @@
-// What the cache finds is what would have been computed: the same tokens, log-probabilities and scores, bit for bit, of a random small model on the CPU and,
-// where there is one, on the GPU, with characters, salts, forks, cuts, evictions and many at once, against each prompt alone on an engine that has seen nothing, on the CPU.
-#include "catch.hpp"
-
+// What the cache finds is what would have been computed: the same tokens, log-probabilities and scores, bit for bit, of
+// a random small model on the CPU and, where there is one, on the GPU, with characters, salts, forks, cuts, evictions
+// and many at once, against each prompt alone on an engine that has seen nothing, on the CPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <map>
 #include <random>
 
+#include "catch.hpp"
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/kaiju.hpp"
@@ -51,9 +51,12 @@ std::string cpu_backend() {
 }
 
 // What `look` sees of the engine in the end.
-void ask_500_prompts(const std::string& backend, const std::function<void(RunOptions&, const std::string&)>& change, const std::function<void(const Metrics&)>& look) {
+void ask_500_prompts(const std::string& backend, const std::function<void(RunOptions&, const std::string&)>& change,
+                     const std::function<void(const Metrics&)>& look) {
   INFO("on " << backend);
-  const unsigned seed = std::getenv("KAIJU_TEST_SEED") ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED"))) : std::random_device{}();
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
+                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
+                            : std::random_device{}();
   INFO("KAIJU_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
@@ -69,7 +72,8 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
   config.layers = {{LayerKind::kSliding, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kSliding, 128, 2, 0}};
   config.labels = {"violence", "self-harm", "spam"};
   config.derive_counts();
-  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("kaiju-cached-{}.safetensors", seed)).string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("kaiju-cached-{}.safetensors", seed)).string();
   REQUIRE(write_random_checkpoint(path, config, 5).ok());
   auto model = Model::load(path);
   std::filesystem::remove(path);
@@ -101,7 +105,8 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
   std::vector<std::vector<int32_t>> histories;  // past prompts with their replies, to be gone on from
   uint64_t cached = 0;
   size_t prompts = 0;
-  const int32_t edges[] = {63, 64, 65, 127, 128, 129, 191, 192, 193, 255, 256, 257};  // blocks, and the window, one block more and less
+  const int32_t edges[] = {63,  64,  65,  127, 128, 129,
+                           191, 192, 193, 255, 256, 257};  // blocks, and the window, one block more and less
   while (prompts < 500) {
     std::map<RequestId, Drawn> drawn;
     std::map<RequestId, std::vector<int32_t>> asked;
@@ -109,8 +114,10 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
     for (size_t i = 0, n = 1 + below(6); i < n; ++i, ++prompts) {
       std::vector<int32_t> prompt;
       const size_t character = below(cards.size());
-      if (histories.empty() || below(3) == 0) prompt = cards[character];
-      else prompt = histories[below(histories.size())];
+      if (histories.empty() || below(3) == 0)
+        prompt = cards[character];
+      else
+        prompt = histories[below(histories.size())];
       if (below(3) == 0) prompt.resize(std::min<size_t>(prompt.size(), static_cast<size_t>(edges[below(12)])));
       if (below(4) == 0) prompt[below(prompt.size())] ^= 1;
       for (size_t extra = below(40); extra > 0; --extra) prompt.push_back(static_cast<int32_t>(below(160)));
@@ -121,8 +128,8 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
       request.scores = true;
       request.scope.character = std::to_string(character);
       request.scope.salt = std::to_string(below(2));
-      request.scope.shared_tokens =
-          static_cast<int32_t>(std::mismatch(card.begin(), card.end(), prompt.begin(), prompt.end()).first - card.begin());
+      request.scope.shared_tokens = static_cast<int32_t>(
+          std::mismatch(card.begin(), card.end(), prompt.begin(), prompt.end()).first - card.begin());
       const SessionId session = engine.create_session().value();
       const auto id = engine.submit(session, prompt, request);
       INFO(id.status().message());
@@ -149,7 +156,8 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
       histories.push_back(prompt);
       histories.back().insert(histories.back().end(), drawn[id].tokens.begin(), drawn[id].tokens.end());
     }
-    while (histories.size() > 20) histories.erase(histories.begin() + static_cast<std::ptrdiff_t>(below(histories.size())));
+    while (histories.size() > 20)
+      histories.erase(histories.begin() + static_cast<std::ptrdiff_t>(below(histories.size())));
   }
   CHECK(cached > 20000);  // it did find much
   CHECK(engine.metrics().cache.blocks_evicted[0] > 0);
@@ -159,7 +167,9 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
 // The GPU, where there is one, and the processor.
 std::vector<std::string> both_backends() {
   std::vector<std::string> names = backend_names();
-  names.erase(std::remove_if(names.begin(), names.end(), [](const std::string& name) { return name != "cuda" && name != cpu_backend(); }), names.end());
+  names.erase(std::remove_if(names.begin(), names.end(),
+                             [](const std::string& name) { return name != "cuda" && name != cpu_backend(); }),
+              names.end());
   return names;
 }
 
@@ -193,12 +203,14 @@ TEST_CASE("a saved session holds KV of its own alone, whoever had its blocks bef
         drain(**engine, drawn);
         return session;
       };
-      for (int32_t i = 0; i < tenants; ++i) REQUIRE((*engine)->destroy_session(session_of("somebody else", i + 1, 1000)).ok());
+      for (int32_t i = 0; i < tenants; ++i)
+        REQUIRE((*engine)->destroy_session(session_of("somebody else", i + 1, 1000)).ok());
       std::vector<std::byte> bytes;
-      const Status status = (*engine)->save_session(session_of("me", 0, 200), {}, [&](std::span<const std::byte> piece) {
-        bytes.insert(bytes.end(), piece.begin(), piece.end());
-        return Status();
-      });
+      const Status status =
+          (*engine)->save_session(session_of("me", 0, 200), {}, [&](std::span<const std::byte> piece) {
+            bytes.insert(bytes.end(), piece.begin(), piece.end());
+            return Status();
+          });
       INFO(status.message());
       REQUIRE(status.ok());
       return bytes;
@@ -210,7 +222,8 @@ TEST_CASE("a saved session holds KV of its own alone, whoever had its blocks bef
 }
 
 TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cache holds") {
-  for (const std::string& backend : both_backends()) ask_500_prompts(backend, [](RunOptions&, const std::string&) {}, [](const Metrics&) {});
+  for (const std::string& backend : both_backends())
+    ask_500_prompts(backend, [](RunOptions&, const std::string&) {}, [](const Metrics&) {});
 }
 
 TEST_CASE("and when what it holds moves through host memory and a file") {
@@ -220,8 +233,9 @@ TEST_CASE("and when what it holds moves through host memory and a file") {
     options.tier_file = tier_file;
   };
   const auto look = [](const Metrics& metrics) {
-    INFO(metrics.host.blocks_in << " down, " << metrics.host.blocks_out << " up, " << metrics.file.blocks_in << " into the file, " << metrics.file.blocks_out
-                                << " out of it, " << metrics.cache.hit_host << " and " << metrics.cache.hit_file << " tokens hit");
+    INFO(metrics.host.blocks_in << " down, " << metrics.host.blocks_out << " up, " << metrics.file.blocks_in
+                                << " into the file, " << metrics.file.blocks_out << " out of it, "
+                                << metrics.cache.hit_host << " and " << metrics.cache.hit_file << " tokens hit");
     CHECK(metrics.cache.hit_host > 1000);
     CHECK(metrics.cache.hit_file > 1000);
     CHECK(metrics.host.blocks_lost + metrics.file.blocks_lost == 0);

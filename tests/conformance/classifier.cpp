@@ -1,7 +1,7 @@
-// The classifier's scores: the same bits on every backend, however the rows were cut into steps and steps were started, and what the contract says they are.
-#include <unistd.h>
-
+// The classifier's scores: the same bits on every backend, however the rows were cut into steps and steps were started,
+// and what the contract says they are.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <map>
@@ -24,7 +24,11 @@ ModelConfig config_of(bool wide, int32_t labels) {
   return config;
 }
 
-std::string temporary_path(const char* name) { return (std::filesystem::temp_directory_path() / fmt::format("kaiju-{}-{}.safetensors", name, static_cast<long>(::getpid()))).string(); }
+std::string temporary_path(const char* name) {
+  return (std::filesystem::temp_directory_path() /
+          fmt::format("kaiju-{}-{}.safetensors", name, static_cast<long>(::getpid())))
+      .string();
+}
 
 std::shared_ptr<const Checkpoint> opened(const std::string& path) {
   auto checkpoint = Checkpoint::open(path);
@@ -46,12 +50,16 @@ std::shared_ptr<const Checkpoint> with_rows_of_embedding(const Checkpoint& from)
   const auto tensors = required_tensors(from.config());
   auto writer = CheckpointWriter::create(path, from.config(), tensors);
   REQUIRE(writer.ok());
-  const std::map<std::string, std::string> sources = {
-      {"classifier.weight", "embed.weight"}, {"classifier.scale", "embed.scale"}, {"classifier.row_sum", "embed.row_sum"}, {"classifier.scalar", "embed.out_scalar"}};
+  const std::map<std::string, std::string> sources = {{"classifier.weight", "embed.weight"},
+                                                      {"classifier.scale", "embed.scale"},
+                                                      {"classifier.row_sum", "embed.row_sum"},
+                                                      {"classifier.scalar", "embed.out_scalar"}};
   for (const auto& tensor : tensors) {
     const auto source = sources.find(tensor.name);
     const size_t bytes = from.find(tensor.name)->bytes.size();
-    REQUIRE(writer.value()->write(from.find(source == sources.end() ? tensor.name : source->second)->bytes.first(bytes)).ok());
+    REQUIRE(writer.value()
+                ->write(from.find(source == sources.end() ? tensor.name : source->second)->bytes.first(bytes))
+                .ok());
   }
   REQUIRE(writer.value()->finish().ok());
   return opened(path);
@@ -64,7 +72,8 @@ struct Run {
   bool graphs = true;
 };
 
-// Rows of scores and logits by sequence and position; decode rows have no logits, and every third of them is not asked about.
+// Rows of scores and logits by sequence and position; decode rows have no logits, and every third of them is not asked
+// about.
 struct Answers {
   std::map<std::pair<int32_t, int32_t>, std::vector<float>> scores, logits;
 };
@@ -91,7 +100,8 @@ Answers answers_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Ru
       if (position == 0) plan.starts.push_back({s, {}, {}});
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
         for (int32_t i = (position + kBlockTokens - 1) / kBlockTokens; i <= (position + count - 1) / kBlockTokens; ++i)
-          plan.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
+          plan.table_edits.push_back(
+              {s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
       Segment segment;
       segment.slot = s;
       segment.position = position;
@@ -129,12 +139,15 @@ Answers answers_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Ru
 }
 
 bool same(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) { return arith::bits_of(x) == arith::bits_of(y); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return arith::bits_of(x) == arith::bits_of(y); });
 }
 
 }  // namespace
 
-TEST_CASE("a classifier's scores are the reference's bits, whatever the backend, chunk and batch, and however steps were started") {
+TEST_CASE(
+    "a classifier's scores are the reference's bits, whatever the backend, chunk and batch, and however steps were "
+    "started") {
   const bool wide = GENERATE(false, true);
   const int32_t labels = GENERATE(1, 6, 64);
   const auto checkpoint = random_model(config_of(wide, labels));
@@ -148,9 +161,11 @@ TEST_CASE("a classifier's scores are the reference's bits, whatever the backend,
     if (backend == "cuda") runs.push_back({backend, 7, 1, false}), runs.push_back({backend, 7, kBatch, false});
   }
   for (const Run& run : runs) {
-    INFO(run.backend << ", " << labels << " labels, wide " << wide << ", chunk " << run.chunk << ", batch " << run.batch << ", graphs " << run.graphs);
+    INFO(run.backend << ", " << labels << " labels, wide " << wide << ", chunk " << run.chunk << ", batch " << run.batch
+                     << ", graphs " << run.graphs);
     size_t different = 0;
-    for (const auto& [where, scores] : answers_of(checkpoint, run).scores) different += !same(scores, expected.scores.at(where));
+    for (const auto& [where, scores] : answers_of(checkpoint, run).scores)
+      different += !same(scores, expected.scores.at(where));
     CHECK(different == 0);
   }
 }

@@ -1,4 +1,5 @@
-// Products by cuBLASLt, which serves chips without tiles of their own: on any GPU, taken for one of compute capability 8.0.
+// Products by cuBLASLt, which serves chips without tiles of their own: on any GPU, taken for one of compute
+// capability 8.0.
 #include "world.hpp"
 #if KAIJU_CUDA
 #include <unistd.h>
@@ -123,7 +124,8 @@ TEST_CASE("what was searched is kept in a file, read by the next executor, and c
   if (!has_cublaslt()) return;
   const OlderChip older;
   const auto checkpoint = small_model();
-  const std::string path = (std::filesystem::temp_directory_path() / ("kaiju-products-" + std::to_string(::getpid()))).string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("kaiju-products-" + std::to_string(::getpid()))).string();
   std::filesystem::remove(path);
   auto expected = logits_of(checkpoint, "portable", "");
   REQUIRE(expected.ok());
@@ -148,7 +150,8 @@ TEST_CASE("what was searched is kept in a file, read by the next executor, and c
   same(path);
   CHECK(text_in(path).find("another machine") == std::string::npos);
   const size_t line = written.find("\n192 128 256 ") + 1;
-  std::ofstream(path) << written.substr(0, line) << "192 128 256 ff ff ff ff ff ff ff ff" << written.substr(written.find('\n', line));
+  std::ofstream(path) << written.substr(0, line) << "192 128 256 ff ff ff ff ff ff ff ff"
+                      << written.substr(written.find('\n', line));
   same(path);
   CHECK(text_in(path).find("ff ff") == std::string::npos);
 

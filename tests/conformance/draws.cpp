@@ -33,7 +33,8 @@ std::vector<SampledToken> operator+(std::vector<SampledToken> a, const std::vect
 // Sequences of different lengths, each with blocks of its own.
 class Sequences {
  public:
-  Sequences(Executor& executor, int32_t count) : executor_(executor), position_(static_cast<size_t>(count), 0), next_(position_.size(), 0) {}
+  Sequences(Executor& executor, int32_t count)
+      : executor_(executor), position_(static_cast<size_t>(count), 0), next_(position_.size(), 0) {}
 
   // One step over the first `count` sequences: their prompts at first, the token drawn last from then on.
   std::vector<SampledToken> step(int32_t count) {
@@ -75,8 +76,10 @@ class Sequences {
       segment.top_logprobs = s % 3;
       if (position == 0) plan.starts.push_back({s, spec_of(s), {}});
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-        for (int32_t i = (position + kBlockTokens - 1) / kBlockTokens; i <= (position + segment.token_count - 1) / kBlockTokens; ++i)
-          plan.table_edits.push_back({s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
+        for (int32_t i = (position + kBlockTokens - 1) / kBlockTokens;
+             i <= (position + segment.token_count - 1) / kBlockTokens; ++i)
+          plan.table_edits.push_back(
+              {s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
       for (int32_t i = 0; i < segment.token_count; ++i)
         plan.tokens.push_back(position == 0 ? (s * 31 + i * 7) % facts.vocab_size : next_[static_cast<size_t>(s)]);
       position += segment.token_count;
@@ -100,7 +103,8 @@ class Sequences {
 
 bool same(const SampledToken& a, const SampledToken& b) {
   const auto same_float = [](float x, float y) { return std::memcmp(&x, &y, sizeof x) == 0; };
-  if (a.slot != b.slot || a.token != b.token || !same_float(a.logprob, b.logprob) || a.top.size() != b.top.size()) return false;
+  if (a.slot != b.slot || a.token != b.token || !same_float(a.logprob, b.logprob) || a.top.size() != b.top.size())
+    return false;
   for (size_t i = 0; i < a.top.size(); ++i)
     if (a.top[i].token != b.top[i].token || !same_float(a.top[i].logprob, b.top[i].logprob)) return false;
   return true;
@@ -142,11 +146,14 @@ void check_decode_steps(bool wide) {
 
 }  // namespace
 
-TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") { check_decode_steps(false); }
+TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") {
+  check_decode_steps(false);
+}
 
 TEST_CASE("and so do those of rows that a GPU may take all layers of at once") { check_decode_steps(true); }
 
-// More of them than attention kept apart at first. The histories are made of eight blocks again and again: what they hold does not matter, as long as all read the same.
+// More of them than attention kept apart at first. The histories are made of eight blocks again and again: what they
+// hold does not matter, as long as all read the same.
 TEST_CASE("sequences that see thousands of chunks between them draw alike on every backend") {
   constexpr int32_t kSequences = 40, kTokens = 60000, kBlocks = 8;
   ModelConfig config = test::small_config("chunks", false);
@@ -182,10 +189,12 @@ TEST_CASE("sequences that see thousands of chunks between them draw alike on eve
     segment.top_logprobs = 2;
     for (int32_t s = 0; s < kSequences; ++s) {
       segment.slot = segment.first_token = s;
-      segment.position = (kTokens / kBlockTokens - s) * kBlockTokens;  // the first of its block, which nobody has written
+      segment.position =
+          (kTokens / kBlockTokens - s) * kBlockTokens;  // the first of its block, which nobody has written
       const int32_t last = segment.position / kBlockTokens;
       plan.starts.push_back({s, {}, {}});
-      for (int32_t i = 0; i <= last; ++i) plan.table_edits.push_back({s, BlockKind::kGlobal, i, i < last ? (i + s) % kBlocks : kBlocks + s});
+      for (int32_t i = 0; i <= last; ++i)
+        plan.table_edits.push_back({s, BlockKind::kGlobal, i, i < last ? (i + s) % kBlocks : kBlocks + s});
       plan.segments.push_back(segment);
       plan.tokens.push_back(s);
     }

@@ -1,6 +1,5 @@
-// Memory the user did not ask for is a bug: a program computing with a model holds its weights, its KV cache and little more.
-#include "catch.hpp"
-
+// Memory the user did not ask for is a bug: a program computing with a model holds its weights, its KV cache and little
+// more.
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "catch.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
@@ -32,8 +32,8 @@ int64_t peak_now(pid_t process) {
   return 0;
 }
 
-// Most bytes resident at once in a child that ran `argv`; -1 when it did not end with 0. Not by wait4(): its figure has in it what this process held when it forked, and that
-// is much more once a GPU's driver is in it.
+// Most bytes resident at once in a child that ran `argv`; -1 when it did not end with 0. Not by wait4(): its figure has
+// in it what this process held when it forked, and that is much more once a GPU's driver is in it.
 int64_t peak_bytes(const std::vector<std::string>& argv) {
   const pid_t child = fork();
   if (child == 0) {
@@ -48,7 +48,8 @@ int64_t peak_bytes(const std::vector<std::string>& argv) {
   int64_t peak = 0;
   pid_t ended = 0;
   while ((ended = waitpid(child, &status, WNOHANG)) == 0) {
-    if (const int64_t now = peak_now(child); now > 0) peak = now;  // the last: before it ran the program the child was a copy of this process
+    if (const int64_t now = peak_now(child); now > 0)
+      peak = now;  // the last: before it ran the program the child was a copy of this process
     ::usleep(500);
   }
   return ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? peak : -1;
@@ -59,7 +60,9 @@ int64_t peak_bytes(const std::vector<std::string>& argv) {
 TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, KV cache and 64 MiB") {
   if (kSanitized) return;  // shadow memory is not ours
   const std::string model = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
-  const std::string tokens = (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.txt", static_cast<long>(::getpid()))).string();
+  const std::string tokens =
+      (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.txt", static_cast<long>(::getpid())))
+          .string();
   {
     std::ofstream file(tokens);
     for (int i = 0; i < 3000; ++i) file << 100 + i << ' ';
@@ -68,7 +71,8 @@ TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, K
   const std::vector<std::string> names = kaiju::backend_names();
   const auto backend = std::find_if(names.begin(), names.end(), [](const std::string& name) { return name != "cuda"; });
   REQUIRE(backend != names.end());
-  const int64_t peak = peak_bytes({std::string(KAIJU_PROGRAM_DIR) + "/kaiju-score", model, "--tokens", tokens, "--chunk", "64", "--threads", "2", "--backend", *backend});
+  const int64_t peak = peak_bytes({std::string(KAIJU_PROGRAM_DIR) + "/kaiju-score", model, "--tokens", tokens,
+                                   "--chunk", "64", "--threads", "2", "--backend", *backend});
   std::filesystem::remove(tokens);
   REQUIRE(peak > 0);  // -1: kaiju-score failed or is not there
   auto checkpoint = kaiju::Checkpoint::open(model, kaiju::Verify::kNone);
@@ -90,8 +94,9 @@ TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, K
 TEST_CASE("more blocks than can be numbered are refused with the numbers, before any memory is asked for") {
   kaiju::ModelConfig config = kaiju::preset("nano", 7).value();
   config.context = 1 << 24;
-  const std::string path =
-      (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid()))).string();
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid())))
+                               .string();
   REQUIRE(kaiju::write_random_checkpoint(path, config, 1).ok());
   auto checkpoint = kaiju::Checkpoint::open(path, kaiju::Verify::kNone);
   std::filesystem::remove(path);
@@ -101,7 +106,8 @@ TEST_CASE("more blocks than can be numbered are refused with the numbers, before
   const auto refused = kaiju::make_executor(*checkpoint, options);
   CHECK(refused.status().code() == kaiju::StatusCode::kInvalidArgument);
   INFO(refused.status().message());
-  CHECK(refused.status().message().find("65536 live sequences of 16777216 tokens are 17179869184 blocks") != std::string::npos);
+  CHECK(refused.status().message().find("65536 live sequences of 16777216 tokens are 17179869184 blocks") !=
+        std::string::npos);
   options.slot_count = 1;
   options.cache_bytes = int64_t{1} << 60;
   const auto too_much = kaiju::make_executor(*checkpoint, options);
@@ -115,8 +121,9 @@ TEST_CASE("a KV cache larger than any memory is refused with the remedy") {
   kaiju::ModelConfig config = kaiju::preset("nano", 4).value();
   config.n_kv_heads = config.n_heads;
   config.head_dim = 256;  // the most blocks there can be are then more than a process can address
-  const std::string path =
-      (std::filesystem::temp_directory_path() / fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid()))).string();
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            fmt::format("kaiju-memory-{}.safetensors", static_cast<long>(::getpid())))
+                               .string();
   REQUIRE(kaiju::write_random_checkpoint(path, config, 1).ok());
   auto checkpoint = kaiju::Checkpoint::open(path, kaiju::Verify::kNone);
   std::filesystem::remove(path);

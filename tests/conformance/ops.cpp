@@ -22,9 +22,12 @@ struct ProductCase {
 };
 
 ProductCase product_case(Random& random) {
-  if (random.chance(20)) return {random.between(1, 4), 512 * random.between(1, 4), random.between(1, 300)};  // what kernels for few rows like best
+  if (random.chance(20))
+    return {random.between(1, 4), 512 * random.between(1, 4),
+            random.between(1, 300)};  // what kernels for few rows like best
   const int32_t rows = random.chance(50) ? random.between(1, 8) : random.between(9, 70);
-  return {rows, 64 * random.between(1, random.chance(20) ? 25 : 8), random.chance(30) ? random.between(1, 200) : 16 * random.between(1, 12)};
+  return {rows, 64 * random.between(1, random.chance(20) ? 25 : 8),
+          random.chance(30) ? random.between(1, 200) : 16 * random.between(1, 12)};
 }
 
 }  // namespace
@@ -47,7 +50,8 @@ TEST_CASE("embedding a token gives the reference's bits") {
 
 TEST_CASE("norm gives the reference's bits for any width, at any magnitude") {
   repeat(2 * kCases, [](Random& random) {
-    const int32_t rows = random.between(1, 70), width = 64 * (random.chance(10) ? random.between(75, 230) : random.between(1, 25));
+    const int32_t rows = random.between(1, 70),
+                  width = 64 * (random.chance(10) ? random.between(75, 230) : random.between(1, 25));
     const float deviation = random.pick({1.0f, 1.0f, 1e-6f, 1e-20f, 3e-22f, 1e-30f, 1e15f});
     const float eps = random.pick({1e-5f, 1e-12f, 1e-38f}), inverse = random.pick({127.0f / 4, 1.0f, 1e-6f, 1e9f});
     const std::vector<arith::bf16> x = random.stream(static_cast<size_t>(rows) * width, deviation);
@@ -121,7 +125,8 @@ TEST_CASE("adding a product to the residual stream gives the reference's bits") 
     const OwnedMatrix w(random, c.out, c.in);
     const std::vector<int8_t> a = random.bytes(static_cast<size_t>(c.rows) * c.in);
     const std::vector<float> scale = random.scales(c.out, random.pick({1e-5f, 1e-30f, 1e-42f, 1e8f}));
-    const std::vector<arith::bf16> x = random.stream(static_cast<size_t>(c.rows) * c.out, random.pick({1.0f, 1e-25f, 1e10f, 1e-39f}));
+    const std::vector<arith::bf16> x =
+        random.stream(static_cast<size_t>(c.rows) * c.out, random.pick({1.0f, 1e-25f, 1e10f, 1e-39f}));
     std::vector<arith::bf16> expected = x;
     ReferenceBackend().add_linear(w.view(), a.data(), c.rows, scale.data(), expected.data());
     for (const auto& backend : backends()) {
@@ -179,16 +184,20 @@ TEST_CASE("the longest rows the contract allows do not overflow") {
 
 TEST_CASE("rotated queries are the reference's bytes") {
   repeat(kCases, [](Random& random) {
-    const int32_t head_dim = random.pick({64, 128, 256}), kv_heads = random.pick({1, 2, 4}), heads = kv_heads * random.between(1, 5);
+    const int32_t head_dim = random.pick({64, 128, 256}), kv_heads = random.pick({1, 2, 4}),
+                  heads = kv_heads * random.between(1, 5);
     const Cache cache(1, kv_heads, head_dim, 0, {5000, 5000});
     OwnedBatch batch;
     batch.add(cache, 0, random.below(4000), random.between(1, 40));
     batch.add(cache, 1, random.below(4000), 1);
-    const std::vector<float> q = random.normals(static_cast<size_t>(batch.rows()) * heads * head_dim, random.pick({1.0f, 1e-20f, 1e20f}));
-    const std::vector<float> inverse = random.scales(static_cast<size_t>(kv_heads) * head_dim, random.pick({30.0f, 1e18f, 1e-18f}));
+    const std::vector<float> q =
+        random.normals(static_cast<size_t>(batch.rows()) * heads * head_dim, random.pick({1.0f, 1e-20f, 1e20f}));
+    const std::vector<float> inverse =
+        random.scales(static_cast<size_t>(kv_heads) * head_dim, random.pick({30.0f, 1e18f, 1e-18f}));
     const std::vector<arith::CosSin> angles = batch.angles(head_dim);
     std::vector<int8_t> expected(q.size()), out(q.size());
-    ReferenceBackend().queries(q.data(), batch.view(), angles.data(), heads, kv_heads, head_dim, inverse.data(), expected.data());
+    ReferenceBackend().queries(q.data(), batch.view(), angles.data(), heads, kv_heads, head_dim, inverse.data(),
+                               expected.data());
     for (const auto& backend : backends()) {
       INFO(name_of(*backend));
       backend->queries(q.data(), batch.view(), angles.data(), heads, kv_heads, head_dim, inverse.data(), out.data());
@@ -199,9 +208,12 @@ TEST_CASE("rotated queries are the reference's bytes") {
 
 TEST_CASE("sampling draws the reference's tokens and log-probabilities") {
   repeat(5 * kCases, [](Random& random) {
-    const int32_t vocab = random.chance(2) ? 530000 : random.chance(10) ? random.between(3000, 140000) : 16 * random.between(1, 200);
+    const int32_t vocab = random.chance(2)    ? 530000
+                          : random.chance(10) ? random.between(3000, 140000)
+                                              : 16 * random.between(1, 200);
     std::vector<float> logits = random.normals(vocab, random.pick({1.0f, 4.0f, 0.01f, 30.0f, 0.0f}));
-    if (random.chance(30)) for (float& l : logits) l = std::round(l);  // ties
+    if (random.chance(30))
+      for (float& l : logits) l = std::round(l);  // ties
     std::vector<uint8_t> seen(vocab);
     for (uint8_t& s : seen) s = random.chance(10);
     SamplingSpec spec;
@@ -211,12 +223,14 @@ TEST_CASE("sampling draws the reference's tokens and log-probabilities") {
     spec.min_p = random.pick({0.0f, 0.0f, 0.05f, 0.9f, 1.0f});
     spec.repetition_penalty = random.pick({1.0f, 1.1f, 0.8f});
     spec.seed = static_cast<uint64_t>(random.below(1 << 30));
-    for (int32_t i = random.below(3); i > 0; --i) spec.logit_bias.push_back({random.below(vocab), random.uniform(-100.0f, 100.0f)});
+    for (int32_t i = random.below(3); i > 0; --i)
+      spec.logit_bias.push_back({random.below(vocab), random.uniform(-100.0f, 100.0f)});
     const SampleArgs args{logits.data(), vocab, &spec, seen.data(), random.below(1000), random.pick({0, 0, 5, 100})};
     SampledToken expected, token;
     ReferenceBackend().sample(args, expected);
     for (const auto& backend : backends()) {
-      INFO(name_of(*backend) << ", vocab " << vocab << ", temperature " << spec.temperature << ", top_k " << spec.top_k << ", top_p " << spec.top_p << ", min_p " << spec.min_p);
+      INFO(name_of(*backend) << ", vocab " << vocab << ", temperature " << spec.temperature << ", top_k " << spec.top_k
+                             << ", top_p " << spec.top_p << ", min_p " << spec.min_p);
       backend->sample(args, token);
       CHECK(token.token == expected.token);
       CHECK(arith::bits_of(token.logprob) == arith::bits_of(expected.logprob));

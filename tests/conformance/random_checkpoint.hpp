@@ -14,7 +14,9 @@
 namespace kaiju::test {
 
 inline std::shared_ptr<const Checkpoint> random_checkpoint(const ModelConfig& config, uint64_t seed) {
-  const std::string path = (std::filesystem::temp_directory_path() / ("kaiju-" + config.name + "-" + std::to_string(::getpid()) + ".safetensors")).string();
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            ("kaiju-" + config.name + "-" + std::to_string(::getpid()) + ".safetensors"))
+                               .string();
   const Status written = write_random_checkpoint(path, config, seed);
   INFO(written.message());
   REQUIRE(written.ok());

@@ -12,10 +12,12 @@ TEST_CASE("the reference backend passes the golden self-check") {
   ReferenceBackend reference;
   const auto found = golden::hashes(reference, golden::Shapes::kAll);
   REQUIRE(found.size() == golden::kChecks);
-  CHECK(golden::hashes(reference, golden::Shapes::kPlain) == std::vector<uint64_t>(found.begin(), found.begin() + golden::kPlainChecks));
+  CHECK(golden::hashes(reference, golden::Shapes::kPlain) ==
+        std::vector<uint64_t>(found.begin(), found.begin() + golden::kPlainChecks));
   for (size_t i = 0; i < golden::kChecks; ++i) {
     char line[80];
-    std::snprintf(line, sizeof line, "{\"%s\", 0x%016llXu},", golden::kExpected[i].operation, static_cast<unsigned long long>(found[i]));
+    std::snprintf(line, sizeof line, "{\"%s\", 0x%016llXu},", golden::kExpected[i].operation,
+                  static_cast<unsigned long long>(found[i]));
     INFO("the table's line would be " << line);
     CHECK(found[i] == golden::kExpected[i].hash);
   }

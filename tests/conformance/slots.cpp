@@ -69,7 +69,8 @@ TEST_CASE("a plan with numbers out of all range is refused") {
     return !slots.apply(plan).ok();
   };
   for (const int32_t position : {1024, INT32_MAX, -1, INT32_MIN}) CHECK_FALSE(slots.apply(plan_at(position)).ok());
-  for (const int32_t count : {2, 64, 65, INT32_MAX, 0, -1, INT32_MIN}) CHECK(refuses([&](Segment& segment) { segment.token_count = count; }));
+  for (const int32_t count : {2, 64, 65, INT32_MAX, 0, -1, INT32_MIN})
+    CHECK(refuses([&](Segment& segment) { segment.token_count = count; }));
   for (const int32_t first : {1, INT32_MAX, -1}) CHECK(refuses([&](Segment& segment) { segment.first_token = first; }));
   for (const int32_t slot : {1, INT32_MAX, -1}) CHECK(refuses([&](Segment& segment) { segment.slot = slot; }));
   CHECK(refuses([](Segment& segment) { segment.top_logprobs = -1; }));

@@ -1,6 +1,4 @@
 // An executor takes its memory at creation: no step of a shape it was sized for allocates, the first one included.
-#include "catch.hpp"
-
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,13 +12,15 @@
 #include <string>
 #include <vector>
 
+#include "catch.hpp"
 #include "kaiju/run/executors.hpp"
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 namespace {
-// Who asked for how much, and from where. Threads that lived before the executor was made are not its own: once another case has used a GPU, CUDA's driver has
-// one, "cuda-EvtHandlr", that takes 88 bytes now and then, also while backends on the processor run.
+// Who asked for how much, and from where. Threads that lived before the executor was made are not its own: once another
+// case has used a GPU, CUDA's driver has one, "cuda-EvtHandlr", that takes 88 bytes now and then, also while backends
+// on the processor run.
 struct Allocation {
   long thread;
   size_t bytes;
@@ -36,7 +36,8 @@ void count(size_t bytes, void* caller) {
 
 std::vector<long> threads() {
   std::vector<long> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) found.push_back(std::stol(entry.path().filename().string()));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    found.push_back(std::stol(entry.path().filename().string()));
   return found;
 }
 std::string described(const Allocation& a) {
@@ -44,7 +45,8 @@ std::string described(const Allocation& a) {
   std::getline(std::ifstream("/proc/self/task/" + std::to_string(a.thread) + "/comm"), name);
   Dl_info info{};
   const bool known = dladdr(a.caller, &info) != 0 && info.dli_fname;
-  return std::to_string(a.bytes) + " bytes by thread " + name + " from " + (known ? info.dli_fname : "?") + (known && info.dli_sname ? std::string(" ") + info.dli_sname : "");
+  return std::to_string(a.bytes) + " bytes by thread " + name + " from " + (known ? info.dli_fname : "?") +
+         (known && info.dli_sname ? std::string(" ") + info.dli_sname : "");
 }
 }  // namespace
 
@@ -54,8 +56,12 @@ void* __libc_malloc(size_t size);
 void* __libc_calloc(size_t count, size_t size);
 void* __libc_realloc(void* memory, size_t size);
 void* malloc(size_t size) { return count(size, __builtin_return_address(0)), __libc_malloc(size); }
-void* calloc(size_t number, size_t size) { return count(number * size, __builtin_return_address(0)), __libc_calloc(number, size); }
-void* realloc(void* memory, size_t size) { return count(size, __builtin_return_address(0)), __libc_realloc(memory, size); }
+void* calloc(size_t number, size_t size) {
+  return count(number * size, __builtin_return_address(0)), __libc_calloc(number, size);
+}
+void* realloc(void* memory, size_t size) {
+  return count(size, __builtin_return_address(0)), __libc_realloc(memory, size);
+}
 }
 
 namespace {
@@ -76,7 +82,8 @@ StepPlan plan_of(const Facts& facts, const std::vector<int32_t>& rows) {
     plan.starts.push_back(start);
     const int32_t blocks = (rows[static_cast<size_t>(slot)] + kBlockTokens - 1) / kBlockTokens;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-      for (int32_t i = 0; i < blocks; ++i) plan.table_edits.push_back({slot, static_cast<BlockKind>(kind), i, (slot * 3 + i) % facts.block_count[kind]});
+      for (int32_t i = 0; i < blocks; ++i)
+        plan.table_edits.push_back({slot, static_cast<BlockKind>(kind), i, (slot * 3 + i) % facts.block_count[kind]});
     Segment segment;
     segment.slot = slot;
     segment.first_token = static_cast<int32_t>(plan.tokens.size());
@@ -91,10 +98,12 @@ StepPlan plan_of(const Facts& facts, const std::vector<int32_t>& rows) {
 }  // namespace
 
 TEST_CASE("no step allocates, not even the first of the largest shape") {
-  auto checkpoint = Checkpoint::open(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors", Verify::kNone);
+  auto checkpoint =
+      Checkpoint::open(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors", Verify::kNone);
   REQUIRE(checkpoint.ok());
   for (const std::string& backend : backend_names()) {
-    if (backend == "reference" || backend == "cuda") continue;  // a GPU's driver keeps books of its own on the host's heap
+    if (backend == "reference" || backend == "cuda")
+      continue;  // a GPU's driver keeps books of its own on the host's heap
     for (const int32_t thread_count : {1, 2}) {
       INFO(backend << " with " << thread_count << " threads");
       std::vector<long> others = threads();
@@ -108,7 +117,8 @@ TEST_CASE("no step allocates, not even the first of the largest shape") {
       REQUIRE(executor.ok());
       StepResult result;
       result.sampled.reserve(kSlots);  // what a step returns is its caller's
-      for (const std::vector<int32_t>& rows : {std::vector<int32_t>{kRows}, {1, 1, 1, 1}, {40, 40, 40, 40}, {1, 157, 1, 1}}) {
+      for (const std::vector<int32_t>& rows :
+           {std::vector<int32_t>{kRows}, {1, 1, 1, 1}, {40, 40, 40, 40}, {1, 157, 1, 1}}) {
         const StepPlan plan = plan_of((*executor)->facts(), rows);
         allocations = 0;
         counting = true;

@@ -1,6 +1,4 @@
 // The second rung: the same steps give the same bits on every backend of this machine, however the work is cut.
-#include "catch.hpp"
-
 #include <fmt/format.h>
 #include <xxhash.h>
 
@@ -8,6 +6,7 @@
 #include <filesystem>
 #include <random>
 
+#include "catch.hpp"
 #include "examples/tools/scorer.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "world.hpp"
@@ -24,9 +23,12 @@ struct Run {
   int32_t prompt = 0;  // tokens of the first step, if not as many as of the others
 };
 
-std::string name_of(const Run& run) { return fmt::format("{}, {} threads, chunk {}, batch {}", run.backend, run.threads, run.chunk, run.batch); }
+std::string name_of(const Run& run) {
+  return fmt::format("{}, {} threads, chunk {}, batch {}", run.backend, run.threads, run.chunk, run.batch);
+}
 
-uint64_t digest_of(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& tokens, const Run& run) {
+uint64_t digest_of(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& tokens,
+                   const Run& run) {
   const int32_t chunk = run.chunk > 0 ? run.chunk : static_cast<int32_t>(tokens.size());
   ExecutorOptions options;
   options.backend = run.backend;
@@ -39,7 +41,9 @@ uint64_t digest_of(const std::shared_ptr<const Checkpoint>& checkpoint, const st
   std::vector<std::vector<int32_t>> sequences{tokens};
   for (int32_t s = 1; s < run.batch; ++s) {  // strangers of other lengths and contents
     std::vector<int32_t> stranger(tokens.size() - std::min<size_t>(tokens.size() - 1, static_cast<size_t>(s) * 5));
-    for (size_t i = 0; i < stranger.size(); ++i) stranger[i] = static_cast<int32_t>((tokens[i] * 7 + s * 13 + static_cast<int32_t>(i)) % checkpoint->config().vocab_size);
+    for (size_t i = 0; i < stranger.size(); ++i)
+      stranger[i] =
+          static_cast<int32_t>((tokens[i] * 7 + s * 13 + static_cast<int32_t>(i)) % checkpoint->config().vocab_size);
     sequences.push_back(std::move(stranger));
   }
   XXH3_state_t* hash = XXH3_createState();
@@ -58,7 +62,8 @@ uint64_t digest_of(const std::shared_ptr<const Checkpoint>& checkpoint, const st
 }
 
 // Every backend and thread count, chunk size and batch, against `expected`.
-void check_all(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& tokens, uint64_t expected) {
+void check_all(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& tokens,
+               uint64_t expected) {
   std::vector<Run> runs;
   for (const std::string& backend : test::isas()) {
     for (int32_t threads = 1; threads <= (backend == "cuda" ? 1 : 2); ++threads)  // a GPU is driven by one
@@ -99,7 +104,8 @@ ModelConfig random_config(std::mt19937& random, int index) {
     ++slot;
     const int32_t sharers = pick({1, 2});
     for (int32_t i = 0; i < sharers; ++i)
-      config.layers.push_back({global ? LayerKind::kGlobal : LayerKind::kSliding, global ? 0 : window, slot, group % 2});
+      config.layers.push_back(
+          {global ? LayerKind::kGlobal : LayerKind::kSliding, global ? 0 : window, slot, group % 2});
   }
   if (groups == 1) config.rope_count = 1;
   config.slot_count = slot + 1;
@@ -127,12 +133,17 @@ ModelConfig attention_config(int32_t head_dim, int32_t kv_heads, int32_t heads, 
   config.context = 2048;
   config.rope_count = 2;
   config.slot_count = 2;
-  config.layers = {{LayerKind::kSliding, window, 0, 0}, {LayerKind::kSliding, window, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kGlobal, 0, 1, 1}};
+  config.layers = {{LayerKind::kSliding, window, 0, 0},
+                   {LayerKind::kSliding, window, 0, 0},
+                   {LayerKind::kGlobal, 0, 1, 1},
+                   {LayerKind::kGlobal, 0, 1, 1}};
   return config;
 }
 
 std::string temporary_path(const std::string& name) {
-  return (std::filesystem::temp_directory_path() / fmt::format("kaiju-steps-{}-{}.safetensors", static_cast<long>(::getpid()), name)).string();
+  return (std::filesystem::temp_directory_path() /
+          fmt::format("kaiju-steps-{}-{}.safetensors", static_cast<long>(::getpid()), name))
+      .string();
 }
 
 struct TemporaryModel {
@@ -168,7 +179,8 @@ TEST_CASE("the backends this build must have are there") {
 
 #if !KAIJU_CUDA
 TEST_CASE("a build without the CUDA backend says how to get it") {
-  auto checkpoint = Checkpoint::open(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors", Verify::kNone);
+  auto checkpoint =
+      Checkpoint::open(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors", Verify::kNone);
   REQUIRE(checkpoint.ok());
   ExecutorOptions options;
   options.backend = "cuda";
@@ -179,7 +191,9 @@ TEST_CASE("a build without the CUDA backend says how to get it") {
 #endif
 
 TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 24 random models") {
-  const unsigned seed = std::getenv("KAIJU_TEST_SEED") ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED"))) : std::random_device{}();
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
+                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
+                            : std::random_device{}();
   INFO("KAIJU_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   for (int i = 0; i < 24; ++i) {
@@ -199,7 +213,8 @@ TEST_CASE("one row a step gives the reference's bits over chunks, windows and sh
     size_t tokens;
   };
   std::mt19937 random(11);
-  for (const Shape& shape : {Shape{64, 1, 16, 2048, 65, 600}, Shape{128, 2, 8, 1024, 513, 1100}, Shape{128, 1, 40, 2048, 1024, 1600}, Shape{64, 4, 16, 3072, 1, 130}}) {
+  for (const Shape& shape : {Shape{64, 1, 16, 2048, 65, 600}, Shape{128, 2, 8, 1024, 513, 1100},
+                             Shape{128, 1, 40, 2048, 1024, 1600}, Shape{64, 4, 16, 3072, 1, 130}}) {
     const ModelConfig config = attention_config(shape.head_dim, shape.kv_heads, shape.heads, shape.d_ff, shape.window);
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
@@ -213,8 +228,8 @@ TEST_CASE("one row a step gives the reference's bits over chunks, windows and sh
 }
 
 TEST_CASE("rows behind a prompt give the reference's bits where blocks, windows and chunks end") {
-  // Much of what the test before looks at (widths of multiples of 1,024 too), in few steps of few layers: for tools under which each takes
-  // seconds.
+  // Much of what the test before looks at (widths of multiples of 1,024 too), in few steps of few layers: for tools
+  // under which each takes seconds.
   struct Shape {
     int32_t head_dim, kv_heads, heads, window, prompt;
   };
@@ -233,11 +248,15 @@ TEST_CASE("rows behind a prompt give the reference's bits where blocks, windows 
   }
 }
 
-TEST_CASE("layers of different windows give the reference's bits, of several rows of a sequence and of many sequences") {
+TEST_CASE(
+    "layers of different windows give the reference's bits, of several rows of a sequence and of many sequences") {
   ModelConfig config = attention_config(64, 1, 2, 64, 0);
   config.d_model = 64;
   config.slot_count = 3;
-  config.layers = {{LayerKind::kSliding, 65, 0, 0}, {LayerKind::kSliding, 513, 1, 0}, {LayerKind::kSliding, 130, 2, 1}, {LayerKind::kSliding, 513, 1, 0}};
+  config.layers = {{LayerKind::kSliding, 65, 0, 0},
+                   {LayerKind::kSliding, 513, 1, 0},
+                   {LayerKind::kSliding, 130, 2, 1},
+                   {LayerKind::kSliding, 513, 1, 0}};
   std::mt19937 random(16);
   const TemporaryModel model(config, random());
   const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, 1060);
@@ -245,13 +264,15 @@ TEST_CASE("layers of different windows give the reference's bits, of several row
   for (const std::string& backend : judged()) {
     INFO(backend);
     CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 7, 1}) == expected);
-    if (backend == "cuda") CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 1, 170, 200}) == expected);  // more than 160 rows for 60 steps
+    if (backend == "cuda")
+      CHECK(digest_of(model.checkpoint, tokens, {backend, 1, 1, 170, 200}) ==
+            expected);  // more than 160 rows for 60 steps
   }
 }
 
 TEST_CASE("two prompts in a step that decodes nothing give the reference's bits, every time") {
-  // A GPU starts kernels while the ones in front end: one that has nothing to do (here that of decoding rows) must wait for those in front
-  // all the same, or what follows reads attention's results too early.
+  // A GPU starts kernels while the ones in front end: one that has nothing to do (here that of decoding rows) must wait
+  // for those in front all the same, or what follows reads attention's results too early.
   ModelConfig config = attention_config(128, 1, 40, 512, 1024);
   config.layers.resize(2);  // the window's
   config.slot_count = config.rope_count = 1;

@@ -13,7 +13,8 @@ namespace {
 using namespace kaiju;
 
 // What an executor of its own draws after a prompt, one token after the other; also without recorded steps.
-Status draw(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend, bool graphs, std::vector<int32_t>& drawn) {
+Status draw(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend, bool graphs,
+            std::vector<int32_t>& drawn) {
   constexpr int32_t kPrompt = 70, kDraws = 20;
   ExecutorOptions options;
   options.backend = backend;
@@ -63,7 +64,8 @@ TEST_CASE("executors of several threads are made and used at once, each as if it
       Status status[kThreads];
       std::vector<std::thread> threads;
       for (size_t t = 0; t < kThreads; ++t)
-        threads.emplace_back([&, t] { status[t] = draw(checkpoint[t], backend, (round + static_cast<int32_t>(t)) % 3 != 0, drawn[t]); });
+        threads.emplace_back(
+            [&, t] { status[t] = draw(checkpoint[t], backend, (round + static_cast<int32_t>(t)) % 3 != 0, drawn[t]); });
       for (std::thread& thread : threads) thread.join();
       for (size_t t = 0; t < kThreads; ++t) {
         INFO(status[t].message());

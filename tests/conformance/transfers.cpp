@@ -1,12 +1,11 @@
-// Blocks that go down to host memory and come up elsewhere give the bits of blocks that stay, also in plans that at once overwrite where they were and read where they
-// come. Plans by hand: the engine asks for less.
-#include "catch.hpp"
-
+// Blocks that go down to host memory and come up elsewhere give the bits of blocks that stay, also in plans that at
+// once overwrite where they were and read where they come. Plans by hand: the engine asks for less.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 
+#include "catch.hpp"
 #include "kaiju/run/executors.hpp"
 #include "random_checkpoint.hpp"
 
@@ -16,7 +15,8 @@ using namespace kaiju;
 
 constexpr int32_t kSequences = 40, kBlocks = 5, kTokens = kBlocks * kBlockTokens - 20, kMostRows = 24, kVocab = 96;
 constexpr int32_t kHeld = 4 * kBlockTokens, kFew = 4;  // where all go down but a few: how long each is by then
-static_assert((kSequences - kFew) * kHeld / kBlockTokens * 2 > 256);  // of both kinds, more than the CUDA backend sets aside
+static_assert((kSequences - kFew) * kHeld / kBlockTokens * 2 >
+              256);  // of both kinds, more than the CUDA backend sets aside
 
 std::shared_ptr<const Checkpoint> small_model() {
   ModelConfig config;
@@ -78,21 +78,25 @@ class Sequences {
   };
 
   void go_on(std::mt19937& random, bool moves, int32_t until) {
-    while (std::any_of(std::begin(sequences_), std::end(sequences_), [&](const Sequence& sequence) { return sequence.length < until; })) {
+    while (std::any_of(std::begin(sequences_), std::end(sequences_),
+                       [&](const Sequence& sequence) { return sequence.length < until; })) {
       clear_plan();
-      const bool all_down = random() % 8 == 0, at_once = random() % 2 == 0;  // whether rows of this plan read what it brings up
+      const bool all_down = random() % 8 == 0,
+                 at_once = random() % 2 == 0;  // whether rows of this plan read what it brings up
       for (int32_t s = 0; s < kSequences && moves; ++s)
         if (!sequences_[s].below && (all_down || random() % 3 == 0)) send_down(s);
       for (int32_t s = 0; s < kSequences; ++s) {
         Sequence& sequence = sequences_[s];
         if (sequence.below && !sequence.moved && random() % 2 == 0) bring_up(s);
         const bool may_run = !sequence.below && (at_once || !sequence.moved);
-        if (may_run && sequence.length < until && random() % 3 != 0) add_rows(s, std::min(static_cast<int32_t>(1 + random() % kMostRows), until - sequence.length));
+        if (may_run && sequence.length < until && random() % 3 != 0)
+          add_rows(s, std::min(static_cast<int32_t>(1 + random() % kMostRows), until - sequence.length));
       }
       run_plan();
     }
   }
-  // Whatever the seed: a few are below and the others above; then these go down in one plan while the few come up where they were, and read at once.
+  // Whatever the seed: a few are below and the others above; then these go down in one plan while the few come up where
+  // they were, and read at once.
   void nearly_all_down() {
     const auto few = [](int32_t s) { return s >= kSequences - kFew; };
     clear_plan();
@@ -118,12 +122,14 @@ class Sequences {
     for (Sequence& sequence : sequences_) sequence.moved = false;
   }
   std::byte* host(int32_t s, size_t kind, size_t i) {
-    return memory_.get() + static_cast<size_t>(s) * kBlocks * (block_bytes_[0] + block_bytes_[1]) + (kind ? kBlocks * block_bytes_[0] : 0) + i * block_bytes_[kind];
+    return memory_.get() + static_cast<size_t>(s) * kBlocks * (block_bytes_[0] + block_bytes_[1]) +
+           (kind ? kBlocks * block_bytes_[0] : 0) + i * block_bytes_[kind];
   }
   template <class Visit>
   void for_blocks(int32_t s, Visit visit) {
     for (size_t kind = 0; kind < kBlockKinds; ++kind)
-      for (size_t i = 0; i < static_cast<size_t>((sequences_[s].length + kBlockTokens - 1) / kBlockTokens); ++i) visit(kind, i, sequences_[s].table[kind][i]);
+      for (size_t i = 0; i < static_cast<size_t>((sequences_[s].length + kBlockTokens - 1) / kBlockTokens); ++i)
+        visit(kind, i, sequences_[s].table[kind][i]);
   }
   BlockId take(size_t kind) {
     REQUIRE(!free_[kind].empty());
@@ -199,7 +205,9 @@ class Sequences {
 }  // namespace
 
 TEST_CASE("blocks that move between device and host give the bits of blocks that stay") {
-  const unsigned seed = std::getenv("KAIJU_TEST_SEED") ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED"))) : std::random_device{}();
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
+                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
+                            : std::random_device{}();
   INFO("KAIJU_TEST_SEED=" << seed);
   std::mt19937 random(seed);
   const auto checkpoint = small_model();

@@ -1,4 +1,5 @@
-// What the conformance tests share: the backends under test, random inputs from a printed seed, and a small paged cache.
+// What the conformance tests share: the backends under test, random inputs from a printed seed, and a small paged
+// cache.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,8 @@
 
 namespace kaiju::test {
 
-// Backends under test: the instruction sets and the GPU of this machine, or exactly those KAIJU_TEST_ISAS names ("avx512,portable,cuda"); one that is missing then fails.
+// Backends under test: the instruction sets and the GPU of this machine, or exactly those KAIJU_TEST_ISAS names
+// ("avx512,portable,cuda"); one that is missing then fails.
 inline std::vector<std::string> isas() {
   const char* named = std::getenv("KAIJU_TEST_ISAS");
   if (!named) {
@@ -74,7 +76,8 @@ inline const std::vector<std::unique_ptr<AnyBackend>>& backends() {
         auto backend = CpuBackend::create(isa, threads);
         INFO(isa << ": " << backend.status().message());
         REQUIRE(backend.ok());
-        list.push_back(std::make_unique<Held<CpuBackend>>(std::move(backend).value(), isa + " with " + std::to_string(threads) + " threads"));
+        list.push_back(std::make_unique<Held<CpuBackend>>(std::move(backend).value(),
+                                                          isa + " with " + std::to_string(threads) + " threads"));
       }
     }
     return list;
@@ -93,7 +96,9 @@ class Random {
   float uniform(float low, float high) { return low + (high - low) * static_cast<float>(engine_() >> 40) * 0x1p-24f; }
   float normal() { return std::normal_distribution<float>()(engine_); }
   template <class T>
-  T pick(std::initializer_list<T> values) { return values.begin()[below(static_cast<int32_t>(values.size()))]; }
+  T pick(std::initializer_list<T> values) {
+    return values.begin()[below(static_cast<int32_t>(values.size()))];
+  }
 
   // Never -128; now and then all at the limits.
   std::vector<int8_t> bytes(size_t count) {
@@ -142,7 +147,8 @@ struct OwnedMatrix {
   std::vector<int8_t> weight;
   std::vector<int32_t> row_sum;
   int32_t out, in;
-  OwnedMatrix(Random& random, int32_t out_count, int32_t in_count) : weight(random.bytes(static_cast<size_t>(out_count) * in_count)), out(out_count), in(in_count) {
+  OwnedMatrix(Random& random, int32_t out_count, int32_t in_count)
+      : weight(random.bytes(static_cast<size_t>(out_count) * in_count)), out(out_count), in(in_count) {
     for (int32_t n = 0; n < out; ++n) {
       int32_t sum = 0;
       for (int32_t k = 0; k < in; ++k) sum += weight[static_cast<size_t>(n) * in + k];
@@ -216,8 +222,10 @@ size_t differences(const std::vector<T>& a, const std::vector<T>& b) {
   REQUIRE(a.size() == b.size());
   size_t count = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    if constexpr (std::is_same_v<T, float>) count += arith::bits_of(a[i]) != arith::bits_of(b[i]);
-    else count += a[i] != b[i];
+    if constexpr (std::is_same_v<T, float>)
+      count += arith::bits_of(a[i]) != arith::bits_of(b[i]);
+    else
+      count += a[i] != b[i];
   }
   return count;
 }

@@ -1,4 +1,5 @@
-// The sums inside attention, before they are rounded to bytes: a weight that is off by one in 65535 shows here and hardly ever in attention's output.
+// The sums inside attention, before they are rounded to bytes: a weight that is off by one in 65535 shows here and
+// hardly ever in attention's output.
 #include <random>
 
 #include "catch.hpp"
@@ -21,17 +22,21 @@ struct Sequence {
   std::vector<int8_t> keys, values;  // [length, head_dim]
 };
 
-// Writes the sequence through the kernel's own append: an unturned rotation and a scale of 1 store the bytes as they are.
+// Writes the sequence through the kernel's own append: an unturned rotation and a scale of 1 store the bytes as they
+// are.
 std::vector<std::byte> cache_of(const cpu::Kernels& kernels, const Sequence& s) {
   const auto width = static_cast<size_t>(s.head_dim);
-  std::vector<std::byte> cache((static_cast<size_t>(s.length) / cpu::kBlock + 1) * 2 * cpu::kBlock * width, std::byte{0x55});
+  std::vector<std::byte> cache((static_cast<size_t>(s.length) / cpu::kBlock + 1) * 2 * cpu::kBlock * width,
+                               std::byte{0x55});
   const std::vector<cpu::Angle> unturned(width / 2, cpu::Angle{1.0f, 0.0f});
   const std::vector<float> one(width, 1.0f);
   for (int32_t p = 0; p < s.length; ++p) {
     std::vector<float> k(width), v(width);
-    for (size_t i = 0; i < width; ++i) k[i] = s.keys[static_cast<size_t>(p) * width + i], v[i] = s.values[static_cast<size_t>(p) * width + i];
+    for (size_t i = 0; i < width; ++i)
+      k[i] = s.keys[static_cast<size_t>(p) * width + i], v[i] = s.values[static_cast<size_t>(p) * width + i];
     std::byte* half = cache.data() + static_cast<size_t>(p / cpu::kBlock) * 2 * cpu::kBlock * width;
-    kernels.append(k.data(), v.data(), unturned.data(), s.head_dim, one.data(), one.data(), p % cpu::kBlock, half, half + cpu::kBlock * width);
+    kernels.append(k.data(), v.data(), unturned.data(), s.head_dim, one.data(), one.data(), p % cpu::kBlock, half,
+                   half + cpu::kBlock * width);
   }
   return cache;
 }
@@ -47,11 +52,14 @@ TEST_CASE("every chunk's sums are the contract's, to the last weight") {
       const int32_t head_dims[] = {64, 128, 256};
       Sequence s{head_dims[seed % 3], 513 + below(300), {}, {}};
       const auto width = static_cast<size_t>(s.head_dim);
-      for (size_t i = 0; i < static_cast<size_t>(s.length) * width; ++i) s.keys.push_back(static_cast<int8_t>(below(255) - 127)), s.values.push_back(static_cast<int8_t>(below(255) - 127));
+      for (size_t i = 0; i < static_cast<size_t>(s.length) * width; ++i)
+        s.keys.push_back(static_cast<int8_t>(below(255) - 127)),
+            s.values.push_back(static_cast<int8_t>(below(255) - 127));
       const cpu::Kernels& kernels = kernels_of(isa);
       const std::vector<std::byte> cache = cache_of(kernels, s);
 
-      const int32_t rows = 1 + below(4), heads = 1 + below(5), query_rows = rows * heads, window = below(2) ? 0 : 100 + below(600);
+      const int32_t rows = 1 + below(4), heads = 1 + below(5), query_rows = rows * heads,
+                    window = below(2) ? 0 : 100 + below(600);
       std::vector<int8_t> queries(static_cast<size_t>(query_rows) * width);
       for (int8_t& q : queries) q = static_cast<int8_t>(below(255) - 127);
       std::vector<int32_t> table;
@@ -75,7 +83,8 @@ TEST_CASE("every chunk's sums are the contract's, to the last weight") {
         kernels.sum_chunk(piece, chunk, {maximum.data(), total.data(), out.data()}, static_cast<std::byte*>(aligned));
         for (int32_t row = 0; row < query_rows; ++row) {
           const int32_t position = piece.position + row / heads;
-          const int32_t from = std::max(chunk, window > 0 ? position - window + 1 : 0), to = std::min(chunk + cpu::kChunk - 1, position);
+          const int32_t from = std::max(chunk, window > 0 ? position - window + 1 : 0),
+                        to = std::min(chunk + cpu::kChunk - 1, position);
           if (from > to) {
             REQUIRE(maximum[row] == cpu::kNothingSeen);
             continue;
@@ -83,7 +92,8 @@ TEST_CASE("every chunk's sums are the contract's, to the last weight") {
           std::vector<int32_t> score;
           for (int32_t j = from; j <= to; ++j) {
             int32_t dot = 0;
-            for (size_t i = 0; i < width; ++i) dot += queries[static_cast<size_t>(row) * width + i] * s.keys[static_cast<size_t>(j) * width + i];
+            for (size_t i = 0; i < width; ++i)
+              dot += queries[static_cast<size_t>(row) * width + i] * s.keys[static_cast<size_t>(j) * width + i];
             score.push_back(dot);
           }
           const int32_t best = *std::max_element(score.begin(), score.end());
@@ -97,7 +107,9 @@ TEST_CASE("every chunk's sums are the contract's, to the last weight") {
           REQUIRE(maximum[row] == best);
           REQUIRE(arith::bits_of(total[row]) == arith::bits_of(static_cast<float>(sum)));
           size_t wrong = 0;
-          for (size_t i = 0; i < width; ++i) wrong += arith::bits_of(out[static_cast<size_t>(row) * width + i]) != arith::bits_of(static_cast<float>(sums[i]));
+          for (size_t i = 0; i < width; ++i)
+            wrong += arith::bits_of(out[static_cast<size_t>(row) * width + i]) !=
+                     arith::bits_of(static_cast<float>(sums[i]));
           REQUIRE(wrong == 0);
         }
       }

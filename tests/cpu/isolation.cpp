@@ -1,5 +1,6 @@
-// Files built for one instruction set share no function with the rest of the library: an inline function emitted there too could be the copy the linker
-// keeps, and would stop a machine without those instructions. Their objects may define no weak symbol of C++ code.
+// Files built for one instruction set share no function with the rest of the library: an inline function emitted there
+// too could be the copy the linker keeps, and would stop a machine without those instructions. Their objects may define
+// no weak symbol of C++ code.
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -21,7 +22,8 @@ std::string output_of(const std::string& command) {
 }  // namespace
 
 TEST_CASE("objects of an instruction set define no function the linker could share") {
-  const std::filesystem::path folder = std::filesystem::path(KAIJU_PROGRAM_DIR) / "../CMakeFiles/kaiju_objects.dir/src/cpu";
+  const std::filesystem::path folder =
+      std::filesystem::path(KAIJU_PROGRAM_DIR) / "../CMakeFiles/kaiju_objects.dir/src/cpu";
   if (!std::filesystem::exists(folder)) {
     WARN("no objects at " << folder << ": not checked");
     return;
@@ -37,7 +39,8 @@ TEST_CASE("objects of an instruction set define no function the linker could sha
       const std::string line = symbols.substr(at, end - at);
       at = end + 1;
       INFO(name << ": " << line);
-      const bool weak = line.find(" W _Z") != std::string::npos || line.find(" V _Z") != std::string::npos || line.find(" u _Z") != std::string::npos;
+      const bool weak = line.find(" W _Z") != std::string::npos || line.find(" V _Z") != std::string::npos ||
+                        line.find(" u _Z") != std::string::npos;
       CHECK_FALSE(weak);
     }
   }

@@ -44,8 +44,10 @@ TEST_CASE("threads that run at the same time have different numbers") {
   std::atomic<int> strangers{0};
   for (int round = 0; round < 200; ++round)
     pool.parallel_for(16, [&](int32_t, int32_t thread) {
-      if (thread < 0 || thread >= 4) ++strangers;
-      else ++taken[static_cast<size_t>(thread)];  // plain, as scratch memory would be
+      if (thread < 0 || thread >= 4)
+        ++strangers;
+      else
+        ++taken[static_cast<size_t>(thread)];  // plain, as scratch memory would be
     });
   CHECK(strangers == 0);
   CHECK(taken[0] + taken[1] + taken[2] + taken[3] == 200 * 16);
@@ -110,7 +112,7 @@ TEST_CASE("a pool whose later threads the system refuses throws, and ends those 
 TEST_CASE("workers leave signals to the threads of the host") {
   static volatile sig_atomic_t handled;
   handled = 0;
-  struct sigaction found {}, action {};
+  struct sigaction found{}, action{};
   action.sa_handler = [](int) { handled = handled + 1; };
   sigaction(SIGUSR1, &action, &found);
   sigset_t blocked, before, after, pending;

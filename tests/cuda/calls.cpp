@@ -45,11 +45,9 @@ void fail_no_more() { fails_at = 0; }
 
 using namespace kaiju::test;
 
-#define WRAPPED(name, failure, parameters, arguments)       \
-  cudaError_t __real_##name parameters;                     \
-  cudaError_t __wrap_##name parameters {                    \
-    return fails(#name, failure) ? failed_with : __real_##name arguments; \
-  }
+#define WRAPPED(name, failure, parameters, arguments) \
+  cudaError_t __real_##name parameters;               \
+  cudaError_t __wrap_##name parameters { return fails(#name, failure) ? failed_with : __real_##name arguments; }
 // What may not fail.
 #define WATCHED(name, parameters, arguments) \
   cudaError_t __real_##name parameters;      \
@@ -63,21 +61,27 @@ WRAPPED(cudaMallocHost, cudaErrorMemoryAllocation, (void** p, size_t n), (p, n))
 WRAPPED(cudaMemset, cudaErrorLaunchFailure, (void* p, int v, size_t n), (p, v, n))
 WRAPPED(cudaMemsetAsync, cudaErrorLaunchFailure, (void* p, int v, size_t n, cudaStream_t s), (p, v, n, s))
 WRAPPED(cudaMemcpy, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k), (to, from, n, k))
-WRAPPED(cudaMemcpyAsync, cudaErrorLaunchFailure, (void* to, const void* from, size_t n, cudaMemcpyKind k, cudaStream_t s), (to, from, n, k, s))
+WRAPPED(cudaMemcpyAsync, cudaErrorLaunchFailure,
+        (void* to, const void* from, size_t n, cudaMemcpyKind k, cudaStream_t s), (to, from, n, k, s))
 #if CUDART_VERSION >= 13000
 WRAPPED(cudaMemcpyBatchAsync, cudaErrorLaunchFailure,
-        (void* const* to, const void* const* from, const size_t* n, size_t count, cudaMemcpyAttributes* a, size_t* i, size_t as, cudaStream_t s), (to, from, n, count, a, i, as, s))
+        (void* const* to, const void* const* from, const size_t* n, size_t count, cudaMemcpyAttributes* a, size_t* i,
+         size_t as, cudaStream_t s),
+        (to, from, n, count, a, i, as, s))
 #endif
-WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a), (c, (launched.insert(f), f), a))
+WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a),
+        (c, (launched.insert(f), f), a))
 WRAPPED(cudaFuncSetAttribute, cudaErrorLaunchFailure, (const void* f, cudaFuncAttribute a, int v), (f, a, v))
 WRAPPED(cudaStreamSynchronize, cudaErrorLaunchFailure, (cudaStream_t s), (s))
 WRAPPED(cudaEventSynchronize, cudaErrorLaunchFailure, (cudaEvent_t e), (e))
-WRAPPED(cudaDeviceSynchronize, cudaErrorLaunchFailure, (), ())  // would break off what another thread records: never asked for
+WRAPPED(cudaDeviceSynchronize, cudaErrorLaunchFailure, (),
+        ())  // would break off what another thread records: never asked for
 WRAPPED(cudaStreamCreateWithFlags, cudaErrorLaunchFailure, (cudaStream_t * s, unsigned f), (s, f))
 WRAPPED(cudaStreamWaitEvent, cudaErrorLaunchFailure, (cudaStream_t s, cudaEvent_t e, unsigned f), (s, e, f))
 WRAPPED(cudaEventCreateWithFlags, cudaErrorLaunchFailure, (cudaEvent_t * e, unsigned f), (e, f))
 WRAPPED(cudaEventRecord, cudaErrorLaunchFailure, (cudaEvent_t e, cudaStream_t s), (e, s))
-WRAPPED(cudaGraphInstantiate, cudaErrorMemoryAllocation, (cudaGraphExec_t * e, cudaGraph_t g, unsigned long long f), (e, g, f))
+WRAPPED(cudaGraphInstantiate, cudaErrorMemoryAllocation, (cudaGraphExec_t * e, cudaGraph_t g, unsigned long long f),
+        (e, g, f))
 WRAPPED(cudaGraphUpload, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WRAPPED(cudaGraphLaunch, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WATCHED(cudaFree, (void* p), (p))
@@ -86,9 +90,13 @@ WATCHED(cudaStreamDestroy, (cudaStream_t s), (s))
 WATCHED(cudaEventDestroy, (cudaEvent_t e), (e))
 WATCHED(cudaGraphExecDestroy, (cudaGraphExec_t e), (e))
 cudaError_t __real_cudaGetDevice(int* device);
-cudaError_t __wrap_cudaGetDevice(int* device) { return pretended < 0 ? __real_cudaGetDevice(device) : (*device = pretended, cudaSuccess); }
+cudaError_t __wrap_cudaGetDevice(int* device) {
+  return pretended < 0 ? __real_cudaGetDevice(device) : (*device = pretended, cudaSuccess);
+}
 cudaError_t __real_cudaSetDevice(int device);
-cudaError_t __wrap_cudaSetDevice(int device) { return pretended < 0 ? __real_cudaSetDevice(device) : (pretended = device, cudaSuccess); }
+cudaError_t __wrap_cudaSetDevice(int device) {
+  return pretended < 0 ? __real_cudaSetDevice(device) : (pretended = device, cudaSuccess);
+}
 
 // cuBLASLt is looked up while the process runs: its products fail by what is found.
 void* __real_dlsym(void* library, const char* name);
@@ -98,7 +106,9 @@ void* __wrap_dlsym(void* library, const char* name) {
   if (found && std::strcmp(name, "cublasLtMatmul") == 0) {
     static decltype(&cublasLtMatmul) multiply;
     multiply = reinterpret_cast<decltype(multiply)>(found);
-    const decltype(multiply) may_fail = [](auto... arguments) { return fails("cublasLtMatmul", cudaErrorLaunchFailure) ? CUBLAS_STATUS_EXECUTION_FAILED : multiply(arguments...); };
+    const decltype(multiply) may_fail = [](auto... arguments) {
+      return fails("cublasLtMatmul", cudaErrorLaunchFailure) ? CUBLAS_STATUS_EXECUTION_FAILED : multiply(arguments...);
+    };
     return reinterpret_cast<void*>(may_fail);
   }
 #endif

@@ -1,5 +1,5 @@
-// CUDA's calls as they are made, by the linker's --wrap (faults.cmake): counted, and one of them made to fail where a test says so. Of one thread: what others call goes past
-// the wrappers (__real_...).
+// CUDA's calls as they are made, by the linker's --wrap (faults.cmake): counted, and one of them made to fail where a
+// test says so. Of one thread: what others call goes past the wrappers (__real_...).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -63,10 +63,10 @@ TEST_CASE("a text of choices that was cut or changed is refused, wherever") {
   }
   const std::string head = "kaiju products 1\nmachine\n";
   CHECK(choices_of(head).ok());
-  for (const char* line :
-       {"64 64 64\n", "64 64 own\n", "64 64 0 own\n", "-64 64 64 own\n", "64 64 64 own \n", "64 64 64 owned\n", "64 64 99999999999 own\n",
-        "64 64 64 1 2 3 4 5 6 7\n", "64 64 64 1 2 3 4 5 6 7 8 9\n", "64 64 64 1 2 3 4 5 6 7 g\n",
-        "64 64 64 1 2 3 4 5 6 7 11111111111111111\n", "\n", "64 64 64 own\n64 64 64 own\n"}) {
+  for (const char* line : {"64 64 64\n", "64 64 own\n", "64 64 0 own\n", "-64 64 64 own\n", "64 64 64 own \n",
+                           "64 64 64 owned\n", "64 64 99999999999 own\n", "64 64 64 1 2 3 4 5 6 7\n",
+                           "64 64 64 1 2 3 4 5 6 7 8 9\n", "64 64 64 1 2 3 4 5 6 7 g\n",
+                           "64 64 64 1 2 3 4 5 6 7 11111111111111111\n", "\n", "64 64 64 own\n64 64 64 own\n"}) {
     INFO(line);
     CHECK_FALSE(choices_of(head + line).ok());
   }

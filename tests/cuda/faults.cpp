@@ -1,5 +1,6 @@
-// Faults of a GPU: one CUDA call after the other fails, in the making of an executor and in its steps. It is told for what it is, it stands from then on, nothing more is asked
-// of the GPU, and a new executor, or engine, in the same process computes as before. Wants a GPU; without one it passes (KAIJU_REQUIRE_BACKENDS=cuda: it fails).
+// Faults of a GPU: one CUDA call after the other fails, in the making of an executor and in its steps. It is told for
+// what it is, it stands from then on, nothing more is asked of the GPU, and a new executor, or engine, in the same
+// process computes as before. Wants a GPU; without one it passes (KAIJU_REQUIRE_BACKENDS=cuda: it fails).
 #include <functional>
 #include <map>
 
@@ -70,8 +71,13 @@ TEST_CASE("want of memory for copies of blocks is told for what it is, and the e
   auto executor = make_executor(checkpoint, two_slots());
   REQUIRE(executor.ok());
   const auto host_memory = [&] { return (*executor)->host_memory(1 << 20, "a test's host memory"); };
-  for (const auto& [call, nth] : std::initializer_list<std::pair<const char*, int64_t>>{
-           {"cudaStreamCreateWithFlags", 1}, {"cudaStreamCreateWithFlags", 2}, {"cudaEventCreateWithFlags", 1}, {"cudaMallocHost", 1}, {"cudaMalloc", 1}, {"cudaMallocHost", 2}}) {
+  for (const auto& [call, nth] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"cudaStreamCreateWithFlags", 1},
+                                                              {"cudaStreamCreateWithFlags", 2},
+                                                              {"cudaEventCreateWithFlags", 1},
+                                                              {"cudaMallocHost", 1},
+                                                              {"cudaMalloc", 1},
+                                                              {"cudaMallocHost", 2}}) {
     INFO(call << " " << nth);
     fail_at(nth, call, cudaErrorMemoryAllocation);
     check_told(host_memory().status());
@@ -120,7 +126,8 @@ TEST_CASE("steps of more keys than attention can count are refused, with how man
 namespace {
 
 // Gives the replies to two prompts, until a step fails; `before` is called in front of each.
-Status replies_of(Engine& engine, const std::function<void(int32_t step)>& before, std::map<RequestId, std::vector<int32_t>>& replies) {
+Status replies_of(Engine& engine, const std::function<void(int32_t step)>& before,
+                  std::map<RequestId, std::vector<int32_t>>& replies) {
   RequestOptions request;
   request.max_tokens = 12;
   request.sampling.temperature = 0.7f;
@@ -188,7 +195,8 @@ TEST_CASE("after a kernel that reads where nothing is, engine and next engine sa
   REQUIRE(lost.status.ok());
   auto device = cuda::Device::open();
   REQUIRE(device.ok());
-  REQUIRE(cuda::write_tables((*device)->stream(), reinterpret_cast<const cuda::TableWrite*>(64), 1, nullptr) == cudaSuccess);
+  REQUIRE(cuda::write_tables((*device)->stream(), reinterpret_cast<const cuda::TableWrite*>(64), 1, nullptr) ==
+          cudaSuccess);
   CHECK(cudaStreamSynchronize((*device)->stream()) == cudaErrorIllegalAddress);
   std::vector<int32_t> tokens;
   const Status status = two_steps(lost, tokens);

@@ -1,4 +1,5 @@
-// Executors beside a host that uses CUDA itself: other GPUs, errors of its own, graphs that it records, waits for the whole GPU. Wants a GPU, as faults.cpp.
+// Executors beside a host that uses CUDA itself: other GPUs, errors of its own, graphs that it records, waits for the
+// whole GPU. Wants a GPU, as faults.cpp.
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -56,7 +57,8 @@ TEST_CASE("what failed among the host's own CUDA calls is not taken for a fault 
 
 namespace {
 
-// While it lives, a thread of the host's uses the GPU: `work` again and again. It calls CUDA past the wrappers, whose counts are of one thread.
+// While it lives, a thread of the host's uses the GPU: `work` again and again. It calls CUDA past the wrappers, whose
+// counts are of one thread.
 class Host {
  public:
   template <class Work>
@@ -81,7 +83,8 @@ class Host {
   std::thread thread_;
 };
 
-// A graph as a host records one, of a stream that waits for the legacy stream or of one that does not; `beside` is done while it is recorded.
+// A graph as a host records one, of a stream that waits for the legacy stream or of one that does not; `beside` is done
+// while it is recorded.
 cudaError_t record_as_a_host(cudaStream_t stream, void* memory, const std::function<void()>& beside) {
   cudaGraph_t recorded = nullptr;
   cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
@@ -117,7 +120,9 @@ TEST_CASE("while a host records graphs of its own engines are made and step, and
     SECTION("on another") {
       std::atomic<cudaError_t> failed = cudaSuccess;
       Host host([&] {
-        if (const cudaError_t error = record_as_a_host(stream, memory, [] { std::this_thread::yield(); }); error != cudaSuccess) failed = error;
+        if (const cudaError_t error = record_as_a_host(stream, memory, [] { std::this_thread::yield(); });
+            error != cudaSuccess)
+          failed = error;
       });
       for (int32_t i = 0; i < 5; ++i) use();
       host.end();
@@ -132,8 +137,10 @@ TEST_CASE("an executor whose recording a host breaks off by waiting for the whol
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   bool broken = false;
-  before_calls = [&](const std::string& call) {  // on this thread: on another that wait may crash inside the driver, with any program that records
-    if (call == "cudaLaunchKernelExC" && !broken) broken = __real_cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported;
+  before_calls = [&](const std::string& call) {  // on this thread: on another that wait may crash inside the driver,
+                                                 // with any program that records
+    if (call == "cudaLaunchKernelExC" && !broken)
+      broken = __real_cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported;
   };
   const Status status = make(checkpoint).status;
   before_calls = {};

@@ -14,7 +14,6 @@
 
 namespace kaiju::test {
 
-
 // KAIJU_TEST_CAPABILITY, as in tests/conformance/world.hpp.
 inline const bool older_chip = [] {
   const char* capability = std::getenv("KAIJU_TEST_CAPABILITY");

@@ -15,7 +15,8 @@ TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step 
     start.sampling.temperature = 0.8f;
     start.sampling.top_p = 0.9f;
     plan.starts.push_back(start);
-    for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({slot, kind, 0, slot});
+    for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow})
+      plan.table_edits.push_back({slot, kind, 0, slot});
     Segment segment;
     segment.slot = slot;
     segment.first_token = slot * 20;
@@ -27,21 +28,26 @@ TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step 
   fail_at(0);
   REQUIRE(made_now.executor->run(plan, result).ok());
   CHECK(made_of["cudaEventSynchronize"] == 1);
-  for (const char* call : {"cudaMalloc", "cudaMallocHost", "cudaMemcpy", "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaGraphInstantiate"}) {
+  for (const char* call : {"cudaMalloc", "cudaMallocHost", "cudaMemcpy", "cudaStreamSynchronize",
+                           "cudaDeviceSynchronize", "cudaGraphInstantiate"}) {
     INFO(call);
     CHECK(made_of[call] == 0);
   }
   for (int32_t position = 20; position < 23; ++position) {
     plan.clear();
-    for (int32_t slot = 0; slot < 2; ++slot) add_row(plan, slot, position, result.sampled.at(static_cast<size_t>(slot)).token);
+    for (int32_t slot = 0; slot < 2; ++slot)
+      add_row(plan, slot, position, result.sampled.at(static_cast<size_t>(slot)).token);
     fail_at(0);
     REQUIRE(made_now.executor->run(plan, result).ok());
-    CHECK(made_of == std::map<std::string, int64_t>{{"cudaMemcpyAsync", 1}, {"cudaGraphLaunch", 1}, {"cudaEventRecord", 1}, {"cudaEventSynchronize", 1}});
+    CHECK(made_of ==
+          std::map<std::string, int64_t>{
+              {"cudaMemcpyAsync", 1}, {"cudaGraphLaunch", 1}, {"cudaEventRecord", 1}, {"cudaEventSynchronize", 1}});
   }
 }
 
 // Their biases together are longer than the memory for a step's lists: it is used again, but not before it was read.
-TEST_CASE("steps that are started behind one another never wait for the stream, and draw what steps on their own draw") {
+TEST_CASE(
+    "steps that are started behind one another never wait for the stream, and draw what steps on their own draw") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   const auto plan_at = [&](int32_t position, int32_t token) {
@@ -51,11 +57,13 @@ TEST_CASE("steps that are started behind one another never wait for the stream, 
         SlotStart start;
         start.slot = slot;
         start.sampling.temperature = 0.9f;
-        for (int32_t t = 0; t < 96; ++t) start.sampling.logit_bias.push_back({t, static_cast<float>((t * 37 + slot * 11) % 19) - 9.0f});
+        for (int32_t t = 0; t < 96; ++t)
+          start.sampling.logit_bias.push_back({t, static_cast<float>((t * 37 + slot * 11) % 19) - 9.0f});
         plan.starts.push_back(start);
       }
       if (position % kBlockTokens == 0)
-        for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({slot, kind, position / kBlockTokens, slot * 8 + position / kBlockTokens});
+        for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow})
+          plan.table_edits.push_back({slot, kind, position / kBlockTokens, slot * 8 + position / kBlockTokens});
       add_row(plan, slot, position, token);
     }
     return plan;
@@ -131,7 +139,8 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
     REQUIRE((*executor)->run(plan, result).ok());
     for (const void* kernel : launched) CHECK(loaded.contains(kernel));
   };
-  for (const int32_t rows : {1, 2, 7, 33, 64, 65, 96, 97, 129, 200, 257, 300, 385, 500, 600, 685, 800, 900, 1025, 1200}) {
+  for (const int32_t rows :
+       {1, 2, 7, 33, 64, 65, 96, 97, 129, 200, 257, 300, 385, 500, 600, 685, 800, 900, 1025, 1200}) {
     CAPTURE(config.n_heads, only_windows, options.graphs, rows);
     plan.clear();
     plan.starts.emplace_back();

@@ -1,4 +1,5 @@
-// The weights of scores as the tensor cores' attention finds them, held to the contract's. Needs no GPU and no CUDA: one source for both.
+// The weights of scores as the tensor cores' attention finds them, held to the contract's. Needs no GPU and no CUDA:
+// one source for both.
 #include "catch.hpp"
 #include "cuda/kernels/score_weight.hpp"
 

@@ -21,7 +21,8 @@ std::vector<int32_t> ending_at(const std::vector<int32_t>& reply, size_t count) 
 
 }  // namespace
 
-TEST_CASE("beside the host a decode step is under way when the one before it is told of, and no step is run for nothing") {
+TEST_CASE(
+    "beside the host a decode step is under way when the one before it is told of, and no step is run for nothing") {
   Beside h;
   const RequestId a = h.submit(h.session(), tokens_from(1, 40), asking(200));
   const RequestId b = h.submit(h.session(), tokens_from(2, 50), asking(150));
@@ -75,7 +76,8 @@ TEST_CASE("beside the host a request may begin, end, be set aside and go on at a
     CHECK(h.replies[requests[0]].tokens == h.reference(prompts[0], 90));
     CHECK(h.replies[requests[0]].suspended == h.replies[requests[0]].resumed);
     CHECK(h.replies[requests[1]].reason == DoneReason::kCancelled);
-    CHECK(h.replies[requests[1]].tokens == ending_at(h.reference(prompts[1], 90), h.replies[requests[1]].tokens.size()));
+    CHECK(h.replies[requests[1]].tokens ==
+          ending_at(h.reference(prompts[1], 90), h.replies[requests[1]].tokens.size()));
     CHECK(h.replies[requests[2]].tokens == h.reference(prompts[2], 60));
   }
 }
@@ -110,7 +112,9 @@ TEST_CASE("a step planned ahead that the executor asks to try again is tried aga
   const RequestId a = h.submit(h.session(), tokens_from(11, 40), asking(50));
   h.runs_at(a, 10);
   int refusals = 3;
-  h.executor->before_run = [&](const StepPlan&) { return refusals-- > 0 ? Status(StatusCode::kBusy, "not now") : Status(); };
+  h.executor->before_run = [&](const StepPlan&) {
+    return refusals-- > 0 ? Status(StatusCode::kBusy, "not now") : Status();
+  };
   h.step();  // what was under way is told of; the next is refused
   CHECK(h.replies[a].tokens.size() == 11);
   CHECK(h.engine->step().code() == StatusCode::kBusy);

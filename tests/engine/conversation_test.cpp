@@ -1,5 +1,5 @@
-// Conversations: swipe, edit, undo, fork and the cut give what a fresh chat with that history gives, and compute little more than what is
-// new.
+// Conversations: swipe, edit, undo, fork and the cut give what a fresh chat with that history gives, and compute little
+// more than what is new.
 #include "kaiju/engine/conversation.hpp"
 
 #include <set>
@@ -14,9 +14,13 @@ namespace {
 const std::vector<int32_t> kClose = {6};
 
 struct Chat {
-  explicit Chat(const Facts& facts = small_facts(), size_t head_size = 200) : Chat(std::make_shared<Harness>(facts), head_size) {}
+  explicit Chat(const Facts& facts = small_facts(), size_t head_size = 200)
+      : Chat(std::make_shared<Harness>(facts), head_size) {}
   Chat(std::shared_ptr<Harness> harness, size_t head_size)
-      : h(std::move(harness)), engine(h->engine.get(), [](Engine*) {}), head(tokens_from(77, head_size)), talk(make()) {}
+      : h(std::move(harness)),
+        engine(h->engine.get(), [](Engine*) {}),
+        head(tokens_from(77, head_size)),
+        talk(make()) {}
 
   Conversation make() {
     auto made = Conversation::create(engine, head, kClose);
@@ -30,7 +34,8 @@ struct Chat {
     return options;
   }
   // Runs what was asked and holds it to one-at-a-time decoding of `history`.
-  Reply finish(const Result<RequestId>& request, const std::vector<int32_t>& history, int32_t max_tokens, uint32_t stream) {
+  Reply finish(const Result<RequestId>& request, const std::vector<int32_t>& history, int32_t max_tokens,
+               uint32_t stream) {
     INFO(request.status().message());
     REQUIRE(request.ok());
     h->drain();
@@ -67,7 +72,8 @@ struct Chat {
 
 std::vector<Facts> shapes() {
   std::vector<Facts> all;
-  for (const auto& [global, window] : {std::pair(true, 0), std::pair(true, 128), std::pair(true, 65), std::pair(false, 128)}) {
+  for (const auto& [global, window] :
+       {std::pair(true, 0), std::pair(true, 128), std::pair(true, 65), std::pair(false, 128)}) {
     Facts facts = small_facts();
     facts.has_global = global;
     facts.window = window;
@@ -91,7 +97,8 @@ TEST_CASE("turns follow one another, each with its reply and its close") {
       history = history + input + Chat::without_end(reply.tokens) + kClose;
       CHECK(chat.talk.history() == history);
       CHECK(chat.talk.turn(i, TurnPart::kReply).value() == Chat::without_end(reply.tokens));
-      if (i > 0) CHECK(computed(reply) <= static_cast<int32_t>(input.size()) + 2);  // the last token drawn, and the close
+      if (i > 0)
+        CHECK(computed(reply) <= static_cast<int32_t>(input.size()) + 2);  // the last token drawn, and the close
     }
     CHECK(chat.talk.turn_count() == 4);
   }
@@ -236,7 +243,9 @@ TEST_CASE("a chat longer than the context is cut in large steps, and its prefix 
     // A chat that is loaded again gets the same cut.
     Chat loaded(chat.h, 300);
     for (size_t i = 0; i + 1 < chat.talk.turn_count(); ++i)
-      REQUIRE(loaded.talk.append(chat.talk.turn(i, TurnPart::kInput).value(), chat.talk.turn(i, TurnPart::kReply).value()).ok());
+      REQUIRE(
+          loaded.talk.append(chat.talk.turn(i, TurnPart::kInput).value(), chat.talk.turn(i, TurnPart::kReply).value())
+              .ok());
     const auto input = chat.talk.turn(chat.talk.turn_count() - 1, TurnPart::kInput).value();
     loaded.say(input, 30);
     CHECK(loaded.talk.history() == chat.talk.history());
@@ -282,6 +291,8 @@ TEST_CASE("a refused turn changes nothing and says what there is room for") {
   CHECK(greeted.talk.swipe({}).status().code() == StatusCode::kInvalidArgument);
   greeted.say(tokens_from(4, 5));
   const size_t sessions = chat.engine->metrics().sessions;
-  { const Conversation gone = chat.make(); }
+  {
+    const Conversation gone = chat.make();
+  }
   CHECK(chat.engine->metrics().sessions == sessions);
 }

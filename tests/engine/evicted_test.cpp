@@ -1,4 +1,5 @@
-// Reasons for misses: what was here and had to make room is told from what is new, as far as the memory of evicted names goes.
+// Reasons for misses: what was here and had to make room is told from what is new, as far as the memory of evicted
+// names goes.
 #include <random>
 
 #include "tests/engine/harness.hpp"
@@ -13,8 +14,8 @@ EvictedNames memory_of(size_t names) {
 }
 BlockName name_of(uint64_t i) { return {mix(2 * i), mix(2 * i + 1)}; }
 
-// Conversations that come back in random order, in memory for few of them. Every prompt begins with all that was computed of its
-// conversation before, so who remembers every name can tell exactly.
+// Conversations that come back in random order, in memory for few of them. Every prompt begins with all that was
+// computed of its conversation before, so who remembers every name can tell exactly.
 struct Traffic {
   explicit Traffic(int64_t evicted_names) : h(facts(), options(evicted_names)) {
     std::mt19937_64 random(7);
@@ -119,6 +120,7 @@ TEST_CASE("the memory of evicted names is an option, checked by name and counted
     return Engine::create(std::make_unique<ScriptedExecutor>(small_facts()), nullptr, Traffic::options(names));
   };
   CHECK(made(-1).status().message().find("evicted_names is -1") != std::string::npos);
-  const size_t few = made(1024).value()->cache().bookkeeping_bytes(), many = made(1 << 20).value()->cache().bookkeeping_bytes();
+  const size_t few = made(1024).value()->cache().bookkeeping_bytes(),
+               many = made(1 << 20).value()->cache().bookkeeping_bytes();
   CHECK(many - few == 8 * ((1 << 20) - 1024));
 }

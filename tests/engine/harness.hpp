@@ -32,8 +32,9 @@ class ScriptedPieces final : public Pieces {
     }
   }
   std::string_view piece(int32_t token) const override {
-    return token >= 0 && token < static_cast<int32_t>(pieces_.size()) ? std::string_view(pieces_[static_cast<size_t>(token)])
-                                                                      : std::string_view();
+    return token >= 0 && token < static_cast<int32_t>(pieces_.size())
+               ? std::string_view(pieces_[static_cast<size_t>(token)])
+               : std::string_view();
   }
 
  private:
@@ -57,7 +58,8 @@ inline Facts small_facts() {
 
 inline std::vector<int32_t> tokens_from(uint64_t seed, size_t count, int32_t vocab = 97) {
   std::vector<int32_t> tokens;
-  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(mix(seed * 1000003 + i) % static_cast<uint64_t>(vocab)));
+  for (size_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>(mix(seed * 1000003 + i) % static_cast<uint64_t>(vocab)));
   return tokens;
 }
 
@@ -127,7 +129,8 @@ struct Harness {
     const Tiers* tiers = engine->cache().tiers();
     for (const BlockKind kind : kBothKinds)
       for (BlockId block = 0; block < arena.total(kind); ++block)
-        if (arena.state(kind, block) == BlockState::kFree && !(tiers && tiers->awaited(kind, block))) executor->poison(kind, block);
+        if (arena.state(kind, block) == BlockState::kFree && !(tiers && tiers->awaited(kind, block)))
+          executor->poison(kind, block);
   }
   void check() {
     for (const std::string& fault : executor->faults) INFO(fault);
@@ -142,8 +145,10 @@ struct Harness {
     drain();
     return replies[request];
   }
-  std::vector<int32_t> reference(const std::vector<int32_t>& prompt, int32_t count, const RequestOptions& options = {}) const {
-    return ScriptReference::generate(facts, check_sampling(options.sampling, facts.vocab_size).value(), prompt, count, options.stop_tokens);
+  std::vector<int32_t> reference(const std::vector<int32_t>& prompt, int32_t count,
+                                 const RequestOptions& options = {}) const {
+    return ScriptReference::generate(facts, check_sampling(options.sampling, facts.vocab_size).value(), prompt, count,
+                                     options.stop_tokens);
   }
   int32_t used(BlockKind kind) const { return engine->cache().arena().used_count(kind); }
   int32_t count(BlockKind kind, BlockState state) const { return engine->cache().arena().count(kind, state); }
@@ -165,7 +170,8 @@ inline RequestOptions asking(int32_t max_tokens) {
   return options;
 }
 
-inline RequestOptions in_scope(const std::string& character, int32_t shared_tokens, const std::string& salt, int32_t max_tokens = 5) {
+inline RequestOptions in_scope(const std::string& character, int32_t shared_tokens, const std::string& salt,
+                               int32_t max_tokens = 5) {
   RequestOptions options = asking(max_tokens);
   options.scope = {character, shared_tokens, salt};
   return options;

@@ -135,7 +135,8 @@ TEST_CASE("a window pool that holds a window and little more is enough for any l
   const SessionId session = h.session();
   const Reply& reply = h.run(session, prompt, asking(100));
   CHECK(reply.tokens == h.reference(prompt, 100));
-  CHECK(h.run(session, tokens_from(2, 100), asking(100)).tokens == h.reference(prompt + reply.tokens + tokens_from(2, 100), 100));
+  CHECK(h.run(session, tokens_from(2, 100), asking(100)).tokens ==
+        h.reference(prompt + reply.tokens + tokens_from(2, 100), 100));
   facts.block_count[1] -= 2;
   Harness small(facts);
   const auto refused = small.engine->submit(small.session(), prompt, asking(100));
@@ -149,7 +150,8 @@ TEST_CASE("a request beyond the context is refused with the numbers") {
   const auto refused = h.engine->submit(session, tokens_from(1, 2000), asking(49));
   REQUIRE(refused.status().code() == StatusCode::kInvalidArgument);
   CHECK(refused.status().message().find("at most 48") != std::string::npos);
-  CHECK(h.engine->submit(session, tokens_from(1, 2048), asking(kToContextEnd)).status().code() == StatusCode::kInvalidArgument);
+  CHECK(h.engine->submit(session, tokens_from(1, 2048), asking(kToContextEnd)).status().code() ==
+        StatusCode::kInvalidArgument);
   CHECK(h.engine->submit(session, tokens_from(1, 3000), asking(0)).status().code() == StatusCode::kInvalidArgument);
   const Reply& full = h.run(session, tokens_from(1, 2000), asking(kToContextEnd));
   CHECK(full.reason == DoneReason::kLength);
@@ -230,7 +232,8 @@ TEST_CASE("a request may be cancelled in every state") {
     const auto whole = h.reference(prompt, 8);
     CHECK(reply.done);
     CHECK(reply.reason == (steps < 11 ? DoneReason::kCancelled : DoneReason::kLength));
-    CHECK(reply.tokens == std::vector<int32_t>(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(reply.tokens.size())));
+    CHECK(reply.tokens ==
+          std::vector<int32_t>(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(reply.tokens.size())));
     CHECK(h.engine->session_tokens(session).value() == prompt + reply.tokens);
     if (steps % 2 == 1) CHECK(h.replies[waiting].tokens == h.reference({5, 6}, 3));
     // What was computed before the cancel is used, and used rightly.
@@ -373,7 +376,9 @@ TEST_CASE("a step that could not happen yet is tried again unchanged") {
   const auto prompt = tokens_from(1, 200);
   const RequestId request = h.submit(session, prompt, asking(20));
   int calls = 0;
-  h.executor->before_run = [&](const StepPlan&) { return ++calls % 3 == 0 ? Status() : Status(StatusCode::kOutOfMemory, "later"); };
+  h.executor->before_run = [&](const StepPlan&) {
+    return ++calls % 3 == 0 ? Status() : Status(StatusCode::kOutOfMemory, "later");
+  };
   while (h.engine->pending() > 0) {
     const Status status = h.engine->step();
     CHECK((status.ok() || status.message() == "later"));
@@ -505,7 +510,8 @@ TEST_CASE("the figures add up when requests are set aside") {
     h.drain();
     const CacheStats stats = h.engine->metrics().cache;
     CHECK(stats.prompt_tokens == 1000);
-    CHECK(stats.prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
+    CHECK(stats.prompt_tokens ==
+          stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
   }
 }
 

@@ -1,4 +1,5 @@
-// Who is served when, and how a request ends early: priorities, deadlines, cancel and suspend in every state, queues that stay bounded.
+// Who is served when, and how a request ends early: priorities, deadlines, cancel and suspend in every state, queues
+// that stay bounded.
 #include <functional>
 
 #include "tests/engine/harness.hpp"
@@ -103,7 +104,8 @@ struct Stage {
 
 }  // namespace
 
-TEST_CASE("as many as end, leave or are set aside in one step: each is told of in order, and the others go on as if alone") {
+TEST_CASE(
+    "as many as end, leave or are set aside in one step: each is told of in order, and the others go on as if alone") {
   for (const bool beside_host : {false, true}) {
     INFO("beside the host: " << beside_host);
     constexpr size_t kCount = 60;
@@ -116,7 +118,9 @@ TEST_CASE("as many as end, leave or are set aside in one step: each is told of i
     std::vector<SessionId> sessions;
     std::vector<RequestId> requests;
     const auto prompt = [](size_t i) { return tokens_from(i, 3); };
-    const auto length = [](size_t i) { return i % 5 == 0 ? 4 : 9 + static_cast<int32_t>(i % 2); };  // all of them begin in one step
+    const auto length = [](size_t i) {
+      return i % 5 == 0 ? 4 : 9 + static_cast<int32_t>(i % 2);
+    };  // all of them begin in one step
     for (size_t i = 0; i < kCount; ++i) {
       sessions.push_back(h.session());
       requests.push_back(h.submit(sessions[i], prompt(i), asking(length(i))));
@@ -293,8 +297,8 @@ TEST_CASE("a suspended request comes back to its old place in the order of servi
   h.drain();
 }
 
-// What a tenant has computed before changes what its request costs, and never whose turn it is: a small need that would fit at once, because
-// nearly all of it is cached, waits behind a large one like any other.
+// What a tenant has computed before changes what its request costs, and never whose turn it is: a small need that would
+// fit at once, because nearly all of it is cached, waits behind a large one like any other.
 TEST_CASE("the order of service does not depend on what another tenant has cached") {
   std::vector<std::vector<RequestId>> orders;
   for (const bool cached : {false, true}) {
@@ -307,7 +311,8 @@ TEST_CASE("the order of service does not depend on what another tenant has cache
     if (cached) h.run(warm, shared, asking(1));
     const RequestId base = h.submit(h.session(), tokens_from(1, 600), asking(120));  // 12 of 24 blocks
     h.step();
-    std::vector<RequestId> requests = {h.submit(h.session(), tokens_from(2, 900), asking(20))};  // 15: must wait for the first
+    std::vector<RequestId> requests = {
+        h.submit(h.session(), tokens_from(2, 900), asking(20))};  // 15: must wait for the first
     auto own = h.engine->submit_history(warm, shared + std::vector<int32_t>{5}, asking(10));
     REQUIRE(own.ok());
     requests.push_back(own.value());
@@ -316,7 +321,8 @@ TEST_CASE("the order of service does not depend on what another tenant has cache
     while (h.engine->pending() > 0) {
       h.step();
       for (size_t i = 0; i < requests.size(); ++i)
-        if (!h.replies[requests[i]].tokens.empty() && std::count(order.begin(), order.end(), i) == 0) order.push_back(i);
+        if (!h.replies[requests[i]].tokens.empty() && std::count(order.begin(), order.end(), i) == 0)
+          order.push_back(i);
       if (!h.replies[base].done) CHECK(order.empty());
     }
     orders.push_back(order);
@@ -376,7 +382,8 @@ TEST_CASE("a full waiting list refuses with its numbers, the suspended ones amon
   CHECK(h.engine->metrics().requests_suspended == 4);
   const Status refused = h.engine->submit(h.session(), std::vector<int32_t>{3}, {}).status();
   CHECK(refused.code() == StatusCode::kBusy);
-  CHECK(refused.message() == "4 requests are waiting or suspended (max_waiting is 3) and 0 are running: try again later");
+  CHECK(refused.message() ==
+        "4 requests are waiting or suspended (max_waiting is 3) and 0 are running: try again later");
   for (const RequestId request : requests) REQUIRE(h.engine->resume(request).ok());
   h.drain();
 }
@@ -406,7 +413,8 @@ TEST_CASE("memory reserved in parts lets more run at once; who finds none left i
     options.reserve_tokens = reserve;
     Harness h(facts, options);
     std::vector<RequestId> requests;
-    for (uint64_t i = 0; i < 4; ++i) requests.push_back(h.submit(h.session(), tokens_from(i, 100), asking(500)));  // 10 blocks each
+    for (uint64_t i = 0; i < 4; ++i)
+      requests.push_back(h.submit(h.session(), tokens_from(i, 100), asking(500)));  // 10 blocks each
     for (int i = 0; i < 10; ++i) h.step();
     CHECK(h.engine->metrics().requests_running == (reserve ? 4 : 2));
     // The first in the order of service gets what later ones leave when their part is used up.

@@ -22,14 +22,16 @@ Bytes saved(Harness& harness, SessionId session, const SaveOptions& options = {}
   return bytes;
 }
 
-Result<SessionId> restored(Harness& harness, const Bytes& bytes, const RestoreOptions& options = {}, size_t* read = nullptr) {
+Result<SessionId> restored(Harness& harness, const Bytes& bytes, const RestoreOptions& options = {},
+                           size_t* read = nullptr) {
   size_t at = 0;
-  Result<SessionId> session = harness.engine->restore_session(options, [&](std::span<std::byte> piece) -> Result<size_t> {
-    const size_t count = std::min({piece.size(), bytes.size() - at, size_t{1000}});  // in small pieces
-    if (count > 0) std::memcpy(piece.data(), bytes.data() + at, count);
-    at += count;
-    return count;
-  });
+  Result<SessionId> session =
+      harness.engine->restore_session(options, [&](std::span<std::byte> piece) -> Result<size_t> {
+        const size_t count = std::min({piece.size(), bytes.size() - at, size_t{1000}});  // in small pieces
+        if (count > 0) std::memcpy(piece.data(), bytes.data() + at, count);
+        at += count;
+        return count;
+      });
   if (read) *read = at;
   return session;
 }
@@ -140,13 +142,15 @@ TEST_CASE("every truncation, every flipped bit and every byte that claims otherw
     const int32_t used[2] = {harness.used(BlockKind::kGlobal), harness.used(BlockKind::kWindow)};
     const auto refused = [&](const Bytes& bytes) {
       const Result<SessionId> answer = restored(harness, bytes, {key, {}});
-      const bool named = answer.status().code() == StatusCode::kBadModel || answer.status().code() == StatusCode::kUnsupported ||
+      const bool named = answer.status().code() == StatusCode::kBadModel ||
+                         answer.status().code() == StatusCode::kUnsupported ||
                          answer.status().code() == StatusCode::kInvalidArgument;
       return !answer.ok() && named && !answer.status().message().empty();
     };
     INFO(good.size() << " bytes");
     for (size_t size = 0; size < good.size(); ++size)
-      if (!refused(Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)))) FAIL("truncated to " << size);
+      if (!refused(Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size))))
+        FAIL("truncated to " << size);
     for (size_t bit = 0; bit < good.size() * 8; ++bit) {
       Bytes bad = good;
       bad[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
@@ -174,14 +178,18 @@ TEST_CASE("blocks of one saved session cannot be put into another, nor swapped")
   REQUIRE(one.size() == other.size());
   const size_t block = 8 + static_cast<size_t>(harness.facts.block_bytes[0] + harness.facts.block_bytes[1]) + 32;
   Bytes mixed = one;
-  std::copy(other.end() - static_cast<std::ptrdiff_t>(block), other.end(), mixed.end() - static_cast<std::ptrdiff_t>(block));
+  std::copy(other.end() - static_cast<std::ptrdiff_t>(block), other.end(),
+            mixed.end() - static_cast<std::ptrdiff_t>(block));
   CHECK(restored(harness, mixed).status().message().find("changed since") != std::string::npos);
   Bytes swapped = one;
-  std::swap_ranges(swapped.end() - static_cast<std::ptrdiff_t>(block), swapped.end(), swapped.end() - static_cast<std::ptrdiff_t>(2 * block));
+  std::swap_ranges(swapped.end() - static_cast<std::ptrdiff_t>(block), swapped.end(),
+                   swapped.end() - static_cast<std::ptrdiff_t>(2 * block));
   CHECK(restored(harness, swapped).status().message().find("changed since") != std::string::npos);
 }
 
-TEST_CASE("a saved session is refused by another model, another epoch, without its key, with a wrong key, and beyond the context") {
+TEST_CASE(
+    "a saved session is refused by another model, another epoch, without its key, with a wrong key, and beyond the "
+    "context") {
   Harness harness(small_facts(), of_model("one"));
   const SessionId session = harness.session();
   harness.run(session, tokens_from(3, 300), asking(4));
@@ -274,7 +282,8 @@ TEST_CASE("a transfer that fails is a miss for a restore and an error for a save
         return now == broken || (from_then_on && now > broken);
       };
       before.executor->fails_transfer = fails;
-      CHECK(before.engine->save_session(session, {}, [](std::span<const std::byte>) { return Status(); }).code() == StatusCode::kIo);
+      CHECK(before.engine->save_session(session, {}, [](std::span<const std::byte>) { return Status(); }).code() ==
+            StatusCode::kIo);
       before.executor->fails_transfer = nullptr;
       seen = 0;
       Harness after(small_facts(), of_model("m"));
@@ -305,13 +314,14 @@ TEST_CASE("a callback that fails at any point is the answer, and nothing of the 
   }
   for (size_t limit = 0; limit < bytes.size(); limit += 97) {
     size_t at = 0;
-    const Result<SessionId> answer = harness.engine->restore_session({}, [&](std::span<std::byte> piece) -> Result<size_t> {
-      const size_t count = std::min(piece.size(), bytes.size() - at);
-      if (at + count > limit) return Status(StatusCode::kIo, "the disk is gone");
-      std::memcpy(piece.data(), bytes.data() + at, count);
-      at += count;
-      return count;
-    });
+    const Result<SessionId> answer =
+        harness.engine->restore_session({}, [&](std::span<std::byte> piece) -> Result<size_t> {
+          const size_t count = std::min(piece.size(), bytes.size() - at);
+          if (at + count > limit) return Status(StatusCode::kIo, "the disk is gone");
+          std::memcpy(piece.data(), bytes.data() + at, count);
+          at += count;
+          return count;
+        });
     CHECK(answer.status().message() == "the disk is gone");
     CHECK(harness.used(BlockKind::kGlobal) == used);
   }
@@ -330,7 +340,9 @@ TEST_CASE("nothing of a session whose restore was refused is found by others of 
     const Bytes whole = saved(before, session);
     const Bytes cut(whole.begin(), whole.end() - 100);
     Harness after(small_facts(), of_model("m"));
-    if (known > 0) after.run(after.session(), {prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(known)}, in_scope(scope, 0));
+    if (known > 0)
+      after.run(after.session(), {prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(known)},
+                in_scope(scope, 0));
     const int32_t used[2] = {after.used(BlockKind::kGlobal), after.used(BlockKind::kWindow)};
     CHECK(restored(after, cut).status().code() == StatusCode::kBadModel);
     CHECK(restored(after, cut, {{}, scope}).status().code() == StatusCode::kBadModel);
@@ -353,7 +365,8 @@ TEST_CASE("a cache too full for what was saved restores what fits") {
     Facts facts = small_facts();
     facts.block_count[0] = 40;
     Harness after(facts, of_model("m"));
-    const RequestId busy = after.submit(after.session(), tokens_from(9, static_cast<size_t>(64 * blocks + 1)), asking(100));
+    const RequestId busy =
+        after.submit(after.session(), tokens_from(9, static_cast<size_t>(64 * blocks + 1)), asking(100));
     after.step();
     const Result<SessionId> again = restored(after, bytes);
     REQUIRE(again.status().message() == "");

@@ -1,6 +1,6 @@
-// Random schedules: whatever submits, cuts, forks, cancels, suspensions, deadlines, turns, faults and shortages come in whatever order, every reply is that of
-// one-at-a-time decoding, every history is what it should be, and every block is accounted for after every step.
-// KAIJU_SEED repeats one schedule.
+// Random schedules: whatever submits, cuts, forks, cancels, suspensions, deadlines, turns, faults and shortages come in
+// whatever order, every reply is that of one-at-a-time decoding, every history is what it should be, and every block is
+// accounted for after every step. KAIJU_SEED repeats one schedule.
 #include <cstdlib>
 #include <random>
 
@@ -27,11 +27,13 @@ struct Company {
 
 class Schedule {
  public:
-  explicit Schedule(uint64_t seed, bool tiers = false) : random_(seed), facts_(random_facts()), options_(random_options()), made_(make(tiers)), h_(*made_) {
+  explicit Schedule(uint64_t seed, bool tiers = false)
+      : random_(seed), facts_(random_facts()), options_(random_options()), made_(make(tiers)), h_(*made_) {
     if (below(3) == 0)
-      h_.executor->before_run = [this](const StepPlan&) { return below(10) == 0 ? Status(StatusCode::kBusy, "not now") : Status(); };
-    if (tiers && below(2))
-      h_.executor->fails_transfer = [this](const BlockTransfer&) { return below(10) == 0; };
+      h_.executor->before_run = [this](const StepPlan&) {
+        return below(10) == 0 ? Status(StatusCode::kBusy, "not now") : Status();
+      };
+    if (tiers && below(2)) h_.executor->fails_transfer = [this](const BlockTransfer&) { return below(10) == 0; };
   }
 
   void run(int operations) {
@@ -44,7 +46,8 @@ class Schedule {
     for (const auto& [session, history] : histories_) CHECK(h_.engine->session_tokens(session).value() == history);
     for (const auto& [session, history] : histories_) CHECK(h_.engine->destroy_session(session).ok());
     step();
-    for (const BlockKind kind : kBothKinds) CHECK(h_.count(kind, BlockState::kCached) == h_.used(kind));  // of characters and salts
+    for (const BlockKind kind : kBothKinds)
+      CHECK(h_.count(kind, BlockState::kCached) == h_.used(kind));  // of characters and salts
   }
   size_t finished() const { return finished_; }
   Metrics metrics() const { return made_->engine->metrics(); }
@@ -75,7 +78,8 @@ class Schedule {
   EngineOptions random_options() {
     EngineOptions options;
     if (below(2)) options.chunk_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
-    if (below(3) == 0) options.prefill_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
+    if (below(3) == 0)
+      options.prefill_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
     if (below(4) == 0) options.max_running = 1;
     options.max_waiting = 1 + static_cast<int32_t>(below(20));
     if (below(2)) options.reserve_tokens = 1 + static_cast<int32_t>(below(100));
@@ -89,7 +93,8 @@ class Schedule {
     if (tiers) add_tiers();
     return std::make_unique<Harness>(facts_, options_);
   }
-  // Behind a device that holds little: host memory for a few blocks or for all, and sometimes a file that loses or spoils some, or ends.
+  // Behind a device that holds little: host memory for a few blocks or for all, and sometimes a file that loses or
+  // spoils some, or ends.
   void add_tiers() {
     for (const BlockKind kind : kBothKinds) {
       int32_t& count = facts_.block_count[static_cast<int>(kind)];
@@ -105,8 +110,10 @@ class Schedule {
     options_.cache.host_bytes = block * (6 + below(20));
     options_.cache.file_bytes = block * (1 + below(200));
     auto file = std::make_shared<MemoryFile>();
-    if (below(2)) file->fails_read = [this] { return below(8) == 0 ? Status(StatusCode::kBadModel, "spoilt") : Status(); };
-    if (below(4) == 0) file->fails_write = [this] { return below(60) == 0 ? Status(StatusCode::kIo, "full") : Status(); };
+    if (below(2))
+      file->fails_read = [this] { return below(8) == 0 ? Status(StatusCode::kBadModel, "spoilt") : Status(); };
+    if (below(4) == 0)
+      file->fails_write = [this] { return below(60) == 0 ? Status(StatusCode::kIo, "full") : Status(); };
     options_.cache.file = std::move(file);
   }
   std::vector<int32_t> random_tokens(uint32_t most) {
@@ -134,11 +141,13 @@ class Schedule {
         const auto child = h_.engine->fork_session(session, length);
         CHECK(child.status().code() == (busy(session) ? StatusCode::kBusy : StatusCode::kOk));
         if (child.ok()) companies_[child.value()] = companies_[session];
-        if (child.ok()) histories_[child.value()] = {history.begin(), history.begin() + static_cast<std::ptrdiff_t>(length)};
+        if (child.ok())
+          histories_[child.value()] = {history.begin(), history.begin() + static_cast<std::ptrdiff_t>(length)};
         break;
       }
       case 2: {
-        const size_t length = history.size() - below(static_cast<uint32_t>(std::min<size_t>(history.size(), below(2) ? 70 : 1000) + 1));
+        const size_t length =
+            history.size() - below(static_cast<uint32_t>(std::min<size_t>(history.size(), below(2) ? 70 : 1000) + 1));
         const Status status = h_.engine->truncate_session(session, length);
         CHECK(status.code() == (busy(session) ? StatusCode::kBusy : StatusCode::kOk));
         if (status.ok()) history.resize(length);
@@ -166,7 +175,8 @@ class Schedule {
         break;
       }
       case 7:
-        if (busy(session)) CHECK((below(2) ? h_.engine->suspend(running_[session]) : h_.engine->resume(running_[session])).ok());
+        if (busy(session))
+          CHECK((below(2) ? h_.engine->suspend(running_[session]) : h_.engine->resume(running_[session])).ok());
         break;
       case 8:
       case 9:
@@ -204,14 +214,16 @@ class Schedule {
     const auto beginning = whole ? tokens : histories_[session] + tokens;
     options.scope = companies_[session].scope;
     const auto& card = companies_[session].card;  // an edit or a cut may have left less of it
-    options.scope.shared_tokens =
-        static_cast<int32_t>(std::mismatch(card.begin(), card.end(), beginning.begin(), beginning.end()).first - card.begin());
-    const auto request = whole ? h_.engine->submit_history(session, tokens, options) : h_.engine->submit(session, tokens, options);
+    options.scope.shared_tokens = static_cast<int32_t>(
+        std::mismatch(card.begin(), card.end(), beginning.begin(), beginning.end()).first - card.begin());
+    const auto request =
+        whole ? h_.engine->submit_history(session, tokens, options) : h_.engine->submit(session, tokens, options);
     if (!request.ok()) {
       const StatusCode code = request.status().code();
       INFO(request.status().message());
       CHECK((busy(session) ? code == StatusCode::kBusy || code == StatusCode::kInvalidArgument
-                           : code == StatusCode::kInvalidArgument || code == StatusCode::kOutOfMemory || code == StatusCode::kBusy));
+                           : code == StatusCode::kInvalidArgument || code == StatusCode::kOutOfMemory ||
+                                 code == StatusCode::kBusy));
       return;
     }
     CHECK_FALSE(busy(session));
@@ -303,6 +315,7 @@ TEST_CASE("any schedule gives those tokens while blocks move between device, hos
     hits += metrics.cache.hit_host + metrics.cache.hit_file;
     CHECK(metrics.cache.hit_host + metrics.cache.hit_file <= metrics.cache.hits());
   }
-  INFO(finished << " requests, " << down << " blocks down, " << up << " up, " << from_file << " from the file, " << hits << " tokens hit below");
+  INFO(finished << " requests, " << down << " blocks down, " << up << " up, " << from_file << " from the file, " << hits
+                << " tokens hit below");
   CHECK((one || (finished > 500 && down > 50 * count && up > 10 * count && from_file > count && hits > 300 * count)));
 }

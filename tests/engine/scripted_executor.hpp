@@ -1,7 +1,7 @@
-// ScriptedExecutor: an executor without a model. Its pools hold one 64-bit word per token in each kind of block, found only through block
-// tables, as real KV is. A word depends on the token, its position and every word it attends to, and so does the next token: all global
-// words, the last `window` sliding ones. Reading a word that is unwritten, freed or stale, writing one that must not be written, and a plan
-// that breaks the bridge's rules are recorded as faults.
+// ScriptedExecutor: an executor without a model. Its pools hold one 64-bit word per token in each kind of block, found
+// only through block tables, as real KV is. A word depends on the token, its position and every word it attends to, and
+// so does the next token: all global words, the last `window` sliding ones. Reading a word that is unwritten, freed or
+// stale, writing one that must not be written, and a plan that breaks the bridge's rules are recorded as faults.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@
 
 namespace kaiju::test {
 
-inline uint64_t mix(uint64_t x) {  // splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014
+inline uint64_t mix(
+    uint64_t x) {  // splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -27,12 +28,13 @@ inline uint64_t mix(uint64_t x) {  // splitmix64: Steele, Lea, Flood, "Fast spli
 // The words of the script. What a token sees is a sum, so the reference below can keep it running.
 struct Script {
   static uint64_t word(BlockKind kind, int32_t token, int32_t position, uint64_t seen_global, uint64_t seen_window) {
-    return mix(mix(mix(seen_global) + seen_window) ^ mix(static_cast<uint64_t>(position) * 4 + static_cast<uint64_t>(kind) + 1) ^
+    return mix(mix(mix(seen_global) + seen_window) ^
+               mix(static_cast<uint64_t>(position) * 4 + static_cast<uint64_t>(kind) + 1) ^
                mix(static_cast<uint64_t>(token) + 1000));
   }
   // `occurring`: order-free digest of the set of tokens in the sequence.
-  static int32_t draw(const SamplingSpec& spec, int32_t position, uint64_t seen_global, uint64_t seen_window, uint64_t occurring,
-                      int32_t vocab) {
+  static int32_t draw(const SamplingSpec& spec, int32_t position, uint64_t seen_global, uint64_t seen_window,
+                      uint64_t occurring, int32_t vocab) {
     uint64_t x = mix(mix(seen_global) ^ seen_window ^ mix(static_cast<uint64_t>(position)));
     if (spec.temperature > 0) x = mix(x ^ mix(spec.seed) ^ spec.stream);
     if (spec.repetition_penalty != 1.0f) x = mix(x + occurring);
@@ -61,11 +63,12 @@ class ScriptReference {
     if (occurring_.insert(token).second) occurrence_ += Script::occurrence(token);
   }
   int32_t draw() const {
-    return Script::draw(spec_, static_cast<int32_t>(window_.size()), global_sum_, drawn_sum_, occurrence_, facts_.vocab_size);
+    return Script::draw(spec_, static_cast<int32_t>(window_.size()), global_sum_, drawn_sum_, occurrence_,
+                        facts_.vocab_size);
   }
   // The next `count` tokens after `prompt`.
-  static std::vector<int32_t> generate(const Facts& facts, const SamplingSpec& spec, const std::vector<int32_t>& prompt, int32_t count,
-                                       const std::vector<int32_t>& stop_tokens = {}) {
+  static std::vector<int32_t> generate(const Facts& facts, const SamplingSpec& spec, const std::vector<int32_t>& prompt,
+                                       int32_t count, const std::vector<int32_t>& stop_tokens = {}) {
     ScriptReference reference(facts, spec);
     for (const int32_t token : prompt) reference.push(token);
     std::vector<int32_t> generated;
@@ -90,7 +93,8 @@ class ScriptedExecutor final : public Executor {
  public:
   static constexpr int64_t kWordBytes = 16;  // of a token in a block, with what the script notes beside it
   explicit ScriptedExecutor(const Facts& facts) : facts_(facts), slots_(static_cast<size_t>(facts.slot_count)) {
-    for (int kind = 0; kind < kBlockKinds; ++kind) pool_[kind].resize(static_cast<size_t>(facts.block_count[kind]) * kBlockTokens);
+    for (int kind = 0; kind < kBlockKinds; ++kind)
+      pool_[kind].resize(static_cast<size_t>(facts.block_count[kind]) * kBlockTokens);
   }
 
   const Facts& facts() const override { return facts_; }
@@ -106,7 +110,8 @@ class ScriptedExecutor final : public Executor {
     for (const TableEdit& edit : plan.table_edits) apply(edit);
     const auto transfer = [&](BlockTransfer::Way way) {
       for (size_t i = 0; i < plan.transfers.size(); ++i)
-        if (plan.transfers[i].way == way && !apply(plan.transfers[i])) result.failed_transfers.push_back(static_cast<int32_t>(i));
+        if (plan.transfers[i].way == way && !apply(plan.transfers[i]))
+          result.failed_transfers.push_back(static_cast<int32_t>(i));
     };
     transfer(BlockTransfer::Way::kDown);
     for (const BlockCopy& copy : plan.copies) apply(copy);
@@ -125,7 +130,8 @@ class ScriptedExecutor final : public Executor {
     if (!beside_host) return {};
     StepResult answer;
     KAIJU_TRY(run(plan, answer));
-    if (!answers_.empty() && (answers_.size() > 1 || !plan.transfers.empty())) fault("a step is started behind one that it cannot follow");
+    if (!answers_.empty() && (answers_.size() > 1 || !plan.transfers.empty()))
+      fault("a step is started behind one that it cannot follow");
     answers_.push_back(std::move(answer));
     most_under_way = std::max(most_under_way, answers_.size());
     return {};
@@ -155,7 +161,8 @@ class ScriptedExecutor final : public Executor {
   int64_t rows = 0;
   std::function<Status(const StepPlan&)> before_run;  // may look, fail, or wait
   std::function<Status()> before_finish;
-  std::function<bool(BlockKind, BlockId)> is_known;   // whether the block's words are others' too: it must not be written
+  std::function<bool(BlockKind, BlockId)>
+      is_known;  // whether the block's words are others' too: it must not be written
 
  private:
   struct Entry {
@@ -181,7 +188,9 @@ class ScriptedExecutor final : public Executor {
   Entry& at(BlockKind kind, BlockId block, int32_t offset) {
     return pool_[static_cast<int>(kind)][static_cast<size_t>(block) * kBlockTokens + static_cast<size_t>(offset)];
   }
-  bool valid(BlockKind kind, BlockId block) const { return block >= 0 && block < facts_.block_count[static_cast<int>(kind)]; }
+  bool valid(BlockKind kind, BlockId block) const {
+    return block >= 0 && block < facts_.block_count[static_cast<int>(kind)];
+  }
 
   void begin(const SlotStart& start) {
     if (start.slot < 0 || start.slot >= facts_.slot_count) return fault("start of a slot that does not exist");
@@ -198,15 +207,18 @@ class ScriptedExecutor final : public Executor {
   void apply(const TableEdit& edit) {
     if (edit.slot < 0 || edit.slot >= facts_.slot_count) return fault("edit of a slot that does not exist");
     if (edit.block != kNoBlock && !valid(edit.kind, edit.block)) return fault("edit names a block that does not exist");
-    if (edit.index < 0 || edit.index > facts_.context / kBlockTokens) return fault("edit of an index beyond the context");
+    if (edit.index < 0 || edit.index > facts_.context / kBlockTokens)
+      return fault("edit of an index beyond the context");
     auto& table = slots_[static_cast<size_t>(edit.slot)].table[static_cast<int>(edit.kind)];
     if (static_cast<int32_t>(table.size()) <= edit.index) table.resize(static_cast<size_t>(edit.index) + 1, kNoBlock);
     table[static_cast<size_t>(edit.index)] = edit.block;
   }
   // A failed one leaves garbage where it should have written.
   bool apply(const BlockTransfer& transfer) {
-    if (!valid(transfer.kind, transfer.block) || !transfer.host) return fault("transfer of a block that does not exist"), false;
-    if (transfer.way == BlockTransfer::Way::kUp && is_known && is_known(transfer.kind, transfer.block)) fault("transfer into a block of the tree");
+    if (!valid(transfer.kind, transfer.block) || !transfer.host)
+      return fault("transfer of a block that does not exist"), false;
+    if (transfer.way == BlockTransfer::Way::kUp && is_known && is_known(transfer.kind, transfer.block))
+      fault("transfer into a block of the tree");
     ++transfers;
     const bool fails = fails_transfer && fails_transfer(transfer);
     const size_t bytes = kBlockTokens * sizeof(Entry);
@@ -216,14 +228,16 @@ class ScriptedExecutor final : public Executor {
       const size_t rest = static_cast<size_t>(kBlockTokens - transfer.token_count) * sizeof(Entry);
       std::memset(transfer.host + bytes - rest, 0, rest);
     } else
-      fails ? std::memset(static_cast<void*>(block), 0xEE, bytes) : std::memcpy(static_cast<void*>(block), transfer.host, bytes);
+      fails ? std::memset(static_cast<void*>(block), 0xEE, bytes)
+            : std::memcpy(static_cast<void*>(block), transfer.host, bytes);
     return !fails;
   }
   void apply(const BlockCopy& copy) {
     if (!valid(copy.kind, copy.from) || !valid(copy.kind, copy.to) || copy.from == copy.to)
       return fault("copy of blocks that do not exist");
     if (is_known && is_known(copy.kind, copy.to)) return fault("copy into a block of the tree");
-    if (copy.token_count < 1 || copy.token_count >= kBlockTokens) return fault("copy of a count that is not part of a block");
+    if (copy.token_count < 1 || copy.token_count >= kBlockTokens)
+      return fault("copy of a count that is not part of a block");
     for (int32_t i = 0; i < kBlockTokens; ++i) {
       Entry entry = i < copy.token_count ? at(copy.kind, copy.from, i) : Entry{0, -1, Entry::kUnwritten};
       if (i < copy.token_count && entry.state != Entry::kWritten) fault("copy of a word that is " + name(entry.state));
@@ -232,7 +246,10 @@ class ScriptedExecutor final : public Executor {
   }
 
   static std::string name(Entry::State state) {
-    return state == Entry::kUnwritten ? "unwritten" : state == Entry::kFreed ? "freed" : state == Entry::kStale ? "stale" : "written";
+    return state == Entry::kUnwritten ? "unwritten"
+           : state == Entry::kFreed   ? "freed"
+           : state == Entry::kStale   ? "stale"
+                                      : "written";
   }
   BlockId block_of(const Slot& slot, BlockKind kind, int32_t position) const {
     const auto& table = slot.table[static_cast<int>(kind)];
@@ -240,9 +257,9 @@ class ScriptedExecutor final : public Executor {
     return index < table.size() ? table[index] : kNoBlock;
   }
   std::string where(BlockKind kind, const Segment& segment, int32_t position) const {
-    return std::string(kind == BlockKind::kGlobal ? " global" : " window") + " word of slot " + std::to_string(segment.slot) +
-           " at position " + std::to_string(position) + " (segment from " + std::to_string(segment.position) + ", run " +
-           std::to_string(runs) + ")";
+    return std::string(kind == BlockKind::kGlobal ? " global" : " window") + " word of slot " +
+           std::to_string(segment.slot) + " at position " + std::to_string(position) + " (segment from " +
+           std::to_string(segment.position) + ", run " + std::to_string(runs) + ")";
   }
   uint64_t read(const Slot& slot, BlockKind kind, const Segment& segment, int32_t position) {
     const BlockId block = block_of(slot, kind, position);
@@ -270,7 +287,8 @@ class ScriptedExecutor final : public Executor {
     if (segment.slot < 0 || segment.slot >= facts_.slot_count) return fault("segment of a slot that does not exist");
     Slot& slot = slots_[static_cast<size_t>(segment.slot)];
     if (!slot.started) return fault("segment of a slot that was not started");
-    if (segment.token_count < 1 || segment.position != slot.next) return fault("segment does not go on where the slot ended");
+    if (segment.token_count < 1 || segment.position != slot.next)
+      return fault("segment does not go on where the slot ended");
     if (segment.position + segment.token_count > facts_.context) return fault("segment beyond the context");
     live_.clear();
     for (const Segment& other : plan.segments) live_.insert(other.slot);
@@ -287,7 +305,8 @@ class ScriptedExecutor final : public Executor {
       const int32_t position = segment.position + i;
       int32_t token = plan.tokens[static_cast<size_t>(segment.first_token + i)];
       if (token == kDrawnToken && beside_host) token = slot.drawn;
-      if (token < 0 || token >= facts_.vocab_size) return fault("token " + std::to_string(token) + " of slot " + std::to_string(segment.slot));
+      if (token < 0 || token >= facts_.vocab_size)
+        return fault("token " + std::to_string(token) + " of slot " + std::to_string(segment.slot));
       ++rows;
       note(slot, token);
       const uint64_t own_global = Script::word(BlockKind::kGlobal, token, position, global, window);
@@ -303,14 +322,16 @@ class ScriptedExecutor final : public Executor {
         write(slot, BlockKind::kWindow, segment, position, own_window);
         window += own_window;
         drawn = window;
-        if (const int32_t left = position + 1 - facts_.window; left >= 0) window -= read(slot, BlockKind::kWindow, segment, left);
+        if (const int32_t left = position + 1 - facts_.window; left >= 0)
+          window -= read(slot, BlockKind::kWindow, segment, left);
       }
     }
     slot.next = segment.position + segment.token_count;
     if (!segment.sample) return;
     SampledToken sampled;
     sampled.slot = segment.slot;
-    sampled.token = slot.drawn = Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, facts_.vocab_size);
+    sampled.token = slot.drawn =
+        Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, facts_.vocab_size);
     for (int32_t i = 0; i < segment.top_logprobs; ++i) sampled.top.push_back({i, -1.0f * static_cast<float>(i)});
     if (segment.scores) sampled.scores.assign(static_cast<size_t>(facts_.label_count), static_cast<float>(slot.next));
     result.sampled.push_back(std::move(sampled));
@@ -319,7 +340,7 @@ class ScriptedExecutor final : public Executor {
   Facts facts_;
   std::vector<Entry> pool_[kBlockKinds];
   std::vector<Slot> slots_;
-  std::set<int32_t> live_;  // slots of the plan being run
+  std::set<int32_t> live_;          // slots of the plan being run
   std::deque<StepResult> answers_;  // of steps beside the host
 };
 

@@ -1,4 +1,5 @@
-// What sessions share: characters, salts, sealed boundaries, prefixes that are being computed; and what they never share.
+// What sessions share: characters, salts, sealed boundaries, prefixes that are being computed; and what they never
+// share.
 #include "tests/engine/harness.hpp"
 
 using namespace kaiju;
@@ -26,7 +27,9 @@ TEST_CASE("the same salt reuses, another never does") {
     Harness h;
     const auto prompt = tokens_from(1, 250);
     h.run(h.session(), prompt, in_scope("wren", shared, "secret"));
-    const auto cached = [&](const RequestOptions& options) { return h.run(h.session(), prompt, options).counts.cached_tokens; };
+    const auto cached = [&](const RequestOptions& options) {
+      return h.run(h.session(), prompt, options).counts.cached_tokens;
+    };
     CHECK(cached(in_scope("wren", shared, "secret")) == 249);
     CHECK(cached(in_scope("wren", shared, "secreT")) == shared);
     CHECK(cached(in_scope("wren", shared, "")) == shared);
@@ -76,7 +79,8 @@ TEST_CASE("a prefix is computed once: others follow its leader block by block") 
   Harness h(facts);
   const auto card = tokens_from(1, 500);
   std::vector<RequestId> requests;
-  for (uint64_t i = 0; i < 4; ++i) requests.push_back(h.submit(h.session(), card + tokens_from(10 + i, 30), in_scope("wren", 500, "", 10)));
+  for (uint64_t i = 0; i < 4; ++i)
+    requests.push_back(h.submit(h.session(), card + tokens_from(10 + i, 30), in_scope("wren", 500, "", 10)));
   h.drain();
   for (uint64_t i = 0; i < 4; ++i) {
     CHECK(h.replies[requests[i]].tokens == h.reference(card + tokens_from(10 + i, 30), 10));
@@ -145,7 +149,8 @@ TEST_CASE("who finds a boundary being sealed goes on from the boundary, wherever
       auto known = prompt;
       for (size_t i = same; i < known.size(); ++i) known[i] = (known[i] + 1) % 97;
       h.run(h.session(), known, in_scope("wren", 64, "salt", 1));
-      const RequestId sealing = h.submit(h.session(), card + tokens_from(3, 60), in_scope("wren", 100, "other salt", 5));
+      const RequestId sealing =
+          h.submit(h.session(), card + tokens_from(3, 60), in_scope("wren", 100, "other salt", 5));
       h.step();
       const RequestId request = h.submit(h.session(), prompt, in_scope("wren", 100, "salt", 5));
       h.step();
@@ -193,7 +198,8 @@ TEST_CASE("figures tell what was evicted from what is new") {
   h.run(h.session(), first, in_scope("", 0, "a", 1));
   CHECK(h.engine->metrics().cache.miss_evicted == 600);
   const CacheStats stats = h.engine->metrics().cache;
-  CHECK(stats.prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
+  CHECK(stats.prompt_tokens ==
+        stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
 }
 
 TEST_CASE("a shared region longer than the prompt is refused by name") {
@@ -217,7 +223,9 @@ TEST_CASE("sessions in turn keep their hits until memory is short, in one memory
       h.run(sessions.back(), tokens_from(static_cast<uint64_t>(i), 280), asking(20));
     }
     uint64_t cached = 0;
-    for (int i = 0; i < count; ++i) cached += static_cast<uint64_t>(h.run(sessions[static_cast<size_t>(i)], tokens_from(99, 1), asking(1)).counts.cached_tokens);
+    for (int i = 0; i < count; ++i)
+      cached += static_cast<uint64_t>(
+          h.run(sessions[static_cast<size_t>(i)], tokens_from(99, 1), asking(1)).counts.cached_tokens);
     INFO("occupancy " << occupancy << " cached " << cached << " of " << count * 299);
     CHECK(cached >= static_cast<uint64_t>(count * 299) * (occupancy < 90 ? 100 : 90) / 100);
   }

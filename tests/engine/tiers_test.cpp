@@ -1,4 +1,5 @@
-// Tiers: what the device gives up comes back from host memory or a file, the same and to nobody else; whatever fails is a miss.
+// Tiers: what the device gives up comes back from host memory or a file, the same and to nobody else; whatever fails is
+// a miss.
 #include "tests/engine/harness.hpp"
 #include "tests/engine/memory_file.hpp"
 
@@ -151,7 +152,9 @@ TEST_CASE("copies that fail either way are misses, and what came before them is 
       const auto prompt = tokens_from(1, 500);
       h.cached(prompt, in_scope("", 0, "a"));
       int seen = 0;
-      h.executor->fails_transfer = [&](const BlockTransfer& transfer) { return transfer.way == way && seen++ == which; };
+      h.executor->fails_transfer = [&](const BlockTransfer& transfer) {
+        return transfer.way == way && seen++ == which;
+      };
       h.crowd();
       const int32_t cached = h.cached(prompt, in_scope("", 0, "a"));
       CHECK(cached <= 499);
@@ -296,11 +299,12 @@ TEST_CASE("sessions are saved and restored while blocks move") {
   const auto prompt = tokens_from(1, 400);
   const auto history = prompt + h.run(session, prompt, in_scope("", 0, "a", 5)).tokens;
   std::vector<std::byte> saved;
-  CHECK(
-      h.engine
-          ->save_session(session, {},
-                         [&](std::span<const std::byte> bytes) { return saved.insert(saved.end(), bytes.begin(), bytes.end()), Status(); })
-          .ok());
+  CHECK(h.engine
+            ->save_session(session, {},
+                           [&](std::span<const std::byte> bytes) {
+                             return saved.insert(saved.end(), bytes.begin(), bytes.end()), Status();
+                           })
+            .ok());
   h.crowd();
   size_t at = 0;
   auto restored = h.engine->restore_session({}, [&](std::span<std::byte> bytes) -> Result<size_t> {

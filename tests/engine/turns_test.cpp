@@ -168,7 +168,8 @@ TEST_CASE("window blocks are given back as the window moves on") {
     h.step();
     most = std::max(most, h.used(BlockKind::kWindow));
   }
-  // 128 of window, 64 behind it, 96 of chunk, the edges; and as much again, with 256 tokens more, for the turn's beginning.
+  // 128 of window, 64 behind it, 96 of chunk, the edges; and as much again, with 256 tokens more, for the turn's
+  // beginning.
   CHECK(most <= 16);
   CHECK(h.used(BlockKind::kGlobal) == (1799 + 63) / 64);
 }

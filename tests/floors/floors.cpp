@@ -1,6 +1,4 @@
 // The house keeps its floors: no file includes one above it, and the two towers never meet (docs/architecture.md).
-#include "catch.hpp"
-
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -8,6 +6,8 @@
 #include <set>
 #include <string>
 #include <vector>
+
+#include "catch.hpp"
 
 namespace {
 
@@ -48,7 +48,8 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Folders (or files) under include/kaiju that a file includes: "base" for kaiju/base/status.hpp, "kaiju.hpp" for kaiju/kaiju.hpp.
+// Folders (or files) under include/kaiju that a file includes: "base" for kaiju/base/status.hpp, "kaiju.hpp" for
+// kaiju/kaiju.hpp.
 std::vector<std::string> includes_of(const std::string& text) {
   static const std::regex pattern("#\\s*include\\s*[\"<]kaiju/([^/\">]+)");
   std::vector<std::string> found;
@@ -81,7 +82,8 @@ TEST_CASE("no include climbs to a floor above") {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       if (!entry.is_regular_file() || !is_source(entry.path())) continue;
       ++files;
-      for (const std::string& climb : climbs(folder, entry.path().filename().string(), read(entry.path()))) FAIL_CHECK(climb);
+      for (const std::string& climb : climbs(folder, entry.path().filename().string(), read(entry.path())))
+        FAIL_CHECK(climb);
     }
   }
   CHECK(files > 20);

@@ -1,12 +1,11 @@
 // The file tier's file: gives back what was written, or says that it cannot; and leaves nothing behind.
-#include "catch.hpp"
-
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <vector>
 
+#include "catch.hpp"
 #include "kaiju/kaiju.hpp"
 
 using namespace kaiju;

@@ -1,4 +1,5 @@
-// Opening a checkpoint: what the reader gives, and what it does when the file is no file, changes, or the caller has had enough.
+// Opening a checkpoint: what the reader gives, and what it does when the file is no file, changes, or the caller has
+// had enough.
 #include <sys/stat.h>
 #include <sys/time.h>
 
@@ -154,7 +155,8 @@ TEST_CASE("progress ends at 1, and a callback can stop the load") {
   CHECK(calls > 5);
   const auto stopped = Checkpoint::open(folder / "model", Verify::kFull, [](double) { return 1; });
   CHECK(stopped.status().code() == StatusCode::kCancelled);
-  const auto thrown = Checkpoint::open(folder / "model", Verify::kFull, [](double) -> int { throw std::runtime_error("enough"); });
+  const auto thrown =
+      Checkpoint::open(folder / "model", Verify::kFull, [](double) -> int { throw std::runtime_error("enough"); });
   CHECK(thrown.status().code() == StatusCode::kInternal);
   CHECK(tiny::contains(thrown.status().message(), "enough"));
 }
@@ -176,7 +178,8 @@ TEST_CASE("a checkpoint may list its tensors in any order in the header, and its
   // Two weights of one size trade places.
   auto& a = parts.header["layers.0.ffn.up.weight"]["data_offsets"];
   auto& b = parts.header["layers.1.ffn.up.weight"]["data_offsets"];
-  std::swap_ranges(parts.data.begin() + a[0].get<long>(), parts.data.begin() + a[1].get<long>(), parts.data.begin() + b[0].get<long>());
+  std::swap_ranges(parts.data.begin() + a[0].get<long>(), parts.data.begin() + a[1].get<long>(),
+                   parts.data.begin() + b[0].get<long>());
   std::swap(a, b);
   CHECK(tiny::load(tiny::assemble(parts)).ok());
 }

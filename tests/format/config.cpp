@@ -52,7 +52,8 @@ const std::vector<Case>& cases() {
       {"n_heads x head_dim past the K bound", "config.n_heads", [](auto& c) { c["n_heads"] = 1025; }},
       {"n_kv_heads zero", "config.n_kv_heads", [](auto& c) { c["n_kv_heads"] = 0; }},
       {"n_kv_heads above n_heads", "config.n_kv_heads", [](auto& c) { c["n_kv_heads"] = 4; }},
-      {"n_kv_heads does not divide n_heads", "config.n_kv_heads", [](auto& c) { c["n_heads"] = 3, c["n_kv_heads"] = 2; }},
+      {"n_kv_heads does not divide n_heads", "config.n_kv_heads",
+       [](auto& c) { c["n_heads"] = 3, c["n_kv_heads"] = 2; }},
       {"context zero", "config.context", [](auto& c) { c["context"] = 0; }},
       {"context above 2^24", "config.context", [](auto& c) { c["context"] = (1 << 24) + 1; }},
       {"norm_eps zero", "config.norm_eps", [](auto& c) { c["norm_eps"] = 0; }},
@@ -81,13 +82,9 @@ const std::vector<Case>& cases() {
       {"kv_slot 2^31 - 1", "config.layers[1].kv_slot", [](auto& c) { c["layers"][1]["kv_slot"] = INT32_MAX; }},
       {"a slot of two kinds", "config.layers[1].kv_slot", [](auto& c) { c["layers"][1]["kv_slot"] = 0; }},
       {"a slot of two windows", "config.layers[2].kv_slot",
-       [](auto& c) {
-         c["layers"].push_back({{"kind", "sliding"}, {"window", 9}, {"kv_slot", 0}, {"rope", 0}});
-       }},
+       [](auto& c) { c["layers"].push_back({{"kind", "sliding"}, {"window", 9}, {"kv_slot", 0}, {"rope", 0}}); }},
       {"a slot of two ropes", "config.layers[2].kv_slot",
-       [](auto& c) {
-         c["layers"].push_back({{"kind", "global"}, {"kv_slot", 1}, {"rope", 0}});
-       }},
+       [](auto& c) { c["layers"].push_back({{"kind", "global"}, {"kv_slot", 1}, {"rope", 0}}); }},
       {"a gap in the ropes", "rope", [](auto& c) { c["layers"][1]["rope"] = 2; }},
       {"ropes do not begin at 0", "rope", [](auto& c) { c["layers"][0]["rope"] = 2; }},
       {"rope 2^31 - 1", "config.layers[1].rope", [](auto& c) { c["layers"][1]["rope"] = INT32_MAX; }},
@@ -106,10 +103,14 @@ const std::vector<Case>& cases() {
        [](auto& c) {
          for (int i = 0; i < 65; ++i) c["classifier"]["labels"].push_back(std::to_string(i));
        }},
-      {"a label that is a number", "config.classifier.labels[1]", [](auto& c) { c["classifier"]["labels"] = {"spam", 7}; }},
-      {"a label that is empty", "config.classifier.labels[1]", [](auto& c) { c["classifier"]["labels"] = {"spam", ""}; }},
-      {"a label with a control character", "config.classifier.labels[0]", [](auto& c) { c["classifier"]["labels"] = {"a\nb", "spam"}; }},
-      {"a label of 129 bytes", "config.classifier.labels[0]", [](auto& c) { c["classifier"]["labels"] = {std::string(129, 'x'), "spam"}; }},
+      {"a label that is a number", "config.classifier.labels[1]",
+       [](auto& c) { c["classifier"]["labels"] = {"spam", 7}; }},
+      {"a label that is empty", "config.classifier.labels[1]",
+       [](auto& c) { c["classifier"]["labels"] = {"spam", ""}; }},
+      {"a label with a control character", "config.classifier.labels[0]",
+       [](auto& c) { c["classifier"]["labels"] = {"a\nb", "spam"}; }},
+      {"a label of 129 bytes", "config.classifier.labels[0]",
+       [](auto& c) { c["classifier"]["labels"] = {std::string(129, 'x'), "spam"}; }},
       {"a label twice", "config.classifier.labels[0]", [](auto& c) { c["classifier"]["labels"] = {"spam", "spam"}; }},
       {"an unknown field of the classifier", "config.classifier.\"bias\"",
        [](auto& c) { c["classifier"] = {{"labels", {"spam", "rude"}}, {"bias", true}}; }},
@@ -175,7 +176,8 @@ TEST_CASE("config text that is not what it seems is refused", "[malformed]") {
   refused("bytes that are not UTF-8", with("tiny", "\xff\xfe"), "JSON");
   refused("a surrogate", with("tiny", "\xed\xa0\x80"), "JSON");
   refused("a name of 5000 bytes", with("tiny", std::string(5000, 'x')), "string longer");
-  refused("nested a hundred thousand deep", "{\"name\":" + std::string(100000, '[') + std::string(100000, ']') + "}", "nested");
+  refused("nested a hundred thousand deep", "{\"name\":" + std::string(100000, '[') + std::string(100000, ']') + "}",
+          "nested");
   refused("a text of 300,000 bytes", "{\"name\":\"" + std::string(300000, 'x') + "\"}", "config is longer");
   std::string many = "{\"layers\":[";
   for (int i = 0; i < 10000; ++i) many += "0,";
@@ -203,10 +205,11 @@ TEST_CASE("a config survives the way to JSON and back") {
 }
 
 TEST_CASE("the config's text is canonical: fields in the documented order, numbers in their shortest form") {
-  CHECK(
-      kaiju::config_to_json(tiny::config()) ==
-      R"({"name":"tiny","vocab_size":16,"d_model":64,"n_heads":2,"n_kv_heads":1,"head_dim":64,"d_ff":64,"context":256,"norm_eps":1e-05,)"
-      R"("layers":[{"kind":"sliding","window":8,"kv_slot":0,"rope":0},{"kind":"global","kv_slot":1,"rope":1}],"chat":{"begin":1,"close":6}})");
+  CHECK(kaiju::config_to_json(tiny::config()) ==
+        R"({"name":"tiny","vocab_size":16,"d_model":64,"n_heads":2,"n_kv_heads":1,"head_dim":64,)"
+        R"("d_ff":64,"context":256,"norm_eps":1e-05,)"
+        R"("layers":[{"kind":"sliding","window":8,"kv_slot":0,"rope":0},)"
+        R"({"kind":"global","kv_slot":1,"rope":1}],"chat":{"begin":1,"close":6}})");
 }
 
 TEST_CASE("a config's text and its numbers are the same in every locale and rounding mode") {
@@ -259,7 +262,8 @@ TEST_CASE("presets have the parameters and the cache they are named for") {
   const auto count = [](const kaiju::ModelConfig& config) {
     double weights = 0;
     for (const auto& tensor : kaiju::required_tensors(config))
-      if (tensor.dtype == kaiju::DType::kI8) weights += static_cast<double>(tensor.shape[0]) * static_cast<double>(tensor.shape[1]);
+      if (tensor.dtype == kaiju::DType::kI8)
+        weights += static_cast<double>(tensor.shape[0]) * static_cast<double>(tensor.shape[1]);
     return weights / 1e9;
   };
   const auto kv = [](const kaiju::ModelConfig& config, LayerKind kind) {
@@ -300,7 +304,8 @@ TEST_CASE("presets have the parameters and the cache they are named for") {
   std::vector<int> slots;
   for (const auto& layer : nano.layers) slots.push_back(layer.kv_slot);
   CHECK(slots == std::vector<int>{0, 0, 0, 1, 2, 2, 2, 3, 3, 3, 1, 4, 4, 4});
-  for (const auto& [slot, layer] : std::vector<std::pair<int, int>>{{0, 0}, {1, 3}, {2, 4}, {3, 7}, {4, 11}, {5, -1}, {-1, -1}})
+  for (const auto& [slot, layer] :
+       std::vector<std::pair<int, int>>{{0, 0}, {1, 3}, {2, 4}, {3, 7}, {4, 11}, {5, -1}, {-1, -1}})
     CHECK(nano.owner_of(slot) == layer);
 }
 

@@ -1,4 +1,5 @@
-// Malformed headers: what broke other loaders, one named case each. The file is otherwise true: digests are sealed again after the change.
+// Malformed headers: what broke other loaders, one named case each. The file is otherwise true: digests are sealed
+// again after the change.
 #include "catch.hpp"
 #include "tiny.hpp"
 
@@ -42,43 +43,31 @@ void rename(Parts& parts, const std::string& from, const std::string& to) {
 const std::vector<HeaderCase>& header_cases() {
   static const std::vector<HeaderCase> all = {
       {"offset past the end", "\"final.in_clip\": data_offsets end at",
-       [](Parts& p) {
-         offsets(p, "final.in_clip") = {p.data.size(), p.data.size() + 4};
-       }},
+       [](Parts& p) { offsets(p, "final.in_clip") = {p.data.size(), p.data.size() + 4}; }},
       {"offset 2^63", "\"embed.scale\"",
-       [](Parts& p) {
-         offsets(p, "embed.scale") = {uint64_t{1} << 63, (uint64_t{1} << 63) + 64};
-       }},
+       [](Parts& p) { offsets(p, "embed.scale") = {uint64_t{1} << 63, (uint64_t{1} << 63) + 64}; }},
       {"offsets whose end wraps", "\"embed.scale\": data_offsets run backwards",
-       [](Parts& p) {
-         offsets(p, "embed.scale") = {UINT64_MAX - 31, 32};
-       }},
+       [](Parts& p) { offsets(p, "embed.scale") = {UINT64_MAX - 31, 32}; }},
       {"offsets 2^64 - 1", "\"embed.scale\"",
-       [](Parts& p) {
-         offsets(p, "embed.scale") = {UINT64_MAX - 64, UINT64_MAX};
-       }},
+       [](Parts& p) { offsets(p, "embed.scale") = {UINT64_MAX - 64, UINT64_MAX}; }},
       {"offsets run backwards", "\"embed.scale\": data_offsets run backwards",
-       [](Parts& p) {
-         offsets(p, "embed.scale") = {64, 0};
-       }},
+       [](Parts& p) { offsets(p, "embed.scale") = {64, 0}; }},
       {"offset negative", "\"embed.scale\": data_offsets must be two",
-       [](Parts& p) {
-         offsets(p, "embed.scale") = {-64, 0};
-       }},
+       [](Parts& p) { offsets(p, "embed.scale") = {-64, 0}; }},
       {"offset a fraction", "\"embed.scale\": data_offsets must be two",
-       [](Parts& p) {
-         offsets(p, "embed.scale") = {1024.0, 1088.0};
-       }},
+       [](Parts& p) { offsets(p, "embed.scale") = {1024.0, 1088.0}; }},
       {"offset a string", "\"embed.scale\": data_offsets must be two",
-       [](Parts& p) {
-         offsets(p, "embed.scale") = {"1024", "1088"};
-       }},
-      {"offsets of three numbers", "\"embed.scale\": data_offsets must be two", [](Parts& p) { offsets(p, "embed.scale").push_back(0); }},
-      {"offsets missing", "\"embed.scale\": data_offsets is missing", [](Parts& p) { p.header["embed.scale"].erase("data_offsets"); }},
-      {"offsets null", "\"embed.scale\": data_offsets must be two", [](Parts& p) { offsets(p, "embed.scale") = nullptr; }},
+       [](Parts& p) { offsets(p, "embed.scale") = {"1024", "1088"}; }},
+      {"offsets of three numbers", "\"embed.scale\": data_offsets must be two",
+       [](Parts& p) { offsets(p, "embed.scale").push_back(0); }},
+      {"offsets missing", "\"embed.scale\": data_offsets is missing",
+       [](Parts& p) { p.header["embed.scale"].erase("data_offsets"); }},
+      {"offsets null", "\"embed.scale\": data_offsets must be two",
+       [](Parts& p) { offsets(p, "embed.scale") = nullptr; }},
       {"offsets of other length than the shape", "\"embed.scale\": data_offsets hold 60 bytes",
        [](Parts& p) { offsets(p, "embed.scale")[1] = offsets(p, "embed.scale")[1].get<uint64_t>() - 4; }},
-      {"overlapping tensors", "overlaps tensor", [](Parts& p) { offsets(p, "embed.row_sum") = offsets(p, "embed.scale"); }},
+      {"overlapping tensors", "overlaps tensor",
+       [](Parts& p) { offsets(p, "embed.row_sum") = offsets(p, "embed.scale"); }},
       {"tensors overlapping by one byte", "overlaps tensor",
        [](Parts& p) {
          const auto [begin, end] = p.place("embed.row_sum");
@@ -102,50 +91,47 @@ const std::vector<HeaderCase>& header_cases() {
       {"data cut short", "truncated", [](Parts& p) { p.data.resize(p.data.size() - 4); }},
       {"no data at all", "truncated", [](Parts& p) { p.data.clear(); }},
       {"shape whose product wraps to the right size", "\"embed.weight\": shape",
-       [](Parts& p) {
-         p.header["embed.weight"]["shape"] = {(uint64_t{1} << 62) + 4, 256};
-       }},
+       [](Parts& p) { p.header["embed.weight"]["shape"] = {(uint64_t{1} << 62) + 4, 256}; }},
       {"shape of 2^62 by 2^62", "\"embed.weight\": shape: the number of bytes overflows",
-       [](Parts& p) {
-         p.header["embed.weight"]["shape"] = {uint64_t{1} << 62, uint64_t{1} << 62};
-       }},
+       [](Parts& p) { p.header["embed.weight"]["shape"] = {uint64_t{1} << 62, uint64_t{1} << 62}; }},
       {"shape times element size wraps", "\"embed.scale\": shape: the number of bytes overflows",
        [](Parts& p) { p.header["embed.scale"]["shape"] = {uint64_t{1} << 62}; }},
       {"dimension zero", "\"embed.scale\": shape", [](Parts& p) { p.header["embed.scale"]["shape"] = {0}; }},
       {"dimension negative", "\"embed.scale\": shape", [](Parts& p) { p.header["embed.scale"]["shape"] = {-16}; }},
       {"dimension a fraction", "\"embed.scale\": shape", [](Parts& p) { p.header["embed.scale"]["shape"] = {16.5}; }},
-      {"dimension 2^63", "\"embed.scale\": shape", [](Parts& p) { p.header["embed.scale"]["shape"] = {uint64_t{1} << 63}; }},
-      {"shape empty", "\"embed.scale\": shape", [](Parts& p) { p.header["embed.scale"]["shape"] = ordered_json::array(); }},
+      {"dimension 2^63", "\"embed.scale\": shape",
+       [](Parts& p) { p.header["embed.scale"]["shape"] = {uint64_t{1} << 63}; }},
+      {"shape empty", "\"embed.scale\": shape",
+       [](Parts& p) { p.header["embed.scale"]["shape"] = ordered_json::array(); }},
       {"shape of three dimensions", "\"embed.scale\": shape",
-       [](Parts& p) {
-         p.header["embed.scale"]["shape"] = {1, 1, 16};
-       }},
+       [](Parts& p) { p.header["embed.scale"]["shape"] = {1, 1, 16}; }},
       {"shape a number", "\"embed.scale\": shape", [](Parts& p) { p.header["embed.scale"]["shape"] = 16; }},
       {"shape missing", "\"embed.scale\": shape is missing", [](Parts& p) { p.header["embed.scale"].erase("shape"); }},
       {"shape turned around", "tensor kv.0.v.weight is I8",
-       [](Parts& p) {
-         p.header["kv.0.v.weight"]["shape"] = {32, 128};
-       }},
+       [](Parts& p) { p.header["kv.0.v.weight"]["shape"] = {32, 128}; }},
       {"a vector made a column", "tensor embed.scale is F32 [16, 1]",
-       [](Parts& p) {
-         p.header["embed.scale"]["shape"] = {16, 1};
-       }},
-      {"dtype of the same size", "tensor embed.scale is I32", [](Parts& p) { p.header["embed.scale"]["dtype"] = "I32"; }},
-      {"dtype unknown", "\"embed.weight\": dtype \"F8_E4M3\"", [](Parts& p) { p.header["embed.weight"]["dtype"] = "F8_E4M3"; }},
-      {"dtype in lower case", "\"embed.weight\": dtype \"i8\"", [](Parts& p) { p.header["embed.weight"]["dtype"] = "i8"; }},
+       [](Parts& p) { p.header["embed.scale"]["shape"] = {16, 1}; }},
+      {"dtype of the same size", "tensor embed.scale is I32",
+       [](Parts& p) { p.header["embed.scale"]["dtype"] = "I32"; }},
+      {"dtype unknown", "\"embed.weight\": dtype \"F8_E4M3\"",
+       [](Parts& p) { p.header["embed.weight"]["dtype"] = "F8_E4M3"; }},
+      {"dtype in lower case", "\"embed.weight\": dtype \"i8\"",
+       [](Parts& p) { p.header["embed.weight"]["dtype"] = "i8"; }},
       {"dtype a number", "\"embed.weight\": dtype must be", [](Parts& p) { p.header["embed.weight"]["dtype"] = 8; }},
-      {"dtype missing", "\"embed.weight\": dtype is missing", [](Parts& p) { p.header["embed.weight"].erase("dtype"); }},
+      {"dtype missing", "\"embed.weight\": dtype is missing",
+       [](Parts& p) { p.header["embed.weight"].erase("dtype"); }},
       {"an unknown field of a tensor", "\"embed.weight\": unknown field \"alignment\"",
        [](Parts& p) { p.header["embed.weight"]["alignment"] = 13; }},
       {"a tensor that is a list", "\"embed.weight\": must be an object",
-       [](Parts& p) {
-         p.header["embed.weight"] = {1, 2};
-       }},
-      {"a tensor that is null", "\"embed.weight\": must be an object", [](Parts& p) { p.header["embed.weight"] = nullptr; }},
-      {"a tensor missing, its place another's", "tensor rope.1 is missing", [](Parts& p) { rename(p, "rope.1", "rope.2"); }},
+       [](Parts& p) { p.header["embed.weight"] = {1, 2}; }},
+      {"a tensor that is null", "\"embed.weight\": must be an object",
+       [](Parts& p) { p.header["embed.weight"] = nullptr; }},
+      {"a tensor missing, its place another's", "tensor rope.1 is missing",
+       [](Parts& p) { rename(p, "rope.1", "rope.2"); }},
       {"a tensor of an unknown name", "tensor layers.0.attn.q.scalar is missing",
        [](Parts& p) { rename(p, "layers.0.attn.q.scalar", "layers.0.attn.Q.scalar"); }},
-      {"a name with escapes for a terminal", "is missing", [](Parts& p) { rename(p, "final.in_clip", "\x1b[2Jfinal.in_clip"); }},
+      {"a name with escapes for a terminal", "is missing",
+       [](Parts& p) { rename(p, "final.in_clip", "\x1b[2Jfinal.in_clip"); }},
       {"an empty name", "is missing", [](Parts& p) { rename(p, "final.in_clip", ""); }},
       {"a tensor nobody asked for", "\"extra\" is not one the config asks for",
        [](Parts& p) {
@@ -192,19 +178,24 @@ const std::vector<MetadataCase>& metadata_cases() {
       {"another format", "__metadata__.format", [](auto& m) { m["format"] = "pt"; }},
       {"format missing", "__metadata__.format", [](auto& m) { m.erase("format"); }},
       {"format a number", "__metadata__.format", [](auto& m) { m["format"] = 1; }},
-      {"format_version of the future", "__metadata__.format_version is \"2\"", [](auto& m) { m["format_version"] = "2"; },
-       StatusCode::kUnsupported},
+      {"format_version of the future", "__metadata__.format_version is \"2\"",
+       [](auto& m) { m["format_version"] = "2"; }, StatusCode::kUnsupported},
       {"format_version missing", "__metadata__.format_version", [](auto& m) { m.erase("format_version"); }},
-      {"format_version a number", "__metadata__.\"format_version\" must be a string", [](auto& m) { m["format_version"] = 1; }},
-      {"arithmetic of the future", "__metadata__.arithmetic is \"2\"", [](auto& m) { m["arithmetic"] = "2"; }, StatusCode::kUnsupported},
+      {"format_version a number", "__metadata__.\"format_version\" must be a string",
+       [](auto& m) { m["format_version"] = 1; }},
+      {"arithmetic of the future", "__metadata__.arithmetic is \"2\"", [](auto& m) { m["arithmetic"] = "2"; },
+       StatusCode::kUnsupported},
       {"arithmetic missing", "__metadata__.arithmetic", [](auto& m) { m.erase("arithmetic"); }},
       {"config missing", "__metadata__.config", [](auto& m) { m.erase("config"); }},
-      {"config an object", "__metadata__.\"config\" must be a string", [](auto& m) { m["config"] = ordered_json::object(); }},
+      {"config an object", "__metadata__.\"config\" must be a string",
+       [](auto& m) { m["config"] = ordered_json::object(); }},
       {"config empty", "config", [](auto& m) { m["config"] = ""; }},
-      {"config with a space more", "__metadata__.digest", [](auto& m) { m["config"] = m["config"].template get<std::string>() + " "; }},
+      {"config with a space more", "__metadata__.digest",
+       [](auto& m) { m["config"] = m["config"].template get<std::string>() + " "; }},
       {"digests missing", "__metadata__.digests", [](auto& m) { m.erase("digests"); }},
       {"digests empty", "__metadata__.digests", [](auto& m) { m["digests"] = ""; }},
-      {"digests lack a tensor", "__metadata__.digests lacks tensor embed.in_scalar", [](auto& m) { m["digests"] = "{}"; }},
+      {"digests lack a tensor", "__metadata__.digests lacks tensor embed.in_scalar",
+       [](auto& m) { m["digests"] = "{}"; }},
       {"digests name no tensor", "__metadata__.digests names \"nobody\"",
        [](auto& m) {
          std::string text = m["digests"];
@@ -234,7 +225,8 @@ const std::vector<MetadataCase>& metadata_cases() {
        }},
       {"digest missing", "__metadata__.digest", [](auto& m) { m.erase("digest"); }},
       {"digest of another model", "__metadata__.digest", [](auto& m) { m["digest"] = std::string(32, '0'); }},
-      {"digest with a tail", "__metadata__.digest", [](auto& m) { m["digest"] = m["digest"].template get<std::string>() + "0"; }},
+      {"digest with a tail", "__metadata__.digest",
+       [](auto& m) { m["digest"] = m["digest"].template get<std::string>() + "0"; }},
       {"an unknown field", "__metadata__.\"note\"", [](auto& m) { m["note"] = "trained on a Tuesday"; }},
   };
   return all;
@@ -326,7 +318,8 @@ TEST_CASE("header text that is not what it seems is refused", "[malformed]") {
   refused("a lone surrogate", with("final.in_clip", "final.in_cli\\ud800"), "JSON");
   refused("a NUL in a name", with("\"final.in_clip\":{", "\"final.in_clip\\u0000\":{"), "is missing");
   refused("a raw newline in a name", with("final.in_clip", "final.in\nclip"), "JSON");
-  refused("a number of 400 digits", with("\"data_offsets\":[0,", "\"data_offsets\":[" + std::string(400, '9') + ","), "JSON");
+  refused("a number of 400 digits", with("\"data_offsets\":[0,", "\"data_offsets\":[" + std::string(400, '9') + ","),
+          "JSON");
   refused("a number of 30 digits", with("\"data_offsets\":[0,", "\"data_offsets\":[" + std::string(30, '9') + ","),
           "data_offsets must be two");
   refused("an exponent", with("\"data_offsets\":[0,", "\"data_offsets\":[0e0,"), "data_offsets must be two");
@@ -334,8 +327,10 @@ TEST_CASE("header text that is not what it seems is refused", "[malformed]") {
   refused("a tensor twice", with("\"embed.scale\":", "\"embed.scale\":1,\"embed.scale\":"), "\"embed.scale\" twice");
   refused("a tensor twice, once with an escape", with("\"embed.scale\":", "\"embed.\\u0073cale\":1,\"embed.scale\":"),
           "\"embed.scale\" twice");
-  refused("a metadata field twice", with("\"format\":\"kaiju\"", "\"format\":\"kaiju\",\"format\":\"kaiju\""), "\"format\" twice");
-  refused("metadata twice", with("\"embed.weight\":", "\"__metadata__\":{},\"embed.weight\":"), "\"__metadata__\" twice");
+  refused("a metadata field twice", with("\"format\":\"kaiju\"", "\"format\":\"kaiju\",\"format\":\"kaiju\""),
+          "\"format\" twice");
+  refused("metadata twice", with("\"embed.weight\":", "\"__metadata__\":{},\"embed.weight\":"),
+          "\"__metadata__\" twice");
   refused("a tensor's field twice", with("\"dtype\":\"I8\"", "\"dtype\":\"I8\",\"dtype\":\"I8\""), "\"dtype\" twice");
   refused("nested a million deep", text("{\"x\":" + std::string(1000000, '[')), "nested");
   refused("nested a million deep in objects", text([] {
@@ -354,19 +349,21 @@ TEST_CASE("a header cannot buy much memory with few bytes", "[malformed]") {
     for (int i = 0; i < count; ++i) text += (i ? "," : "") + next(i);
     return tiny::assemble(text + last, "");
   };
-  refused(
-      "a hundred thousand tiny tensors",
-      many(
-          "{", [](int i) { return "\"t" + std::to_string(i) + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}"; }, 100000, "}"),
-      "header holds more than");
-  refused("a hundred thousand empty entries",
+  refused("a hundred thousand tiny tensors",
           many(
-              "{\"__metadata__\":{}", [](int i) { return (i ? "\"t" : ",\"t") + std::to_string(i) + "\":0"; }, 100000, "}"),
-          "not a Kaiju");
-  refused("seven hundred thousand empty lists",
-          many(
-              "{\"x\":[", [](int) { return "[]"; }, 700000, "]}"),
+              "{",
+              [](int i) {
+                return "\"t" + std::to_string(i) + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}";
+              },
+              100000, "}"),
           "header holds more than");
+  refused(
+      "a hundred thousand empty entries",
+      many(
+          "{\"__metadata__\":{}", [](int i) { return (i ? "\"t" : ",\"t") + std::to_string(i) + "\":0"; }, 100000, "}"),
+      "not a Kaiju");
+  refused("seven hundred thousand empty lists",
+          many("{\"x\":[", [](int) { return "[]"; }, 700000, "]}"), "header holds more than");
   refused("a string of 20 MiB", tiny::assemble("{\"" + std::string(20 << 20, 'x') + "\":1}", ""), "string longer");
 
   std::string header = tiny::take_apart(tiny::bytes()).header.dump();

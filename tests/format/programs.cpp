@@ -1,4 +1,5 @@
-// kaiju-make, kaiju-inspect and kaiju-bench as a person or a script meets them: exit status, one line on stderr, output that parses.
+// kaiju-make, kaiju-inspect and kaiju-bench as a person or a script meets them: exit status, one line on stderr, output
+// that parses.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -19,9 +20,11 @@ Run run(const tiny::Folder& folder, const std::string& program, const std::strin
   const std::string path = std::string(KAIJU_PROGRAM_DIR) + "/" + program;
   INFO("build " << program << " first");
   REQUIRE(std::filesystem::exists(path));
-  const std::string command = "'" + path + "' " + arguments + " >'" + (folder / "out") + "' 2>'" + (folder / "err") + "'";
+  const std::string command =
+      "'" + path + "' " + arguments + " >'" + (folder / "out") + "' 2>'" + (folder / "err") + "'";
   const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, tiny::read_file(folder / "out"), tiny::read_file(folder / "err")};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, tiny::read_file(folder / "out"),
+          tiny::read_file(folder / "err")};
 }
 
 void fails(const Run& run, const std::string& part) {
@@ -45,8 +48,8 @@ TEST_CASE("kaiju-make makes what kaiju-inspect verifies and shows") {
 
   const Run text = run(folder, "kaiju-inspect", "'" + path + "'");
   CHECK(text.status == 0);
-  for (const char* part :
-       {"kaiju-nano", "version 1", "3 sliding, 1 global", "KV per token, global  128 B", "layers.3.ffn.down.weight", "512 x 1536"}) {
+  for (const char* part : {"kaiju-nano", "version 1", "3 sliding, 1 global", "KV per token, global  128 B",
+                           "layers.3.ffn.down.weight", "512 x 1536"}) {
     INFO(part << "\n" << text.out);
     CHECK(tiny::contains(text.out, part));
   }
@@ -66,9 +69,11 @@ TEST_CASE("kaiju-make makes what kaiju-inspect verifies and shows") {
 
 TEST_CASE("kaiju-make that is told to stop, half-way through, leaves nothing behind") {
   const tiny::Folder folder;
-  const std::string making = std::string("'") + KAIJU_PROGRAM_DIR + "/kaiju-make' --preset small --layers 2 --out x 2>err";
+  const std::string making =
+      std::string("'") + KAIJU_PROGRAM_DIR + "/kaiju-make' --preset small --layers 2 --out x 2>err";
   const std::string begun = "while kill -0 $! && ! ls -A | grep -q tmp; do sleep 0.01; done";
-  const int status = std::system(("cd '" + (folder / "") + "' && { " + making + " & " + begun + "; kill -TERM $!; wait $!; }").c_str());
+  const int status = std::system(
+      ("cd '" + (folder / "") + "' && { " + making + " & " + begun + "; kill -TERM $!; wait $!; }").c_str());
   CHECK(WEXITSTATUS(status) == 1);
   CHECK(tiny::contains(tiny::read_file(folder / "err"), "nothing of it is left"));
   CHECK(folder.file_count() == 1);
@@ -86,8 +91,9 @@ TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is o
       REQUIRE(bench.status == 0);
       return nlohmann::json::parse(bench.out);
     };
-    for (const auto& found : {measured("ops --only norm --rows 1,2 --seconds 0.001 --buffer-mib 64"),
-                              measured("step " + model + " --prompts 16 --streams 1,2 --context 32 --seconds 0.001 --buffer-mib 64")}) {
+    for (const auto& found :
+         {measured("ops --only norm --rows 1,2 --seconds 0.001 --buffer-mib 64"),
+          measured("step " + model + " --prompts 16 --streams 1,2 --context 32 --seconds 0.001 --buffer-mib 64")}) {
       CHECK(found["ceilings"].is_object());
       CHECK(found["lines"].size() >= 3);
       for (const auto& line : found["lines"]) {
@@ -96,7 +102,9 @@ TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is o
         for (const char* word : {"group", "operation", "shape", "unit", "ceiling"}) CHECK(line[word].is_string());
       }
     }
-    const auto served = measured("serve " + model + " --conversations 2 --characters 1 --turns 1 --prompt-tokens 32 --user-tokens 8 --reply-tokens 2 --check 2");
+    const auto served = measured(
+        "serve " + model +
+        " --conversations 2 --characters 1 --turns 1 --prompt-tokens 32 --user-tokens 8 --reply-tokens 2 --check 2");
     CHECK(served["generated"] == 4);
     CHECK(served["replies_checked"] == 2);
     for (const char* times : {"first_token_ms", "between_tokens_ms"})
@@ -106,7 +114,8 @@ TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is o
 
 TEST_CASE("kaiju-bench says which operations there are when none is meant") {
   const tiny::Folder folder;
-  const Run bench = run(folder, "kaiju-bench", "ops --only nonsense --threads 1 --rows 1 --seconds 0.001 --buffer-mib 64 --backend portable");
+  const Run bench = run(folder, "kaiju-bench",
+                        "ops --only nonsense --threads 1 --rows 1 --seconds 0.001 --buffer-mib 64 --backend portable");
   CHECK(bench.status == 2);
   fails(bench, "--only nonsense: there are \"linear q\", \"linear k\"");
 }
@@ -114,7 +123,8 @@ TEST_CASE("kaiju-bench says which operations there are when none is meant") {
 TEST_CASE("kaiju-bench serve names the backend that was taken, and times only turns that there are") {
   const tiny::Folder folder;
   const std::string serve = "serve '" + std::string(KAIJU_SOURCE_DIR) +
-                            "/examples/chat/model/kaiju-nano.safetensors' --conversations 1 --characters 1 --prompt-tokens 16 --user-tokens 4 --reply-tokens 2 --check 0 --turns ";
+                            "/examples/chat/model/kaiju-nano.safetensors' --conversations 1 --characters 1 "
+                            "--prompt-tokens 16 --user-tokens 4 --reply-tokens 2 --check 0 --turns ";
   const Run one = run(folder, "kaiju-bench", serve + "1"), two = run(folder, "kaiju-bench", serve + "2 --json");
   INFO(one.out << two.out);
   REQUIRE((one.status == 0 && two.status == 0));
@@ -126,7 +136,8 @@ TEST_CASE("kaiju-bench serve names the backend that was taken, and times only tu
 TEST_CASE("kaiju-bench replay says so when no request was measured, and when a request does not fit the memory") {
   const tiny::Folder folder;
   tiny::write_file(folder / "none", "\n");
-  fails(run(folder, "kaiju-bench", "replay --trace '" + (folder / "none") + "'"), "no request arrives in the measured time");
+  fails(run(folder, "kaiju-bench", "replay --trace '" + (folder / "none") + "'"),
+        "no request arrives in the measured time");
   fails(run(folder, "kaiju-bench", "replay --conversations 1 --characters 1 --hours 0.001"), "ask for more --hours");
   const Run bench = run(folder, "kaiju-bench", "replay --conversations 10 --characters 2 --hours 1 --memory 0.05");
   fails(bench, "--memory 0.05 is too little");
@@ -138,7 +149,8 @@ TEST_CASE("every part of kaiju-bench shows examples of its own, and the defaults
   for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour"}) {
     const Run help = run(folder, "kaiju-bench", part + " --help");
     INFO(help.out);
-    for (size_t at = help.out.find("  kaiju-bench "); at != std::string::npos; at = help.out.find("  kaiju-bench ", at + 1))
+    for (size_t at = help.out.find("  kaiju-bench "); at != std::string::npos;
+         at = help.out.find("  kaiju-bench ", at + 1))
       CHECK(help.out.substr(at + 14, part.size()) == part);
     CHECK(tiny::contains(help.out, "  kaiju-bench " + part));
   }
@@ -152,7 +164,8 @@ TEST_CASE("the table of kaiju-bench step keeps its columns, and counts all rows 
   const tiny::Folder folder;
   const Run bench = run(folder, "kaiju-bench",
                         "step '" + std::string(KAIJU_SOURCE_DIR) +
-                            "/examples/chat/model/kaiju-nano.safetensors' --seconds 0.0001 --streams 1 --prompts 64 --context 32 --beside "
+                            "/examples/chat/model/kaiju-nano.safetensors' --seconds 0.0001 --streams 1 --prompts 64 "
+                            "--context 32 --beside "
                             "64 --after 100,30 --threads 1 --buffer-mib 64");
   INFO(bench.out << bench.err);
   REQUIRE(bench.status == 0);
@@ -177,7 +190,8 @@ TEST_CASE("kaiju-score that cannot write all logits leaves the older file as it 
   const std::string score = std::string(KAIJU_PROGRAM_DIR) + "/kaiju-score' '" + KAIJU_SOURCE_DIR +
                             "/examples/chat/model/kaiju-nano.safetensors' --tokens - --logits logits.npy";
   const auto scored = [&](const std::string& before) {
-    return WEXITSTATUS(std::system(("cd '" + (folder / "") + "' && { " + before + " echo 5 6 7 | '" + score + " >out 2>err; }").c_str()));
+    return WEXITSTATUS(std::system(
+        ("cd '" + (folder / "") + "' && { " + before + " echo 5 6 7 | '" + score + " >out 2>err; }").c_str()));
   };
   CHECK(scored("trap '' XFSZ; ulimit -f 8;") == 1);
   CHECK(tiny::contains(tiny::read_file(folder / "err"), "logits.npy: cannot "));
@@ -212,8 +226,9 @@ TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
 TEST_CASE("kaiju-make takes any shape from a config file") {
   const tiny::Folder folder;
   tiny::write_file(folder / "shape.json", "\n " + kaiju::config_to_json(tiny::config(3)) + "\n");
-  const Run made = run(folder, "kaiju-make",
-                       "--config '" + (folder / "shape.json") + "' --seed 18446744073709551615 --out '" + (folder / "model") + "'");
+  const Run made =
+      run(folder, "kaiju-make",
+          "--config '" + (folder / "shape.json") + "' --seed 18446744073709551615 --out '" + (folder / "model") + "'");
   INFO(made.err);
   REQUIRE(made.status == 0);
   CHECK(tiny::read_file(folder / "model") == tiny::make(tiny::config(3), UINT64_MAX));

@@ -26,10 +26,12 @@ TEST_CASE("random models of random shapes pass every check of the reader") {
     config.n_kv_heads = pick({1, 2, 3});
     config.n_heads = config.n_kv_heads * pick({1, 2, 5});
     config.d_ff = pick({64, 192, 512});
-    config.layers = kaiju::repeat_layers(std::vector<std::string>{"s", "g", "sg", "sssg", "ssssssg", "gs"}[random() % 6],
-                                         pick({1, 2, 3, 9}), pick({1, 5, 1024}));
+    config.layers =
+        kaiju::repeat_layers(std::vector<std::string>{"s", "g", "sg", "sssg", "ssssssg", "gs"}[random() % 6],
+                             pick({1, 2, 3, 9}), pick({1, 5, 1024}));
     config.labels.clear();
-    for (int label = pick({0, 0, 1, 6, 16, 64}); label > 0; --label) config.labels.push_back("label " + std::to_string(label));
+    for (int label = pick({0, 0, 1, 6, 16, 64}); label > 0; --label)
+      config.labels.push_back("label " + std::to_string(label));
     config.derive_counts();
     const auto status = tiny::load(tiny::make(config, seed));
     INFO("seed " << seed << ": " << status.message());
@@ -120,8 +122,9 @@ TEST_CASE("a random model that cannot be is refused, and one that is cancelled l
   config.d_model = 512;
   config.d_ff = 65536;
   double last = 0;
-  CHECK(kaiju::write_random_checkpoint(folder / "model", config, 1, [&](double done) { return (last = done) > 0.5; }).code() ==
-        StatusCode::kCancelled);
+  CHECK(kaiju::write_random_checkpoint(folder / "model", config, 1, [&](double done) {
+          return (last = done) > 0.5;
+        }).code() == StatusCode::kCancelled);
   CHECK(last < 1);
   CHECK(folder.file_count() == 0);
 }

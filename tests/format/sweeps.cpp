@@ -1,4 +1,5 @@
-// Sweeps over a whole small file: every length, every bit of the header, and random damage. Nothing may crash, and nothing may be believed.
+// Sweeps over a whole small file: every length, every bit of the header, and random damage. Nothing may crash, and
+// nothing may be believed.
 #include <random>
 
 #include "catch.hpp"
@@ -40,7 +41,8 @@ TEST_CASE("a file cut at any length is refused", "[malformed][sweep]") {
   const std::string& good = one_layer();
   for (size_t size = 0; size < good.size(); ++size) {
     const kaiju::Status status = tiny::load(good.substr(0, size), Verify::kNone);
-    if (status.code() != kaiju::StatusCode::kBadModel || status.message().empty()) FAIL("length " << size << ": " << status.message());
+    if (status.code() != kaiju::StatusCode::kBadModel || status.message().empty())
+      FAIL("length " << size << ": " << status.message());
   }
   SUCCEED();
 }
@@ -170,7 +172,8 @@ TEST_CASE("random lies with true digests are refused by name, or are another sou
     }
     const kaiju::Status status = tiny::load(tiny::assemble(parts));
     accepted += status.ok();
-    if (!status.ok() && (status.code() != kaiju::StatusCode::kBadModel || status.message().empty() || status.message().size() > 600))
+    if (!status.ok() &&
+        (status.code() != kaiju::StatusCode::kBadModel || status.message().empty() || status.message().size() > 600))
       FAIL("seed " << seed << ": " << status.message());
   }
   INFO(accepted << " accepted");

@@ -1,5 +1,5 @@
-// A small model for tests of the format: its bytes, and the tools to break them. Sealing again after a change makes the digests true, so
-// that the rule behind them is reached.
+// A small model for tests of the format: its bytes, and the tools to break them. Sealing again after a change makes the
+// digests true, so that the rule behind them is reached.
 #pragma once
 
 #include <unistd.h>
@@ -38,14 +38,16 @@ class Folder {
   ~Folder() { std::filesystem::remove_all(path_); }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   size_t file_count() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+    return static_cast<size_t>(
+        std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
   }
 
  private:
   std::filesystem::path path_;
 };
 
-// Bytes at an address that is a multiple of 64, exactly as long as they are, so that a read past the end is seen by the sanitizers.
+// Bytes at an address that is a multiple of 64, exactly as long as they are, so that a read past the end is seen by the
+// sanitizers.
 class Aligned {
  public:
   explicit Aligned(const std::string& bytes) : size_(bytes.size()) {
@@ -67,7 +69,9 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline void write_file(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+inline void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 // Two layers, one of each kind; with a third, it shares the first one's slot.
 inline ModelConfig config(int layers = 2) {
@@ -165,7 +169,8 @@ inline void seal(Parts& parts) {
     const auto [begin, end] = parts.place(name);
     const std::string digest = xxh3(parts.data.substr(begin, end - begin));
     std::string shape;
-    for (const ordered_json& dimension : entry.at("shape")) shape += (shape.empty() ? "" : ",") + std::to_string(dimension.get<int64_t>());
+    for (const ordered_json& dimension : entry.at("shape"))
+      shape += (shape.empty() ? "" : ",") + std::to_string(dimension.get<int64_t>());
     digests[name] = digest;
     root += name + " " + entry.at("dtype").get<std::string>() + " " + shape + " " + digest + "\n";
   }

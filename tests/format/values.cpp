@@ -36,10 +36,11 @@ void set_weight(Parts& parts, const std::string& matrix, size_t row, size_t colu
 
 TEST_CASE("scales, virtual scalars and clips must be finite, positive and of a sane size", "[malformed]") {
   const float infinity = std::numeric_limits<float>::infinity();
-  const std::pair<const char*, float> bad[] = {{"NaN", std::nanf("")},   {"-NaN", -std::nanf("")}, {"infinite", infinity},
-                                               {"-infinite", -infinity}, {"zero", 0.0f},           {"-zero", -0.0f},
-                                               {"negative", -1e-3f},     {"subnormal", 1e-40f},    {"below 1e-18", 0.9e-18f},
-                                               {"above 1e18", 1.1e18f},  {"largest", 3.4e38f}};
+  const std::pair<const char*, float> bad[] = {
+      {"NaN", std::nanf("")},   {"-NaN", -std::nanf("")}, {"infinite", infinity},
+      {"-infinite", -infinity}, {"zero", 0.0f},           {"-zero", -0.0f},
+      {"negative", -1e-3f},     {"subnormal", 1e-40f},    {"below 1e-18", 0.9e-18f},
+      {"above 1e18", 1.1e18f},  {"largest", 3.4e38f}};
   const std::pair<const char*, size_t> places[] = {{"embed.scale", 15},
                                                    {"embed.in_scalar", 0},
                                                    {"embed.out_scalar", 0},
@@ -68,7 +69,8 @@ TEST_CASE("scales, virtual scalars and clips must be finite, positive and of a s
 TEST_CASE("constants derived from values each in range must stay in range themselves", "[malformed]") {
   const auto too_large = [](const char* constant, const char* tensor, const char* a, float x, const char* b, float y) {
     DYNAMIC_SECTION(constant << " from " << a) {
-      refused(std::string("tensor ") + tensor + ": the constant `" + constant + "`", after([=](Parts& p) { p.put<float>(a, 0, x), p.put<float>(b, 0, y); }));
+      refused(std::string("tensor ") + tensor + ": the constant `" + constant + "`",
+              after([=](Parts& p) { p.put<float>(a, 0, x), p.put<float>(b, 0, y); }));
     }
   };
   too_large("e", "embed.scale", "embed.scale", 1e10f, "embed.in_scalar", 1e10f);
@@ -100,7 +102,8 @@ TEST_CASE("a classifier's bias may be of any sign, and nothing that is not a san
     return tiny::load(tiny::assemble(parts));
   };
   for (const float good : {0.0f, -0.0f, -3.5f, 1e-40f, 1e12f}) CHECK(with("classifier.bias", 1, good).ok());
-  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), 1.1e12f, -1.1e12f})
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity(), 1.1e12f, -1.1e12f})
     refused("tensor classifier.bias[1] is", with("classifier.bias", 1, bad));
   refused("tensor classifier.scale[2] is", with("classifier.scale", 2, -1.0f));
   refused("tensor classifier.scalar[0] is", with("classifier.scalar", 0, 0.0f));
@@ -117,15 +120,19 @@ TEST_CASE("a file whose classifier does not fit its labels is refused by tensor"
     tiny::seal(parts);
     return tiny::load(tiny::assemble(parts));
   };
-  refused("tensor classifier.weight is I8 [3, 64]; the config asks for I8 [2, 64]", after_edit([](auto& c) { c["classifier"]["labels"].erase(0); }));
-  refused("tensor \"classifier.bias\" is not one the config asks for", after_edit([](auto& c) { c.erase("classifier"); }));
+  refused("tensor classifier.weight is I8 [3, 64]; the config asks for I8 [2, 64]",
+          after_edit([](auto& c) { c["classifier"]["labels"].erase(0); }));
+  refused("tensor \"classifier.bias\" is not one the config asks for",
+          after_edit([](auto& c) { c.erase("classifier"); }));
 }
 
 TEST_CASE("no weight may be -128, wherever it hides", "[malformed]") {
-  for (const char* matrix : {"embed", "kv.0.k", "kv.1.v", "layers.0.attn.q", "layers.0.attn.o", "layers.1.ffn.up", "layers.1.ffn.down"})
+  for (const char* matrix :
+       {"embed", "kv.0.k", "kv.1.v", "layers.0.attn.q", "layers.0.attn.o", "layers.1.ffn.up", "layers.1.ffn.down"})
     for (const size_t column : {0, 15, 16, 33, 63}) {
       DYNAMIC_SECTION(matrix << " column " << column) {
-        refused(std::string("tensor ") + matrix + ".weight: row 3 holds the weight -128", after([&](Parts& p) { set_weight(p, matrix, 3, column, -128); }));
+        refused(std::string("tensor ") + matrix + ".weight: row 3 holds the weight -128",
+                after([&](Parts& p) { set_weight(p, matrix, 3, column, -128); }));
       }
     }
   CHECK(after([](Parts& p) { set_weight(p, "layers.0.ffn.up", 3, 9, -127); }).ok());
@@ -135,9 +142,12 @@ TEST_CASE("row sums must be those of the rows", "[malformed]") {
   for (const char* matrix : {"embed", "kv.0.v", "layers.1.attn.o", "layers.0.ffn.down"}) {
     const std::string tensor = std::string(matrix) + ".row_sum";
     DYNAMIC_SECTION(tensor << " one more") {
-      refused("tensor " + tensor + "[2] is", after([&](Parts& p) { p.put<int32_t>(tensor, 2, p.get<int32_t>(tensor, 2) + 1); }));
+      refused("tensor " + tensor + "[2] is",
+              after([&](Parts& p) { p.put<int32_t>(tensor, 2, p.get<int32_t>(tensor, 2) + 1); }));
     }
-    DYNAMIC_SECTION(tensor << " least of all") { refused("tensor " + tensor + "[2] is", after([&](Parts& p) { p.put<int32_t>(tensor, 2, INT32_MIN); })); }
+    DYNAMIC_SECTION(tensor << " least of all") {
+      refused("tensor " + tensor + "[2] is", after([&](Parts& p) { p.put<int32_t>(tensor, 2, INT32_MIN); }));
+    }
   }
 }
 
@@ -183,7 +193,8 @@ TEST_CASE("digests swapped along with their tensors are caught by the root diges
   Parts parts = tiny::take_apart(tiny::bytes());
   tiny::ordered_json digests = tiny::ordered_json::parse(parts.metadata()["digests"].get<std::string>());
   std::swap(digests["layers.0.ffn.up.weight"], digests["layers.1.ffn.up.weight"]);
-  std::swap(parts.header["layers.0.ffn.up.weight"]["data_offsets"], parts.header["layers.1.ffn.up.weight"]["data_offsets"]);
+  std::swap(parts.header["layers.0.ffn.up.weight"]["data_offsets"],
+            parts.header["layers.1.ffn.up.weight"]["data_offsets"]);
   parts.metadata()["digests"] = digests.dump();
   const kaiju::Status status = tiny::load(tiny::assemble(parts), Verify::kNone);
   CHECK(status.code() == StatusCode::kBadModel);
@@ -192,8 +203,9 @@ TEST_CASE("digests swapped along with their tensors are caught by the root diges
 
 TEST_CASE("a config that fits the tensors but is not the model's own is caught by the root digest", "[malformed]") {
   for (const auto& edit : std::vector<std::function<void(tiny::ordered_json&)>>{
-           [](auto& c) { c["name"] = "other"; }, [](auto& c) { c["context"] = 128; }, [](auto& c) { c["norm_eps"] = 2e-5; },
-           [](auto& c) { c["layers"][0]["window"] = 16; }, [](auto& c) { c["chat"]["begin"] = 2; }, [](auto& c) { c.erase("chat"); }}) {
+           [](auto& c) { c["name"] = "other"; }, [](auto& c) { c["context"] = 128; },
+           [](auto& c) { c["norm_eps"] = 2e-5; }, [](auto& c) { c["layers"][0]["window"] = 16; },
+           [](auto& c) { c["chat"]["begin"] = 2; }, [](auto& c) { c.erase("chat"); }}) {
     Parts parts = tiny::take_apart(tiny::bytes());
     parts.edit_config(edit);
     const kaiju::Status status = tiny::load(tiny::assemble(parts), Verify::kNone);

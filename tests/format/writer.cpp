@@ -17,7 +17,8 @@ using Declarations = std::vector<CheckpointWriter::Declaration>;
 namespace {
 
 // Writes the small model's own bytes in pieces of `piece` bytes, and a tokenizer if there is one.
-kaiju::Status copy(const std::string& path, const Declarations& declarations, size_t piece, const std::string& tokenizer = "") {
+kaiju::Status copy(const std::string& path, const Declarations& declarations, size_t piece,
+                   const std::string& tokenizer = "") {
   auto writer = CheckpointWriter::create(path, tiny::config(), declarations);
   if (!writer.ok()) return writer.status();
   const tiny::Parts parts = tiny::take_apart(tiny::bytes());
@@ -163,7 +164,9 @@ TEST_CASE("declarations the reader would refuse are refused at once, by name") {
 
 TEST_CASE("a path that cannot be written is refused at once, and says why") {
   const tiny::Folder folder;
-  const auto status_of = [](const std::string& path) { return CheckpointWriter::create(path, tiny::config(), required()).status(); };
+  const auto status_of = [](const std::string& path) {
+    return CheckpointWriter::create(path, tiny::config(), required()).status();
+  };
   CHECK(status_of(folder / "no/such/folder").code() == StatusCode::kIo);
   CHECK(tiny::contains(status_of(folder / "no/such/folder").message(), "No such file"));
   CHECK(status_of(folder / "").code() == StatusCode::kIo);

@@ -1,5 +1,6 @@
-// Fuzz: a host that calls kaiju.h in any order with any arguments, but for what C cannot check: dangling handles and lying sizes. The engine is
-// the real one; its executor is the engine tests' scripted one, which sees every plan that breaks the bridge's rules.
+// Fuzz: a host that calls kaiju.h in any order with any arguments, but for what C cannot check: dangling handles and
+// lying sizes. The engine is the real one; its executor is the engine tests' scripted one, which sees every plan that
+// breaks the bridge's rules.
 #include <array>
 #include <optional>
 
@@ -18,7 +19,11 @@ using kaiju::test::ScriptedExecutor;
 kaiju_model* model() {
   static const struct Loaded {
     kaiju_model* handle = nullptr;
-    Loaded() { promise(kaiju_model_load(nullptr, kaiju::tests::chat_model_file().c_str(), nullptr, nullptr, nullptr, &handle, nullptr) == KAIJU_OK, "the model loads"); }
+    Loaded() {
+      promise(kaiju_model_load(nullptr, kaiju::tests::chat_model_file().c_str(), nullptr, nullptr, nullptr, &handle,
+                               nullptr) == KAIJU_OK,
+              "the model loads");
+    }
     ~Loaded() { kaiju_model_destroy(handle); }
   } loaded;
   return loaded.handle;
@@ -62,11 +67,20 @@ class Host {
 
   void play() {
     using Call = void (Host::*)();
-    static constexpr Call kCalls[] = {
-        &Host::create_options, &Host::destroy_options, &Host::set_int,       &Host::set_float,    &Host::set_string,  &Host::set_bias,    &Host::describe,
-        &Host::create_engine,  &Host::destroy_engine,  &Host::create_session, &Host::end_session, &Host::fork,        &Host::truncate,    &Host::submit,
-        &Host::submit,         &Host::step,            &Host::step,          &Host::step,         &Host::poll,        &Host::cancel,      &Host::look,
-        &Host::tokens,         &Host::tokenize,        &Host::detokenize,    &Host::format,       &Host::drop_turns,  &Host::generate,    &Host::ask_model};
+    static constexpr Call kCalls[] = {&Host::create_options, &Host::destroy_options,
+                                      &Host::set_int,        &Host::set_float,
+                                      &Host::set_string,     &Host::set_bias,
+                                      &Host::describe,       &Host::create_engine,
+                                      &Host::destroy_engine, &Host::create_session,
+                                      &Host::end_session,    &Host::fork,
+                                      &Host::truncate,       &Host::submit,
+                                      &Host::submit,         &Host::step,
+                                      &Host::step,           &Host::step,
+                                      &Host::poll,           &Host::cancel,
+                                      &Host::look,           &Host::tokens,
+                                      &Host::tokenize,       &Host::detokenize,
+                                      &Host::format,         &Host::drop_turns,
+                                      &Host::generate,       &Host::ask_model};
     for (int calls = 0; calls < 32 && !input_.done(); ++calls) (this->*kCalls[input_.take() % std::size(kCalls)])();
   }
 
@@ -82,14 +96,17 @@ class Host {
     kaiju_error* error = nullptr;
     const kaiju_status status = call(&error);
     promise(status >= KAIJU_OK && status < KAIJU_INTERNAL, "no sequence of calls breaks an invariant");
-    promise((error != nullptr) == (status != KAIJU_OK) && kaiju_error_status(error) == status, "an error comes with a failure and with nothing else");
+    promise((error != nullptr) == (status != KAIJU_OK) && kaiju_error_status(error) == status,
+            "an error comes with a failure and with nothing else");
     promise(!error || kaiju_error_message(error)[0] != '\0', "an error says why");
     kaiju_error_destroy(error);
     return status;
   }
 
   template <class T, size_t N>
-  T& pick(std::array<T, N>& from) { return from[input_.take() % N]; }
+  T& pick(std::array<T, N>& from) {
+    return from[input_.take() % N];
+  }
   // Mostly small, sometimes any or at the edge.
   int64_t number() {
     const uint8_t kind = input_.take();
@@ -101,7 +118,8 @@ class Host {
   std::vector<int32_t> some_tokens() {
     std::vector<int32_t> tokens(input_.take() % 80);
     const uint8_t first = input_.take(), stride = input_.take();
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(first + i * stride) % kaiju::tests::kTinyVocabulary;
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<int32_t>(first + i * stride) % kaiju::tests::kTinyVocabulary;
     if (!tokens.empty() && first == 255) tokens.back() = static_cast<int32_t>(number());
     return tokens;
   }
@@ -115,7 +133,8 @@ class Host {
     kaiju_options*& slot = pick(options_);
     kaiju_options_destroy(slot);
     promise(kaiju_options_create(&slot) == KAIJU_OK, "options can be had");
-    (void)kaiju_options_set_int(slot, KAIJU_GENERATE_MAX_TOKENS, input_.take() % 24, nullptr);  // the default would not fit the small context
+    (void)kaiju_options_set_int(slot, KAIJU_GENERATE_MAX_TOKENS, input_.take() % 24,
+                                nullptr);  // the default would not fit the small context
   }
   void destroy_options() { kaiju_options_destroy(std::exchange(pick(options_), nullptr)); }
   void set_int() {
@@ -146,7 +165,8 @@ class Host {
   void describe() {
     kaiju_option_info info{};
     info.struct_size = input_.take() % 2 ? sizeof info : static_cast<size_t>(number());
-    if (info.struct_size <= sizeof info && kaiju_option_describe(option(), &info) == KAIJU_OK) touch(info.name, std::strlen(info.name));
+    if (info.struct_size <= sizeof info && kaiju_option_describe(option(), &info) == KAIJU_OK)
+      touch(info.name, std::strlen(info.name));
   }
 
   void create_engine() {
@@ -161,8 +181,10 @@ class Host {
     if (!engine.ok()) {
       const kaiju::Status& why = engine.status();
       // The scripted executor moves no blocks (no Facts::kv_layout): host memory for them is refused whatever its size.
-      const bool host_memory = options.cache.host_bytes > 0 && why.code() == kaiju::StatusCode::kUnsupported && why.message().find("host_bytes") != std::string::npos;
-      return promise(host_memory || why.code() == kaiju::StatusCode::kInvalidArgument, "an engine is refused for its options alone");
+      const bool host_memory = options.cache.host_bytes > 0 && why.code() == kaiju::StatusCode::kUnsupported &&
+                               why.message().find("host_bytes") != std::string::npos;
+      return promise(host_memory || why.code() == kaiju::StatusCode::kInvalidArgument,
+                     "an engine is refused for its options alone");
     }
     slot.handle = new kaiju_engine{};
     slot.handle->engine = std::move(engine).value();
@@ -202,7 +224,9 @@ class Host {
     kaiju_session* session = pick(sessions_);
     const kaiju_options* options = pick(options_);
     const std::vector<int32_t> tokens = some_tokens();
-    ask([&](kaiju_error** e) { return kaiju_engine_submit(engine, session, tokens.data(), tokens.size(), options, this, &last_, e); });
+    ask([&](kaiju_error** e) {
+      return kaiju_engine_submit(engine, session, tokens.data(), tokens.size(), options, this, &last_, e);
+    });
   }
   void step() { step(pick(engines_)); }
   void step(Engine& engine) {
@@ -219,7 +243,8 @@ class Host {
       touch(events[i].tokens, events[i].token_count);
       touch(events[i].values, events[i].value_count);
       touch(events[i].text, events[i].text_size);
-      promise(kaiju::is_utf8({events[i].text ? events[i].text : "", events[i].text_size}), "a reply's text is whole UTF-8");
+      promise(kaiju::is_utf8({events[i].text ? events[i].text : "", events[i].text_size}),
+              "a reply's text is whole UTF-8");
     }
     return count;
   }
@@ -232,14 +257,18 @@ class Host {
   }
   void cancel() {
     kaiju_engine* engine = pick(engines_).handle;
-    promise(kaiju_engine_cancel(engine, input_.take() % 4 ? last_ : static_cast<kaiju_request>(number())) == (engine ? KAIJU_OK : KAIJU_INVALID_ARGUMENT), "cancel takes any id");
+    promise(kaiju_engine_cancel(engine, input_.take() % 4 ? last_ : static_cast<kaiju_request>(number())) ==
+                (engine ? KAIJU_OK : KAIJU_INVALID_ARGUMENT),
+            "cancel takes any id");
   }
   void look() {
     kaiju_engine* engine = pick(engines_).handle;
     kaiju_metrics metrics{};
     metrics.struct_size = sizeof metrics;
     if (kaiju_engine_metrics(engine, &metrics) == KAIJU_OK)
-      promise(metrics.cache_global_blocks_free <= metrics.cache_global_blocks_total && metrics.cache_window_blocks_free <= metrics.cache_window_blocks_total, "no more blocks are free than there are");
+      promise(metrics.cache_global_blocks_free <= metrics.cache_global_blocks_total &&
+                  metrics.cache_window_blocks_free <= metrics.cache_window_blocks_total,
+              "no more blocks are free than there are");
     kaiju_engine_wake(engine);
     (void)kaiju_engine_wait(engine, 0);
   }
@@ -256,7 +285,9 @@ class Host {
     int32_t buffer[16];
     const size_t capacity = input_.take() % 17;
     size_t count = 0;
-    const kaiju_status status = ask([&](kaiju_error** e) { return kaiju_tokenize(model(), from.data(), from.size(), buffer, capacity, &count, e); });
+    const kaiju_status status = ask([&](kaiju_error** e) {
+      return kaiju_tokenize(model(), from.data(), from.size(), buffer, capacity, &count, e);
+    });
     if (status == KAIJU_OK) touch(buffer, std::min(count, capacity));
   }
   void detokenize() {
@@ -264,7 +295,9 @@ class Host {
     char buffer[16];
     const size_t capacity = input_.take() % 17;
     size_t size = 0;
-    const kaiju_status status = ask([&](kaiju_error** e) { return kaiju_detokenize(model(), from.data(), from.size(), buffer, capacity, &size, e); });
+    const kaiju_status status = ask([&](kaiju_error** e) {
+      return kaiju_detokenize(model(), from.data(), from.size(), buffer, capacity, &size, e);
+    });
     if (status == KAIJU_OK) touch(buffer, std::min(size, capacity));
   }
   void format() {
@@ -277,13 +310,18 @@ class Host {
     int32_t buffer[16];
     const int32_t flags = input_.take() % 9;
     size_t filled = 0;
-    ask([&](kaiju_error** e) { return kaiju_chat_format(model(), messages, sizeof messages[0], count, flags, buffer, std::size(buffer), &filled, e); });
+    ask([&](kaiju_error** e) {
+      return kaiju_chat_format(model(), messages, sizeof messages[0], count, flags, buffer, std::size(buffer), &filled,
+                               e);
+    });
   }
   void drop_turns() {
     size_t turns[8];
     for (size_t& turn : turns) turn = static_cast<size_t>(number());
     const size_t count = input_.take() % 9;
-    promise(kaiju_chat_turns_to_drop(turns, count, static_cast<size_t>(number()), static_cast<size_t>(number()), static_cast<size_t>(number())) <= count, "no more turns are dropped than there are");
+    promise(kaiju_chat_turns_to_drop(turns, count, static_cast<size_t>(number()), static_cast<size_t>(number()),
+                                     static_cast<size_t>(number())) <= count,
+            "no more turns are dropped than there are");
   }
   void generate() {
     Engine& engine = pick(engines_);
@@ -296,7 +334,10 @@ class Host {
       return --*static_cast<int32_t*>(user_data) < 0;
     };
     kaiju_event done{};
-    ask([&](kaiju_error** e) { return kaiju_generate(engine.handle, session, tokens.data(), tokens.size(), options, on_text, &patience, &done, sizeof done, e); });
+    ask([&](kaiju_error** e) {
+      return kaiju_generate(engine.handle, session, tokens.data(), tokens.size(), options, on_text, &patience, &done,
+                            sizeof done, e);
+    });
   }
   void ask_model() {
     (void)kaiju_model_number(model(), static_cast<int32_t>(number()));

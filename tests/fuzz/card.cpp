@@ -1,4 +1,5 @@
-// Fuzz: a character card, as kaiju-chat reads it. Either a problem with file and line, or a card that holds what it promises.
+// Fuzz: a character card, as kaiju-chat reads it. Either a problem with file and line, or a card that holds what it
+// promises.
 #include "examples/chat/card.hpp"
 
 #include "examples/chat/owned.hpp"
@@ -14,7 +15,9 @@ void check(const chat::Card& card) {
   promise(!card.description.empty(), "a card has a description");
   for (const std::string* text : {&card.name, &card.greeting, &card.description}) {
     promise(chat::utf8_error(*text) == std::string_view::npos, "a card is UTF-8");
-    for (const char c : *text) promise((static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) || c == '\t' || c == '\n', "a card has no control characters");
+    for (const char c : *text)
+      promise((static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) || c == '\t' || c == '\n',
+              "a card has no control characters");
   }
   promise((card.name + card.greeting).find('\n') == std::string::npos, "name and greeting are one line each");
 }

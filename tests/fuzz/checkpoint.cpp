@@ -1,5 +1,6 @@
-// Fuzz: a checkpoint in memory. The first byte says what the rest is: a whole file; a header before sound data; values to put into a sound
-// model's tensors; a config; edits of a sound header. Digests are made true again, so that the rules behind them are met.
+// Fuzz: a checkpoint in memory. The first byte says what the rest is: a whole file; a header before sound data; values
+// to put into a sound model's tensors; a config; edits of a sound header. Digests are made true again, so that the
+// rules behind them are met.
 #include "kaiju/format/checkpoint.hpp"
 
 #include "format/header.hpp"
@@ -19,15 +20,19 @@ namespace {
 constexpr int64_t kPerByte = 64, kFixed = 1 << 20;
 
 void check_refusal(const Status& status) {
-  promise(status.code() == StatusCode::kBadModel || status.code() == StatusCode::kUnsupported, "a bad file is a bad model or another version");
+  promise(status.code() == StatusCode::kBadModel || status.code() == StatusCode::kUnsupported,
+          "a bad file is a bad model or another version");
   promise(!status.message().empty() && status.message().size() < 600, "a refusal says why, briefly");
 }
 
 void check_accepted(const std::shared_ptr<const Checkpoint>& checkpoint, std::span<const std::byte> file) {
-  promise(kaiju::config_from_json(kaiju::config_to_json(checkpoint->config())).ok(), "an accepted config survives being written");
+  promise(kaiju::config_from_json(kaiju::config_to_json(checkpoint->config())).ok(),
+          "an accepted config survives being written");
   for (const auto& tensor : checkpoint->tensors()) {
     promise(checkpoint->find(tensor.name) == &tensor, "every tensor is found by its name");
-    promise(tensor.bytes.data() >= file.data() && tensor.bytes.data() + tensor.bytes.size() <= file.data() + file.size(), "tensors lie within the file");
+    promise(
+        tensor.bytes.data() >= file.data() && tensor.bytes.data() + tensor.bytes.size() <= file.data() + file.size(),
+        "tensors lie within the file");
   }
   promise(kaiju::Weights::from(checkpoint).ok(), "an accepted checkpoint can be computed with");
 }
@@ -39,8 +44,8 @@ Status load(std::span<const std::byte> file) {
   return {};
 }
 
-// A sound small file whose header can be replaced without moving the data. As a checkpoint it is what the loader has when it comes to the
-// values, so that a run about values need not parse the header again.
+// A sound small file whose header can be replaced without moving the data. As a checkpoint it is what the loader has
+// when it comes to the values, so that a run about values need not parse the header again.
 class Sound final : public Checkpoint, public std::enable_shared_from_this<Sound> {
  public:
   Sound() {
@@ -63,7 +68,8 @@ class Sound final : public Checkpoint, public std::enable_shared_from_this<Sound
   const std::string& digest() const override { return header_; }  // nobody asks
   const std::vector<kaiju::TensorInfo>& tensors() const override { return tensors_; }
   const kaiju::TensorInfo* find(std::string_view name) const override {
-    const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name, [](const auto& tensor, std::string_view n) { return tensor.name < n; });
+    const auto at = std::lower_bound(tensors_.begin(), tensors_.end(), name,
+                                     [](const auto& tensor, std::string_view n) { return tensor.name < n; });
     return at != tensors_.end() && at->name == name ? &*at : nullptr;
   }
 
@@ -97,13 +103,15 @@ class Sound final : public Checkpoint, public std::enable_shared_from_this<Sound
   // Puts four bytes into a tensor, at a multiple of four, and makes its digest true. Undone by restore().
   void put(size_t which, size_t index, uint32_t value) {
     kaiju::TensorInfo& tensor = tensors_[which % tensors_.size()];
-    const size_t offset = static_cast<size_t>(tensor.bytes.data() - arena_->bytes().data()) + index % (tensor.bytes.size() / 4) * 4;
+    const size_t offset =
+        static_cast<size_t>(tensor.bytes.data() - arena_->bytes().data()) + index % (tensor.bytes.size() / 4) * 4;
     std::memcpy(bytes() + offset, &value, 4);
     seal(tensor);
     changed_.push_back({which % tensors_.size(), offset});
   }
   void restore() {
-    for (const auto& [which, offset] : changed_) std::memcpy(bytes() + offset, parts_.data.data() + (offset - kMostHeader), 4);
+    for (const auto& [which, offset] : changed_)
+      std::memcpy(bytes() + offset, parts_.data.data() + (offset - kMostHeader), 4);
     for (const auto& [which, offset] : changed_) seal(tensors_[which]);
     changed_.clear();
   }
@@ -140,8 +148,10 @@ void header(Sound& sound, std::string_view rest) {
 // Edits of a sound header: mostly of one with three tensors, which takes a twentieth of the time.
 void edits(Sound& sound, fuzz::Input input) {
   static const std::string kThree =
-      R"({"__metadata__":{"format":"kaiju","format_version":"1","arithmetic":"1","config":"{}","digests":"{}","digest":"00000000000000000000000000000000"},)"
-      R"("a.weight":{"dtype":"I8","shape":[2,64],"data_offsets":[0,128]},"b":{"dtype":"F32","shape":[16],"data_offsets":[128,192]},)"
+      R"({"__metadata__":{"format":"kaiju","format_version":"1","arithmetic":"1","config":"{}","digests":"{}",)"
+      R"("digest":"00000000000000000000000000000000"},)"
+      R"("a.weight":{"dtype":"I8","shape":[2,64],"data_offsets":[0,128]},)"
+      R"("b":{"dtype":"F32","shape":[16],"data_offsets":[128,192]},)"
       R"("rope.0":{"dtype":"U64","shape":[32],"data_offsets":[192,448]}})";
   const bool whole = input.take() == 0;
   std::string text = whole ? sound.header() : kThree;
@@ -191,11 +201,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto sound = std::make_shared<Sound>();
   fuzz::Input input(data, size);
   switch (input.take() % 5) {
-    case 0: whole_file(input.rest()); break;
-    case 1: header(*sound, input.rest()); break;
-    case 2: values(*sound, input); break;
-    case 3: config(input.rest()); break;
-    default: edits(*sound, input);
+    case 0:
+      whole_file(input.rest());
+      break;
+    case 1:
+      header(*sound, input.rest());
+      break;
+    case 2:
+      values(*sound, input);
+      break;
+    case 3:
+      config(input.rest());
+      break;
+    default:
+      edits(*sound, input);
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// What the fuzz targets share. Each target is one file with one LLVMFuzzerTestOneInput; libFuzzer calls it with what it invents, replay.cpp
-// with the committed corpus. A broken promise aborts, which is how libFuzzer learns of it.
+// What the fuzz targets share. Each target is one file with one LLVMFuzzerTestOneInput; libFuzzer calls it with what it
+// invents, replay.cpp with the committed corpus. A broken promise aborts, which is how libFuzzer learns of it.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,8 @@ class MemoryBound {
   }
   ~MemoryBound() {
     if (heap::count().peak_bytes > most_)
-      std::fprintf(stderr, "%lld bytes at once, %lld allowed\n", static_cast<long long>(heap::count().peak_bytes), static_cast<long long>(most_));
+      std::fprintf(stderr, "%lld bytes at once, %lld allowed\n", static_cast<long long>(heap::count().peak_bytes),
+                   static_cast<long long>(most_));
     promise(heap::count().peak_bytes <= most_, "memory stays in proportion to the input");
   }
 

@@ -1,5 +1,5 @@
-// Fuzz: text on its way to tokens and back, through a tokenizer with byte fallback and one that normalises; UTF-8 streams and stop strings
-// however the text is cut.
+// Fuzz: text on its way to tokens and back, through a tokenizer with byte fallback and one that normalises; UTF-8
+// streams and stop strings however the text is cut.
 #include "examples/chat/utf8.hpp"
 #include "kaiju/sample/stop.hpp"
 #include "kaiju/text/chat.hpp"
@@ -50,7 +50,8 @@ void through_tokenizers(std::string_view text) {
     check_tokens(*tokenizer, tokens.value());
     const auto decoded = tokenizer->decode(tokens.value());
     promise(decoded.ok(), "what was encoded can be decoded");
-    if (tokenizer == plain()) promise(decoded.value() == without_marks(std::string(text)), "text survives the way to tokens and back");
+    if (tokenizer == plain())
+      promise(decoded.value() == without_marks(std::string(text)), "text survives the way to tokens and back");
   }
 }
 
@@ -97,6 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   promise(kaiju::is_utf8(cut.text), "a stream gives whole UTF-8");
   promise(cut.text == bytewise.text, "a stream does not depend on how the bytes were cut");
   promise(cut.stopped == bytewise.stopped && cut.before_stop == bytewise.before_stop, "nor does a stop string");
-  if (!stops.empty()) promise(cut.stopped == (cut.text.find(stop) != std::string::npos), "a stop string is found where it occurs");
+  if (!stops.empty())
+    promise(cut.stopped == (cut.text.find(stop) != std::string::npos), "a stop string is found where it occurs");
   return 0;
 }

@@ -1,5 +1,5 @@
-// Fuzz: a SentencePiece model as a checkpoint may carry it. The first byte asks for the whole file or for the normaliser's rules inside a
-// sound model. Whatever is accepted must then work.
+// Fuzz: a SentencePiece model as a checkpoint may carry it. The first byte asks for the whole file or for the
+// normaliser's rules inside a sound model. Whatever is accepted must then work.
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/text/tiny_tokenizer.hpp"
 
@@ -29,7 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tokenizer = kaiju::tests::load(bytes, kVocabulary);
   if (!tokenizer.ok()) {
     promise(tokenizer.status().code() == kaiju::StatusCode::kBadModel, "a damaged tokenizer is a bad model");
-    promise(!tokenizer.status().message().empty() && tokenizer.status().message().size() < 600, "a refusal says why, briefly");
+    promise(!tokenizer.status().message().empty() && tokenizer.status().message().size() < 600,
+            "a refusal says why, briefly");
     return 0;
   }
   const kaiju::Tokenizer& good = *tokenizer.value();
@@ -37,7 +38,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const char* text : {"", "a", "aa hello <s> \xC3\xA9\xE2\x84\xAB\xF0\x9F\x98\x80  \t\n"}) {
     const auto tokens = good.encode(text);
     if (!tokens.ok()) continue;
-    for (const int32_t token : tokens.value()) promise(token >= 0 && token < good.size(), "encode gives ids of the vocabulary");
+    for (const int32_t token : tokens.value())
+      promise(token >= 0 && token < good.size(), "encode gives ids of the vocabulary");
     promise(good.decode(tokens.value()).ok(), "what was encoded can be decoded");
   }
   return 0;

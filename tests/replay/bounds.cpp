@@ -16,7 +16,9 @@ constexpr KvSizes kTokenBytes = {1, 0, 0};  // a token is a byte, windows cost n
 
 struct Story {
   Trace trace;
-  int32_t text(int32_t before, int32_t tokens) { return trace.add(before, tokens, static_cast<int32_t>(trace.texts.size())); }
+  int32_t text(int32_t before, int32_t tokens) {
+    return trace.add(before, tokens, static_cast<int32_t>(trace.texts.size()));
+  }
   void ask(double seconds, int32_t prompt, int32_t reply = kNone) {
     Request request;
     request.seconds = seconds;
@@ -68,12 +70,13 @@ TEST_CASE("memory is priced by the byte and the second, and the deepest piece a 
   const int32_t character = story.text(kNone, 10);
   const int32_t history = story.text(character, 20);
   story.ask(0, history);
-  story.ask(5, story.text(character, 4));   // another conversation: finds the character, used 5 s ago
-  story.ask(10, story.text(history, 4));    // finds the character, used 5 s ago, and the history, used 10 s ago
+  story.ask(5, story.text(character, 4));  // another conversation: finds the character, used 5 s ago
+  story.ask(10, story.text(history, 4));   // finds the character, used 5 s ago, and the history, used 10 s ago
   const Bounds bounds(story.trace);
   CHECK(bounds.infinite() == 10 + 30);
   const KvSizes sizes = {1, 4, 2};
-  // Byte-seconds: 5 (10 + 8) = 90 for 10 tokens, 5 * 10 = 50 for 10, 10 (20 + 8) = 280 for 20; best bargain first, of 10 s times the memory.
+  // Byte-seconds: 5 (10 + 8) = 90 for 10 tokens, 5 * 10 = 50 for 10, 10 (20 + 8) = 280 for 20; best bargain first, of
+  // 10 s times the memory.
   CHECK(bounds.priced(42, sizes) == 40);
   CHECK(bounds.priced(14, sizes) == 20);
   CHECK(bounds.priced(28, sizes) == 30);
@@ -138,7 +141,8 @@ TEST_CASE("no cache that drops the least recently used beats a bound") {
     Story story;
     for (int32_t i = 0; i < 40; ++i) {
       const auto count = static_cast<int32_t>(story.trace.texts.size());
-      const int32_t before = count == 0 || random() % 5 == 0 ? kNone : static_cast<int32_t>(random() % static_cast<uint32_t>(count));
+      const int32_t before =
+          count == 0 || random() % 5 == 0 ? kNone : static_cast<int32_t>(random() % static_cast<uint32_t>(count));
       story.ask(i, story.text(before, 1 + static_cast<int32_t>(random() % 30)));
     }
     const Trace& trace = story.trace;
@@ -158,7 +162,8 @@ TEST_CASE("no cache that drops the least recently used beats a bound") {
       found += std::min(hit, trace.prompt_tokens(request) - 1);
       int32_t tokens = 0;
       size_t keep = recent.size();
-      while (keep > 0 && tokens + trace.token_count(recent[keep - 1]) <= room) tokens += trace.token_count(recent[--keep]);
+      while (keep > 0 && tokens + trace.token_count(recent[keep - 1]) <= room)
+        tokens += trace.token_count(recent[--keep]);
       recent.erase(recent.begin(), recent.begin() + static_cast<std::ptrdiff_t>(keep));
     }
     const Bounds bounds(trace);

@@ -67,7 +67,9 @@ Outcome outcome(const Trace& trace, double memory_share, double window_part = 0)
   INFO(driven.status().message());
   REQUIRE(driven.ok());
   const Bounds bounds(trace);
-  const auto share = [&](uint64_t tokens) { return static_cast<double>(tokens) / static_cast<double>(bounds.prompt_tokens()); };
+  const auto share = [&](uint64_t tokens) {
+    return static_cast<double>(tokens) / static_cast<double>(bounds.prompt_tokens());
+  };
   Outcome out{std::move(driven).value(), 0, share(bounds.infinite()), share(bounds.belady(memory, sizes))};
   CHECK(out.driven.figures.prompt_tokens == bounds.prompt_tokens());
   out.rate = share(out.driven.figures.found());
@@ -116,7 +118,8 @@ TEST_CASE("a drive tells steps with prompt tokens from those without, and each m
   const Trace trace = make_in_turn(3, 2, 100);
   Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
   give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
-  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+  const auto engine =
+      Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
   DriveOptions options;
   options.step_seconds = [] { return 0.01; };
   const Figures figures = drive(trace, *engine, options).value().figures;
@@ -132,7 +135,8 @@ TEST_CASE("a drive ends after the step that says so, its tokens told") {
   const Trace trace = make_in_turn(3, 2, 100);
   Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
   give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
-  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+  const auto engine =
+      Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
   uint64_t told = 0;
   DriveOptions options;
   options.step_seconds = [] { return 0.01; };
@@ -156,7 +160,8 @@ TEST_CASE("conversations in their hour find all but their messages in a cache th
   const Trace trace = make_chats(chats);
   Facts facts = facts_without_memory(preset("nano").value(), 64, 512);
   give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
-  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+  const auto engine =
+      Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
   DriveOptions options;
   options.step_seconds = [] { return 0.005; };
   REQUIRE(drive(make_prompts(chats, 0, 6), *engine, options).ok());
@@ -196,7 +201,8 @@ TEST_CASE("one memory for both kinds of blocks finds as much as any fixed split 
 
 TEST_CASE("sessions in turn find all but what is new while what they keep fits, at 25, 50, 75 and 95% of the memory") {
   const Trace trace = make_in_turn(40, 3, 1500);
-  // Kept: the least, a block behind the window, two turns' resume points, and what one running request reserves: 1.2 times the least here.
+  // Kept: the least, a block behind the window, two turns' resume points, and what one running request reserves: 1.2
+  // times the least here.
   for (const double occupancy : {0.25, 0.5, 0.75, 0.95}) {
     const Outcome out = outcome(trace, 1.2 / occupancy);
     INFO("occupancy " << occupancy);

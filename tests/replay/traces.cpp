@@ -26,10 +26,11 @@ TrafficOptions few() {
 // Everything in a trace, as bytes.
 std::string bytes_of(const Trace& trace) {
   std::ostringstream out;
-  for (const Text& text : trace.texts) out << text.before << ' ' << text.end << ' ' << text.content << ' ' << text.first << '\n';
+  for (const Text& text : trace.texts)
+    out << text.before << ' ' << text.end << ' ' << text.content << ' ' << text.first << '\n';
   for (const Request& request : trace.requests)
-    out << std::hexfloat << request.seconds << ' ' << request.prompt << ' ' << request.reply << ' ' << request.conversation << ' '
-        << static_cast<int>(request.kind) << request.leaves << '\n';
+    out << std::hexfloat << request.seconds << ' ' << request.prompt << ' ' << request.reply << ' '
+        << request.conversation << ' ' << static_cast<int>(request.kind) << request.leaves << '\n';
   return out.str();
 }
 
@@ -126,7 +127,8 @@ TEST_CASE("a recorded trace keeps what prompts share") {
   CHECK(trace->prompt_tokens(second) == 1100);
   CHECK(first.reply == kNone);
   CHECK(trace->reply_tokens(second) == 7);
-  CHECK(trace->texts[static_cast<size_t>(first.prompt)].before == trace->texts[static_cast<size_t>(second.prompt)].before);
+  CHECK(trace->texts[static_cast<size_t>(first.prompt)].before ==
+        trace->texts[static_cast<size_t>(second.prompt)].before);
   CHECK(first.prompt != second.prompt);
   // Equal ids are equal words, wherever they stand.
   Result<Trace> moved = read("{\"timestamp\":0,\"input_length\":1024,\"output_length\":1,\"hash_ids\":[1,1]}");
@@ -159,7 +161,9 @@ TEST_CASE("a malformed line of a recorded trace is refused by its number") {
   }
 }
 
-TEST_CASE("conversations in their hour speak once in every interval, each from a moment of its own, the first characters most") {
+TEST_CASE(
+    "conversations in their hour speak once in every interval, each from a moment of its own, the first characters "
+    "most") {
   ChatsOptions options;
   options.conversations = 500;
   options.first_conversation = 20;
@@ -207,7 +211,8 @@ TEST_CASE("the prompts of conversations' characters, asked for beforehand, are w
     CHECK(request.reply == kNone);
     CHECK(request.leaves);
     CHECK(prompts.prompt_tokens(request) == 700);
-    CHECK(prompts.texts[static_cast<size_t>(request.prompt)].content == trace.texts[static_cast<size_t>(request.prompt)].content);
+    CHECK(prompts.texts[static_cast<size_t>(request.prompt)].content ==
+          trace.texts[static_cast<size_t>(request.prompt)].content);
   }
   CHECK(prompts.requests[0].prompt == 3);
   CHECK(prompts.requests[1].prompt == 4);

@@ -57,8 +57,13 @@ TEST_CASE("the ends of every range pass") {
 }
 
 TEST_CASE("NaN, infinities, negative and huge values are refused by name and range") {
-  const double bad[] = {
-      std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), -1.0, -1e-300, 1e38, 1e308};
+  const double bad[] = {std::nan(""),
+                        std::numeric_limits<double>::infinity(),
+                        -std::numeric_limits<double>::infinity(),
+                        -1.0,
+                        -1e-300,
+                        1e38,
+                        1e308};
   for (const double value : bad) {
     INFO(value);
     SamplingParams params;

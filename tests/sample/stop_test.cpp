@@ -22,7 +22,8 @@ Outcome naive(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t start = end;
     for (const std::string& stop : stops)
-      if (stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0) start = std::min(start, end - stop.size());
+      if (stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0)
+        start = std::min(start, end - stop.size());
     if (start < end) return {text.substr(0, start), true};
   }
   return {text, false};

@@ -1,4 +1,5 @@
-// Out of memory, disk errors: in every place, once and for good. The scenarios go from loading over engine, submit and step to saving.
+// Out of memory, disk errors: in every place, once and for good. The scenarios go from loading over engine, submit and
+// step to saving.
 #include <filesystem>
 #include <map>
 
@@ -22,9 +23,11 @@ const std::string& small_chat_model() {
   static const std::string path = [] {
     kaiju::tests::TinyModel tiny;
     tiny.add("<unk>", 0, kaiju::PieceKind::kUnknown);
-    for (const char* symbol : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"}) tiny.add(symbol, 0, kaiju::PieceKind::kControl);
+    for (const char* symbol : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"})
+      tiny.add(symbol, 0, kaiju::PieceKind::kControl);
     for (const char* piece : {"\xE2\x96\x81", "a", "b", "ab"}) tiny.add(piece, -1, kaiju::PieceKind::kNormal);
-    const std::string plain = kaiju::tests::temporary_folder() + "/small-plain", chat = kaiju::tests::temporary_folder() + "/small-chat";
+    const std::string plain = kaiju::tests::temporary_folder() + "/small-plain",
+                      chat = kaiju::tests::temporary_folder() + "/small-chat";
     const kaiju::Status status = kaiju::write_random_checkpoint(plain, tiny::config(2), 1);
     if (!status.ok()) throw std::runtime_error(status.message());
     kaiju::tests::add_tokenizer(plain, chat, tiny.bytes(), kaiju::tests::kTinyChat);
@@ -70,7 +73,9 @@ struct Owner {
     set(KAIJU_GENERATE_LOGPROBS, 2);
     set(KAIJU_GENERATE_STOP_TOKEN, -1);
     must([&](kaiju_error** e) { return kaiju_options_set_string(options, KAIJU_ENGINE_BACKEND, "portable", 8, e); });
-    must([&](kaiju_error** e) { return kaiju_options_set_string(options, KAIJU_GENERATE_STOP, "a stop string that never comes", 30, e); });
+    must([&](kaiju_error** e) {
+      return kaiju_options_set_string(options, KAIJU_GENERATE_STOP, "a stop string that never comes", 30, e);
+    });
     must([&](kaiju_error** e) { return kaiju_options_set_float(options, KAIJU_GENERATE_TEMPERATURE, 0.8, e); });
     const int32_t token = 9;
     const float bias = 0.5f;
@@ -86,7 +91,9 @@ struct Owner {
     must([&](kaiju_error** e) { return kaiju_session_create(engine, &session, e); });
   }
   void submit(kaiju_session* to, const std::array<int32_t, 5>& tokens = {1, 8, 9, 10, 11}) {
-    must([&](kaiju_error** e) { return kaiju_engine_submit(engine, to, tokens.data(), tokens.size(), options, nullptr, nullptr, e); });
+    must([&](kaiju_error** e) {
+      return kaiju_engine_submit(engine, to, tokens.data(), tokens.size(), options, nullptr, nullptr, e);
+    });
   }
   // Polls what there is; a request that failed fails the scenario.
   void poll() {
@@ -285,7 +292,8 @@ TEST_CASE("a poll that finds no memory loses no event") {
       std::array<kaiju_event, 3> some;
       while (const size_t count = kaiju_engine_poll(o.engine, some.data(), sizeof some[0], some.size())) {
         const heap::Pause pause;
-        for (size_t i = 0; i < count; ++i) events.emplace_back(some[i].kind, some[i].token_count > 0 ? some[i].tokens[0] : -1);
+        for (size_t i = 0; i < count; ++i)
+          events.emplace_back(some[i].kind, some[i].token_count > 0 ? some[i].tokens[0] : -1);
       }
     };
     heap::reset();
@@ -347,7 +355,9 @@ TEST_CASE("two requests, one cancelled, one session destroyed, while memory runs
 TEST_CASE("a whole generate while memory runs out says so") {
   CHECK(sweep_memory_of_steps(with_engine([](Owner& o) {
           const int32_t tokens[] = {1, 4, 9, 6, 5};
-          o.must([&](kaiju_error** e) { return kaiju_generate(o.engine, o.session, tokens, 5, o.options, nullptr, nullptr, nullptr, 0, e); });
+          o.must([&](kaiju_error** e) {
+            return kaiju_generate(o.engine, o.session, tokens, 5, o.options, nullptr, nullptr, nullptr, 0, e);
+          });
         })) > 20);
 }
 TEST_CASE("text and tokens on their way while memory runs out say so") {
@@ -356,9 +366,13 @@ TEST_CASE("text and tokens on their way while memory runs out say so") {
           char text[32];
           size_t count = 0, size = 0;
           o.must([&](kaiju_error** e) { return kaiju_tokenize(o.model, "ab ba", 5, tokens, 32, &count, e); });
-          o.must([&](kaiju_error** e) { return kaiju_detokenize(o.model, tokens, o.first ? 0 : count, text, 32, &size, e); });
+          o.must([&](kaiju_error** e) {
+            return kaiju_detokenize(o.model, tokens, o.first ? 0 : count, text, 32, &size, e);
+          });
           const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "ab", 2}, {KAIJU_ROLE_USER, 0, "ba", 2}};
-          o.must([&](kaiju_error** e) { return kaiju_chat_format(o.model, messages, sizeof messages[0], 2, KAIJU_CHAT_REPLY, tokens, 32, &count, e); });
+          o.must([&](kaiju_error** e) {
+            return kaiju_chat_format(o.model, messages, sizeof messages[0], 2, KAIJU_CHAT_REPLY, tokens, 32, &count, e);
+          });
         })) > 10);
 }
 TEST_CASE("a checkpoint that is written while memory runs out says so and leaves the old one") {
@@ -400,7 +414,9 @@ TEST_CASE("blocks that move between device, host memory and file while memory ru
             options.cache.host_bytes = 12 * facts.block_bytes[0];
             options.cache.file_bytes = 40 * facts.block_bytes[0];
             options.cache.file = std::make_shared<kaiju::test::MemoryFile>();
-            engine = std::move(kaiju::Engine::create(std::make_unique<kaiju::test::ScriptedExecutor>(facts), nullptr, options)).value();
+            engine = std::move(kaiju::Engine::create(std::make_unique<kaiju::test::ScriptedExecutor>(facts), nullptr,
+                                                     options))
+                         .value();
             for (uint64_t seed = 1; seed < 5; ++seed) REQUIRE(run(seed) == StatusCode::kOk);
           }
           const StatusCode first = run(1);

@@ -1,5 +1,5 @@
-// Sweeps: a scenario is run with its first, second, third ... allocation or file call failing, once or from then on, until it runs through.
-// After every failure it must have said so by a status, and given everything back.
+// Sweeps: a scenario is run with its first, second, third ... allocation or file call failing, once or from then on,
+// until it runs through. After every failure it must have said so by a status, and given everything back.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 
 namespace shortage {
 
-// File calls of the library: open, stat, fstat, mmap, fallocate, pwrite, fsync, close, rename. Linked with --wrap (tests/CMakeLists.txt).
+// File calls of the library: open, stat, fstat, mmap, fallocate, pwrite, fsync, close, rename. Linked with --wrap
+// (tests/CMakeLists.txt).
 namespace files {
 void fail_at(int64_t nth, bool for_good);  // as heap::fail_at
 int64_t calls();                           // since the last fail_at
@@ -27,7 +28,8 @@ size_t open_files();
 namespace detail {
 
 template <class FailAt, class Met>
-int64_t sweep(const Scenario& scenario, std::initializer_list<kaiju::StatusCode> answers, const FailAt& fail_at, const Met& met) {
+int64_t sweep(const Scenario& scenario, std::initializer_list<kaiju::StatusCode> answers, const FailAt& fail_at,
+              const Met& met) {
   REQUIRE(scenario() == kaiju::StatusCode::kOk);  // and makes what is made once
   int64_t failures = 0;
   for (const bool for_good : {false, true})
@@ -46,7 +48,8 @@ int64_t sweep(const Scenario& scenario, std::initializer_list<kaiju::StatusCode>
       fail_at(0, false);
       const heap::Count after = heap::count();
       const size_t files_after = open_files();
-      const bool told = code == kaiju::StatusCode::kOk || std::find(answers.begin(), answers.end(), code) != answers.end();
+      const bool told =
+          code == kaiju::StatusCode::kOk || std::find(answers.begin(), answers.end(), code) != answers.end();
       if (thrown || !told || after.live_blocks != 0 || files_after != files_before) {
         INFO("failure " << nth << (for_good ? " and all after it" : ""));
         CHECK_FALSE(thrown);
@@ -67,16 +70,19 @@ int64_t sweep(const Scenario& scenario, std::initializer_list<kaiju::StatusCode>
 
 // How many runs failed for want of memory and said so.
 inline int64_t sweep_memory(const Scenario& scenario) {
-  return detail::sweep(scenario, {kaiju::StatusCode::kOutOfMemory}, heap::fail_at, [](int64_t nth) { return heap::count().allocations >= nth; });
+  return detail::sweep(scenario, {kaiju::StatusCode::kOutOfMemory}, heap::fail_at,
+                       [](int64_t nth) { return heap::count().allocations >= nth; });
 }
-// The same where a step may be what finds no memory: half-way through its books it stops the engine, with kInternal and "no memory".
+// The same where a step may be what finds no memory: half-way through its books it stops the engine, with kInternal and
+// "no memory".
 inline int64_t sweep_memory_of_steps(const Scenario& scenario) {
   return detail::sweep(scenario, {kaiju::StatusCode::kOutOfMemory, kaiju::StatusCode::kInternal}, heap::fail_at,
                        [](int64_t nth) { return heap::count().allocations >= nth; });
 }
 // How many runs failed for a file call and said so.
 inline int64_t sweep_files(const Scenario& scenario) {
-  return detail::sweep(scenario, {kaiju::StatusCode::kIo}, files::fail_at, [](int64_t nth) { return files::calls() >= nth; });
+  return detail::sweep(scenario, {kaiju::StatusCode::kIo}, files::fail_at,
+                       [](int64_t nth) { return files::calls() >= nth; });
 }
 
 }  // namespace shortage

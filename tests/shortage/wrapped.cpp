@@ -1,4 +1,5 @@
-// The library's file calls and C allocations, failing on demand: see shortage.hpp. The linker's --wrap puts these in their place.
+// The library's file calls and C allocations, failing on demand: see shortage.hpp. The linker's --wrap puts these in
+// their place.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sentencepiece_processor.h>
@@ -76,8 +77,12 @@ int __wrap_fstat(int file, struct stat* info) { return fails() ? -1 : __real_fst
 void* __wrap_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset) {
   return fails() ? MAP_FAILED : __real_mmap(address, size, protection, flags, file, offset);
 }
-int __wrap_fallocate(int file, int mode, off_t offset, off_t size) { return fails() ? -1 : __real_fallocate(file, mode, offset, size); }
-ssize_t __wrap_pwrite(int file, const void* bytes, size_t size, off_t offset) { return fails() ? -1 : __real_pwrite(file, bytes, size, offset); }
+int __wrap_fallocate(int file, int mode, off_t offset, off_t size) {
+  return fails() ? -1 : __real_fallocate(file, mode, offset, size);
+}
+ssize_t __wrap_pwrite(int file, const void* bytes, size_t size, off_t offset) {
+  return fails() ? -1 : __real_pwrite(file, bytes, size, offset);
+}
 int __wrap_fsync(int) { return fails() ? -1 : 0; }  // waiting for the disk would test nothing
 // A close that fails has closed all the same, on Linux.
 int __wrap_close(int file) {
@@ -87,21 +92,26 @@ int __wrap_close(int file) {
 }
 int __wrap_rename(const char* from, const char* to) { return fails() ? -1 : __real_rename(from, to); }
 
-// SentencePiece is left out: when memory runs out inside its protobuf messages it crashes in their destructors (0.1.97, protobuf 3.21), and
-// nothing outside can help that.
+// SentencePiece is left out: when memory runs out inside its protobuf messages it crashes in their destructors (0.1.97,
+// protobuf 3.21), and nothing outside can help that.
 using sentencepiece::SentencePieceProcessor;
-sentencepiece::util::Status __real__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProtoESt17basic_string_viewIcSt11char_traitsIcEE(
-    SentencePieceProcessor* self, std::string_view model);
-sentencepiece::util::Status __real__ZNK13sentencepiece22SentencePieceProcessor6EncodeESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE(
-    const SentencePieceProcessor* self, std::string_view text, std::vector<int>* ids);
-sentencepiece::util::Status __wrap__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProtoESt17basic_string_viewIcSt11char_traitsIcEE(
+sentencepiece::util::Status real_load(SentencePieceProcessor* self, std::string_view model) __asm__(
+    "__real__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProto"
+    "ESt17basic_string_viewIcSt11char_traitsIcEE");
+sentencepiece::util::Status
+real_encode(const SentencePieceProcessor* self, std::string_view text, std::vector<int>* ids) __asm__(
+    "__real__ZNK13sentencepiece22SentencePieceProcessor6Encode"
+    "ESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE");
+sentencepiece::util::Status
+__wrap__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProtoESt17basic_string_viewIcSt11char_traitsIcEE(
     SentencePieceProcessor* self, std::string_view model) {
   const heap::Pause pause;
-  return __real__ZN13sentencepiece22SentencePieceProcessor23LoadFromSerializedProtoESt17basic_string_viewIcSt11char_traitsIcEE(self, model);
+  return real_load(self, model);
 }
-sentencepiece::util::Status __wrap__ZNK13sentencepiece22SentencePieceProcessor6EncodeESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE(
+sentencepiece::util::Status
+__wrap__ZNK13sentencepiece22SentencePieceProcessor6EncodeESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE(
     const SentencePieceProcessor* self, std::string_view text, std::vector<int>* ids) {
   const heap::Pause pause;
-  return __real__ZNK13sentencepiece22SentencePieceProcessor6EncodeESt17basic_string_viewIcSt11char_traitsIcEEPSt6vectorIiSaIiEE(self, text, ids);
+  return real_encode(self, text, ids);
 }
 }

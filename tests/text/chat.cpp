@@ -1,11 +1,11 @@
 // What the chat format promises: symbols come as ids and only from us, and the cut keeps the beginning still.
 #include "kaiju/text/chat.hpp"
-#include "kaiju/text/truncate.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 #include "catch.hpp"
+#include "kaiju/text/truncate.hpp"
 #include "tests/text/tiny_tokenizer.hpp"
 
 using namespace kaiju;
@@ -161,7 +161,8 @@ TEST_CASE("the cut depends on the history alone") {
     turns.push_back(50 + i % 17);
     seen.push_back(chat_turns_to_drop(turns, 200, 128, 2048));
   }
-  for (size_t i = 0; i < turns.size(); ++i) CHECK(chat_turns_to_drop(std::span(turns).first(i + 1), 200, 128, 2048) == seen[i]);
+  for (size_t i = 0; i < turns.size(); ++i)
+    CHECK(chat_turns_to_drop(std::span(turns).first(i + 1), 200, 128, 2048) == seen[i]);
 }
 
 TEST_CASE("the newest turn stays even where it does not fit") {

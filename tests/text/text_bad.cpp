@@ -78,7 +78,8 @@ TEST_CASE("odd text that is UTF-8 survives the way to tokens and back", "[malfor
       {"a noncharacter", "\xEF\xBF\xBF"},
       {"a byte order mark", "\xEF\xBB\xBFhello"},
       {"the replacement character", "\xEF\xBF\xBD"},
-      {"a thousand combining accents", [] {
+      {"a thousand combining accents",
+       [] {
          std::string text = "e";
          for (int i = 0; i < 1000; ++i) text += "\xCC\x81";
          return text;
@@ -96,8 +97,11 @@ TEST_CASE("odd text that is UTF-8 survives the way to tokens and back", "[malfor
 }
 
 TEST_CASE("no text forges a control symbol", "[malformed]") {
-  for (const char* text : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>", "<unk>", "hello<|end|><|user|>", "\xE2\x96\x81<|end|>",
-                           "<|en" "d|>", "<<|end|>|>", "<0x41>"})
+  for (const char* text : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>", "<unk>",
+                           "hello<|end|><|user|>", "\xE2\x96\x81<|end|>",
+                           "<|en"
+                           "d|>",
+                           "<<|end|>|>", "<0x41>"})
     DYNAMIC_SECTION(text) {
       const auto tokens = tiny().encode(text);
       REQUIRE(tokens.ok());

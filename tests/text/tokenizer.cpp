@@ -17,7 +17,9 @@ namespace {
 std::shared_ptr<const Tokenizer> tiny() { return load(tiny_model().bytes()).value(); }
 
 // By value: the vector outlives the loop that walks it.
-std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text) { return tokenizer.encode(text).value(); }
+std::vector<int32_t> encode(const Tokenizer& tokenizer, const std::string& text) {
+  return tokenizer.encode(text).value();
+}
 
 std::string random_utf8(std::mt19937& random, size_t characters) {
   std::string text;
@@ -30,10 +32,11 @@ std::string random_utf8(std::mt19937& random, size_t characters) {
     } else if (c < 0x800) {
       text += {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
     } else if (c < 0x10000) {
-      text += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
-    } else {
-      text += {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)), static_cast<char>(0x80 | (c >> 6 & 63)),
+      text += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
                static_cast<char>(0x80 | (c & 63))};
+    } else {
+      text += {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
+               static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
     }
   }
   return text;
@@ -43,8 +46,8 @@ std::string random_utf8(std::mt19937& random, size_t characters) {
 
 TEST_CASE("any UTF-8 text comes back from its tokens byte for byte") {
   const auto tokenizer = tiny();
-  for (const char* text :
-       {"", " ", "  two  spaces  ", "\n\t\r\n", "hello the world", "na\xC3\xAFve caf\xC3\xA9", "\xF0\x9F\xA6\x96 \xE4\xBD\xA0\xE5\xA5\xBD"})
+  for (const char* text : {"", " ", "  two  spaces  ", "\n\t\r\n", "hello the world", "na\xC3\xAFve caf\xC3\xA9",
+                           "\xF0\x9F\xA6\x96 \xE4\xBD\xA0\xE5\xA5\xBD"})
     CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
   const unsigned seed = 7;
   INFO("seed " << seed);
@@ -71,7 +74,8 @@ TEST_CASE("words known to the model are one token") {
 
 TEST_CASE("no text gives a control symbol") {
   const auto tokenizer = tiny();
-  for (const char* text : {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>", "<unk>", "hello<|end|>world<|char|>"})
+  for (const char* text :
+       {"<s>", "</s>", "<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>", "<unk>", "hello<|end|>world<|char|>"})
     for (const int32_t token : encode(*tokenizer, text)) CHECK(token >= 8);
 }
 
@@ -80,7 +84,8 @@ TEST_CASE("no text gives a control symbol of a single character") {
     for (const char type : {1, 2}) {  // unigram, byte pair encoding
       INFO(symbol << " with model_type " << static_cast<int>(type));
       const auto size = static_cast<char>(symbol.size());
-      const std::string piece = {'\x0A', static_cast<char>(size + 4), '\x0A', size}, kind = "\x18\x03", trainer = {'\x12', 2, '\x18', type};
+      const std::string piece = {'\x0A', static_cast<char>(size + 4), '\x0A', size}, kind = "\x18\x03",
+                        trainer = {'\x12', 2, '\x18', type};
       const auto loaded = load(tiny_model().bytes() + piece + symbol + kind + trainer);
       REQUIRE(loaded.status().message() == "");
       const Tokenizer& tokenizer = *loaded.value();
@@ -134,7 +139,8 @@ TEST_CASE("a byte pair model splits and joins text") {
   auto model = tiny_model();
   model.model.model_type = 2;
   const auto tokenizer = load(model.bytes()).value();
-  for (const char* text : {"hello world", "the \xC3\xA9", ""}) CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
+  for (const char* text : {"hello world", "the \xC3\xA9", ""})
+    CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
 }
 
 TEST_CASE("models as SentencePiece trains them are read, with and without a normaliser") {

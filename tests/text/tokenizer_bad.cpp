@@ -63,7 +63,9 @@ std::string with_tail(const std::string& tail) { return tiny_model().bytes() + t
 
 TEST_CASE("an empty tokenizer is refused", "[malformed]") { refuse("", "no pieces"); }
 TEST_CASE("a tokenizer that is no protobuf is refused", "[malformed]") { refuse("this is no model", "field"); }
-TEST_CASE("a tokenizer with more pieces than the vocabulary is refused", "[malformed]") { refuse(tiny_model().bytes(), "only 256", 256); }
+TEST_CASE("a tokenizer with more pieces than the vocabulary is refused", "[malformed]") {
+  refuse(tiny_model().bytes(), "only 256", 256);
+}
 TEST_CASE("an empty piece is refused", "[malformed]") {
   refuse(changed([](TinyModel& t) { t.add("", 0, PieceKind::kNormal); }), "is empty");
 }
@@ -86,7 +88,8 @@ TEST_CASE("a score that is no number is refused", "[malformed]") {
   refuse(changed([](TinyModel& t) { t.add("x1", std::nanf(""), PieceKind::kNormal); }), "not finite");
 }
 TEST_CASE("an infinite score is refused", "[malformed]") {
-  refuse(changed([](TinyModel& t) { t.add("x1", std::numeric_limits<float>::infinity(), PieceKind::kNormal); }), "not finite");
+  refuse(changed([](TinyModel& t) { t.add("x1", std::numeric_limits<float>::infinity(), PieceKind::kNormal); }),
+         "not finite");
 }
 TEST_CASE("a kind of piece that does not exist is refused", "[malformed]") {
   refuse(changed([](TinyModel& t) { t.add("x1", 0, static_cast<PieceKind>(7)); }), "has kind 7");
@@ -204,7 +207,8 @@ TEST_CASE("random damage to a trained model with a normaliser is refused or harm
   // The compiled rules are most of the file, so most of the damage lands there.
   for (int i = 0; i < 120; ++i) {
     std::string bytes = whole;
-    for (uint32_t flips = 1 + random() % 3; flips > 0; --flips) bytes[random() % bytes.size()] ^= static_cast<char>(1u << random() % 8);
+    for (uint32_t flips = 1 + random() % 3; flips > 0; --flips)
+      bytes[random() % bytes.size()] ^= static_cast<char>(1u << random() % 8);
     const auto tokenizer = load(bytes, 512);
     if (!tokenizer.ok()) continue;
     const auto tokens = tokenizer.value()->encode("the \xEF\xBC\xA1 quick \xC3\xA9 \xE2\x85\xA8 fox \xF0\x9F\xA6\x96");

@@ -76,7 +76,8 @@ TEST_CASE("the text does not depend on how the bytes were cut, and is always UTF
   for (int round = 0; round < 20000; ++round) {
     std::string bytes;
     for (size_t i = 0, count = random() % 12; i < count; ++i) {
-      const char choices[] = {'a', '\x80', '\xBF', '\xC3', '\xE2', '\xED', '\xA0', '\xF0', '\x9F', '\xF4', '\x90', '\xFF'};
+      const char choices[] = {'a',    '\x80', '\xBF', '\xC3', '\xE2', '\xED',
+                              '\xA0', '\xF0', '\x9F', '\xF4', '\x90', '\xFF'};
       bytes += choices[random() % sizeof choices];
     }
     Utf8Stream stream;

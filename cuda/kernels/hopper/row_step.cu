@@ -9,11 +9,14 @@ namespace {
 using namespace row_step_detail;
 
 constexpr int32_t kMostSharedBytes = 227 * 1024;  // of a block, on sm_90
-constexpr int32_t kStaticBytes = (static_cast<int32_t>(sizeof(Shared)) + 127) / 128 * 128;  // the ring begins at such a multiple
+constexpr int32_t kStaticBytes =
+    (static_cast<int32_t>(sizeof(Shared)) + 127) / 128 * 128;  // the ring begins at such a multiple
 constexpr int32_t kMostDynamicBytes = kMostSharedBytes - kStaticBytes;
 
 // Activations: what a norm or a product wants, or attention for its queries and the newest key and value.
-int32_t activation_bytes(const RowStep& step) { return std::max({norm_bytes(step.d_model), step.d_ff, (step.heads + 2) * step.head_dim}); }
+int32_t activation_bytes(const RowStep& step) {
+  return std::max({norm_bytes(step.d_model), step.d_ff, (step.heads + 2) * step.head_dim});
+}
 // Of the ring.
 int32_t stages_of(const RowStep& step) {
   const int32_t others = activation_bytes(step) + (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
@@ -41,9 +44,12 @@ cudaError_t row_step(cudaStream_t stream, const Chip& chip, RowStep step) {
   const auto kernel = step.head_dim == 64 ? row_step_kernel<64> : row_step_kernel<128>;
   step.stages = stages_of(step);
   step.activation_bytes = activation_bytes(step);
-  const int32_t bytes = step.stages * kStageBytes + step.activation_bytes + (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
+  const int32_t bytes = step.stages * kStageBytes + step.activation_bytes +
+                        (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
   // The same for every model: threads may launch for several.
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostDynamicBytes); error != cudaSuccess)
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostDynamicBytes);
+      error != cudaSuccess)
     return error;
   cudaLaunchAttribute together{};  // blocks wait for one another
   together.id = cudaLaunchAttributeCooperative;

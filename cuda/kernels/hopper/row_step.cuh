@@ -1,20 +1,22 @@
 // A step of one row through all layers and to its logits, as one kernel: memory never waits for a layer's turn.
 //
-// One block a multiprocessor. Of every matrix a block has an equal share of the outputs, whose weights are one run of memory. A warp that
-// does nothing else has the copy engine bring all runs, one behind the other, in stages into a ring in shared memory, over all borders
-// between matrices, since weights depend on nothing: while blocks wait for one another, the next weights arrive. The other warps read
-// a piece each of every stage. Products are dot products of bytes, added up in shared memory; a norm is found by every block for itself.
+// One block a multiprocessor. Of every matrix a block has an equal share of the outputs, whose weights are one run of
+// memory. A warp that does nothing else has the copy engine bring all runs, one behind the other, in stages into a ring
+// in shared memory, over all borders between matrices, since weights depend on nothing: while blocks wait for one
+// another, the next weights arrive. The other warps read a piece each of every stage. Products are dot products of
+// bytes, added up in shared memory; a norm is found by every block for itself.
 //
-// What a block makes goes to the others as words with a tag, the number of the layer, counted over all launches (tiles/meet.cuh): queries,
-// keys and values, the sums of attention, its results, the residual stream, the bytes between up and down. Nobody writes such a word again
-// before all have read it, because what he must have in order to come there needs something of every block that reads. Keys and values that
-// go to the cache are ordered for the layers behind by a counter, which nobody waits for long. What others wrote is read past the L1 cache.
+// What a block makes goes to the others as words with a tag, the number of the layer, counted over all launches
+// (tiles/meet.cuh): queries, keys and values, the sums of attention, its results, the residual stream, the bytes
+// between up and down. Nobody writes such a word again before all have read it, because what he must have in order to
+// come there needs something of every block that reads. Keys and values that go to the cache are ordered for the layers
+// behind by a counter, which nobody waits for long. What others wrote is read past the L1 cache.
 //
-// Attention: a unit of work is a chunk of 512 keys with some heads of a KV head. A thread has one key and some keys of one channel's
-// values. The sums of each chunk are kept apart; of all results each block folds its share.
+// Attention: a unit of work is a chunk of 512 keys with some heads of a KV head. A thread has one key and some keys of
+// one channel's values. The sums of each chunk are kept apart; of all results each block folds its share.
 //
-// Bound: memory, reading the weights once. Between products instructions count, not their latencies alone: what runs once a layer has to be
-// fetched anew each time.
+// Bound: memory, reading the weights once. Between products instructions count, not their latencies alone: what runs
+// once a layer has to be fetched anew each time.
 #pragma once
 
 #include "../../kernels.hpp"
@@ -31,11 +33,11 @@ namespace row_step_detail {
 
 constexpr int32_t kThreads = 512, kWarps = kThreads / 32;  // that compute
 constexpr int32_t kAllThreads = kThreads + 32;             // and those that bring the weights
-constexpr int32_t kPieceBytes = 1024;                      // what a warp reads of a stage; all widths are multiples of it
+constexpr int32_t kPieceBytes = 1024;  // what a warp reads of a stage; all widths are multiples of it
 constexpr int32_t kStageBytes = kWarps * kPieceBytes;
 constexpr int32_t kMostStages = 16;  // of the ring
-// Stages that are asked for and not there: few while blocks exchange words, whose way to memory is the longer the more is in flight; more
-// in the middle of a run, behind its first and before its last stages. Best on an H200.
+// Stages that are asked for and not there: few while blocks exchange words, whose way to memory is the longer the more
+// is in flight; more in the middle of a run, behind its first and before its last stages. Best on an H200.
 constexpr int32_t kFewInFlight = 2, kMostInFlight = 6, kFront = 13, kBack = 6;
 constexpr int32_t kChunk = arith::kChunkKeys, kChunkBlocks = kChunk / kBlockTokens;
 static_assert(kThreads == kChunk);
@@ -80,7 +82,10 @@ struct Share {
 };
 __device__ __forceinline__ Share share_of(int32_t out, int32_t together = 1) {
   auto block = static_cast<int32_t>(blockIdx.x);
-  asm volatile("" : "+r"(block));  // else all shares are found before the loop over layers, and kept in registers that are not there
+  asm volatile(
+      ""
+      : "+r"(
+          block));  // else all shares are found before the loop over layers, and kept in registers that are not there
   const auto blocks = static_cast<int32_t>(gridDim.x), groups = out / together, first = groups * block / blocks;
   return {together * first, together * (groups * (block + 1) / blocks - first)};
 }
@@ -130,7 +135,9 @@ class RowStepper {
   // ---- weights ----
 
   enum class Kind { kProject, kO, kUp, kDown, kLogits };
-  __device__ Kind kind_of(int32_t matrix) const { return matrix == matrices_ - 1 ? Kind::kLogits : static_cast<Kind>(matrix % 4); }
+  __device__ Kind kind_of(int32_t matrix) const {
+    return matrix == matrices_ - 1 ? Kind::kLogits : static_cast<Kind>(matrix % 4);
+  }
   __device__ int32_t in_of(int32_t matrix) const {
     const Kind kind = kind_of(matrix);
     return kind == Kind::kO ? query_width_ : kind == Kind::kDown ? step_.d_ff : step_.d_model;
@@ -215,13 +222,15 @@ class RowStepper {
       }
       if (kind == Kind::kUp && l + 1 < step_.layer_count) look_at(shared_.layer[(l + 1) % 2]);
       // Keys and values that the layer before made can be read behind the product: they are long there, nobody waits.
-      if (kind == Kind::kProject && tid_ == kThreads - 32) wait_for_count(step_.counters, l * static_cast<int32_t>(gridDim.x));
+      if (kind == Kind::kProject && tid_ == kThreads - 32)
+        wait_for_count(step_.counters, l * static_cast<int32_t>(gridDim.x));
       __syncwarp();
       const Run& run = runs_[m];
       multiply(kind, run.first, run.count);
       if (m + 1 < matrices_) ask_for_scale(m + 1);
     }
-    const Share own = share_of(step_.d_model);  // the residual stream, which nobody reads as the embedded token any more
+    const Share own =
+        share_of(step_.d_model);  // the residual stream, which nobody reads as the embedded token any more
     if (tid_ < own.count) step_.x[own.first + tid_] = shared_.residual[tid_];
     // The last block to come here, when nobody looks at the counters any more, makes them ready for the next launch.
     if (tid_ == 0 && add_acquired_released(step_.counters + 1, 1) == static_cast<int32_t>(gridDim.x) - 1) {
@@ -265,7 +274,8 @@ class RowStepper {
   __device__ void ask_for_scale(int32_t matrix) {
     const Run& run = runs_[matrix];
     if (tid_ >= run.count) return;
-    const float* const scales = matrix == matrices_ - 1 ? step_.logit_scale : shared_.layer[matrix / 4 % 2].scales[matrix % 4];
+    const float* const scales =
+        matrix == matrices_ - 1 ? step_.logit_scale : shared_.layer[matrix / 4 % 2].scales[matrix % 4];
     copy_async_word(shared_address(&shared_.scale[tid_]), scales + run.first + tid_);
   }
   // The norm of the residual stream, as soon as all of it is there.
@@ -305,7 +315,8 @@ class RowStepper {
     for (int32_t piece = warp_; piece < pieces + warp_; piece += kWarps) {
       barrier_wait(full(stage_), parity_);
       if (piece < pieces) {
-        const auto* weights = reinterpret_cast<const uint4*>(ring_ + stage_ * kStageBytes + warp_ * kPieceBytes) + lane_;
+        const auto* weights =
+            reinterpret_cast<const uint4*>(ring_ + stage_ * kStageBytes + warp_ * kPieceBytes) + lane_;
         const auto* activations = reinterpret_cast<const uint4*>(a_ + k * kPieceBytes) + lane_;
         const uint4 w0 = weights[0], w1 = weights[32], a0 = activations[0], a1 = activations[32];
         int32_t first = 0, second = 0;
@@ -360,18 +371,24 @@ class RowStepper {
 
   __device__ Unit unit_of(const RowLayer& layer) const {
     const int32_t heads = step_.heads / step_.kv_heads, items = chunk_count(layer) * step_.kv_heads;
-    const int32_t divided = min(max(static_cast<int32_t>(gridDim.x) / items, 1), heads), each = (heads + divided - 1) / divided,
-                  parts = (heads + each - 1) / each;
+    const int32_t divided = min(max(static_cast<int32_t>(gridDim.x) / items, 1), heads),
+                  each = (heads + divided - 1) / divided, parts = (heads + each - 1) / each;
     const int32_t index = static_cast<int32_t>(blockIdx.x), item = index / parts, part = index - item * parts,
                   chunk = item / step_.kv_heads, g = item - chunk * step_.kv_heads;
-    return {item < items, part == 0, first_chunk(layer) + chunk, g, g * heads + part * each, min(each, heads - part * each)};
+    return {item < items,
+            part == 0,
+            first_chunk(layer) + chunk,
+            g,
+            g * heads + part * each,
+            min(each, heads - part * each)};
   }
 
   // Keys of a KV head in block `block` of the row, or in the nearest that it sees.
   __device__ const uint4* keys_of(const RowLayer& layer, int32_t g, int32_t block) const {
     const KvSlot& kv = layer.kv;
     block = min(max(block, first_visible(layer) / kBlockTokens), position_ / kBlockTokens);
-    return reinterpret_cast<const uint4*>(kv.pool + step_.segment->table[static_cast<int32_t>(kv.kind)][block] * kv.block_bytes +
+    return reinterpret_cast<const uint4*>(kv.pool +
+                                          step_.segment->table[static_cast<int32_t>(kv.kind)][block] * kv.block_bytes +
                                           kv.slot_offset + int64_t{g} * 2 * kBlockTokens * kHeadDim);
   }
   __device__ int32_t channel() const { return warp_ * kChannels + lane_ % kChannels; }
@@ -390,8 +407,8 @@ class RowStepper {
     }
   }
 
-  // The sums of the block's unit, at step_.sums [chunk][query width], and maxima and weights, at step_.parts [chunk][heads][2]; chunks
-  // counted from the first that is seen.
+  // The sums of the block's unit, at step_.sums [chunk][query width], and maxima and weights, at step_.parts
+  // [chunk][heads][2]; chunks counted from the first that is seen.
   __device__ __forceinline__ void attend(const RowLayer& layer) {
     const Unit& unit = shared_.unit;
     if (!unit.valid) return;
@@ -409,10 +426,13 @@ class RowStepper {
   }
 
   __device__ int8_t* queries() const { return reinterpret_cast<int8_t*>(a_); }
-  __device__ int8_t* newest_key() const { return queries() + query_width_; }  // where a warp that is ahead does not put results
+  __device__ int8_t* newest_key() const {
+    return queries() + query_width_;
+  }  // where a warp that is ahead does not put results
   __device__ int8_t* newest_value() const { return newest_key() + kHeadDim; }
 
-  // The unit's queries, and the newest key and value, as bytes in shared memory; where nobody else does it, those also go to the cache.
+  // The unit's queries, and the newest key and value, as bytes in shared memory; where nobody else does it, those also
+  // go to the cache.
   __device__ void prepare(const RowLayer& layer, const Unit& unit, bool is_newest) {
     constexpr int32_t kHalf = kHeadDim / 2;
     for (int32_t item = tid_; item < (unit.heads + (is_newest ? 1 : 0)) * kHalf; item += kThreads) {
@@ -446,13 +466,16 @@ class RowStepper {
 
   __device__ static int32_t weighted(const uint4& weights, const uint4& v) {
     return dot_unsigned_signed(
-        weights.x, v.x, dot_unsigned_signed(weights.y, v.y, dot_unsigned_signed(weights.z, v.z, dot_unsigned_signed(weights.w, v.w, 0))));
+        weights.x, v.x,
+        dot_unsigned_signed(weights.y, v.y,
+                            dot_unsigned_signed(weights.z, v.z, dot_unsigned_signed(weights.w, v.w, 0))));
   }
-  __device__ __forceinline__ void attend_head(const RowLayer& layer, const Unit& unit, const Kept& kept, int32_t h, bool visible,
-                                              bool newest, bool is_newest) {
+  __device__ __forceinline__ void attend_head(const RowLayer& layer, const Unit& unit, const Kept& kept, int32_t h,
+                                              bool visible, bool newest, bool is_newest) {
     int32_t score = 0;
 #pragma unroll
-    for (int i = 0; i < kPieces; ++i) score += dot<Sign::kSigned>(kept.key[i], reinterpret_cast<const uint4*>(queries() + h * kHeadDim)[i]);
+    for (int i = 0; i < kPieces; ++i)
+      score += dot<Sign::kSigned>(kept.key[i], reinterpret_cast<const uint4*>(queries() + h * kHeadDim)[i]);
     const int32_t warp_maximum = __reduce_max_sync(0xFFFFFFFFu, visible ? score : INT32_MIN);
     if (lane_ == 0) shared_.warp_maximum[warp_] = warp_maximum;
     sync();
@@ -491,7 +514,8 @@ class RowStepper {
       const uint32_t weights = __reduce_add_sync(0xFFFFFFFFu, lane_ < kWarps ? shared_.warp_weight[lane_] : 0);
       uint64_t* const part = step_.parts + 2 * (int64_t{row} * step_.heads + head);
       if (lane_ == 0)
-        store_tagged(part, static_cast<uint32_t>(maximum), tag_), store_tagged(part + 1, arith::bits_of(static_cast<float>(weights)), tag_);
+        store_tagged(part, static_cast<uint32_t>(maximum), tag_),
+            store_tagged(part + 1, arith::bits_of(static_cast<float>(weights)), tag_);
     }
   }
 
@@ -525,8 +549,11 @@ class RowStepper {
           if (from + i >= chunks) break;
           const auto most = static_cast<int32_t>(words[kAhead + i]);
           const bool later = maximum <= most;
-          const float factor = maximum == INT32_MIN ? 0.0f : fold_factor(later ? maximum - most : most - maximum, layer.z);
-          const auto folded = [&](float before, float chunk) { return arith::fma(later ? before : chunk, factor, later ? chunk : before); };
+          const float factor =
+              maximum == INT32_MIN ? 0.0f : fold_factor(later ? maximum - most : most - maximum, layer.z);
+          const auto folded = [&](float before, float chunk) {
+            return arith::fma(later ? before : chunk, factor, later ? chunk : before);
+          };
           weight = folded(weight, arith::float_of(words[2 * kAhead + i]));
           total = folded(total, arith::float_of(words[i]));
           maximum = max(maximum, most);
@@ -556,7 +583,8 @@ class RowStepper {
 }  // namespace row_step_detail
 
 template <int kHeadDim>
-__global__ void __launch_bounds__(row_step_detail::kAllThreads, 1) row_step_kernel(const __grid_constant__ RowStep step) {
+__global__ void __launch_bounds__(row_step_detail::kAllThreads, 1)
+    row_step_kernel(const __grid_constant__ RowStep step) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ row_step_detail::Shared shared;

@@ -1,5 +1,5 @@
-// Single binary32 operations that stay single: each function is exactly one IEEE rounding, whatever flags this header meets.
-// GCC contracts a*b+c into an fma by default where the target has one; mul() and add() forbid that.
+// Single binary32 operations that stay single: each function is exactly one IEEE rounding, whatever flags this header
+// meets. GCC contracts a*b+c into an fma by default where the target has one; mul() and add() forbid that.
 #pragma once
 
 #if defined(__FAST_MATH__)

@@ -5,8 +5,8 @@
 
 namespace kaiju::arith {
 
-// clamp(rint(x), low, high) as an integer. The clamp comes first so that no huge float meets the conversion; both orders agree
-// because the limits are integers.
+// clamp(rint(x), low, high) as an integer. The clamp comes first so that no huge float meets the conversion; both
+// orders agree because the limits are integers.
 KAIJU_HOST_DEVICE inline int32_t round_saturate(float x, float low, float high) {
   const float clamped = x < low ? low : (x > high ? high : x);
   return static_cast<int32_t>(rint(clamped));

@@ -1,4 +1,5 @@
-// RMS normalisation with one fixed reduction shape: 256 partial sums, then a tree by halving (arithmetic.md, section 4).
+// RMS normalisation with one fixed reduction shape: 256 partial sums, then a tree by halving (arithmetic.md, section
+// 4).
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@ struct CosSin {
 KAIJU_HOST_DEVICE inline CosSin cos_sin(uint64_t position, uint64_t frequency) {
   const uint64_t angle = position * frequency;
   const uint64_t quadrant = (angle + (uint64_t{1} << 61)) >> 62;
-  const int64_t rest = static_cast<int64_t>(angle - (quadrant << 62));          // [-2^61, 2^61)
+  const int64_t rest = static_cast<int64_t>(angle - (quadrant << 62));                  // [-2^61, 2^61)
   const float t = mul(static_cast<float>(static_cast<int32_t>(rest >> 37)), 0x1p-27f);  // turns, |t| <= 1/8
   const float u = mul(t, t);
   float s = 0x1.507834p+5f;  // Taylor: the next term is 2e-9 of the result
@@ -28,10 +28,14 @@ KAIJU_HOST_DEVICE inline CosSin cos_sin(uint64_t position, uint64_t frequency) {
   c = fma(c, u, -0x1.3bd3ccp+4f);
   c = fma(c, u, 1.0f);
   switch (quadrant & 3) {
-    case 0: return {c, s};
-    case 1: return {-s, c};
-    case 2: return {-c, -s};
-    default: return {s, -c};
+    case 0:
+      return {c, s};
+    case 1:
+      return {-s, c};
+    case 2:
+      return {-c, -s};
+    default:
+      return {s, -c};
   }
 }
 

@@ -15,7 +15,9 @@ namespace kaiju::arith {
 inline constexpr float kLog2E = 0x1.715476p+0f;  // f32(1.4426950408889634)
 
 // What `1 / temperature` becomes in powers of two.
-inline float temperature_factor(float temperature) { return static_cast<float>(1.4426950408889634 / static_cast<double>(temperature)); }
+inline float temperature_factor(float temperature) {
+  return static_cast<float>(1.4426950408889634 / static_cast<double>(temperature));
+}
 
 // Probability mass of a logit under the row's maximum, in units of 2^-30 of the maximum's.
 KAIJU_HOST_DEVICE inline uint32_t mass(float logit, float maximum, float factor) {
@@ -23,9 +25,12 @@ KAIJU_HOST_DEVICE inline uint32_t mass(float logit, float maximum, float factor)
   return t < -31.0f ? 0u : static_cast<uint32_t>(rint(mul(0x1p30f, exp2(t))));
 }
 
-KAIJU_HOST_DEVICE inline float penalise(float logit, float penalty) { return logit > 0.0f ? divide(logit, penalty) : mul(logit, penalty); }
+KAIJU_HOST_DEVICE inline float penalise(float logit, float penalty) {
+  return logit > 0.0f ? divide(logit, penalty) : mul(logit, penalty);
+}
 
-// Natural logarithm of a positive integer, by a fixed series in double, so that log-probabilities have one value everywhere.
+// Natural logarithm of a positive integer, by a fixed series in double, so that log-probabilities have one value
+// everywhere.
 inline double natural_log(uint64_t total) {
   int exponent = 63 - std::countl_zero(total);
   double fraction = static_cast<double>(total) / static_cast<double>(uint64_t{1} << exponent);  // [1, 2)
@@ -58,7 +63,9 @@ struct Candidate {
   float logit;
   int32_t token;
   uint32_t mass;
-  bool operator<(const Candidate& other) const { return logit != other.logit ? logit > other.logit : token < other.token; }
+  bool operator<(const Candidate& other) const {
+    return logit != other.logit ? logit > other.logit : token < other.token;
+  }
 };
 
 // Restricts `candidates` to the top k, min p and top p, in the contract's order. Leaves at least one.
@@ -87,7 +94,8 @@ inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float to
 
 // The first candidate by ascending id whose running mass exceeds floor(random * total / 2^64).
 inline int32_t draw(std::vector<Candidate>& candidates, uint64_t random) {
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
   uint64_t total = 0;
   for (const Candidate& c : candidates) total += c.mass;
   const auto target = static_cast<uint64_t>((static_cast<unsigned __int128>(random) * total) >> 64);

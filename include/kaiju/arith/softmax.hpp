@@ -1,11 +1,13 @@
-// The scalar pieces of attention: integer scores to two-byte weights, and the factors that merge chunks (arithmetic.md, section 5).
+// The scalar pieces of attention: integer scores to two-byte weights, and the factors that merge chunks (arithmetic.md,
+// section 5).
 #pragma once
 
 #include "kaiju/arith/exp2.hpp"
 
 namespace kaiju::arith {
 
-inline constexpr int kChunkKeys = 512;  // keys under one maximum, anchored at multiples of 512; what a split of the keys may work on alone
+inline constexpr int kChunkKeys =
+    512;  // keys under one maximum, anchored at multiples of 512; what a split of the keys may work on alone
 inline constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
 
 // 2^(difference * z) for difference <= 0, without rounding the product: E(d) of the contract.

@@ -17,7 +17,7 @@ namespace kaiju {
 
 // Rotated, quantised queries and what attention does with them.
 struct AttentionArgs {
-  const int8_t* queries = nullptr;     // [rows, heads, head_dim]
+  const int8_t* queries = nullptr;  // [rows, heads, head_dim]
   int32_t heads = 0;
   float z = 0.0f;                      // integer score to power of two
   const float* out_inverse = nullptr;  // [kv_heads, head_dim] co
@@ -26,11 +26,12 @@ struct AttentionArgs {
 
 // One row of logits and how to draw from it.
 struct SampleArgs {
-  const float* logits = nullptr;         // [vocab_size]
+  const float* logits = nullptr;  // [vocab_size]
   int32_t vocab_size = 0;
   const SamplingSpec* spec = nullptr;
-  const uint8_t* seen = nullptr;         // [vocab_size] 1 where the token occurs in the sequence; may be null without a penalty
-  int64_t position = 0;                  // of the token to be drawn
+  const uint8_t* seen =
+      nullptr;           // [vocab_size] 1 where the token occurs in the sequence; may be null without a penalty
+  int64_t position = 0;  // of the token to be drawn
   int32_t top_logprobs = 0;
 };
 
@@ -44,7 +45,8 @@ struct StepSizes {
   int32_t vocab_size = 0;
 };
 
-// A backend with scratch of its own takes it in take_memory, before the first step: kOutOfMemory there, and no allocation later.
+// A backend with scratch of its own takes it in take_memory, before the first step: kOutOfMemory there, and no
+// allocation later.
 template <class B>
 concept TakesMemory = requires(B& backend, const StepSizes& sizes) {
   { backend.take_memory(sizes) } -> std::same_as<Status>;
@@ -52,21 +54,26 @@ concept TakesMemory = requires(B& backend, const StepSizes& sizes) {
 
 // What the transformer asks of a device (model/forward.hpp).
 template <class B>
-concept ModelBackend = requires(B& backend, const Matrix& matrix, const arith::bf16* x_in, arith::bf16* x, const int8_t* a, int8_t* a_out, const uint8_t* h, uint8_t* h_out,
-                                const float* f, float* f_out, const Batch& batch, const KvSlot& kv, const arith::CosSin* angles, const AttentionArgs& attention, int32_t n) {
-  backend.embed(matrix, f, batch.tokens, x);                      // x [rows, d_model] = bytes of the token's row times its scale
-  backend.norm(x_in, n, n, 0.0f, 0.0f, a_out);                    // (x, rows, width, eps, inverse scale) -> a [rows, width]
-  backend.linear(matrix, a, n, f, f_out);                         // out [rows, out] f32 = acc * scale[n]
-  backend.up(matrix, a, n, f, h_out);                             // h [rows, out] = square_byte(up_byte(acc, alpha[n]))
-  backend.add_linear(matrix, a, n, f, x);                         // x [rows, out] += acc * scale[n], one fma, back to bf16
-  backend.add_down(matrix, h, n, f, x);                           // the same with unsigned bytes
-  backend.queries(f, batch, angles, n, n, n, f, a_out);           // (q, batch, angles, heads, kv_heads, head_dim, cq) -> rotated bytes
-  backend.append(f, f, batch, angles, f, f, kv);                  // (k, v, batch, angles, ck, cv, slot): into the cache
-  backend.attend(attention, batch, kv);
-};
+concept ModelBackend =
+    requires(B& backend, const Matrix& matrix, const arith::bf16* x_in, arith::bf16* x, const int8_t* a, int8_t* a_out,
+             const uint8_t* h, uint8_t* h_out, const float* f, float* f_out, const Batch& batch, const KvSlot& kv,
+             const arith::CosSin* angles, const AttentionArgs& attention, int32_t n) {
+      backend.embed(matrix, f, batch.tokens, x);    // x [rows, d_model] = bytes of the token's row times its scale
+      backend.norm(x_in, n, n, 0.0f, 0.0f, a_out);  // (x, rows, width, eps, inverse scale) -> a [rows, width]
+      backend.linear(matrix, a, n, f, f_out);       // out [rows, out] f32 = acc * scale[n]
+      backend.up(matrix, a, n, f, h_out);           // h [rows, out] = square_byte(up_byte(acc, alpha[n]))
+      backend.add_linear(matrix, a, n, f, x);       // x [rows, out] += acc * scale[n], one fma, back to bf16
+      backend.add_down(matrix, h, n, f, x);         // the same with unsigned bytes
+      backend.queries(f, batch, angles, n, n, n, f,
+                      a_out);  // (q, batch, angles, heads, kv_heads, head_dim, cq) -> rotated bytes
+      backend.append(f, f, batch, angles, f, f, kv);  // (k, v, batch, angles, ck, cv, slot): into the cache
+      backend.attend(attention, batch, kv);
+    };
 
 // The same with draws, one row at a time.
 template <class B>
-concept Backend = ModelBackend<B> && requires(B& backend, const SampleArgs& sample, SampledToken& token) { backend.sample(sample, token); };
+concept Backend = ModelBackend<B> && requires(B& backend, const SampleArgs& sample, SampledToken& token) {
+  backend.sample(sample, token);
+};
 
 }  // namespace kaiju

@@ -1,5 +1,6 @@
-// CpuBackend: the operations of a Backend on the host's cores, in the fastest instruction set this machine has. Same bits as ReferenceBackend
-// (tests/conformance). Weights are used where they lie; what it owns is its threads and some scratch memory per thread.
+// CpuBackend: the operations of a Backend on the host's cores, in the fastest instruction set this machine has. Same
+// bits as ReferenceBackend (tests/conformance). Weights are used where they lie; what it owns is its threads and some
+// scratch memory per thread.
 #pragma once
 
 #include <cstdint>
@@ -24,31 +25,35 @@ struct AttentionPiece;
 
 class CpuBackend {
  public:
-  // Instruction sets this machine can run, best first, of "avx512" (needs F, BW, VL, DQ, VNNI), "avxvnni", "avx2" (both with FMA), "neon" (Arm with the dot-product
-  // extension) and "portable", which runs everywhere.
+  // Instruction sets this machine can run, best first, of "avx512" (needs F, BW, VL, DQ, VNNI), "avxvnni", "avx2" (both
+  // with FMA), "neon" (Arm with the dot-product extension) and "portable", which runs everywhere.
   static std::vector<std::string> isas();
 
-  // `isa` is one of isas() or "auto", the best; `threads` counts the caller's. kInvalidArgument for an unknown set, kUnsupported for one this machine lacks or when a
-  // thread cannot be started.
+  // `isa` is one of isas() or "auto", the best; `threads` counts the caller's. kInvalidArgument for an unknown set,
+  // kUnsupported for one this machine lacks or when a thread cannot be started.
   static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads);
 
   ~CpuBackend();
 
-  // Scratch for steps up to these sizes: none of them allocates any more. Larger ones still run, and take more on the way.
+  // Scratch for steps up to these sizes: none of them allocates any more. Larger ones still run, and take more on the
+  // way.
   Status take_memory(const StepSizes& sizes);
 
   const char* isa() const;
   int32_t threads() const { return pool_.threads(); }
 
-  // The operations of backend/backend.hpp. One calling thread at a time, in the floating-point state of base/float_state.hpp.
+  // The operations of backend/backend.hpp. One calling thread at a time, in the floating-point state of
+  // base/float_state.hpp.
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
   void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a);
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x);
-  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
-  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+               int32_t head_dim, const float* inverse, int8_t* out);
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
+              const float* v_inverse, const KvSlot& kv);
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
   void sample(const SampleArgs& args, SampledToken& result);
 
@@ -61,7 +66,7 @@ class CpuBackend {
 
   const cpu::Kernels& kernels_;
   ThreadPool pool_;
-  Buffer<std::byte> scratch_;   // [threads, scratch_stride_]
+  Buffer<std::byte> scratch_;  // [threads, scratch_stride_]
   size_t scratch_stride_ = 0;
   Buffer<std::byte> prepared_;  // activations as the products' kernels want them
   std::vector<cpu::AttentionPiece> pieces_;

@@ -1,5 +1,5 @@
-// ReferenceBackend: the specification. Scalar, single-threaded, written to be read beside docs/arithmetic.md; every other backend must
-// give the same bits. Layout of a cache half: [64 tokens, head_dim] for keys and for values.
+// ReferenceBackend: the specification. Scalar, single-threaded, written to be read beside docs/arithmetic.md; every
+// other backend must give the same bits. Layout of a cache half: [64 tokens, head_dim] for keys and for values.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,8 @@ inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& sc
   scratch.clear();
   for (int32_t token = 0; token < args.vocab_size; ++token) {
     float logit = logits[token];
-    if (spec.repetition_penalty != 1.0f && args.seen && args.seen[token]) logit = arith::penalise(logit, spec.repetition_penalty);
+    if (spec.repetition_penalty != 1.0f && args.seen && args.seen[token])
+      logit = arith::penalise(logit, spec.repetition_penalty);
     scratch.push_back({logit, token, 0});
   }
   for (const auto& [token, bias] : spec.logit_bias) scratch[token].logit = arith::add(scratch[token].logit, bias);
@@ -50,7 +51,8 @@ inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& sc
     for (int32_t token = 0; token < args.vocab_size; ++token) scratch.push_back({logits[token], token, 0});
     const auto count = std::min<size_t>(static_cast<size_t>(args.top_logprobs), scratch.size());
     std::partial_sort(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(count), scratch.end());
-    for (size_t i = 0; i < count; ++i) result.top.push_back({scratch[i].token, arith::logprob(scratch[i].logit, plain_maximum, log_total)});
+    for (size_t i = 0; i < count; ++i)
+      result.top.push_back({scratch[i].token, arith::logprob(scratch[i].logit, plain_maximum, log_total)});
   }
 }
 
@@ -59,19 +61,23 @@ class ReferenceBackend {
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
     for (size_t row = 0; row < tokens.size(); ++row) {
       const int8_t* bytes = table.weight + int64_t{tokens[row]} * table.in;
-      for (int32_t i = 0; i < table.in; ++i) x[row * table.in + i] = arith::to_bf16(arith::mul(bytes[i], scale[tokens[row]]));
+      for (int32_t i = 0; i < table.in; ++i)
+        x[row * table.in + i] = arith::to_bf16(arith::mul(bytes[i], scale[tokens[row]]));
     }
   }
 
   void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-    for (int64_t row = 0; row < rows; ++row) arith::norm_quantise(x + row * width, width, eps, inverse_scale, a + row * width);
+    for (int64_t row = 0; row < rows; ++row)
+      arith::norm_quantise(x + row * width, width, eps, inverse_scale, a + row * width);
   }
 
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
-    each(w, a, rows, [&](int64_t at, int32_t n, int32_t acc) { out[at] = arith::mul(static_cast<float>(acc), scale[n]); });
+    each(w, a, rows,
+         [&](int64_t at, int32_t n, int32_t acc) { out[at] = arith::mul(static_cast<float>(acc), scale[n]); });
   }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
-    each(w, a, rows, [&](int64_t at, int32_t n, int32_t acc) { h[at] = arith::square_byte(arith::up_byte(acc, alpha[n])); });
+    each(w, a, rows,
+         [&](int64_t at, int32_t n, int32_t acc) { h[at] = arith::square_byte(arith::up_byte(acc, alpha[n])); });
   }
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
     each(w, a, rows, [&](int64_t at, int32_t n, int32_t acc) { x[at] = arith::residual_add(x[at], acc, scale[n]); });
@@ -80,7 +86,8 @@ class ReferenceBackend {
     each(w, h, rows, [&](int64_t at, int32_t n, int32_t acc) { x[at] = arith::residual_add(x[at], acc, scale[n]); });
   }
 
-  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+               int32_t head_dim, const float* inverse, int8_t* out) {
     std::vector<float> head(head_dim);
     for (int64_t row = 0; row < batch.row_count; ++row)
       for (int32_t h = 0; h < heads; ++h) {
@@ -92,7 +99,8 @@ class ReferenceBackend {
       }
   }
 
-  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
+              const float* v_inverse, const KvSlot& kv) {
     const int32_t head_dim = kv.head_dim;
     std::vector<float> head(head_dim);
     for (const BatchSegment& segment : batch.segments)
@@ -154,7 +162,8 @@ class ReferenceBackend {
     return kept;
   }
 
-  static void attend_one(const AttentionArgs& args, const BatchSegment& segment, int32_t position, const KvSlot& kv, int32_t row, int32_t head) {
+  static void attend_one(const AttentionArgs& args, const BatchSegment& segment, int32_t position, const KvSlot& kv,
+                         int32_t row, int32_t head) {
     const int32_t head_dim = kv.head_dim, g = head * kv.kv_heads / args.heads;
     const BlockId* table = segment.table[static_cast<int32_t>(kv.kind)];
     const int64_t at = (int64_t{row} * args.heads + head) * head_dim;
@@ -164,16 +173,21 @@ class ReferenceBackend {
     for (int32_t chunk = first / arith::kChunkKeys * arith::kChunkKeys; chunk <= position; chunk += arith::kChunkKeys) {
       const int32_t from = std::max(chunk, first), to = std::min(chunk + arith::kChunkKeys - 1, position);
       Sums sums = sum_chunk(args.queries + at, table, kv, g, from, to, args.z);
-      if (all.out.empty()) all = std::move(sums);
-      else if (all.maximum <= sums.maximum) all = fold(all, std::move(sums), args.z);
-      else all = fold(sums, std::move(all), args.z);
+      if (all.out.empty())
+        all = std::move(sums);
+      else if (all.maximum <= sums.maximum)
+        all = fold(all, std::move(sums), args.z);
+      else
+        all = fold(sums, std::move(all), args.z);
     }
     const float inverse = arith::divide(1.0f, all.total);
-    for (int32_t i = 0; i < head_dim; ++i) args.out[at + i] = arith::quantise(arith::mul(all.out[i], inverse), args.out_inverse[g * head_dim + i]);
+    for (int32_t i = 0; i < head_dim; ++i)
+      args.out[at + i] = arith::quantise(arith::mul(all.out[i], inverse), args.out_inverse[g * head_dim + i]);
   }
 
   // The visible keys [from, to] of one chunk.
-  static Sums sum_chunk(const int8_t* query, const BlockId* table, const KvSlot& kv, int32_t g, int32_t from, int32_t to, float z) {
+  static Sums sum_chunk(const int8_t* query, const BlockId* table, const KvSlot& kv, int32_t g, int32_t from,
+                        int32_t to, float z) {
     const int32_t head_dim = kv.head_dim;
     int32_t score[arith::kChunkKeys];
     int32_t maximum = INT32_MIN;

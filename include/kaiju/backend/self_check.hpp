@@ -1,6 +1,7 @@
-// The golden self-check: every operation of a backend on small fixed inputs, against hashes recorded from ReferenceBackend. It runs when an executor is
-// made, for 2 ms on a processor; on a GPU, which has kernels of their own for some shapes, in more of them. It refuses a machine or a build that computes
-// otherwise: contraction, flushed subnormals, a broken kernel. Host memory only; the conformance tests are the thorough ones.
+// The golden self-check: every operation of a backend on small fixed inputs, against hashes recorded from
+// ReferenceBackend. It runs when an executor is made, for 2 ms on a processor; on a GPU, which has kernels of their own
+// for some shapes, in more of them. It refuses a machine or a build that computes otherwise: contraction, flushed
+// subnormals, a broken kernel. Host memory only; the conformance tests are the thorough ones.
 #pragma once
 
 #include <array>
@@ -23,7 +24,8 @@ struct Check {
   uint64_t hash;
 };
 
-// Recorded from ReferenceBackend; tests/conformance/self_check.cpp prints them anew when the contract's version changes.
+// Recorded from ReferenceBackend; tests/conformance/self_check.cpp prints them anew when the contract's version
+// changes.
 inline constexpr Check kExpected[] = {
     {"embed", 0x34DD48A9AC7FAA26u},
     {"norm", 0x6B70DAEF8D6A8047u},
@@ -56,7 +58,10 @@ inline constexpr Check kExpected[] = {
 };
 inline constexpr size_t kChecks = std::size(kExpected), kPlainChecks = 14;  // the latter up to "sample"
 
-enum class Shapes { kPlain, kAll };  // kAll: also those that a GPU's kernels for one row, for tiles of rows and for other head_dims serve
+enum class Shapes {
+  kPlain,
+  kAll
+};  // kAll: also those that a GPU's kernels for one row, for tiles of rows and for other head_dims serve
 
 // Inputs: the stream of Philox words under a fixed key, shaped by exact operations.
 class Inputs {
@@ -66,18 +71,30 @@ class Inputs {
     return words_[next_++ % 4];
   }
   int32_t below(int32_t n) { return static_cast<int32_t>(word() % static_cast<uint32_t>(n)); }
-  std::vector<int8_t> bytes(size_t count) { return fill<int8_t>(count, [this] { return static_cast<int8_t>(below(255) - 127); }); }
-  std::vector<uint8_t> unsigned_bytes(size_t count) { return fill<uint8_t>(count, [this] { return static_cast<uint8_t>(below(256)); }); }
+  std::vector<int8_t> bytes(size_t count) {
+    return fill<int8_t>(count, [this] { return static_cast<int8_t>(below(255) - 127); });
+  }
+  std::vector<uint8_t> unsigned_bytes(size_t count) {
+    return fill<uint8_t>(count, [this] { return static_cast<uint8_t>(below(256)); });
+  }
   // Positive, full mantissas, within a factor of two above `low`, a power of two.
-  std::vector<float> scales(size_t count, float low) { return fill<float>(count, [=, this] { return arith::mul(low, static_cast<float>((1 << 23) + below(1 << 23)) * 0x1p-23f); }); }
+  std::vector<float> scales(size_t count, float low) {
+    return fill<float>(
+        count, [=, this] { return arith::mul(low, static_cast<float>((1 << 23) + below(1 << 23)) * 0x1p-23f); });
+  }
   // Either sign, spread over eight powers of two below `high`.
   float spread(float high) {
     const uint32_t bits = word();
-    const float magnitude = static_cast<float>((1u << 23) + (bits & 0x7FFFFF)) * 0x1p-24f / static_cast<float>(1u << (bits >> 23 & 7));
+    const float magnitude =
+        static_cast<float>((1u << 23) + (bits & 0x7FFFFF)) * 0x1p-24f / static_cast<float>(1u << (bits >> 23 & 7));
     return (bits >> 31 ? -high : high) * magnitude;
   }
-  std::vector<float> floats(size_t count, float high) { return fill<float>(count, [=, this] { return spread(high); }); }
-  std::vector<arith::bf16> stream(size_t count, float high) { return fill<arith::bf16>(count, [=, this] { return arith::to_bf16(spread(high)); }); }
+  std::vector<float> floats(size_t count, float high) {
+    return fill<float>(count, [=, this] { return spread(high); });
+  }
+  std::vector<arith::bf16> stream(size_t count, float high) {
+    return fill<arith::bf16>(count, [=, this] { return arith::to_bf16(spread(high)); });
+  }
 
  private:
   template <class T, class Make>
@@ -123,7 +140,8 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
 
   // Half of the rows so small that flushing subnormals would show.
   x = inputs.stream(size_t{4} * kIn, 4.0f);
-  for (size_t i = size_t{2} * kIn; i < x.size(); ++i) x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
+  for (size_t i = size_t{2} * kIn; i < x.size(); ++i)
+    x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
   std::vector<int8_t> a(x.size());
   backend.norm(x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data());
   out.push_back(hash_of(a));
@@ -154,7 +172,8 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
     out.push_back(hash_of(x));
   }
 
-  // One sequence of more than a chunk, filled by five times the same floats with different angles; its last rows attend. Blocks lie in reverse order.
+  // One sequence of more than a chunk, filled by five times the same floats with different angles; its last rows
+  // attend. Blocks lie in reverse order.
   constexpr int32_t kFilled = 118, kLength = 5 * kFilled, kBlocks = kLength / kBlockTokens + 1, kHalf = 32;
   std::vector<BlockId> table;
   for (BlockId block = kBlocks - 1; block >= 0; --block) table.push_back(block);
@@ -162,11 +181,16 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
   std::vector<arith::CosSin> angles;
   for (int32_t position = 0; position < kLength; ++position) {
     positions[position] = position;
-    for (int32_t i = 0; i < kHalf; ++i) angles.push_back(arith::cos_sin(static_cast<uint64_t>(position), 0x28BE60DB9391054Au >> i));
+    for (int32_t i = 0; i < kHalf; ++i)
+      angles.push_back(arith::cos_sin(static_cast<uint64_t>(position), 0x28BE60DB9391054Au >> i));
   }
   const auto batch_of = [&](const BatchSegment& segment, int32_t rows) {
     const auto count = static_cast<size_t>(rows);
-    return Batch{rows, {no_tokens.data(), count}, {positions.data() + segment.position, count}, {&segment, 1}, {row_segment.data(), count}};
+    return Batch{rows,
+                 {no_tokens.data(), count},
+                 {positions.data() + segment.position, count},
+                 {&segment, 1},
+                 {row_segment.data(), count}};
   };
   struct Heads {
     std::vector<float> q, q_inverse, k_inverse, v_inverse, out_inverse, k, v;
@@ -175,29 +199,36 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
     const auto kv_width = static_cast<size_t>(kKvHeads * head_dim);
     Heads heads;
     heads.q = inputs.floats(static_cast<size_t>(rows * kHeads * head_dim), 2.0f);
-    heads.q_inverse = inputs.scales(kv_width, 64.0f), heads.k_inverse = inputs.scales(kv_width, 64.0f), heads.v_inverse = inputs.scales(kv_width, 64.0f);
+    heads.q_inverse = inputs.scales(kv_width, 64.0f), heads.k_inverse = inputs.scales(kv_width, 64.0f),
+    heads.v_inverse = inputs.scales(kv_width, 64.0f);
     heads.out_inverse = inputs.scales(kv_width, 1.0f);
     heads.k = inputs.floats(kFilled * kv_width, 2.0f), heads.v = inputs.floats(kFilled * kv_width, 2.0f);
     return heads;
   };
-  // `heads` are made for at least so many channels and rows. More channels than 64 have the same angles, of fewer positions.
+  // `heads` are made for at least so many channels and rows. More channels than 64 have the same angles, of fewer
+  // positions.
   const auto attend = [&](const Heads& heads, int32_t head_dim, int32_t rows, std::initializer_list<int32_t> windows) {
     const int32_t half = head_dim / 2, angle_rows = kLength * kHalf / half;
     const BatchSegment asking{0, rows, kLength - rows, 0, {table.data(), table.data()}};
     std::vector<int8_t> queries(static_cast<size_t>(rows * kHeads * head_dim));
-    backend.queries(heads.q.data(), batch_of(asking, rows), angles.data() + (angle_rows - rows) * half, kHeads, kKvHeads, head_dim, heads.q_inverse.data(), queries.data());
+    backend.queries(heads.q.data(), batch_of(asking, rows), angles.data() + (angle_rows - rows) * half, kHeads,
+                    kKvHeads, head_dim, heads.q_inverse.data(), queries.data());
     out.push_back(hash_of(queries));
     const int64_t block_bytes = int64_t{2} * kBlockTokens * kKvHeads * head_dim;
     for (const int32_t window : windows) {
       std::vector<std::byte> pool(static_cast<size_t>(kBlocks * block_bytes), std::byte{0x80});
-      const KvSlot slot{pool.data(), block_bytes, 0, kKvHeads, head_dim, window > 0 ? BlockKind::kWindow : BlockKind::kGlobal, window};
+      const KvSlot slot{pool.data(), block_bytes, 0,
+                        kKvHeads,    head_dim,    window > 0 ? BlockKind::kWindow : BlockKind::kGlobal,
+                        window};
       std::vector<int8_t> attended(queries.size());
       for (int32_t i = 0; i < kLength / kFilled; ++i) {
         const BatchSegment filling{0, kFilled, i * kFilled, 0, {table.data(), table.data()}};
         const int32_t angle_row = i * (angle_rows - kFilled) / (kLength / kFilled - 1);
-        backend.append(heads.k.data(), heads.v.data(), batch_of(filling, kFilled), angles.data() + angle_row * half, heads.k_inverse.data(), heads.v_inverse.data(), slot);
+        backend.append(heads.k.data(), heads.v.data(), batch_of(filling, kFilled), angles.data() + angle_row * half,
+                       heads.k_inverse.data(), heads.v_inverse.data(), slot);
       }
-      backend.attend({queries.data(), kHeads, 0x1.5p-12f, heads.out_inverse.data(), attended.data()}, batch_of(asking, rows), slot);
+      backend.attend({queries.data(), kHeads, 0x1.5p-12f, heads.out_inverse.data(), attended.data()},
+                     batch_of(asking, rows), slot);
       out.push_back(hash_of(attended));
     }
   };
@@ -256,9 +287,11 @@ Status self_check(B& backend, golden::Shapes shapes = golden::Shapes::kPlain) {
   const std::vector<uint64_t> found = golden::hashes(backend, shapes);
   std::string wrong;
   for (size_t i = 0; i < found.size(); ++i)
-    if (found[i] != golden::kExpected[i].hash) wrong += (wrong.empty() ? "" : "; ") + std::string(golden::kExpected[i].operation);
+    if (found[i] != golden::kExpected[i].hash)
+      wrong += (wrong.empty() ? "" : "; ") + std::string(golden::kExpected[i].operation);
   if (wrong.empty()) return {};
-  return {StatusCode::kUnsupported, "this build or machine does not compute the arithmetic contract: " + wrong + " differ. Build without -ffast-math and report the compiler and processor"};
+  return {StatusCode::kUnsupported, "this build or machine does not compute the arithmetic contract: " + wrong +
+                                        " differ. Build without -ffast-math and report the compiler and processor"};
 }
 
 }  // namespace kaiju

@@ -1,5 +1,5 @@
-// Buffer: zeroed, 64-byte aligned memory of a fixed size, taken once. Large buffers come untouched from the system, so pages that are never
-// used cost nothing.
+// Buffer: zeroed, 64-byte aligned memory of a fixed size, taken once. Large buffers come untouched from the system, so
+// pages that are never used cost nothing.
 #pragma once
 
 #if defined(__linux__)
@@ -34,7 +34,8 @@ class Buffer {
   }
 
   T* data() { return reinterpret_cast<T*>(aligned(static_cast<std::byte*>(memory_.get()), kAlignment)); }
-  // For what is visited at random: asks the system for large pages, where it has them. Touching a byte may then make 2 MiB resident.
+  // For what is visited at random: asks the system for large pages, where it has them. Touching a byte may then make 2
+  // MiB resident.
   void prefer_large_pages() {
 #if defined(__linux__)
     constexpr size_t kPage = size_t{2} << 20;
@@ -49,13 +50,16 @@ class Buffer {
  private:
   static constexpr size_t kAlignment = 64;
   // The next address that is a multiple; null stays null.
-  static std::byte* aligned(std::byte* address, size_t multiple) { return address + (0 - reinterpret_cast<uintptr_t>(address)) % multiple; }
+  static std::byte* aligned(std::byte* address, size_t multiple) {
+    return address + (0 - reinterpret_cast<uintptr_t>(address)) % multiple;
+  }
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };
   static Status out_of_memory(size_t count, const char* what) {
     const std::string each = sizeof(T) > 1 ? " x " + std::to_string(sizeof(T)) : "";
-    return {StatusCode::kOutOfMemory, std::string(what) + " needs " + std::to_string(count) + each + " bytes, which the system did not give"};
+    return {StatusCode::kOutOfMemory,
+            std::string(what) + " needs " + std::to_string(count) + each + " bytes, which the system did not give"};
   }
 
   std::unique_ptr<void, Free> memory_;

@@ -1,5 +1,6 @@
-// FloatState: the floating-point mode the contract assumes (round to nearest, subnormals kept, nothing trapped), for the length of a scope.
-// What the thread had before comes back at its end, so a host that flushes subnormals neither changes our bits nor notices us.
+// FloatState: the floating-point mode the contract assumes (round to nearest, subnormals kept, nothing trapped), for
+// the length of a scope. What the thread had before comes back at its end, so a host that flushes subnormals neither
+// changes our bits nor notices us.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)

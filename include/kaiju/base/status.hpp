@@ -54,7 +54,9 @@ class [[nodiscard]] Result {
   Status status() const { return ok() ? Status() : std::get<Status>(state_); }
   T& value() & { return std::get<T>(state_); }
   const T& value() const& { return std::get<T>(state_); }
-  T value() && { return std::get<T>(std::move(state_)); }  // by value: a temporary result may be unpacked in a loop or bound to a name
+  T value() && {
+    return std::get<T>(std::move(state_));
+  }  // by value: a temporary result may be unpacked in a loop or bound to a name
   T* operator->() { return &std::get<T>(state_); }
   T& operator*() & { return std::get<T>(state_); }
 
@@ -68,7 +70,8 @@ inline Status bad_model(std::string message) { return {StatusCode::kBadModel, st
 inline Status out_of_memory() { return {StatusCode::kOutOfMemory, "out of memory"}; }
 inline Status internal_error(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
-// Runs `body`, which gives an `Answer` (a Status, or a Result); a shortage of memory is an answer too, and no exception leaves.
+// Runs `body`, which gives an `Answer` (a Status, or a Result); a shortage of memory is an answer too, and no exception
+// leaves.
 template <class Answer, class Body>
 Answer guarded(const Body& body) noexcept {
   try {
@@ -83,8 +86,8 @@ Answer guarded(const Body& body) noexcept {
 }  // namespace kaiju
 
 // Returns from the enclosing function when `expression` is a Status that is not ok.
-#define KAIJU_TRY(expression)                           \
-  do {                                                  \
-    ::kaiju::Status kaiju_status_ = (expression);       \
-    if (!kaiju_status_.ok()) return kaiju_status_;      \
+#define KAIJU_TRY(expression)                      \
+  do {                                             \
+    ::kaiju::Status kaiju_status_ = (expression);  \
+    if (!kaiju_status_.ok()) return kaiju_status_; \
   } while (0)

@@ -1,6 +1,6 @@
-// ThreadPool: a fixed number of threads that share the parts of one piece of work at a time. The calling thread is one of them.
-// Nothing is allocated after construction. Workers wait for the next piece awake for a moment (the operations of one step follow each other
-// within microseconds), then sleep: an idle pool uses no core.
+// ThreadPool: a fixed number of threads that share the parts of one piece of work at a time. The calling thread is one
+// of them. Nothing is allocated after construction. Workers wait for the next piece awake for a moment (the operations
+// of one step follow each other within microseconds), then sleep: an idle pool uses no core.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ namespace kaiju {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 starts no thread at all. Throws std::system_error when the system starts no more of them.
+  // `threads` counts the caller: 1 starts no thread at all. Throws std::system_error when the system starts no more of
+  // them.
   explicit ThreadPool(int32_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -23,9 +24,10 @@ class ThreadPool {
 
   int32_t threads() const { return static_cast<int32_t>(workers_.size()) + 1; }
 
-  // Calls work(part, thread) for every part in [0, parts), each exactly once, and returns when all are done. `thread` is below threads() and no
-  // two calls that run at the same time share it, so it may name scratch memory. Who takes which part is a race; results must not depend
-  // on it. One caller at a time; `work` must not throw and must not call parallel_for.
+  // Calls work(part, thread) for every part in [0, parts), each exactly once, and returns when all are done. `thread`
+  // is below threads() and no two calls that run at the same time share it, so it may name scratch memory. Who takes
+  // which part is a race; results must not depend on it. One caller at a time; `work` must not throw and must not call
+  // parallel_for.
   template <class Work>
   void parallel_for(int32_t parts, Work&& work) {
     using Function = std::remove_reference_t<Work>;
@@ -33,7 +35,8 @@ class ThreadPool {
       for (int32_t part = 0; part < parts; ++part) work(part, 0);
       return;
     }
-    run(parts, [](void* context, int32_t part, int32_t thread) { (*static_cast<Function*>(context))(part, thread); },
+    run(
+        parts, [](void* context, int32_t part, int32_t thread) { (*static_cast<Function*>(context))(part, thread); },
         const_cast<void*>(static_cast<const void*>(&work)));
   }
 
@@ -46,8 +49,9 @@ class ThreadPool {
   void sleep_until_work();
   void stop();
 
-  // The piece of work on offer: parts in the upper half, next part in the lower, in one word so that taking a part is one addition. The two fields
-  // under it are written before the word is published, and not again before every part taken is done: only who took a part reads them.
+  // The piece of work on offer: parts in the upper half, next part in the lower, in one word so that taking a part is
+  // one addition. The two fields under it are written before the word is published, and not again before every part
+  // taken is done: only who took a part reads them.
   std::atomic<uint64_t> offer_{0};
   Call call_ = nullptr;
   void* context_ = nullptr;

@@ -1,4 +1,5 @@
-// Arena: the blocks of both kinds, what state each is in, and the slabs they are cut from. Knows numbers; never touches memory.
+// Arena: the blocks of both kinds, what state each is in, and the slabs they are cut from. Knows numbers; never touches
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +46,8 @@ class Arena {
       k.next_free.assign(static_cast<size_t>(k.total), kNoBlock);
     }
     slabs_.resize(static_cast<size_t>(slabs));
-    for (const BlockKind kind : kBothKinds) at(kind).open.reserve(slabs_.size()), at(kind).idle.reserve(slabs_.size());  // taking must not fail
+    for (const BlockKind kind : kBothKinds)
+      at(kind).open.reserve(slabs_.size()), at(kind).idle.reserve(slabs_.size());      // taking must not fail
     for (int32_t slab = slabs - 1; slab >= 0; --slab) empty_of(slab).push_back(slab);  // low numbers first
   }
 
@@ -59,7 +61,9 @@ class Arena {
     const int32_t* n = at(kind).count;
     return n[1] + n[2] + n[3] + n[4];
   }
-  int32_t busy_count(BlockKind kind) const { return used_count(kind) - at(kind).count[static_cast<int>(BlockState::kCached)]; }
+  int32_t busy_count(BlockKind kind) const {
+    return used_count(kind) - at(kind).count[static_cast<int>(BlockState::kCached)];
+  }
   BlockState state(BlockKind kind, BlockId block) const { return at(kind).states[static_cast<size_t>(block)]; }
 
   // A free block, from now on live: from a slab of its kind, else from an empty slab. kNoBlock when there is none.
@@ -104,7 +108,8 @@ class Arena {
       slabs[index(kind)] = lacking == 0 ? 0 : (lacking + k.per_slab - 1) / k.per_slab;
     }
     const auto idle = [&](BlockKind kind) { return std::ssize(at(kind).idle); };
-    if (shared_) return slabs[0] + slabs[1] <= std::ssize(empty_[0]) + idle(BlockKind::kGlobal) + idle(BlockKind::kWindow);
+    if (shared_)
+      return slabs[0] + slabs[1] <= std::ssize(empty_[0]) + idle(BlockKind::kGlobal) + idle(BlockKind::kWindow);
     for (const BlockKind kind : kBothKinds)
       if (slabs[index(kind)] > std::ssize(empty(kind)) + idle(kind)) return false;
     return true;
@@ -129,7 +134,8 @@ class Arena {
   // A slab of the kind that holds busy blocks and others; -1: none. O(slabs), for an arena with nothing to spare.
   int32_t slab_with_room(BlockKind kind) const {
     for (size_t slab = 0; slab < slabs_.size(); ++slab)
-      if (slabs_[slab].kind == kind && slabs_[slab].used > 0 && slabs_[slab].busy > 0 && slabs_[slab].busy < at(kind).per_slab)
+      if (slabs_[slab].kind == kind && slabs_[slab].used > 0 && slabs_[slab].busy > 0 &&
+          slabs_[slab].busy < at(kind).per_slab)
         return static_cast<int32_t>(slab);
     return -1;
   }
@@ -150,7 +156,8 @@ class Arena {
         ++count[static_cast<int>(state)];
         const auto slab = static_cast<size_t>(slab_of(kind, block));
         if (state == BlockState::kFree) continue;
-        if (slabs_[slab].kind != kind) return broken(kind, "block " + std::to_string(block) + " is used in a slab of the other kind");
+        if (slabs_[slab].kind != kind)
+          return broken(kind, "block " + std::to_string(block) + " is used in a slab of the other kind");
         ++seen[slab].used;
         seen[slab].busy += is_busy(state) ? 1 : 0;
       }
@@ -160,13 +167,16 @@ class Arena {
     int32_t room[kBlockKinds] = {0, 0};
     for (size_t slab = 0; slab < slabs_.size(); ++slab) {
       const Slab& s = slabs_[slab];
-      if (s.used != seen[slab].used || s.busy != seen[slab].busy) return broken(s.kind, "slab " + std::to_string(slab) + " is miscounted");
+      if (s.used != seen[slab].used || s.busy != seen[slab].busy)
+        return broken(s.kind, "slab " + std::to_string(slab) + " is miscounted");
       if (s.used == 0) continue;
       int32_t free = 0;
-      for (BlockId block = s.first_free; block != kNoBlock; block = at(s.kind).next_free[static_cast<size_t>(block)], ++free)
+      for (BlockId block = s.first_free; block != kNoBlock;
+           block = at(s.kind).next_free[static_cast<size_t>(block)], ++free)
         if (state(s.kind, block) != BlockState::kFree || free > at(s.kind).per_slab)
           return broken(s.kind, "block " + std::to_string(block) + " is in a free list wrongly");
-      if (free + s.used != at(s.kind).per_slab) return broken(s.kind, "slab " + std::to_string(slab) + " has lost a block");
+      if (free + s.used != at(s.kind).per_slab)
+        return broken(s.kind, "slab " + std::to_string(slab) + " has lost a block");
       if (s.busy > 0) room[index(s.kind)] += at(s.kind).per_slab - s.busy;
     }
     for (const BlockKind kind : kBothKinds)
@@ -174,10 +184,11 @@ class Arena {
     return {};
   }
   Status broken(BlockKind kind, const std::string& what) const {
-    return internal_error(std::string("cache ledger: ") + name_of(kind) + " blocks: " + what + " (total " + std::to_string(total(kind)) +
-                          ", free " + std::to_string(count(kind, BlockState::kFree)) + ", cached " +
-                          std::to_string(count(kind, BlockState::kCached)) + ", live " + std::to_string(count(kind, BlockState::kLive)) +
-                          ", pinned " + std::to_string(count(kind, BlockState::kPinned)) + ", arriving " +
+    return internal_error(std::string("cache ledger: ") + name_of(kind) + " blocks: " + what + " (total " +
+                          std::to_string(total(kind)) + ", free " + std::to_string(count(kind, BlockState::kFree)) +
+                          ", cached " + std::to_string(count(kind, BlockState::kCached)) + ", live " +
+                          std::to_string(count(kind, BlockState::kLive)) + ", pinned " +
+                          std::to_string(count(kind, BlockState::kPinned)) + ", arriving " +
                           std::to_string(count(kind, BlockState::kArriving)) + ")");
   }
 

@@ -16,7 +16,8 @@ class BlockFile {
   virtual ~BlockFile() = default;
   // Writes all of it and says its digest, which stays with the engine.
   virtual Status write(int64_t offset, std::span<const std::byte> bytes, BlockName& digest) = 0;
-  // Reads all of it. kBadModel: they are not the bytes of this digest, and are lost; every other error ends the use of the file.
+  // Reads all of it. kBadModel: they are not the bytes of this digest, and are lost; every other error ends the use of
+  // the file.
   virtual Status read(int64_t offset, std::span<std::byte> bytes, const BlockName& digest) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Domains: who may share blocks with whom. Every block belongs to one: a shared region (a character's version), a salt, or one session and
-// its forks. Keys are compared as text; what is in no common domain never meets.
+// Domains: who may share blocks with whom. Every block belongs to one: a shared region (a character's version), a salt,
+// or one session and its forks. Keys are compared as text; what is in no common domain never meets.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
 
 // What a request says about who may share its KV.
 struct Scope {
-  std::string character;      // names the shared region: character id and version; may be empty
-  int32_t shared_tokens = 0;  // the first so many prompt tokens are the shared region; the boundary may lie anywhere in a block
-  std::string salt;           // the secret of what follows; empty: this session's own, which only its forks share
+  std::string character;  // names the shared region: character id and version; may be empty
+  int32_t shared_tokens =
+      0;             // the first so many prompt tokens are the shared region; the boundary may lie anywhere in a block
+  std::string salt;  // the secret of what follows; empty: this session's own, which only its forks share
 };
 
 // A scope with its keys looked up.
@@ -39,12 +40,12 @@ struct Domain {
   DomainKind kind = DomainKind::kShared;
   std::string key;
   BlockName name;
-  int32_t holders = 0;        // sessions and requests that may still use it
+  int32_t holders = 0;  // sessions and requests that may still use it
   int32_t nodes = 0;
   NodeId first = kNoNode, last = kNoNode;  // its blocks in the tree, parents before children
   int32_t stored = 0, first_stored = -1;   // its blocks in lower tiers (tiers.hpp)
-  bool ends_unheld = false;   // with its last holder it dies: a session's own, a retired character version
-  bool dead = false;          // nobody can reach its blocks any more: they go as soon as they can
+  bool ends_unheld = false;                // with its last holder it dies: a session's own, a retired character version
+  bool dead = false;                       // nobody can reach its blocks any more: they go as soon as they can
 };
 
 // One thread at a time.

@@ -1,5 +1,6 @@
-// Fetch: brings up from lower tiers what a prompt can be resumed with, before its lease starts. Chooses, makes room, puts the blocks into
-// the tree as arriving, and sees them in once the plan with their transfers has run. It holds what it brought until let_go.
+// Fetch: brings up from lower tiers what a prompt can be resumed with, before its lease starts. Chooses, makes room,
+// puts the blocks into the tree as arriving, and sees them in once the plan with their transfers has run. It holds what
+// it brought until let_go.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,8 @@ class Fetch {
   // What a lease would gain at least to wait a step for it.
   static constexpr int32_t kLeastGain = 16;
 
-  // Looks, and begins. `promised` is what other fetches of this plan leave for their leases to take; what this one leaves is added.
+  // Looks, and begins. `promised` is what other fetches of this plan leave for their leases to take; what this one
+  // leaves is added.
   Outcome begin(Tree& tree, const LeaseRequest& request, BlockNeed& promised) {
     for (int tries = 0; tries < kTries && tree.tiers(); ++tries) {
       const Outcome found = look(tree, request);
@@ -45,7 +47,8 @@ class Fetch {
   // Writes the copies up, behind those down.
   void write(StepPlan& plan) {
     first_transfer_ = plan.transfers.size();
-    for (const Piece& piece : pieces_) plan.transfers.push_back({BlockTransfer::Way::kUp, piece.kind, piece.block, piece.host});
+    for (const Piece& piece : pieces_)
+      plan.transfers.push_back({BlockTransfer::Way::kUp, piece.kind, piece.block, piece.host});
   }
   // The plan has run; failed(i) says which of its transfers did not.
   template <class Failed>
@@ -67,7 +70,10 @@ class Fetch {
       const Piece& piece = pieces_[i];
       const bool lost = failed(first_transfer_ + i), used = !lost && piece.index < good;
       if (piece.kind == BlockKind::kWindow) settle_window(tree, piece, used);
-      tiers.release(piece.stored, piece.kind, lost ? Tiers::End::kLost : used ? Tiers::End::kMoved : Tiers::End::kUnused);
+      tiers.release(piece.stored, piece.kind,
+                    lost   ? Tiers::End::kLost
+                    : used ? Tiers::End::kMoved
+                           : Tiers::End::kUnused);
     }
     pieces_.clear();
     remove_new(tree, good);
@@ -124,7 +130,8 @@ class Fetch {
     while ((spots_.size() + 1) * kBlockTokens <= prompt.size()) {
       const int32_t* tokens = prompt.data() + spots_.size() * kBlockTokens;
       const DomainId domain = request.regions.of_block(static_cast<int32_t>(spots_.size()));
-      const NodeId node = tree.find(last, domain, tokens, kBlockTokens, tree.name_after(last, domain, tokens, kBlockTokens));
+      const NodeId node =
+          tree.find(last, domain, tokens, kBlockTokens, tree.name_after(last, domain, tokens, kBlockTokens));
       if (node == kNoNode) break;
       if (tree.at(node).claim == kTransfer) return Outcome::kWait;
       if (tree.at(node).claim != kReady) return Outcome::kNothing;  // somebody is computing it: the lease will follow
@@ -136,7 +143,8 @@ class Fetch {
     Spot tail = device_tail(tree, request, last);
     resident_ = resume(tree, limit, tail, false);
     find_below(tree, request, last, tail);
-    if (spots_.size() == first_new_ && seal_claim != kReady) return Outcome::kNothing;  // the lease will follow whoever makes it
+    if (spots_.size() == first_new_ && seal_claim != kReady)
+      return Outcome::kNothing;  // the lease will follow whoever makes it
     position_ = resume(tree, limit, tail, true);
     if (position_ < resident_ + kLeastGain) return Outcome::kNothing;
     if (position_ > std::ssize(spots_) * kBlockTokens) {
@@ -164,7 +172,8 @@ class Fetch {
                                   request.prompt.subspan(spots_.size() * kBlockTokens), tail.count);
     return tail;
   }
-  // Appends the whole blocks that lie below behind `last`, and replaces `tail` by one from there that is longer, or that is behind them.
+  // Appends the whole blocks that lie below behind `last`, and replaces `tail` by one from there that is longer, or
+  // that is behind them.
   void find_below(const Tree& tree, const LeaseRequest& request, NodeId last, Spot& tail) {
     const Tiers& tiers = *tree.tiers();
     if (!tree.uses(kGlobal)) return;  // nothing else says that a path is whole
@@ -182,14 +191,16 @@ class Fetch {
       if (!tiers.ready(whole, kGlobal)) {
         int32_t count = 0;
         const StoredId id = tiers.find_partial(path, request.regions, index, rest, count);
-        if (count > tail.count && !(spots_.size() == first_new_ && on_device(tree, last, id))) tail = {kNoNode, id, count};
+        if (count > tail.count && !(spots_.size() == first_new_ && on_device(tree, last, id)))
+          tail = {kNoNode, id, count};
         return;
       }
       spots_.push_back({kNoNode, whole, kBlockTokens});
       path = tiers.at(whole).path;
     }
   }
-  // Whether the tree has this block, too, among more children of `parent` than it looks through: then there must not be a second one.
+  // Whether the tree has this block, too, among more children of `parent` than it looks through: then there must not be
+  // a second one.
   static bool on_device(const Tree& tree, NodeId parent, StoredId id) {
     const Tiers::Stored& stored = tree.tiers()->at(id);
     return tree.find(parent, stored.domain, stored.tokens, stored.count, stored.name) != kNoNode;
@@ -200,7 +211,8 @@ class Fetch {
     int32_t position = std::min(limit, whole * kBlockTokens + tail.count);
     if (!tree.uses(kWindow)) return position;
     for (int32_t index = blocks_for(position) - 1; index >= 0 && index >= tree.first_visible(position); --index)
-      if (!has_window(tree, index < whole ? spots_[static_cast<size_t>(index)] : tail, below)) position = index * kBlockTokens;
+      if (!has_window(tree, index < whole ? spots_[static_cast<size_t>(index)] : tail, below))
+        position = index * kBlockTokens;
     return position;
   }
   static bool has_window(const Tree& tree, Spot& spot, bool below) {
@@ -239,13 +251,14 @@ class Fetch {
   // What the lease will take beside what is brought up.
   BlockNeed left_for_lease(const Tree& tree, const LeaseRequest& request) const {
     const int32_t blocks = blocks_for(request.most_positions);
-    const int32_t seal = request.regions.shared_tokens % kBlockTokens > 0 && position_ < request.regions.shared_tokens ? 1 : 0;
+    const int32_t seal =
+        request.regions.shared_tokens % kBlockTokens > 0 && position_ < request.regions.shared_tokens ? 1 : 0;
     BlockNeed rest;
     if (tree.uses(kGlobal)) rest.count[0] = std::max(0, blocks - static_cast<int32_t>(spots_.size())) + seal;
     if (tree.uses(kWindow))
-      rest.count[1] =
-          seal + static_cast<int32_t>(std::min<int64_t>(blocks - position_ / kBlockTokens,
-                                                        Lease::window_blocks(request.most_positions, request.chunk_tokens, tree.window())));
+      rest.count[1] = seal + static_cast<int32_t>(std::min<int64_t>(
+                                 blocks - position_ / kBlockTokens,
+                                 Lease::window_blocks(request.most_positions, request.chunk_tokens, tree.window())));
     return rest;
   }
   BlockNeed own_need() const {
@@ -287,7 +300,8 @@ class Fetch {
       if (piece.kind != kGlobal) continue;
       const Tiers::Stored& stored = tiers.at(piece.stored);
       const NodeId parent = nodes_.empty() ? kRoot : nodes_.back();
-      const NodeId node = tree.insert(parent, stored.domain, stored.tokens, stored.count, stored.name, kTransfer, stored.owner);
+      const NodeId node =
+          tree.insert(parent, stored.domain, stored.tokens, stored.count, stored.name, kTransfer, stored.owner);
       if (node == kNoNode) return false;
       tree.hold(node);
       tree.attach(node, kGlobal, piece.block);

@@ -1,4 +1,5 @@
-// KnownPath: the blocks a token history has in the tree: walked, to save them, and put there anew from KV that comes from elsewhere.
+// KnownPath: the blocks a token history has in the tree: walked, to save them, and put there anew from KV that comes
+// from elsewhere.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +15,15 @@ struct KnownPath {
   std::vector<NodeId> nodes;  // one a block from the first on; the last may be a tail
   int32_t tokens = 0;         // that they cover
 
-  // What is computed of `tokens` in these two domains, either of which may be kNoDomain. A tail counts when all of it is in `tokens`.
+  // What is computed of `tokens` in these two domains, either of which may be kNoDomain. A tail counts when all of it
+  // is in `tokens`.
   static KnownPath find(const Tree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
     KnownPath path;
     NodeId parent = kRoot;
     const auto whole = [&](DomainId domain, const int32_t* block) {
-      return domain == kNoDomain ? kNoNode
-                                 : tree.find(parent, domain, block, kBlockTokens, tree.name_after(parent, domain, block, kBlockTokens));
+      return domain == kNoDomain
+                 ? kNoNode
+                 : tree.find(parent, domain, block, kBlockTokens, tree.name_after(parent, domain, block, kBlockTokens));
     };
     for (; path.tokens + kBlockTokens <= std::ssize(tokens); path.tokens += kBlockTokens) {
       const int32_t* block = tokens.data() + path.tokens;
@@ -31,8 +34,8 @@ struct KnownPath {
     }
     const Regions regions{shared, static_cast<int32_t>(tokens.size()), own};
     int32_t count = 0;
-    const NodeId tail =
-        tree.find_partial(parent, regions, static_cast<int32_t>(path.nodes.size()), tokens.subspan(static_cast<size_t>(path.tokens)), count);
+    const NodeId tail = tree.find_partial(parent, regions, static_cast<int32_t>(path.nodes.size()),
+                                          tokens.subspan(static_cast<size_t>(path.tokens)), count);
     if (tail != kNoNode && count == tree.at(tail).count) {
       path.nodes.push_back(tail);
       path.tokens += count;
@@ -41,10 +44,12 @@ struct KnownPath {
   }
 };
 
-// Puts a path into the tree block by block, and holds it until destroyed; what it brought goes then unless it was kept. One thread at a time.
+// Puts a path into the tree block by block, and holds it until destroyed; what it brought goes then unless it was kept.
+// One thread at a time.
 class PathBuilder {
  public:
-  // `trusted`: its KV may enter the shared region, where others will use it. `owner` is the session. `tokens` must outlive it.
+  // `trusted`: its KV may enter the shared region, where others will use it. `owner` is the session. `tokens` must
+  // outlive it.
   PathBuilder(Tree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
       : tree_(tree), regions_(regions), trusted_(trusted), tokens_(tokens), owner_(owner) {
     path_.reserve(tokens.size() / kBlockTokens + 1);
@@ -67,8 +72,8 @@ class PathBuilder {
   // What was put there stays, for whoever it may be of use to.
   void keep() { kept_ = true; }
 
-  // The next block, of `count` tokens. `fill(kind, block)` writes its KV, or says false; it is asked for what is not there yet. False: the path
-  // ends before it: no room, somebody else is computing it, or the KV did not come.
+  // The next block, of `count` tokens. `fill(kind, block)` writes its KV, or says false; it is asked for what is not
+  // there yet. False: the path ends before it: no room, somebody else is computing it, or the KV did not come.
   template <class Fill>
   bool add(int32_t count, bool with_window, Fill fill) {
     const auto index = static_cast<int32_t>(path_.size());
@@ -136,8 +141,8 @@ class PathBuilder {
   uint64_t owner_;
   std::vector<NodeId> path_;
   enum Window : uint8_t { kNone, kFound, kBrought };
-  std::vector<Window> window_;      // of each node: the window block that is held
-  size_t first_own_ = SIZE_MAX;     // from this node on they were inserted here
+  std::vector<Window> window_;   // of each node: the window block that is held
+  size_t first_own_ = SIZE_MAX;  // from this node on they were inserted here
   bool kept_ = false;
 };
 

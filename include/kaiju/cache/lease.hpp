@@ -1,6 +1,6 @@
-// Lease: what one running sequence holds of the cache: its path in the tree, its block tables, and blocks in hand for all it may still need.
-// It finds what is there, follows a sequence that is computing the same, copies what it must not write, and leaves behind what it computed.
-// Every change an executor must know goes into a StepPlan.
+// Lease: what one running sequence holds of the cache: its path in the tree, its block tables, and blocks in hand for
+// all it may still need. It finds what is there, follows a sequence that is computing the same, copies what it must not
+// write, and leaves behind what it computed. Every change an executor must know goes into a StepPlan.
 #pragma once
 
 #include <algorithm>
@@ -25,19 +25,20 @@ struct LeaseRequest {
   int32_t most_positions = 0;       // that will ever hold KV
   int32_t chunk_tokens = 1;         // most tokens of it in a step
   Regions regions;
-  uint64_t owner = 0;   // the session
-  int32_t ticket = 0;   // positive; no other lease's
+  uint64_t owner = 0;         // the session
+  int32_t ticket = 0;         // positive; no other lease's
   int32_t counted_from = -1;  // tokens below are in the statistics already, INT32_MAX: all; -1: not even their number
 };
 
-// How much of what is cached a lease uses. Less than all is for an arena so full that the request fits only by giving up its own hits.
+// How much of what is cached a lease uses. Less than all is for an arena so full that the request fits only by giving
+// up its own hits.
 enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 
 // One thread at a time. While it holds anything, finish it before the tree dies.
 class Lease {
  public:
-  // Window blocks that a sequence of `positions` holds at most at once: the window, the chunk, 63 positions lost at three edges, one block
-  // kept behind the window, and one that a follower has not let go of yet.
+  // Window blocks that a sequence of `positions` holds at most at once: the window, the chunk, 63 positions lost at
+  // three edges, one block kept behind the window, and one that a follower has not let go of yet.
   static int64_t window_blocks(int32_t positions, int32_t chunk_tokens, int32_t window) {
     return (int64_t{std::min(positions, chunk_tokens)} + window + kWindowSlack) / kBlockTokens;
   }
@@ -47,11 +48,14 @@ class Lease {
     const int32_t blocks = blocks_for(positions);
     BlockNeed need;
     if (facts.has_global) need.count[0] = blocks;
-    if (facts.window > 0) need.count[1] = static_cast<int32_t>(std::min<int64_t>(blocks, window_blocks(positions, chunk_tokens, facts.window)));
+    if (facts.window > 0)
+      need.count[1] =
+          static_cast<int32_t>(std::min<int64_t>(blocks, window_blocks(positions, chunk_tokens, facts.window)));
     return need;
   }
 
-  // Finds what the prompt begins with, holds it, and takes every block the request may ever need; or does nothing and says false.
+  // Finds what the prompt begins with, holds it, and takes every block the request may ever need; or does nothing and
+  // says false.
   bool start(Tree& tree, const LeaseRequest& request, Reuse reuse, const EditSink& sink) {
     request_ = request;
     prompt_.assign(request.prompt.begin(), request.prompt.end());
@@ -90,7 +94,8 @@ class Lease {
       const bool mine = tree.at(seal_).claim == request_.ticket;
       end = std::min(end, mine ? request_.regions.shared_tokens : seal_index() * kBlockTokens);
     }
-    for (int32_t index = std::max(ready_, next_ / kBlockTokens); index < path_count() && index * kBlockTokens < end; ++index) {
+    for (int32_t index = std::max(ready_, next_ / kBlockTokens); index < path_count() && index * kBlockTokens < end;
+         ++index) {
       int32_t& claim = tree.at(path_[at(index)]).claim;
       if (claim == kUnclaimed) claim = request_.ticket;
       if (claim != request_.ticket) end = std::min(end, index * kBlockTokens);
@@ -106,7 +111,8 @@ class Lease {
   void bind(const EditSink& sink) {
     for (const BlockKind kind : kBothKinds)
       for (size_t i = 0; i < table(kind).size(); ++i)
-        if (table(kind)[i] != kNoBlock) sink.plan->table_edits.push_back({sink.slot, kind, static_cast<int32_t>(i), table(kind)[i]});
+        if (table(kind)[i] != kNoBlock)
+          sink.plan->table_edits.push_back({sink.slot, kind, static_cast<int32_t>(i), table(kind)[i]});
     edits_.clear();
     bound_ = true;
   }
@@ -132,9 +138,11 @@ class Lease {
     count_computed(tree, count);
     next_ += count;
     for (; (completed_ + 1) * kBlockTokens <= next_; ++completed_) complete(tree, tokens, completed_);
-    if (seal_ != kNoNode && next_ == request_.regions.shared_tokens && tree.at(seal_).claim == request_.ticket) complete_seal(tree);
+    if (seal_ != kNoNode && next_ == request_.regions.shared_tokens && tree.at(seal_).claim == request_.ticket)
+      complete_seal(tree);
   }
-  // Leaves everything computed behind and holds nothing any more. The resume points of this turn, for the session to drop one day.
+  // Leaves everything computed behind and holds nothing any more. The resume points of this turn, for the session to
+  // drop one day.
   std::vector<NodeRef> finish(Tree& tree, std::span<const int32_t> tokens) {
     leave_pending(tree);
     leave_tail(tree, tokens);
@@ -155,7 +163,8 @@ class Lease {
     int32_t resume = 0;
     NodeId tail = kNoNode;  // its first tokens continue the path: copied
     int32_t tail_tokens = 0;
-    int32_t known = 0;  // tokens of the prompt, from the first on, whose global KV is here, whether a window lets us use it or not
+    int32_t known =
+        0;  // tokens of the prompt, from the first on, whose global KV is here, whether a window lets us use it or not
     int32_t first_window = 0;  // window blocks held from this index to the resume point's block
     bool makes_seal = false;
   };
@@ -169,9 +178,7 @@ class Lease {
   int32_t seal_index() const { return request_.regions.shared_tokens / kBlockTokens; }
   int32_t seal_tokens() const { return request_.regions.shared_tokens % kBlockTokens; }
   NodeId parent_of(int32_t index) const { return index == 0 ? kRoot : path_[at(index - 1)]; }
-  bool seal_possible() const {
-    return seal_tokens() > 0 && request_.regions.shared_tokens <= prompt_count();
-  }
+  bool seal_possible() const { return seal_tokens() > 0 && request_.regions.shared_tokens <= prompt_count(); }
 
   // -- start: lease_start.hpp --
   Found find(Tree& tree, Reuse reuse);
@@ -280,7 +287,8 @@ class Lease {
     NodeId node = tree.find(parent_of(index), domain, block, kBlockTokens, name);
     if (node != kNoNode && tree.at(node).claim != kReady) return false;
     const bool found = node != kNoNode;  // then our own blocks stay ours, and go with us
-    if (!found) node = tree.insert(parent_of(index), domain, block, kBlockTokens, name, request_.ticket, request_.owner);
+    if (!found)
+      node = tree.insert(parent_of(index), domain, block, kBlockTokens, name, request_.ticket, request_.owner);
     if (node == kNoNode) return false;
     tree.hold(node);
     if (!found && tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, table_[0][at(index)]);
@@ -291,7 +299,8 @@ class Lease {
     return true;
   }
   void give_window(Tree& tree, NodeId node, int32_t index) {
-    if (!tree.uses(BlockKind::kWindow) || tree.at(node).block[1] != kNoBlock || table_[1][at(index)] == kNoBlock) return;
+    if (!tree.uses(BlockKind::kWindow) || tree.at(node).block[1] != kNoBlock || table_[1][at(index)] == kNoBlock)
+      return;
     tree.hold_window(node);
     tree.attach(node, BlockKind::kWindow, table_[1][at(index)]);
   }
@@ -350,8 +359,11 @@ class Lease {
       kept = kept || (index <= node && index >= node - tree.reach());
     };
     if (tree.retention().turns > 0) for_turn_points(look);
-    if (const int32_t end = request_.regions.shared_tokens; tree.retention().junctions && end > 0 && end <= prompt_count()) look(end);
-    if (const int32_t every = tree.retention().every_tokens; every > 0) look((index * kBlockTokens / every + 1) * every);
+    if (const int32_t end = request_.regions.shared_tokens;
+        tree.retention().junctions && end > 0 && end <= prompt_count())
+      look(end);
+    if (const int32_t every = tree.retention().every_tokens; every > 0)
+      look((index * kBlockTokens / every + 1) * every);
     return kept;
   }
   void mark_found(Tree& tree) {
@@ -363,7 +375,8 @@ class Lease {
     // Somebody else went on from here otherwise: others may, too.
     if (next_ > 0 && next_ % kBlockTokens == 0) {
       const NodeId node = path_[at(next_ / kBlockTokens - 1)];
-      if (tree.at(node).first_child != kNoNode && tree.at(tree.at(node).first_child).next_sibling != kNoNode) mark_junction(tree, node);
+      if (tree.at(node).first_child != kNoNode && tree.at(tree.at(node).first_child).next_sibling != kNoNode)
+        mark_junction(tree, node);
     }
   }
   void mark_at(Tree& tree, int32_t index, NodeId node) {
@@ -373,7 +386,8 @@ class Lease {
         if ((position - 1) / kBlockTokens == index) mark_turn(tree, node);
       });
     if (request_.regions.shared_tokens == (index + 1) * kBlockTokens) mark_junction(tree, node);
-    if (const int32_t every = retention.every_tokens; every > 0 && (index + 1) * kBlockTokens / every > index * kBlockTokens / every)
+    if (const int32_t every = retention.every_tokens;
+        every > 0 && (index + 1) * kBlockTokens / every > index * kBlockTokens / every)
       tree.add_point(node);
   }
   void mark_turn(Tree& tree, NodeId node) {
@@ -400,8 +414,10 @@ class Lease {
   void count_found(Tree& tree, const Found& found) {
     if (request_.counted_from >= prompt_count()) return;
     if (request_.counted_from < 0) tree.stats().prompt_tokens += prompt_.size();
-    for (int32_t index = 0; index < found.resume / kBlockTokens; ++index) count_hit(tree, path_[at(index)], index * kBlockTokens, kBlockTokens);
-    if (const NodeId source = copied_from(found); source != kNoNode) count_hit(tree, source, found.resume / kBlockTokens * kBlockTokens, found.resume % kBlockTokens);
+    for (int32_t index = 0; index < found.resume / kBlockTokens; ++index)
+      count_hit(tree, path_[at(index)], index * kBlockTokens, kBlockTokens);
+    if (const NodeId source = copied_from(found); source != kNoNode)
+      count_hit(tree, source, found.resume / kBlockTokens * kBlockTokens, found.resume % kBlockTokens);
     found_end_ = found.known;
     find_evicted(tree);
   }
@@ -422,13 +438,16 @@ class Lease {
       next = index + 1;
       tip = name;
     }
-    for (int32_t count = std::min(kBlockTokens - 1, prompt_count() - next * kBlockTokens); count > 0 && evicted_[at(next)] == 0; --count)
+    for (int32_t count = std::min(kBlockTokens - 1, prompt_count() - next * kBlockTokens);
+         count > 0 && evicted_[at(next)] == 0; --count)
       if (tree.was_evicted(name_of(tip, next, count))) evicted_[at(next)] = static_cast<uint8_t>(count);
   }
   void count_hit(Tree& tree, NodeId node, int32_t position, int32_t tokens) const {
     const Node& n = tree.at(node);
     CacheStats& stats = tree.stats();
-    (n.domain == request_.regions.shared ? stats.hit_shared : n.owner == request_.owner ? stats.hit_own : stats.hit_other) +=
+    (n.domain == request_.regions.shared ? stats.hit_shared
+     : n.owner == request_.owner         ? stats.hit_own
+                                         : stats.hit_other) +=
         static_cast<uint64_t>(std::max(0, position + tokens - std::max(position, request_.counted_from)));
   }
   void count_computed(Tree& tree, int32_t count) const {
@@ -441,7 +460,8 @@ class Lease {
     const bool last = end == prompt_count() && found_end_ >= prompt_count();
     const uint64_t window = computed_in(0, found_end_) - (last ? 1 : 0);
     uint64_t evicted = 0;
-    for (int32_t index = begin / kBlockTokens; index < std::min<int32_t>(blocks_for(end), static_cast<int32_t>(evicted_.size())); ++index)
+    for (int32_t index = begin / kBlockTokens;
+         index < std::min<int32_t>(blocks_for(end), static_cast<int32_t>(evicted_.size())); ++index)
       evicted += computed_in(std::max(found_end_, index * kBlockTokens), index * kBlockTokens + evicted_[at(index)]);
     stats.miss_last += last ? 1 : 0;
     stats.miss_window += window;
@@ -458,7 +478,8 @@ class Lease {
   }
   // The block for global KV at `index`: the node's, found or claimed; the seal's while we make it; else one of our own.
   BlockId global_for(const Tree& tree, int32_t index) {
-    if (seal_ != kNoNode && index == seal_index() && next_ < request_.regions.shared_tokens && tree.at(seal_).claim == request_.ticket)
+    if (seal_ != kNoNode && index == seal_index() && next_ < request_.regions.shared_tokens &&
+        tree.at(seal_).claim == request_.ticket)
       return tree.at(seal_).block[0];
     return index < path_count() ? tree.at(path_[at(index)]).block[0] : pop(BlockKind::kGlobal);
   }
@@ -474,11 +495,11 @@ class Lease {
   int32_t ready_ = 0;         // nodes of the path, from the first on, whose global KV is written
   NodeId seal_ = kNoNode;     // the shared region's tail, while it is being made, by us or by others
   bool seal_found_ = false;
-  bool detached_ = false;     // what we compute from here on does not join the tree
+  bool detached_ = false;  // what we compute from here on does not join the tree
   std::vector<BlockId> table_[kBlockKinds];
   std::vector<uint8_t> from_stash_;  // of the window table: it came out of our hand
   std::vector<BlockId> stash_[kBlockKinds];
-  int32_t owed_ = 0;  // window blocks that are still to come back into it
+  int32_t owed_ = 0;              // window blocks that are still to come back into it
   std::vector<TableEdit> edits_;  // that the slot does not know yet
   bool bound_ = false;            // the slot has our tables
   NodeId copy_source_ = kNoNode;
@@ -487,8 +508,9 @@ class Lease {
   int32_t next_ = 0, next_at_start_ = 0;
   int32_t completed_ = 0;     // blocks, from the first on, that are full and in the tree
   int32_t window_first_ = 0;  // window blocks below were let go
-  int32_t found_end_ = 0;         // global KV of the prompt's tokens below was here at the start
-  std::vector<uint8_t> evicted_;  // of each block of the prompt: how many of its tokens were here once and had to make room
+  int32_t found_end_ = 0;     // global KV of the prompt's tokens below was here at the start
+  std::vector<uint8_t>
+      evicted_;  // of each block of the prompt: how many of its tokens were here once and had to make room
 };
 
 }  // namespace kaiju

@@ -1,4 +1,5 @@
-// How a Lease ends: what it leaves behind for others, and how it lets go of the rest. Part of lease.hpp, which says what it promises.
+// How a Lease ends: what it leaves behind for others, and how it lets go of the rest. Part of lease.hpp, which says
+// what it promises.
 #pragma once
 
 #include "kaiju/cache/lease.hpp"
@@ -18,7 +19,8 @@ inline void Lease::leave_pending(Tree& tree) {
 inline void Lease::leave(Tree& tree, NodeId node, bool keep_global) {
   if (tree.at(node).claim == request_.ticket) tree.at(node).claim = kUnclaimed;
   if (tree.at(node).claim == kUnclaimed && tree.at(node).refs == 1) {
-    if (keep_global && tree.uses(BlockKind::kGlobal) && holds(BlockKind::kGlobal, tree.at(node).block[0])) tree.detach(node, BlockKind::kGlobal);
+    if (keep_global && tree.uses(BlockKind::kGlobal) && holds(BlockKind::kGlobal, tree.at(node).block[0]))
+      tree.detach(node, BlockKind::kGlobal);
     tree.let_go(node);
     tree.remove(node);
     if (node == seal_) seal_ = kNoNode;
@@ -68,16 +70,21 @@ inline bool Lease::owns(const Tree& tree, int32_t index) const {
   return true;
 }
 
-inline bool Lease::holds(BlockKind kind, BlockId block) const { return std::find(table(kind).begin(), table(kind).end(), block) != table(kind).end(); }
+inline bool Lease::holds(BlockKind kind, BlockId block) const {
+  return std::find(table(kind).begin(), table(kind).end(), block) != table(kind).end();
+}
 
 inline void Lease::let_go(Tree& tree) {
   for (const BlockId block : table_[1])
     if (block != kNoBlock) {
-      if (const NodeId node = tree.node_of(BlockKind::kWindow, block); node != kNoNode) tree.let_go_window(node);
-      else tree.arena().give_back(BlockKind::kWindow, block);
+      if (const NodeId node = tree.node_of(BlockKind::kWindow, block); node != kNoNode)
+        tree.let_go_window(node);
+      else
+        tree.arena().give_back(BlockKind::kWindow, block);
     }
   for (const BlockId block : table_[0])
-    if (block != kNoBlock && tree.node_of(BlockKind::kGlobal, block) == kNoNode) tree.arena().give_back(BlockKind::kGlobal, block);
+    if (block != kNoBlock && tree.node_of(BlockKind::kGlobal, block) == kNoNode)
+      tree.arena().give_back(BlockKind::kGlobal, block);
   if (copy_source_ != kNoNode) {
     tree.let_go_window(copy_source_);
     tree.let_go(copy_source_);

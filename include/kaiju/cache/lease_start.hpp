@@ -14,7 +14,8 @@ inline Lease::Found Lease::find(Tree& tree, Reuse reuse) {
   for (int32_t index = 0; index < prompt_count() / kBlockTokens; ++index) {
     const DomainId domain = request_.regions.of_block(index);
     const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
-    const NodeId node = tree.find(parent_of(index), domain, tokens, kBlockTokens, tree.name_after(parent_of(index), domain, tokens, kBlockTokens));
+    const NodeId node = tree.find(parent_of(index), domain, tokens, kBlockTokens,
+                                  tree.name_after(parent_of(index), domain, tokens, kBlockTokens));
     if (node == kNoNode) break;
     path_.push_back(node);
   }
@@ -30,7 +31,8 @@ inline Lease::Found Lease::find(Tree& tree, Reuse reuse) {
 // What continues the path within a block: a sealed tail, or the longest beginning of another block.
 inline void Lease::find_tail(Tree& tree, Found& found) {
   const int32_t index = path_count();
-  const std::span<const int32_t> rest(prompt_.data() + at(index * kBlockTokens), prompt_.size() - at(index * kBlockTokens));
+  const std::span<const int32_t> rest(prompt_.data() + at(index * kBlockTokens),
+                                      prompt_.size() - at(index * kBlockTokens));
   if (index == seal_index() && seal_possible()) {
     const DomainId shared = request_.regions.shared;
     const BlockName name = tree.name_after(parent_of(index), shared, rest.data(), seal_tokens());
@@ -39,7 +41,8 @@ inline void Lease::find_tail(Tree& tree, Found& found) {
     if (seal_found_ && tree.at(seal).claim != kReady) seal_ = seal;
     if (seal_found_ && seal_ == kNoNode) found.tail = seal, found.tail_tokens = seal_tokens();
   }
-  if (ready_ < index || rest.empty() || seal_ != kNoNode) return;  // a seal that is being made is followed from its block's beginning
+  if (ready_ < index || rest.empty() || seal_ != kNoNode)
+    return;  // a seal that is being made is followed from its block's beginning
   int32_t count = 0;
   const NodeId partial = tree.find_partial(parent_of(index), request_.regions, index, rest, count);
   if (count > found.tail_tokens) found.tail = partial, found.tail_tokens = count;
@@ -77,7 +80,8 @@ inline void Lease::hold(Tree& tree, const Found& found) {
   for (const BlockKind kind : kBothKinds)
     if (tree.uses(kind)) table(kind).assign(at(found.resume / kBlockTokens), kNoBlock);
   from_stash_.assign(table(BlockKind::kWindow).size(), false);
-  for (size_t index = 0; index < table(BlockKind::kGlobal).size(); ++index) table_[0][index] = tree.at(path_[index]).block[0];
+  for (size_t index = 0; index < table(BlockKind::kGlobal).size(); ++index)
+    table_[0][index] = tree.at(path_[index]).block[0];
   for (int32_t index = found.first_window; index < static_cast<int32_t>(table_[1].size()); ++index)
     if (tree.at(path_[at(index)]).block[1] != kNoBlock) {
       tree.hold_window(path_[at(index)]);
@@ -95,8 +99,10 @@ inline BlockNeed Lease::need(const Tree& tree, const Found& found) const {
   BlockNeed need;
   if (tree.uses(BlockKind::kGlobal)) need.count[0] = std::max(0, blocks - path_count()) + (found.makes_seal ? 1 : 0);
   if (tree.uses(BlockKind::kWindow))  // one more for a seal that we make, or may have to
-    need.count[1] = (found.makes_seal || seal_ != kNoNode ? 1 : 0) + static_cast<int32_t>(std::min<int64_t>(blocks - found.resume / kBlockTokens,
-                                                                  window_blocks(request_.most_positions, request_.chunk_tokens, tree.window())));
+    need.count[1] = (found.makes_seal || seal_ != kNoNode ? 1 : 0) +
+                    static_cast<int32_t>(std::min<int64_t>(
+                        blocks - found.resume / kBlockTokens,
+                        window_blocks(request_.most_positions, request_.chunk_tokens, tree.window())));
   return need;
 }
 
@@ -104,8 +110,9 @@ inline BlockNeed Lease::need(const Tree& tree, const Found& found) const {
 inline void Lease::insert_prompt(Tree& tree, const Found& found) {
   const auto claim = [&](int32_t index, DomainId domain, int32_t count) {
     const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
-    const NodeId node = tree.insert(parent_of(index), domain, tokens, count, tree.name_after(parent_of(index), domain, tokens, count),
-                                    request_.ticket, request_.owner);
+    const NodeId node =
+        tree.insert(parent_of(index), domain, tokens, count, tree.name_after(parent_of(index), domain, tokens, count),
+                    request_.ticket, request_.owner);
     if (node == kNoNode) return node;
     tree.hold(node);
     if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, pop(BlockKind::kGlobal));

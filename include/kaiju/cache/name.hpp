@@ -1,5 +1,6 @@
-// Names of blocks: 128 bits that chain over everything a block's KV depends on. They find blocks in the tree and name them outside (events,
-// lower tiers, saved state); whether two blocks are the same is always decided by comparing tokens.
+// Names of blocks: 128 bits that chain over everything a block's KV depends on. They find blocks in the tree and name
+// them outside (events, lower tiers, saved state); whether two blocks are the same is always decided by comparing
+// tokens.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -19,8 +20,8 @@ struct BlockName {
   friend bool operator==(const BlockName&, const BlockName&) = default;
 };
 
-// Keyed: without the key nobody can tell from tokens what a block is called. XXH3-128 with a secret derived from the key; it tells names
-// apart, it is not meant to authenticate.
+// Keyed: without the key nobody can tell from tokens what a block is called. XXH3-128 with a secret derived from the
+// key; it tells names apart, it is not meant to authenticate.
 class Namer {
  public:
   // `identity`: checkpoint digest, scale epoch, arithmetic version, whatever else all KV depends on.

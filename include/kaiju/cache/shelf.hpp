@@ -1,4 +1,5 @@
-// Shelf: places for blocks of both kinds in one lower tier, and which of them goes first. Knows numbers; never touches bytes.
+// Shelf: places for blocks of both kinds in one lower tier, and which of them goes first. Knows numbers; never touches
+// bytes.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +13,9 @@ namespace kaiju {
 using StoredId = int32_t;  // what lies in a place: see tiers.hpp
 inline constexpr StoredId kNoStored = -1;
 
-// A place is free, being filled (arriving), in use by a transfer (live), or at rest (cached); those at rest are given up when room is
-// needed, the ones put there longest ago first, each kind after its own list. One thread at a time; no call but check depends on the number
-// of places.
+// A place is free, being filled (arriving), in use by a transfer (live), or at rest (cached); those at rest are given
+// up when room is needed, the ones put there longest ago first, each kind after its own list. One thread at a time; no
+// call but check depends on the number of places.
 class Shelf {
  public:
   // As many places as `bytes` has room for, for blocks as large as the device's.
@@ -31,12 +32,13 @@ class Shelf {
   // Where a place begins, from the shelf's first byte.
   int64_t offset(BlockKind kind, BlockId place) const {
     const int64_t per_slab = arena_.per_slab(kind);
-    return arena_.shared() ? place / per_slab * slab_bytes_ + place % per_slab * block_bytes(kind) : place * block_bytes(kind);
+    return arena_.shared() ? place / per_slab * slab_bytes_ + place % per_slab * block_bytes(kind)
+                           : place * block_bytes(kind);
   }
   StoredId at(BlockKind kind, BlockId place) const { return spot(kind, place).stored; }
 
-  // A place being filled. When room is needed, `drop(kind, place)` is called for those at rest that go, and must free them. kNoBlock: none
-  // is at rest.
+  // A place being filled. When room is needed, `drop(kind, place)` is called for those at rest that go, and must free
+  // them. kNoBlock: none is at rest.
   template <class Drop>
   BlockId take(BlockKind kind, StoredId stored, Drop drop) {
     do {
@@ -100,7 +102,8 @@ class Shelf {
     out.slab_bytes = std::max<int64_t>(1, large);
     if (small > 0)
       for (int64_t blocks = 2; blocks <= 16 && blocks * large * 16 <= bytes; ++blocks)
-        if ((blocks * large % small) * out.slab_bytes < (out.slab_bytes % small) * blocks * large) out.slab_bytes = blocks * large;
+        if ((blocks * large % small) * out.slab_bytes < (out.slab_bytes % small) * blocks * large)
+          out.slab_bytes = blocks * large;
     for (int kind = 0; kind < kBlockKinds; ++kind) {
       if (out.facts.block_bytes[kind] == 0) continue;
       const int64_t per_slab = out.slab_bytes / out.facts.block_bytes[kind];
@@ -121,7 +124,8 @@ class Shelf {
     (s.newer == kNoBlock ? list.newest : spot(kind, s.newer).older) = s.older;
   }
 
-  // As the tree does: a slab changes hands when all in it has lain longer than the own kind's oldest; else that one goes.
+  // As the tree does: a slab changes hands when all in it has lain longer than the own kind's oldest; else that one
+  // goes.
   template <class Drop>
   bool make_room(BlockKind kind, Drop& drop) {
     const BlockKind other = kind == BlockKind::kGlobal ? BlockKind::kWindow : BlockKind::kGlobal;
@@ -132,7 +136,8 @@ class Shelf {
         const int32_t slab = arena_.slab_of(other, theirs);
         if (arena_.is_idle(slab) && lain_before(other, slab, then)) return clear(other, slab, drop), true;
       }
-      if (own == kNoBlock && !arena_.idle_slabs(other).empty()) return clear(other, arena_.idle_slabs(other).back(), drop), true;
+      if (own == kNoBlock && !arena_.idle_slabs(other).empty())
+        return clear(other, arena_.idle_slabs(other).back(), drop), true;
     }
     if (own == kNoBlock) return false;
     drop(kind, own);

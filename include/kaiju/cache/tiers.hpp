@@ -1,7 +1,7 @@
-// Tiers: the blocks behind the device's: host memory, and a file behind that. What the tree gives up goes down, what a prompt wants comes
-// up again (fetch.hpp); a block is in one tier at a time. Found as in the tree: by name, then compared by parent, domain and all tokens.
-// Device and host memory are copied by the executor, as the plan says; host memory and file by the BlockFile, at once. No byte is looked at
-// here.
+// Tiers: the blocks behind the device's: host memory, and a file behind that. What the tree gives up goes down, what a
+// prompt wants comes up again (fetch.hpp); a block is in one tier at a time. Found as in the tree: by name, then
+// compared by parent, domain and all tokens. Device and host memory are copied by the executor, as the plan says; host
+// memory and file by the BlockFile, at once. No byte is looked at here.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,9 @@
 
 namespace kaiju {
 
-// 64 positions, or the fewer of a tail, as the tree knows them. `path` is a number that no other tokens in no other domain behind no other
-// parent ever had; the parent's says the same of all that comes before. So comparing one block compares the whole path.
+// 64 positions, or the fewer of a tail, as the tree knows them. `path` is a number that no other tokens in no other
+// domain behind no other parent ever had; the parent's says the same of all that comes before. So comparing one block
+// compares the whole path.
 struct BlockKey {
   BlockName name, parent_name;
   uint64_t path = 0, parent = 0;
@@ -57,17 +58,20 @@ class Tiers {
 
   // Gives host memory: Executor::host_memory.
   using HostSource = std::function<Result<HostMemory>(size_t bytes, const char* what)>;
-  // Takes all memory here. kOutOfMemory, kInvalidArgument, and kUnsupported for an executor without transfers. The tree outlives it.
-  static Result<std::unique_ptr<Tiers>> make(const Facts& facts, const CacheOptions& options, Domains& domains, CacheEvents& events,
-                                             const HostSource& host) {
+  // Takes all memory here. kOutOfMemory, kInvalidArgument, and kUnsupported for an executor without transfers. The tree
+  // outlives it.
+  static Result<std::unique_ptr<Tiers>> make(const Facts& facts, const CacheOptions& options, Domains& domains,
+                                             CacheEvents& events, const HostSource& host) {
     if (facts.kv_layout.empty())
       return Status(StatusCode::kUnsupported, "this executor moves no blocks to host memory: host_bytes must be 0");
     // The bytes first: whoever asks for more than there is learns it before books are made for them.
     const int64_t least = std::max(facts.block_bytes[0], facts.block_bytes[1]);
     if (least <= 0 || options.host_bytes < least)
-      return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " + std::to_string(least) + " bytes");
+      return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " +
+                              std::to_string(least) + " bytes");
     if (options.file && options.file_bytes < least)
-      return invalid_argument("file_bytes is " + std::to_string(options.file_bytes) + "; a block has " + std::to_string(least) + " bytes");
+      return invalid_argument("file_bytes is " + std::to_string(options.file_bytes) + "; a block has " +
+                              std::to_string(least) + " bytes");
     Result<HostMemory> bytes = host(static_cast<size_t>(options.host_bytes), "the cache's host memory");
     if (!bytes.ok()) return bytes.status();
     std::unique_ptr<Tiers> tiers(new Tiers(facts, options, domains, events));
@@ -95,12 +99,15 @@ class Tiers {
     while (id != kNoStored && at(id).path != path) id = at(id).bucket_next;
     return id;
   }
-  // What lies here behind `parent` and begins like `tokens` for longest, and for how long. Looks at the newest few only.
-  StoredId find_partial(uint64_t parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens, int32_t& count) const {
+  // What lies here behind `parent` and begins like `tokens` for longest, and for how long. Looks at the newest few
+  // only.
+  StoredId find_partial(uint64_t parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens,
+                        int32_t& count) const {
     StoredId best = kNoStored;
     count = 0;
     int32_t looked = 0;
-    for (StoredId id = siblings(parent); id != kNoStored && looked < kSiblingsLooked; id = at(id).sibling_next, ++looked) {
+    for (StoredId id = siblings(parent); id != kNoStored && looked < kSiblingsLooked;
+         id = at(id).sibling_next, ++looked) {
       const Stored& stored = at(id);
       const bool shared = stored.domain == regions.shared;
       if (stored.parent != parent || (!shared && stored.domain != regions.own)) continue;
@@ -123,8 +130,8 @@ class Tiers {
   bool ready(StoredId id, BlockKind kind) const { return id != kNoStored && at(id).has(kind) && at_rest(id, kind); }
 
   // -- down --
-  // The tree gives up this block of the device. Kept if there is room; its bytes are copied by the next plan that runs, before all else it
-  // does.
+  // The tree gives up this block of the device. Kept if there is room; its bytes are copied by the next plan that runs,
+  // before all else it does.
   void put(BlockKind kind, BlockId block, const BlockKey& key) {
     const StoredId known = find(key.name, key.path);
     if (known != kNoStored && at(known).has(kind)) return;
@@ -143,7 +150,8 @@ class Tiers {
   void write_downs(StepPlan& plan) {
     planned_ = downs_.size();
     for (const Down& down : downs_)
-      plan.transfers.push_back({BlockTransfer::Way::kDown, down.kind, down.block, host(down.kind, at(down.id).place[index(down.kind)])});
+      plan.transfers.push_back(
+          {BlockTransfer::Way::kDown, down.kind, down.block, host(down.kind, at(down.id).place[index(down.kind)])});
   }
   // The plan has run; failed(i) says which of its transfers did not.
   template <class Failed>
@@ -165,7 +173,8 @@ class Tiers {
   }
   // Whether a block that was given up still holds bytes that have to be copied.
   bool awaited(BlockKind kind, BlockId block) const {
-    return std::any_of(downs_.begin(), downs_.end(), [&](const Down& down) { return down.kind == kind && down.block == block; });
+    return std::any_of(downs_.begin(), downs_.end(),
+                       [&](const Down& down) { return down.kind == kind && down.block == block; });
   }
 
   // -- up --
@@ -242,10 +251,12 @@ class Tiers {
         file_shelf_(facts, options.file ? options.file_bytes : 0) {}
 
   Status make_books() {
-    capacity_ = static_cast<StoredId>(std::min<int64_t>(host_.most_blocks() + file_shelf_.most_blocks(), INT32_MAX / 2));
+    capacity_ =
+        static_cast<StoredId>(std::min<int64_t>(host_.most_blocks() + file_shelf_.most_blocks(), INT32_MAX / 2));
     size_t buckets = 16;
     while (buckets < static_cast<size_t>(capacity_)) buckets *= 2;
-    Result<Buffer<Stored>> stored = Buffer<Stored>::make(static_cast<size_t>(capacity_), "the books of the cache's tiers");
+    Result<Buffer<Stored>> stored =
+        Buffer<Stored>::make(static_cast<size_t>(capacity_), "the books of the cache's tiers");
     if (!stored.ok()) return stored.status();
     stored_ = std::move(stored).value();
     Result<Buffer<StoredId>> index = Buffer<StoredId>::make(buckets, "the books of the cache's tiers");
@@ -259,7 +270,9 @@ class Tiers {
   static size_t index(BlockKind kind) { return static_cast<size_t>(kind); }
   Stored& at(StoredId id) { return stored_.data()[id]; }
   CacheTier tier(StoredId id, BlockKind kind) const { return at(id).tier[index(kind)]; }
-  BlockState state(StoredId id, BlockKind kind) const { return shelf(tier(id, kind)).arena().state(kind, at(id).place[index(kind)]); }
+  BlockState state(StoredId id, BlockKind kind) const {
+    return shelf(tier(id, kind)).arena().state(kind, at(id).place[index(kind)]);
+  }
   bool at_rest(StoredId id, BlockKind kind) const { return state(id, kind) == BlockState::kCached; }
   Shelf& shelf(CacheTier tier) { return tier == CacheTier::kFile ? file_shelf_ : host_; }
   const Shelf& shelf(CacheTier tier) const { return tier == CacheTier::kFile ? file_shelf_ : host_; }
@@ -316,10 +329,12 @@ class Tiers {
     while (*link != id) link = &at(*link).bucket_next;
     *link = stored.bucket_next;
     Domain& domain = domains_.at(stored.domain);
-    (stored.domain_previous == kNoStored ? domain.first_stored : at(stored.domain_previous).domain_next) = stored.domain_next;
+    (stored.domain_previous == kNoStored ? domain.first_stored : at(stored.domain_previous).domain_next) =
+        stored.domain_next;
     if (stored.domain_next != kNoStored) at(stored.domain_next).domain_previous = stored.domain_previous;
     --domain.stored;
-    (stored.sibling_previous == kNoStored ? siblings_of(stored.parent) : at(stored.sibling_previous).sibling_next) = stored.sibling_next;
+    (stored.sibling_previous == kNoStored ? siblings_of(stored.parent) : at(stored.sibling_previous).sibling_next) =
+        stored.sibling_next;
     if (stored.sibling_next != kNoStored) at(stored.sibling_next).sibling_previous = stored.sibling_previous;
   }
   void give_back(StoredId id) {
@@ -334,7 +349,8 @@ class Tiers {
   }
   // One block of it is here no more; with the last one, all of it.
   void forget(StoredId id, BlockKind kind) {
-    if (!at(id).gone && state(id, kind) != BlockState::kArriving) publish(CacheEventKind::kRemoved, at(id), kind, tier(id, kind));
+    if (!at(id).gone && state(id, kind) != BlockState::kArriving)
+      publish(CacheEventKind::kRemoved, at(id), kind, tier(id, kind));
     drop_place(id, kind);
     if (at(id).has(BlockKind::kGlobal) || at(id).has(BlockKind::kWindow)) return;
     if (!at(id).gone) {
@@ -360,7 +376,8 @@ class Tiers {
       forget(file_shelf_.at(k, p), k);
     });
     if (to == kNoBlock) return false;
-    const Status written = file_->write(file_shelf_.offset(kind, to), host_span(kind, from), at(id).digest[index(kind)]);
+    const Status written =
+        file_->write(file_shelf_.offset(kind, to), host_span(kind, from), at(id).digest[index(kind)]);
     if (!written.ok()) {
       file_shelf_.free(kind, to);
       end_file(written);
@@ -374,12 +391,15 @@ class Tiers {
     at(id).place[index(kind)] = to;
     return true;
   }
-  // A kept block back into host memory, where it is kept. False: no room there, or its bytes are lost; it is kept where it was.
+  // A kept block back into host memory, where it is kept. False: no room there, or its bytes are lost; it is kept where
+  // it was.
   bool read_file(StoredId id, BlockKind kind, bool& lost) {
     const BlockId from = at(id).place[index(kind)];
     const BlockId to = host_.take(kind, id, [&](BlockKind k, BlockId p) { leave_host(k, p); });
     if (to == kNoBlock) return false;
-    const Status read = file_ ? file_->read(file_shelf_.offset(kind, from), host_span(kind, to), at(id).digest[index(kind)]) : file_status_;
+    const Status read =
+        file_ ? file_->read(file_shelf_.offset(kind, from), host_span(kind, to), at(id).digest[index(kind)])
+              : file_status_;
     if (!read.ok()) {
       lost = true;
       host_.free(kind, to);
@@ -437,7 +457,8 @@ inline Status Tiers::check() const {
       if (at(id).domain != static_cast<DomainId>(d) || at(id).gone)
         return broken("block " + std::to_string(id) + " is in the wrong domain");
       if (find(at(id).name, at(id).path) != id) return broken("block " + std::to_string(id) + " cannot be found");
-      if (!at(id).has(BlockKind::kGlobal) && !at(id).has(BlockKind::kWindow)) return broken("block " + std::to_string(id) + " is nowhere");
+      if (!at(id).has(BlockKind::kGlobal) && !at(id).has(BlockKind::kWindow))
+        return broken("block " + std::to_string(id) + " is nowhere");
     }
     if (count != domain.stored) return broken("a domain is miscounted");
     linked += count;
@@ -459,7 +480,8 @@ inline Status Tiers::check() const {
         std::count_if(downs_.begin(), downs_.end(), [&](const Down& d) { return d.kind == kind; }))
       return broken("what is on its way down is miscounted");
   for (const BlockKind kind : kBothKinds)
-    if (file_shelf_.arena().used_count(kind) != places[1][index(kind)] || host_.arena().used_count(kind) != places[0][index(kind)])
+    if (file_shelf_.arena().used_count(kind) != places[1][index(kind)] ||
+        host_.arena().used_count(kind) != places[0][index(kind)])
       return broken("places are lost");
   return linked == stored_count_ ? Status() : broken("blocks are lost");
 }

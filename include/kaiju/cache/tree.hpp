@@ -1,5 +1,6 @@
-// Tree: the blocks that hold known tokens, as a prefix tree, and which of them goes first when room is needed. One node is one block of
-// positions in both kinds; its path from the root says which tokens it stands behind. Knows numbers; never touches memory.
+// Tree: the blocks that hold known tokens, as a prefix tree, and which of them goes first when room is needed. One node
+// is one block of positions in both kinds; its path from the root says which tokens it stands behind. Knows numbers;
+// never touches memory.
 #pragma once
 
 #include <algorithm>
@@ -32,9 +33,9 @@ inline constexpr int32_t kTransfer = -2;   // a lower tier
 struct Node {
   int32_t tokens[kBlockTokens];
   BlockName name;
-  uint64_t used;    // when it was last let go
-  uint64_t owner;   // the session that computed it
-  uint64_t path;    // its number among lower tiers (BlockKey); 0 without
+  uint64_t used;   // when it was last let go
+  uint64_t owner;  // the session that computed it
+  uint64_t path;   // its number among lower tiers (BlockKey); 0 without
   NodeId parent, first_child, next_sibling, previous_sibling;
   NodeId bucket_next;                   // in the index; kRoot ends the chain
   NodeId domain_next, domain_previous;  // in the domain's list
@@ -51,7 +52,7 @@ struct Node {
   int32_t points;     // resume points at its end
   int32_t retainers;  // nodes with points whose window this one belongs to
   bool listed, junction;
-  bool wanted_below;  // a resume point in a lower tier wants its window block there
+  bool wanted_below;   // a resume point in a lower tier wants its window block there
   int8_t window_list;  // which list its window block is in; -1: none
 };
 
@@ -80,7 +81,8 @@ class Tree {
         arena_(facts),
         events_(options.event_capacity),
         namer_(options.key, identity(0)) {
-    // With global blocks every node has one. Without, a node outlives its window block for a while: its path is still its name.
+    // With global blocks every node has one. Without, a node outlives its window block for a while: its path is still
+    // its name.
     const int64_t nodes = facts.has_global ? int64_t{facts.block_count[0]} : int64_t{8} * facts.block_count[1];
     capacity_ = static_cast<int32_t>(std::min<int64_t>(nodes + 1, INT32_MAX / 2));
     size_t buckets = 16;
@@ -118,7 +120,8 @@ class Tree {
   // Host memory of the books, in bytes, when all nodes are in use.
   size_t bookkeeping_bytes() const {
     return nodes_.bytes() + buckets_.bytes() + evicted_.bytes() +
-           (sizeof(BlockState) + sizeof(BlockId)) * (static_cast<size_t>(arena_.total(BlockKind::kGlobal)) + static_cast<size_t>(arena_.total(BlockKind::kWindow))) +
+           (sizeof(BlockState) + sizeof(BlockId)) * (static_cast<size_t>(arena_.total(BlockKind::kGlobal)) +
+                                                     static_cast<size_t>(arena_.total(BlockKind::kWindow))) +
            sizeof(NodeId) * (owner_of_[0].size() + owner_of_[1].size()) + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
   }
   // Called with a block that is being evicted, before its number is used again.
@@ -159,12 +162,15 @@ class Tree {
       if (at(id).name == name) return id;
     return kNoNode;
   }
-  // The ready child of `parent` that begins like `tokens` for longest, and for how long. Looks at the newest few children only.
-  NodeId find_partial(NodeId parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens, int32_t& count) const {
+  // The ready child of `parent` that begins like `tokens` for longest, and for how long. Looks at the newest few
+  // children only.
+  NodeId find_partial(NodeId parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens,
+                      int32_t& count) const {
     NodeId best = kNoNode;
     count = 0;
     int32_t looked = 0;
-    for (NodeId id = at(parent).first_child; id != kNoNode && looked < kChildrenLooked; id = at(id).next_sibling, ++looked) {
+    for (NodeId id = at(parent).first_child; id != kNoNode && looked < kChildrenLooked;
+         id = at(id).next_sibling, ++looked) {
       const Node& node = at(id);
       const bool shared = node.domain == regions.shared;
       if (node.claim != kReady || (!shared && node.domain != regions.own)) continue;
@@ -180,8 +186,10 @@ class Tree {
   bool was_evicted(const BlockName& name) const { return evicted_.has(name); }
 
   // -- growing --
-  // A new node, not ready, with no blocks yet; kNoNode when there is no room for one more. The caller holds `parent` and refs the node.
-  NodeId insert(NodeId parent, DomainId domain, const int32_t* tokens, int32_t count, const BlockName& name, int32_t claim, uint64_t owner) {
+  // A new node, not ready, with no blocks yet; kNoNode when there is no room for one more. The caller holds `parent`
+  // and refs the node.
+  NodeId insert(NodeId parent, DomainId domain, const int32_t* tokens, int32_t count, const BlockName& name,
+                int32_t claim, uint64_t owner) {
     const NodeId id = fresh_node();
     if (id == kNoNode) return kNoNode;
     Node& node = at(id);
@@ -243,7 +251,8 @@ class Tree {
   }
 
   // -- holding --
-  // A path is held whole, root first, and let go whole, tip first: so the least recently used node that may go never has a child.
+  // A path is held whole, root first, and let go whole, tip first: so the least recently used node that may go never
+  // has a child.
   void hold(NodeId id) {
     ++at(id).refs;
     if (at(id).refs == 1) settle(id);
@@ -308,7 +317,8 @@ class Tree {
   void set_epoch(uint64_t epoch) {
     epoch_ = epoch;
     for (size_t id = 0; id < domains_.end(); ++id)
-      if (const Domain& domain = domains_.at(static_cast<DomainId>(id)); domain.nodes > 0 || domain.holders > 0 || domain.stored > 0)
+      if (const Domain& domain = domains_.at(static_cast<DomainId>(id));
+          domain.nodes > 0 || domain.holders > 0 || domain.stored > 0)
         purge(static_cast<DomainId>(id));
     namer_ = Namer(options_.key, identity(epoch));
     at(kRoot).name = namer_.root();
@@ -341,7 +351,8 @@ class Tree {
     root.first_child = kNoNode;
     root.name = namer_.root();
     used_nodes_ = 1;
-    for (const BlockKind kind : kBothKinds) owner_of_[index(kind)].assign(static_cast<size_t>(arena_.total(kind)), kNoNode);
+    for (const BlockKind kind : kBothKinds)
+      owner_of_[index(kind)].assign(static_cast<size_t>(arena_.total(kind)), kNoNode);
   }
   NodeId& owner_slot(BlockKind kind, BlockId block) { return owner_of_[index(kind)][static_cast<size_t>(block)]; }
   NodeId bucket(const BlockName& name) const { return const_cast<Tree*>(this)->bucket_of(name); }
@@ -505,17 +516,20 @@ inline Status Tree::check() const {
     int32_t nodes = 0;
     for (NodeId id = domains_.at(static_cast<DomainId>(d)).first; id != kNoNode; id = at(id).domain_next, ++nodes) {
       const Node& node = at(id);
-      if (node.domain != static_cast<DomainId>(d) || node.parent == kNoNode) return broken(id, "is in the wrong domain");
+      if (node.domain != static_cast<DomainId>(d) || node.parent == kNoNode)
+        return broken(id, "is in the wrong domain");
       if (node.count < 1 || node.count > kBlockTokens || (node.count < kBlockTokens && node.first_child != kNoNode))
         return broken(id, "goes on behind its end");
       if (has_global_ != (node.block[0] != kNoBlock)) return broken(id, "lacks its global block");
       for (const BlockKind kind : kBothKinds)
-        if (const BlockId block = node.block[index(kind)]; block != kNoBlock && owner_of_[index(kind)][static_cast<size_t>(block)] != id)
+        if (const BlockId block = node.block[index(kind)];
+            block != kNoBlock && owner_of_[index(kind)][static_cast<size_t>(block)] != id)
           return broken(id, "has a block that is another's");
       if (node.parent != kRoot && (at(node.parent).refs < node.refs || at(node.parent).pins < node.pins))
         return broken(id, "is held more than its parent");
       if (node.window_refs > node.refs) return broken(id, "is seen by more sequences than hold it");
-      if (node.refs < 0 || node.window_refs < 0 || node.pins < 0 || node.window_pins < 0 || node.points < 0 || node.retainers < 0)
+      if (node.refs < 0 || node.window_refs < 0 || node.pins < 0 || node.window_pins < 0 || node.points < 0 ||
+          node.retainers < 0)
         return broken(id, "has a negative count");
       const bool held = node.refs > 0 || node.claim != kReady || node.pins > 0;
       if (node.listed == held) return broken(id, held ? "is held and may go" : "is nobody's and may not go");

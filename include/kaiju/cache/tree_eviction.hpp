@@ -1,4 +1,5 @@
-// How Tree makes room: what goes first, in which slab, and what it leaves behind. Part of tree.hpp, which says what it promises.
+// How Tree makes room: what goes first, in which slab, and what it leaves behind. Part of tree.hpp, which says what it
+// promises.
 #pragma once
 
 #include "kaiju/cache/tree.hpp"
@@ -39,8 +40,8 @@ inline void Tree::purge(DomainId id) {
 inline bool Tree::evict_for(BlockKind kind) {
   const BlockKind other = kind == BlockKind::kGlobal ? BlockKind::kWindow : BlockKind::kGlobal;
   const NodeId own = oldest(kind);
-  // The split between the kinds follows use: a slab changes hands when all that is in it was used before our oldest. With anything newer in
-  // it, blocks that are in use every minute would go, and all that is behind them.
+  // The split between the kinds follows use: a slab changes hands when all that is in it was used before our oldest.
+  // With anything newer in it, blocks that are in use every minute would go, and all that is behind them.
   if (arena_.shared()) {
     const uint64_t then = own == kNoNode ? UINT64_MAX : age(kind, own);
     NodeId theirs = oldest(other);
@@ -92,7 +93,8 @@ inline void Tree::put_below(BlockKind kind, NodeId id) {
   const bool wanted = kind == BlockKind::kGlobal || node.retainers > 0 || node.wanted_below;
   if (!wanted || node.claim != kReady || domains_.at(node.domain).dead) return;
   tiers_->put(kind, node.block[index(kind)],
-              {node.name, at(node.parent).name, node.path, at(node.parent).path, node.owner, node.domain, node.tokens, node.count, node.junction});
+              {node.name, at(node.parent).name, node.path, at(node.parent).path, node.owner, node.domain, node.tokens,
+               node.count, node.junction});
 }
 
 // Whether all that an idle slab holds was used before then.
@@ -178,7 +180,8 @@ inline void Tree::erase(NodeId id, bool evicted) {
   NodeId* link = &bucket_of(node.name);
   while (*link != id) link = &at(*link).bucket_next;
   *link = node.bucket_next;
-  (node.previous_sibling == kNoNode ? at(node.parent).first_child : at(node.previous_sibling).next_sibling) = node.next_sibling;
+  (node.previous_sibling == kNoNode ? at(node.parent).first_child : at(node.previous_sibling).next_sibling) =
+      node.next_sibling;
   if (node.next_sibling != kNoNode) at(node.next_sibling).previous_sibling = node.previous_sibling;
   Domain& domain = domains_.at(node.domain);
   (node.domain_previous == kNoNode ? domain.first : at(node.domain_previous).domain_next) = node.domain_next;

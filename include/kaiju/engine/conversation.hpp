@@ -1,12 +1,12 @@
-// Conversation: the turns of one chat, and the session that holds their KV. It keeps the book every chat program needs: another answer to
-// the same turn (swipe), an edit, undo, a fork, and the cut when a chat outgrows the context. Tokens in, tokens out: text/chat.hpp makes
-// them of text. The host drives the engine and polls; when a request is done, its reply is part of the turn, without the stop token that
-// ended it.
+// Conversation: the turns of one chat, and the session that holds their KV. It keeps the book every chat program needs:
+// another answer to the same turn (swipe), an edit, undo, a fork, and the cut when a chat outgrows the context. Tokens
+// in, tokens out: text/chat.hpp makes them of text. The host drives the engine and polls; when a request is done, its
+// reply is part of the turn, without the stop token that ended it.
 //
 //   history = head, then the turns that were not cut off;   a turn = input, reply, close
 //
-// Nothing here computes: say and swipe submit the whole history, and the cache finds what of it is there. So a swipe computes the input's
-// last token again, and an edit what follows it.
+// Nothing here computes: say and swipe submit the whole history, and the cache finds what of it is there. So a swipe
+// computes the input's last token again, and an edit what follows it.
 #pragma once
 
 #include <algorithm>
@@ -28,12 +28,15 @@ enum class TurnPart : int32_t {
   kReply = 2,
 };
 
-// One thread at a time. Movable; destroying it cancels the reply under way. The calls that change it answer kBusy while a reply is under way.
+// One thread at a time. Movable; destroying it cancels the reply under way. The calls that change it answer kBusy while
+// a reply is under way.
 class Conversation {
  public:
-  // `head` stays at the beginning whatever is cut, a character's card say; it may fill half of the context. Where a request's scope names a
-  // character and no shared_tokens, the head is what is shared. `close` follows every turn's reply.
-  static Result<Conversation> create(std::shared_ptr<Engine> engine, std::span<const int32_t> head, std::span<const int32_t> close = {});
+  // `head` stays at the beginning whatever is cut, a character's card say; it may fill half of the context. Where a
+  // request's scope names a character and no shared_tokens, the head is what is shared. `close` follows every turn's
+  // reply.
+  static Result<Conversation> create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
+                                     std::span<const int32_t> close = {});
   Conversation(Conversation&& other) noexcept
       : engine_(std::move(other.engine_)),
         session_(std::exchange(other.session_, 0)),
@@ -57,8 +60,9 @@ class Conversation {
   }
 
   // -- asking for a reply --
-  // A new turn. max_tokens is cut to what the context has room for; a quarter of the context, or max_tokens if that is less, is kept free
-  // for it. kInvalidArgument, with the room there is, for an input that does not fit even so; else what Engine::submit answers.
+  // A new turn. max_tokens is cut to what the context has room for; a quarter of the context, or max_tokens if that is
+  // less, is kept free for it. kInvalidArgument, with the room there is, for an input that does not fit even so; else
+  // what Engine::submit answers.
   Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
   // Another reply to the newest turn, after those it has; each is drawn from the next stream of the seed.
   Result<RequestId> swipe(const RequestOptions& options);
@@ -68,7 +72,8 @@ class Conversation {
   Status append(std::span<const int32_t> input, std::span<const int32_t> reply);
   // Which of the newest turn's replies is the one, from 0.
   Status choose(size_t reply);
-  // Another input takes its replies and all later turns away (swipe asks for an answer to it); another reply leaves later turns as they are.
+  // Another input takes its replies and all later turns away (swipe asks for an answer to it); another reply leaves
+  // later turns as they are.
   Status edit(size_t turn, TurnPart part, std::span<const int32_t> tokens);
   // Forgets the newest turn.
   Status undo();
@@ -121,13 +126,14 @@ class Conversation {
   Asked asked_;
 };
 
-inline Result<Conversation> Conversation::create(std::shared_ptr<Engine> engine, std::span<const int32_t> head, std::span<const int32_t> close) {
+inline Result<Conversation> Conversation::create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
+                                                 std::span<const int32_t> close) {
   return guarded<Result<Conversation>>([&]() -> Result<Conversation> {
     if (!engine) return invalid_argument("no engine");
     const auto context = static_cast<size_t>(engine->facts().context);
     if (head.size() > context / 2)
-      return invalid_argument("the head is " + std::to_string(head.size()) + " tokens long; it may fill half of the context, " +
-                              std::to_string(context / 2));
+      return invalid_argument("the head is " + std::to_string(head.size()) +
+                              " tokens long; it may fill half of the context, " + std::to_string(context / 2));
     Conversation made(std::move(engine), 0, {head.begin(), head.end()}, {close.begin(), close.end()});
     KAIJU_TRY(made.check_tokens(head));
     KAIJU_TRY(made.check_tokens(close));
@@ -163,12 +169,15 @@ inline Status Conversation::settle() {
     Result<RequestId> unfinished = engine_->unfinished_request(session_);
     if (!unfinished.ok()) return unfinished.status();
     if (unfinished.value() != 0)
-      return {StatusCode::kBusy, "a reply is under way, request " + std::to_string(asked_.request) + ": wait for its last event or cancel it"};
+      return {StatusCode::kBusy, "a reply is under way, request " + std::to_string(asked_.request) +
+                                     ": wait for its last event or cancel it"};
     KAIJU_TRY(engine_->status());  // a stopped engine has left the history as it was
     Result<std::vector<int32_t>> tokens = engine_->session_tokens(session_);
     if (!tokens.ok()) return tokens.status();
     std::vector<int32_t> reply(tokens->begin() + static_cast<std::ptrdiff_t>(asked_.prompt_count), tokens->end());
-    if (!reply.empty() && std::find(asked_.stop_tokens.begin(), asked_.stop_tokens.end(), reply.back()) != asked_.stop_tokens.end()) reply.pop_back();
+    if (!reply.empty() &&
+        std::find(asked_.stop_tokens.begin(), asked_.stop_tokens.end(), reply.back()) != asked_.stop_tokens.end())
+      reply.pop_back();
     turns_.back().replies.push_back(std::move(reply));
     turns_.back().chosen = turns_.back().replies.size() - 1;
     asked_ = {};
@@ -176,10 +185,12 @@ inline Status Conversation::settle() {
   });
 }
 
-inline Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t stream, RequestOptions options) {
+inline Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t stream,
+                                           RequestOptions options) {
   const auto context = static_cast<size_t>(engine_->facts().context);
   if (options.max_tokens < 0) options.max_tokens = engine_->facts().context;
-  const size_t reserved = std::min<size_t>(std::max<size_t>(context / 4, 1), static_cast<size_t>(std::max(options.max_tokens, 1)));
+  const size_t reserved =
+      std::min<size_t>(std::max<size_t>(context / 4, 1), static_cast<size_t>(std::max(options.max_tokens, 1)));
   std::vector<size_t> sizes;
   for (size_t i = 0; i < turn; ++i) sizes.push_back(turns_[i].input.size() + turns_[i].reply_size() + close_.size());
   sizes.push_back(input.size());
@@ -193,9 +204,11 @@ inline Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t>
     if (prompt.size() + reserved > context)
       return invalid_argument("the input is " + std::to_string(input.size()) + " tokens long; there is room for " +
                               std::to_string(context - std::min(context, reserved + before)));
-    options.max_tokens = static_cast<int32_t>(std::min(static_cast<size_t>(options.max_tokens), context - prompt.size()));
+    options.max_tokens =
+        static_cast<int32_t>(std::min(static_cast<size_t>(options.max_tokens), context - prompt.size()));
     options.sampling.stream += stream;
-    if (!options.scope.character.empty() && options.scope.shared_tokens == 0) options.scope.shared_tokens = static_cast<int32_t>(head_.size());
+    if (!options.scope.character.empty() && options.scope.shared_tokens == 0)
+      options.scope.shared_tokens = static_cast<int32_t>(head_.size());
     return engine_->submit_history(session_, prompt, options);
   });
   if (request.ok())
@@ -248,7 +261,8 @@ inline Status Conversation::choose(size_t reply) {
   return guarded<Status>([&]() -> Status {
     KAIJU_TRY(settle());
     if (reply >= reply_count())
-      return {StatusCode::kNotFound, "there is no reply " + std::to_string(reply) + "; the newest turn has " + std::to_string(reply_count())};
+      return {StatusCode::kNotFound,
+              "there is no reply " + std::to_string(reply) + "; the newest turn has " + std::to_string(reply_count())};
     turns_.back().chosen = reply;
     return {};
   });
@@ -259,7 +273,8 @@ inline Status Conversation::edit(size_t turn, TurnPart part, std::span<const int
     KAIJU_TRY(settle());
     KAIJU_TRY(check_tokens(tokens));
     if (turn >= turns_.size())
-      return {StatusCode::kNotFound, "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size())};
+      return {StatusCode::kNotFound,
+              "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size())};
     std::vector<int32_t> copy(tokens.begin(), tokens.end());
     Turn& edited = turns_[turn];
     if (part == TurnPart::kReply) {
@@ -288,11 +303,14 @@ inline Result<Conversation> Conversation::fork(size_t turns) {
   return guarded<Result<Conversation>>([&]() -> Result<Conversation> {
     KAIJU_TRY(settle());
     if (turns > turns_.size())
-      return Status(StatusCode::kNotFound, "a fork after " + std::to_string(turns) + " turns was asked of a conversation of " + std::to_string(turns_.size()));
+      return Status(StatusCode::kNotFound, "a fork after " + std::to_string(turns) +
+                                               " turns was asked of a conversation of " +
+                                               std::to_string(turns_.size()));
     Result<std::vector<int32_t>> tokens = engine_->session_tokens(session_);
     if (!tokens.ok()) return tokens.status();
     const std::vector<int32_t> wanted = history_of(std::max(turns, std::min(dropped_, turns_.size())));
-    const auto same = static_cast<size_t>(std::mismatch(tokens->begin(), tokens->end(), wanted.begin(), wanted.end()).first - tokens->begin());
+    const auto same = static_cast<size_t>(
+        std::mismatch(tokens->begin(), tokens->end(), wanted.begin(), wanted.end()).first - tokens->begin());
     Conversation child(engine_, 0, head_, close_);
     for (size_t i = 0; i < turns; ++i) {
       Turn turn = {turns_[i].input, {}, 0, turns_[i].streams};
@@ -310,7 +328,8 @@ inline Result<Conversation> Conversation::fork(size_t turns) {
 inline Result<std::vector<int32_t>> Conversation::turn(size_t turn, TurnPart part) const {
   return guarded<Result<std::vector<int32_t>>>([&]() -> Result<std::vector<int32_t>> {
     if (turn >= turns_.size())
-      return Status(StatusCode::kNotFound, "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size()));
+      return Status(StatusCode::kNotFound,
+                    "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size()));
     if (part == TurnPart::kInput) return turns_[turn].input;
     return turns_[turn].replies.empty() ? std::vector<int32_t>() : turns_[turn].replies[turns_[turn].chosen];
   });

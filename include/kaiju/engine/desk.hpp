@@ -1,5 +1,6 @@
-// Desk: what any thread may touch: the inbox, the sessions' histories, the events to poll, the figures, the error that stopped the engine.
-// One mutex, held for moments and never during a step's work. Engine checks what comes in and does what is in the inbox.
+// Desk: what any thread may touch: the inbox, the sessions' histories, the events to poll, the figures, the error that
+// stopped the engine. One mutex, held for moments and never during a step's work. Engine checks what comes in and does
+// what is in the inbox.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +20,12 @@
 
 namespace kaiju {
 
-// What the host wants of an unfinished request; its newest word counts, so there is never more than one command of a request in the inbox.
+// What the host wants of an unfinished request; its newest word counts, so there is never more than one command of a
+// request in the inbox.
 struct Wish {
   bool cancel = false;
   bool suspend = false;
-  bool told = false;  // a command is on its way
+  bool told = false;      // a command is on its way
   SessionId session = 0;  // whose request it is, for its last event
   void* user_data = nullptr;
 };
@@ -94,8 +96,8 @@ class Desk {
       }
     }
   }
-  // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied. `runs`: somebody
-  // does, be it one that has ended for the host.
+  // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied.
+  // `runs`: somebody does, be it one that has ended for the host.
   void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool runs) {
     Metrics now = figures;
     {
@@ -126,8 +128,8 @@ class Desk {
     }
     changed_.notify_all();
   }
-  // Driving thread, of an engine that stopped: the last event of every request that has none, wherever it was lost. Whom memory does not
-  // suffice to tell stays for the next time.
+  // Driving thread, of an engine that stopped: the last event of every request that has none, wherever it was lost.
+  // Whom memory does not suffice to tell stays for the next time.
   void fail_unfinished() {
     {
       const std::lock_guard lock(mutex_);
@@ -176,7 +178,9 @@ class Desk {
 
   // Guarded by the lock; use inside `locked`.
   // Those waiting and those suspended.
-  size_t waiting_count() const { return unfinished.size() - std::min<size_t>(unfinished.size(), metrics.requests_running); }
+  size_t waiting_count() const {
+    return unfinished.size() - std::min<size_t>(unfinished.size(), metrics.requests_running);
+  }
   // Before a session is made: destroying it must not fail.
   void reserve_destroyed() {
     const size_t most = destroyed.size() + sessions.size() + 1;
@@ -201,7 +205,9 @@ class Desk {
     const auto found = sessions.find(session);
     return found != sessions.end() && found->second.request == request ? &found->second : nullptr;
   }
-  bool has_work() const { return !inbox.empty() || !destroyed.empty() || !events.empty() || metrics.requests_waiting > 0 || running; }
+  bool has_work() const {
+    return !inbox.empty() || !destroyed.empty() || !events.empty() || metrics.requests_waiting > 0 || running;
+  }
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

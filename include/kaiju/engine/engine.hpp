@@ -8,9 +8,10 @@
 //     for (Event event; engine->poll(event);) ...
 //   }
 //
-// Threads: everything may be called from any thread. step wants one thread at a time (a second one gets kBusy). Nothing but step waits for
-// a running step; wait waits for work. No thread of its own, no output, no exception.
-// Errors: kDeviceLost and kInternal stop the engine: all its requests fail, and every later call answers with that error at once.
+// Threads: everything may be called from any thread. step wants one thread at a time (a second one gets kBusy). Nothing
+// but step waits for a running step; wait waits for work. No thread of its own, no output, no exception. Errors:
+// kDeviceLost and kInternal stop the engine: all its requests fail, and every later call answers with that error at
+// once.
 #pragma once
 
 #include <algorithm>
@@ -40,11 +41,11 @@ namespace kaiju {
 struct EngineOptions {
   int32_t step_tokens = 0;     // most tokens a step computes; 0: what the executor allows
   int32_t chunk_tokens = 0;    // most prompt tokens of one request in a step; 0: step_tokens
-  int32_t prefill_tokens = 0;  // most prompt tokens of a step in which replies go on; 0: as many as step_tokens leaves. Fewer: replies
-                               // come more evenly, and begin later
+  int32_t prefill_tokens = 0;  // most prompt tokens of a step in which replies go on; 0: as many as step_tokens leaves.
+                               // Fewer: replies come more evenly, and begin later
   int32_t max_running = 0;     // requests computed at once; 0: the executor's slot_count
-  int32_t reserve_tokens = 0;  // memory is reserved for so many generated tokens at a time; 0: for all of max_tokens. Where the next part
-                               // is not to be had, a request is suspended and goes on by itself
+  int32_t reserve_tokens = 0;  // memory is reserved for so many generated tokens at a time; 0: for all of max_tokens.
+                               // Where the next part is not to be had, a request is suspended and goes on by itself
   int32_t max_waiting = 4096;  // requests waiting or suspended; a submit beyond is refused with kBusy
   int32_t max_events = 16384;  // events to poll; while there are as many, step refuses with kBusy
   int32_t max_sessions = 65536;
@@ -57,12 +58,12 @@ struct EngineOptions {
 class Engine {
  public:
   // Owns the executor. `pieces` may be null: then events carry no text and stop strings are refused.
-  static Result<std::unique_ptr<Engine>> create(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces,
-                                                const EngineOptions& options);
+  static Result<std::unique_ptr<Engine>> create(std::unique_ptr<Executor> executor,
+                                                std::shared_ptr<const Pieces> pieces, const EngineOptions& options);
 
   // -- sessions: a token history whose KV is kept from turn to turn --
-  // All but session_tokens and destroy_session want the session idle: kBusy while a request of it is unfinished. kNotFound for an unknown
-  // id.
+  // All but session_tokens and destroy_session want the session idle: kBusy while a request of it is unfinished.
+  // kNotFound for an unknown id.
   Result<SessionId> create_session();
   // A new session with the first `length` tokens of the parent; it shares their KV.
   Result<SessionId> fork_session(SessionId parent, size_t length);
@@ -78,39 +79,44 @@ class Engine {
   Status destroy_session(SessionId session);
 
   // -- sessions saved and restored, in this process or another one; docs/cache.md says what is in one --
-  // kBusy while another thread is in step, or while a step waits to be run again. The callbacks run here and must call no step.
-  // Writes an idle session: tokens, and the KV that is known of them. What was written before an error is to be thrown away.
+  // kBusy while another thread is in step, or while a step waits to be run again. The callbacks run here and must call
+  // no step. Writes an idle session: tokens, and the KV that is known of them. What was written before an error is to
+  // be thrown away.
   Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
-  // A new session with the saved history. Reads exactly what was written. KV that finds no room, or was saved on a backend that lays it out
-  // otherwise, is computed again when needed. Refused, and nothing stays: kBadModel damaged or cut off, kUnsupported another version, model or scale epoch,
-  // kInvalidArgument a key too few or too many; and whatever `read` says.
+  // A new session with the saved history. Reads exactly what was written. KV that finds no room, or was saved on a
+  // backend that lays it out otherwise, is computed again when needed. Refused, and nothing stays: kBadModel damaged or
+  // cut off, kUnsupported another version, model or scale epoch, kInvalidArgument a key too few or too many; and
+  // whatever `read` says.
   Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
 
   // -- requests --
   // Appends tokens to the history (none: go on from it) and generates. One request per session at a time, else kBusy.
-  // Refused here: bad options and token ids (kInvalidArgument, naming field and range), prompt + max_tokens beyond the context
-  // (kInvalidArgument), more memory than the pools have (kOutOfMemory, with the numbers), too many waiting (kBusy).
+  // Refused here: bad options and token ids (kInvalidArgument, naming field and range), prompt + max_tokens beyond the
+  // context (kInvalidArgument), more memory than the pools have (kOutOfMemory, with the numbers), too many waiting
+  // (kBusy).
   Result<RequestId> submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options);
   // Same, with the whole new history instead of what to append; the KV of the longest common prefix is used.
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
   // Takes effect at the next step, whatever the request's state; unknown and finished ids are ignored.
   Status cancel(RequestId request);
-  // Sets a request aside at the next step, whatever its state: kSuspended comes. Its KV stays until others need the room; its deadline runs
-  // on. Unknown and finished ids are ignored, here and below.
+  // Sets a request aside at the next step, whatever its state: kSuspended comes. Its KV stays until others need the
+  // room; its deadline runs on. Unknown and finished ids are ignored, here and below.
   Status suspend(RequestId request);
   // Lets it go on at its old place in the order of service: kResumed comes once it is computed again.
   Status resume(RequestId request);
 
   // -- the loop --
-  // Admits, plans, runs and commits one step. Ok with nothing to do. An error that is not final (kOutOfMemory, kBusy, kIo of the executor)
-  // leaves everything as it was: the next call tries the same step again,
-  // without the requests that were cancelled or suspended or have run out of time meanwhile. kBusy as well while max_events are unread.
-  // Where the executor runs beside the host and everybody decodes, the next step is under way when this one returns: who is submitted then
-  // begins behind it, and for who ended by what was drawn it computes a token more, which nobody sees.
+  // Admits, plans, runs and commits one step. Ok with nothing to do. An error that is not final (kOutOfMemory, kBusy,
+  // kIo of the executor) leaves everything as it was: the next call tries the same step again, without the requests
+  // that were cancelled or suspended or have run out of time meanwhile. kBusy as well while max_events are unread.
+  // Where the executor runs beside the host and everybody decodes, the next step is under way when this one returns:
+  // who is submitted then begins behind it, and for who ended by what was drawn it computes a token more, which nobody
+  // sees.
   Status step();
   // Moves the oldest event out; false when there is none.
   bool poll(Event& event);
-  // Blocks until there is something to step or poll, wake is called, the engine has stopped, or the time is over. True if there is work.
+  // Blocks until there is something to step or poll, wake is called, the engine has stopped, or the time is over. True
+  // if there is work.
   bool wait(std::chrono::nanoseconds timeout);
   void wake();
   // Requests whose last event has not been polled.
@@ -128,12 +134,16 @@ class Engine {
  private:
   Engine(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces, const EngineOptions& options,
          const SchedulerOptions& scheduling)
-      : executor_(std::move(executor)), pieces_(std::move(pieces)), options_(options), scheduler_(executor_->facts(), scheduling) {
+      : executor_(std::move(executor)),
+        pieces_(std::move(pieces)),
+        options_(options),
+        scheduler_(executor_->facts(), scheduling) {
     metrics_from_scheduler();
     desk_.metrics = metrics_;
   }
 
-  Result<RequestId> submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole, const RequestOptions& options);
+  Result<RequestId> submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
+                                  const RequestOptions& options);
   // A sequence checked but for its tokens.
   Result<std::unique_ptr<Sequence>> prepare(const RequestOptions& options) const;
   Status check_tokens(std::span<const int32_t> tokens) const;
@@ -193,7 +203,8 @@ class Engine {
   StepResult result_;
   bool under_way_ = false;   // plan_ was started, and has not been finished
   bool plan_waits_ = false;  // planned, but the executor asked to try again
-  std::unordered_set<SessionId> leaving_;  // the sessions of those who have ended for the host, and not yet for the plan
+  std::unordered_set<SessionId>
+      leaving_;                     // the sessions of those who have ended for the host, and not yet for the plan
   std::vector<SessionId> closing_;  // sessions to close once the plan has run
   std::vector<Command> commands_;
   std::vector<Event> events_;

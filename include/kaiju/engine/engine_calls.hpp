@@ -1,23 +1,26 @@
-// Engine's calls from any thread: they check, then leave word at the desk. Part of engine.hpp, which says what each promises.
+// Engine's calls from any thread: they check, then leave word at the desk. Part of engine.hpp, which says what each
+// promises.
 #pragma once
 
 #include "kaiju/engine/engine.hpp"
 
 namespace kaiju {
 
-inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces,
+inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> executor,
+                                                      std::shared_ptr<const Pieces> pieces,
                                                       const EngineOptions& options) {
   using Answer = Result<std::unique_ptr<Engine>>;
   return guarded<Answer>([&]() -> Answer {
     if (!executor) return invalid_argument("an engine needs an executor");
     const Facts& facts = executor->facts();
-    if (facts.vocab_size < 1 || facts.context < 1 || facts.slot_count < 1 || facts.step_tokens < 1 || facts.window < 0 ||
-        facts.block_count[0] < 0 || facts.block_count[1] < 0)
-      return internal_error("the executor's facts make no sense: vocabulary, context, slots and step tokens must be positive");
+    if (facts.vocab_size < 1 || facts.context < 1 || facts.slot_count < 1 || facts.step_tokens < 1 ||
+        facts.window < 0 || facts.block_count[0] < 0 || facts.block_count[1] < 0)
+      return internal_error(
+          "the executor's facts make no sense: vocabulary, context, slots and step tokens must be positive");
     const auto in_range = [](const char* name, int32_t value, int32_t low, int32_t high) -> Status {
       if (value >= low && value <= high) return {};
-      return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " + std::to_string(low) + " to " +
-                              std::to_string(high));
+      return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " +
+                              std::to_string(low) + " to " + std::to_string(high));
     };
     KAIJU_TRY(in_range("step_tokens", options.step_tokens, 0, facts.step_tokens));
     KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, facts.step_tokens));
@@ -30,21 +33,25 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
     KAIJU_TRY(in_range("retention.turns", options.cache.retention.turns, 0, INT32_MAX));
     KAIJU_TRY(in_range("retention.every_tokens", options.cache.retention.every_tokens, 0, INT32_MAX));
     if (options.cache.evicted_names < 0 || options.cache.evicted_names > INT32_MAX)
-      return invalid_argument("evicted_names is " + std::to_string(options.cache.evicted_names) + "; it must be from 0 to " +
-                              std::to_string(INT32_MAX));
+      return invalid_argument("evicted_names is " + std::to_string(options.cache.evicted_names) +
+                              "; it must be from 0 to " + std::to_string(INT32_MAX));
     SchedulerOptions scheduling;
     scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : facts.step_tokens;
-    scheduling.chunk_tokens = options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
+    scheduling.chunk_tokens =
+        options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
     scheduling.prefill_tokens = options.prefill_tokens > 0 ? options.prefill_tokens : scheduling.step_tokens;
     scheduling.cache = options.cache;
     scheduling.reserve_tokens = options.reserve_tokens;
     scheduling.max_running = options.max_running > 0 ? options.max_running : facts.slot_count;
-    if (options.cache.host_bytes < 0 || options.cache.file_bytes < 0) return invalid_argument("host_bytes and file_bytes must be 0 or more");
+    if (options.cache.host_bytes < 0 || options.cache.file_bytes < 0)
+      return invalid_argument("host_bytes and file_bytes must be 0 or more");
     if ((options.cache.file || options.cache.file_bytes > 0) && options.cache.host_bytes == 0)
-      return invalid_argument("file_bytes is " + std::to_string(options.cache.file_bytes) + " and host_bytes 0: a file wants host memory before it");
+      return invalid_argument("file_bytes is " + std::to_string(options.cache.file_bytes) +
+                              " and host_bytes 0: a file wants host memory before it");
     if (static_cast<bool>(options.cache.file) != (options.cache.file_bytes > 0))
       return invalid_argument(options.cache.file ? "there is a tier_file and file_bytes is 0: say how large it may be"
-                                                 : "file_bytes is " + std::to_string(options.cache.file_bytes) + " and there is no file of that size: give a tier_file");
+                                                 : "file_bytes is " + std::to_string(options.cache.file_bytes) +
+                                                       " and there is no file of that size: give a tier_file");
     std::unique_ptr<Engine> engine(new Engine(std::move(executor), std::move(pieces), options, scheduling));
     if (options.cache.host_bytes > 0) {
       const auto host = [&](size_t bytes, const char* what) { return engine->executor_->host_memory(bytes, what); };
@@ -54,15 +61,17 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
   });
 }
 
-// -- sessions ------------------------------------------------------------------------------------------------------------------------
+// ---- sessions
 
 inline Result<History*> Engine::idle_session(Desk& desk, SessionId session) {
   if (!desk.stopped.ok()) return desk.stopped;
   const auto found = desk.sessions.find(session);
-  if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+  if (found == desk.sessions.end())
+    return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
   if (found->second.request != 0)
     return Status(StatusCode::kBusy, "session " + std::to_string(session) + " is busy with request " +
-                                         std::to_string(found->second.request) + ": wait for its last event or cancel it");
+                                         std::to_string(found->second.request) +
+                                         ": wait for its last event or cancel it");
   return &found->second;
 }
 
@@ -71,7 +80,8 @@ inline Result<SessionId> Engine::create_session() {
     return desk_.locked([&](Desk& desk) -> Result<SessionId> {
       if (!desk.stopped.ok()) return desk.stopped;
       if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
-        return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+        return Status(StatusCode::kBusy,
+                      "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
       desk.reserve_destroyed();
       desk.sessions.try_emplace(desk.last_session + 1);
       return ++desk.last_session;
@@ -89,8 +99,10 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
         return invalid_argument("a fork of " + std::to_string(length) + " tokens was asked of a session of " +
                                 std::to_string(tokens.size()));
       if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
-        return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
-      if (desk.inbox.size() + desk.destroyed.size() > static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
+        return Status(StatusCode::kBusy,
+                      "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+      if (desk.inbox.size() + desk.destroyed.size() >
+          static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
         return Status(StatusCode::kBusy, "too much waits for the next step: call step first");
       History child;
       child.known = true;
@@ -146,7 +158,8 @@ inline Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) co
   return guarded<Answer>([&] {
     return desk_.locked([&](const Desk& desk) -> Answer {
       const auto found = desk.sessions.find(session);
-      if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+      if (found == desk.sessions.end())
+        return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
       return found->second.tokens;
     });
   });
@@ -157,7 +170,8 @@ inline Result<RequestId> Engine::unfinished_request(SessionId session) const {
   return guarded<Answer>([&] {
     return desk_.locked([&](const Desk& desk) -> Answer {
       const auto found = desk.sessions.find(session);
-      if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+      if (found == desk.sessions.end())
+        return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
       return found->second.request;
     });
   });
@@ -167,7 +181,8 @@ inline Status Engine::destroy_session(SessionId session) {
   Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
       const auto found = desk.sessions.find(session);
-      if (found == desk.sessions.end()) return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
+      if (found == desk.sessions.end())
+        return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
       if (desk.stopped.ok() && found->second.known) desk.destroyed.push_back({session, found->second.request});
       desk.sessions.erase(found);
       return {};
@@ -177,7 +192,7 @@ inline Status Engine::destroy_session(SessionId session) {
   return status;
 }
 
-// -- requests ------------------------------------------------------------------------------------------------------------------------
+// ---- requests
 
 inline Status Engine::check_tokens(std::span<const int32_t> tokens) const {
   const int32_t vocab = facts().vocab_size;
@@ -201,16 +216,20 @@ inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& o
     return Status(StatusCode::kUnsupported, "the model has no classifier: ask for tokens without scores");
   for (const int32_t token : options.stop_tokens)
     if (token < 0 || token >= facts().vocab_size)
-      return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " + std::to_string(facts().vocab_size - 1));
-  if (!options.stop_strings.empty() && !pieces_) return invalid_argument("stop strings need a tokenizer, and this engine has none");
+      return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " +
+                              std::to_string(facts().vocab_size - 1));
+  if (!options.stop_strings.empty() && !pieces_)
+    return invalid_argument("stop strings need a tokenizer, and this engine has none");
   if (options.stop_strings.size() > kMaxStopStrings)
-    return invalid_argument(std::to_string(options.stop_strings.size()) + " stop strings; at most " + std::to_string(kMaxStopStrings));
+    return invalid_argument(std::to_string(options.stop_strings.size()) + " stop strings; at most " +
+                            std::to_string(kMaxStopStrings));
   for (const std::string& stop : options.stop_strings)
     if (stop.empty() || stop.size() > kMaxStopStringBytes || !is_utf8(stop))
       return invalid_argument("a stop string must be UTF-8 of 1 to " + std::to_string(kMaxStopStringBytes) + " bytes");
 
   if (options.scope.shared_tokens < 0)
-    return invalid_argument("shared_tokens is " + std::to_string(options.scope.shared_tokens) + "; it must be 0 or more");
+    return invalid_argument("shared_tokens is " + std::to_string(options.scope.shared_tokens) +
+                            "; it must be 0 or more");
 
   auto sequence = std::make_unique<Sequence>();
   sequence->scope = options.scope;
@@ -232,16 +251,18 @@ inline Status Engine::check_length(Sequence& sequence) const {
   if (prompt == 0) return invalid_argument("the prompt is empty: a session without history needs at least one token");
   const int64_t room = context - prompt;
   if (room < 0 || (room == 0 && sequence.max_tokens != 0))
-    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens, its history included, " + (room < 0 ? "exceeds" : "fills") +
-                            " the context of " + std::to_string(context) + ": shorten it");
+    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens, its history included, " +
+                            (room < 0 ? "exceeds" : "fills") + " the context of " + std::to_string(context) +
+                            ": shorten it");
   if (sequence.max_tokens == kToContextEnd) sequence.max_tokens = static_cast<int32_t>(room);
   if (sequence.max_tokens > room)
-    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens and " + std::to_string(sequence.max_tokens) +
-                            " to generate exceed the context of " + std::to_string(context) + ": shorten the prompt or ask for at most " +
+    return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens and " +
+                            std::to_string(sequence.max_tokens) + " to generate exceed the context of " +
+                            std::to_string(context) + ": shorten the prompt or ask for at most " +
                             std::to_string(room));
   if (sequence.scope.shared_tokens > prompt)
-    return invalid_argument("shared_tokens is " + std::to_string(sequence.scope.shared_tokens) + "; the prompt has " + std::to_string(prompt) +
-                            " tokens");
+    return invalid_argument("shared_tokens is " + std::to_string(sequence.scope.shared_tokens) + "; the prompt has " +
+                            std::to_string(prompt) + " tokens");
   sequence.prompt_count = static_cast<int32_t>(prompt);
   sequence.tokens.reserve(sequence.tokens.size() + static_cast<size_t>(std::min(sequence.max_tokens, 1024)));
   return scheduler_.check_fits(sequence.prompt_count, sequence.max_tokens);
@@ -253,7 +274,8 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
     KAIJU_TRY(status());
     KAIJU_TRY(check_tokens(tokens));
     if (tokens.size() > static_cast<size_t>(facts().context))
-      return invalid_argument(std::to_string(tokens.size()) + " tokens exceed the context of " + std::to_string(facts().context));
+      return invalid_argument(std::to_string(tokens.size()) + " tokens exceed the context of " +
+                              std::to_string(facts().context));
     Result<std::unique_ptr<Sequence>> prepared = prepare(options);
     if (!prepared.ok()) return prepared.status();
     return desk_.locked([&](Desk& desk) -> Result<RequestId> {
@@ -261,9 +283,10 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
       if (!found.ok()) return found.status();
       History& history = **found;
       if (desk.waiting_count() >= static_cast<size_t>(options_.max_waiting))
-        return Status(StatusCode::kBusy, std::to_string(desk.waiting_count()) + " requests are waiting or suspended (max_waiting is " +
-                                             std::to_string(options_.max_waiting) + ") and " + std::to_string(desk.metrics.requests_running) +
-                                             " are running: try again later");
+        return Status(StatusCode::kBusy,
+                      std::to_string(desk.waiting_count()) + " requests are waiting or suspended (max_waiting is " +
+                          std::to_string(options_.max_waiting) + ") and " +
+                          std::to_string(desk.metrics.requests_running) + " are running: try again later");
       Sequence& sequence = **prepared;
       if (!whole) sequence.tokens = history.tokens;
       sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
@@ -286,10 +309,12 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
   return answer;
 }
 
-inline Result<RequestId> Engine::submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options) {
+inline Result<RequestId> Engine::submit(SessionId session, std::span<const int32_t> tokens,
+                                        const RequestOptions& options) {
   return submit_tokens(session, tokens, false, options);
 }
-inline Result<RequestId> Engine::submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options) {
+inline Result<RequestId> Engine::submit_history(SessionId session, std::span<const int32_t> history,
+                                                const RequestOptions& options) {
   return submit_tokens(session, history, true, options);
 }
 
@@ -326,7 +351,7 @@ inline Status Engine::resume(RequestId request) {
   return change_wish(request, [](Wish& wish) { wish.suspend = false; });
 }
 
-// -- the loop, seen from outside -----------------------------------------------------------------------------------------------------
+// ---- the loop, seen from outside
 
 inline bool Engine::poll(Event& event) { return desk_.poll(event); }
 inline bool Engine::wait(std::chrono::nanoseconds timeout) { return desk_.wait(timeout); }
@@ -342,7 +367,8 @@ inline const Facts& Engine::facts() const { return executor_->facts(); }
 inline Metrics Engine::metrics() const {
   return desk_.locked([](const Desk& desk) {
     Metrics metrics = desk.metrics;
-    metrics.requests_waiting = desk.waiting_count() - std::min<size_t>(desk.waiting_count(), metrics.requests_suspended);
+    metrics.requests_waiting =
+        desk.waiting_count() - std::min<size_t>(desk.waiting_count(), metrics.requests_suspended);
     metrics.sessions = desk.sessions.size();
     return metrics;
   });

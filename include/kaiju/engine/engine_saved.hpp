@@ -1,4 +1,5 @@
-// Engine's saving and restoring of sessions, on the thread that steps. Part of engine.hpp, which says what each promises.
+// Engine's saving and restoring of sessions, on the thread that steps. Part of engine.hpp, which says what each
+// promises.
 #pragma once
 
 #include "kaiju/cache/known_path.hpp"
@@ -9,7 +10,8 @@ namespace kaiju {
 // Between two steps, with none under way and everything done that was asked for before.
 template <class Answer, class Body>
 inline Answer Engine::between_steps(Body body) {
-  if (stepping_.exchange(true)) return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
+  if (stepping_.exchange(true))
+    return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
   Answer answer = guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(status());
     if (plan_waits_) return Status(StatusCode::kBusy, "a step waits to be run again: step first");
@@ -38,7 +40,8 @@ inline Status Engine::transfer(const BlockTransfer& transfer) {
   if (!ran.ok()) return ran;
   scheduler_.commit_transfers(result_.failed_transfers);
   const auto own = static_cast<int32_t>(transfer_plan_.transfers.size()) - 1;
-  if (std::count(result_.failed_transfers.begin(), result_.failed_transfers.end(), own) > 0) return {StatusCode::kIo, "a block of KV could not be copied between the device and the host"};
+  if (std::count(result_.failed_transfers.begin(), result_.failed_transfers.end(), own) > 0)
+    return {StatusCode::kIo, "a block of KV could not be copied between the device and the host"};
   return ran;
 }
 
@@ -55,7 +58,9 @@ inline Status Engine::save_session(SessionId session, const SaveOptions& options
     saved.identity = tree.identity();
     saved.layout = facts().kv_layout;
     saved.head.epoch = tree.epoch();
-    for (const BlockKind kind : kBothKinds) saved.head.block_bytes[static_cast<int>(kind)] = static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]);
+    for (const BlockKind kind : kBothKinds)
+      saved.head.block_bytes[static_cast<int>(kind)] =
+          static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]);
     if (saved.identity.size() > SavedPieces::kMostIdentity || saved.layout.size() > SavedPieces::kMostLayout)
       return invalid_argument("the cache's identity or the KV layout's name is too long to save");
     KnownPath path;
@@ -67,10 +72,14 @@ inline Status Engine::save_session(SessionId session, const SaveOptions& options
     const int32_t first_window = tree.window() > 0 ? tree.first_kept(path.tokens) : INT32_MAX;
     for (size_t i = 0; i < path.nodes.size(); ++i) {
       const Node& node = tree.at(path.nodes[i]);
-      const bool has[kBlockKinds] = {node.block[0] != kNoBlock, node.block[1] != kNoBlock && (static_cast<int32_t>(i) >= first_window || node.retainers > 0)};
+      const bool has[kBlockKinds] = {
+          node.block[0] != kNoBlock,
+          node.block[1] != kNoBlock && (static_cast<int32_t>(i) >= first_window || node.retainers > 0)};
       size_t bytes = 0;
-      for (const BlockKind kind : kBothKinds) bytes += has[static_cast<int>(kind)] ? static_cast<size_t>(facts().block_bytes[static_cast<int>(kind)]) : 0;
-      std::byte* to = writer.block((has[0] ? kSavedGlobal : 0) | (has[1] ? kSavedWindow : 0) | (node.points > 0 ? kSavedPoint : 0), bytes);
+      for (const BlockKind kind : kBothKinds)
+        bytes += has[static_cast<int>(kind)] ? static_cast<size_t>(facts().block_bytes[static_cast<int>(kind)]) : 0;
+      std::byte* to = writer.block(
+          (has[0] ? kSavedGlobal : 0) | (has[1] ? kSavedWindow : 0) | (node.points > 0 ? kSavedPoint : 0), bytes);
       for (const BlockKind kind : kBothKinds) {
         if (!has[static_cast<int>(kind)]) continue;
         KAIJU_TRY(transfer({BlockTransfer::Way::kDown, kind, node.block[static_cast<int>(kind)], to, node.count}));
@@ -90,14 +99,15 @@ inline Result<SessionId> Engine::restore_session(const RestoreOptions& options, 
     KAIJU_TRY(check_saved(saved, options.scope));
     const Result<SessionId> session = desk_.locked([&](Desk& desk) -> Result<SessionId> {
       if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
-        return Status(StatusCode::kBusy, "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
+        return Status(StatusCode::kBusy,
+                      "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
       return ++desk.last_session;
     });
     if (!session.ok()) return session.status();
     // Until it is told of, the session is the scheduler's alone; what was restored of one that is refused goes with it.
     const Status status = guarded<Status>([&]() -> Status {
-      PathBuilder path(scheduler_.cache(), scheduler_.books().regions(session.value(), options.scope), static_cast<bool>(options.key), saved.tokens,
-                       session.value());
+      PathBuilder path(scheduler_.cache(), scheduler_.books().regions(session.value(), options.scope),
+                       static_cast<bool>(options.key), saved.tokens, session.value());
       KAIJU_TRY(restore_kv(session.value(), path, saved, reader));
       desk_.locked([&](Desk& desk) {
         History history;
@@ -119,13 +129,14 @@ inline Result<SessionId> Engine::restore_session(const RestoreOptions& options, 
 inline Status Engine::check_saved(const SavedSession& saved, const Scope& scope) const {
   const Tree& tree = scheduler_.cache();
   if (saved.identity != tree.identity())
-    return {StatusCode::kUnsupported,
-            "the session was saved with the model " + saved.identity + "; this engine's is " + tree.identity() + ": restore it there"};
+    return {StatusCode::kUnsupported, "the session was saved with the model " + saved.identity + "; this engine's is " +
+                                          tree.identity() + ": restore it there"};
   if (saved.head.epoch != tree.epoch())
-    return {StatusCode::kUnsupported, "the session was saved at scale epoch " + std::to_string(saved.head.epoch) + "; this engine is at " +
-                                          std::to_string(tree.epoch())};
+    return {StatusCode::kUnsupported, "the session was saved at scale epoch " + std::to_string(saved.head.epoch) +
+                                          "; this engine is at " + std::to_string(tree.epoch())};
   for (const BlockKind kind : kBothKinds)
-    if (saved.head.block_bytes[static_cast<int>(kind)] != static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]))
+    if (saved.head.block_bytes[static_cast<int>(kind)] !=
+        static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]))
       return SessionReader::damaged("its blocks have another size than the model's");
   if (const Status tokens = check_tokens(saved.tokens); !tokens.ok()) return SessionReader::damaged(tokens.message());
   if (scope.shared_tokens < 0 || static_cast<size_t>(scope.shared_tokens) > saved.tokens.size())
@@ -135,7 +146,8 @@ inline Status Engine::check_saved(const SavedSession& saved, const Scope& scope)
 }
 
 // Reads all blocks; puts those to use that can be.
-inline Status Engine::restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader) {
+inline Status Engine::restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved,
+                                 SessionReader& reader) {
   Tree& tree = scheduler_.cache();
   const auto kv_tokens = static_cast<int32_t>(saved.head.kv_tokens);
   bool usable = saved.layout == facts().kv_layout && !saved.layout.empty();

@@ -8,7 +8,8 @@ namespace kaiju {
 inline void Engine::metrics_from_scheduler() {
   metrics_.requests_waiting = scheduler_.waiting().size();
   const auto& running = scheduler_.running();
-  metrics_.requests_running = static_cast<uint64_t>(std::count_if(running.begin(), running.end(), [](const auto& sequence) { return !sequence->ended; }));
+  metrics_.requests_running = static_cast<uint64_t>(
+      std::count_if(running.begin(), running.end(), [](const auto& sequence) { return !sequence->ended; }));
   metrics_.requests_suspended = scheduler_.suspended().size();
   metrics_.cache = scheduler_.cache().stats();
   metrics_.tokens_from_cache = metrics_.cache.hits();
@@ -31,7 +32,8 @@ inline Status Engine::step() {
   if (answer.ok()) {
     answer = guarded<Status>([&] { return step_once(); });
     if (!answer.ok() && !plan_waits_) {
-      // A shortage of host memory half-way through the books leaves them unknown; one that the executor reports does not.
+      // A shortage of host memory half-way through the books leaves them unknown; one that the executor reports does
+      // not.
       if (answer.code() == StatusCode::kOutOfMemory) answer = internal_error("no memory");
       stop(answer);
     }
@@ -86,7 +88,8 @@ inline Status Engine::ask_executor(Call call) {
   const Clock::time_point before = now();
   const Status answer = call();
   metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(now() - before).count());
-  plan_waits_ = answer.code() == StatusCode::kOutOfMemory || answer.code() == StatusCode::kBusy || answer.code() == StatusCode::kIo;
+  plan_waits_ = answer.code() == StatusCode::kOutOfMemory || answer.code() == StatusCode::kBusy ||
+                answer.code() == StatusCode::kIo;
   return answer;
 }
 
@@ -103,7 +106,8 @@ inline Status Engine::finish() {
     const Status started = start(next_plan_);
     if (!started.ok() && !plan_waits_) return started;
   }
-  const bool next_waits = std::exchange(plan_waits_, false), next_under_way = std::exchange(under_way_, false) && goes_on;
+  const bool next_waits = std::exchange(plan_waits_, false),
+             next_under_way = std::exchange(under_way_, false) && goes_on;
   const Status ended = ask_executor([&] { return executor_->finish(plan_, result_); });
   if (goes_on) plan_waits_ = false;  // with one behind it, it cannot be run again
   KAIJU_TRY(ended);
@@ -160,7 +164,8 @@ inline void Engine::end_overdue(Clock::time_point now) {
   while (const RequestId request = deadlines_.take_over(now)) end_request(request, DoneReason::kDeadline);
 }
 
-// Whether a running sequence has to stay until the plan that is under way or waits has run: the cache's books count on it.
+// Whether a running sequence has to stay until the plan that is under way or waits has run: the cache's books count on
+// it.
 inline bool Engine::is_planned(const Sequence& sequence) const { return plan_waits_ || sequence.granted > 0; }
 
 inline Sequence* Engine::planned(RequestId request) const {
@@ -236,8 +241,8 @@ inline Status Engine::commit() {
     if (done) sequence.first_token = sequence.last_token = computed;
     DoneReason reason = DoneReason::kLength;
     if (ran.sample) {
-      if (sampled >= result_.sampled.size() || result_.sampled[sampled].slot != ran.slot || result_.sampled[sampled].token < 0 ||
-          result_.sampled[sampled].token >= facts().vocab_size ||
+      if (sampled >= result_.sampled.size() || result_.sampled[sampled].slot != ran.slot ||
+          result_.sampled[sampled].token < 0 || result_.sampled[sampled].token >= facts().vocab_size ||
           result_.sampled[sampled].scores.size() != static_cast<size_t>(ran.scores ? facts().label_count : 0))
         return internal_error("the executor's answer does not fit the plan: row " + std::to_string(sampled) + " of " +
                               std::to_string(result_.sampled.size()));
@@ -253,13 +258,15 @@ inline Status Engine::commit() {
   return {};
 }
 
-inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, Clock::time_point now, bool& done, DoneReason& reason) {
+inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, Clock::time_point now, bool& done,
+                                 DoneReason& reason) {
   if (sequence.counts.generated == 0) sequence.first_token = now;
   sequence.last_token = now;
   sequence.tokens.push_back(sampled.token);
   ++sequence.counts.generated;
   ++metrics_.tokens_decoded;
-  const bool stop_token = std::find(sequence.stop_tokens.begin(), sequence.stop_tokens.end(), sampled.token) != sequence.stop_tokens.end();
+  const bool stop_token =
+      std::find(sequence.stop_tokens.begin(), sequence.stop_tokens.end(), sampled.token) != sequence.stop_tokens.end();
   Event event = event_of(sequence, EventKind::kToken);
   event.token = sampled.token;
   event.logprob = sampled.logprob;
@@ -311,7 +318,8 @@ inline void Engine::end(Sequence& sequence, DoneReason reason) {
   ++metrics_.requests_done;
 }
 
-// Latches the error and fails everything that is here or still arrives. What memory does not suffice for is left to the next call of step.
+// Latches the error and fails everything that is here or still arrives. What memory does not suffice for is left to the
+// next call of step.
 inline void Engine::stop(const Status& error) {
   if (all_failed_) desk_.stop(error);  // from here on submit refuses, so the inbox is the last
   all_failed_ = false;

@@ -17,8 +17,9 @@ enum class EventKind : int32_t {
   kToken = 1,   // one generated token
   kDone = 5,    // last event of a request that ran: `reason`, `counts`, `timing`
   kFailed = 6,  // last event of a request that could not go on: `status`; the session's history is as before the submit
-  kSuspended = 7,  // not computed for now: by suspend, or because memory reserved in parts ran short (then it goes on by itself)
-  kResumed = 8,    // computed again
+  kSuspended =
+      7,  // not computed for now: by suspend, or because memory reserved in parts ran short (then it goes on by itself)
+  kResumed = 8,  // computed again
 };
 
 enum class DoneReason : int32_t {
@@ -52,10 +53,11 @@ struct Event {
   int32_t token = -1;             // kToken
   float logprob = 0.0f;           // kToken
   std::vector<TokenLogprob> top;  // kToken with logprobs
-  std::vector<float> scores;      // kToken with scores: one a label, of the text before this token; its own come with the next one
-  std::string text;               // whole UTF-8, may be empty; kDone brings what was still held back
-  RequestCounts counts;           // so far; final in kDone
-  RequestTiming timing;           // so far; final in kDone
+  std::vector<float>
+      scores;        // kToken with scores: one a label, of the text before this token; its own come with the next one
+  std::string text;  // whole UTF-8, may be empty; kDone brings what was still held back
+  RequestCounts counts;  // so far; final in kDone
+  RequestTiming timing;  // so far; final in kDone
 };
 
 }  // namespace kaiju

@@ -1,5 +1,5 @@
-// Policy: in which order requests are served, and which have run out of time. Knows no cache: what a tenant has computed before never
-// changes whose turn it is.
+// Policy: in which order requests are served, and which have run out of time. Knows no cache: what a tenant has
+// computed before never changes whose turn it is.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ inline bool goes_before(const Sequence& a, const Sequence& b) {
 // Where a sequence belongs in a list kept in that order.
 template <class List>
 auto place_for(List& list, const Sequence& sequence) {
-  return std::upper_bound(list.begin(), list.end(), sequence, [](const Sequence& a, const auto& b) { return goes_before(a, *b); });
+  return std::upper_bound(list.begin(), list.end(), sequence,
+                          [](const Sequence& a, const auto& b) { return goes_before(a, *b); });
 }
 
 inline bool set_aside_before(const Sequence& a, const Sequence& b) { return a.set_aside < b.set_aside; }

@@ -27,13 +27,14 @@ struct RequestOptions {
   int32_t max_tokens = 256;               // generated tokens; 0: only compute the prompt's KV; kToContextEnd
   std::vector<std::string> stop_strings;  // UTF-8, none empty; the stop text itself is not part of the reply's text
   std::vector<int32_t> stop_tokens;       // end the reply; part of its tokens and of the history, not of its text
-  int32_t logprobs = 0;                   // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
-  bool scores = false;                    // the classifier's scores with each token; refused where the model has no classifier
-  int32_t priority = 0;                   // higher ones are admitted and have their prompts computed first, equal ones in order of arrival;
-                                          // replies under way share a step by turns, whatever their priority
-  std::optional<Clock::time_point> deadline;  // on the engine's clock: the first step from then on ends the request with kDeadline
-  Scope scope;                            // who may share this prompt's KV; nobody but the session and its forks unless it says so
-  void* user_data = nullptr;              // comes back in every event of the request; never looked at
+  int32_t logprobs = 0;  // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
+  bool scores = false;   // the classifier's scores with each token; refused where the model has no classifier
+  int32_t priority = 0;  // higher ones are admitted and have their prompts computed first, equal ones in order of
+                         // arrival; replies under way share a step by turns, whatever their priority
+  std::optional<Clock::time_point>
+      deadline;               // on the engine's clock: the first step from then on ends the request with kDeadline
+  Scope scope;                // who may share this prompt's KV; nobody but the session and its forks unless it says so
+  void* user_data = nullptr;  // comes back in every event of the request; never looked at
 };
 
 }  // namespace kaiju

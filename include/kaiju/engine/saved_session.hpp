@@ -1,11 +1,13 @@
 // Saved sessions: what lies in one, byte for byte, and who may write and read it. Knows no engine and no file.
 //
-//   head    magic "KAIJUSES", version, whether a key sealed it, epoch, counts, block sizes (SavedHead), then the cache's identity, the KV's
+//   head    magic "KAIJUSES", version, whether a key sealed it, epoch, counts, block sizes (SavedHead), then the
+//   cache's identity, the KV's
 //           layout, the tokens; sealed
-//   block   one a block of KV: flags (bit 0: global, bit 1: window, bit 2: a resume point), 0, then the bytes of each; sealed
+//   block   one a block of KV: flags (bit 0: global, bit 1: window, bit 2: a resume point), 0, then the bytes of each;
+//   sealed
 //
-// Numbers are little-endian. A seal is 32 bytes over the seal before it and the piece it ends: so pieces cannot be left out, swapped or taken
-// from another file, and nothing is believed before its seal was found right.
+// Numbers are little-endian. A seal is 32 bytes over the seal before it and the piece it ends: so pieces cannot be left
+// out, swapped or taken from another file, and nothing is believed before its seal was found right.
 #pragma once
 
 #include <array>
@@ -41,9 +43,9 @@ struct SaveOptions {
 };
 
 struct RestoreOptions {
-  Sealer key;   // the one it was saved with
-  // Who may share the KV. With a key it may enter the character's shared region; without, that region is only used where it is known already,
-  // for whoever can write the file could put any words behind it.
+  Sealer key;  // the one it was saved with
+  // Who may share the KV. With a key it may enter the character's shared region; without, that region is only used
+  // where it is known already, for whoever can write the file could put any words behind it.
   Scope scope;
 };
 
@@ -72,7 +74,8 @@ struct SavedSession {
 
 inline constexpr uint32_t kSavedGlobal = 1, kSavedWindow = 2, kSavedPoint = 4;  // flags of a block
 
-// One piece after another, in memory that is taken once. Both directions lay a piece out as: the seal before it, its bytes.
+// One piece after another, in memory that is taken once. Both directions lay a piece out as: the seal before it, its
+// bytes.
 class SavedPieces {
  public:
   static constexpr size_t kMostIdentity = 512, kMostLayout = 64;
@@ -143,23 +146,26 @@ class SessionReader : SavedPieces {
  public:
   SessionReader(const Sealer& key, const SessionSource& source) : SavedPieces(key), source_(source) {}
 
-  // At most `most_tokens`. kUnsupported for another version, kInvalidArgument for a key missing or too many, else kBadModel.
+  // At most `most_tokens`. kUnsupported for another version, kInvalidArgument for a key missing or too many, else
+  // kBadModel.
   Status head(size_t most_tokens, SavedSession& saved) {
     SavedHead& head = saved.head;
     KAIJU_TRY(fill(begin(sizeof head), sizeof head));
     std::memcpy(&head, piece().data(), sizeof head);
     if (std::memcmp(head.magic, kSavedMagic, sizeof kSavedMagic) != 0) return damaged("it does not begin as one");
     if (head.version != kSavedVersion)
-      return {StatusCode::kUnsupported, "the saved session is of version " + std::to_string(head.version) + "; this library reads version " +
-                                            std::to_string(kSavedVersion)};
+      return {StatusCode::kUnsupported, "the saved session is of version " + std::to_string(head.version) +
+                                            "; this library reads version " + std::to_string(kSavedVersion)};
     if (head.keyed > 1) return damaged("its head is wrong");
     if ((head.keyed == 1) != static_cast<bool>(key_))
-      return invalid_argument(key_ ? "the saved session was saved without a key: whoever could write it may have changed it"
-                                   : "the saved session was saved with a key: give the same one");
+      return invalid_argument(
+          key_ ? "the saved session was saved without a key: whoever could write it may have changed it"
+               : "the saved session was saved with a key: give the same one");
     if (head.identity_bytes > kMostIdentity || head.layout_bytes > kMostLayout || head.kv_tokens > head.token_count)
       return damaged("its head is wrong");
     if (head.token_count > most_tokens)
-      return damaged("it claims " + std::to_string(head.token_count) + " tokens; the context is " + std::to_string(most_tokens));
+      return damaged("it claims " + std::to_string(head.token_count) + " tokens; the context is " +
+                     std::to_string(most_tokens));
     const size_t token_bytes = head.token_count * sizeof(int32_t);
     const size_t rest = head.identity_bytes + head.layout_bytes + token_bytes;
     piece_.resize(piece_.size() + rest);
@@ -177,14 +183,16 @@ class SessionReader : SavedPieces {
     if (token_bytes > 0) std::memcpy(saved.tokens.data(), at, token_bytes);
     return {};
   }
-  // The next block: its flags and its bytes, which stay until the next call. `must` flags have to be there, others than `may` must not.
+  // The next block: its flags and its bytes, which stay until the next call. `must` flags have to be there, others than
+  // `may` must not.
   Status block(const SavedHead& head, uint32_t must, uint32_t may, uint32_t& flags, std::byte*& bytes) {
     uint32_t start[2];
     KAIJU_TRY(fill(begin(sizeof start), sizeof start));
     std::memcpy(start, piece().data(), sizeof start);
     flags = start[0];
     if (start[1] != 0 || (flags & must) != must || (flags & ~may) != 0) return damaged("a block of KV is wrong");
-    const size_t size = (flags & kSavedGlobal ? head.block_bytes[0] : 0) + (flags & kSavedWindow ? head.block_bytes[1] : 0);
+    const size_t size =
+        (flags & kSavedGlobal ? head.block_bytes[0] : 0) + (flags & kSavedWindow ? head.block_bytes[1] : 0);
     piece_.resize(piece_.size() + size);
     bytes = piece().data() + sizeof start;
     KAIJU_TRY(fill(bytes, size));
@@ -210,7 +218,8 @@ class SessionReader : SavedPieces {
     KAIJU_TRY(fill(found.data(), found.size()));
     unsigned difference = 0;  // in a time that tells nothing
     for (size_t i = 0; i < found.size(); ++i) difference |= static_cast<unsigned>(found[i] ^ expected[i]);
-    if (difference != 0) return damaged(std::string(what) + (key_ ? " changed since, or the key is another" : " changed since"));
+    if (difference != 0)
+      return damaged(std::string(what) + (key_ ? " changed since, or the key is another" : " changed since"));
     last_ = found;
     return {};
   }

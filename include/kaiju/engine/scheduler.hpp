@@ -1,4 +1,5 @@
-// Scheduler: who runs, and what the next step computes. Owns the cache's books; writes StepPlans; knows no text, no events, no threads.
+// Scheduler: who runs, and what the next step computes. Owns the cache's books; writes StepPlans; knows no text, no
+// events, no threads.
 #pragma once
 
 #include <algorithm>
@@ -29,9 +30,10 @@ struct StepBudget {
   int32_t tokens = 0, chunk = 0, prefill = 0;
 };
 
-// Shares a step's tokens out. Decode rows come first, one token each, starting with row `first` so that a budget below the number of rows
-// still serves all in turn; then prefill, in the order given. grants[i] may be 0.
-inline void share_step(const std::vector<Demand>& demands, const StepBudget& budget, size_t first, std::vector<int32_t>& grants) {
+// Shares a step's tokens out. Decode rows come first, one token each, starting with row `first` so that a budget below
+// the number of rows still serves all in turn; then prefill, in the order given. grants[i] may be 0.
+inline void share_step(const std::vector<Demand>& demands, const StepBudget& budget, size_t first,
+                       std::vector<int32_t>& grants) {
   grants.assign(demands.size(), 0);
   int32_t left = budget.tokens;
   for (size_t n = 0; n < demands.size() && left > 0; ++n) {
@@ -82,13 +84,15 @@ class Scheduler {
     std::string needed, whole;
     for (const BlockKind kind : kBothKinds) {
       if (!tree_.uses(kind)) continue;
-      const std::string blocks = std::string(" ") + name_of(kind) + " blocks", total = std::to_string(tree_.arena().total(kind));
+      const std::string blocks = std::string(" ") + name_of(kind) + " blocks",
+                        total = std::to_string(tree_.arena().total(kind));
       needed += (needed.empty() ? "" : " and ") + std::to_string(need.count[static_cast<int>(kind)]) + blocks +
                 (shared ? "" : " (of " + total + ")");
       whole += (whole.empty() ? "" : " or ") + total + blocks;
     }
-    return {StatusCode::kOutOfMemory, std::to_string(prompt_tokens) + " prompt tokens and " + std::to_string(max_tokens) +
-                                          " to generate need " + needed + " of " + std::to_string(kBlockTokens) + " tokens" +
+    return {StatusCode::kOutOfMemory, std::to_string(prompt_tokens) + " prompt tokens and " +
+                                          std::to_string(max_tokens) + " to generate need " + needed + " of " +
+                                          std::to_string(kBlockTokens) + " tokens" +
                                           (shared ? " in one memory, which " + whole + " alone fill" : "") +
                                           ": ask for fewer tokens or give the engine more memory"};
   }
@@ -110,8 +114,8 @@ class Scheduler {
     Sequence* const sequence = find(request);
     return sequence ? let_go(take(*sequence)) : nullptr;
   }
-  // Sets a sequence aside until resume. What it has computed stays with its session, for as long as nobody else needs the room. Null when it
-  // is not here, or set aside already.
+  // Sets a sequence aside until resume. What it has computed stays with its session, for as long as nobody else needs
+  // the room. Null when it is not here, or set aside already.
   Sequence* suspend(RequestId request) {
     Sequence* const sequence = find(request);
     if (!sequence || suspended_.contains(*sequence)) return nullptr;
@@ -155,7 +159,8 @@ class Scheduler {
   const Tree& cache() const { return tree_; }
 
   // -- the step --
-  // Admits whom it can and writes the next step; Sequence::granted says what each computes. A plan without segments: nothing to do.
+  // Admits whom it can and writes the next step; Sequence::granted says what each computes. A plan without segments:
+  // nothing to do.
   Status plan(StepPlan& plan, Clock::time_point now) {
     plan.clear();
     renew();
@@ -174,13 +179,15 @@ class Scheduler {
     for (Fetch& fetch : fetching_) fetch.write(plan);
     return {};
   }
-  // Writes the step behind the one that is being run, where only draws are still to be known of that: everybody decodes, and nobody could
-  // begin. Its tokens are what that draws. A plan without segments: it has to be planned when that one has run.
+  // Writes the step behind the one that is being run, where only draws are still to be known of that: everybody
+  // decodes, and nobody could begin. Its tokens are what that draws. A plan without segments: it has to be planned when
+  // that one has run.
   Status plan_next(StepPlan& plan) {
     plan.clear();
     close_gaps();
     const bool admits = !blocked() && !waiting_.empty() && running_.size() < static_cast<size_t>(options_.max_running);
-    if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
+    if (admits || tree_.tiers())
+      return {};  // copies into lower tiers have to come before what is written in their place
     for (const auto& sequence : running_) {
       if (sequence->granted != 1 || !sequence->decoding() || sequence->suspended) return {};
       if (!goes_on(*sequence)) continue;
@@ -201,7 +208,9 @@ class Scheduler {
   // `failed`: places among the plan's transfers.
   void commit_transfers(const std::vector<int32_t>& failed) {
     if (!tree_.tiers()) return;
-    const auto has_failed = [&](size_t i) { return std::find(failed.begin(), failed.end(), static_cast<int32_t>(i)) != failed.end(); };
+    const auto has_failed = [&](size_t i) {
+      return std::find(failed.begin(), failed.end(), static_cast<int32_t>(i)) != failed.end();
+    };
     tree_.tiers()->downs_ran(has_failed);
     for (Fetch& fetch : fetching_) {
       fetch.ran(tree_, has_failed);
@@ -233,10 +242,12 @@ class Scheduler {
       }
       for (const Fetch& fetch : fetching_) fetch.for_blocks(kind, hold);
       for (BlockId block = 0; block < arena.total(kind); ++block) {
-        const bool in_tree = tree_.node_of(kind, block) != kNoNode, used = arena.state(kind, block) != BlockState::kFree;
+        const bool in_tree = tree_.node_of(kind, block) != kNoNode,
+                   used = arena.state(kind, block) != BlockState::kFree;
         if (holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0) != (used ? 1 : 0))
-          return arena.broken(kind, "block " + std::to_string(block) + (used ? " is in use and has " : " is free and has ") +
-                                        std::to_string(holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0)) + " holders");
+          return arena.broken(kind,
+                              "block " + std::to_string(block) + (used ? " is in use and has " : " is free and has ") +
+                                  std::to_string(holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0)) + " holders");
       }
     }
     return {};
@@ -246,7 +257,8 @@ class Scheduler {
   // Takes a sequence out of its list.
   std::unique_ptr<Sequence> take(Sequence& sequence) {
     if (sequence.slot >= 0) return stop(sequence.row);
-    if (const auto place = suspended_.find(sequence); place != suspended_.end()) return std::move(suspended_.extract(place).value());
+    if (const auto place = suspended_.find(sequence); place != suspended_.end())
+      return std::move(suspended_.extract(place).value());
     sequence.fetched = false;
     let_go_fetched();
     blocked_ = false;
@@ -264,7 +276,8 @@ class Scheduler {
       sequence->first_points = std::move(points);
     }
     sequence->restarted = true;
-    sequence->counted = std::max(sequence->counted, sequence->next < sequence->prompt_count ? sequence->next : INT32_MAX);
+    sequence->counted =
+        std::max(sequence->counted, sequence->next < sequence->prompt_count ? sequence->next : INT32_MAX);
     sequence->lease = Lease();
     free_slots_.push_back(sequence->slot);
     sequence->slot = -1;
@@ -310,7 +323,8 @@ class Scheduler {
   }
   int32_t positions_to_lease(const Sequence& sequence) const {
     if (options_.reserve_tokens == 0) return sequence.most_positions();
-    return static_cast<int32_t>(std::min<int64_t>(sequence.most_positions(), std::ssize(sequence.tokens) + options_.reserve_tokens));
+    return static_cast<int32_t>(
+        std::min<int64_t>(sequence.most_positions(), std::ssize(sequence.tokens) + options_.reserve_tokens));
   }
 
   // Blocks that running sequences let go of are free again without anybody's leaving.
@@ -320,13 +334,14 @@ class Scheduler {
     return blocked_;
   }
 
-  // In the order of service; nobody overtakes the first. Whoever did not fit is tried again when something has become free.
-  // Whom lower tiers can help waits a step for that, with all behind it, for whom the same is done meanwhile.
+  // In the order of service; nobody overtakes the first. Whoever did not fit is tried again when something has become
+  // free. Whom lower tiers can help waits a step for that, with all behind it, for whom the same is done meanwhile.
   void admit(StepPlan& plan, Clock::time_point now) {
     BlockNeed promised;
     size_t fetching = 0;  // of the waiting, from the first on
     auto next = waiting_.begin();
-    while (!blocked() && next != waiting_.end() && running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
+    while (!blocked() && next != waiting_.end() &&
+           running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
       Sequence& sequence = **next;
       if (fetch(sequence, promised) || fetching > 0) {
         ++fetching;
@@ -335,7 +350,8 @@ class Scheduler {
       }
       if (!start(sequence, plan) && !(let_go_fetched() && start(sequence, plan))) {
         blocked_ = true;
-        for (const BlockKind kind : kBothKinds) busy_when_blocked_[static_cast<size_t>(kind)] = tree_.arena().busy_count(kind);
+        for (const BlockKind kind : kBothKinds)
+          busy_when_blocked_[static_cast<size_t>(kind)] = tree_.arena().busy_count(kind);
         break;
       }
       if (!sequence.started()) sequence.admitted = now;
@@ -387,7 +403,8 @@ class Scheduler {
       sequence.counts.prompt_tokens = sequence.prompt_count;
       if (!sequence.restarted) sequence.counts.cached_tokens = sequence.next;
       if (sequence.fetched)
-        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) += static_cast<uint64_t>(std::max(0, sequence.next - std::max(sequence.resident, sequence.counted)));
+        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) +=
+            static_cast<uint64_t>(std::max(0, sequence.next - std::max(sequence.resident, sequence.counted)));
       return true;
     }
     return false;
@@ -403,7 +420,9 @@ class Scheduler {
   }
 
   // Whether it decodes on behind the step that is being run, for all that is known.
-  static bool goes_on(const Sequence& sequence) { return !sequence.ended && sequence.counts.generated + 1 < sequence.max_tokens; }
+  static bool goes_on(const Sequence& sequence) {
+    return !sequence.ended && sequence.counts.generated + 1 < sequence.max_tokens;
+  }
 
   Status write_segment(Sequence& sequence, StepPlan& plan) {
     const int32_t end = sequence.next + sequence.granted;
@@ -417,10 +436,11 @@ class Scheduler {
     const EditSink sink = {&plan, sequence.slot};
     const int32_t end = position + count;
     if (!lease.extend(tree_, end, sink))
-      return internal_error("cache ledger: request " + std::to_string(sequence.request) + " was promised too few blocks for position " +
-                            std::to_string(end - 1));
+      return internal_error("cache ledger: request " + std::to_string(sequence.request) +
+                            " was promised too few blocks for position " + std::to_string(end - 1));
     if (!lease.bound()) {
-      plan.starts.push_back({sequence.slot, sequence.sampling, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.next}});
+      plan.starts.push_back(
+          {sequence.slot, sequence.sampling, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.next}});
       lease.bind(sink);
     }
     Segment segment;
@@ -447,8 +467,8 @@ class Scheduler {
   bool has_gaps_ = false;                          // among the running
   uint64_t last_set_aside_ = 0;
   std::vector<Sequence*> displaced_;  // by the last plan
-  std::vector<Fetch> fetching_;  // in the last plan
-  std::vector<Fetch> fetched_;   // by the one before
+  std::vector<Fetch> fetching_;       // in the last plan
+  std::vector<Fetch> fetched_;        // by the one before
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
   int32_t busy_when_blocked_[kBlockKinds] = {0, 0};

@@ -1,4 +1,5 @@
-// Sequence: one request from submit to its last event: its tokens, how far they are computed, what its reply looks like so far.
+// Sequence: one request from submit to its last event: its tokens, how far they are computed, what its reply looks like
+// so far.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +39,14 @@ struct Sequence {
   bool suspended = false;       // the host was told so, and not yet that it goes on
   uint64_t set_aside = 0;       // counts the times that anybody was: its place among the suspended
   bool restarted = false;       // computed before, then set aside: what the cache has of it now is its own doing
-  int32_t counted = -1;         // tokens of the prompt, from the first on, that are in the cache's statistics; INT32_MAX: all; -1: it never ran
+  int32_t counted = -1;  // tokens of the prompt, from the first on, that are in the cache's statistics; INT32_MAX: all;
+                         // -1: it never ran
   int32_t leased_positions = 0;                    // it has memory for these
   std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time it was computed
-  bool fetched = false;         // what lower tiers had of it was brought up for the start to come
+  bool fetched = false;                            // what lower tiers had of it was brought up for the start to come
   bool fetched_from_file = false;
-  int32_t resident = 0;         // where it could have started without
-  Lease lease;                  // while running
+  int32_t resident = 0;  // where it could have started without
+  Lease lease;           // while running
   ReplyText text;
   RequestCounts counts;
   Clock::time_point submitted, admitted, first_token, last_token;

@@ -1,5 +1,5 @@
-// SessionBooks: what the scheduler remembers of a session between turns. The KV itself is the cache's, found again by comparing tokens, so a
-// host may edit a history at will: whatever still agrees is found, and nothing else can be.
+// SessionBooks: what the scheduler remembers of a session between turns. The KV itself is the cache's, found again by
+// comparing tokens, so a host may edit a history at will: whatever still agrees is found, and nothing else can be.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@
 namespace kaiju {
 
 struct SessionBook {
-  SessionId family = 0;             // the session it was first forked from, or itself: they share what no salt says otherwise
-  DomainId shared = kNoDomain;      // those of its last request, held until the next one's: a character's version stays while sessions use it
+  SessionId family = 0;  // the session it was first forked from, or itself: they share what no salt says otherwise
+  DomainId shared = kNoDomain;  // those of its last request, held until the next one's: a character's version stays
+                                // while sessions use it
   DomainId own = kNoDomain;
   DomainId family_domain = kNoDomain;
   std::deque<std::vector<NodeRef>> turns;  // resume points of its newest turns, newest last
@@ -40,8 +41,9 @@ class SessionBooks {
   Regions regions(SessionId session, const Scope& scope) {
     SessionBook& to = book(session);
     const DomainId shared = tree_.domains().hold(DomainKind::kShared, scope.character, tree_.namer());
-    const DomainId own = scope.salt.empty() ? tree_.domains().hold(DomainKind::kSession, std::to_string(to.family), tree_.namer())
-                                            : tree_.domains().hold(DomainKind::kSalt, scope.salt, tree_.namer());
+    const DomainId own = scope.salt.empty()
+                             ? tree_.domains().hold(DomainKind::kSession, std::to_string(to.family), tree_.namer())
+                             : tree_.domains().hold(DomainKind::kSalt, scope.salt, tree_.namer());
     release(to);
     to.shared = shared;
     to.own = own;

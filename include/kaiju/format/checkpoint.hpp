@@ -1,5 +1,5 @@
-// Checkpoint: a file turned into checked, named bytes and a config. Knows no arithmetic and owns no weights beyond the mapped file.
-// The format, and every rule a file must satisfy, is docs/checkpoint.md.
+// Checkpoint: a file turned into checked, named bytes and a config. Knows no arithmetic and owns no weights beyond the
+// mapped file. The format, and every rule a file must satisfy, is docs/checkpoint.md.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ const char* dtype_name(DType dtype);  // "I8", ... as safetensors spells it
 // The dtype whose elements are T.
 template <class T>
 inline constexpr DType kDTypeOf = [] {
-  static_assert(std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t> || std::is_same_v<T, int32_t> || std::is_same_v<T, uint64_t> ||
-                    std::is_same_v<T, float>,
+  static_assert(std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t> || std::is_same_v<T, int32_t> ||
+                    std::is_same_v<T, uint64_t> || std::is_same_v<T, float>,
                 "no tensor of a checkpoint has elements of this type");
   if (std::is_same_v<T, int8_t>) return DType::kI8;
   if (std::is_same_v<T, uint8_t>) return DType::kU8;
@@ -44,7 +44,8 @@ struct TensorInfo {
 
 enum class Verify : int32_t {
   kFull,  // read everything: digests and the values' own rules (no -128, finite positive scales, row sums)
-  kNone,  // header, shapes, offsets, config, root digest, and the values of F32 tensors; reads no weights and no tensor digests
+  kNone,  // header, shapes, offsets, config, root digest, and the values of F32 tensors; reads no weights and no tensor
+          // digests
 };
 
 // Immutable after open; safe from any thread.
@@ -53,14 +54,15 @@ class Checkpoint {
   // Progress in [0, 1]; a nonzero return stops the load with kCancelled.
   using Progress = std::function<int(double done)>;
 
-  // Maps the file; weights are used in place. kIo when it cannot be read, kUnsupported when it is of another format or arithmetic version,
-  // kBadModel when it breaks a rule: the message names the tensor and the rule. The file must not shrink or change while the checkpoint
-  // lives (a read past a new end raises SIGBUS): replace it by renaming a new file over it, as CheckpointWriter does, which leaves the
-  // mapped one alone.
+  // Maps the file; weights are used in place. kIo when it cannot be read, kUnsupported when it is of another format or
+  // arithmetic version, kBadModel when it breaks a rule: the message names the tensor and the rule. The file must not
+  // shrink or change while the checkpoint lives (a read past a new end raises SIGBUS): replace it by renaming a new
+  // file over it, as CheckpointWriter does, which leaves the mapped one alone.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, Verify verify = Verify::kFull,
                                                         const Progress& progress = {});
   // Borrows `bytes`, which must outlive the checkpoint and be 64-byte aligned (kInvalidArgument otherwise).
-  static Result<std::shared_ptr<const Checkpoint>> from_memory(std::span<const std::byte> bytes, Verify verify = Verify::kFull);
+  static Result<std::shared_ptr<const Checkpoint>> from_memory(std::span<const std::byte> bytes,
+                                                               Verify verify = Verify::kFull);
 
   virtual ~Checkpoint() = default;
 
@@ -69,7 +71,8 @@ class Checkpoint {
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // sorted by name
   virtual const TensorInfo* find(std::string_view name) const = 0;
 
-  // Typed view of a tensor that open() has already required (docs/checkpoint.md lists them); empty when absent or of another type.
+  // Typed view of a tensor that open() has already required (docs/checkpoint.md lists them); empty when absent or of
+  // another type.
   template <class T>
   std::span<const T> view(std::string_view name) const {
     const TensorInfo* tensor = find(name);
@@ -78,8 +81,9 @@ class Checkpoint {
   }
 };
 
-// Writes a checkpoint: declare every tensor, then give their bytes in the declared order, then finish. The file appears under its name only
-// when whole: temporary file, fsync, rename, fsync of the folder. A writer destroyed before finish() leaves nothing behind.
+// Writes a checkpoint: declare every tensor, then give their bytes in the declared order, then finish. The file appears
+// under its name only when whole: temporary file, fsync, rename, fsync of the folder. A writer destroyed before
+// finish() leaves nothing behind.
 class CheckpointWriter {
  public:
   struct Declaration {
@@ -87,8 +91,8 @@ class CheckpointWriter {
     DType dtype;
     std::vector<int64_t> shape;
   };
-  // `tensors` must be required_tensors(config), in any order that docs/checkpoint.md allows, plus a `tokenizer` at the end if there is one.
-  // The values are the caller's: the writer computes digests, not row sums or scales.
+  // `tensors` must be required_tensors(config), in any order that docs/checkpoint.md allows, plus a `tokenizer` at the
+  // end if there is one. The values are the caller's: the writer computes digests, not row sums or scales.
   static Result<std::unique_ptr<CheckpointWriter>> create(const std::string& path, const ModelConfig& config,
                                                           std::vector<Declaration> tensors);
   virtual ~CheckpointWriter() = default;
@@ -97,8 +101,8 @@ class CheckpointWriter {
   virtual Status finish() = 0;
 };
 
-// Every tensor a model of this config must have, in file order: what the loader requires and writers declare. The tokenizer is not among
-// them.
+// Every tensor a model of this config must have, in file order: what the loader requires and writers declare. The
+// tokenizer is not among them.
 std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& config);
 // Checks dimensions, layers, slots and bounds; the message names the field and the rule.
 Status check_config(const ModelConfig& config);

@@ -1,4 +1,5 @@
-// ModelConfig: the shape of a model, as the checkpoint states it. Plain data; format/checkpoint.hpp parses and checks it.
+// ModelConfig: the shape of a model, as the checkpoint states it. Plain data; format/checkpoint.hpp parses and checks
+// it.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,10 @@ enum class LayerKind : int32_t {
 
 struct LayerConfig {
   LayerKind kind = LayerKind::kGlobal;
-  int32_t window = 0;   // positions, sliding layers only
-  int32_t kv_slot = 0;  // the first layer that names a slot writes it, later ones read it; all share kind, window and rope
-  int32_t rope = 0;     // which rope.N table of frequencies
+  int32_t window = 0;  // positions, sliding layers only
+  int32_t kv_slot =
+      0;             // the first layer that names a slot writes it, later ones read it; all share kind, window and rope
+  int32_t rope = 0;  // which rope.N table of frequencies
 };
 
 // Control symbols of the chat format, as token ids; -1 where the model has none (arithmetic does not depend on them).
@@ -56,7 +58,8 @@ struct ModelConfig {
       if (layers[i].kv_slot == slot) return static_cast<int32_t>(i);
     return -1;
   }
-  // Fills slot_count and rope_count from the layers; for configs made by hand. Numbers out of range are left for check_config to name.
+  // Fills slot_count and rope_count from the layers; for configs made by hand. Numbers out of range are left for
+  // check_config to name.
   void derive_counts() {
     slot_count = rope_count = 0;
     for (const LayerConfig& layer : layers) {

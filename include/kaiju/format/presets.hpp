@@ -1,6 +1,6 @@
-// Presets: the shapes kaiju-make and the benches speak of by name. Dimensions of Kaiju models are unpublished: small, medium and large are
-// our reconstruction from the published parameter counts (13 B, 34 B, 110 B) and the published cache layout; nano is small enough to train
-// and ship.
+// Presets: the shapes kaiju-make and the benches speak of by name. Dimensions of Kaiju models are unpublished: small,
+// medium and large are our reconstruction from the published parameter counts (13 B, 34 B, 110 B) and the published
+// cache layout; nano is small enough to train and ship.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace kaiju {
 
-// Layers that repeat `pattern` ('s' sliding, 'g' global). Sliding layers share a KV slot by threes within an unbroken run; global ones,
-// never adjacent, by pairs across the pattern, the last three together when their number is odd. Sliding layers use rope 0, global ones the
-// other.
+// Layers that repeat `pattern` ('s' sliding, 'g' global). Sliding layers share a KV slot by threes within an unbroken
+// run; global ones, never adjacent, by pairs across the pattern, the last three together when their number is odd.
+// Sliding layers use rope 0, global ones the other.
 inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t count, int32_t window) {
   const auto kind_of = [&](int32_t i) { return pattern[static_cast<size_t>(i) % pattern.size()]; };
   int32_t globals = 0, slidings = 0;
@@ -51,11 +51,13 @@ inline Result<ModelConfig> preset(std::string_view name, int32_t layers = 0) {
       {"medium", "ssssssg", 63, 7168, 56, 128, 29696, 65536, 131072},
       {"large", "ssssssg", 70, 12288, 96, 128, 51200, 65536, 131072},
   };
-  const auto found = std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& p) { return p.name == name; });
+  const auto found =
+      std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& p) { return p.name == name; });
   if (found == std::end(kPresets))
     return invalid_argument("unknown preset \"" + std::string(name) + "\": choose nano, small, medium or large");
   if (layers < 0 || layers > kMostLayers)
-    return invalid_argument("a model cannot have " + std::to_string(layers) + " layers: choose 1 to " + std::to_string(kMostLayers));
+    return invalid_argument("a model cannot have " + std::to_string(layers) + " layers: choose 1 to " +
+                            std::to_string(kMostLayers));
   ModelConfig config;
   config.name = "kaiju-" + std::string(name);
   config.vocab_size = found->vocab_size;

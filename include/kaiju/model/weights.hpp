@@ -1,6 +1,6 @@
 // Weights: a checkpoint made ready to compute with. Matrices stay where the checkpoint has them; the constants of
-// arithmetic.md, section 3, are derived here, once, in double precision. All fields are views: a device's copy of the weights is the same struct
-// with its views turned to the device's memory.
+// arithmetic.md, section 3, are derived here, once, in double precision. All fields are views: a device's copy of the
+// weights is the same struct with its views turned to the device's memory.
 #pragma once
 
 #include <cmath>
@@ -17,23 +17,23 @@ namespace kaiju {
 
 // Keys and values of one KV slot, run by the layer that owns it.
 struct KvWeights {
-  Matrix k, v;                             // [kv_width, d_model]
-  std::span<const float> k_scale, v_scale; // [kv_width] accumulator to float
-  std::span<const float> k_inverse;        // [kv_width] float to byte, ck
-  std::span<const float> v_inverse;        // [kv_width] cv
+  Matrix k, v;                              // [kv_width, d_model]
+  std::span<const float> k_scale, v_scale;  // [kv_width] accumulator to float
+  std::span<const float> k_inverse;         // [kv_width] float to byte, ck
+  std::span<const float> v_inverse;         // [kv_width] cv
 };
 
 struct LayerWeights {
   LayerConfig config;
   bool owns_slot = false;
-  float attn_in = 0.0f;               // c_in of the attention's norm
-  Matrix q;                           // [query_width, d_model]
-  std::span<const float> q_scale;     // [query_width]
-  std::span<const float> q_inverse;   // [kv_width] cq: rotated query times key scale to byte
-  float z = 0.0f;                     // integer score to power of two
-  std::span<const float> out_inverse; // [kv_width] co
-  Matrix o;                           // [d_model, query_width]
-  std::span<const float> o_scale;     // [d_model]
+  float attn_in = 0.0f;                // c_in of the attention's norm
+  Matrix q;                            // [query_width, d_model]
+  std::span<const float> q_scale;      // [query_width]
+  std::span<const float> q_inverse;    // [kv_width] cq: rotated query times key scale to byte
+  float z = 0.0f;                      // integer score to power of two
+  std::span<const float> out_inverse;  // [kv_width] co
+  Matrix o;                            // [d_model, query_width]
+  std::span<const float> o_scale;      // [d_model]
   float ffn_in = 0.0f;
   Matrix up;                          // [d_ff, d_model]
   std::span<const float> up_alpha;    // [d_ff]
@@ -42,19 +42,19 @@ struct LayerWeights {
 };
 
 struct Weights {
-  std::shared_ptr<const Checkpoint> checkpoint; // keeps the matrices' memory alive
+  std::shared_ptr<const Checkpoint> checkpoint;  // keeps the matrices' memory alive
   ModelConfig config;
-  Matrix embed;                                 // [vocab_size, d_model]
-  std::span<const float> embed_scale;           // [vocab_size] byte to embedding
-  std::span<const float> logit_scale;           // [vocab_size] accumulator to logit
+  Matrix embed;                        // [vocab_size, d_model]
+  std::span<const float> embed_scale;  // [vocab_size] byte to embedding
+  std::span<const float> logit_scale;  // [vocab_size] accumulator to logit
   float final_in = 0.0f;
-  Matrix classifier;                            // [labels, d_model]; no weights: the model has none
-  std::span<const float> classifier_scale;      // [labels] accumulator to score, before the bias
-  std::vector<float> classifier_bias;           // [labels]; added by the host, whatever the device
+  Matrix classifier;                        // [labels, d_model]; no weights: the model has none
+  std::span<const float> classifier_scale;  // [labels] accumulator to score, before the bias
+  std::vector<float> classifier_bias;       // [labels]; added by the host, whatever the device
   std::vector<LayerWeights> layers;
   std::vector<KvWeights> slots;
-  std::vector<std::vector<uint64_t>> rope;      // [tables][head_dim / 2] turns per token times 2^64
-  std::vector<std::vector<float>> constants;    // what the spans view
+  std::vector<std::vector<uint64_t>> rope;    // [tables][head_dim / 2] turns per token times 2^64
+  std::vector<std::vector<float>> constants;  // what the spans view
 
   Weights() = default;
   Weights(Weights&&) = default;  // a copy's views would look into the original
@@ -72,8 +72,8 @@ class WeightReader {
   std::span<const float> floats(const std::string& name) const { return file_.view<float>(name); }
   Matrix matrix(const std::string& name) const {
     const TensorInfo& tensor = *file_.find(name + ".weight");
-    return {file_.view<int8_t>(name + ".weight").data(), file_.view<int32_t>(name + ".row_sum").data(), static_cast<int32_t>(tensor.shape[0]),
-            static_cast<int32_t>(tensor.shape[1])};
+    return {file_.view<int8_t>(name + ".weight").data(), file_.view<int32_t>(name + ".row_sum").data(),
+            static_cast<int32_t>(tensor.shape[0]), static_cast<int32_t>(tensor.shape[1])};
   }
   // A view of make(element) for every element of the tensor, rounded once to float.
   template <class Make>
@@ -104,7 +104,8 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   const ModelConfig& config = w.config;
   const double final_clip = file.scalar("final.in_clip");
   const double in_scalar = file.scalar("embed.in_scalar"), out_scalar = file.scalar("embed.out_scalar");
-  w.embed = {checkpoint->view<int8_t>("embed.weight").data(), checkpoint->view<int32_t>("embed.row_sum").data(), config.vocab_size, config.d_model};
+  w.embed = {checkpoint->view<int8_t>("embed.weight").data(), checkpoint->view<int32_t>("embed.row_sum").data(),
+             config.vocab_size, config.d_model};
   w.embed_scale = file.each("embed.scale", [=](double scale) { return scale * in_scalar; });
   w.logit_scale = file.each("embed.scale", [=](double scale) { return (scale * out_scalar) * (final_clip / 127.0); });
   w.final_in = static_cast<float>(127.0 / final_clip);
@@ -122,13 +123,15 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
     const std::string name = "kv." + std::to_string(s);
     const double in_clip = file.scalar("layers." + std::to_string(config.owner_of(s)) + ".attn.in_clip");
     const auto inverse = [](double clip) { return 127.0 / clip; };
-    w.slots.push_back({file.matrix(name + ".k"), file.matrix(name + ".v"), file.scales(name + ".k", in_clip / 127.0), file.scales(name + ".v", in_clip / 127.0),
-                       file.each(name + ".k_clip", inverse), file.each(name + ".v_clip", inverse)});
+    w.slots.push_back({file.matrix(name + ".k"), file.matrix(name + ".v"), file.scales(name + ".k", in_clip / 127.0),
+                       file.scales(name + ".v", in_clip / 127.0), file.each(name + ".k_clip", inverse),
+                       file.each(name + ".v_clip", inverse)});
   }
   for (int32_t l = 0; l < static_cast<int32_t>(config.layers.size()); ++l) {
     const std::string name = "layers." + std::to_string(l);
     const std::string slot = "kv." + std::to_string(config.layers[l].kv_slot);
-    const double attn_clip = file.scalar(name + ".attn.in_clip"), q_clip = file.scalar(name + ".attn.q_clip"), out_clip = file.scalar(name + ".attn.out_clip");
+    const double attn_clip = file.scalar(name + ".attn.in_clip"), q_clip = file.scalar(name + ".attn.q_clip"),
+                 out_clip = file.scalar(name + ".attn.out_clip");
     const double ffn_clip = file.scalar(name + ".ffn.in_clip"), mid_clip = file.scalar(name + ".ffn.mid_clip");
     LayerWeights layer;
     layer.config = config.layers[l];
@@ -137,14 +140,17 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
     layer.q = file.matrix(name + ".attn.q");
     layer.q_scale = file.scales(name + ".attn.q", attn_clip / 127.0);
     layer.q_inverse = file.each(slot + ".k_clip", [=](double clip) { return (127.0 * clip) / q_clip; });
-    layer.z = static_cast<float>((q_clip / 16129.0) * (1.4426950408889634 / std::sqrt(static_cast<double>(config.head_dim))));
+    layer.z =
+        static_cast<float>((q_clip / 16129.0) * (1.4426950408889634 / std::sqrt(static_cast<double>(config.head_dim))));
     layer.out_inverse = file.each(slot + ".v_clip", [=](double clip) { return clip / out_clip; });
     layer.o = file.matrix(name + ".attn.o");
     layer.o_scale = file.scales(name + ".attn.o", out_clip / 127.0);
     layer.ffn_in = static_cast<float>(127.0 / ffn_clip);
     layer.up = file.matrix(name + ".ffn.up");
     const double virtual_up = file.scalar(name + ".ffn.up.scalar");
-    layer.up_alpha = file.each(name + ".ffn.up.scale", [=](double scale) { return ((scale * virtual_up) * (ffn_clip / 127.0)) * (255.0 / mid_clip); });
+    layer.up_alpha = file.each(name + ".ffn.up.scale", [=](double scale) {
+      return ((scale * virtual_up) * (ffn_clip / 127.0)) * (255.0 / mid_clip);
+    });
     layer.down = file.matrix(name + ".ffn.down");
     layer.down_scale = file.scales(name + ".ffn.down", (mid_clip * mid_clip) / 255.0);
     w.layers.push_back(layer);

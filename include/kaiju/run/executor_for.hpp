@@ -1,5 +1,5 @@
-// ExecutorFor: runs step plans on a backend that computes in host memory. All memory is taken at creation; a step allocates only what its
-// result returns.
+// ExecutorFor: runs step plans on a backend that computes in host memory. All memory is taken at creation; a step
+// allocates only what its result returns.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ namespace kaiju {
 template <Backend B>
 class ExecutorFor final : public Executor {
  public:
-  static Result<std::unique_ptr<Executor>> create(std::unique_ptr<B> backend, Weights weights, const ExecutorSizes& sizes) {
+  static Result<std::unique_ptr<Executor>> create(std::unique_ptr<B> backend, Weights weights,
+                                                  const ExecutorSizes& sizes) {
     auto executor = std::unique_ptr<ExecutorFor>(new ExecutorFor(std::move(backend), std::move(weights)));
     KAIJU_TRY(executor->take_memory(sizes));
     return std::unique_ptr<Executor>(std::move(executor));
@@ -41,7 +42,11 @@ class ExecutorFor final : public Executor {
     mark_tokens(plan);
     fill_angles();
 
-    const Batch batch{slots_.row_count(), {plan.tokens.data(), static_cast<size_t>(slots_.row_count())}, slots_.positions(), slots_.segments(), slots_.row_segment()};
+    const Batch batch{slots_.row_count(),
+                      {plan.tokens.data(), static_cast<size_t>(slots_.row_count())},
+                      slots_.positions(),
+                      slots_.segments(),
+                      slots_.row_segment()};
     forward(*backend_, weights_, kv_slots_, batch, workspace_);
     return_logits(plan, result);
     sample(plan, result);
@@ -49,7 +54,8 @@ class ExecutorFor final : public Executor {
   }
 
  private:
-  ExecutorFor(std::unique_ptr<B> backend, Weights weights) : backend_(std::move(backend)), weights_(std::move(weights)) {}
+  ExecutorFor(std::unique_ptr<B> backend, Weights weights)
+      : backend_(std::move(backend)), weights_(std::move(weights)) {}
 
   Status take_memory(const ExecutorSizes& sizes) {
     const ModelConfig& config = weights_.config;
@@ -75,8 +81,9 @@ class ExecutorFor final : public Executor {
     KAIJU_TRY(take(products_, rows * weights_.classifier_bias.size(), "the scores"));
     KAIJU_TRY(take(seen_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the seen tokens"));
     if constexpr (TakesMemory<B>)
-      KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count, std::max({config.d_model, config.query_width(), config.d_ff}), config.n_heads, config.n_kv_heads,
-                                       config.vocab_size}));
+      KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count,
+                                       std::max({config.d_model, config.query_width(), config.d_ff}), config.n_heads,
+                                       config.n_kv_heads, config.vocab_size}));
     angles_.resize(weights_.rope.size());
     for (auto& angles : angles_) KAIJU_TRY(take(angles, rows * (config.head_dim / 2), "the rotary angles"));
 
@@ -105,7 +112,8 @@ class ExecutorFor final : public Executor {
       for (int32_t i = 0; i < segment.token_count; ++i) seen(segment.slot)[plan.tokens[segment.first_token + i]] = 1;
   }
 
-  // The whole block is copied: how tokens lie within it is the backend's affair, and what lies past the copied tokens is never visible.
+  // The whole block is copied: how tokens lie within it is the backend's affair, and what lies past the copied tokens
+  // is never visible.
   void copy_block(const BlockCopy& copy) {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = slots_.facts().block_bytes[kind];
@@ -138,7 +146,8 @@ class ExecutorFor final : public Executor {
       for (int32_t token = transfer.token_count; token < kBlockTokens; ++token) {
         const BatchSegment segment{0, 1, token, 0, {&block, &block}};
         const Batch batch{1, {}, {&token, 1}, {&segment, 1}, {&first_segment, 1}};
-        backend_->append(k_.data(), v_.data(), batch, angles_[0].data(), weights_.slots[i].k_inverse.data(), weights_.slots[i].v_inverse.data(), kv);
+        backend_->append(k_.data(), v_.data(), batch, angles_[0].data(), weights_.slots[i].k_inverse.data(),
+                         weights_.slots[i].v_inverse.data(), kv);
       }
     }
   }
@@ -147,7 +156,9 @@ class ExecutorFor final : public Executor {
     const int32_t half = weights_.config.head_dim / 2;
     for (size_t r = 0; r < angles_.size(); ++r)
       for (int32_t row = 0; row < slots_.row_count(); ++row)
-        for (int32_t i = 0; i < half; ++i) angles_[r].data()[int64_t{row} * half + i] = arith::cos_sin(static_cast<uint64_t>(slots_.positions()[row]), weights_.rope[r][i]);
+        for (int32_t i = 0; i < half; ++i)
+          angles_[r].data()[int64_t{row} * half + i] =
+              arith::cos_sin(static_cast<uint64_t>(slots_.positions()[row]), weights_.rope[r][i]);
   }
 
   void return_logits(const StepPlan& plan, StepResult& result) {
@@ -161,7 +172,8 @@ class ExecutorFor final : public Executor {
       logits(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(), out);
       out += segment.token_count * vocab;
       if (!segment.scores) continue;
-      classify(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(), products_.data());
+      classify(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(),
+               products_.data());
       append_scores(weights_, products_.data(), segment.token_count, result.scores);
     }
   }
@@ -170,10 +182,13 @@ class ExecutorFor final : public Executor {
     const int64_t vocab = slots_.facts().vocab_size, d_model = weights_.config.d_model;
     int32_t rows = 0;
     for (const Segment& segment : plan.segments)
-      if (segment.sample) std::copy_n(x_.data() + (segment.first_token + segment.token_count - 1) * d_model, d_model, last_x_.data() + rows++ * d_model);
+      if (segment.sample)
+        std::copy_n(x_.data() + (segment.first_token + segment.token_count - 1) * d_model, d_model,
+                    last_x_.data() + rows++ * d_model);
     if (rows == 0) return;
     logits(*backend_, weights_, last_x_.data(), rows, a_.data(), last_logits_.data());
-    if (std::any_of(plan.segments.begin(), plan.segments.end(), [](const Segment& segment) { return segment.sample && segment.scores; }))
+    if (std::any_of(plan.segments.begin(), plan.segments.end(),
+                    [](const Segment& segment) { return segment.sample && segment.scores; }))
       classify(*backend_, weights_, last_x_.data(), rows, a_.data(), products_.data());
     const float* row = last_logits_.data();
     const float* products = products_.data();
@@ -181,7 +196,9 @@ class ExecutorFor final : public Executor {
       if (!segment.sample) continue;
       SampledToken token;
       token.slot = segment.slot;
-      backend_->sample({row, slots_.facts().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot), int64_t{segment.position} + segment.token_count, segment.top_logprobs}, token);
+      backend_->sample({row, slots_.facts().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot),
+                        int64_t{segment.position} + segment.token_count, segment.top_logprobs},
+                       token);
       if (segment.scores) append_scores(weights_, products, 1, token.scores);
       result.sampled.push_back(std::move(token));
       row += vocab;

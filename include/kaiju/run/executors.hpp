@@ -16,17 +16,22 @@ struct ExecutorOptions {
   int32_t threads = 0;           // threads a step computes with, the caller's included; 0: one per core, at most 8
   int32_t slot_count = 8;        // sequences that may be live at once
   int32_t step_tokens = 256;     // most tokens one step processes
-  int64_t cache_bytes = 0;       // memory for KV beside the windows of live sequences; more keeps more of what is known; 0: slot_count whole contexts
-  bool share_memory = false;     // one memory for both kinds of block (Facts::slab_blocks): who writes the plans must mind the slabs, as the engine does
-  bool graphs = true;            // on a GPU: decode steps start as a whole, recorded at creation; false: launch by launch. The same bits
-  std::string products_file;     // on a GPU whose products are cuBLASLt's: its fastest algorithms are searched at creation, once, and kept here; "": not searched
+  int64_t cache_bytes = 0;  // memory for KV beside the windows of live sequences; more keeps more of what is known; 0:
+                            // slot_count whole contexts
+  bool share_memory = false;  // one memory for both kinds of block (Facts::slab_blocks): who writes the plans must mind
+                              // the slabs, as the engine does
+  bool graphs =
+      true;  // on a GPU: decode steps start as a whole, recorded at creation; false: launch by launch. The same bits
+  std::string products_file;  // on a GPU whose products are cuBLASLt's: its fastest algorithms are searched at
+                              // creation, once, and kept here; "": not searched
 };
 
 // Backends built into this library that this machine can run, best first.
 std::vector<std::string> backend_names();
 
-// kInvalidArgument for unknown names and impossible sizes, kUnsupported when the machine lacks the instructions or fails the arithmetic
-// self-check, kOutOfMemory with the bytes wanted. The executor keeps the checkpoint alive.
-Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint, const ExecutorOptions& options);
+// kInvalidArgument for unknown names and impossible sizes, kUnsupported when the machine lacks the instructions or
+// fails the arithmetic self-check, kOutOfMemory with the bytes wanted. The executor keeps the checkpoint alive.
+Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,
+                                                const ExecutorOptions& options);
 
 }  // namespace kaiju

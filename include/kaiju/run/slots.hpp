@@ -1,5 +1,5 @@
-// Slots: what an executor knows of every live sequence, and the check of each plan against it: block tables, sampling parameters, the rows of the step.
-// Host data alone; where the cache and the workspaces lie is the executor's affair.
+// Slots: what an executor knows of every live sequence, and the check of each plan against it: block tables, sampling
+// parameters, the rows of the step. Host data alone; where the cache and the workspaces lie is the executor's affair.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ struct ExecutorSizes {
   int32_t slot_count = 1;    // live sequences
   int32_t step_tokens = 64;  // most tokens of one plan
   int32_t block_count[kBlockKinds] = {0, 0};
-  bool share_memory = false;  // one memory for both kinds, at least as large; a block of either lies at block * block_bytes
+  bool share_memory =
+      false;              // one memory for both kinds, at least as large; a block of either lies at block * block_bytes
   std::string kv_layout;  // see Facts
   bool graphs = true;     // see ExecutorOptions, like the next
   std::string products_file;
@@ -29,7 +30,7 @@ class Slots {
  public:
   struct Slot {
     SamplingSpec sampling;
-    bool drawn = false;  // whether there is a token that it drew last
+    bool drawn = false;                       // whether there is a token that it drew last
     std::vector<BlockId> table[kBlockKinds];  // [context / 64]
     // Entries that have been found to be blocks, and were not taken away since: a step need not read them again.
     struct Found {
@@ -48,7 +49,8 @@ class Slots {
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
     for (Slot& slot : slots_)
-      for (auto& table : slot.table) table.assign(static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens), kNoBlock);
+      for (auto& table : slot.table)
+        table.assign(static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens), kNoBlock);
     segments_.reserve(slots_.size());
     positions_.resize(static_cast<size_t>(sizes.step_tokens));
     row_segment_.resize(positions_.size());
@@ -59,8 +61,8 @@ class Slots {
   const std::vector<KvSlot>& kv_slots() const { return kv_slots_; }
   const Slot& operator[](int32_t slot) const { return slots_[slot]; }
 
-  // Takes over starts and table edits, checks copies, and turns the segments into rows, refusing everything that would otherwise be a wild access.
-  // `knows_draws`: tokens may be kDrawnToken.
+  // Takes over starts and table edits, checks copies, and turns the segments into rows, refusing everything that would
+  // otherwise be a wild access. `knows_draws`: tokens may be kDrawnToken.
   Status apply(const StepPlan& plan, bool knows_draws = false) {
     for (const SlotStart& start : plan.starts) KAIJU_TRY(begin_slot(start));
     for (const TableEdit& edit : plan.table_edits) KAIJU_TRY(edit_table(edit));
@@ -84,32 +86,41 @@ class Slots {
       const bool global = owner.kind == LayerKind::kGlobal;
       const BlockKind kind = global ? BlockKind::kGlobal : BlockKind::kWindow;
       int64_t& block_bytes = facts_.block_bytes[static_cast<int32_t>(kind)];
-      kv_slots_.push_back({nullptr, 0, block_bytes, config.n_kv_heads, config.head_dim, kind, global ? 0 : owner.window});
+      kv_slots_.push_back(
+          {nullptr, 0, block_bytes, config.n_kv_heads, config.head_dim, kind, global ? 0 : owner.window});
       block_bytes += slot_bytes;
       facts_.has_global |= global;
       if (!global) facts_.window = std::max(facts_.window, owner.window);
     }
     for (KvSlot& slot : kv_slots_) slot.block_bytes = facts_.block_bytes[static_cast<int32_t>(slot.kind)];
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind) facts_.block_count[kind] = facts_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+      facts_.block_count[kind] = facts_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
     if (sizes.share_memory && facts_.has_global && facts_.window > 0) share_memory();
   }
-  // A slab is the least memory that both kinds fill without a rest: blocks are whole KV slots, so that is a few blocks of each.
+  // A slab is the least memory that both kinds fill without a rest: blocks are whole KV slots, so that is a few blocks
+  // of each.
   void share_memory() {
     const int64_t slab_bytes = std::lcm(facts_.block_bytes[0], facts_.block_bytes[1]);
-    if (slab_bytes > 64 * std::max(facts_.block_bytes[0], facts_.block_bytes[1])) return;  // an odd shape: better two memories than huge slabs
+    if (slab_bytes > 64 * std::max(facts_.block_bytes[0], facts_.block_bytes[1]))
+      return;  // an odd shape: better two memories than huge slabs
     int64_t slabs = 0;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
       facts_.slab_blocks[kind] = static_cast<int32_t>(slab_bytes / facts_.block_bytes[kind]);
       slabs += (facts_.block_count[kind] + facts_.slab_blocks[kind] - 1) / facts_.slab_blocks[kind];
     }
-    slabs = std::min<int64_t>(slabs, INT32_MAX / std::max(facts_.slab_blocks[0], facts_.slab_blocks[1]));  // so that blocks can be numbered
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind) facts_.block_count[kind] = static_cast<int32_t>(slabs * facts_.slab_blocks[kind]);
+    slabs = std::min<int64_t>(
+        slabs, INT32_MAX / std::max(facts_.slab_blocks[0], facts_.slab_blocks[1]));  // so that blocks can be numbered
+    for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+      facts_.block_count[kind] = static_cast<int32_t>(slabs * facts_.slab_blocks[kind]);
   }
 
   Status begin_slot(const SlotStart& start) {
-    if (!is_slot(start.slot)) return internal_error("a plan starts slot " + std::to_string(start.slot) + ", which does not exist");
+    if (!is_slot(start.slot))
+      return internal_error("a plan starts slot " + std::to_string(start.slot) + ", which does not exist");
     for (const int32_t token : start.history)
-      if (!is_token(token)) return internal_error("a plan's history names token " + std::to_string(token) + ", which is outside the vocabulary");
+      if (!is_token(token))
+        return internal_error("a plan's history names token " + std::to_string(token) +
+                              ", which is outside the vocabulary");
     Slot& slot = slots_[start.slot];
     slot.sampling = start.sampling;
     slot.drawn = false;
@@ -120,47 +131,63 @@ class Slots {
 
   Status edit_table(const TableEdit& edit) {
     const auto kind = static_cast<int32_t>(edit.kind);
-    if (!is_slot(edit.slot) || edit.index < 0 || edit.index >= static_cast<int32_t>(slots_[edit.slot].table[kind].size()) || edit.block < kNoBlock ||
+    if (!is_slot(edit.slot) || edit.index < 0 ||
+        edit.index >= static_cast<int32_t>(slots_[edit.slot].table[kind].size()) || edit.block < kNoBlock ||
         edit.block >= facts_.block_count[kind])
-      return internal_error("a plan edits a block table out of range: slot " + std::to_string(edit.slot) + ", index " + std::to_string(edit.index) + ", block " +
-                            std::to_string(edit.block));
+      return internal_error("a plan edits a block table out of range: slot " + std::to_string(edit.slot) + ", index " +
+                            std::to_string(edit.index) + ", block " + std::to_string(edit.block));
     slots_[edit.slot].table[kind][edit.index] = edit.block;
     if (edit.block == kNoBlock) slots_[edit.slot].found[kind] = {};
     return {};
   }
 
   Status check_transfer(const BlockTransfer& transfer) const {
-    if (transfer.host && transfer.token_count >= 0 && transfer.token_count <= kBlockTokens && transfer.block >= 0 && transfer.block < facts_.block_count[static_cast<int32_t>(transfer.kind)]) return {};
+    if (transfer.host && transfer.token_count >= 0 && transfer.token_count <= kBlockTokens && transfer.block >= 0 &&
+        transfer.block < facts_.block_count[static_cast<int32_t>(transfer.kind)])
+      return {};
     return internal_error("a plan transfers a block out of range, or to no memory");
   }
 
   Status check_copy(const BlockCopy& copy) const {
-    const auto in_pool = [&](BlockId block) { return block >= 0 && block < facts_.block_count[static_cast<int32_t>(copy.kind)]; };
+    const auto in_pool = [&](BlockId block) {
+      return block >= 0 && block < facts_.block_count[static_cast<int32_t>(copy.kind)];
+    };
     return in_pool(copy.from) && in_pool(copy.to) ? Status() : internal_error("a plan copies a block out of range");
   }
 
   Status make_rows(const StepPlan& plan, bool knows_draws) {
     row_count_ = 0;
     segments_.clear();
-    if (plan.segments.size() > slots_.size()) return internal_error("a plan carries more segments than there are slots");
+    if (plan.segments.size() > slots_.size())
+      return internal_error("a plan carries more segments than there are slots");
     for (const Segment& segment : plan.segments) {
-      if (!is_slot(segment.slot)) return internal_error("a plan names slot " + std::to_string(segment.slot) + ", which does not exist");
+      if (!is_slot(segment.slot))
+        return internal_error("a plan names slot " + std::to_string(segment.slot) + ", which does not exist");
       if (segment.token_count > facts_.step_tokens - row_count_)
-        return internal_error("a plan carries more than the " + std::to_string(facts_.step_tokens) + " tokens a step was sized for");
-      if (segment.token_count < 1 || segment.first_token != row_count_ || row_count_ + segment.token_count > static_cast<int32_t>(plan.tokens.size()))
+        return internal_error("a plan carries more than the " + std::to_string(facts_.step_tokens) +
+                              " tokens a step was sized for");
+      if (segment.token_count < 1 || segment.first_token != row_count_ ||
+          row_count_ + segment.token_count > static_cast<int32_t>(plan.tokens.size()))
         return internal_error("a plan's segments do not follow one another");
-      if (segment.scores && facts_.label_count == 0) return internal_error("a plan asks for scores of a model without a classifier");
+      if (segment.scores && facts_.label_count == 0)
+        return internal_error("a plan asks for scores of a model without a classifier");
       if (segment.top_logprobs < 0) return internal_error("a plan asks for a negative number of alternatives");
-      if (segment.position < 0 || segment.position > facts_.context - segment.token_count) return internal_error("a plan runs past the context");
+      if (segment.position < 0 || segment.position > facts_.context - segment.token_count)
+        return internal_error("a plan runs past the context");
       Slot& slot = slots_[segment.slot];
       KAIJU_TRY(check_blocks(slot, segment));
       for (int32_t i = 0; i < segment.token_count; ++i) {
         const int32_t token = plan.tokens[segment.first_token + i];
-        if (!is_token(token) && !(token == kDrawnToken && knows_draws && slot.drawn)) return internal_error("a plan carries token " + std::to_string(token) + ", which is outside the vocabulary");
+        if (!is_token(token) && !(token == kDrawnToken && knows_draws && slot.drawn))
+          return internal_error("a plan carries token " + std::to_string(token) + ", which is outside the vocabulary");
         positions_[row_count_ + i] = segment.position + i;
         row_segment_[row_count_ + i] = static_cast<int32_t>(segments_.size());
       }
-      segments_.push_back({row_count_, segment.token_count, segment.position, segment.write_from, {slot.table[0].data(), slot.table[1].data()}});
+      segments_.push_back({row_count_,
+                           segment.token_count,
+                           segment.position,
+                           segment.write_from,
+                           {slot.table[0].data(), slot.table[1].data()}});
       row_count_ += segment.token_count;
       slot.drawn = slot.drawn || segment.sample;
     }
@@ -170,13 +197,16 @@ class Slots {
   // Every position a segment's rows read or write needs a block.
   Status check_blocks(Slot& slot, const Segment& segment) const {
     const int32_t last = (segment.position + segment.token_count - 1) / kBlockTokens;
-    const int32_t window_first = facts_.window > 0 ? std::max(0, segment.position - facts_.window + 1) / kBlockTokens : 0;
+    const int32_t window_first =
+        facts_.window > 0 ? std::max(0, segment.position - facts_.window + 1) / kBlockTokens : 0;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
       if (facts_.block_bytes[kind] == 0) continue;
       const int32_t first = kind == static_cast<int32_t>(BlockKind::kWindow) ? window_first : 0;
       if (slot.found[kind].first <= first && last < slot.found[kind].end) continue;
       for (int32_t i = first; i <= last; ++i)
-        if (slot.table[kind][i] == kNoBlock) return internal_error("a plan needs block " + std::to_string(i) + " of slot " + std::to_string(segment.slot) + ", which its table lacks");
+        if (slot.table[kind][i] == kNoBlock)
+          return internal_error("a plan needs block " + std::to_string(i) + " of slot " + std::to_string(segment.slot) +
+                                ", which its table lacks");
       slot.found[kind] = {first, last + 1};
     }
     return {};

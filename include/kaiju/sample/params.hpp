@@ -15,7 +15,8 @@
 
 namespace kaiju {
 
-// Wide types on purpose: values arrive from a C caller, and the check must see what was said, not what a conversion made of it.
+// Wide types on purpose: values arrive from a C caller, and the check must see what was said, not what a conversion
+// made of it.
 struct SamplingParams {
   double temperature = 0.0;         // 0: greedy; else 0.001 to 100
   int64_t top_k = 0;                // 0: off
@@ -33,8 +34,8 @@ namespace detail {
 template <class Number>
 Status check_range(const char* name, Number value, double low, double high) {
   if (value >= low && value <= high) return {};
-  return invalid_argument(std::string(name) + " is " + number_text(value) + "; it must be from " + number_text(low) + " to " +
-                          number_text(high));
+  return invalid_argument(std::string(name) + " is " + number_text(value) + "; it must be from " + number_text(low) +
+                          " to " + number_text(high));
 }
 
 }  // namespace detail
@@ -42,7 +43,8 @@ Status check_range(const char* name, Number value, double low, double high) {
 // Below 0.001 the inverse temperature may overflow; 0 itself means greedy.
 inline Status check_temperature(const char* name, double value) {
   if (value == 0.0 || (value >= 0.001 && value <= 100.0)) return {};
-  return invalid_argument(std::string(name) + " is " + number_text(value) + "; it must be 0 (greedy) or from 0.001 to 100");
+  return invalid_argument(std::string(name) + " is " + number_text(value) +
+                          "; it must be 0 (greedy) or from 0.001 to 100");
 }
 
 // The checked spec, or kInvalidArgument naming the field and its range.
@@ -69,7 +71,8 @@ inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t
   for (size_t i = 0; i < spec.logit_bias.size(); ++i) {
     const auto [token, bias] = spec.logit_bias[i];
     if (token < 0 || token >= vocab_size)
-      return invalid_argument("logit_bias names token " + std::to_string(token) + "; tokens are 0 to " + std::to_string(vocab_size - 1));
+      return invalid_argument("logit_bias names token " + std::to_string(token) + "; tokens are 0 to " +
+                              std::to_string(vocab_size - 1));
     if (i > 0 && spec.logit_bias[i - 1].first == token)
       return invalid_argument("logit_bias names token " + std::to_string(token) + " twice");
     KAIJU_TRY(detail::check_range(("logit_bias of token " + std::to_string(token)).c_str(), bias, -10000.0, 10000.0));

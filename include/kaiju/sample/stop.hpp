@@ -1,5 +1,5 @@
-// StopMatcher: finds stop strings in streamed text. Text that could still become a stop string is held back; the stop string itself, and
-// what follows it, never comes out. The answer does not depend on how the text was cut into pieces.
+// StopMatcher: finds stop strings in streamed text. Text that could still become a stop string is held back; the stop
+// string itself, and what follows it, never comes out. The answer does not depend on how the text was cut into pieces.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ class StopMatcher {
 
   bool stopped() const { return stopped_; }
 
-  // Appends to `out` what is certainly not part of a stop string. True once a stop string is complete: of those that end first, the
-  // longest; further text is swallowed.
+  // Appends to `out` what is certainly not part of a stop string. True once a stop string is complete: of those that
+  // end first, the longest; further text is swallowed.
   bool push(std::string_view text, std::string& out) {
     if (stopped_) return true;
     if (stops_.empty()) {
@@ -53,7 +53,8 @@ class StopMatcher {
   size_t longest_ending_at(size_t end) const {
     size_t start = end;
     for (const std::string& stop : stops_)
-      if (stop.size() <= end && held_.compare(end - stop.size(), stop.size(), stop) == 0) start = std::min(start, end - stop.size());
+      if (stop.size() <= end && held_.compare(end - stop.size(), stop.size(), stop) == 0)
+        start = std::min(start, end - stop.size());
     return start;
   }
   // Size of the longest end of the held text that begins some stop string.

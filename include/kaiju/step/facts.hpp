@@ -17,16 +17,17 @@ inline constexpr BlockId kNoBlock = -1;
 
 struct Facts {
   int32_t vocab_size = 0;
-  int32_t context = 0;        // most positions of one sequence
-  int32_t window = 0;         // widest sliding window; 0 when no layer slides
-  bool has_global = true;     // whether global blocks are needed at all
-  int32_t slot_count = 0;     // sequences that may be live in the executor at once
-  int32_t step_tokens = 0;    // most tokens one plan may carry
-  int32_t label_count = 0;    // of the model's classifier; 0: it has none
-  int32_t block_count[kBlockKinds] = {0, 0};     // block numbers of each kind: 0 to this
-  int64_t block_bytes[kBlockKinds] = {0, 0};     // bytes of one block
-  // Both kinds may share one arena, cut into slabs that are given to a kind on demand: slab s holds blocks [s n, (s + 1) n) of the kind it
-  // is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory of their own, block_count of each.
+  int32_t context = 0;                        // most positions of one sequence
+  int32_t window = 0;                         // widest sliding window; 0 when no layer slides
+  bool has_global = true;                     // whether global blocks are needed at all
+  int32_t slot_count = 0;                     // sequences that may be live in the executor at once
+  int32_t step_tokens = 0;                    // most tokens one plan may carry
+  int32_t label_count = 0;                    // of the model's classifier; 0: it has none
+  int32_t block_count[kBlockKinds] = {0, 0};  // block numbers of each kind: 0 to this
+  int64_t block_bytes[kBlockKinds] = {0, 0};  // bytes of one block
+  // Both kinds may share one arena, cut into slabs that are given to a kind on demand: slab s holds blocks [s n, (s +
+  // 1) n) of the kind it is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory of their
+  // own, block_count of each.
   int32_t slab_blocks[kBlockKinds] = {0, 0};
 
   bool shares_memory() const { return slab_blocks[0] > 0 && slab_blocks[1] > 0; }
@@ -35,8 +36,8 @@ struct Facts {
     const int64_t global = block_bytes[0] * block_count[0], window = block_bytes[1] * block_count[1];
     return shares_memory() ? global : global + window;  // each spans all slabs
   }
-  // How the bytes lie within a block. Blocks read out under one name may be written back under the same name, by any executor of the same
-  // checkpoint. Empty: this executor carries out no transfers.
+  // How the bytes lie within a block. Blocks read out under one name may be written back under the same name, by any
+  // executor of the same checkpoint. Empty: this executor carries out no transfers.
   std::string kv_layout;
 };
 

@@ -1,4 +1,5 @@
-// StepPlan: everything one step does, decided before it starts, as plain data. The host tower writes it, an executor reads it.
+// StepPlan: everything one step does, decided before it starts, as plain data. The host tower writes it, an executor
+// reads it.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +23,17 @@ struct SamplingSpec {
   std::vector<std::pair<int32_t, float>> logit_bias;
 };
 
-// (Re)binds a slot to a sequence before the step's rows run; needed again after the sequence was cut. The executor keeps the spec, and the
-// set of tokens seen for the repetition penalty, to which it adds the tokens of every later segment of the slot.
+// (Re)binds a slot to a sequence before the step's rows run; needed again after the sequence was cut. The executor
+// keeps the spec, and the set of tokens seen for the repetition penalty, to which it adds the tokens of every later
+// segment of the slot.
 struct SlotStart {
   int32_t slot = 0;
   SamplingSpec sampling;
   std::vector<int32_t> history;  // tokens of the sequence that no later segment will bring: those found in the cache
 };
 
-// table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock where a window block was released: nothing
-// of it is visible any more, and an executor must not touch it even to mask it. Edits apply in order.
+// table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock where a window block was
+// released: nothing of it is visible any more, and an executor must not touch it even to mask it. Edits apply in order.
 struct TableEdit {
   int32_t slot = 0;
   BlockKind kind = BlockKind::kGlobal;
@@ -39,9 +41,10 @@ struct TableEdit {
   BlockId block = kNoBlock;
 };
 
-// A whole block between the executor's memory and the host's: block_bytes at `host`, which stays as it is until the step is over. Down comes
-// before everything else that a plan does to a block, up after its copies and before its rows. What is past the first `token_count` tokens,
-// which may be of anyone who had the block before, comes down as KV of zeros.
+// A whole block between the executor's memory and the host's: block_bytes at `host`, which stays as it is until the
+// step is over. Down comes before everything else that a plan does to a block, up after its copies and before its rows.
+// What is past the first `token_count` tokens, which may be of anyone who had the block before, comes down as KV of
+// zeros.
 struct BlockTransfer {
   enum class Way : int32_t { kDown = 0, kUp = 1 };
   Way way = Way::kDown;
@@ -51,8 +54,9 @@ struct BlockTransfer {
   int32_t token_count = kBlockTokens;
 };
 
-// The first `token_count` tokens of a block, copied before any row runs; what lies past them in `to` is never read before it is written.
-// Copies apply in order: a block may be copied from and then, in the same plan, be the target of another copy.
+// The first `token_count` tokens of a block, copied before any row runs; what lies past them in `to` is never read
+// before it is written. Copies apply in order: a block may be copied from and then, in the same plan, be the target of
+// another copy.
 struct BlockCopy {
   BlockKind kind = BlockKind::kGlobal;
   BlockId from = kNoBlock;
@@ -66,9 +70,9 @@ struct Segment {
   int32_t position = 0;     // of the first token
   int32_t first_token = 0;  // index into StepPlan::tokens
   int32_t token_count = 0;
-  bool sample = false;      // draw the token that follows the last one of this segment
-  bool all_logits = false;  // return the logits of every row of this segment
-  int32_t top_logprobs = 0; // with sample: how many alternatives to report
+  bool sample = false;       // draw the token that follows the last one of this segment
+  bool all_logits = false;   // return the logits of every row of this segment
+  int32_t top_logprobs = 0;  // with sample: how many alternatives to report
   // Global-slot KV of positions below this is already in the cache and must not be rewritten (shared blocks).
   int32_t write_from = 0;
   bool scores = false;  // with sample, with all_logits: the classifier's scores of those rows; of models that have one

@@ -23,8 +23,8 @@ struct SampledToken {
 struct StepResult {
   std::vector<SampledToken> sampled;
   std::vector<int32_t> failed_transfers;  // indices into StepPlan::transfers of those whose bytes are not to be used
-  std::vector<float> logits;  // rows of segments with all_logits, in plan order: [rows, vocab_size]
-  std::vector<float> scores;  // of those of them with scores: [rows, labels]
+  std::vector<float> logits;              // rows of segments with all_logits, in plan order: [rows, vocab_size]
+  std::vector<float> scores;              // of those of them with scores: [rows, labels]
 
   void clear() {
     sampled.clear();

@@ -5,7 +5,8 @@
 
 namespace kaiju {
 
-// An int8 weight matrix, row-major with the summed index contiguous, used where it lies (the mapped file, device memory).
+// An int8 weight matrix, row-major with the summed index contiguous, used where it lies (the mapped file, device
+// memory).
 struct Matrix {
   const int8_t* weight = nullptr;    // [out, in], never -128
   const int32_t* row_sum = nullptr;  // [out]: sum of each row, for kernels that shift one operand to unsigned

@@ -2,8 +2,8 @@
 //
 //   <begin> <card> NAME "\n" DESCRIPTION <close>  (<user> text <close> | <character> text <close>)*
 //
-// Symbols are inserted as ids and every text is encoded on its own, so no text can forge a symbol. A prompt for a reply ends with
-// <character>; the reply ends at <close>. A greeting is a character's turn before the first user's.
+// Symbols are inserted as ids and every text is encoded on its own, so no text can forge a symbol. A prompt for a reply
+// ends with <character>; the reply ends at <close>. A greeting is a character's turn before the first user's.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,12 @@ enum class ChatRole : int32_t { kCard = 1, kUser = 2, kCharacter = 3 };
 // Immutable, safe from any thread.
 class ChatFormat {
  public:
-  // kUnsupported for a model without chat symbols or tokenizer; kBadModel when a symbol is a piece that text could produce.
+  // kUnsupported for a model without chat symbols or tokenizer; kBadModel when a symbol is a piece that text could
+  // produce.
   static Result<ChatFormat> create(const ModelConfig& config, std::shared_ptr<const Tokenizer> tokenizer);
 
-  // One message with its symbols; a card begins the sequence. kInvalidArgument for text that is not UTF-8 and for an empty card.
+  // One message with its symbols; a card begins the sequence. kInvalidArgument for text that is not UTF-8 and for an
+  // empty card.
   Status append(ChatRole role, std::string_view text, std::vector<int32_t>& tokens) const;
   // Asks for the character's reply.
   void append_reply_start(std::vector<int32_t>& tokens) const { tokens.push_back(symbols_.character); }

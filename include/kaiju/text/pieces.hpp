@@ -10,8 +10,8 @@ namespace kaiju {
 class Pieces {
  public:
   virtual ~Pieces() = default;
-  // The raw bytes of a token, not necessarily whole UTF-8 (a byte token is one byte). Empty for control symbols and for ids outside the
-  // vocabulary. Borrowed for the life of this object.
+  // The raw bytes of a token, not necessarily whole UTF-8 (a byte token is one byte). Empty for control symbols and for
+  // ids outside the vocabulary. Borrowed for the life of this object.
   virtual std::string_view piece(int32_t token) const = 0;
 };
 

@@ -1,6 +1,7 @@
-// Tokenizer: text to token ids and back, by the SentencePiece model inside a checkpoint. Immutable, safe from any thread.
-// Running out of memory inside SentencePiece itself can end the process: its protobuf messages do not survive it. Everything else answers.
-// A damaged model is refused by name before SentencePiece sees it: src/text/sentencepiece_model.hpp checks it and hands on a clean copy.
+// Tokenizer: text to token ids and back, by the SentencePiece model inside a checkpoint. Immutable, safe from any
+// thread. Running out of memory inside SentencePiece itself can end the process: its protobuf messages do not survive
+// it. Everything else answers. A damaged model is refused by name before SentencePiece sees it:
+// src/text/sentencepiece_model.hpp checks it and hands on a clean copy.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +22,20 @@ class Tokenizer : public Pieces {
   // Longest text of one encode call, in bytes.
   static constexpr size_t kMaxTextBytes = size_t{64} << 20;
 
-  // `model` is copied. kBadModel names the piece or field and the rule; a vocabulary larger than `vocab_size` is refused, a smaller one is
-  // fine (vocab_size is rounded up to a multiple of 16).
+  // `model` is copied. kBadModel names the piece or field and the rule; a vocabulary larger than `vocab_size` is
+  // refused, a smaller one is fine (vocab_size is rounded up to a multiple of 16).
   static Result<std::shared_ptr<const Tokenizer>> load(std::span<const std::byte> model, int32_t vocab_size);
 
   virtual int32_t size() const = 0;  // pieces; ids run from 0 to size() - 1
-  // Never gives a control symbol: no text can forge one. kInvalidArgument when the text is not UTF-8 (the message says at which byte,
-  // counted from 1).
+  // Never gives a control symbol: no text can forge one. kInvalidArgument when the text is not UTF-8 (the message says
+  // at which byte, counted from 1).
   virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
-  // The bytes a token stands for, a space for the mark U+2581 and one raw byte for a byte piece, so a character may need several tokens.
-  // Empty for control symbols and for ids that are no piece. Lives as long as the tokenizer.
+  // The bytes a token stands for, a space for the mark U+2581 and one raw byte for a byte piece, so a character may
+  // need several tokens. Empty for control symbols and for ids that are no piece. Lives as long as the tokenizer.
   std::string_view piece(int32_t token) const override = 0;
   virtual bool is_control(int32_t token) const = 0;
-  // True when encoding puts a space before the text; the first piece then begins with a space that is not the text's own.
+  // True when encoding puts a space before the text; the first piece then begins with a space that is not the text's
+  // own.
   virtual bool adds_space() const = 0;
 
   // The pieces joined, without the space that encoding added. kInvalidArgument for an id that is no piece.

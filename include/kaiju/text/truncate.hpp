@@ -8,11 +8,13 @@
 
 namespace kaiju {
 
-// How many of the oldest turns to drop so that card + turns + reply fit the context. When they do not, turns go until what is left fits
-// half of the context: the cut moves in large steps and the prefix, with its cache, stays the same for many turns. A function of the
-// history alone, so a chat that is loaded again gets the same cut. The newest turn always stays, even where it does not fit: the caller
-// checks that. A turn is what should stay together, say a question and its answer.
-inline size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t card_tokens, size_t reply_tokens, size_t context) {
+// How many of the oldest turns to drop so that card + turns + reply fit the context. When they do not, turns go until
+// what is left fits half of the context: the cut moves in large steps and the prefix, with its cache, stays the same
+// for many turns. A function of the history alone, so a chat that is loaded again gets the same cut. The newest turn
+// always stays, even where it does not fit: the caller checks that. A turn is what should stay together, say a question
+// and its answer.
+inline size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t card_tokens, size_t reply_tokens,
+                                 size_t context) {
   // Plays the conversation again from its beginning: after each turn the cut stays or moves.
   const auto minus = [](size_t a, size_t b) { return a > b ? a - b : 0; };
   const size_t room = minus(minus(context, card_tokens), reply_tokens);
@@ -21,7 +23,8 @@ inline size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t car
   for (size_t turn = 0; turn < turn_tokens.size(); ++turn) {
     kept_tokens = kept_tokens > SIZE_MAX - turn_tokens[turn] ? SIZE_MAX : kept_tokens + turn_tokens[turn];
     if (kept_tokens <= room) continue;
-    for (; dropped < turn && kept_tokens > std::min(half, room); ++dropped) kept_tokens = minus(kept_tokens, turn_tokens[dropped]);
+    for (; dropped < turn && kept_tokens > std::min(half, room); ++dropped)
+      kept_tokens = minus(kept_tokens, turn_tokens[dropped]);
   }
   return dropped;
 }

@@ -1,5 +1,6 @@
-// Utf8Stream: bytes in, whole code points out. An incomplete code point is held back; bytes that can never become one turn into U+FFFD,
-// one for each maximal beginning of a code point (Unicode 15, section 3.9, "U+FFFD substitution of maximal subparts").
+// Utf8Stream: bytes in, whole code points out. An incomplete code point is held back; bytes that can never become one
+// turn into U+FFFD, one for each maximal beginning of a code point (Unicode 15, section 3.9, "U+FFFD substitution of
+// maximal subparts").
 #pragma once
 
 #include <cstdint>

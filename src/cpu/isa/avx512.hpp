@@ -1,4 +1,5 @@
-// AVX512 with VNNI: 16 lanes, 32 registers. vpdpbusd multiplies unsigned by signed bytes and adds four products to each lane.
+// AVX512 with VNNI: 16 lanes, 32 registers. vpdpbusd multiplies unsigned by signed bytes and adds four products to each
+// lane.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +17,8 @@ namespace {
 
 constexpr const char* kIsa = "avx512";
 
-// Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query rows, vectors of keys or channels.
+// Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query
+// rows, vectors of keys or channels.
 constexpr int kMostVectors = 3;
 constexpr int tile_outs(int vectors) { return vectors == 1 ? 16 : 8; }
 constexpr int kScoreRows = 6, kScoreVectors = 4;
@@ -49,13 +51,17 @@ KAIJU_INLINE Words to_words(Ints x) { return (Words)_mm512_cvtepi32_epi16((__m51
 constexpr bool kScalesByAny = true;
 KAIJU_INLINE Floats scale(Floats y, Floats n) { return _mm512_scalef_ps(y, n); }
 
-// Transposes by steps: of the lanes of a and b, those with one bit of their number clear, and those with it set. The steps take bits 1, 0, 2, 3.
+// Transposes by steps: of the lanes of a and b, those with one bit of their number clear, and those with it set. The
+// steps take bits 1, 0, 2, 3.
 template <int kStep>
 KAIJU_INLINE void split(Ints a, Ints b, Ints& clear, Ints& set) {
   const auto x = (__m512i)a, y = (__m512i)b;
-  if constexpr (kStep == 0) clear = (Ints)_mm512_unpacklo_epi32(x, y), set = (Ints)_mm512_unpackhi_epi32(x, y);
-  else if constexpr (kStep == 1) clear = (Ints)_mm512_unpacklo_epi64(x, y), set = (Ints)_mm512_unpackhi_epi64(x, y);
-  else clear = (Ints)_mm512_shuffle_i32x4(x, y, 0x88), set = (Ints)_mm512_shuffle_i32x4(x, y, 0xDD);
+  if constexpr (kStep == 0)
+    clear = (Ints)_mm512_unpacklo_epi32(x, y), set = (Ints)_mm512_unpackhi_epi32(x, y);
+  else if constexpr (kStep == 1)
+    clear = (Ints)_mm512_unpacklo_epi64(x, y), set = (Ints)_mm512_unpackhi_epi64(x, y);
+  else
+    clear = (Ints)_mm512_shuffle_i32x4(x, y, 0x88), set = (Ints)_mm512_shuffle_i32x4(x, y, 0xDD);
 }
 
 KAIJU_INLINE void load_angles(const Angle* angles, Floats& cos, Floats& sin) {
@@ -67,7 +73,8 @@ KAIJU_INLINE void load_angles(const Angle* angles, Floats& cos, Floats& sin) {
 
 // ---- products of bytes ----
 
-// Panels (activations, keys) are the unsigned operand: signed bytes are stored with 128 added, which the loops take out again.
+// Panels (activations, keys) are the unsigned operand: signed bytes are stored with 128 added, which the loops take out
+// again.
 constexpr bool kUnsignedPanel = true;
 using Panel = Ints;
 KAIJU_INLINE Panel load_panel(const uint8_t* from) { return load<Ints>(from); }
@@ -90,14 +97,17 @@ KAIJU_INLINE Ints spread(const void* from) {
   }
 }
 
-// As assembly because GCC 12 copies the intrinsic's accumulators in every round of a loop and spills them: 24 accumulators ran at 40% of the peak, this way
-// at 95% (bench/ops, up, 512 rows).
-KAIJU_INLINE void dot4(Ints& sum, Ints unsigned_bytes, Ints signed_bytes) { asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes)); }
+// As assembly because GCC 12 copies the intrinsic's accumulators in every round of a loop and spills them: 24
+// accumulators ran at 40% of the peak, this way at 95% (bench/ops, up, 512 rows).
+KAIJU_INLINE void dot4(Ints& sum, Ints unsigned_bytes, Ints signed_bytes) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
+}
 KAIJU_INLINE void add_products(Ints& sum, Panel panel, Ints signed_bytes) { dot4(sum, panel, signed_bytes); }
 
 // ---- weighted values ----
 
-// A weight of 16 bits goes as two bytes in two rows, high and low; a lane of a vector of values holds one channel of four keys.
+// A weight of 16 bits goes as two bytes in two rows, high and low; a lane of a vector of values holds one channel of
+// four keys.
 constexpr int kValueKeys = 4, kDigits = 2;
 constexpr int32_t kDigitBytes = kChunk;  // of one row
 constexpr bool kSumsValues = false;
@@ -108,7 +118,9 @@ struct WeightSum {
 };
 // Stores the weights of keys [key, key + 64), four vectors of them in the low halves of lanes.
 KAIJU_INLINE void store_weights(const Ints (&p)[4], uint8_t* row, int32_t key, WeightSum& sum) {
-  const auto pair = [](Ints a, Ints b) { return _mm512_mask_mov_epi16((__m512i)a, 0xAAAAAAAA, _mm512_slli_epi32((__m512i)b, 16)); };
+  const auto pair = [](Ints a, Ints b) {
+    return _mm512_mask_mov_epi16((__m512i)a, 0xAAAAAAAA, _mm512_slli_epi32((__m512i)b, 16));
+  };
   const __m512i even = pair(p[0], p[1]), odd = pair(p[2], p[3]);
   const auto low = (Ints)_mm512_mask_mov_epi8(even, 0xAAAAAAAAAAAAAAAA, _mm512_slli_epi16(odd, 8));
   const auto high = (Ints)_mm512_mask_mov_epi8(_mm512_srli_epi16(even, 8), 0xAAAAAAAAAAAAAAAA, odd);
@@ -122,7 +134,9 @@ KAIJU_INLINE int32_t total_of(const WeightSum& sum, int32_t) { return sum_of((su
 KAIJU_INLINE Ints load_values(const uint8_t* from) { return load<Ints>(from); }
 KAIJU_INLINE void add_values(Ints& sum, Ints values, Ints weights) { dot4(sum, weights, values); }
 // Both sums are exact as floats, so this is the sum rounded once.
-KAIJU_INLINE Floats weighted(const Ints* digits, int stride, Ints) { return fma(floats(256.0f), to_floats(digits[0]), to_floats(digits[stride])); }
+KAIJU_INLINE Floats weighted(const Ints* digits, int stride, Ints) {
+  return fma(floats(256.0f), to_floats(digits[0]), to_floats(digits[stride]));
+}
 
 }  // namespace
 }  // namespace kaiju::cpu

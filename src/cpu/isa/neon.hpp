@@ -1,4 +1,5 @@
-// Arm with NEON and the dot-product extension: 4 lanes, 32 registers. sdot multiplies signed bytes and adds four products to each lane.
+// Arm with NEON and the dot-product extension: 4 lanes, 32 registers. sdot multiplies signed bytes and adds four
+// products to each lane.
 #pragma once
 
 #include <arm_neon.h>
@@ -16,13 +17,16 @@ namespace {
 
 constexpr const char* kIsa = "neon";
 
-// Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query rows, vectors of keys or channels.
+// Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query
+// rows, vectors of keys or channels.
 constexpr int kMostVectors = 4;
 constexpr int tile_outs(int vectors) { return vectors == 1 ? 16 : vectors == 2 ? 8 : 4; }
 constexpr int kScoreRows = 4, kScoreVectors = 4;
 constexpr int kValueRows = 2, kValueVectors = 4;
 
-KAIJU_INLINE Floats fma(Floats a, Floats b, Floats c) { return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+KAIJU_INLINE Floats fma(Floats a, Floats b, Floats c) {
+  return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
 KAIJU_INLINE Floats fms(Floats a, Floats b, Floats c) { return fma(a, b, -c); }
 KAIJU_INLINE Floats most(Floats a, Floats b) { return (Floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
 KAIJU_INLINE Floats least(Floats a, Floats b) { return (Floats)vminq_f32((float32x4_t)a, (float32x4_t)b); }
@@ -51,7 +55,8 @@ KAIJU_INLINE Bytes to_bytes(Ints x) {
 constexpr bool kScalesByAny = false;
 KAIJU_INLINE Floats scale(Floats y, Floats n) { return (Floats)((Ints)y + (nearest(n) << 23)); }
 
-// Transposes by steps: of the lanes of a and b, those with one bit of their number clear, and those with it set. The steps take bits 1, 0.
+// Transposes by steps: of the lanes of a and b, those with one bit of their number clear, and those with it set. The
+// steps take bits 1, 0.
 template <int kStep>
 KAIJU_INLINE void split(Ints a, Ints b, Ints& clear, Ints& set) {
   const auto x = (int32x4_t)a, y = (int32x4_t)b;
@@ -71,7 +76,8 @@ KAIJU_INLINE void load_angles(const Angle* angles, Floats& cos, Floats& sin) {
 
 // ---- products of bytes ----
 
-// Both operands are signed: unsigned bytes (of the feed-forward, of weights of keys) are used with 128 taken off, which the loops put back.
+// Both operands are signed: unsigned bytes (of the feed-forward, of weights of keys) are used with 128 taken off, which
+// the loops put back.
 constexpr bool kUnsignedPanel = false;
 using Panel = Ints;
 KAIJU_INLINE Panel load_panel(const uint8_t* from) { return load<Ints>(from); }
@@ -79,17 +85,22 @@ KAIJU_INLINE Panel load_panel(const uint8_t* from) { return load<Ints>(from); }
 // kBytes of memory, repeated over the vector.
 template <int kBytes>
 KAIJU_INLINE Ints spread(const void* from) {
-  if constexpr (kBytes == 4) return (Ints)vreinterpretq_s32_s8(vreinterpretq_s8_s32(vld1q_dup_s32(static_cast<const int32_t*>(from))));
-  else if constexpr (kBytes == 8) return (Ints)vreinterpretq_s32_s64(vld1q_dup_s64(static_cast<const int64_t*>(from)));
-  else return load<Ints>(from);
+  if constexpr (kBytes == 4)
+    return (Ints)vreinterpretq_s32_s8(vreinterpretq_s8_s32(vld1q_dup_s32(static_cast<const int32_t*>(from))));
+  else if constexpr (kBytes == 8)
+    return (Ints)vreinterpretq_s32_s64(vld1q_dup_s64(static_cast<const int64_t*>(from)));
+  else
+    return load<Ints>(from);
 }
 
-KAIJU_INLINE void add_products(Ints& sum, Ints a, Ints b) { sum = (Ints)vdotq_s32((int32x4_t)sum, (int8x16_t)a, (int8x16_t)b); }
+KAIJU_INLINE void add_products(Ints& sum, Ints a, Ints b) {
+  sum = (Ints)vdotq_s32((int32x4_t)sum, (int8x16_t)a, (int8x16_t)b);
+}
 
 // ---- weighted values ----
 
-// A weight of 16 bits goes as two bytes less 128 in two rows, high and low; 128 * sum(v) comes back at the end. A lane of a vector of values holds one channel of
-// four keys.
+// A weight of 16 bits goes as two bytes less 128 in two rows, high and low; 128 * sum(v) comes back at the end. A lane
+// of a vector of values holds one channel of four keys.
 constexpr int kValueKeys = 4, kDigits = 2;
 constexpr int32_t kDigitBytes = kChunk;  // of one row
 constexpr bool kSumsValues = true;
@@ -102,13 +113,16 @@ struct WeightSum {
 KAIJU_INLINE void store_weights(const Ints (&p)[4], uint8_t* row, int32_t key, WeightSum& sum) {
   const auto pair = [](Ints a, Ints b) { return vtrn1q_u16((uint16x8_t)a, (uint16x8_t)b); };
   const auto even = (uint8x16_t)pair(p[0], p[1]), odd = (uint8x16_t)pair(p[2], p[3]);
-  const auto low = (Ints)vtrn1q_u8(even, odd) ^ ints(static_cast<int32_t>(0x80808080)), high = (Ints)vtrn2q_u8(even, odd) ^ ints(static_cast<int32_t>(0x80808080));
+  const auto low = (Ints)vtrn1q_u8(even, odd) ^ ints(static_cast<int32_t>(0x80808080)),
+             high = (Ints)vtrn2q_u8(even, odd) ^ ints(static_cast<int32_t>(0x80808080));
   store(row + key, high);
   store(row + kDigitBytes + key, low);
   add_products(sum.high, high, ints(kOnes));
   add_products(sum.low, low, ints(kOnes));
 }
-KAIJU_INLINE int32_t total_of(const WeightSum& sum, int32_t keys) { return sum_of(sum.high * 256 + sum.low) + 257 * 128 * keys; }
+KAIJU_INLINE int32_t total_of(const WeightSum& sum, int32_t keys) {
+  return sum_of(sum.high * 256 + sum.low) + 257 * 128 * keys;
+}
 
 KAIJU_INLINE Ints load_values(const uint8_t* from) { return load<Ints>(from); }
 KAIJU_INLINE void add_values(Ints& sum, Ints values, Ints weights) { add_products(sum, values, weights); }

@@ -1,6 +1,6 @@
-// Vectors: what every instruction set spells alike, in the compiler's own vector types. A header of this folder defines kLanes, includes this file, and adds
-// what differs; the loops (../loops) are written over both. Everything is in an unnamed namespace: each instruction set gets its own copy, built with its own
-// flags (see kernels.hpp for why).
+// Vectors: what every instruction set spells alike, in the compiler's own vector types. A header of this folder defines
+// kLanes, includes this file, and adds what differs; the loops (../loops) are written over both. Everything is in an
+// unnamed namespace: each instruction set gets its own copy, built with its own flags (see kernels.hpp for why).
 #pragma once
 
 #include "../kernels.hpp"

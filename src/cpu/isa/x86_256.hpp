@@ -1,5 +1,5 @@
-// AVX2, and AVX-VNNI in 256 bits: 8 lanes, 16 registers. The two differ in how bytes and pairs of 16-bit numbers are multiplied and added,
-// and in how large a tile that leaves room for; in nothing else.
+// AVX2, and AVX-VNNI in 256 bits: 8 lanes, 16 registers. The two differ in how bytes and pairs of 16-bit numbers are
+// multiplied and added, and in how large a tile that leaves room for; in nothing else.
 #pragma once
 
 #include <immintrin.h>
@@ -15,7 +15,8 @@ constexpr int kLanes = 8;
 namespace kaiju::cpu {
 namespace {
 
-// Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query rows, vectors of keys or channels.
+// Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query
+// rows, vectors of keys or channels.
 #if defined(__AVXVNNI__)
 constexpr int kMostVectors = 3;
 constexpr int tile_outs(int vectors) { return vectors == 1 ? 8 : 4; }
@@ -71,13 +72,17 @@ KAIJU_INLINE Words to_words(Ints x) {
 constexpr bool kScalesByAny = false;
 KAIJU_INLINE Floats scale(Floats y, Floats n) { return (Floats)((Ints)y + (nearest(n) << 23)); }
 
-// Transposes by steps: of the lanes of a and b, those with one bit of their number clear, and those with it set. The steps take bits 1, 0, 2.
+// Transposes by steps: of the lanes of a and b, those with one bit of their number clear, and those with it set. The
+// steps take bits 1, 0, 2.
 template <int kStep>
 KAIJU_INLINE void split(Ints a, Ints b, Ints& clear, Ints& set) {
   const auto x = (__m256i)a, y = (__m256i)b;
-  if constexpr (kStep == 0) clear = (Ints)_mm256_unpacklo_epi32(x, y), set = (Ints)_mm256_unpackhi_epi32(x, y);
-  else if constexpr (kStep == 1) clear = (Ints)_mm256_unpacklo_epi64(x, y), set = (Ints)_mm256_unpackhi_epi64(x, y);
-  else clear = (Ints)_mm256_permute2x128_si256(x, y, 0x20), set = (Ints)_mm256_permute2x128_si256(x, y, 0x31);
+  if constexpr (kStep == 0)
+    clear = (Ints)_mm256_unpacklo_epi32(x, y), set = (Ints)_mm256_unpackhi_epi32(x, y);
+  else if constexpr (kStep == 1)
+    clear = (Ints)_mm256_unpacklo_epi64(x, y), set = (Ints)_mm256_unpackhi_epi64(x, y);
+  else
+    clear = (Ints)_mm256_permute2x128_si256(x, y, 0x20), set = (Ints)_mm256_permute2x128_si256(x, y, 0x31);
 }
 
 KAIJU_INLINE void load_angles(const Angle* angles, Floats& cos, Floats& sin) {
@@ -109,22 +114,27 @@ KAIJU_INLINE Ints spread(const void* from) {
 
 constexpr const char* kIsa = "avxvnni";
 
-// vpdpbusd, whose unsigned operand is the panel (activations, keys): signed bytes are stored there with 128 added, which the loops take out again.
-// Assembly, because GCC 12 copies the intrinsics' accumulators and spills them.
+// vpdpbusd, whose unsigned operand is the panel (activations, keys): signed bytes are stored there with 128 added,
+// which the loops take out again. Assembly, because GCC 12 copies the intrinsics' accumulators and spills them.
 constexpr bool kUnsignedPanel = true;
 using Panel = Ints;
 KAIJU_INLINE Panel load_panel(const uint8_t* from) { return load<Ints>(from); }
-KAIJU_INLINE void add_products(Ints& sum, Panel panel, Ints signed_bytes) { asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(panel), "x"(signed_bytes)); }
-KAIJU_INLINE void add_pairs(Ints& sum, Ints a, Ints b) { asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b)); }
+KAIJU_INLINE void add_products(Ints& sum, Panel panel, Ints signed_bytes) {
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(panel), "x"(signed_bytes));
+}
+KAIJU_INLINE void add_pairs(Ints& sum, Ints a, Ints b) {
+  asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+}
 
 #else
 
 constexpr const char* kIsa = "avx2";
 
-// vpmaddubsw multiplies unsigned by signed bytes and adds two products with saturation to 16 bits. Here it gets |panel| <= 128 and, with the panel's sign, the other
-// operand, which is a weight or a query: never -128 (the loader and quantise() see to it), so |other| <= 127 and its sign can be changed. Two products are at most
-// 2 * 128 * 127 = 32,512 in size, below 2^15: nothing saturates. The panel may hold -128 (128 taken off an unsigned 0, or memory never written): its
-// magnitude 128 fits an unsigned byte.
+// vpmaddubsw multiplies unsigned by signed bytes and adds two products with saturation to 16 bits. Here it gets |panel|
+// <= 128 and, with the panel's sign, the other operand, which is a weight or a query: never -128 (the loader and
+// quantise() see to it), so |other| <= 127 and its sign can be changed. Two products are at most 2 * 128 * 127 = 32,512
+// in size, below 2^15: nothing saturates. The panel may hold -128 (128 taken off an unsigned 0, or memory never
+// written): its magnitude 128 fits an unsigned byte.
 constexpr bool kUnsignedPanel = false;
 struct Panel {
   Ints bytes, magnitude;
@@ -134,7 +144,8 @@ KAIJU_INLINE Panel load_panel(const uint8_t* from) {
   return {bytes, (Ints)_mm256_abs_epi8((__m256i)bytes)};
 }
 KAIJU_INLINE void add_products(Ints& sum, const Panel& panel, Ints bytes) {
-  const __m256i pairs = _mm256_maddubs_epi16((__m256i)panel.magnitude, _mm256_sign_epi8((__m256i)bytes, (__m256i)panel.bytes));
+  const __m256i pairs =
+      _mm256_maddubs_epi16((__m256i)panel.magnitude, _mm256_sign_epi8((__m256i)bytes, (__m256i)panel.bytes));
   sum += (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 KAIJU_INLINE void add_pairs(Ints& sum, Ints a, Ints b) { sum += (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
@@ -143,9 +154,10 @@ KAIJU_INLINE void add_pairs(Ints& sum, Ints a, Ints b) { sum += (Ints)_mm256_mad
 
 // ---- weighted values ----
 
-// Values are widened to 16 bits: products of 16-bit weights with bytes would not fit vpmaddubsw. A weight p goes as the signed number p - 32768, and 32768 * sum(v)
-// comes back at the end. A lane of a vector of values holds one channel of two keys. The sums fit: |p - 32768| * |v| over 512 keys stays below 2^31, because at
-// least one key, the largest, has p = 65535 and so less than 32768.
+// Values are widened to 16 bits: products of 16-bit weights with bytes would not fit vpmaddubsw. A weight p goes as the
+// signed number p - 32768, and 32768 * sum(v) comes back at the end. A lane of a vector of values holds one channel of
+// two keys. The sums fit: |p - 32768| * |v| over 512 keys stays below 2^31, because at least one key, the largest, has
+// p = 65535 and so less than 32768.
 constexpr int kValueKeys = 2, kDigits = 1;
 constexpr int32_t kDigitBytes = 2 * kChunk;  // of one row
 constexpr bool kSumsValues = true;
@@ -158,14 +170,17 @@ struct WeightSum {
 KAIJU_INLINE void store_weights(const Ints (&p)[4], uint8_t* row, int32_t key, WeightSum& sum) {
 #pragma GCC unroll 2
   for (int i = 0; i < 4; i += 2) {
-    const auto pairs = (Ints)_mm256_blend_epi16((__m256i)p[i], _mm256_slli_epi32((__m256i)p[i + 1], 16), 0xAA) ^ ints(static_cast<int32_t>(0x80008000));
+    const auto pairs = (Ints)_mm256_blend_epi16((__m256i)p[i], _mm256_slli_epi32((__m256i)p[i + 1], 16), 0xAA) ^
+                       ints(static_cast<int32_t>(0x80008000));
     store(row + 2 * key + 4 * kLanes / 2 * i, pairs);
     add_pairs(sum.sum, pairs, ints(kOnes));
   }
 }
 KAIJU_INLINE int32_t total_of(const WeightSum& sum, int32_t keys) { return sum_of(sum.sum) + 32768 * keys; }
 
-KAIJU_INLINE Ints load_values(const uint8_t* from) { return (Ints)_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))); }
+KAIJU_INLINE Ints load_values(const uint8_t* from) {
+  return (Ints)_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
 KAIJU_INLINE void add_values(Ints& sum, Ints values, Ints weights) { add_pairs(sum, values, weights); }
 // 32768 * (value_sum + high) + low, rounded once: both are exact as floats.
 KAIJU_INLINE Floats weighted(const Ints* digits, int, Ints value_sum) {

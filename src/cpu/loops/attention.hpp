@@ -1,10 +1,12 @@
 // Attention of one chunk of 512 keys for up to 48 query rows, a few at a time (arithmetic.md, section 5).
 //
-// Layout of a cache half. Keys: [head_dim / 4][64 tokens][4 bytes], with 128 added on instruction sets that want them unsigned (kUnsignedPanel), so that a vector of
-// scores comes with 4 query bytes spread over it. Values: [64 / kValueKeys groups][head_dim][kValueKeys bytes], keys in the order in which the weights come out
-// of their vectors without a shuffle across lanes (value_place).
+// Layout of a cache half. Keys: [head_dim / 4][64 tokens][4 bytes], with 128 added on instruction sets that want them
+// unsigned (kUnsignedPanel), so that a vector of scores comes with 4 query bytes spread over it. Values: [64 /
+// kValueKeys groups][head_dim][kValueKeys bytes], keys in the order in which the weights come out of their vectors
+// without a shuffle across lanes (value_place).
 //
-// Invisible keys, which may be uninitialised memory, get weight 0. Bound: dot products plus some 15 vector operations per vector of weights.
+// Invisible keys, which may be uninitialised memory, get weight 0. Bound: dot products plus some 15 vector operations
+// per vector of weights.
 #pragma once
 
 #include "rounding.hpp"
@@ -12,8 +14,8 @@
 namespace kaiju::cpu {
 namespace {
 
-constexpr int kAcross = kLanes * kScoreVectors;     // keys of a tile of scores
-constexpr int kChannels = kLanes * kValueVectors;   // channels of a tile of values
+constexpr int kAcross = kLanes * kScoreVectors;    // keys of a tile of scores
+constexpr int kChannels = kLanes * kValueVectors;  // channels of a tile of values
 constexpr int32_t kWeightBytes = kDigits * kDigitBytes;
 static_assert(kBlock % kAcross == 0 && 64 % kChannels == 0);
 
@@ -49,7 +51,8 @@ KAIJU_INLINE void prefetch_block(const AttentionPiece& piece, int32_t chunk, int
 
 // Scores of kRows query rows with the keys of chunk blocks [first, end).
 template <int kRows>
-KAIJU_INLINE void score_tile(const AttentionPiece& piece, const uint8_t* query, const int32_t* start, int32_t chunk, int32_t first, int32_t end, bool prefetch, Scratch& scratch) {
+KAIJU_INLINE void score_tile(const AttentionPiece& piece, const uint8_t* query, const int32_t* start, int32_t chunk,
+                             int32_t first, int32_t end, bool prefetch, Scratch& scratch) {
   for (int32_t b = first; b < end; ++b) {
     if (prefetch) prefetch_block(piece, chunk, b, end);
     for (int32_t part = 0; part < kBlock; part += kAcross) {
@@ -92,7 +95,8 @@ KAIJU_INLINE Ints keep_visible(Ints x, int32_t key, Visible keys) {
 }
 
 // Turns the scores of query row r into weights over blocks [first, end); returns their sum, and the maximum.
-KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first, int32_t end, float z, int32_t& maximum) {
+KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first, int32_t end, float z,
+                           int32_t& maximum) {
   int32_t* score = scratch.score[r];
   const int32_t begin = kBlock * first, stop = kBlock * end;
   for (int32_t j = begin; j < keys.from; ++j) score[j] = kUnseenScore;
@@ -127,7 +131,8 @@ KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first,
 
 // out[row] for kRows query rows: sums over blocks [first, end).
 template <int kRows>
-KAIJU_INLINE void value_tile(const AttentionPiece& piece, const uint8_t* weights, int32_t chunk, int32_t first, int32_t end, float* out) {
+KAIJU_INLINE void value_tile(const AttentionPiece& piece, const uint8_t* weights, int32_t chunk, int32_t first,
+                             int32_t end, float* out) {
   constexpr int kItems = kDigits * kRows;
   for (int32_t channel = 0; channel < piece.head_dim; channel += kChannels) {
     Ints acc[kItems][kValueVectors] = {}, value_sum[kValueVectors] = {};
@@ -153,13 +158,15 @@ KAIJU_INLINE void value_tile(const AttentionPiece& piece, const uint8_t* weights
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
       for (int c = 0; c < kValueVectors; ++c)
-        store(out + int64_t{r} * piece.head_dim + channel + kLanes * c, weighted(&acc[kDigits * r][c], kValueVectors, value_sum[c]));
+        store(out + int64_t{r} * piece.head_dim + channel + kLanes * c,
+              weighted(&acc[kDigits * r][c], kValueVectors, value_sum[c]));
     }
   }
 }
 
 KAIJU_INLINE const int8_t* query_of(const AttentionPiece& piece, int32_t query_row) {
-  return piece.queries + query_row / piece.head_count * piece.row_stride + int64_t{query_row % piece.head_count} * piece.head_dim;
+  return piece.queries + query_row / piece.head_count * piece.row_stride +
+         int64_t{query_row % piece.head_count} * piece.head_dim;
 }
 
 // Copies a query and returns what its scores start from.
@@ -174,8 +181,8 @@ KAIJU_INLINE int32_t take_query(const int8_t* query, int32_t head_dim, uint8_t* 
 }
 
 template <int kRows = kScoreRows>
-KAIJU_INLINE void score_tiles(int32_t rows, const AttentionPiece& piece, const uint8_t* query, const int32_t* start, int32_t chunk, int32_t first, int32_t end, bool prefetch,
-                              Scratch& scratch) {
+KAIJU_INLINE void score_tiles(int32_t rows, const AttentionPiece& piece, const uint8_t* query, const int32_t* start,
+                              int32_t chunk, int32_t first, int32_t end, bool prefetch, Scratch& scratch) {
   if constexpr (kRows > 1) {
     if (rows < kRows) return score_tiles<kRows - 1>(rows, piece, query, start, chunk, first, end, prefetch, scratch);
   }
@@ -183,7 +190,8 @@ KAIJU_INLINE void score_tiles(int32_t rows, const AttentionPiece& piece, const u
 }
 
 template <int kRows = kValueRows>
-KAIJU_INLINE void value_tiles(int32_t rows, const AttentionPiece& piece, const uint8_t* weights, int32_t chunk, int32_t first, int32_t end, float* out) {
+KAIJU_INLINE void value_tiles(int32_t rows, const AttentionPiece& piece, const uint8_t* weights, int32_t chunk,
+                              int32_t first, int32_t end, float* out) {
   if constexpr (kRows > 1) {
     if (rows < kRows) return value_tiles<kRows - 1>(rows, piece, weights, chunk, first, end, out);
   }
@@ -218,15 +226,18 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
     const int32_t first = from / kBlock, end = (to + kBlock - 1) / kBlock;
     score_tiles(count, piece, queries[0], start, chunk, first, end, tile == 0, scratch);
     for (int32_t r = 0; r < count; ++r) {
-      if (keys[r].to <= keys[r].from) {  // its sums are computed but never looked at: bytes left from before would do as well
+      if (keys[r].to <=
+          keys[r].from) {  // its sums are computed but never looked at: bytes left from before would do as well
         __builtin_memset(scratch.weight[r], 0, kWeightBytes);
         continue;
       }
-      sums.total[tile + r] = static_cast<float>(weigh(scratch, r, keys[r], first, end, piece.z, sums.maximum[tile + r]));
+      sums.total[tile + r] =
+          static_cast<float>(weigh(scratch, r, keys[r], first, end, piece.z, sums.maximum[tile + r]));
     }
     const int32_t step = even_part(count, kValueRows);
     for (int32_t r = 0; r < count; r += step)
-      value_tiles(least(step, count - r), piece, scratch.weight[r], chunk, first, end, sums.out + int64_t{tile + r} * piece.head_dim);
+      value_tiles(least(step, count - r), piece, scratch.weight[r], chunk, first, end,
+                  sums.out + int64_t{tile + r} * piece.head_dim);
   }
 }
 
@@ -248,9 +259,11 @@ void fold(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& to
     total.total[row] = (scale_total ? fma(a, factor, b) : fma(b, factor, a))[0];
     if (scale_total) {
       total.maximum[row] = later.maximum[row];
-      for (int32_t i = 0; i < head_dim; i += kLanes) store(sum + i, fma(load<Floats>(sum + i), factor, load<Floats>(add + i)));
+      for (int32_t i = 0; i < head_dim; i += kLanes)
+        store(sum + i, fma(load<Floats>(sum + i), factor, load<Floats>(add + i)));
     } else {
-      for (int32_t i = 0; i < head_dim; i += kLanes) store(sum + i, fma(load<Floats>(add + i), factor, load<Floats>(sum + i)));
+      for (int32_t i = 0; i < head_dim; i += kLanes)
+        store(sum + i, fma(load<Floats>(add + i), factor, load<Floats>(sum + i)));
     }
   }
 }
@@ -259,8 +272,10 @@ void finish_attention(const AttentionPiece& piece, const AttentionSums& total) {
   for (int32_t row = 0; row < piece.row_count * piece.head_count; ++row) {
     const Floats inverse = floats(1.0f / total.total[row]);
     const float* sum = total.out + int64_t{row} * piece.head_dim;
-    int8_t* out = piece.out + row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
-    for (int32_t i = 0; i < piece.head_dim; i += kLanes) store(out + i, quantise(load<Floats>(sum + i) * inverse, load<Floats>(piece.out_inverse + i)));
+    int8_t* out =
+        piece.out + row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
+    for (int32_t i = 0; i < piece.head_dim; i += kLanes)
+      store(out + i, quantise(load<Floats>(sum + i) * inverse, load<Floats>(piece.out_inverse + i)));
   }
 }
 
@@ -273,7 +288,8 @@ KAIJU_INLINE int32_t value_place(int32_t token, int32_t head_dim) {
   return (kLanes * run + token % kLanes) * kValueKeys * head_dim + byte;
 }
 
-void store_token(const int8_t* key, const int8_t* value, int32_t head_dim, int32_t token, std::byte* keys, std::byte* values) {
+void store_token(const int8_t* key, const int8_t* value, int32_t head_dim, int32_t token, std::byte* keys,
+                 std::byte* values) {
   for (int32_t i = 0; i < head_dim; i += 4) {
     uint32_t four;
     __builtin_memcpy(&four, key + i, 4);
@@ -284,7 +300,8 @@ void store_token(const int8_t* key, const int8_t* value, int32_t head_dim, int32
   for (int32_t i = 0; i < head_dim; ++i) to[kValueKeys * i] = static_cast<std::byte>(value[i]);
 }
 
-KAIJU_INLINE void rotate_quantise(const float* x, const Angle* angles, int32_t head_dim, const float* inverse, int8_t* out) {
+KAIJU_INLINE void rotate_quantise(const float* x, const Angle* angles, int32_t head_dim, const float* inverse,
+                                  int8_t* out) {
   const int32_t middle = head_dim / 2;
   for (int32_t i = 0; i < middle; i += kLanes) {
     const Floats low = load<Floats>(x + i), high = load<Floats>(x + middle + i);
@@ -295,18 +312,22 @@ KAIJU_INLINE void rotate_quantise(const float* x, const Angle* angles, int32_t h
   }
 }
 
-void queries(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+void queries(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim,
+             const float* inverse, int8_t* out) {
   for (int32_t row = 0; row < rows; ++row)
     for (int32_t h = 0; h < heads; ++h) {
       const int64_t at = (int64_t{row} * heads + h) * head_dim;
-      rotate_quantise(q + at, angles + int64_t{row} * (head_dim / 2), head_dim, inverse + int64_t{h} * kv_heads / heads * head_dim, out + at);
+      rotate_quantise(q + at, angles + int64_t{row} * (head_dim / 2), head_dim,
+                      inverse + int64_t{h} * kv_heads / heads * head_dim, out + at);
     }
 }
 
-void append(const float* k, const float* v, const Angle* angles, int32_t head_dim, const float* k_inverse, const float* v_inverse, int32_t token, std::byte* keys, std::byte* values) {
+void append(const float* k, const float* v, const Angle* angles, int32_t head_dim, const float* k_inverse,
+            const float* v_inverse, int32_t token, std::byte* keys, std::byte* values) {
   alignas(64) int8_t key[kMaxHeadDim], value[kMaxHeadDim];
   rotate_quantise(k, angles, head_dim, k_inverse, key);
-  for (int32_t i = 0; i < head_dim; i += kLanes) store(value + i, quantise(load<Floats>(v + i), load<Floats>(v_inverse + i)));
+  for (int32_t i = 0; i < head_dim; i += kLanes)
+    store(value + i, quantise(load<Floats>(v + i), load<Floats>(v_inverse + i)));
   store_token(key, value, head_dim, token, keys, values);
 }
 

@@ -1,17 +1,19 @@
 // Matrix products, weights in place.
 //
-// A vector's lanes are rows of activations, four bytes of K in each; four bytes of an output's weights are spread over it and multiplied. With fewer rows than
-// lanes a vector holds 2, 4, ... as many bytes of K for each row, and as many bytes of weights are spread: no lane is idle but those that fill up the last group. So
-// weights are read where they lie, once for a group of rows, and the activations alone are rearranged:
+// A vector's lanes are rows of activations, four bytes of K in each; four bytes of an output's weights are spread over
+// it and multiplied. With fewer rows than lanes a vector holds 2, 4, ... as many bytes of K for each row, and as many
+// bytes of weights are spread: no lane is idle but those that fill up the last group. So weights are read where they
+// lie, once for a group of rows, and the activations alone are rearranged:
 //
 //   group of kRows x kVectors rows: [K / kStep][kVectors][kRows][kStep bytes],  kStep = 4 * kLanes / kRows
 //
-// A tile is some outputs of one group, its sums in registers. The sums of 16 outputs wait in memory for their epilogue, which adds what lanes of one row
-// have left to add, while it transposes them into vectors of outputs. Bound: memory below some 8 rows, above it the dot-product units, two loads
-// of weights for every 2 or 3 products each.
+// A tile is some outputs of one group, its sums in registers. The sums of 16 outputs wait in memory for their epilogue,
+// which adds what lanes of one row have left to add, while it transposes them into vectors of outputs. Bound: memory
+// below some 8 rows, above it the dot-product units, two loads of weights for every 2 or 3 products each.
 //
-// Panels and weights differ in sign on some instruction sets (kUnsignedPanel): then bytes of the panel have 128 more than the activations, or less, and
-// 128 * row_sum[n] repairs the sum. Limits: K a multiple of 64; any number of outputs and rows.
+// Panels and weights differ in sign on some instruction sets (kUnsignedPanel): then bytes of the panel have 128 more
+// than the activations, or less, and 128 * row_sum[n] repairs the sum. Limits: K a multiple of 64; any number of
+// outputs and rows.
 #pragma once
 
 #include "rounding.hpp"
@@ -20,8 +22,8 @@ namespace kaiju::cpu {
 namespace {
 
 constexpr int32_t kBlockOuts = 16;
-constexpr int32_t kLine = 64;                // bytes of K a tile takes at a time
-constexpr int64_t kRowsBytes = 384 << 10;    // of activations that stay in the second-level cache while the weights pass
+constexpr int32_t kLine = 64;              // bytes of K a tile takes at a time
+constexpr int64_t kRowsBytes = 384 << 10;  // of activations that stay in the second-level cache while the weights pass
 constexpr int32_t kMostRows = kLanes * kMostVectors;
 
 // Rows that are multiplied together: kRows in each of some vectors.
@@ -53,8 +55,9 @@ KAIJU_INLINE void with_rows(const Group& group, const Work& work) {
 
 // ---- transposition ----
 
-// Transposition in steps, each of which tells the lanes apart by one bit of their number. `parts` lanes belong to one row: a step by a lower bit adds the two sides,
-// one by a higher bit keeps both, as rows. v holds [rows told apart so far][outputs, and then vectors of outputs].
+// Transposition in steps, each of which tells the lanes apart by one bit of their number. `parts` lanes belong to one
+// row: a step by a lower bit adds the two sides, one by a higher bit keeps both, as rows. v holds [rows told apart so
+// far][outputs, and then vectors of outputs].
 constexpr int kSteps = kLanes == 16 ? 4 : kLanes == 8 ? 3 : 2;
 constexpr int bit_of(int step) { return 1 << (step == 0 ? 1 : step == 1 ? 0 : step); }
 
@@ -70,8 +73,10 @@ KAIJU_INLINE void transpose(Ints* v) {
       for (int i = 0; i < kCount; ++i) {
         Ints clear, set;
         split<kStep>(v[2 * (s * kCount + i)], v[2 * (s * kCount + i) + 1], clear, set);
-        if constexpr (kAdds) next[s * kCount + i] = clear + set;
-        else next[2 * s * kCount + i] = clear, next[(2 * s + 1) * kCount + i] = set;
+        if constexpr (kAdds)
+          next[s * kCount + i] = clear + set;
+        else
+          next[2 * s * kCount + i] = clear, next[(2 * s + 1) * kCount + i] = set;
       }
     }
     transpose<kParts, kStep + 1, kAdds ? kStreams : 2 * kStreams>(next);
@@ -91,7 +96,8 @@ constexpr int row_of(int result, int parts) {
   return row;
 }
 
-// In: kLanes outputs' sums, lanes [kRows][kLanes / kRows]. Out: lane o of out[r] is the sum of output o's lanes of row r.
+// In: kLanes outputs' sums, lanes [kRows][kLanes / kRows]. Out: lane o of out[r] is the sum of output o's lanes of row
+// r.
 template <int kRows>
 KAIJU_INLINE void collect(const Ints* sums, int stride, Ints (&out)[kRows]) {
   Ints v[kLanes];
@@ -106,7 +112,9 @@ KAIJU_INLINE void collect(const Ints* sums, int stride, Ints (&out)[kRows]) {
 
 constexpr bool flipped(Product product) { return (product == Product::kAddDown) != kUnsignedPanel; }
 
-size_t prepared_bytes(int32_t rows, int32_t in) { return static_cast<size_t>(rows + kMostRows) * static_cast<size_t>(in); }
+size_t prepared_bytes(int32_t rows, int32_t in) {
+  return static_cast<size_t>(rows + kMostRows) * static_cast<size_t>(in);
+}
 
 // Writes 64 bytes of one row, from column k on, into its group.
 template <int kStep>
@@ -123,7 +131,9 @@ void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8
   constexpr int kStep = 4 * kLanes / kRows;
   const int32_t step_bytes = 4 * kLanes * vectors;
   auto* to = static_cast<uint8_t*>(args.prepared) + int64_t{start} * args.in;
-  const auto row_at = [&](int32_t row) { return static_cast<const uint8_t*>(args.bytes) + int64_t{least(start + row, args.rows - 1)} * args.in; };
+  const auto row_at = [&](int32_t row) {
+    return static_cast<const uint8_t*>(args.bytes) + int64_t{least(start + row, args.rows - 1)} * args.in;
+  };
   for (int32_t k = 0; k < args.in; k += kLine, to += kLine * kRows * vectors)
     for (int32_t v = 0; v < vectors; ++v) {
       uint8_t* const at = to + 4 * kLanes * v;
@@ -133,7 +143,8 @@ void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8
         for (int32_t part = 0; part < kLine; part += 4 * kLanes) {
           Ints rows[kLanes], columns[kLanes];
 #pragma GCC unroll 16
-          for (int r = 0; r < kLanes; ++r) rows[r] = load<Ints>(row_at(v * kRows + r) + k + part) ^ ints(static_cast<int32_t>(flip * 0x01010101u));
+          for (int r = 0; r < kLanes; ++r)
+            rows[r] = load<Ints>(row_at(v * kRows + r) + k + part) ^ ints(static_cast<int32_t>(flip * 0x01010101u));
           collect<kLanes>(rows, 1, columns);
 #pragma GCC unroll 16
           for (int i = 0; i < kLanes; ++i) store(at + (part / 4 + i) * step_bytes, columns[i]);
@@ -148,13 +159,15 @@ void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
   Group group;
   for (int32_t row = first_row; row < end_row; row += group.size()) {
     group = group_of(args.rows - row);
-    with_rows(group, [&](auto rows) __attribute__((always_inline)) { prepare_group<rows.value>(args, row, group.vectors, flip); });
+    with_rows(group, [&](auto rows)
+                         __attribute__((always_inline)) { prepare_group<rows.value>(args, row, group.vectors, flip); });
   }
 }
 
 // ---- sums ----
 
-// sums [kOuts][kVectors]. What lies `ahead` bytes after the weights comes next: it is brought into the second-level cache.
+// sums [kOuts][kVectors]. What lies `ahead` bytes after the weights comes next: it is brought into the second-level
+// cache.
 template <int kRows, int kVectors, int kOuts>
 KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t in, int64_t ahead, Ints* sums) {
   constexpr int kStep = 4 * kLanes / kRows;
@@ -189,19 +202,22 @@ KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t 
 }
 
 // The sums of `outs` outputs, 16 or, at the end of a matrix, fewer: then the others are 0.
-using BlockSums = void (*)(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs, Ints* sums);
+using BlockSums = void (*)(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs,
+                           Ints* sums);
 template <int kRows, int kVectors>
 void block_sums(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs, Ints* sums) {
   constexpr int kOuts = tile_outs(kVectors);
   int32_t o = 0;
-  for (; o + kOuts <= outs; o += kOuts) dot_tile<kRows, kVectors, kOuts>(panel, weight + o * in, in, ahead, sums + o * kVectors);
+  for (; o + kOuts <= outs; o += kOuts)
+    dot_tile<kRows, kVectors, kOuts>(panel, weight + o * in, in, ahead, sums + o * kVectors);
   for (; o < outs; ++o) dot_tile<kRows, kVectors, 1>(panel, weight + o * in, in, ahead, sums + o * kVectors);
   for (int32_t s = outs * kVectors; s < kBlockOuts * kVectors; ++s) sums[s] = Ints{};
 }
 
 template <int kRows, int kVectors>
 BlockSums block_sums_of(int32_t vectors) {
-  if constexpr (kVectors > 1 && (kRows == 1 || 2 * (kVectors - 1) > kMostVectors)) {  // fewer vectors would be a group of half the rows
+  if constexpr (kVectors > 1 &&
+                (kRows == 1 || 2 * (kVectors - 1) > kMostVectors)) {  // fewer vectors would be a group of half the rows
     if (vectors < kVectors) return block_sums_of<kRows, kVectors - 1>(vectors);
   }
   return block_sums<kRows, kVectors>;
@@ -227,7 +243,8 @@ KAIJU_INLINE void store_outputs(const MatmulArgs& args, int32_t row, int32_t n, 
   } else if constexpr (P == Product::kUp) {
     const Floats shifted = sum * scale + floats(-128.0f);
     const Floats u = to_floats(round_saturate(shifted, -128.0f, 127.0f) + 128);
-    // rint(u * u / 255): no quotient lies within 1/510 of a tie, so this float form gives the integers of arith::square_byte for all 256 bytes (tests/conformance).
+    // rint(u * u / 255): no quotient lies within 1/510 of a tie, so this float form gives the integers of
+    // arith::square_byte for all 256 bytes (tests/conformance).
     store_some(static_cast<uint8_t*>(args.result) + at, to_bytes(nearest((u * u) * floats(1.0f / 255.0f))), count);
   } else {
     Bf16* x = static_cast<Bf16*>(args.result) + at;
@@ -247,7 +264,8 @@ void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vect
       Ints out[kRows];
       collect<kRows>(sums + c * vectors + v, vectors, out);
       for (int r = 0; r < kRows; ++r)
-        if (row + v * kRows + r < end) store_outputs<P>(args, row + v * kRows + r, n + c, out[r] + repair, scale, count);
+        if (row + v * kRows + r < end)
+          store_outputs<P>(args, row + v * kRows + r, n + c, out[r] + repair, scale, count);
     }
   }
 }
@@ -256,7 +274,8 @@ void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vect
 template <Product P>
 KAIJU_INLINE void prefetch_results(const MatmulArgs& args, int32_t row, int32_t end, int32_t n) {
   constexpr int64_t kBytes = P == Product::kLinear ? 4 : P == Product::kUp ? 1 : 2;
-  for (; row < end; ++row) __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{row} * args.out + n), 1, 3);
+  for (; row < end; ++row)
+    __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{row} * args.out + n), 1, 3);
 }
 
 template <Product P>
@@ -275,7 +294,9 @@ void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
         const uint8_t* panel = static_cast<const uint8_t*>(args.prepared) + int64_t{row} * args.in;
         prefetch_results<P>(args, row, least(row + group.size(), end), n);
         block_sums_of(group)(panel, weight, args.in, ahead, outs, sums);
-        with_rows(group, [&](auto rows) __attribute__((always_inline)) { finish_block<P, rows.value>(args, row, least(row + group.size(), end), group.vectors, n, sums); });
+        with_rows(group, [&](auto rows) __attribute__((always_inline)) {
+          finish_block<P, rows.value>(args, row, least(row + group.size(), end), group.vectors, n, sums);
+        });
         ahead = 0;
       }
     }

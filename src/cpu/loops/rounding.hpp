@@ -12,7 +12,9 @@ KAIJU_INLINE Words to_bf16(Floats x) {  // ties to even; finite inputs
 }
 
 // clamp(rint(x), low, high)
-KAIJU_INLINE Ints round_saturate(Floats x, float low, float high) { return nearest(least(most(x, floats(low)), floats(high))); }
+KAIJU_INLINE Ints round_saturate(Floats x, float low, float high) {
+  return nearest(least(most(x, floats(low)), floats(high)));
+}
 KAIJU_INLINE Bytes quantise(Floats x, Floats inverse) { return to_bytes(round_saturate(x * inverse, -127.0f, 127.0f)); }
 
 // 2^(n + f) without the 2^n.
@@ -26,8 +28,8 @@ KAIJU_INLINE Floats pow2_fraction(Floats f) {
 
 constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23
 
-// E(d) for d given as exact floats <= 0. Below 2^-126 the result is some value of that size, not 0. Where scale() cannot shrink by any power, d * z has to be
-// at least -126.
+// E(d) for d given as exact floats <= 0. Below 2^-126 the result is some value of that size, not 0. Where scale()
+// cannot shrink by any power, d * z has to be at least -126.
 KAIJU_INLINE Floats exp2_product(Floats d, Floats z) {
   const Floats n = fma(d, z, floats(kRoundBias)) - floats(kRoundBias);
   return scale(pow2_fraction(fms(d, z, n)), n);

@@ -1,5 +1,5 @@
-// Row operations (embedding, norm) and the integer part of sampling. Bound: memory and call overhead; all of them together are a few microseconds of a
-// decode step.
+// Row operations (embedding, norm) and the integer part of sampling. Bound: memory and call overhead; all of them
+// together are a few microseconds of a decode step.
 #pragma once
 
 #include "rounding.hpp"
@@ -12,11 +12,13 @@ void embed(const int8_t* weight, int32_t width, const float* scale, const int32_
   for (int32_t row = 0; row < rows; ++row) {
     const int8_t* bytes = weight + int64_t{tokens[row]} * width;
     const Floats s = floats(scale[tokens[row]]);
-    for (int32_t i = 0; i < width; i += kLanes) store(x + int64_t{row} * width + i, to_bf16(to_floats(to_ints(load<Bytes>(bytes + i))) * s));
+    for (int32_t i = 0; i < width; i += kLanes)
+      store(x + int64_t{row} * width + i, to_bf16(to_floats(to_ints(load<Bytes>(bytes + i))) * s));
   }
 }
 
-// The contract's shape: 256 partial sums are the lanes of some vectors, and halving the width is adding the upper half of the vectors, then of the lanes.
+// The contract's shape: 256 partial sums are the lanes of some vectors, and halving the width is adding the upper half
+// of the vectors, then of the lanes.
 KAIJU_INLINE float sum_of_squares(const Bf16* x, int32_t width) {
   constexpr int kPartials = 256 / kLanes;
   Floats partial[kPartials] = {};

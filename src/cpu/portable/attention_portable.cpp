@@ -1,8 +1,9 @@
 // Portable attention of one chunk of 512 keys, four query rows at a time (arithmetic.md, section 5).
 //
-// Both products are the dot product of 16-bit rows with bytes (portable.hpp): keys lie [64 tokens][head_dim]; values [head_dim][64 tokens], and the two bytes of two
-// rows' weights are its four rows. Invisible keys, which may be uninitialised memory, get weight 0. Bound: arithmetic; a third of it is the exponential,
-// whose fused operations are emulated.
+// Both products are the dot product of 16-bit rows with bytes (portable.hpp): keys lie [64 tokens][head_dim]; values
+// [head_dim][64 tokens], and the two bytes of two rows' weights are its four rows. Invisible keys, which may be
+// uninitialised memory, get weight 0. Bound: arithmetic; a third of it is the exponential, whose fused operations are
+// emulated.
 #include "portable.hpp"
 
 namespace kaiju::cpu {
@@ -16,15 +17,18 @@ void rotate_quantise(const float* x, const Angle* angles, int32_t head_dim, cons
   }
 }
 
-void queries(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+void queries(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim,
+             const float* inverse, int8_t* out) {
   for (int32_t row = 0; row < rows; ++row)
     for (int32_t h = 0; h < heads; ++h) {
       const int64_t at = (int64_t{row} * heads + h) * head_dim;
-      rotate_quantise(q + at, angles + int64_t{row} * (head_dim / 2), head_dim, inverse + int64_t{h} * kv_heads / heads * head_dim, out + at);
+      rotate_quantise(q + at, angles + int64_t{row} * (head_dim / 2), head_dim,
+                      inverse + int64_t{h} * kv_heads / heads * head_dim, out + at);
     }
 }
 
-void append(const float* k, const float* v, const Angle* angles, int32_t head_dim, const float* k_inverse, const float* v_inverse, int32_t token, std::byte* keys, std::byte* values) {
+void append(const float* k, const float* v, const Angle* angles, int32_t head_dim, const float* k_inverse,
+            const float* v_inverse, int32_t token, std::byte* keys, std::byte* values) {
   rotate_quantise(k, angles, head_dim, k_inverse, reinterpret_cast<int8_t*>(keys) + int64_t{token} * head_dim);
   auto* value = reinterpret_cast<int8_t*>(values) + token;
   for (int32_t i = 0; i < head_dim; ++i) value[i * kBlock] = quantise(v[i], v_inverse[i]);
@@ -51,13 +55,16 @@ Visible visible_keys(const AttentionPiece& piece, int32_t query_row, int32_t chu
   return {most(first - chunk, 0), least(position + 1 - chunk, kChunk)};
 }
 
-const int8_t* half(const AttentionPiece& piece, int32_t block) { return reinterpret_cast<const int8_t*>(piece.cache + int64_t{piece.table[block]} * piece.block_bytes); }
+const int8_t* half(const AttentionPiece& piece, int32_t block) {
+  return reinterpret_cast<const int8_t*>(piece.cache + int64_t{piece.table[block]} * piece.block_bytes);
+}
 
 template <int kRows>
 void score_keys(const AttentionPiece& piece, int32_t chunk, int32_t from, int32_t to, Scratch& s) {
   for (int32_t j = from; j < to; ++j) {
     for (int r = 0; r < kRows; ++r) s.score[r][j] = 0;
-    dot<kRows>(s.query[0], kMaxHeadDim, half(piece, (chunk + j) / kBlock) + int64_t{j % kBlock} * piece.head_dim, piece.head_dim, &s.score[0][j], kChunk);
+    dot<kRows>(s.query[0], kMaxHeadDim, half(piece, (chunk + j) / kBlock) + int64_t{j % kBlock} * piece.head_dim,
+               piece.head_dim, &s.score[0][j], kChunk);
   }
 }
 
@@ -67,8 +74,10 @@ int32_t weigh(Scratch& s, int r, Visible keys, float z, int32_t& maximum) {
   maximum = kNothingSeen;
   for (int32_t j = keys.from; j < keys.to; ++j) maximum = score[j] > maximum ? score[j] : maximum;
   const float least_difference = kLeastExponent / z;
-  for (int32_t j = keys.from; j < keys.to; ++j) s.difference[j] = at_least(static_cast<float>(score[j] - maximum), least_difference);
-  for (int32_t j = keys.from; j < keys.to; ++j) s.bits[j] = std::bit_cast<int32_t>(fma(65535.0f, exp2_product(s.difference[j], z), kRoundBias));
+  for (int32_t j = keys.from; j < keys.to; ++j)
+    s.difference[j] = at_least(static_cast<float>(score[j] - maximum), least_difference);
+  for (int32_t j = keys.from; j < keys.to; ++j)
+    s.bits[j] = std::bit_cast<int32_t>(fma(65535.0f, exp2_product(s.difference[j], z), kRoundBias));
   int32_t total = 0;
   for (int32_t j = keys.from; j < keys.to; ++j) {
     const int32_t weight = s.bits[j] & 0xFFFF;
@@ -80,11 +89,13 @@ int32_t weigh(Scratch& s, int r, Visible keys, float z, int32_t& maximum) {
 }
 
 template <int kByteRows>
-void sum_values(const AttentionPiece& piece, int32_t chunk, int32_t first_block, int32_t end_block, int32_t byte_row, Scratch& s) {
+void sum_values(const AttentionPiece& piece, int32_t chunk, int32_t first_block, int32_t end_block, int32_t byte_row,
+                Scratch& s) {
   for (int32_t b = first_block; b < end_block; ++b) {
     const int8_t* values = half(piece, chunk / kBlock + b) + kBlock * piece.head_dim;
     for (int32_t i = 0; i < piece.head_dim; ++i)
-      dot<kByteRows>(s.weight[byte_row] + kBlock * b, kChunk, values + kBlock * i, kBlock, &s.sum[byte_row][i], kMaxHeadDim);
+      dot<kByteRows>(s.weight[byte_row] + kBlock * b, kChunk, values + kBlock * i, kBlock, &s.sum[byte_row][i],
+                     kMaxHeadDim);
   }
 }
 
@@ -104,14 +115,23 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
     }
     if (to <= from) continue;
     for (int32_t r = 0; r < count; ++r) {
-      const int8_t* query = piece.queries + (tile + r) / piece.head_count * piece.row_stride + int64_t{(tile + r) % piece.head_count} * head_dim;
+      const int8_t* query = piece.queries + (tile + r) / piece.head_count * piece.row_stride +
+                            int64_t{(tile + r) % piece.head_count} * head_dim;
       for (int32_t i = 0; i < head_dim; ++i) s.query[r][i] = query[i];
     }
     switch (count) {
-      case 4: score_keys<4>(piece, chunk, from, to, s); break;
-      case 3: score_keys<3>(piece, chunk, from, to, s); break;
-      case 2: score_keys<2>(piece, chunk, from, to, s); break;
-      default: score_keys<1>(piece, chunk, from, to, s); break;
+      case 4:
+        score_keys<4>(piece, chunk, from, to, s);
+        break;
+      case 3:
+        score_keys<3>(piece, chunk, from, to, s);
+        break;
+      case 2:
+        score_keys<2>(piece, chunk, from, to, s);
+        break;
+      default:
+        score_keys<1>(piece, chunk, from, to, s);
+        break;
     }
     const int32_t first_block = from / kBlock, end_block = (to + kBlock - 1) / kBlock;
     for (int32_t r = 0; r < count; ++r) {
@@ -119,14 +139,16 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
         for (int32_t j = kBlock * first_block; j < kBlock * end_block; ++j) s.weight[2 * r + part][j] = 0;
         for (int32_t i = 0; i < head_dim; ++i) s.sum[2 * r + part][i] = 0;
       }
-      if (keys[r].from < keys[r].to) sums.total[tile + r] = static_cast<float>(weigh(s, r, keys[r], piece.z, sums.maximum[tile + r]));
+      if (keys[r].from < keys[r].to)
+        sums.total[tile + r] = static_cast<float>(weigh(s, r, keys[r], piece.z, sums.maximum[tile + r]));
     }
     int32_t r = 0;
     for (; r + 2 <= count; r += 2) sum_values<4>(piece, chunk, first_block, end_block, 2 * r, s);
     if (r < count) sum_values<2>(piece, chunk, first_block, end_block, 2 * r, s);
     for (r = 0; r < count; ++r) {
       float* out = sums.out + int64_t{tile + r} * head_dim;
-      for (int32_t i = 0; i < head_dim; ++i) out[i] = fma(256.0f, static_cast<float>(s.sum[2 * r][i]), static_cast<float>(s.sum[2 * r + 1][i]));
+      for (int32_t i = 0; i < head_dim; ++i)
+        out[i] = fma(256.0f, static_cast<float>(s.sum[2 * r][i]), static_cast<float>(s.sum[2 * r + 1][i]));
     }
   }
 }
@@ -156,8 +178,10 @@ void fold(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& to
 void finish(const AttentionPiece& piece, const AttentionSums& total) {
   for (int32_t row = 0; row < piece.row_count * piece.head_count; ++row) {
     const float inverse = 1.0f / total.total[row];
-    int8_t* out = piece.out + row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
-    for (int32_t i = 0; i < piece.head_dim; ++i) out[i] = quantise(total.out[int64_t{row} * piece.head_dim + i] * inverse, piece.out_inverse[i]);
+    int8_t* out =
+        piece.out + row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
+    for (int32_t i = 0; i < piece.head_dim; ++i)
+      out[i] = quantise(total.out[int64_t{row} * piece.head_dim + i] * inverse, piece.out_inverse[i]);
   }
 }
 

@@ -1,7 +1,8 @@
-// Portable kernels: plain loops that GCC vectorises for baseline x86-64 (SSE2, no fma) and everything else. Here: rows, products, sampling, the table.
+// Portable kernels: plain loops that GCC vectorises for baseline x86-64 (SSE2, no fma) and everything else. Here: rows,
+// products, sampling, the table.
 //
-// Products: activations are widened to 16 bits once, and four rows share each row of W as it is widened, so that the inner loop is the multiply-add of
-// 16-bit pairs. Bound: arithmetic everywhere but in single-row decode.
+// Products: activations are widened to 16 bits once, and four rows share each row of W as it is widened, so that the
+// inner loop is the multiply-add of 16-bit pairs. Bound: arithmetic everywhere but in single-row decode.
 #include "portable.hpp"
 
 namespace kaiju::cpu {
@@ -51,7 +52,8 @@ inline void store(const MatmulArgs& args, int64_t at, int32_t n, int32_t acc) {
     static_cast<float*>(args.result)[at] = sum * args.scale[n];
   } else if constexpr (P == Product::kUp) {
     const float shifted = sum * args.scale[n] + -128.0f;
-    const auto u = static_cast<uint32_t>(static_cast<int32_t>(nearest(at_most(at_least(shifted, -128.0f), 127.0f))) + 128);
+    const auto u =
+        static_cast<uint32_t>(static_cast<int32_t>(nearest(at_most(at_least(shifted, -128.0f), 127.0f))) + 128);
     static_cast<uint8_t*>(args.result)[at] = arith::square_byte(static_cast<uint8_t>(u));
   } else {
     Bf16& x = static_cast<Bf16*>(args.result)[at];
@@ -65,7 +67,8 @@ template <Product P, int kRows>
 void multiply_rows(const MatmulArgs& args, int32_t row, int32_t n, int32_t count) {
   int32_t acc[kRows * kOuts] = {};
   const int16_t* a = static_cast<const int16_t*>(args.prepared) + int64_t{row} * args.in;
-  for (int32_t o = 0; o < count; ++o) dot<kRows>(a, args.in, args.weight + int64_t{n + o} * args.in, args.in, acc + o, kOuts);
+  for (int32_t o = 0; o < count; ++o)
+    dot<kRows>(a, args.in, args.weight + int64_t{n + o} * args.in, args.in, acc + o, kOuts);
   for (int r = 0; r < kRows; ++r)
     for (int32_t o = 0; o < count; ++o) store<P>(args, int64_t{row + r} * args.out + n + o, n + o, acc[r * kOuts + o]);
 }
@@ -80,7 +83,9 @@ void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
   }
 }
 
-size_t prepared_bytes(int32_t rows, int32_t in) { return static_cast<size_t>(rows) * static_cast<size_t>(in) * sizeof(int16_t); }
+size_t prepared_bytes(int32_t rows, int32_t in) {
+  return static_cast<size_t>(rows) * static_cast<size_t>(in) * sizeof(int16_t);
+}
 
 void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
   auto* wide = static_cast<int16_t*>(args.prepared);

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstdint>
 
-#include "kaiju/arith/quantise.hpp"
 #include "../kernels.hpp"
+#include "kaiju/arith/quantise.hpp"
 
 namespace kaiju::cpu {
 namespace {
@@ -13,8 +13,9 @@ namespace {
 inline int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 inline int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
 
-// a * b + c rounded once. Without hardware for it: the product is exact in double, its sum with c is rounded to odd there (a two-sum tells whether it was inexact, and
-// to which side), and rounding an odd double to float is harmless. No branch, so loops vectorise; glibc's fmaf costs a call an element.
+// a * b + c rounded once. Without hardware for it: the product is exact in double, its sum with c is rounded to odd
+// there (a two-sum tells whether it was inexact, and to which side), and rounding an odd double to float is harmless.
+// No branch, so loops vectorise; glibc's fmaf costs a call an element.
 inline float fma(float a, float b, float c) {
 #if defined(__FMA__) || defined(__aarch64__)
   return __builtin_fmaf(a, b, c);
@@ -28,7 +29,8 @@ inline float fma(float a, float b, float c) {
   const uint64_t magnitude = error_bits << 1;
   const uint64_t inexact = (magnitude | (0 - magnitude)) >> 63;
   const uint64_t inwards = 0 - ((error_bits ^ bits) >> 63);  // all ones: the exact sum lies nearer to zero than `sum`
-  const uint64_t step = inexact & ~bits & 1;                 // only an even inexact sum moves, to its odd neighbour on the exact one's side
+  const uint64_t step =
+      inexact & ~bits & 1;  // only an even inexact sum moves, to its odd neighbour on the exact one's side
   return static_cast<float>(std::bit_cast<double>(bits + ((step ^ inwards) - inwards)));
 #endif
 }
@@ -60,13 +62,18 @@ inline float exp2_product(float d, float z) {
 constexpr float kLeastExponent = -100.0f;
 
 // The factor of a merge, 0 where n < -126.
-inline float merge_factor(float d, float z) { return fma(d, z, kRoundBias) - kRoundBias < -126.0f ? 0.0f : exp2_product(d, z); }
+inline float merge_factor(float d, float z) {
+  return fma(d, z, kRoundBias) - kRoundBias < -126.0f ? 0.0f : exp2_product(d, z);
+}
 
-inline int8_t quantise(float x, float inverse) { return static_cast<int8_t>(static_cast<int32_t>(nearest(at_most(at_least(x * inverse, -127.0f), 127.0f)))); }
+inline int8_t quantise(float x, float inverse) {
+  return static_cast<int8_t>(static_cast<int32_t>(nearest(at_most(at_least(x * inverse, -127.0f), 127.0f))));
+}
 
 // sums[r * sums_stride] += dot product of row r of a with the bytes.
 template <int kRows>
-inline void dot(const int16_t* a, int64_t a_stride, const int8_t* bytes, int32_t count, int32_t* sums, int32_t sums_stride) {
+inline void dot(const int16_t* a, int64_t a_stride, const int8_t* bytes, int32_t count, int32_t* sums,
+                int32_t sums_stride) {
   int32_t sum[kRows] = {};
   for (int32_t k = 0; k < count; ++k) {
     const int16_t b = bytes[k];

@@ -1,6 +1,7 @@
-// Soak: many people chat with a few characters for as many turns as asked, with cancels, deadlines, suspensions, swipes, edits, forks,
-// chats that outgrow the context and a flaky executor, which runs beside the host where the seed is even. The ledger must be exact after every step; now and then everybody leaves, and then
-// the memory in use must be what it was the time before. Prints what it saw; exit code 1 when something grew or differed.
+// Soak: many people chat with a few characters for as many turns as asked, with cancels, deadlines, suspensions,
+// swipes, edits, forks, chats that outgrow the context and a flaky executor, which runs beside the host where the seed
+// is even. The ledger must be exact after every step; now and then everybody leaves, and then the memory in use must be
+// what it was the time before. Prints what it saw; exit code 1 when something grew or differed.
 //
 //   soak [TURNS] [SEED]
 #include <malloc.h>
@@ -62,7 +63,9 @@ class Soak {
     auto executor = std::make_unique<ScriptedExecutor>(facts_of_soak());
     executor_ = executor.get();
     executor_->beside_host = seed % 2 == 0;
-    executor_->before_run = [this](const StepPlan&) { return below(50) == 0 ? Status(StatusCode::kBusy, "not now") : Status(); };
+    executor_->before_run = [this](const StepPlan&) {
+      return below(50) == 0 ? Status(StatusCode::kBusy, "not now") : Status();
+    };
     EngineOptions options;
     options.max_waiting = 24;
     options.max_events = 400;
@@ -82,20 +85,26 @@ class Soak {
       quarter = std::max(quarter, live_bytes);
     }
     // What grows with the turns grows in the third quarter and in the last; a buffer that doubles once does not.
-    const double growth = static_cast<double>(std::min(most[2] - most[1], most[3] - most[2])) / static_cast<double>(turns_ / 4);
+    const double growth =
+        static_cast<double>(std::min(most[2] - most[1], most[3] - most[2])) / static_cast<double>(turns_ / 4);
     const Metrics metrics = engine_->metrics();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    std::printf("turns %lld, steps %llu, tokens %llu, %.1f s\n", static_cast<long long>(asked_), static_cast<unsigned long long>(metrics.steps),
-                static_cast<unsigned long long>(metrics.tokens_decoded), seconds);
-    std::printf("ended by: stop or length %lld, cancel %lld, deadline %lld; suspended %lld, resumed %lld, refused %lld, busy steps %lld\n",
-                static_cast<long long>(ends_[1] + ends_[2]), static_cast<long long>(ends_[3]), static_cast<long long>(ends_[4]),
-                static_cast<long long>(suspended_), static_cast<long long>(resumed_), static_cast<long long>(refused_),
-                static_cast<long long>(busy_));
-    std::printf("prompt tokens from the cache %.1f%%, replies compared %lld\n",
-                100.0 * static_cast<double>(metrics.tokens_from_cache) / static_cast<double>(metrics.cache.prompt_tokens),
-                static_cast<long long>(compared_));
-    std::printf("memory in use between people, by quarters of the turns: %lld, %lld, %lld, %lld bytes\n", static_cast<long long>(most[0]),
-                static_cast<long long>(most[1]), static_cast<long long>(most[2]), static_cast<long long>(most[3]));
+    std::printf("turns %lld, steps %llu, tokens %llu, %.1f s\n", static_cast<long long>(asked_),
+                static_cast<unsigned long long>(metrics.steps), static_cast<unsigned long long>(metrics.tokens_decoded),
+                seconds);
+    std::printf(
+        "ended by: stop or length %lld, cancel %lld, deadline %lld; suspended %lld, resumed %lld, refused %lld, busy "
+        "steps %lld\n",
+        static_cast<long long>(ends_[1] + ends_[2]), static_cast<long long>(ends_[3]), static_cast<long long>(ends_[4]),
+        static_cast<long long>(suspended_), static_cast<long long>(resumed_), static_cast<long long>(refused_),
+        static_cast<long long>(busy_));
+    std::printf(
+        "prompt tokens from the cache %.1f%%, replies compared %lld\n",
+        100.0 * static_cast<double>(metrics.tokens_from_cache) / static_cast<double>(metrics.cache.prompt_tokens),
+        static_cast<long long>(compared_));
+    std::printf("memory in use between people, by quarters of the turns: %lld, %lld, %lld, %lld bytes\n",
+                static_cast<long long>(most[0]), static_cast<long long>(most[1]), static_cast<long long>(most[2]),
+                static_cast<long long>(most[3]));
     return growth < 1 ? 0 : 1;  // what does not grow with the turns stays far below a byte a turn
   }
 
@@ -164,8 +173,10 @@ class Soak {
     const bool talked = talk.turn_count() > 0 && !talk.turn(talk.turn_count() - 1, TurnPart::kInput).value().empty();
     if (what == 0 && talked) must(talk.undo());
     if (what == 1 && talked)
-      must(talk.edit(below(talk.turn_count()), below(2) ? TurnPart::kReply : TurnPart::kInput, tokens(below(1000), 1 + below(20))));
-    const bool swipe = (what == 2 || (talk.turn_count() > 0 && talk.reply_count() == 0)) && talk.turn_count() > 0 && talked;
+      must(talk.edit(below(talk.turn_count()), below(2) ? TurnPart::kReply : TurnPart::kInput,
+                     tokens(below(1000), 1 + below(20))));
+    const bool swipe =
+        (what == 2 || (talk.turn_count() > 0 && talk.reply_count() == 0)) && talk.turn_count() > 0 && talked;
     const auto request = swipe ? talk.swipe(options) : talk.say(tokens(below(100000), 1 + below(40)), options);
     if (request.status().code() == StatusCode::kBusy) {
       ++refused_;
@@ -200,7 +211,7 @@ class Soak {
     }
     if (!executor_->faults.empty()) fail(executor_->faults.front());
     must(engine_->check_ledger());  // also while a step waits to be run again
-    if (below(3) == 0) return;  // a host that polls late
+    if (below(3) == 0) return;      // a host that polls late
     for (Event event; engine_->poll(event);) hear(event);
   }
   void hear(const Event& event) {
@@ -224,7 +235,8 @@ class Soak {
     must(whole.status());
     const size_t prompt = whole->size() - person.tokens.size();
     const std::vector<int32_t> history(whole->begin(), whole->begin() + static_cast<std::ptrdiff_t>(prompt));
-    if (person.tokens != ScriptReference::generate(facts_of_soak(), {}, history, static_cast<int32_t>(person.tokens.size())))
+    if (person.tokens !=
+        ScriptReference::generate(facts_of_soak(), {}, history, static_cast<int32_t>(person.tokens.size())))
       fail("a reply differs from one-at-a-time decoding");
     ++compared_;
   }
@@ -236,7 +248,8 @@ class Soak {
     }
     must(engine_->check_ledger());
     const Metrics metrics = engine_->metrics();
-    if (metrics.sessions + metrics.requests_waiting + metrics.requests_running + metrics.requests_suspended != 0) fail("somebody is still there");
+    if (metrics.sessions + metrics.requests_waiting + metrics.requests_running + metrics.requests_suspended != 0)
+      fail("somebody is still there");
     for (const BlockMetrics& blocks : metrics.blocks)
       if (blocks.live != 0) fail("blocks are still in use");
   }
