@@ -6,6 +6,11 @@ root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 need_packages $kaiju_packages catch2 python3 python3-numpy
 need_packages clang tmux || echo "going on without: kaiju.h is read by gcc alone, or the chat not tried in tmux" >&2
 
+# clang-format of one version for everybody, for the test `layout`; distributions carry others.
+tools="$root/build/tools"
+{ need_packages python3-venv && python3 -m venv "$tools" && "$tools/bin/pip" install -q -r "$root/tests/style/requirements.txt"; } ||
+  echo "going on without: layout is not checked, which wants clang-format from PyPI" >&2
+
 build="$root/build/tests"
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo
 cmake --build "$build"

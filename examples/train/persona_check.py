@@ -1,5 +1,6 @@
 """Shows persona samples and checks the generator: separation of the two sides, determinism, distances of far facts, speed."""
 import argparse
+import functools
 import os
 import random
 import re
@@ -76,6 +77,11 @@ def check_sides():
     print("question forms before slots: %d for training, %d held out" % (question_forms(0), question_forms(1)))
 
 
+@functools.cache
+def held_out():
+    return list(persona_eval.make())
+
+
 def check_separation(count, bank=None, talks=None):
     values, questions, statements = set(), set(), set()
     for i in range(count):
@@ -85,7 +91,7 @@ def check_separation(count, bank=None, talks=None):
         questions.update(plain(text) for role, text, _ in s["turns"] if role == "user")
         statements.update(plain(line) for line in re.split(r"[.\n;]", s["card"]))
     asked, known, leaked = 0, 0, []
-    for item in persona_eval.make():
+    for item in held_out():
         value, question = plain(item["answers"][0]), plain(item["turns"][-1][1])
         leaked += [value] * (value in values)
         asked += question in questions
@@ -99,10 +105,10 @@ def check_separation(count, bank=None, talks=None):
 
 def check_noise(count, bank=("apple", "stone", "river", "pencil"), talks=("hello there my friend how are you today my dear",)):
     """Noise may put words together by chance: how often that gives a question of the held-out set, and that it gives no line of its cards."""
-    items = list(persona_eval.make())
+    items = held_out()
     asked = {plain(item["turns"][-1][1]) for item in items}
     known = {plain(line) for item in items for line in re.split(r"[.\n;]", item["card"].split("\n", 1)[1]) if len(line) > 12}
-    common, questions, lines = persona_noise.common_words([persona.sample(3, i) for i in range(300)]), [], 0
+    common, questions, lines = persona_noise.common_words([persona.sample(3, i) for i in range(min(300, count))]), [], 0
     for i in range(count):
         s = persona.sample(3, i)
         card, turns = persona_noise.roughen(random.Random(i).random, s["card"], s["turns"], common, bank, talks, s["facts"], s["told"])
@@ -128,12 +134,12 @@ def check_far(count, tokenizer=None):
             if len(value) > 9 and persona_eval.is_right(" ".join(middle), [value]):
                 repeated += 1
             asked += 1
-    assert repeated <= asked / 100, (repeated, asked)  # a few meet their value again by chance, in another fact
+    assert repeated <= max(3, asked / 100), (repeated, asked)  # a few meet their value again by chance, in another fact
     assert min(distances) >= 1100 and max(distances) <= 3000, (min(distances), max(distances))
     print("far: %.1f%% of %d samples; %d to %d tokens (%s) between a fact and its question" % (
         100 * far / count, count, min(distances), max(distances), "tokenizer" if tokenizer else "estimated"))
     lengths, kinds = [], {}
-    for item in persona_eval.make():
+    for item in held_out():
         kinds[item["kind"]] = kinds.get(item["kind"], 0) + 1
         turns = item["turns"][2 if item["from"] == "told" else 0:-1]
         if item["kind"] == "far":
@@ -143,9 +149,9 @@ def check_far(count, tokenizer=None):
     print("held-out set:", kinds, "far facts %d to %d tokens back, mean %d" % (min(lengths), max(lengths), sum(lengths) / len(lengths)))
 
 
-def check_determinism():
+def check_determinism(count):
     """The same samples in every process, however it hashes strings."""
-    code = "import hashlib, persona; print(hashlib.sha256(repr([persona.sample(1, i) for i in range(300)]).encode()).hexdigest())"
+    code = "import hashlib, persona; print(hashlib.sha256(repr([persona.sample(1, i) for i in range(%d)]).encode()).hexdigest())" % count
     here = os.path.dirname(os.path.abspath(__file__))
     digests = {subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONHASHSEED=seed, PYTHONPATH=here), check=True, capture_output=True, text=True).stdout for seed in "12"}
     assert len(digests) == 1, "not deterministic"
@@ -166,18 +172,18 @@ def main():
         return
     check_sides()
     began = time.time()
-    samples = [persona.sample(1, i) for i in range(1000)]
+    samples = [persona.sample(1, i) for i in range(min(1000, args.samples))]
     seconds = time.time() - began
     size = sum(len(s["card"]) + sum(len(t) for _, t, _ in s["turns"]) for s in samples)
-    check_determinism()
-    print("deterministic; %.1f MB/s on one core, %d characters a sample" % (size / 1e6 / seconds, size / 1000))
+    check_determinism(min(300, args.samples))
+    print("deterministic; %.1f MB/s on one core, %d characters a sample" % (size / 1e6 / seconds, size / len(samples)))
     check_separation(args.samples)
     check_noise(args.samples)
     tokenizer = None
     if args.tokenizer:
         import sentencepiece
         tokenizer = sentencepiece.SentencePieceProcessor(model_file=args.tokenizer)
-    check_far(args.samples // 4, tokenizer)
+    check_far(max(100, args.samples // 4), tokenizer)
     print("all checks passed")
 
 
