@@ -40,8 +40,12 @@ Status tell(const kaiju::Result<kaiju::RequestId>& request, kaiju_request* out) 
   return request.status();
 }
 
-// A reply that is under way is no reason not to look at the rest.
-void settle_if_done(kaiju_conversation* conversation) { (void)conversation->talk.settle(); }
+// A reply that is under way is no reason not to look at the rest; another process than the engine's is.
+Status settle_if_done(kaiju_conversation* conversation) {
+  KAIJU_TRY(conversation->talk.engine()->check_process());
+  (void)conversation->talk.settle();
+  return {};
+}
 
 }  // namespace
 
@@ -55,7 +59,10 @@ kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head
   });
 }
 
-void kaiju_conversation_destroy(kaiju_conversation* conversation) { delete conversation; }
+// In a child of fork() another thread of the parent may have been in the middle of a change: the handle stays as it is.
+void kaiju_conversation_destroy(kaiju_conversation* conversation) {
+  if (conversation && conversation->talk.engine()->check_process().ok()) delete conversation;
+}
 
 kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int32_t* input, size_t count,
                                     const kaiju_options* options, void* user_data, kaiju_request* out,
@@ -115,7 +122,7 @@ kaiju_status kaiju_conversation_describe(kaiju_conversation* conversation, kaiju
   return guard(nullptr, [&]() -> Status {
     if (!conversation || !out) return missing(conversation ? "out" : "conversation");
     KAIJU_TRY(check_struct_size<kaiju_conversation_info>("kaiju_conversation_info", out->struct_size));
-    settle_if_done(conversation);
+    KAIJU_TRY(settle_if_done(conversation));
     const kaiju::Conversation& talk = conversation->talk;
     const size_t size = out->struct_size;
     const kaiju_conversation_info info{
@@ -131,7 +138,7 @@ kaiju_status kaiju_conversation_turn(kaiju_conversation* conversation, size_t tu
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_part(part));
     KAIJU_TRY(check_span("tokens", tokens, capacity));
-    settle_if_done(conversation);
+    KAIJU_TRY(settle_if_done(conversation));
     const auto found = conversation->talk.turn(turn, static_cast<kaiju::TurnPart>(part));
     if (!found.ok()) return found.status();
     fill(found.value(), tokens, capacity, count);
@@ -144,7 +151,7 @@ kaiju_status kaiju_conversation_tokens(kaiju_conversation* conversation, int32_t
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_span("tokens", tokens, capacity));
-    settle_if_done(conversation);
+    KAIJU_TRY(settle_if_done(conversation));
     fill(conversation->talk.history(), tokens, capacity, count);
     return {};
   });

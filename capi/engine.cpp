@@ -72,7 +72,10 @@ kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* 
   });
 }
 
-void kaiju_engine_destroy(kaiju_engine* engine) { delete engine; }
+// In a child of fork() another thread of the parent may have been in the middle of a poll: the handle stays as it is.
+void kaiju_engine_destroy(kaiju_engine* engine) {
+  if (engine && engine->engine->check_process().ok()) delete engine;
+}
 
 kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
                                  const kaiju_options* options, void* user_data, kaiju_request* out,
@@ -114,6 +117,7 @@ kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
 
 size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
   if (!engine || !events || !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok()) return 0;
+  if (!engine->engine->check_process().ok()) return 0;
   size_t count = 0;
   // An event leaves the engine only when all its memory is there: what a shortage stops is told by the next poll.
   guard(nullptr, [&]() -> Status {
@@ -148,6 +152,7 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
     if (!engine || !out) return missing(engine ? "out" : "engine");
     KAIJU_TRY(
         check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size, offsetof(kaiju_metrics, prompt_tokens)));
+    KAIJU_TRY(engine->engine->check_process());
     const kaiju::Metrics now = engine->engine->metrics();
     const auto& global = now.blocks[static_cast<int>(kaiju::BlockKind::kGlobal)];
     const auto& window = now.blocks[static_cast<int>(kaiju::BlockKind::kWindow)];

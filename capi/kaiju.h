@@ -7,9 +7,9 @@
  *   - A function that can fail returns kaiju_status.  One with something to explain also takes `kaiju_error **error`
  * last: NULL ignores details; *error is written only on failure (NULL where not even that had memory) and is then owned
  * by the caller.  *out and *count are written only on success.  A NULL handle is KAIJU_INVALID_ARGUMENT, never a crash.
- *   - Text in is (pointer, size), UTF-8; a NULL pointer is fine where the size is 0.  Pointers handed out are borrowed;
- * each says until when. Text that a pointer is handed out to ends with a zero byte, but for an event's and a
- * callback's, which have a size alone.
+ *   - Text in is (pointer, size), UTF-8; a NULL pointer is fine where the size is 0.  A path is bytes of any kind but
+ * zero, in an option too.  Pointers handed out are borrowed; each says until when. Text that a pointer is handed out to
+ * ends with a zero byte, but for an event's and a callback's, which have a size alone.
  *   - What is passed in is read before the call returns and not kept: tokens, texts, options bags may go at once.  Kept
  * are user_data, which comes back and is never looked at, and a clock, as long as engines made with it and their
  * children live.
@@ -21,8 +21,11 @@
  *   - Any thread may call anything; step, poll and wait want one thread at a time each per engine; a session, a
  * conversation and an options bag one thread at a time.  submit, cancel, wake, pending and metrics never wait for a
  * running step.
- *   - After fork() handles belong to the parent: a child neither uses nor destroys them (threads do not come along),
- * and makes its own.
+ *   - fork(), at any moment: a child may use and destroy its parent's models, options, errors and runtimes, and make
+ * engines of its own, of its parent's models too.  Its parent's engines, with their sessions and conversations, stay
+ * the parent's: in the child calls with them answer KAIJU_INVALID_ARGUMENT, those without a status 0, and destroying
+ * returns at once and gives no memory back before the child ends.  An options bag that another thread was just setting
+ * is left alone.  On a GPU a child of a process that made an engine cannot make one: CUDA does not allow it.
  *   - The library never prints, never aborts, and starts no thread that calls you.
  *
  * Before version 1.0 the interface may still change; from then on numbers and layouts are forever. */

@@ -94,6 +94,16 @@ std::string limit_text(const Row& row, double limit) {
 
 const char* type_name(char type) { return type == 'i' ? "an int" : type == 'f' ? "a float" : "a string"; }
 
+std::string option_name(kaiju_option option) {
+  const Row* const row = find_row(option);
+  return row ? row->name : "option " + std::to_string(option);
+}
+
+// A path is bytes: what the system takes, UTF-8 or not.
+bool is_path(kaiju_option option) { return option == KAIJU_ENGINE_TIER_FILE || option == KAIJU_ENGINE_PRODUCTS_FILE; }
+// Paths and a backend's name would end at a zero byte; everything else is a text of any bytes.
+bool has_no_zero(kaiju_option option) { return is_path(option) || option == KAIJU_ENGINE_BACKEND; }
+
 template <class T>
 Status check_number(const Row& row, T value) {
   const auto number = static_cast<double>(value);
@@ -236,8 +246,12 @@ kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option optio
   return guard(error, [&]() -> Status {
     KAIJU_TRY(check_span("text", text, size));
     const std::string_view value(size ? text : "", size);
-    if (const size_t good = kaiju::utf8_valid_prefix(value); good != size)
-      return kaiju::invalid_argument("the string is not UTF-8 at byte " + std::to_string(good + 1));
+    const std::string name = option_name(option);
+    if (const size_t zero = value.find('\0'); has_no_zero(option) && zero != value.npos)
+      return kaiju::invalid_argument(name + " is zero at byte " + std::to_string(zero + 1) +
+                                     "; it must be without zero bytes");
+    if (const size_t good = kaiju::utf8_valid_prefix(value); !is_path(option) && good != size)
+      return kaiju::invalid_argument(name + " is not UTF-8 at byte " + std::to_string(good + 1));
     if (option == KAIJU_GENERATE_STOP && (size == 0 || size > kaiju::kMaxStopStringBytes))
       return kaiju::invalid_argument("generate.stop is " + std::to_string(size) + " bytes long; it must be 1 to " +
                                      std::to_string(kaiju::kMaxStopStringBytes));

@@ -49,7 +49,11 @@ Status answer(cudaError_t error) {
   if (error == cudaErrorInsufficientDriver)  // also where there is none
     return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." +
                   std::to_string(CUDART_VERSION % 1000 / 10));
-  return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"");
+  const char* const hint =
+      error == cudaErrorInitializationError
+          ? ", as it does in a child of fork() whose parent used CUDA: fork before the parent makes an engine, or exec"
+          : "";
+  return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"" + hint);
 }
 
 }  // namespace

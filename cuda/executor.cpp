@@ -18,6 +18,7 @@
 #include "graph.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/base/owner_process.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kernels/blocks.hpp"
 #include "launch/tiles.hpp"
@@ -217,11 +218,12 @@ class CudaExecutor final : public Executor {
     KAIJU_TRY(transfers_.take_memory());
     PinnedBuffer pinned;
     KAIJU_TRY(take(pinned, bytes, what));
-    const std::shared_ptr<PinnedBuffer> shared(new PinnedBuffer(std::move(pinned)),
-                                               [index = device_->index()](PinnedBuffer* gone) {
-                                                 const CurrentDevice leaving(index);
-                                                 delete gone;
-                                               });
+    const std::shared_ptr<PinnedBuffer> shared(
+        new PinnedBuffer(std::move(pinned)), [index = device_->index(), process = OwnerProcess()](PinnedBuffer* gone) {
+          if (!process.is_this()) return;  // a child of fork() has none of CUDA
+          const CurrentDevice leaving(index);
+          delete gone;
+        });
     return HostMemory(shared, shared->data());
   }
 

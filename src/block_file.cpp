@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "format/path.hpp"
 #include "kaiju/kaiju.hpp"
 
 namespace kaiju {
@@ -69,6 +70,7 @@ class NamelessFile final : public BlockFile {
 }  // namespace
 
 Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes) try {
+  KAIJU_TRY(format::check_path(path));
   if (bytes <= 0) return invalid_argument(fmt::format("{}: a file of {} bytes was asked for", path, bytes));
   auto file = std::make_shared<NamelessFile>(path);
   KAIJU_TRY(file->open(bytes));

@@ -7,6 +7,7 @@
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/base/owner_process.hpp"
 #include "kaiju/run/executor_for.hpp"
 #if KAIJU_CUDA
 #include "cuda.hpp"
@@ -16,6 +17,41 @@ namespace kaiju {
 namespace {
 
 constexpr int32_t kMostThreads = 256;
+
+// An executor's threads, and CUDA, serve the process that made it: in a child of fork() it refuses every step, and
+// destroying it leaves everything as it is.
+class ProcessExecutor final : public Executor {
+ public:
+  explicit ProcessExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
+  ~ProcessExecutor() override {
+    if (!process_.is_this()) (void)executor_.release();
+  }
+
+  const Facts& facts() const override { return executor_->facts(); }
+  Status run(const StepPlan& plan, StepResult& result) override {
+    KAIJU_TRY(check_process());
+    return executor_->run(plan, result);
+  }
+  Status start(const StepPlan& plan) override {
+    KAIJU_TRY(check_process());
+    return executor_->start(plan);
+  }
+  Status finish(const StepPlan& plan, StepResult& result) override {
+    KAIJU_TRY(check_process());
+    return executor_->finish(plan, result);
+  }
+  bool runs_beside_host() const override { return executor_->runs_beside_host(); }
+  Result<HostMemory> host_memory(size_t bytes, const char* what) override {
+    KAIJU_TRY(check_process());
+    return executor_->host_memory(bytes, what);
+  }
+
+ private:
+  Status check_process() const { return process_.check("the executor"); }
+
+  OwnerProcess process_;
+  std::unique_ptr<Executor> executor_;
+};
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
@@ -140,6 +176,7 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
   return guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(check(options));
     Answer made = make_checked(std::move(checkpoint), options);
+    if (made.ok()) return std::unique_ptr<Executor>(std::make_unique<ProcessExecutor>(std::move(made).value()));
     if (made.status().code() != StatusCode::kOutOfMemory) return made;
     return Status(StatusCode::kOutOfMemory,
                   made.status().message() + ": ask for fewer live sequences or smaller steps, or " +

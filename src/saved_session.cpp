@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "format/new_file.hpp"
+#include "format/path.hpp"
 #include "kaiju/kaiju.hpp"
 
 namespace kaiju {
@@ -41,6 +42,7 @@ Result<Sealer> make_sealer(std::string_view key) {
 }
 
 Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options) try {
+  KAIJU_TRY(engine.check_process());
   format::NewFile file(path);
   KAIJU_TRY(file.open(true));
   std::vector<std::byte> buffer;
@@ -71,6 +73,7 @@ Result<SessionId> restore_session(Engine& engine, const std::string& path, const
     return Status(StatusCode::kIo,
                   fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(errno)));
   };
+  KAIJU_TRY(format::check_path(path));
   OpenFile file{
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // O_NONBLOCK: opening a pipe would wait for its writer
   if (file.fd < 0) return failed("open");

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "format/new_file.hpp"
+#include "format/path.hpp"
 
 namespace kaiju::cuda {
 namespace {
@@ -75,6 +76,7 @@ Result<Choices> choices_of(std::string_view text) {
 }
 
 Result<Choices> read_choices(const std::string& path) {
+  KAIJU_TRY(format::check_path(path));
   std::error_code none;
   if (!std::filesystem::exists(path, none))
     return Status(StatusCode::kNotFound, fmt::format("there is no file {}", path));

@@ -48,26 +48,34 @@ class BlockSignals {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int32_t threads) {
-  workers_.reserve(static_cast<size_t>(std::max(threads - 1, 0)));
+ThreadPool::ThreadPool(int32_t threads) : threads_(std::max(threads, 1)), workers_(std::make_unique<Workers>()) {
+  workers_->threads.reserve(static_cast<size_t>(threads_ - 1));
   const BlockSignals block_signals;
   try {
-    for (int32_t thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { serve(thread); });
+    for (int32_t thread = 1; thread < threads_; ++thread)
+      workers_->threads.emplace_back([this, thread] { serve(thread); });
   } catch (...) {
     stop();
     throw;
   }
 }
 
-ThreadPool::~ThreadPool() { stop(); }
+ThreadPool::~ThreadPool() {
+  if (process_.is_this()) {
+    stop();
+  } else {
+    // A child of fork(): a join would wait for threads that are not there, and so would destroying what they slept on.
+    (void)workers_.release();
+  }
+}
 
 void ThreadPool::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(workers_->mutex);
     stopping_.store(true);
   }
-  wake_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  workers_->wake.notify_all();
+  for (std::thread& worker : workers_->threads) worker.join();
 }
 
 void ThreadPool::run(int32_t parts, Call call, void* context) {
@@ -78,9 +86,9 @@ void ThreadPool::run(int32_t parts, Call call, void* context) {
   if (sleepers_.load() > 0) {
     // Taking the mutex orders us after a worker that has counted itself but does not wait yet.
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(workers_->mutex);
     }
-    wake_.notify_all();
+    workers_->wake.notify_all();
   }
   take_parts(0);
   for (int looks = 0; parts_done_.load(std::memory_order_acquire) < parts; ++looks) {
@@ -121,9 +129,9 @@ void ThreadPool::serve(int32_t thread) {
 }
 
 void ThreadPool::sleep_until_work() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(workers_->mutex);
   sleepers_.fetch_add(1);
-  wake_.wait(lock, [this] { return stopping_.load() || has_parts(offer_.load()); });
+  workers_->wake.wait(lock, [this] { return stopping_.load() || has_parts(offer_.load()); });
   sleepers_.fetch_sub(1);
 }
 

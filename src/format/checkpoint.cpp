@@ -13,6 +13,7 @@
 #include "header.hpp"
 #include "json.hpp"
 #include "mapped_file.hpp"
+#include "path.hpp"
 #include "values.hpp"
 
 namespace kaiju {
@@ -141,6 +142,7 @@ Loaded guarded(std::string_view source, F&& body) {
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, Verify verify,
                                                            const Progress& progress) {
+  KAIJU_TRY(format::check_path(path));
   return guarded(path, [&]() -> Loaded {
     auto file = format::MappedFile::open(path);
     if (!file.ok()) return file.status();

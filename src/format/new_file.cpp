@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "path.hpp"
+
 namespace kaiju::format {
 
 NewFile::~NewFile() {
@@ -21,6 +23,7 @@ NewFile::~NewFile() {
 
 Status NewFile::open(bool secret) {
   if (path_.empty()) return invalid_argument("the path is empty: name the file to write");
+  KAIJU_TRY(check_path(path_));
   struct stat info;
   if (::stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
     return {StatusCode::kIo, fmt::format("{}: exists and is not a regular file: choose another path", path_)};

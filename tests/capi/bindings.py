@@ -1,12 +1,19 @@
-"""The Python binding against the bundled model: conversations, requests that are set aside, finished twice or by several threads, priorities and deadlines, options and tokens
-that make no sense, every option of the header, log-probabilities, saved sessions; and the scores of a model with a classifier.
+"""The Python binding against the bundled model: conversations, requests that are set aside, finished twice or by
+several threads, priorities and deadlines, options and tokens that make no sense, every option of the header,
+log-probabilities, saved sessions; handles that are closed, copied or forked, paths of any bytes, exceptions and Ctrl-C
+wherever they come; and the scores of a model with a classifier.
 
-    bindings.py LIBKAIJU MODEL KAIJU_MAKE
+    bindings.py LIBKAIJU MODEL KAIJU_MAKE [Bindings.TEST ...]
 """
 
+import copy
+import gc
 import math
 import os
+import pathlib
+import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,6 +44,56 @@ def stuck(*_):
 
 
 signal.signal(signal.SIGALRM, stuck)
+
+
+def in_child(body):
+    """Runs body in a child of fork(): how it ended, 0 when body returned nothing, or what it raised."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends it where it hangs in C, too
+        signal.alarm(20)
+        try:
+            body()
+        except BaseException as error:
+            os.write(theirs, repr(error).encode())
+            os._exit(1)
+        os._exit(0)
+    os.close(theirs)
+    with open(ours) as raised:
+        said = raised.read()
+    return said or os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def in_python(script, library=LIBRARY, folder=os.path.dirname(kaiju.__file__)):
+    """Runs a script in a Python of its own; what it was and printed."""
+    environment = dict(os.environ, KAIJU_LIBRARY=library, PYTHONPATH=folder)
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    return ran.returncode, ran.stdout, ran.stderr
+
+
+def interrupted(nth, call):
+    """Raises KeyboardInterrupt before the nth line of the binding that call executes; whether there are so many."""
+    left = nth
+
+    def trace(frame, event, _):
+        nonlocal left
+        if frame.f_code.co_filename != kaiju.__file__ or frame.f_code.co_name == "__del__":  # which would swallow it
+            return None
+        left -= event in ("call", "line")
+        if left == 0:
+            left = -1
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
 
 
 class Bindings(unittest.TestCase):
@@ -125,7 +182,8 @@ class Bindings(unittest.TestCase):
                 kinds += [event.kind for event in self.engine.poll()]
             live = third.submit(STORY, max_tokens=2)
             for request in (done, polled, live + 1, 0):
-                with self.subTest(request=request), self.assertRaisesRegex(kaiju.Error, f"request {request} is not pending"):
+                says = f"request {request} is not pending"
+                with self.subTest(request=request), self.assertRaisesRegex(kaiju.Error, says):
                     self.engine.finish(request)
             self.assertEqual(self.engine.finish(live)[1].generated_tokens, 2)
 
@@ -187,7 +245,8 @@ class Bindings(unittest.TestCase):
 
     def test_higher_priority_is_served_first(self):
         sessions = [self.engine.session() for _ in range(3)]
-        requests = [session.submit(HEAD + said(str(i)), temperature=0, max_tokens=3, priority=i) for i, session in enumerate(sessions)]
+        requests = [session.submit(HEAD + said(str(i)), temperature=0, max_tokens=3, priority=i)
+                    for i, session in enumerate(sessions)]
         done = []
         while len(done) < 3:
             self.engine.step()
@@ -214,7 +273,8 @@ class Bindings(unittest.TestCase):
 
     def test_an_option_of_another_type_is_refused_by_name(self):
         with self.engine.session() as session:
-            for option, value in (("temperature", "hot"), ("max_tokens", 1.5), ("max_tokens", "8"), ("max_tokens", 2**63), ("stop", 5), ("seed", 2**64)):
+            for option, value in (("temperature", "hot"), ("max_tokens", 1.5), ("max_tokens", "8"),
+                                  ("max_tokens", 2**63), ("stop", 5), ("seed", 2**64)):
                 with self.subTest(option=option, value=value), self.assertRaisesRegex(TypeError, option):
                     session.submit(HEAD, **{option: value})
             self.assertEqual(session.generate(HEAD, max_tokens=0, seed=2**64 - 1)[1].kind, kaiju.DONE)
@@ -223,15 +283,17 @@ class Bindings(unittest.TestCase):
         with self.engine.session() as session, kaiju.Conversation(self.engine, HEAD) as talk:
             talk.append([], [20])
             for token in (-1, model.vocabulary, 2**32 + 5, 2**40 + 5, 2**64 + 5, 5 - 2**32):
-                calls = (lambda ids: session.submit(ids), model.detokenize, lambda ids: kaiju.Conversation(self.engine, ids), talk.say,
-                         lambda ids: talk.append(ids, []), lambda ids: talk.append([], ids), lambda ids: talk.edit(0, ids))
+                calls = (lambda ids: session.submit(ids), model.detokenize,
+                         lambda ids: kaiju.Conversation(self.engine, ids), talk.say, lambda ids: talk.append(ids, []),
+                         lambda ids: talk.append([], ids), lambda ids: talk.edit(0, ids))
+                says = f"token 1 is {token}; tokens are 0 to {model.vocabulary - 1}"
                 for call in calls:
-                    with self.subTest(token=token, call=call), self.assertRaisesRegex(kaiju.Error, f"token 1 is {token}; tokens are 0 to {model.vocabulary - 1}"):
+                    with self.subTest(token=token, call=call), self.assertRaisesRegex(kaiju.Error, says):
                         call([1, token])
 
     def test_every_option_of_the_header_is_taken_by_name(self):
         with open(os.path.join(ROOT, "capi", "kaiju.h")) as header:
-            names = re.findall(r"^  KAIJU_(?:MODEL|ENGINE|GENERATE|SESSION)_(\w+) = [1-4]\d\d,?  ", header.read(), re.M)
+            names = re.findall(r"^  KAIJU_(?:MODEL|ENGINE|GENERATE|SESSION)_(\w+) =\s+[1-4]\d\d\b", header.read(), re.M)
         self.assertGreater(len(names), 30)
         kinds = {"f": 0.5, "i": 1, "s": "sixteen or so bytes"}
         for name in map(str.lower, names):
@@ -239,9 +301,10 @@ class Bindings(unittest.TestCase):
                 kaiju._Options({name: kinds[kaiju._OPTIONS[name][1]]}).close()
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "tier")
-            kaiju.Engine(kaiju.Model(MODEL, verify=0), threads=1, host_bytes=1 << 24, file_bytes=1 << 24, tier_file=path).close()
+            tiers = {"threads": 1, "host_bytes": 1 << 24, "file_bytes": 1 << 24, "tier_file": path}
+            kaiju.Engine(kaiju.Model(MODEL, verify=0), **tiers).close()
             with open(path, "w"), self.assertRaisesRegex(kaiju.Error, path):
-                kaiju.Engine(model, threads=1, host_bytes=1 << 24, file_bytes=1 << 24, tier_file=path)
+                kaiju.Engine(model, **tiers)
 
     def test_stops_come_alone_or_in_a_list(self):
         with self.engine.session() as session:
@@ -258,7 +321,8 @@ class Bindings(unittest.TestCase):
         self.assertEqual(replied(stop_token=ids[5])[1], ids[:ids.index(ids[5]) + 1])
         self.assertEqual(replied(stop_token=[ids[7], ids[3]])[1], ids[:min(ids.index(ids[7]), ids.index(ids[3])) + 1])
         for stop in ([words[4], words[2]], (words[4], words[2])):
-            self.assertEqual(replied(stop=stop, stop_token=-1)[0], text[:min(text.index(words[4]), text.index(words[2]))])
+            first = min(text.index(words[4]), text.index(words[2]))
+            self.assertEqual(replied(stop=stop, stop_token=-1)[0], text[:first])
         self.assertEqual(replied(stop=words[3], stop_token=[-1])[0], text[:text.index(words[3])])
         self.assertEqual(replied(stop=[], stop_token=-1)[0], text)
         with self.engine.session() as session:
@@ -280,7 +344,8 @@ class Bindings(unittest.TestCase):
             while self.engine.pending():
                 self.engine.step()
                 events += self.engine.poll()
-        self.assertEqual([(event.ids, event.logprobs) for event in events if event.kind == kaiju.TOKEN], list(zip(done.ids, done.logprobs)))
+        polled = [(event.ids, event.logprobs) for event in events if event.kind == kaiju.TOKEN]
+        self.assertEqual(polled, list(zip(done.ids, done.logprobs)))
         with self.engine.session() as session:
             _, plain = session.generate(STORY, temperature=0, max_tokens=4)
         self.assertEqual(plain.logprobs, [values[:1] for values in done.logprobs])
@@ -301,13 +366,347 @@ class Bindings(unittest.TestCase):
             session.save(path, kv=0)
             self.engine.restore(path).close()
 
+    # -- exceptions: the request ends, nothing of it is kept, and others keep what is theirs --
+    def check_nothing_left(self, engine=None):
+        engine = engine or self.engine
+        self.assertEqual((engine._kept, engine._open, engine._given_up, engine.poll()), ({}, {}, set(), []))
+        self.assertEqual(engine.pending(), 0)
+
+    def test_what_on_text_raises_cancels_the_request_and_keeps_nothing(self):
+        with kaiju.Engine(model, threads=1, max_running=3) as engine:
+            with engine.session() as session:
+                alone, _ = session.generate(STORY, temperature=0, max_tokens=10)
+            talk = kaiju.Conversation(engine, HEAD)
+            for raised in (ValueError("a handler's"), KeyboardInterrupt(), SystemExit(), GeneratorExit(), MemoryError(),
+                           kaiju.Error("on_text's own")):
+                def fail(_):
+                    raise raised
+
+                for call in (lambda: session.generate(STORY, fail, max_tokens=200),
+                             lambda: engine.finish(session.submit(STORY, max_tokens=200), fail),
+                             lambda: engine.finish(talk.say(said("hello!"), max_tokens=200), fail)):
+                    with engine.session() as session, engine.session() as another:
+                        other = another.submit(STORY, temperature=0, max_tokens=10)
+                        with self.subTest(raised=raised), self.assertRaises(type(raised)) as caught:
+                            call()
+                        self.assertIs(caught.exception, raised)
+                        self.assertEqual((list(engine._open), list(engine._kept)), ([other], [other]))
+                        self.assertEqual(engine.finish(other)[0], alone)
+                        self.check_nothing_left(engine)
+                        session.generate([20], max_tokens=1)
+                        engine.finish(talk.say([20], max_tokens=1))
+            self.check_nothing_left(engine)
+
+    def test_ctrl_c_ends_a_reply_and_its_request(self):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with self.engine.session() as session:
+            with self.assertRaises(KeyboardInterrupt):
+                session.generate(STORY, lambda _: os.kill(os.getpid(), signal.SIGINT), max_tokens=500)
+            self.check_nothing_left()
+            self.assertEqual(session.generate(said("And then?"), max_tokens=2)[1].generated_tokens, 2)
+
+    def test_an_interrupt_at_any_line_leaves_the_engine_whole_and_other_requests_theirs(self):
+        with kaiju.Engine(model, threads=1, max_running=2) as engine:
+            with engine.session() as session:
+                alone, _ = session.generate([20, 21], temperature=0, max_tokens=1)
+            nth, more = 0, True
+            while more:
+                nth += 1
+                with engine.session() as session, engine.session() as another:
+                    other = another.submit([20, 21], temperature=0, max_tokens=1)
+                    more = interrupted(nth, lambda: session.generate([20, 21], list().append, max_tokens=1))
+                    with self.subTest(line=nth):
+                        text, done = engine.finish(other)
+                        self.assertEqual((text, len(done.ids)), (alone, 1))
+                        self.assertEqual(session.generate([20], max_tokens=1)[1].generated_tokens, 1)
+                        self.check_nothing_left(engine)
+            self.assertGreater(nth, 100)
+
+    def test_an_interrupt_at_any_line_of_poll_loses_no_event(self):
+        with self.engine.session() as session:
+            for nth in range(1, 100):
+                request = session.submit([20, 21], temperature=0, max_tokens=2)
+                for _ in range(3):
+                    self.engine.step()
+                more = interrupted(nth, self.engine.poll)
+                if not more:
+                    break
+                self.assertEqual([event.kind for event in self.engine.poll()], [kaiju.TOKEN, kaiju.TOKEN, kaiju.DONE])
+                self.assertRaises(kaiju.Error, self.engine.finish, request)
+                self.check_nothing_left()
+        self.assertGreater(nth, 20)
+
+    def test_a_reply_that_a_step_fails_ends_its_request(self):
+        def fail():
+            raise kaiju.Error("another thread is in step")
+
+        with self.engine.session() as session:
+            self.engine.step = fail
+            with self.assertRaisesRegex(kaiju.Error, "another thread"):
+                session.generate(STORY, max_tokens=200)
+            request = session.submit(STORY, max_tokens=2)  # the session is free; whoever has a number may try again
+            with self.assertRaisesRegex(kaiju.Error, "another thread"):
+                self.engine.finish(request)
+            del self.engine.step
+            self.assertEqual(self.engine.finish(request)[1].generated_tokens, 2)
+        self.check_nothing_left()
+
+    def test_text_that_another_finish_kept_is_told_once(self):
+        with self.engine.session() as first, self.engine.session() as second:
+            requests = [session.submit(STORY, temperature=0, max_tokens=5) for session in (first, second)]
+            self.engine.finish(requests[1])
+            pieces = []
+            self.assertEqual(self.engine.finish(requests[0], pieces.append)[0], "".join(pieces))
+
+    # -- handles --
+    def handles(self):
+        return [model, self.engine, self.engine.session(), kaiju.Conversation(self.engine, HEAD), kaiju._Options({})]
+
+    def test_a_handle_is_never_copied_or_pickled(self):
+        for handle in self.handles():
+            for way in (copy.copy, copy.deepcopy, pickle.dumps, lambda handle: copy.copy([handle] and handle)):
+                with self.subTest(handle=handle), self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
+                    way(handle)
+
+    def test_what_is_closed_says_so_and_closes_again(self):
+        engine = kaiju.Engine(model, threads=1)
+        session, talk, other = engine.session(), kaiju.Conversation(engine, HEAD), kaiju.Model(MODEL, verify=0)
+        ids = [20, 21]
+        calls = {
+            "session": (lambda: session.submit(ids), lambda: session.generate(ids), lambda: session.save("x")),
+            "conversation": (lambda: talk.say(ids), talk.swipe, lambda: talk.choose(0), lambda: talk.append(ids, ids),
+                             lambda: talk.edit(0, ids), talk.undo, lambda: talk.fork(0), lambda: talk.turn(0),
+                             talk.tokens, talk.info),
+            "engine": (engine.step, engine.poll, engine.pending, engine.now, engine.session, lambda: engine.cancel(1),
+                       lambda: engine.suspend(1), lambda: engine.resume(1), lambda: engine.restore("x"),
+                       lambda: engine.finish(1)),
+            "model": (lambda: other.tokenize("a"), lambda: other.detokenize(ids), lambda: other.chat([]),
+                      lambda: kaiju.Engine(other)),
+        }
+        for handle in (session, talk, engine, other):
+            handle.close()
+            handle.close()
+            for call in calls[handle._kind]:
+                with self.subTest(call=call), self.assertRaisesRegex(kaiju.Error, f"the {handle._kind} is closed"):
+                    call()
+
+    def test_what_was_made_of_a_closed_engine_lives_on_but_asks_for_no_reply(self):
+        engine = kaiju.Engine(model, threads=1)
+        session, talk = engine.session(), kaiju.Conversation(engine, HEAD)
+        session.generate(STORY, max_tokens=2)
+        engine.close()
+        for call in (lambda: session.submit([20]), lambda: session.generate([20]), lambda: talk.say([20])):
+            with self.assertRaisesRegex(kaiju.Error, "the engine is closed"):
+                call()
+        self.assertEqual(talk.tokens(), HEAD)
+        with tempfile.TemporaryDirectory() as folder:
+            session.save(os.path.join(folder, "saved"))
+
+    def test_an_engine_that_on_text_closes_raises_what_on_text_does(self):
+        engine = kaiju.Engine(model, threads=1)
+
+        def close(_):
+            engine.close()
+            raise ValueError("closed")
+
+        with self.assertRaisesRegex(ValueError, "closed"):
+            engine.session().generate(STORY, close, max_tokens=20)
+
+    def test_an_engine_is_closed_while_other_threads_are_in_its_calls(self):
+        for _ in range(20):
+            engine, began, raised = kaiju.Engine(model, threads=1), threading.Event(), []
+
+            def drive(session):
+                try:
+                    while True:
+                        session.submit([20, 21], max_tokens=1)
+                        engine.step()
+                        engine.poll()
+                        engine.step()
+                        engine.poll()
+                        began.set()
+                except kaiju.Error as error:
+                    raised.append(str(error))
+
+            thread = threading.Thread(target=drive, args=(engine.session(),))
+            thread.start()
+            began.wait()
+            engine.close()
+            thread.join()
+            self.assertEqual(raised, ["the engine is closed"])
+
+    def test_what_was_never_made_is_let_go_without_a_word(self):
+        said, sys.unraisablehook = [], lambda raised: said.append(raised)
+        try:
+            for kind in (kaiju.Model, kaiju.Engine, kaiju.Session, kaiju.Conversation, kaiju._Options):
+                kind.__new__(kind).close()
+            for make in (lambda: kaiju.Model("/nowhere"), lambda: kaiju.Model(MODEL, no_such=1),
+                         lambda: kaiju.Engine(model, backend="none"), lambda: kaiju.Engine(None),
+                         lambda: kaiju.Conversation(self.engine, [20] * model.context),
+                         lambda: self.engine.restore("/nowhere")):
+                self.assertRaises((kaiju.Error, AttributeError), make)
+            ring = [kaiju.Engine(kaiju.Model(MODEL, verify=0), threads=2)]
+            ring += [ring[0].session(), ring]
+            ring[0].ring = ring
+            del ring
+            gc.collect()
+        finally:
+            sys.unraisablehook = sys.__unraisablehook__
+        self.assertEqual(said, [])
+
+    def test_a_program_may_end_with_everything_open(self):
+        self.assertEqual(in_python(f"""
+import threading, kaiju
+engine = kaiju.Engine(kaiju.Model({MODEL!r}, verify=0), threads=2)
+session, talk = engine.session(), kaiju.Conversation(engine, [20])
+engine.ring = [session, talk, engine]
+def drive():
+    while True: engine.session().generate([20, 21], max_tokens=1)
+threading.Thread(target=drive, daemon=True).start()
+"""), (0, "", ""))
+
+    # -- fork --
+    def test_a_child_of_fork_ends_in_every_way(self):
+        self.assertEqual(in_python(f"""
+import multiprocessing, os, signal, sys, kaiju
+model = kaiju.Model({MODEL!r}, verify=0)
+engines = [kaiju.Engine(model, threads=threads) for threads in (1, 2, 4)]
+sessions = [engine.session() for engine in engines]
+talks = [kaiju.Conversation(engine, [20]) for engine in engines]
+def close():
+    for handle in engines + sessions + talks + [model]: handle.close()
+def ended(leave):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        leave()
+        sys.exit(3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def let_go():
+    for handles in (talks, engines, sessions): handles.clear()
+print([ended(leave) for leave in (lambda: None, lambda: os._exit(3), close, let_go)])
+process = multiprocessing.get_context("fork").Process(target=len, args=(engines,))
+process.start()
+process.join(20)
+print(process.exitcode)
+"""), (0, "[3, 3, 3, 3]\n0\n", ""))
+
+    def test_a_child_of_fork_is_refused_its_parents_engine_and_makes_one_of_its_model(self):
+        with kaiju.Engine(model, threads=4) as engine, engine.session() as session:
+            alone, _ = session.generate(STORY, temperature=0, max_tokens=5)
+            talk, request = kaiju.Conversation(engine, HEAD), session.submit(STORY, max_tokens=50)
+            engine.step()
+            locked, forked = threading.Event(), threading.Event()
+
+            def hold():
+                with engine._lock:
+                    locked.set()
+                    forked.wait()
+
+            thread = threading.Thread(target=hold)
+            thread.start()
+            locked.wait()
+
+            def child():
+                for call in (engine.step, engine.poll, engine.pending, engine.now, engine.session,
+                             lambda: engine.finish(request), lambda: engine.cancel(request),
+                             lambda: engine.suspend(request), lambda: engine.resume(request),
+                             lambda: engine.restore("x"), lambda: session.submit([20]), lambda: session.generate([20]),
+                             lambda: session.save("x"), lambda: talk.say([20]), talk.swipe, talk.tokens, talk.info,
+                             lambda: kaiju.Conversation(engine, HEAD)):
+                    try:
+                        call()
+                    except kaiju.Error as error:
+                        assert "forked" in str(error), error
+                    else:
+                        raise AssertionError("not refused")
+                with kaiju.Engine(model, threads=4) as own, own.session() as fresh:
+                    assert fresh.generate(STORY, temperature=0, max_tokens=5)[0] == alone
+                for handle in (talk, session, engine, model):
+                    handle.close()
+
+            self.assertEqual(in_child(child), 0)
+            forked.set()
+            thread.join()
+            self.assertEqual(engine.finish(request)[1].generated_tokens, 50)
+
+    # -- paths, texts, the library --
+    def test_a_nul_is_refused_in_a_path_and_kept_in_a_text(self):
+        with self.engine.session() as session:
+            for call in (lambda: kaiju.Model(MODEL + "\0.old"), lambda: kaiju.Model(os.fsencode(MODEL) + b"\0"),
+                         lambda: session.save("a\0b"), lambda: self.engine.restore("a\0b")):
+                self.assertRaisesRegex(kaiju.Error, "has a NUL in it", call)
+            for name in ("tier_file", "products_file", "backend"):
+                with self.subTest(name=name), self.assertRaisesRegex(kaiju.Error, f"engine.{name} is zero at byte 2"):
+                    kaiju.Engine(model, **{name: "a\0b"})
+            self.assertNotEqual(model.tokenize("a\0b"), model.tokenize("a"))
+            self.assertNotEqual(said("a\0b"), said("a"))
+            session.generate(STORY, max_tokens=1, salt="a\0b", character="c\0d", shared_tokens=5)
+        for salt, shared in (("a\0b", len(STORY) - 1), ("a\0c", 5), ("a", 5)):
+            with self.engine.session() as session:
+                done = session.generate(STORY, max_tokens=1, salt=salt, character="c\0d", shared_tokens=5)[1]
+                self.assertEqual(done.cached_tokens, shared)
+
+    def test_a_path_may_be_any_bytes_and_so_may_an_errors(self):
+        with tempfile.TemporaryDirectory() as folder, self.engine.session() as session:
+            session.generate(STORY, max_tokens=1)
+            name = os.path.join(os.fsencode(folder), b"caf\xe9")
+            for path in (name, os.fsdecode(name), pathlib.Path(os.fsdecode(name))):
+                self.assertRaisesRegex(kaiju.Error, r"caf\\xe9: cannot open", kaiju.Model, path)
+                self.assertRaisesRegex(kaiju.Error, r"caf\\xe9: cannot open", self.engine.restore, path)
+                session.save(path)
+                self.engine.restore(path).close()
+                os.unlink(path)
+                kaiju.Engine(model, threads=1, host_bytes=1 << 24, file_bytes=1 << 24, tier_file=path).close()
+            for path in (5, None):
+                self.assertRaisesRegex(TypeError, "tier_file", kaiju.Engine, model, tier_file=path)
+            self.assertRaisesRegex(kaiju.Error, "salt", session.submit, STORY, salt="\ud800")
+
+    def test_an_error_of_the_library_is_given_back_whatever_its_message(self):
+        given, message, library = [], kaiju._text, kaiju._lib
+
+        class Library:
+            def __getattr__(self, name):
+                return given.append if name == "kaiju_error_destroy" else getattr(library, name)
+
+        def fail(_):
+            raise KeyboardInterrupt
+
+        try:
+            kaiju._lib = Library()
+            self.assertRaises(kaiju.Error, self.engine.session().submit, [])
+            kaiju._text = fail
+            self.assertRaises(KeyboardInterrupt, self.engine.session().submit, [])
+        finally:
+            kaiju._lib, kaiju._text = library, message
+        self.assertEqual(len(given), 2)
+        for error in given:
+            library.kaiju_error_destroy(error)
+
+    def test_a_library_that_is_none_is_refused_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:  # where no build is found
+            shutil.copy(kaiju.__file__, folder)
+            text = os.path.join(folder, "text")
+            with open(text, "w") as file:
+                file.write("not a library")
+            for library, says in ((text, "cannot load the kaiju library"),
+                                  ("libc.so.6", "libc.so.6 is not the kaiju library"),
+                                  ("/nowhere.so", "cannot load the kaiju library")):
+                code, _, error = in_python("import kaiju", library, folder)
+                self.assertEqual(code, 1)
+                self.assertRegex(error.splitlines()[-1], f"^kaiju.Error: {says}.*KAIJU_LIBRARY")
+            code, _, error = in_python("import kaiju", "", folder)  # as if unset
+            if code:
+                self.assertRegex(error.splitlines()[-1], "^kaiju.Error: cannot load the kaiju library: libkaiju.so.0")
+
     def test_scores_come_with_every_token(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "classifier.safetensors")
             subprocess.run([MAKE, "--preset", "nano", "--layers", "1", "--labels", "2", "--out", path], check=True)
             judging = kaiju.Model(path)
         self.assertEqual(judging.labels, ["label 0", "label 1"])
-        with kaiju.Engine(judging, threads=1, max_running=1) as engine, engine.session() as first, engine.session() as second, engine.session() as third:
+        with kaiju.Engine(judging, threads=1, max_running=1) as engine:
+            first, second, third = [engine.session() for _ in range(3)]
             _, done = first.generate([20, 21, 22], max_tokens=3, scores=1)
             self.assertEqual([len(scores) for scores in done.judged], [2, 2, 2])
             self.assertNotEqual(done.judged[0], done.judged[1])
@@ -316,4 +715,4 @@ class Bindings(unittest.TestCase):
             self.assertEqual(first.generate([23], max_tokens=3)[1].judged, [])
 
 
-unittest.main(argv=sys.argv[:1])
+unittest.main(argv=sys.argv[:1] + sys.argv[4:])

@@ -276,6 +276,30 @@ TEST_CASE("an empty stop string is refused", "[malformed]") {
 TEST_CASE("an overlong stop string is refused", "[malformed]") {
   refused(set_string(KAIJU_GENERATE_STOP, std::string(1025, 'x')), "1025 bytes");
 }
+TEST_CASE("a zero byte in a path or a backend's name is refused by name, and kept in other strings", "[malformed]") {
+  const std::string with_zero("a\0b and so on to 16", 18);
+  refused(set_string(KAIJU_ENGINE_TIER_FILE, with_zero), "engine.tier_file is zero at byte 2");
+  refused(set_string(KAIJU_ENGINE_PRODUCTS_FILE, with_zero), "engine.products_file is zero at byte 2");
+  refused(set_string(KAIJU_ENGINE_BACKEND, with_zero), "engine.backend is zero at byte 2");
+  for (const kaiju_option option :
+       {KAIJU_SESSION_SALT, KAIJU_SESSION_CHARACTER, KAIJU_SESSION_KEY, KAIJU_GENERATE_STOP})
+    CHECK(set_string(option, with_zero).status == KAIJU_OK);
+}
+TEST_CASE("a path need not be UTF-8; every other string must be, and its option is named", "[malformed]") {
+  const std::string latin = temporary_folder() + "/caf\xE9";
+  CHECK(set_string(KAIJU_ENGINE_PRODUCTS_FILE, latin).status == KAIJU_OK);
+  Host host;
+  kaiju_options_set_int(host.options, KAIJU_ENGINE_HOST_BYTES, 1 << 20, nullptr);
+  kaiju_options_set_int(host.options, KAIJU_ENGINE_FILE_BYTES, 1 << 20, nullptr);
+  CHECK(kaiju_options_set_string(host.options, KAIJU_ENGINE_TIER_FILE, latin.data(), latin.size(), nullptr) ==
+        KAIJU_OK);
+  kaiju_engine* engine = nullptr;
+  CHECK(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); }).message == "");
+  kaiju_engine_destroy(engine);
+  refused(load_file(latin), "/caf\xE9: cannot open", KAIJU_IO);
+  refused(set_string(KAIJU_SESSION_SALT, "caf\xE9"), "session.salt is not UTF-8 at byte 4");
+  refused(set_string(KAIJU_ENGINE_BACKEND, "caf\xE9"), "engine.backend is not UTF-8 at byte 4");
+}
 TEST_CASE("a stop string that is not UTF-8 is refused", "[malformed]") {
   refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 2");
 }

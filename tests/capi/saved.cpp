@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "catch.hpp"
+#include "kaiju/kaiju.hpp"
 #include "tests/capi/host.hpp"
 
 using namespace kaiju::tests;
@@ -232,4 +233,18 @@ TEST_CASE("saving and restoring answer misuse") {
   CHECK(kaiju_session_save(host.session, nullptr, stop, nullptr, nullptr) == KAIJU_CANCELLED);
   CHECK(kaiju_session_restore(host.engine, nullptr, stop_reading, nullptr, &session, nullptr) == KAIJU_CANCELLED);
   CHECK(kaiju_session_restore(host.engine, nullptr, too_much, nullptr, &session, nullptr) == KAIJU_BAD_MODEL);
+}
+
+TEST_CASE("a saved session's path with a zero byte is refused, in C++, where a path has a length") {
+  kaiju::RunOptions options;
+  options.executor.threads = 1;
+  const auto engine = kaiju::Model::load(chat_model_file()).value()->create_engine(options).value();
+  const kaiju::SessionId session = engine->create_session().value();
+  const std::string whole = temporary_folder() + "/cut", cut = whole + std::string("\0more", 5);
+  for (const kaiju::Status& status :
+       {kaiju::save_session(*engine, session, cut), kaiju::restore_session(*engine, cut).status()}) {
+    CHECK(status.code() == kaiju::StatusCode::kInvalidArgument);
+    CHECK(status.message().find("is zero") != std::string::npos);
+  }
+  CHECK_FALSE(fs::exists(whole));
 }

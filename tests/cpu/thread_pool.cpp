@@ -14,6 +14,7 @@
 
 #include "catch.hpp"
 #include "kaiju/base/float_state.hpp"
+#include "tests/child.hpp"
 
 namespace kaiju {
 namespace {
@@ -108,6 +109,24 @@ TEST_CASE("a pool whose later threads the system refuses throws, and ends those 
   CHECK(ended == 0);
 }
 #endif
+
+TEST_CASE("a child of fork() destroys a pool whose workers sleep or work in its parent alone") {
+  for (const int32_t threads : {2, 4}) {
+    auto pool = std::make_unique<ThreadPool>(threads);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // asleep
+    CHECK(test::in_child([&] { return pool.reset(), 0; }) == 0);
+    std::atomic<bool> stop{false};
+    std::thread host([&] {
+      while (!stop) pool->parallel_for(8, [](int32_t, int32_t) {});
+    });
+    for (int i = 0; i < 10; ++i) CHECK(test::in_child([&] { return pool.reset(), 0; }) == 0);
+    stop = true;
+    host.join();
+    std::atomic<int> count{0};
+    pool->parallel_for(100, [&](int32_t, int32_t) { ++count; });
+    CHECK(count == 100);
+  }
+}
 
 TEST_CASE("workers leave signals to the threads of the host") {
   static volatile sig_atomic_t handled;

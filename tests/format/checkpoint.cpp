@@ -4,12 +4,29 @@
 #include <sys/time.h>
 
 #include "catch.hpp"
+#include "kaiju/kaiju.hpp"
 #include "tiny.hpp"
 
 using kaiju::Checkpoint;
 using kaiju::DType;
 using kaiju::StatusCode;
 using kaiju::Verify;
+
+TEST_CASE("a path with a zero byte is refused, though the system would open what is before it") {
+  const tiny::Folder folder;
+  const std::string whole = folder / "model", cut = whole + std::string("\0more", 5);
+  tiny::write_file(whole, tiny::bytes());
+  const auto refused = [](const kaiju::Status& status) {
+    INFO(status.message());
+    CHECK(status.code() == StatusCode::kInvalidArgument);
+    CHECK(status.message().find("is zero") != std::string::npos);
+  };
+  refused(Checkpoint::open(cut).status());
+  const auto tensors = kaiju::required_tensors(tiny::config());
+  refused(kaiju::CheckpointWriter::create(cut, tiny::config(), tensors).status());
+  refused(kaiju::open_block_file(cut, 4096).status());
+  CHECK(folder.file_count() == 1);
+}
 
 TEST_CASE("a written checkpoint reads back: config, names, types, shapes, bytes") {
   const tiny::Folder folder;

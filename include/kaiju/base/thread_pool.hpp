@@ -1,15 +1,19 @@
 // ThreadPool: a fixed number of threads that share the parts of one piece of work at a time. The calling thread is one
 // of them. Nothing is allocated after construction. Workers wait for the next piece awake for a moment (the operations
-// of one step follow each other within microseconds), then sleep: an idle pool uses no core.
+// of one step follow each other within microseconds), then sleep: an idle pool uses no core. In a child of fork() the
+// workers are missing: a pool made before may be destroyed there, and nothing else.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "kaiju/base/owner_process.hpp"
 
 namespace kaiju {
 
@@ -22,7 +26,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int32_t threads() const { return static_cast<int32_t>(workers_.size()) + 1; }
+  int32_t threads() const { return threads_; }
 
   // Calls work(part, thread) for every part in [0, parts), each exactly once, and returns when all are done. `thread`
   // is below threads() and no two calls that run at the same time share it, so it may name scratch memory. Who takes
@@ -31,7 +35,7 @@ class ThreadPool {
   template <class Work>
   void parallel_for(int32_t parts, Work&& work) {
     using Function = std::remove_reference_t<Work>;
-    if (workers_.empty() || parts <= 1) {
+    if (threads_ <= 1 || parts <= 1) {
       for (int32_t part = 0; part < parts; ++part) work(part, 0);
       return;
     }
@@ -42,6 +46,13 @@ class ThreadPool {
 
  private:
   using Call = void (*)(void* context, int32_t part, int32_t thread);
+
+  // What the system knows of, or would wait for when it is destroyed.
+  struct Workers {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::vector<std::thread> threads;
+  };
 
   void run(int32_t parts, Call call, void* context);
   void take_parts(int32_t thread);
@@ -58,9 +69,9 @@ class ThreadPool {
   alignas(64) std::atomic<int32_t> parts_done_{0};
   alignas(64) std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stopping_{false};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<std::thread> workers_;
+  OwnerProcess process_;
+  int32_t threads_;
+  std::unique_ptr<Workers> workers_;
 };
 
 }  // namespace kaiju

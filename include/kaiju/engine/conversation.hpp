@@ -92,6 +92,7 @@ class Conversation {
   // What the next turn goes on from. Of all calls this one throws where memory runs short.
   std::vector<int32_t> history() const { return history_of(turns_.size()); }
   SessionId session() const { return session_; }
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
 
  private:
   struct Turn {
@@ -165,6 +166,7 @@ inline std::vector<int32_t> Conversation::history_of(size_t count) const {
 
 inline Status Conversation::settle() {
   return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(engine_->check_process());
     if (asked_.request == 0) return {};
     Result<RequestId> unfinished = engine_->unfinished_request(session_);
     if (!unfinished.ok()) return unfinished.status();

@@ -12,6 +12,11 @@
 // but step waits for a running step; wait waits for work. No thread of its own, no output, no exception. Errors:
 // kDeviceLost and kInternal stop the engine: all its requests fail, and every later call answers with that error at
 // once.
+//
+// fork(): an engine belongs to the process that made it. In a child every call that returns a Status or a Result
+// answers kInvalidArgument, whatever the parent's threads were doing; poll and wait answer false, pending and metrics
+// nothing. There `delete` leaves the engine as it is, executor and all: the memory goes with the child. One may be made
+// there.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +25,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "kaiju/base/owner_process.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/engine/desk.hpp"
 #include "kaiju/engine/event.hpp"
@@ -60,6 +67,11 @@ class Engine {
   // Owns the executor. `pieces` may be null: then events carry no text and stop strings are refused.
   static Result<std::unique_ptr<Engine>> create(std::unique_ptr<Executor> executor,
                                                 std::shared_ptr<const Pieces> pieces, const EngineOptions& options);
+  // What `delete` calls instead of the destructor, which it runs in the engine's own process alone: in a child of
+  // fork() the destructors of locks and threads may wait for ever, and lists may be half changed.
+  static void operator delete(Engine* engine, std::destroying_delete_t) noexcept;
+  // kInvalidArgument in a child of fork().
+  Status check_process() const { return process_.check("the engine"); }
 
   // -- sessions: a token history whose KV is kept from turn to turn --
   // All but session_tokens and destroy_session want the session idle: kBusy while a request of it is unfinished.
@@ -122,7 +134,7 @@ class Engine {
   // Requests whose last event has not been polled.
   size_t pending() const;
   Metrics metrics() const;
-  // The error that stopped the engine, or ok.
+  // The error that stopped the engine, or why this process may not use it, or ok.
   Status status() const;
   const Facts& facts() const;  // of the executor; constant
   Clock::time_point now() const { return options_.clock ? options_.clock() : Clock::now(); }
@@ -188,6 +200,7 @@ class Engine {
   // Finds an idle session under the desk's lock, or says why not.
   static Result<History*> idle_session(Desk& desk, SessionId session);
 
+  const OwnerProcess process_;
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<const Pieces> pieces_;
   EngineOptions options_;

@@ -52,13 +52,20 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
       return invalid_argument(options.cache.file ? "there is a tier_file and file_bytes is 0: say how large it may be"
                                                  : "file_bytes is " + std::to_string(options.cache.file_bytes) +
                                                        " and there is no file of that size: give a tier_file");
-    std::unique_ptr<Engine> engine(new Engine(std::move(executor), std::move(pieces), options, scheduling));
+    // `::`, so that a constructor that throws has its memory given back by the global operator delete.
+    std::unique_ptr<Engine> engine(::new Engine(std::move(executor), std::move(pieces), options, scheduling));
     if (options.cache.host_bytes > 0) {
       const auto host = [&](size_t bytes, const char* what) { return engine->executor_->host_memory(bytes, what); };
       KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->facts(), host));
     }
     return engine;
   });
+}
+
+inline void Engine::operator delete(Engine* engine, std::destroying_delete_t) noexcept {
+  if (!engine->process_.is_this()) return;
+  engine->~Engine();
+  ::operator delete(engine);
 }
 
 // ---- sessions
@@ -76,6 +83,7 @@ inline Result<History*> Engine::idle_session(Desk& desk, SessionId session) {
 }
 
 inline Result<SessionId> Engine::create_session() {
+  KAIJU_TRY(check_process());
   return guarded<Result<SessionId>>([&] {
     return desk_.locked([&](Desk& desk) -> Result<SessionId> {
       if (!desk.stopped.ok()) return desk.stopped;
@@ -90,6 +98,7 @@ inline Result<SessionId> Engine::create_session() {
 }
 
 inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
+  KAIJU_TRY(check_process());
   Result<SessionId> answer = guarded<Result<SessionId>>([&] {
     return desk_.locked([&](Desk& desk) -> Result<SessionId> {
       Result<History*> history = idle_session(desk, parent);
@@ -124,6 +133,7 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
 }
 
 inline Status Engine::truncate_session(SessionId session, size_t length) {
+  KAIJU_TRY(check_process());
   return guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
       Result<History*> history = idle_session(desk, session);
@@ -138,6 +148,7 @@ inline Status Engine::truncate_session(SessionId session, size_t length) {
 }
 
 inline Status Engine::set_session_tokens(SessionId session, std::span<const int32_t> tokens) {
+  KAIJU_TRY(check_process());
   return guarded<Status>([&]() -> Status {
     KAIJU_TRY(check_tokens(tokens));
     if (tokens.size() > static_cast<size_t>(facts().context))
@@ -154,6 +165,7 @@ inline Status Engine::set_session_tokens(SessionId session, std::span<const int3
 }
 
 inline Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) const {
+  KAIJU_TRY(check_process());
   using Answer = Result<std::vector<int32_t>>;
   return guarded<Answer>([&] {
     return desk_.locked([&](const Desk& desk) -> Answer {
@@ -166,6 +178,7 @@ inline Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) co
 }
 
 inline Result<RequestId> Engine::unfinished_request(SessionId session) const {
+  KAIJU_TRY(check_process());
   using Answer = Result<RequestId>;
   return guarded<Answer>([&] {
     return desk_.locked([&](const Desk& desk) -> Answer {
@@ -178,6 +191,7 @@ inline Result<RequestId> Engine::unfinished_request(SessionId session) const {
 }
 
 inline Status Engine::destroy_session(SessionId session) {
+  KAIJU_TRY(check_process());
   Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
       const auto found = desk.sessions.find(session);
@@ -270,6 +284,7 @@ inline Status Engine::check_length(Sequence& sequence) const {
 
 inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
                                                const RequestOptions& options) {
+  KAIJU_TRY(check_process());
   Result<RequestId> answer = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
     KAIJU_TRY(status());
     KAIJU_TRY(check_tokens(tokens));
@@ -320,6 +335,7 @@ inline Result<RequestId> Engine::submit_history(SessionId session, std::span<con
 
 template <class Change>
 Status Engine::change_wish(RequestId request, Change change) {
+  KAIJU_TRY(check_process());
   Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
       if (!desk.stopped.ok()) return desk.stopped;
@@ -353,18 +369,23 @@ inline Status Engine::resume(RequestId request) {
 
 // ---- the loop, seen from outside
 
-inline bool Engine::poll(Event& event) { return desk_.poll(event); }
-inline bool Engine::wait(std::chrono::nanoseconds timeout) { return desk_.wait(timeout); }
-inline void Engine::wake() { desk_.wake(); }
+inline bool Engine::poll(Event& event) { return process_.is_this() && desk_.poll(event); }
+inline bool Engine::wait(std::chrono::nanoseconds timeout) { return process_.is_this() && desk_.wait(timeout); }
+inline void Engine::wake() {
+  if (process_.is_this()) desk_.wake();
+}
 inline size_t Engine::pending() const {
+  if (!process_.is_this()) return 0;
   return desk_.locked([](const Desk& desk) { return desk.pending; });
 }
 inline Status Engine::status() const {
+  KAIJU_TRY(check_process());
   return desk_.locked([](const Desk& desk) { return desk.stopped; });
 }
 inline const Facts& Engine::facts() const { return executor_->facts(); }
 
 inline Metrics Engine::metrics() const {
+  if (!process_.is_this()) return {};
   return desk_.locked([](const Desk& desk) {
     Metrics metrics = desk.metrics;
     metrics.requests_waiting =

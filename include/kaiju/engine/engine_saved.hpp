@@ -10,6 +10,7 @@ namespace kaiju {
 // Between two steps, with none under way and everything done that was asked for before.
 template <class Answer, class Body>
 inline Answer Engine::between_steps(Body body) {
+  KAIJU_TRY(check_process());
   if (stepping_.exchange(true))
     return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
   Answer answer = guarded<Answer>([&]() -> Answer {

@@ -27,6 +27,7 @@ inline void Engine::metrics_from_scheduler() {
 }
 
 inline Status Engine::step() {
+  KAIJU_TRY(check_process());
   if (stepping_.exchange(true)) return {StatusCode::kBusy, "another thread is in step: one thread drives an engine"};
   Status answer = guarded<Status>([&] { return ready_to_step(); });
   if (answer.ok()) {
