@@ -7,6 +7,7 @@
 
 #include "bench.hpp"
 #include "examples/tools/number_from.hpp"
+#include "examples/tools/standard_streams.hpp"
 #include "kaiju/base/random.hpp"
 #include "kaiju/engine/scheduler.hpp"
 #include "kaiju/format/presets.hpp"
@@ -168,7 +169,7 @@ int run(const Options& options) {
   for (const auto& measure : {lookup_and_insert, planning, bookkeeping}) {
     Result<std::vector<Figure>> some = measure(options);
     if (!some.ok()) {
-      fmt::print(stderr, "kaiju-bench: {}\n", some.status().message());
+      tools::print(stderr, "kaiju-bench: {}\n", some.status().message());
       return 1;
     }
     figures.insert(figures.end(), some->begin(), some->end());
@@ -178,10 +179,10 @@ int run(const Options& options) {
     for (const Figure& figure : figures)
       out["figures"].push_back(
           {{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}, {"goal_at_most", figure.goal}});
-    fmt::print("{}\n", out.dump(2));
+    tools::print("{}\n", out.dump(2));
   } else {
     for (const Figure& figure : figures)
-      fmt::print("{:<46}{:>9.3f} {:<12}goal: at most {}\n", figure.name, figure.value, figure.unit, figure.goal);
+      tools::print("{:<46}{:>9.3f} {:<12}goal: at most {}\n", figure.name, figure.value, figure.unit, figure.goal);
   }
   return 0;
 }
@@ -193,10 +194,10 @@ void add_cache(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("cache", "what the prefix cache's bookkeeping costs, beside its goals; needs no model");
   command->add_option("--blocks", options->blocks, "blocks in the tree")
-      ->check(CLI::Range(1 << 12, 1 << 24))
+      ->check(tools::whole_number(1 << 12, 1 << 24))
       ->capture_default_str();
   command->add_option("--rows", options->rows, "sequences that decode")
-      ->check(CLI::Range(1, 4096))
+      ->check(tools::whole_number(1, 4096))
       ->capture_default_str();
   command->add_option("--seconds", options->seconds, "least time for the lookups")
       ->check(tools::number_from(0, 600))

@@ -17,6 +17,7 @@
 #include "bench/replay/machine.hpp"
 #include "bench/replay/traffic.hpp"
 #include "examples/tools/number_from.hpp"
+#include "examples/tools/standard_streams.hpp"
 #include "serving.hpp"
 
 namespace kaiju::bench {
@@ -107,8 +108,8 @@ void warm_up(Engine& engine, const replay::ChatsOptions& chats) {
   const int32_t each = std::max(1, chats.characters / 10);
   for (int32_t done = 0; done < chats.characters; done += each) {
     value_of(replay::drive(replay::make_prompts(chats, done, std::min(each, chats.characters - done)), engine, {}));
-    fmt::print(stderr, "{} of {} prompts are in the cache\n", std::min(done + each, chats.characters),
-               chats.characters);
+    tools::print(stderr, "{} of {} prompts are in the cache\n", std::min(done + each, chats.characters),
+                 chats.characters);
   }
 }
 
@@ -134,7 +135,7 @@ Outcome converse(Engine& engine, const Options& options, const replay::Trace& tr
 void print_table(Outcome& outcome, const Options& options) {
   const replay::Figures& f = outcome.figures;
   const auto messages_a_second = static_cast<double>(outcome.messages) / options.seconds;
-  fmt::print("{} conversations at once\n", outcome.conversations);
+  tools::print("{} conversations at once\n", outcome.conversations);
   print("messages", fmt::format("{}, {:.1f} a second", outcome.messages, messages_a_second));
   print("generated", fmt::format("{:.1f} tokens a second", outcome.tokens_per_second));
   print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * outcome.found));
@@ -209,7 +210,7 @@ int run(Options options) {
   std::vector<Outcome> outcomes;
   std::vector<replay::Sample> samples;
   for (size_t i = 0; i < traces.size(); ++i) {
-    fmt::print(stderr, "{} conversations\n", options.conversations[i]);
+    tools::print(stderr, "{} conversations\n", options.conversations[i]);
     outcomes.push_back(converse(*engine, options, traces[i], samples));
     outcomes.back().conversations = options.conversations[i];
   }
@@ -226,10 +227,10 @@ int run(Options options) {
                                   {"every_seconds", chats.every_seconds},
                                   {"replies_checked", samples.size()}};
     for (Outcome& outcome : outcomes) out["outcomes"].push_back(outcome_json(outcome, options));
-    fmt::print("{}\n", out.dump(2));
+    tools::print("{}\n", out.dump(2));
     return 0;
   }
-  fmt::print(
+  tools::print(
       "{}, {}: {} characters, {:.0f} s counted; limits: first token {:.0f} ms (p50) and {:.0f} (p99), {:.0f} tokens a "
       "second for "
       "everybody\n",
@@ -248,12 +249,11 @@ void add_hour(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   replay::ChatsOptions& chats = options->chats;
   chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
-  const CLI::Range count(1, 1 << 20);
-  const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
+  const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
   command->add_option("--threads", options->threads, "threads, 0: one per core")
-      ->check(CLI::Range(0, 256))
+      ->check(tools::whole_number(0, 256))
       ->capture_default_str();
   command
       ->add_option("--conversations", options->conversations, "at once; several numbers are tried one after the other")
@@ -271,7 +271,7 @@ void add_hour(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_option("--user-tokens", chats.user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", chats.reply_tokens, "of a reply")
-      ->check(CLI::Range(2, 1 << 20))
+      ->check(tools::whole_number(2, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--every-seconds", chats.every_seconds,
@@ -285,20 +285,18 @@ void add_hour(CLI::App& app, int& status) {
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
   command->add_option("--slots", options->slots, "requests computed at once")
-      ->check(CLI::Range(1, 65536))
+      ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
   command
       ->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
-      ->check(CLI::Range(0, 65536))
+      ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--cache-bytes", options->cache_bytes,
                    "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(bytes);
+      ->transform(tools::byte_count());
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(bytes);
+      ->transform(tools::byte_count());
   command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")
       ->check(tools::number_from(0.0001, 1e6))
       ->capture_default_str();
@@ -306,7 +304,7 @@ void add_hour(CLI::App& app, int& status) {
       ->check(tools::whole_number())
       ->capture_default_str();
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
-      ->check(CLI::Range(0, 1000000))
+      ->check(tools::whole_number(0, 1000000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer(

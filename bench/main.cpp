@@ -31,7 +31,7 @@ static int run(int argc, char** argv) {
   if (app.get_subcommands().empty())
     return kaiju::tools::fail(app, 2,
                               "say what to measure: ops, step, cache, replay, serve or hour (see kaiju-bench --help)");
-  return kaiju::tools::finish(app, status);
+  return status;
 }
 
 int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-bench", run, argc, argv); }

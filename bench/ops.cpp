@@ -10,6 +10,7 @@
 
 #include "bench.hpp"
 #include "examples/tools/number_from.hpp"
+#include "examples/tools/standard_streams.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/base/float_state.hpp"
@@ -248,7 +249,7 @@ int run(OpsOptions options) {
   if (options.rows.empty()) options.rows = {1, 4, 16, 64, 512};
   auto backend = CpuBackend::create(options.isa, options.threads);
   if (!backend.ok()) {
-    fmt::print(stderr, "kaiju-bench: {}\n", backend.status().message());
+    tools::print(stderr, "kaiju-bench: {}\n", backend.status().message());
     return 1;
   }
   const FloatState float_state;
@@ -260,13 +261,13 @@ int run(OpsOptions options) {
     ops.model("1 B (2048, 16 x 128, 5632), " + std::string((*backend)->isa()), 2048, 16, 128, 5632, 65536,
               int64_t{options.buffer_mib} << 20);
   } catch (const Wrong& wrong) {
-    fmt::print(stderr, "\nkaiju-bench: {} does not give the reference's bits; nothing is timed that is wrong\n",
-               wrong.what);
+    tools::print(stderr, "\nkaiju-bench: {} does not give the reference's bits; nothing is timed that is wrong\n",
+                 wrong.what);
     return 1;
   }
   if (const int code = ops.wanted.exit_code()) return code;
   if (options.json)
-    fmt::print("{}\n", to_json(ceilings, ops.lines));
+    tools::print("{}\n", to_json(ceilings, ops.lines));
   else
     std::fputs("\n", stderr), print_table(ceilings, ops.lines);
   return 0;
@@ -285,10 +286,10 @@ void add_ops(CLI::App& app, int& status) {
       "--products-file", options->products_file,
       "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, the caller's included")
-      ->check(CLI::Range(1, 256))
+      ->check(tools::whole_number(1, 256))
       ->capture_default_str();
   command->add_option("--rows", options->rows, "row counts of the products")
-      ->check(CLI::Range(1, 65536))
+      ->check(tools::whole_number(1, 65536))
       ->delimiter(',')
       ->default_str("[1,4,16,64,512], of a GPU [1,16,64,256,1024,8192]");
   command->add_option("--only", options->only, "operations whose name contains this");
@@ -298,7 +299,7 @@ void add_ops(CLI::App& app, int& status) {
   command
       ->add_option("--buffer-mib", options->buffer_mib,
                    "memory for the bandwidth ceiling and the weights of the larger model")
-      ->check(CLI::Range(64, 65536))
+      ->check(tools::whole_number(64, 65536))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer(

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "examples/tools/standard_streams.hpp"
 #include "kaiju/arith/float32.hpp"
 
 namespace kaiju::bench {
@@ -38,7 +39,7 @@ class Wanted {
   // 2, and a word about it, where there was nothing of the kind; else 0.
   int exit_code() const {
     if (!any_)
-      fmt::print(stderr, "kaiju-bench: --only {}: there are \"{}\"\n", part_, fmt::join(operations_, "\", \""));
+      tools::print(stderr, "kaiju-bench: --only {}: there are \"{}\"\n", part_, fmt::join(operations_, "\", \""));
     return any_ ? 0 : 2;
   }
 

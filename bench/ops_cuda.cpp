@@ -10,6 +10,7 @@
 #include "cuda/graph.hpp"
 #include "cuda/launch/tiles.hpp"
 #include "cuda/on_host.hpp"
+#include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/base/float_state.hpp"
@@ -449,7 +450,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
       ops.lines.clear();
     };
     if (!options.json)
-      fmt::print(
+      tools::print(
           "Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
           "Attention's operations: 4 a visible key, row and\n"
           "channel, where the matrix units do 8.\n");
@@ -460,13 +461,13 @@ int run_ops_on_gpu(const OpsOptions& given) {
     ops.sampling(65536);
     show();
     if (const int code = ops.wanted.exit_code()) return code;
-    if (options.json) fmt::print("{}\n", to_json(ops.ceilings(), ops.lines));
+    if (options.json) tools::print("{}\n", to_json(ops.ceilings(), ops.lines));
     return 0;
   } catch (const Wrong& wrong) {
-    fmt::print(stderr, "\nkaiju-bench: {} does not give the processor's bits; nothing is timed that is wrong\n",
-               wrong.what);
+    tools::print(stderr, "\nkaiju-bench: {} does not give the processor's bits; nothing is timed that is wrong\n",
+                 wrong.what);
   } catch (const Failed& failed) {
-    fmt::print(stderr, "\nkaiju-bench: {}\n", failed.what());
+    tools::print(stderr, "\nkaiju-bench: {}\n", failed.what());
   }
   return 1;
 }

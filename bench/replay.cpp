@@ -18,6 +18,7 @@
 #include "bench/replay/scripted.hpp"
 #include "bench/replay/traffic.hpp"
 #include "examples/tools/number_from.hpp"
+#include "examples/tools/standard_streams.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/run/executors.hpp"
 
@@ -177,7 +178,7 @@ int run(Options options) {
       add({part, bytes, 0, 0, 0, 0, drive_scripted(trace, config, part, bytes, options)});
     }
   }
-  fmt::print("{}\n", options.json ? replay::to_json(report) : replay::to_table(report));
+  tools::print("{}\n", options.json ? replay::to_json(report) : replay::to_table(report));
   return report.differing > 0 ? 1 : 0;
 }
 
@@ -185,7 +186,7 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
   const auto option = [&](const char* name, auto& value, const CLI::Validator& range, const char* text) {
     command.add_option(name, value, text)->check(range)->capture_default_str()->group("Traffic");
   };
-  const CLI::Range count(1, 1 << 20), messages(0, 1 << 16);
+  const CLI::Validator count = tools::whole_number(1, 1 << 20), messages = tools::whole_number(0, 1 << 16);
   const CLI::Validator mean = tools::number_from(1, 100000), share = tools::number_from(0, 1);
   command.add_option("--seed", traffic.seed, "the same seed gives the same traffic")
       ->check(tools::whole_number())
@@ -201,9 +202,9 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
   option("--messages-most", traffic.messages_most, messages, "of a history when the trace begins");
   option("--user-tokens", traffic.user_tokens, mean, "of a message, mean");
   option("--reply-tokens", traffic.reply_tokens, mean, "of a reply, mean");
-  option("--reply-tokens-most", traffic.reply_tokens_most, CLI::Range(2, 1 << 20), "of a reply");
-  option("--context", traffic.context, CLI::Range(1, 1 << 24), "positions of a conversation");
-  option("--truncation-step", traffic.truncation_step, CLI::Range(0, 1 << 24),
+  option("--reply-tokens-most", traffic.reply_tokens_most, tools::whole_number(2, 1 << 20), "of a reply");
+  option("--context", traffic.context, tools::whole_number(1, 1 << 24), "positions of a conversation");
+  option("--truncation-step", traffic.truncation_step, tools::whole_number(0, 1 << 24),
          "tokens cut off at once when a chat outgrows the context");
   option("--think-seconds", traffic.think_seconds, tools::number_from(0, 86400),
          "from a reply to the next message, median");
@@ -222,23 +223,23 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
 void add_replay(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
   auto options = std::make_shared<Options>();
-  const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
-  command->add_option("--trace", options->trace, "a recorded trace instead, in the Mooncake format (JSON lines)");
+  command->add_option("--trace", options->trace,
+                      "a recorded trace instead, in the Mooncake format (JSON lines), at most 1 GiB");
   command
       ->add_option("--in-turn", options->in_turn, "so many sessions with nothing in common, each in its turn, instead")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(tools::whole_number(1, 1 << 20));
   command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")
       ->capture_default_str();
   command->add_option("--model", options->model,
                       "a checkpoint that really computes, on a CPU; memory for all conversations, step times measured");
   command->add_option("--backend", options->backend, "with --model: auto or a backend's name")->capture_default_str();
   command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")
-      ->check(CLI::Range(0, 256))
+      ->check(tools::whole_number(0, 256))
       ->capture_default_str();
   command
       ->add_option("--check", options->checked,
                    "with --model: about so many replies are computed again alone, without a cache, and compared")
-      ->check(CLI::Range(0, 1000000))
+      ->check(tools::whole_number(0, 1000000))
       ->capture_default_str();
   command
       ->add_option("--memory", options->memory,
@@ -247,22 +248,21 @@ void add_replay(CLI::App& app, int& status) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(bytes);
+      ->transform(tools::byte_count());
   command->add_option("--slots", options->slots, "requests computed at once")
-      ->check(CLI::Range(1, 65536))
+      ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
   command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")
-      ->check(CLI::Range(1, 65536))
+      ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
   command
       ->add_option("--retain-turns", options->retention.turns, "newest turns of a session whose resume points are kept")
-      ->check(CLI::Range(0, 1000))
+      ->check(tools::whole_number(0, 1000))
       ->capture_default_str();
   command
       ->add_option("--retain-every", options->retention.every_tokens,
                    "besides, a resume point every so many tokens; 0: none")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   add_traffic_options(*command, options->traffic);

@@ -14,6 +14,7 @@
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/machine.hpp"
 #include "examples/tools/number_from.hpp"
+#include "examples/tools/standard_streams.hpp"
 #include "serving.hpp"
 
 namespace kaiju::bench {
@@ -224,15 +225,15 @@ int run(Options options) {
                                           {"blocks_in", metrics.host.blocks_in},
                                           {"blocks_out", metrics.host.blocks_out},
                                           {"tokens_hit", f.cache.hit_host}}}};
-    fmt::print("{}\n", out.dump(2));
+    tools::print("{}\n", out.dump(2));
     return 0;
   }
   const auto per_second = [&](uint64_t tokens) { return static_cast<double>(tokens) / steady.steps.seconds; };
   const auto times = [](Quantiles& t) {
     return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1));
   };
-  fmt::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend,
-             options.conversations, options.characters, options.turns);
+  tools::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend,
+               options.conversations, options.characters, options.turns);
   print("generated", fmt::format("{} tokens, {:.1f} a second", f.decoded, static_cast<double>(f.decoded) / seconds));
   print("prefilled",
         fmt::format("{} tokens, {:.1f} a second", f.prefilled, static_cast<double>(f.prefilled) / seconds));
@@ -265,15 +266,14 @@ void add_serve(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("serve", "conversations at once through engine and model: throughput and latencies");
   auto options = std::make_shared<Options>();
-  const CLI::Range count(1, 1 << 20);
-  const CLI::Range bytes(int64_t{0}, int64_t{1} << 50);
+  const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
       "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, 0: one per core")
-      ->check(CLI::Range(0, 256))
+      ->check(tools::whole_number(0, 256))
       ->capture_default_str();
   command->add_option("--conversations", options->conversations, "at once")->check(count)->capture_default_str();
   command->add_option("--characters", options->characters, "prompts that conversations share, in turn")
@@ -304,27 +304,25 @@ void add_serve(CLI::App& app, int& status) {
   command
       ->add_option("--slots", options->slots,
                    "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")
-      ->check(CLI::Range(0, 65536))
+      ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
-      ->check(CLI::Range(0, 65536))
+      ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--prefill-tokens", options->prefill_tokens,
                    "most prompt tokens of a step in which replies go on; 0: as many as fit")
-      ->check(CLI::Range(0, 65536))
+      ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--cache-bytes", options->cache_bytes,
                    "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(bytes);
+      ->transform(tools::byte_count());
   command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(bytes);
+      ->transform(tools::byte_count());
   command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
-      ->check(CLI::Range(0, 1000000))
+      ->check(tools::whole_number(0, 1000000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer(

@@ -11,6 +11,7 @@
 
 #include "bench.hpp"
 #include "bench/replay/drive.hpp"
+#include "examples/tools/standard_streams.hpp"
 
 namespace kaiju::bench {
 
@@ -49,7 +50,7 @@ inline void check_alone(const std::vector<replay::Sample>& samples, const std::s
                     differing, samples.size()))};
 }
 
-inline void print(const std::string& name, const std::string& value) { fmt::print("  {:<34}{:>40}\n", name, value); }
+inline void print(const std::string& name, const std::string& value) { tools::print("  {:<34}{:>40}\n", name, value); }
 
 inline std::string describe(const replay::Steps& steps) {
   if (steps.count == 0) return "none";

@@ -14,6 +14,7 @@
 
 #include "bench.hpp"
 #include "examples/tools/number_from.hpp"
+#include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
 #include "kaiju/run/executors.hpp"
 
@@ -317,8 +318,8 @@ int run(Options options) {
   std::FILE* const said = options.json ? stderr : stdout;
   const auto check = [&](const std::vector<float>& logits, const char* whose) {
     if (!steps.exact())
-      fmt::print(said, "inexact: the logits of {} differ from the reference's by up to {:.2f}% of the largest\n", whose,
-                 100 * widest(logits, expected));
+      tools::print(said, "inexact: the logits of {} differ from the reference's by up to {:.2f}% of the largest\n",
+                   whose, 100 * widest(logits, expected));
     else if (logits != expected)
       throw Failed{internal_error(
           fmt::format("the logits of {} are not the reference's bits; nothing is timed that is wrong", whose))};
@@ -345,8 +346,8 @@ int run(Options options) {
       line.share = 1e6 * floor / line.microseconds, line.ceiling = fmt::format("the floor, {:.2f} ms", 1e3 * floor);
     lines.push_back(line);
     if (options.json)
-      fmt::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape,
-                 1e-3 * line.microseconds);  // what is measured stays known when the rest fails
+      tools::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape,
+                   1e-3 * line.microseconds);  // what is measured stays known when the rest fails
   };
   const auto floor = [&](const std::vector<Rows>& step) { return floor_of(config, cost, gpu, step); };
   const std::string group = fmt::format("{}, {:.1f} MB of weights", config.name, 1e-6 * (cost.weights + cost.logits));
@@ -411,13 +412,14 @@ int run(Options options) {
     }
   }
   if (most > 1 && steps.exact())
-    fmt::print(said,
-               "checked: streams that are timed together draw what they draw sixteen at a time, and the first sixteen "
-               "what each draws alone\n");
+    tools::print(
+        said,
+        "checked: streams that are timed together draw what they draw sixteen at a time, and the first sixteen "
+        "what each draws alone\n");
   if (options.json) {
-    fmt::print("{}\n",
-               to_json(on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings,
-                       lines, memory));
+    tools::print("{}\n",
+                 to_json(on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings,
+                         lines, memory));
   } else {
     print_table(ceilings, lines);
     if (on_gpu) print_memory(memory);
@@ -437,48 +439,48 @@ void add_step(CLI::App& app, int& status) {
       "--products-file", options->products_file,
       "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
   command->add_option("--threads", options->threads, "threads, the caller's included")
-      ->check(CLI::Range(1, 256))
+      ->check(tools::whole_number(1, 256))
       ->capture_default_str();
   command->add_option("--streams", options->streams, "numbers of sequences decoded at once")
-      ->check(CLI::Range(1, 4096))
+      ->check(tools::whole_number(1, 4096))
       ->delimiter(',')
       ->capture_default_str();
   command
       ->add_option("--prompts", options->prompts,
                    "lengths of prefilled prompts; those beyond the model's context are left out")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(tools::whole_number(1, 1 << 24))
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--chunk", options->chunk, "most tokens of a prefill step")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(tools::whole_number(1, 1 << 20))
       ->capture_default_str();
   command->add_option("--context", options->context, "positions before the timed decode steps")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(tools::whole_number(1, 1 << 24))
       ->capture_default_str();
   command
       ->add_option("--after", options->after,
                    "pairs of tokens in the cache and tokens after them: a step to the first token")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(tools::whole_number(1, 1 << 24))
       ->delimiter(',');
   command
       ->add_option("--beside", options->beside,
                    "tokens of a prompt that join every decode step, for lines of their own")
-      ->check(CLI::Range(1, 1 << 16))
+      ->check(tools::whole_number(1, 1 << 16))
       ->delimiter(',');
   command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")
-      ->check(CLI::Range(0, 1 << 24))
+      ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command
       ->add_option("--moved", options->moved,
                    "sequences of --context that go to the host, and as many that come from there, beside every decode "
                    "step, for lines of their own")
-      ->check(CLI::Range(1, 256))
+      ->check(tools::whole_number(1, 256))
       ->delimiter(',');
   command->add_option("--seconds", options->seconds, "time spent on each line")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
   command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")
-      ->check(CLI::Range(64, 65536))
+      ->check(tools::whole_number(64, 65536))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");

@@ -5,33 +5,34 @@
 #include <nlohmann/json.hpp>
 
 #include "bench.hpp"
+#include "examples/tools/standard_streams.hpp"
 
 namespace kaiju::bench {
 
 void print_table(const Ceilings& ceilings, const std::vector<Line>& lines) {
   if (ceilings.int8_gops > 0)
-    fmt::print("ceilings, {} thread{}: read {:.1f} GB/s (32 MiB: {:.1f}), int8 {:.0f} GOP/s, fp32 {:.0f} GFLOP/s\n",
-               ceilings.threads, ceilings.threads == 1 ? "" : "s", ceilings.read_gb_per_s, ceilings.cached_gb_per_s,
-               ceilings.int8_gops, ceilings.fp32_gflops);
+    tools::print("ceilings, {} thread{}: read {:.1f} GB/s (32 MiB: {:.1f}), int8 {:.0f} GOP/s, fp32 {:.0f} GFLOP/s\n",
+                 ceilings.threads, ceilings.threads == 1 ? "" : "s", ceilings.read_gb_per_s, ceilings.cached_gb_per_s,
+                 ceilings.int8_gops, ceilings.fp32_gflops);
   size_t width = 30;
   for (const Line& line : lines) width = std::max(width, line.shape.size() + 1);
   std::string group;
   for (const Line& line : lines) {
     if (line.group != group) {
       group = line.group;
-      fmt::print("\n{:<{}}{:>6}{:>12}{:>18}   share of ceiling\n", group, 16 + width, "rows", "time", "rate");
+      tools::print("\n{:<{}}{:>6}{:>12}{:>18}   share of ceiling\n", group, 16 + width, "rows", "time", "rate");
     }
     const std::string time = line.microseconds < 1000 ? fmt::format("{:.1f} us", line.microseconds)
                                                       : fmt::format("{:.2f} ms", line.microseconds / 1000);
     const std::string share =
         line.share > 0 ? fmt::format("{:>5.0f}% of {}", 100 * line.share, line.ceiling) : std::string();
-    fmt::print("  {:<14}{:<{}}{:>6}{:>12}{:>18}  {}\n", line.operation, line.shape, width, line.rows, time,
-               fmt::format("{:.1f} {}", line.amount, line.unit), share);
+    tools::print("  {:<14}{:<{}}{:>6}{:>12}{:>18}  {}\n", line.operation, line.shape, width, line.rows, time,
+                 fmt::format("{:.1f} {}", line.amount, line.unit), share);
   }
 }
 
 void print_memory(const GpuMemory& memory) {
-  fmt::print(
+  tools::print(
       "\nmemory of the GPU: weights {:.1f} GB, KV cache {:.1f}, others {:.1f}; free {:.1f}, which is KV of {} "
       "conversations of {} tokens ({:.1f} MB each)\n",
       1e-9 * memory.weights, 1e-9 * memory.cache, 1e-9 * memory.others, 1e-9 * memory.free,

@@ -1,6 +1,7 @@
 /* host_loop: the host owns the loop.  Submits two requests to one engine, steps it, reads events as they come.
  *
  *   host_loop MODEL "first prompt" "second prompt" */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
   kaiju_engine* engine = NULL;
   kaiju_session* sessions[2] = {NULL, NULL};
   int i;
+  signal(SIGPIPE, SIG_IGN); /* a broken pipe is an error of printf, and ends nothing */
   if (argc != 4) return fprintf(stderr, "host_loop: give a model and two prompts: host_loop MODEL TEXT TEXT\n"), 2;
   if (kaiju_model_load(NULL, argv[1], NULL, NULL, NULL, &model, &error)) return fail("load", error);
   if (kaiju_engine_create(model, NULL, &engine, &error)) return fail("engine", error);
@@ -47,5 +49,7 @@ int main(int argc, char** argv) {
   for (i = 0; i < 2; ++i) kaiju_session_destroy(sessions[i]);
   kaiju_engine_destroy(engine);
   kaiju_model_destroy(model);
+  if (fflush(stdout) != 0 || ferror(stdout))
+    return fprintf(stderr, "host_loop: cannot write to the standard output\n"), 1;
   return 0;
 }

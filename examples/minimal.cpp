@@ -1,9 +1,11 @@
 // minimal: one reply through the C++ facade.   minimal MODEL "text"
+#include <csignal>
 #include <cstdio>
 
 #include "kaiju/kaiju.hpp"
 
 int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a broken pipe is an error of fwrite, and ends nothing
   if (argc != 3) return std::fprintf(stderr, "minimal: give a model and a text: minimal MODEL TEXT\n"), 2;
   const auto fail = [](const kaiju::Status& status) {
     return std::fprintf(stderr, "minimal: %s\n", status.message().c_str()), 1;
@@ -28,4 +30,6 @@ int main(int argc, char** argv) {
   });
   if (!done.ok()) return fail(done.status());
   std::puts("");
+  if (std::fflush(stdout) != 0 || std::ferror(stdout))
+    return fail({kaiju::StatusCode::kIo, "cannot write to the standard output"});
 }

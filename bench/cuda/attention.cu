@@ -263,5 +263,9 @@ int main(int argc, char** argv) {
     std::printf("products | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
     return 2;
   }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    std::fputs("kaiju-bench-attention: cannot write to the standard output\n", stderr);
+    return 1;
+  }
   return failures == 0 ? 0 : 1;
 }

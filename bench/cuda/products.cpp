@@ -239,21 +239,21 @@ class Products {
       if (fastest == 0 || us < fastest) fastest = us, best = name;
       if (tile == chosen) mine = us;
     }
-    fmt::print("{:15} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}",
-               fmt::format("{}, {}", shape.preset, shape.name), rows, floor, mine, mine > 0 ? 100 * floor / mine : 0,
-               fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
+    tools::print("{:15} {:5} rows  floor {:8.1f} us  chosen {:8.1f} ({:3.0f}%)  fastest own {:8.1f} ({:3.0f}%) {:11}",
+                 fmt::format("{}, {}", shape.preset, shape.name), rows, floor, mine, mine > 0 ? 100 * floor / mine : 0,
+                 fastest, fastest > 0 ? 100 * floor / fastest : 0, best);
     std::fflush(stdout);
     if (!options_.theirs) {
-      fmt::print("\n    all:{}\n", all);
+      tools::print("\n    all:{}\n", all);
       return;
     }
     const Found sums = search(shape, rows, CUDA_R_32I), bytes_out = search(shape, rows, CUDA_R_8I);
-    fmt::print("  cuBLASLt int32 {:8.1f} ({:3.0f}%, first {:8.1f}, {} offered){}", sums.us,
-               sums.us > 0 ? 100 * floor / sums.us : 0, sums.first_us, sums.offered, sums.wrong ? " WRONG" : "");
+    tools::print("  cuBLASLt int32 {:8.1f} ({:3.0f}%, first {:8.1f}, {} offered){}", sums.us,
+                 sums.us > 0 ? 100 * floor / sums.us : 0, sums.first_us, sums.offered, sums.wrong ? " WRONG" : "");
     if (bytes_out.us > 0)
-      fmt::print("  int8 {:8.1f} ({:3.0f}%, {} offered, tile {})", bytes_out.us, 100 * floor / bytes_out.us,
-                 bytes_out.offered, bytes_out.tile);
-    fmt::print("\n    all:{}\n", all);
+      tools::print("  int8 {:8.1f} ({:3.0f}%, {} offered, tile {})", bytes_out.us, 100 * floor / bytes_out.us,
+                   bytes_out.offered, bytes_out.tile);
+    tools::print("\n    all:{}\n", all);
     std::fflush(stdout);
   }
 
@@ -348,10 +348,9 @@ class Products {
 }  // namespace
 }  // namespace kaiju::bench
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   using namespace kaiju;
   using namespace kaiju::bench;
-  namespace tools = kaiju::tools;
   Options options;
   std::vector<std::string> names;
   for (const cuda::Tile& tile : forms()) names.push_back(name_of(tile));
@@ -360,7 +359,7 @@ int main(int argc, char** argv) {
       "kaiju-bench-products");
   app.add_option("--rows", options.rows, "numbers of rows")
       ->delimiter(',')
-      ->check(CLI::Range(1, 65536))
+      ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
   app.add_option("--presets", options.presets, "whose shapes")
       ->delimiter(',')
@@ -374,10 +373,8 @@ int main(int argc, char** argv) {
       ->check(tools::number_from(0.001, 60))
       ->capture_default_str();
   if (const auto stop = tools::parse(app, argc, argv)) return *stop;
-  try {
-    Products(options).run();
-    return tools::finish(app);
-  } catch (const Failed& failed) {
-    return tools::fail(app, 1, failed.what());
-  }
+  Products(options).run();
+  return 0;
 }
+
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-bench-products", run, argc, argv); }

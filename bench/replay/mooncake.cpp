@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "examples/tools/text_input.hpp"
+
 namespace kaiju::replay {
 namespace {
 
@@ -88,14 +90,26 @@ class Reader {
 
 }  // namespace
 
-Result<Trace> read_mooncake(std::istream& in) {
+Result<Trace> read_mooncake(std::istream& in, size_t most_bytes) {
   Reader reader;
   Row row;
   std::string line;
-  for (int64_t number = 1; std::getline(in, line); ++number) {
+  size_t bytes = 0;
+  for (int64_t number = 1;; ++number) {
+    const tools::LineRead read = tools::read_line(in, line, kMostTraceLineBytes);
+    if (read == tools::LineRead::kEnd) break;
+    const auto refused = [&](const std::string& why) {
+      return invalid_argument("line " + std::to_string(number) + " " + why);
+    };
+    if (read == tools::LineRead::kTooLong)
+      return refused("is longer than " + std::to_string(kMostTraceLineBytes) + " bytes, the most that a line may have");
+    bytes += line.size() + 1;
+    if (bytes > most_bytes)
+      return refused("is beyond the first " + std::to_string(most_bytes) + " bytes, the most that is read of a trace");
+    if (number == 1) tools::skip_byte_order_mark(line);
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string wrong = parse(line, row);
-    if (!wrong.empty()) return invalid_argument("line " + std::to_string(number) + " " + wrong);
+    if (!wrong.empty()) return refused(wrong);
     reader.add(row);
   }
   if (in.bad()) return Status(StatusCode::kIo, "the trace could not be read to its end");

@@ -138,7 +138,7 @@ std::string to_json(const Report& report) {
   out["replies_checked"] = report.checked;
   out["replies_differing"] = report.differing;
   for (const Point& point : report.points) out["points"].push_back(to_json(report, point));
-  return out.dump(2);
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);  // a path may hold any bytes
 }
 
 }  // namespace kaiju::replay

@@ -8,12 +8,13 @@
 #include <filesystem>
 
 #include "../tools/number_from.hpp"
+#include "../tools/program.hpp"
 
 namespace chat {
 namespace {
 
 namespace fs = std::filesystem;
-using kaiju::tools::number_from, kaiju::tools::Zero;
+using kaiju::tools::number_from, kaiju::tools::whole_number, kaiju::tools::Zero;
 
 constexpr const char* kFooter = R"(Examples:
   kaiju-chat                                   talk to the first of the bundled characters
@@ -35,7 +36,7 @@ std::string bundled(const std::string& name) {
   return (fs::path(KAIJU_CHAT_FOLDER) / name).string();
 }
 
-int parse_args(int argc, char** argv, Args& args) {
+std::optional<int> parse_args(int argc, char** argv, Args& args) {
   CLI::App app("Chat with a character played by a Kaiju model.", "kaiju-chat");
   app.footer(kFooter);
   args.characters_folder = bundled("characters");
@@ -55,11 +56,11 @@ int parse_args(int argc, char** argv, Args& args) {
   CLI::Option* seed =
       app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
           ->type_name("N")
-          ->check(kaiju::tools::whole_number());
+          ->check(whole_number());
   app.add_option("--max-tokens", sampling.max_tokens,
                  fmt::format("longest reply in tokens (default: {})", sampling.max_tokens))
       ->type_name("N")
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(whole_number(1, 1 << 24));
   app.add_option("--temperature", sampling.temperature,
                  "0: always the likeliest word (default: " + text(sampling.temperature) + ")")
       ->type_name("X")
@@ -74,7 +75,7 @@ int parse_args(int argc, char** argv, Args& args) {
       ->check(number_from(0, 1));
   app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")
       ->type_name("K")
-      ->check(CLI::Range(0, 1 << 30));
+      ->check(whole_number(0, 1 << 30));
   app.add_option("--repetition-penalty", sampling.repetition_penalty,
                  "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")
       ->type_name("X")
@@ -82,24 +83,17 @@ int parse_args(int argc, char** argv, Args& args) {
   app.add_flag("--circles", sampling.circles, "let a reply go on that repeats itself over and over");
   app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
       ->type_name("N")
-      ->check(CLI::Range(1, 256));
+      ->check(whole_number(1, 256));
   app.add_option("--backend", args.backend,
                  "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")
       ->type_name("NAME");
   app.add_option("--products-file", args.products_file,
                  "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them here")
       ->type_name("FILE");
-  app.set_version_flag("--version", kaiju_version_string());
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help and --version
-    fmt::print(stderr, "kaiju-chat: {} (see kaiju-chat --help)\n", error.what());
-    return 2;
-  }
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return stop;
   args.seed_given = seed->count() > 0;
   if (args.model.empty()) args.model = bundled("model/kaiju-nano.safetensors");
-  return -1;
+  return std::nullopt;
 }
 
 }  // namespace chat

@@ -1,6 +1,7 @@
 // Args: what the command line asks for.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,8 @@ struct Args {
   Sampling sampling;
 };
 
-// Returns -1 to go on, else the exit code. Help goes to stdout, a mistake as one line to stderr.
-int parse_args(int argc, char** argv, Args& args);
+// The exit code to stop with at once. Help goes to stdout, a mistake as one line to stderr.
+std::optional<int> parse_args(int argc, char** argv, Args& args);
 
 // The bundled model and characters: beside the program, in ../share/kaiju, or in the source folder.
 std::string bundled(const std::string& name);

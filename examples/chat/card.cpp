@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "owned.hpp"
+#include "regular_file.hpp"
 #include "utf8.hpp"
 
 namespace chat {
@@ -58,12 +58,13 @@ void check_card(const Card& card) {
     if (control_character(text) != std::string::npos) throw Problem("its character has a control character");
 }
 
-Card parse_card(const std::string& text, const std::string& file) {
+Card parse_card(std::string text, const std::string& file) {
+  kaiju::tools::skip_byte_order_mark(text);
   if (trimmed(text).empty())
     throw Problem(
         fmt::format("{}:1: the card is empty; it needs a line 'name: ...', an empty line and a description", file));
   Card card;
-  std::istringstream lines(text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text);
+  std::istringstream lines(std::move(text));
   size_t number = 0, greeting_line = 0;
   bool in_header = true;
   for (std::string line; std::getline(lines, line);) {
@@ -103,23 +104,7 @@ Card parse_card(const std::string& text, const std::string& file) {
   return card;
 }
 
-Card read_card(const std::string& file) {
-  std::error_code ignored;
-  if (fs::is_directory(file, ignored)) throw Problem(fmt::format("{}: a folder, not a card", file));
-  // A pipe that nobody writes to would be waited for.
-  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
-    throw Problem(fmt::format("{}: not a regular file", file));
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream)
-    throw Problem(
-        fmt::format("{}: cannot read the card: {}", file, std::error_code(errno, std::generic_category()).message()));
-  std::string text(kMaxCardBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(stream.gcount()));
-  if (text.size() > kMaxCardBytes)
-    throw Problem(fmt::format("{}:1: the card is larger than {} bytes", file, kMaxCardBytes));
-  return parse_card(text, file);
-}
+Card read_card(const std::string& file) { return parse_card(read_regular_file(file, "a card", kMaxCardBytes), file); }
 
 std::vector<std::string> card_files(const std::string& folder) {
   std::vector<std::string> files;

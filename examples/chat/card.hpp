@@ -21,7 +21,7 @@ struct Card {
 void check_card(const Card& card);
 
 // Throws Problem with file and line.
-Card parse_card(const std::string& text, const std::string& file);
+Card parse_card(std::string text, const std::string& file);
 Card read_card(const std::string& file);
 
 // The .card files of a folder, sorted.

@@ -11,12 +11,18 @@
 #include <span>
 #include <utility>
 
+#include "../tools/standard_streams.hpp"
+#include "../tools/text_input.hpp"
 #include "printer.hpp"
 #include "terminal.hpp"
 #include "transcript.hpp"
 
 namespace chat {
 namespace {
+
+using kaiju::tools::LineRead, kaiju::tools::output_failed, kaiju::tools::print;
+
+constexpr size_t kMostLineBytes = size_t{1} << 20;  // far beyond any model's context
 
 struct Totals {
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
@@ -75,7 +81,7 @@ void print_json(const Reply& reply, const Conversation& talk) {
                                        {"prefill_tokens_per_second", std::round(reply.prefill_rate() * 10) / 10},
                                        {"decode_tokens_per_second", std::round(reply.decode_rate() * 10) / 10},
                                        {"finish", reply.finish}};
-  fmt::print("{}\n", line.dump());
+  print("{}\n", line.dump());
   std::fflush(stdout);
 }
 
@@ -232,7 +238,7 @@ class Loop {
         begun = true;
         if (!console_.args.json) printer_.print(text);
       }
-      return !take_interrupt();
+      return !take_interrupt() && !output_failed();
     });
     totals_.add(reply);
     if (console_.args.json) return print_json(reply, talk_);
@@ -250,7 +256,7 @@ class Loop {
 
   // What the chat itself says. Beside lines of JSON it goes to stderr.
   void note(const std::string& text, int hang = 0) {
-    if (console_.args.json) return fmt::print(stderr, "{}", text);
+    if (console_.args.json) return print(stderr, "{}", text);
     printer_.hang(hang);
     printer_.colour(Colour::kDim);
     printer_.print(text);
@@ -295,6 +301,7 @@ int Console::run() {
 
 int Console::run_script(Conversation talk) {
   for (const std::string& text : args.say) {
+    if (output_failed()) break;
     const Reply reply = talk.say(text, [](std::string_view) { return true; });
     if (args.json)
       print_json(reply, talk);
@@ -307,9 +314,14 @@ int Console::run_script(Conversation talk) {
 
 int Console::run_lines(Conversation talk) {
   Loop loop(*this, std::move(talk), false);
-  size_t number = 0;
-  for (std::string text; std::getline(std::cin, text);) {
-    ++number;
+  std::string text;
+  for (size_t number = 1; !output_failed(); ++number) {
+    const LineRead read = kaiju::tools::read_line(std::cin, text, kMostLineBytes);
+    if (read == LineRead::kEnd) break;
+    if (read == LineRead::kTooLong)
+      throw Problem(
+          fmt::format("line {} is longer than {} bytes, the most that a line may have", number, kMostLineBytes));
+    if (number == 1) kaiju::tools::skip_byte_order_mark(text);
     if (text.ends_with('\r')) text.pop_back();
     try {
       if (!loop.line(text)) break;

@@ -1,5 +1,4 @@
 // kaiju-chat: loads the model, makes an engine, hands over to the console.
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -7,7 +6,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "../tools/standard_streams.hpp"
+#include "../tools/program.hpp"
 #include "args.hpp"
 #include "console.hpp"
 #include "terminal.hpp"
@@ -24,7 +23,7 @@ struct Progress {
   static int32_t tell(double done, void* self_pointer) {
     auto* self = static_cast<Progress*>(self_pointer);
     if (isatty(STDERR_FILENO) && std::chrono::steady_clock::now() - self->began > std::chrono::milliseconds(400)) {
-      fmt::print(stderr, "\rloading {:3.0f} %", done * 100);
+      kaiju::tools::print(stderr, "\rloading {:3.0f} %", done * 100);
       self->shown = true;
     }
     return 0;
@@ -65,9 +64,9 @@ int list(const Args& args) {
   for (const std::string& file : card_files(args.characters_folder)) {
     try {
       const Card card = read_card(file);
-      fmt::print("{:<14} {:<14} {}\n", stem_of(file), card.name, card.greeting);
+      kaiju::tools::print("{:<14} {:<14} {}\n", stem_of(file), card.name, card.greeting);
     } catch (const Problem& problem) {
-      fmt::print(stderr, "kaiju-chat: {}\n", problem.what());
+      kaiju::tools::print(stderr, "kaiju-chat: {}\n", problem.what());
       failed = 1;
     }
   }
@@ -76,7 +75,7 @@ int list(const Args& args) {
 
 int run(int argc, char** argv) {
   Args args;
-  if (const int code = parse_args(argc, argv, args); code >= 0) return code;
+  if (const auto stop = parse_args(argc, argv, args)) return *stop;
   use_utf8_locale();
   if (args.list) return list(args);
   if (args.say.empty() && on_terminal() && !args.seed_given) args.sampling.seed = std::random_device()();
@@ -88,18 +87,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  kaiju::tools::hold_closed_streams();
-  int code = 1;
-  try {
-    code = run(argc, argv);
-  } catch (const std::exception& problem) {
-    std::fflush(stdout);
-    fmt::print(stderr, "kaiju-chat: {}\n", problem.what());
-  }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-    fmt::print(stderr, "kaiju-chat: cannot write the output\n");
-    return 1;
-  }
-  return code;
-}
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-chat", run, argc, argv); }

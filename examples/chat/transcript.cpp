@@ -9,12 +9,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "owned.hpp"
+#include "regular_file.hpp"
 
 namespace chat {
 namespace {
@@ -60,18 +60,6 @@ Transcript from_json(const Json& json) {
   return transcript;
 }
 
-std::string read_whole(const std::string& file) {
-  std::error_code ignored;
-  if (fs::is_directory(file, ignored)) throw Problem(fmt::format("{}: a folder, not a saved chat", file));
-  // A pipe that nobody writes to would be waited for.
-  if (fs::exists(file, ignored) && !fs::is_regular_file(file, ignored))
-    throw Problem(fmt::format("{}: not a regular file", file));
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw Problem(fmt::format("{}: cannot read it: {}", file, why()));
-  if (fs::file_size(file, ignored) > kMaxBytes) throw Problem(fmt::format("{}: too large for a saved chat", file));
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 // On the disk, not only on its way there.
 void write_whole(const std::string& file, const std::string& text) {
   std::FILE* stream = std::fopen(file.c_str(), "wbx");  // x: never a file that is there
@@ -105,7 +93,7 @@ void save_transcript(const Transcript& transcript, const std::string& file) {
 }
 
 Transcript load_transcript(const std::string& file) {
-  const std::string text = read_whole(file);
+  const std::string text = read_regular_file(file, "a saved chat", kMaxBytes);
   try {
     return from_json(Json::parse(text));
   } catch (const Problem& problem) {

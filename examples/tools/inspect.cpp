@@ -210,8 +210,8 @@ static int run(int argc, char** argv) {
   const auto checkpoint = Checkpoint::open(path, no_verify ? kaiju::Verify::kNone : kaiju::Verify::kFull);
   if (!checkpoint.ok()) return kaiju::tools::fail(app, 1, checkpoint.status().message());
   const std::string report = (json ? json_report : text_report)(path, *checkpoint.value(), !no_verify);
-  std::fwrite(report.data(), 1, report.size(), stdout);
-  return kaiju::tools::finish(app);
+  kaiju::tools::print("{}", report);
+  return 0;
 }
 
 int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-inspect", run, argc, argv); }

@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "interrupted.hpp"
@@ -14,6 +12,7 @@
 #include "kaiju/format/random_model.hpp"
 #include "number_from.hpp"
 #include "program.hpp"
+#include "text_input.hpp"
 
 namespace {
 
@@ -22,21 +21,14 @@ using kaiju::Result;
 using kaiju::Status;
 using kaiju::StatusCode;
 
-constexpr size_t kMostConfigBytes = 1 << 20;  // far more than any config; keeps a wrong path from being read whole
+constexpr size_t kMostConfigBytes = 1 << 20;  // far more than any config
 
 Result<ModelConfig> config_from_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    text.resize(kMostConfigBytes);
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(file.gcount()));
-  }
-  if (!file.is_open() || file.bad() || text.empty())
-    return Status(StatusCode::kIo, path + ": cannot read the config; check the path");
+  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(path, kMostConfigBytes);
+  if (!read.problem.empty()) return Status(StatusCode::kIo, read.problem);
   // A config file may end in a new line or begin with one; the parser wants the object.
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  auto config = kaiju::config_from_json(begin == std::string::npos ? "" : std::string_view(text).substr(begin));
+  const size_t begin = read.text.find_first_not_of(" \t\r\n");
+  auto config = kaiju::config_from_json(begin == std::string::npos ? "" : std::string_view(read.text).substr(begin));
   if (!config.ok()) return Status(config.status().code(), path + ": " + config.status().message());
   return config;
 }
@@ -51,11 +43,12 @@ static int run(int argc, char** argv) {
   uint64_t seed = 0;
   auto* preset_option =
       app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
-  auto* config_option =
-      app.add_option("--config", config_path, "a JSON file of a config (docs/checkpoint.md) instead of a preset");
-  auto* layers_option =
-      app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern: 1 to 256");
-  auto* labels_option = app.add_option("--labels", labels, "give a preset a classifier of so many labels: 1 to 64");
+  auto* config_option = app.add_option(
+      "--config", config_path, "a JSON file of a config (docs/checkpoint.md), at most 1 MiB, instead of a preset");
+  auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern")
+                            ->check(kaiju::tools::whole_number(1, kaiju::kMostLayers));
+  auto* labels_option = app.add_option("--labels", labels, "give a preset a classifier of so many labels")
+                            ->check(kaiju::tools::whole_number(1, kaiju::kMostLabels));
   app.add_option("--seed", seed, "same seed, same bytes (default 0)")
       ->check(kaiju::tools::whole_number())
       ->type_name("N");
@@ -71,12 +64,6 @@ static int run(int argc, char** argv) {
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   if (preset_option->count() + config_option->count() == 0)
     return kaiju::tools::fail(app, 2, "give --preset or --config (see kaiju-make --help)");
-  if (layers_option->count() > 0 && (layers < 1 || layers > kaiju::kMostLayers))
-    return kaiju::tools::fail(app, 2, fmt::format("--layers {}: choose 1 to {}", layers, kaiju::kMostLayers));
-
-  if (labels_option->count() > 0 && (labels < 1 || labels > static_cast<int32_t>(kaiju::kMostLabels)))
-    return kaiju::tools::fail(app, 2, fmt::format("--labels {}: choose 1 to {}", labels, kaiju::kMostLabels));
-
   auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
   if (!config.ok()) return kaiju::tools::fail(app, preset_option->count() ? 2 : 1, config.status().message());
 

@@ -3,29 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
-#include <optional>
 #include <string>
-#include <system_error>
 
 #include "kaiju/text/tokenizer.hpp"
+#include "number_from.hpp"
 #include "program.hpp"
 #include "scorer.hpp"
+#include "text_input.hpp"
 
 namespace {
-
-// Nothing where it cannot be read; errno says why.
-std::optional<std::string> read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  char piece[1 << 16];
-  while (file && (file.read(piece, sizeof piece) || file.gcount() > 0))
-    text.append(piece, static_cast<size_t>(file.gcount()));
-  return file.is_open() && !file.bad() ? std::optional(std::move(text)) : std::nullopt;
-}
 
 // Negative log-likelihood of `next` under one row of logits, in double.
 double surprise(std::span<const float> row, int32_t next) {
@@ -43,10 +30,13 @@ static int run(int argc, char** argv) {
   kaiju::ExecutorOptions options;
   bool raw = false;
   app.add_option("FILE", model, "checkpoint with a tokenizer")->required();
-  app.add_option("--text", text_path, "UTF-8 text")->required();
+  app.add_option("--text", text_path,
+                 fmt::format("UTF-8 text, at most {} MiB; a byte-order mark at its beginning is skipped",
+                             kaiju::Tokenizer::kMaxTextBytes >> 20))
+      ->required();
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
   app.add_option("--threads", options.threads, "threads; 0: one per core")
-      ->check(CLI::Range(0, 256))
+      ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
   app.add_flag("--raw", raw, "do not open each window with the model's begin and prose symbols");
   app.footer("Example:\n  kaiju-perplexity model.safetensors --text story.txt");
@@ -61,11 +51,9 @@ static int run(int argc, char** argv) {
   auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")),
                                           (*checkpoint)->config().vocab_size);
   if (!tokenizer.ok()) return fail(tokenizer.status());
-  const std::optional<std::string> read = read_whole(text_path);
-  if (!read)
-    return fail(
-        {kaiju::StatusCode::kIo, fmt::format("cannot read {}: {}", text_path, std::generic_category().message(errno))});
-  const std::string& text = *read;
+  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(text_path, kaiju::Tokenizer::kMaxTextBytes);
+  if (!read.problem.empty()) return fail({kaiju::StatusCode::kIo, read.problem});
+  const std::string& text = read.text;
   auto encoded = (*tokenizer)->encode(text);
   if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
   const std::vector<int32_t>& ids = *encoded;
@@ -108,10 +96,10 @@ static int run(int argc, char** argv) {
                                      });
     if (!scored.ok()) return fail(scored);
   }
-  fmt::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(),
-             std::exp(total / static_cast<double>(predicted)),
-             total / std::log(2.0) / static_cast<double>(text.size()));
-  return kaiju::tools::finish(app);
+  kaiju::tools::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(),
+                      std::exp(total / static_cast<double>(predicted)),
+                      total / std::log(2.0) / static_cast<double>(text.size()));
+  return 0;
 }
 
 int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-perplexity", run, argc, argv); }

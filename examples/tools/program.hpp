@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <span>
+#include <sstream>
 #include <string>
 
 #include "kaiju.h"
@@ -18,35 +20,68 @@ inline int fail(const CLI::App& app, int code, const std::string& message) {
   return code;
 }
 
+inline constexpr const char* kEmptyValue = "the value is empty: give one";
+
+// An empty value is most often a shell variable that is not set: it must not stand for the default.
+inline void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->get_items_expected_max() > 0)
+      option->check([](const std::string& given) { return given.empty() ? kEmptyValue : ""; });
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
+}
+
+// "--model" where an argument is "--model=": CLI11 would take the next argument as its value.
+inline std::string option_without_value(std::span<char* const> arguments) {
+  for (const std::string argument : arguments)
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1)
+      return argument.substr(0, argument.size() - 1);
+  return "";
+}
+
 // The exit code to stop with at once: 0 after --help and --version, 2 for a wrong command line. `app` has been given
 // the program's name.
 inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", kaiju_version_string());
+  refuse_empty_values(app);
+  const auto wrong = [&](const std::string& message) {
+    return fail(app, 2, message + " (see " + app.get_name() + " --help)");
+  };
+  if (const std::string option = option_without_value({argv, static_cast<size_t>(argc)}); !option.empty())
+    return wrong(option + ": " + kEmptyValue);
   try {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    return fail(app, 2, std::string(error.what()) + " (see " + app.get_name() + " --help)");
+    if (error.get_exit_code() != 0) return wrong(error.what());
+    std::ostringstream asked_for;
+    const int code = app.exit(error, asked_for, asked_for);
+    print("{}", asked_for.str());
+    return code;
   }
 }
 
 // The last thing a program does: a full disk or a closed pipe is a failure, not a success with nothing said.
-inline int finish(const CLI::App& app, int code = 0) {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout))
-    return fail(app, 1, "cannot write to the standard output: is the disk full?");
-  return code;
+inline int finish(const std::string& name, int code) {
+  if (std::fflush(stdout) == 0 && !output_failed()) return code;
+  std::fprintf(stderr, "%s: cannot write to the standard output: is it open, and is there room on the disk?\n",
+               name.c_str());
+  return 1;
 }
+
+// Nothing: run_main looks at the output. kaiju-score still calls it.
+inline int finish(const CLI::App&) { return 0; }
 
 // What main does: what is thrown, for want of memory say, is a failure that is told like any other.
 inline int run_main(const char* name, int (*run)(int argc, char** argv), int argc, char** argv) {
-  hold_closed_streams();
+  prepare_streams();
+  int code = 1;
   try {
-    return run(argc, argv);
+    code = run(argc, argv);
   } catch (const std::exception& problem) {
+    std::fflush(stdout);
     std::fprintf(stderr, "%s: %s\n", name, problem.what());
-    return 1;
   }
+  return finish(name, code);
 }
 
 }  // namespace kaiju::tools

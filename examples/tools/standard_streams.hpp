@@ -1,18 +1,48 @@
-// A program may be started with standard streams closed. The first files it opens would then take their numbers, and be
-// read as its input or written over by its output.
+// The standard streams of a program: made ready first, printed to in one way. Nothing that is printed ends a program,
+// as fmt::print does by an exception where a stream cannot be written, and a broken pipe by a signal. Whether the
+// output has arrived is looked at once, at the end.
 #pragma once
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <utility>
 
 namespace kaiju::tools {
 
-// The first thing a program does: such a stream stands open on nothing, the wrong way round, so that reading or writing
-// it still fails.
+// A program may be started with standard streams closed. The first files it opens would then take their numbers, and be
+// read as its input or written over by its output. Such a stream is opened on nothing, the wrong way round, so that
+// reading or writing it still fails.
 inline void hold_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(stream, F_GETFD) < 0)
       (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest number that is free
 }
+
+// The first thing a program does. From now on a write to a broken pipe, or past the limit for the size of files
+// (ulimit -f), fails like any other and does not end the program.
+inline void prepare_streams() {
+  hold_closed_streams();
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
+}
+
+// A failure is remembered by the stream, and ignored on stderr.
+template <class... Arguments>
+void print(std::FILE* stream, fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  const std::string text = fmt::format(format, std::forward<Arguments>(arguments)...);
+  std::fwrite(text.data(), 1, text.size(), stream);
+}
+
+template <class... Arguments>
+void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  tools::print(stdout, format, std::forward<Arguments>(arguments)...);
+}
+
+// Nobody takes the output any more: what goes on for long may stop.
+inline bool output_failed() { return std::ferror(stdout) != 0; }
 
 }  // namespace kaiju::tools

@@ -2,8 +2,10 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "broken_pipe.hpp"
 #include "catch.hpp"
 #include "tests/capi/programs.hpp"
 
@@ -310,7 +312,7 @@ TEST_CASE("a card too long for the context is refused") {
   CHECK(chat_with_card("name: A\n\n" + std::string(2000, 'z') + "\n").refuses("has room for 256"));
 }
 TEST_CASE("a card larger than any card is refused") {
-  CHECK(chat_with_card("name: A\n\n" + std::string(1 << 21, 'z') + "\n").refuses("larger than"));
+  CHECK(chat_with_card("name: A\n\n" + std::string(1 << 21, 'z') + "\n").refuses("longer than 1048576 bytes"));
 }
 TEST_CASE("a card that is a folder is refused") {
   CHECK(chat({"--say", "x", "--character", temporary_folder() + "/"}).refuses("a folder"));
@@ -344,6 +346,18 @@ TEST_CASE("wrong options are refused in one line") {
   CHECK(short_chat({"--say", "x", "--repetition-penalty", "0"})
             .refuses("--repetition-penalty: give a number from 0.01 to 100"));
   CHECK(short_chat({"--seed", "1.5"}).refuses("--seed"));
+  for (const char* number : {"010", "0x10", "+1", " 1", "1 ", "00"}) {
+    INFO(number);
+    for (const char* option : {"--seed", "--max-tokens", "--threads", "--top-k", "--temperature", "--top-p", "--min-p",
+                               "--repetition-penalty"})
+      CHECK(short_chat({"--say", "x", option, number}).refuses(std::string(option) + ": give "));
+  }
+  for (const char* option : {"--model", "--character", "--backend", "--products-file", "--seed"}) {
+    INFO(option);
+    CHECK(run_program("kaiju-chat", {"--say", "x", option, ""}).refuses(option));
+    CHECK(run_program("kaiju-chat", {"--say", "x", option + std::string("="), "y"}).refuses(option));
+    CHECK(run_program("kaiju-chat", {"--say", "x", option, ""}).code == 2);
+  }
   CHECK(chat({"--max-tokens", "0"}).refuses("--max-tokens"));
   CHECK(chat({"--threads", "1000"}).refuses("--threads"));
   CHECK(run_program("kaiju-chat", {"--say"}).refuses("--say"));
@@ -360,9 +374,90 @@ TEST_CASE("a message that is not UTF-8 or too long is refused") {
   CHECK(short_chat({}, "hello\nab\xFF\n").refuses("line 2: the message is not UTF-8 at byte 3"));
 }
 
-TEST_CASE("output that cannot be written is an error") {
-  const std::string command = quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat") + " --list >/dev/full 2>/dev/null";
-  CHECK(WEXITSTATUS(std::system(command.c_str())) == 1);
+TEST_CASE("output that cannot be written is an error, told where it can be") {
+  for (const std::string bad : {">/dev/full", ">&-", ">&9"}) {
+    INFO(bad);
+    const BrokenPipe broken;
+    const std::string said = "cannot write to the standard output";
+    CHECK(run_program("kaiju-chat", {"--list"}, "", bad).refuses(said));
+    CHECK(run_program("kaiju-chat", {"--help"}, "", bad).refuses(said));
+    CHECK(short_chat({"--say", "hello"}, "", bad).refuses(said));
+    CHECK(short_chat({}, "hello\n/stats\n", bad).refuses(said));
+    CHECK(short_chat({"--json"}, "hello\n", bad).refuses(said));
+    CHECK(run_program("minimal", {chat_model_file(), "hello"}, "", bad).refuses(said));
+    CHECK(run_program("host_loop", {chat_model_file(), "hello", "world"}, "", bad).refuses(said));
+    for (const std::string both : {"2>/dev/full", "2>&-", "2>&9"})
+      CHECK(short_chat({"--say", "hello"}, "", bad + " " + both).code == 1);
+  }
+}
+
+TEST_CASE("errors and notes that cannot be printed end no chat") {
+  for (const std::string bad : {"2>/dev/full", "2>&-", "2>&9"}) {
+    INFO(bad);
+    const BrokenPipe broken;
+    CHECK(short_chat({"--json"}, "/stats\nhello\n/undo\n", bad).code == 0);
+    CHECK(short_chat({"--json"}, "hello\n/nonsense\n", bad).code == 1);
+    CHECK(short_chat({"--nonsense"}, "", bad).code == 2);
+    CHECK(run_program("kaiju-chat", {"--say", "x", "--model", "/nowhere"}, "", bad).code == 1);
+    CHECK(run_program("minimal", {"/nowhere", "x"}, "", bad).code == 1);
+    CHECK(run_program("host_loop", {"/nowhere", "x", "y"}, "", bad).code == 1);
+    CHECK(run_program("host_loop", {}, "", bad).code == 2);
+  }
+}
+
+TEST_CASE("a chat ends when nobody takes its output, however much input there is") {
+  const BrokenPipe broken;
+  for (const char* bad : {">/dev/full", ">&9"})
+    for (const char* input : {"hello", "/stats"}) {
+      INFO(bad << " " << input);
+      const std::string command = quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat") + " --model " +
+                                  quoted(chat_model_file()) + " --character " + quoted(short_card()) +
+                                  " --max-tokens 2 --threads 1 2>/dev/null ";
+      CHECK(WEXITSTATUS(std::system(("yes " + std::string(input) + " | timeout 60 " + command + bad).c_str())) == 1);
+    }
+}
+
+TEST_CASE("input that does not end is refused with the limit, not read until the memory is full") {
+  const Run run = short_chat({}, "", "</dev/zero");
+  CHECK(run.refuses("line 1 is longer than 1048576 bytes"));
+  CHECK(short_chat({}, "hello\n" + std::string((1 << 20) + 1, ' ') + "\n")
+            .refuses("line 2 is longer than 1048576 bytes"));
+  CHECK(short_chat({}, std::string(1 << 20, ' ') + "\nhello\n").code == 0);
+  const std::string large = write_file("large.json", std::string((size_t{64} << 20) + 1, ' '));
+  CHECK(short_chat({}, "/load " + large + "\n").refuses("longer than 67108864 bytes"));
+  std::remove(large.c_str());
+}
+
+TEST_CASE("a byte-order mark at the beginning of input is no part of the first message") {
+  const std::string mark = "\xEF\xBB\xBF", file = temporary_folder() + "/mark.json";
+  CHECK(short_chat({}, mark + "hello\n" + mark + "world\n/save " + file + "\n").code == 0);
+  const auto said = nlohmann::json::parse(slurp(file))["exchanges"];
+  CHECK(said[0]["user"] == "hello");
+  CHECK(said[1]["user"] == mark + "world");
+  CHECK(short_chat({}, mark + "/load " + write_file("marked.json", mark + slurp(file)) + "\n").code == 0);
+}
+
+TEST_CASE("a chat that cannot be saved whole leaves nothing of it, and the older one as it was") {
+  const std::string file = temporary_folder() + "/limited.json";
+  REQUIRE(short_chat({}, "hello\n/save " + file + "\n").code == 0);
+  const std::string before = slurp(file);
+  const auto files = [] {
+    return std::distance(std::filesystem::directory_iterator(temporary_folder()),
+                         std::filesystem::directory_iterator());
+  };
+  std::string input;
+  for (int i = 0; i < 12; ++i) input += "hello the world, I say hello\n";
+  write_file("in", input + "/save " + file + "\n");
+  const std::string err = write_file("err", "");
+  const auto count = files();
+  const int status =
+      std::system(("cd " + quoted(temporary_folder()) + " && ulimit -f 2 && " +
+                   quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat") + " --model " + quoted(chat_model_file()) +
+                   " --character " + quoted(short_card()) + " --max-tokens 12 --threads 1 <in >/dev/null 2>err")
+                      .c_str());
+  CHECK(Run{WEXITSTATUS(status), "", slurp(err)}.refuses("limited.json: cannot write it: File too large"));
+  CHECK(slurp(file) == before);
+  CHECK(files() == count);
 }
 
 TEST_CASE("a chat whose input is closed says so, and takes no file that it opens for it") {

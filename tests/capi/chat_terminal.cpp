@@ -304,7 +304,7 @@ TEST_CASE("on a terminal a mistake is told and the chat goes on", "[terminal]") 
   screen.type("/retry\r");
   screen.until("nothing was said yet");
   screen.type("/load /nowhere/x.json\r");
-  screen.until("/nowhere/x.json: cannot read it");
+  screen.until("cannot read /nowhere/x.json: No such file");
   screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
 }

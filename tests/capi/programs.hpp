@@ -48,12 +48,14 @@ inline std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-inline Run run_program(const std::string& program, const std::vector<std::string>& args,
-                       const std::string& input = "") {
+// `streams`: further redirections for the shell, which win: "2>&-".
+inline Run run_program(const std::string& program, const std::vector<std::string>& args, const std::string& input = "",
+                       const std::string& streams = "") {
   const std::string folder = temporary_folder();
   std::string command = quoted(std::string(KAIJU_PROGRAM_DIR) + "/" + program);
   for (const std::string& arg : args) command += " " + quoted(arg);
-  command += " <" + quoted(write_file("in", input)) + " >" + quoted(folder + "/out") + " 2>" + quoted(folder + "/err");
+  command += " <" + quoted(write_file("in", input)) + " >" + quoted(folder + "/out") + " 2>" + quoted(folder + "/err") +
+             " " + streams;
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 200, slurp(folder + "/out"), slurp(folder + "/err")};
 }
@@ -63,14 +65,14 @@ inline const std::string& short_card() {
   return path;
 }
 
-inline Run chat(std::vector<std::string> args, const std::string& input = "") {
+inline Run chat(std::vector<std::string> args, const std::string& input = "", const std::string& streams = "") {
   for (const char* more : {"--model", chat_model_file().c_str(), "--threads", "1"}) args.push_back(more);
-  return run_program("kaiju-chat", args, input);
+  return run_program("kaiju-chat", args, input, streams);
 }
 
-inline Run short_chat(std::vector<std::string> args, const std::string& input = "") {
+inline Run short_chat(std::vector<std::string> args, const std::string& input = "", const std::string& streams = "") {
   for (const char* more : {"--character", short_card().c_str(), "--max-tokens", "12"}) args.push_back(more);
-  return chat(std::move(args), input);
+  return chat(std::move(args), input, streams);
 }
 
 }  // namespace kaiju::tests

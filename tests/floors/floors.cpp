@@ -72,6 +72,16 @@ std::vector<std::string> climbs(const std::string& folder, const std::string& fi
   return out;
 }
 
+// One line per way to print that may end a program, or to read a number that is not decimal, beside the two headers
+// that do it safely.
+std::vector<std::string> unsafe_in_programs(const std::string& file, const std::string& text) {
+  static const std::regex pattern("fmt::print(ln)?\\(|std::(cout|cerr|clog|print(ln)?)\\b|CLI::(Range|AsSizeValue)\\b");
+  std::vector<std::string> out;
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it)
+    out.push_back(file + " has " + it->str());
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("no include climbs to a floor above") {
@@ -103,4 +113,24 @@ TEST_CASE("every folder of the core has its rule") {
     INFO(entry.path().filename().string());
     CHECK(kMayInclude.count("include/kaiju/" + entry.path().filename().string()) == 1);
   }
+}
+
+TEST_CASE("programs print only by what cannot end them, and read numbers only in decimal") {
+  int files = 0;
+  for (const char* folder : {"examples", "bench"})
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(KAIJU_SOURCE_DIR) / folder)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      const std::string name = entry.path().filename().string();
+      if (name == "score.cpp") continue;
+      ++files;
+      for (const std::string& found : unsafe_in_programs(name, read(entry.path()))) FAIL_CHECK(found);
+    }
+  CHECK(files > 30);
+}
+
+TEST_CASE("a print that may end a program would be noticed") {
+  CHECK(unsafe_in_programs("x", "fmt::print(stderr, \"x\");").size() == 1);
+  CHECK(unsafe_in_programs("x", "std::cout << 1;").size() == 1);
+  CHECK(unsafe_in_programs("x", "->check(CLI::Range(0, 1))").size() == 1);
+  CHECK(unsafe_in_programs("x", "tools::print(stderr, \"x\");").empty());
 }

@@ -4,7 +4,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "broken_pipe.hpp"
 #include "catch.hpp"
+#include "tiny.hpp"
 
 namespace {
 
@@ -78,6 +80,179 @@ TEST_CASE("so it is with the scripts of tests on a GPU, which need none to say s
 TEST_CASE("an output that cannot be written is exit code 1") {
   CHECK(exit_code("echo 5 6 7 | " + kPrograms + "/kaiju-score " + kModel + " --tokens - >/dev/full 2>/dev/null") == 1);
   CHECK(exit_code(kPrograms + "/kaiju-inspect " + kModel + " >/dev/full 2>/dev/null") == 1);
+}
+
+TEST_CASE("what cannot be printed ends no program by a signal, and a result that cannot be is exit code 1") {
+  const kaiju::tests::BrokenPipe broken;
+  const tiny::Folder folder;
+  tiny::write_file(folder / "text", "Once upon a time there was a fish.");
+  const std::string ids = folder / "ids", out = folder / "out";
+  tiny::write_file(ids, "5 6 7");
+  const struct {
+    std::string line;
+    int code;      // where everything can be printed
+    bool results;  // on the standard output
+  } runs[] = {
+      {"kaiju-inspect " + kModel + " --no-verify", 0, true},
+      {"kaiju-inspect --help", 0, true},
+      {"kaiju-inspect /nowhere", 1, false},
+      {"kaiju-make --preset nano --layers 1 --out " + out, 0, false},
+      {"kaiju-make --version", 0, true},
+      {"kaiju-make --preset huge --out " + out, 2, false},
+      {"kaiju-score " + kModel + " --tokens " + ids + " --threads 1", 0, true},
+      {"kaiju-score --help", 0, true},
+      {"kaiju-score /nowhere --tokens " + ids, 1, false},
+      {"kaiju-perplexity " + kModel + " --text " + (folder / "text") + " --threads 1", 0, true},
+      {"kaiju-perplexity --help", 0, true},
+      {"kaiju-perplexity " + kModel + " --text /nowhere", 1, false},
+      {"kaiju-bench", 2, false},
+      {"kaiju-bench step --help", 0, true},
+      {"kaiju-bench cache --blocks 4096 --rows 1 --seconds 0", 0, true},
+      {"kaiju-bench cache --blocks 4096 --rows 1 --seconds 0 --json", 0, true},
+      {"kaiju-bench replay --conversations 5 --characters 1 --hours 1", 0, true},
+      {"kaiju-bench replay --trace /nowhere", 1, false},
+      {"kaiju-bench ops --backend portable --threads 1 --rows 1 --only norm --seconds 0.0001 --buffer-mib 64", 0, true},
+      {"kaiju-bench ops --backend nonsense --threads 1", 1, false},
+      {"kaiju-bench step " + kModel +
+           " --threads 1 --seconds 0.0001 --streams 1 --prompts 16 --context 16 --buffer-mib 64 --json",
+       0, true},
+      {"kaiju-bench serve " + kModel +
+           " --threads 1 --conversations 1 --characters 1 --turns 1 --prompt-tokens 8 --user-tokens 4 --reply-tokens 2",
+       0, true},
+      {"kaiju-bench hour " + kModel +
+           " --threads 1 --conversations 1 --characters 1 --prompt-tokens 8 --user-tokens 4 --reply-tokens 2 "
+           "--every-seconds 0.05 --settle-seconds 0.1 --seconds 0.1",
+       0, true},
+  };
+  for (const auto& run : runs) {
+    const auto ends = [&](const std::string& streams, bool out_fails) {
+      INFO(run.line << streams);
+      CHECK(exit_code("timeout 60 " + kPrograms + "/" + run.line + streams) ==
+            (out_fails && run.results ? 1 : run.code));
+    };
+    for (const std::string bad : {"/dev/full", "&-", "&9"}) {
+      ends(" 2>" + bad + " >/dev/null", false);
+      ends(" 2>/dev/null >" + bad, true);
+      ends(" 2>" + bad + " >" + bad + " <&-", true);
+    }
+  }
+}
+
+TEST_CASE("a result that cannot be written is told, by every program") {
+  const tiny::Folder folder;
+  for (const std::string name : {"inspect", "make", "score", "perplexity", "bench"}) {
+    INFO(name);
+    CHECK(exit_code(kPrograms + "/kaiju-" + name + " --help 2>'" + (folder / "err") + "' >/dev/full") == 1);
+    CHECK(tiny::read_file(folder / "err").starts_with("kaiju-" + name + ": cannot write to the standard output"));
+  }
+}
+
+TEST_CASE("a limit for the size of files ends no program by a signal, and no part of a file is left") {
+  const tiny::Folder folder;
+  const auto limited = [&](const std::string& line) {
+    return exit_code("cd '" + (folder / "") + "' && { ulimit -f 8; " + kPrograms + "/" + line + "; }");
+  };
+  CHECK(limited("kaiju-make --preset nano --layers 1 --out x 2>err") == 1);
+  CHECK(tiny::contains(tiny::read_file(folder / "err"), "kaiju-make: x: cannot "));
+  CHECK(folder.file_count() == 1);
+  CHECK(limited("kaiju-inspect " + kModel + " --no-verify --json 2>err >out") == 1);
+  CHECK(tiny::contains(tiny::read_file(folder / "err"), "cannot write to the standard output"));
+}
+
+TEST_CASE("numbers are decimal: no program reads 010 as eight, or 0x10 as sixteen") {
+  const std::string lines[] = {
+      "kaiju-make --preset nano --out x --seed 010",
+      "kaiju-make --preset nano --out x --layers 010",
+      "kaiju-make --preset nano --out x --labels 0x10",
+      "kaiju-make --preset nano --out x --labels +5",
+      "kaiju-perplexity x --text y --threads 010",
+      "kaiju-bench ops --threads 010",
+      "kaiju-bench ops --rows 1,010",
+      "kaiju-bench ops --seconds 0x1",
+      "kaiju-bench ops --seconds 01",
+      "kaiju-bench ops --buffer-mib 0100",
+      "kaiju-bench step x --streams 0x10",
+      "kaiju-bench step x --context ' 16'",
+      "kaiju-bench cache --blocks 0x4096",
+      "kaiju-bench cache --rows 010",
+      "kaiju-bench replay --seed 010",
+      "kaiju-bench replay --conversations 010",
+      "kaiju-bench replay --memory 0.25,0x1",
+      "kaiju-bench replay --host-bytes 010",
+      "kaiju-bench serve x --cache-bytes 0x10",
+      "kaiju-bench serve x --cache-bytes 010GiB",
+      "kaiju-bench serve x --turns 010",
+      "kaiju-bench hour x --seed 010",
+      "kaiju-bench hour x --host-bytes 010",
+      "kaiju-bench hour x --conversations 64,010",
+  };
+  for (const std::string& line : lines) {
+    INFO(line);
+    CHECK(exit_code("timeout 20 " + kPrograms + "/" + line + " 2>&1 | grep -q -e '--[a-z-]*: give '") == 0);
+    CHECK(exit_code("timeout 20 " + kPrograms + "/" + line + " >/dev/null 2>&1") == 2);
+  }
+}
+
+TEST_CASE("an empty value is refused by name and never stands for a default") {
+  const std::pair<const char*, const char*> lines[] = {
+      {"kaiju-inspect ''", "FILE"},
+      {"kaiju-make --preset nano --out ''", "--out"},
+      {"kaiju-make --config '' --out x", "--config"},
+      {"kaiju-make --config= --out x", "--config"},
+      {"kaiju-score '' --tokens x", "FILE"},
+      {"kaiju-score x --tokens ''", "--tokens"},
+      {"kaiju-score x --tokens= y", "--tokens"},
+      {"kaiju-score x --tokens y --logits ''", "--logits"},
+      {"kaiju-perplexity x --text ''", "--text"},
+      {"kaiju-perplexity x --text= y", "--text"},
+      {"kaiju-perplexity x --text y --backend ''", "--backend"},
+      {"kaiju-bench replay --trace ''", "--trace"},
+      {"kaiju-bench replay --trace=", "--trace"},
+      {"kaiju-bench replay --model ''", "--model"},
+      {"kaiju-bench replay --preset ''", "--preset"},
+      {"kaiju-bench ops --only ''", "--only"},
+      {"kaiju-bench ops --products-file ''", "--products-file"},
+      {"kaiju-bench step ''", "FILE"},
+      {"kaiju-bench serve '' --products-file x", "FILE"},
+      {"kaiju-bench hour ''", "FILE"},
+  };
+  for (const auto& [line, name] : lines) {
+    INFO(line);
+    const std::string command = "timeout 20 " + kPrograms + "/" + line;
+    CHECK(exit_code(command + " >/dev/null 2>&1") == 2);
+    CHECK(exit_code(command + " 2>&1 | grep -q -e ': " + name + ": the value is empty'") == 0);
+  }
+}
+
+TEST_CASE("input that does not end is refused with the limit, not read until the memory is full") {
+  const std::string zeros = " 2>&1 </dev/zero | grep -q 'longer than ";
+  const auto refused = [&](const std::string& line, const std::string& limit) {
+    INFO(line);
+    CHECK(exit_code("ulimit -v 4000000; timeout 60 " + kPrograms + "/" + line + zeros + limit + " bytes'") == 0);
+  };
+  refused("kaiju-perplexity " + kModel + " --text /dev/zero", "67108864");
+  refused("kaiju-perplexity " + kModel + " --text /dev/stdin", "67108864");
+  refused("kaiju-make --out x --config /dev/zero", "1048576");
+  refused("kaiju-bench replay --trace /dev/zero", "4194304");
+  refused("kaiju-bench replay --trace /dev/stdin", "4194304");
+}
+
+TEST_CASE("a byte-order mark at the beginning of a text is no part of it") {
+  const tiny::Folder folder;
+  const std::string mark = "\xEF\xBB\xBF", config = kaiju::config_to_json(tiny::config(3));
+  const auto output = [&](const std::string& line) {
+    REQUIRE(exit_code("cd '" + (folder / "") + "' && " + kPrograms + "/" + line + " >out") == 0);
+    return tiny::read_file(folder / "out");
+  };
+  tiny::write_file(folder / "plain", "Once upon a time there was a fish.");
+  tiny::write_file(folder / "marked", mark + "Once upon a time there was a fish.");
+  const std::string perplexity = "kaiju-perplexity " + kModel + " --threads 1 --text ";
+  CHECK(output(perplexity + "plain") == output(perplexity + "marked"));
+  tiny::write_file(folder / "shape.json", mark + config);
+  output("kaiju-make --config shape.json --out model");
+  const std::string request = R"({"timestamp": 0, "input_length": 512, "output_length": 9, "hash_ids": [1]})";
+  tiny::write_file(folder / "trace", mark + request + "\n" + request);
+  CHECK(tiny::contains(output("kaiju-bench replay --json --memory 1 --trace trace"), "\"requests\": 2"));
 }
 
 TEST_CASE("kaiju-score refuses tokens that are none, by name") {

@@ -161,6 +161,23 @@ TEST_CASE("a malformed line of a recorded trace is refused by its number") {
   }
 }
 
+TEST_CASE("a trace that does not end is refused at its limit, and so is a line") {
+  const std::string good = "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1, \"hash_ids\": [1, 2]}\n";
+  std::istringstream fits(good + good), longer(good + good + "\n"),
+      endless(good + std::string(kMostTraceLineBytes + 1, ' '));
+  CHECK(read_mooncake(fits, 2 * good.size()).ok());
+  CHECK(read_mooncake(longer, 2 * good.size()).status().message() ==
+        "line 3 is beyond the first " + std::to_string(2 * good.size()) + " bytes, the most that is read of a trace");
+  CHECK(read_mooncake(endless).status().message() ==
+        "line 2 is longer than 4194304 bytes, the most that a line may have");
+}
+
+TEST_CASE("a byte-order mark at the beginning of a trace is skipped") {
+  const std::string good = "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1, \"hash_ids\": [1, 2]}\n";
+  CHECK(read("\xEF\xBB\xBF" + good).ok());
+  CHECK_FALSE(read(good + "\xEF\xBB\xBF" + good).ok());
+}
+
 TEST_CASE(
     "conversations in their hour speak once in every interval, each from a moment of its own, the first characters "
     "most") {
