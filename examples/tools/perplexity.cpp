@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "kaiju/text/tokenizer.hpp"
@@ -25,6 +26,27 @@ std::optional<std::string> read_whole(const std::string& path) {
   while (file && (file.read(piece, sizeof piece) || file.gcount() > 0))
     text.append(piece, static_cast<size_t>(file.gcount()));
   return file.is_open() && !file.bad() ? std::optional(std::move(text)) : std::nullopt;
+}
+
+// The text's tokens. A text longer than one call takes comes in parts, each of which ends after a line, where there are
+// lines, or between two characters.
+kaiju::Result<std::vector<int32_t>> encode(const kaiju::Tokenizer& tokenizer, std::string_view text) {
+  if (const size_t good = kaiju::utf8_valid_prefix(text); good != text.size())
+    return kaiju::invalid_argument(fmt::format("text is not UTF-8 at byte {}", good + 1));
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    size_t size = std::min(text.size(), kaiju::Tokenizer::kMaxTextBytes);
+    if (size < text.size()) {
+      const size_t line = text.rfind('\n', size - 1);
+      if (line != std::string_view::npos) size = line + 1;
+      while ((static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+    }
+    auto part = tokenizer.encode(text.substr(0, size));
+    if (!part.ok()) return part.status();
+    ids.insert(ids.end(), part->begin(), part->end());
+    text.remove_prefix(size);
+  }
+  return ids;
 }
 
 // Negative log-likelihood of `next` under one row of logits, in double.
@@ -66,7 +88,7 @@ static int run(int argc, char** argv) {
     return fail(
         {kaiju::StatusCode::kIo, fmt::format("cannot read {}: {}", text_path, std::generic_category().message(errno))});
   const std::string& text = *read;
-  auto encoded = (*tokenizer)->encode(text);
+  auto encoded = encode(**tokenizer, text);
   if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
   const std::vector<int32_t>& ids = *encoded;
   if (ids.size() < 2)

@@ -30,7 +30,8 @@ struct ExecutorOptions {
 std::vector<std::string> backend_names();
 
 // kInvalidArgument for unknown names and impossible sizes, kUnsupported when the machine lacks the instructions or
-// fails the arithmetic self-check, kOutOfMemory with the bytes wanted. The executor keeps the checkpoint alive.
+// fails the arithmetic self-check, kOutOfMemory with the bytes wanted, kIo when the checkpoint's file has changed since
+// it was opened. The executor keeps the checkpoint alive.
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,
                                                 const ExecutorOptions& options);
 
