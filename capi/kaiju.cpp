@@ -11,6 +11,7 @@ using kaiju::Status;
 using kaiju::StatusCode;
 using namespace kaiju::capi;
 
+static_assert(KAIJU_MOST_TEXT_BYTES == kaiju::Tokenizer::kMaxTextBytes);
 // The codes are shared, value for value.
 static_assert(KAIJU_OK == static_cast<int>(StatusCode::kOk) &&
               KAIJU_INVALID_ARGUMENT == static_cast<int>(StatusCode::kInvalidArgument) &&

@@ -301,7 +301,10 @@ KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clo
 KAIJU_API kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info* out);
 
 /* -- model: immutable after load, share it freely -- */
-/* `path` ends with a zero byte.  `runtime`, `options` and `progress` may be NULL. */
+/* `path` ends with a zero byte.  `runtime`, `options` and `progress` may be NULL.  The weights stay in the mapped file,
+ * so nobody may write into it or cut it short while a model or an engine of it lives: a lost weight that is touched
+ * ends the process (SIGBUS).  To replace the file, rename a new one over it.  A file that changes while it is loaded,
+ * or before an engine is created, is KAIJU_IO. */
 KAIJU_API kaiju_status kaiju_model_load(kaiju_runtime* runtime, const char* path, const kaiju_options* options,
                                         kaiju_progress_fn progress, void* user_data, KAIJU_OWN kaiju_model** out,
                                         kaiju_error** error);
@@ -314,7 +317,11 @@ KAIJU_API kaiju_status kaiju_model_text(const kaiju_model* model, int32_t proper
 KAIJU_API kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const char** text, size_t* size);
 
 /* -- text: KAIJU_UNSUPPORTED for a model without a tokenizer -- */
-/* Never gives a control symbol, whatever the text. */
+/* The longest text, in bytes; a longer one is KAIJU_INVALID_ARGUMENT.  Tokenizing takes up to 230 bytes of memory for
+ * each byte of a text while it runs. */
+enum { KAIJU_MOST_TEXT_BYTES = 1048576 };
+/* Never gives a control symbol, whatever the text.  A text, as it is given and as the tokenizer's own rules rewrite it,
+ * has at most KAIJU_MOST_TEXT_BYTES: tokenize a longer one in parts. */
 KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens,
                                       size_t capacity, size_t* count, kaiju_error** error);
 /* The bytes of the tokens, without the space that tokenizing puts before a text; whole UTF-8 only where the tokens are.
@@ -322,8 +329,8 @@ KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text
 KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text,
                                         size_t capacity, size_t* size, kaiju_error** error);
 /* Messages with the model's chat symbols around them.  A card begins a sequence: its content is the name, a newline and
- * the description. A greeting is a character's message before the first user's.  `message_size` is
- * sizeof(kaiju_message), `flags` are KAIJU_CHAT_*. */
+ * the description. A greeting is a character's message before the first user's.  Each message has at most
+ * KAIJU_MOST_TEXT_BYTES.  `message_size` is sizeof(kaiju_message), `flags` are KAIJU_CHAT_*. */
 KAIJU_API kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size,
                                          size_t message_count, int32_t flags, int32_t* tokens, size_t capacity,
                                          size_t* count, kaiju_error** error);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kaiju/base/float_state.hpp"
+
 namespace {
 
 using kaiju::number_text;
@@ -106,6 +108,7 @@ bool has_no_zero(kaiju_option option) { return is_path(option) || option == KAIJ
 
 template <class T>
 Status check_number(const Row& row, T value) {
+  const kaiju::FloatState float_state;
   const auto number = static_cast<double>(value);
   if (row.option == KAIJU_GENERATE_TEMPERATURE) return kaiju::check_temperature(row.name, number);
   if (number >= row.minimum && number <= row.maximum) return {};
@@ -266,6 +269,7 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
     if (!options) return missing("options");
     KAIJU_TRY(check_span("tokens", tokens, count));
     KAIJU_TRY(check_span("bias", bias, count));
+    const kaiju::FloatState float_state;
     std::vector<std::pair<int32_t, float>> pairs;
     for (size_t i = 0; i < count; ++i) {
       if (tokens[i] < 0) return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));

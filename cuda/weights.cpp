@@ -1,14 +1,29 @@
 #include "weights.hpp"
 
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
 namespace kaiju::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
+constexpr size_t kPieceBytes = size_t{8} << 20;
 
-// Walks over all views twice: first to add up their sizes, then to copy them and turn them round.
+Status copied(cudaError_t error) {
+  if (error == cudaSuccess) return {};
+  return {StatusCode::kDeviceLost,
+          std::string("the GPU failed while the weights were copied: ") + cudaGetErrorString(error)};
+}
+
+// Walks over all views twice: first to add up their sizes, then to copy them and turn them round. What it copies it
+// reads from the checkpoint, whose file may be cut short meanwhile: the driver would touch the mapping and end the
+// process.
 class Mover {
  public:
-  explicit Mover(std::byte* to, cudaStream_t stream = nullptr) : to_(to), stream_(stream) {}
+  Mover() = default;
+  Mover(const Checkpoint& from, std::byte* to, cudaStream_t stream) : from_(&from), to_(to), stream_(stream) {}
 
   void operator()(Matrix& matrix) {
     move(matrix.weight, static_cast<size_t>(matrix.out) * static_cast<size_t>(matrix.in));
@@ -28,23 +43,36 @@ class Mover {
   }
 
   size_t bytes() const { return used_; }
-  cudaError_t error() const { return error_; }
+  const Status& status() const { return status_; }
 
  private:
   template <class T>
   void move(const T*& data, size_t count) {
     if (to_) {
-      if (error_ == cudaSuccess)
-        error_ = cudaMemcpyAsync(to_ + used_, data, count * sizeof(T), cudaMemcpyHostToDevice, stream_);
+      if (status_.ok()) status_ = copy(std::as_bytes(std::span(data, count)), to_ + used_);
       data = reinterpret_cast<const T*>(to_ + used_);
     }
     used_ = (used_ + count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
   }
 
-  std::byte* to_;
-  cudaStream_t stream_;
+  // Waits for each piece, for the next one takes its place.
+  Status copy(std::span<const std::byte> bytes, std::byte* to) {
+    piece_.resize(kPieceBytes);
+    for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+      const size_t count = std::min(kPieceBytes, bytes.size() - at);
+      KAIJU_TRY(from_->read(bytes.subspan(at, count), piece_.data()));
+      KAIJU_TRY(copied(cudaMemcpyAsync(to + at, piece_.data(), count, cudaMemcpyHostToDevice, stream_)));
+      KAIJU_TRY(copied(cudaStreamSynchronize(stream_)));
+    }
+    return {};
+  }
+
+  const Checkpoint* from_ = nullptr;
+  std::byte* to_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::vector<std::byte> piece_;
   size_t used_ = 0;
-  cudaError_t error_ = cudaSuccess;
+  Status status_;
 };
 
 void walk(Weights& weights, Mover& move) {
@@ -78,15 +106,12 @@ void walk(Weights& weights, Mover& move) {
 }  // namespace
 
 Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
-  Mover measure(nullptr);
+  Mover measure;
   walk(weights, measure);
   KAIJU_TRY(take(memory, measure.bytes(), "the weights"));
-  Mover move(memory.data(), stream);
+  Mover move(*weights.checkpoint, memory.data(), stream);
   walk(weights, move);
-  const cudaError_t error = move.error() == cudaSuccess ? cudaStreamSynchronize(stream) : move.error();
-  if (error != cudaSuccess)
-    return {StatusCode::kDeviceLost,
-            std::string("the GPU failed while the weights were copied: ") + cudaGetErrorString(error)};
+  KAIJU_TRY(move.status());
   weights.constants.clear();
   weights.checkpoint.reset();
   return {};

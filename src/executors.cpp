@@ -7,6 +7,7 @@
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/base/owner_process.hpp"
 #include "kaiju/run/executor_for.hpp"
 #if KAIJU_CUDA
@@ -174,9 +175,14 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
                                                 const ExecutorOptions& options) {
   using Answer = Result<std::unique_ptr<Executor>>;
   return guarded<Answer>([&]() -> Answer {
+    const FloatState float_state;
     KAIJU_TRY(check(options));
-    Answer made = make_checked(std::move(checkpoint), options);
-    if (made.ok()) return std::unique_ptr<Executor>(std::make_unique<ProcessExecutor>(std::move(made).value()));
+    KAIJU_TRY(checkpoint->check_unchanged());
+    Answer made = make_checked(checkpoint, options);
+    if (made.ok()) {
+      KAIJU_TRY(checkpoint->check_unchanged());  // a GPU's copy of the weights is of what was verified
+      return std::unique_ptr<Executor>(std::make_unique<ProcessExecutor>(std::move(made).value()));
+    }
     if (made.status().code() != StatusCode::kOutOfMemory) return made;
     return Status(StatusCode::kOutOfMemory,
                   made.status().message() + ": ask for fewer live sequences or smaller steps, or " +

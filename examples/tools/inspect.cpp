@@ -157,7 +157,7 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
     shape_width = std::max(shape_width, fmt::format("{}", fmt::join(tensor.shape, " x ")).size());
   }
   std::sort(tensors.begin(), tensors.end(),
-            [](const TensorInfo* a, const TensorInfo* b) { return a->bytes.data() < b->bytes.data(); });
+            [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
   print("\n  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", "tensor", name_width, "type", "shape", shape_width, "bytes",
         "digest");
   for (const TensorInfo* tensor : tensors)

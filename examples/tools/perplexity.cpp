@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "kaiju/text/tokenizer.hpp"
 #include "number_from.hpp"
@@ -13,6 +14,29 @@
 #include "text_input.hpp"
 
 namespace {
+
+constexpr size_t kMostTextBytes = size_t{64} << 20;
+
+// The text's tokens. A text longer than one call takes comes in parts, each of which ends after a line, where there are
+// lines, or between two characters.
+kaiju::Result<std::vector<int32_t>> encode(const kaiju::Tokenizer& tokenizer, std::string_view text) {
+  if (const size_t good = kaiju::utf8_valid_prefix(text); good != text.size())
+    return kaiju::invalid_argument(fmt::format("text is not UTF-8 at byte {}", good + 1));
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    size_t size = std::min(text.size(), kaiju::Tokenizer::kMaxTextBytes);
+    if (size < text.size()) {
+      const size_t line = text.rfind('\n', size - 1);
+      if (line != std::string_view::npos) size = line + 1;
+      while ((static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+    }
+    auto part = tokenizer.encode(text.substr(0, size));
+    if (!part.ok()) return part.status();
+    ids.insert(ids.end(), part->begin(), part->end());
+    text.remove_prefix(size);
+  }
+  return ids;
+}
 
 // Negative log-likelihood of `next` under one row of logits, in double.
 double surprise(std::span<const float> row, int32_t next) {
@@ -51,10 +75,10 @@ static int run(int argc, char** argv) {
   auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")),
                                           (*checkpoint)->config().vocab_size);
   if (!tokenizer.ok()) return fail(tokenizer.status());
-  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(text_path, kaiju::Tokenizer::kMaxTextBytes);
+  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(text_path, kMostTextBytes);
   if (!read.problem.empty()) return fail({kaiju::StatusCode::kIo, read.problem});
   const std::string& text = read.text;
-  auto encoded = (*tokenizer)->encode(text);
+  auto encoded = encode(**tokenizer, text);
   if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
   const std::vector<int32_t>& ids = *encoded;
   if (ids.size() < 2)

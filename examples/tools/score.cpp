@@ -10,13 +10,17 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "format/new_file.hpp"
 #include "interrupted.hpp"
+#include "kaiju/arith/sampling.hpp"
 #include "kaiju/base/random.hpp"
 #include "program.hpp"
 #include "scorer.hpp"
@@ -25,7 +29,68 @@ namespace {
 
 using kaiju::Status;
 
-kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t vocab_size) {
+constexpr size_t kMostWordBytes = 40;      // of one token id; longer is none
+constexpr size_t kMostBytesPerToken = 64;  // of the text of ids, white space included
+
+// The ids in a text, checked as they are read: what never ends is refused, not collected.
+class TokenReader {
+ public:
+  explicit TokenReader(const kaiju::ModelConfig& config)
+      : vocab_size_(config.vocab_size), most_tokens_(static_cast<size_t>(config.context)) {}
+
+  Status read(std::istream& in) {
+    const size_t most_bytes = most_tokens_ * kMostBytesPerToken;
+    size_t bytes = 0;
+    for (char c; in.get(c);) {
+      if (++bytes > most_bytes)
+        return kaiju::invalid_argument(
+            fmt::format("more than {} bytes, {} for each token of the model's context of "
+                        "{}: give fewer ids, and less white space between them",
+                        most_bytes, kMostBytesPerToken, most_tokens_));
+      if (std::string_view(" \t\n\v\f\r").find(c) == std::string_view::npos) {
+        word_ += c;
+        if (word_.size() > kMostWordBytes) return no_number();
+      } else {
+        KAIJU_TRY(end_word());
+      }
+    }
+    return end_word();
+  }
+
+  std::vector<int32_t> take() { return std::move(tokens_); }
+
+ private:
+  Status end_word() {
+    if (word_.empty()) return {};
+    if (tokens_.size() == most_tokens_)
+      return kaiju::invalid_argument(
+          fmt::format("more than {0} tokens do not fit the model's context of {0}: give fewer", most_tokens_));
+    int64_t id = -1;
+    const auto [end, error] = std::from_chars(word_.data(), word_.data() + word_.size(), id);
+    if (error != std::errc() || end != word_.data() + word_.size()) return no_number();
+    if (id < 0 || id >= vocab_size_)
+      return kaiju::invalid_argument(
+          fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens_.size() + 1, id, vocab_size_ - 1));
+    tokens_.push_back(static_cast<int32_t>(id));
+    word_.clear();
+    return {};
+  }
+  Status no_number() {
+    word_.resize(std::min(word_.size(), kMostWordBytes));
+    std::replace_if(
+        word_.begin(), word_.end(), [](unsigned char c) { return c < 32 || c > 126; },
+        '?');  // a terminal would obey it
+    return kaiju::invalid_argument(fmt::format(
+        "token {} is \"{}\", not a number: give token ids separated by white space", tokens_.size() + 1, word_));
+  }
+
+  int32_t vocab_size_;
+  size_t most_tokens_;
+  std::string word_;
+  std::vector<int32_t> tokens_;
+};
+
+kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, const kaiju::ModelConfig& config) {
   std::ifstream file;
   if (path != "-") {
     file.open(path);
@@ -35,39 +100,30 @@ kaiju::Result<std::vector<int32_t>> read_tokens(const std::string& path, int32_t
           fmt::format("cannot read {}, the file of token ids: check the path, or use - for standard input", path));
   }
   std::istream& in = path == "-" ? std::cin : file;
-  std::vector<int32_t> tokens;
-  for (std::string word; in >> word;) {
-    int64_t id = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc() || end != word.data() + word.size()) {
-      word.resize(std::min<size_t>(word.size(), 40));
-      std::replace_if(
-          word.begin(), word.end(), [](unsigned char c) { return c < 32 || c > 126; },
-          '?');  // a terminal would obey it
-      return kaiju::invalid_argument(fmt::format(
-          "token {} is \"{}\", not a number: give token ids separated by white space", tokens.size() + 1, word));
-    }
-    if (id < 0 || id >= vocab_size)
-      return kaiju::invalid_argument(
-          fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens.size() + 1, id, vocab_size - 1));
-    tokens.push_back(static_cast<int32_t>(id));
-  }
+  TokenReader reader(config);
+  const Status read = reader.read(in);
   if (in.bad() || (path == "-" && std::ferror(stdin)))
     return Status(kaiju::StatusCode::kIo, path == "-" ? "cannot read the standard input: is it open?"
                                                       : fmt::format("cannot read {}, the file of token ids: {}", path,
                                                                     std::generic_category().message(errno)));
+  if (!read.ok()) return read;
+  std::vector<int32_t> tokens = reader.take();
   if (tokens.empty())
     return kaiju::invalid_argument(
         fmt::format("no tokens in {}: give at least one id", path == "-" ? "standard input" : path));
   return tokens;
 }
 
-// A float32 matrix in NumPy's format 1.0, written row by row; without its name until it is whole.
+// A float32 array in NumPy's format 1.0, written row by row; without its name until it is whole.
 class NpyFile {
  public:
   explicit NpyFile(const std::string& path) : file_(path) {}
-  Status open(size_t rows, size_t columns) {
-    std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
+  // Its shape, one or two numbers.
+  Status open(const std::vector<size_t>& shape) {
+    size_t values = 1;
+    for (const size_t length : shape) values *= length;
+    std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}{}), }}",
+                                     fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
     header.append(63 - (10 + header.size()) % 64, ' ').push_back('\n');
     const unsigned char lead[10] = {0x93,
                                     'N',
@@ -80,7 +136,7 @@ class NpyFile {
                                     static_cast<unsigned char>(header.size() & 255),
                                     static_cast<unsigned char>(header.size() >> 8)};
     KAIJU_TRY(file_.open());
-    KAIJU_TRY(file_.reserve(sizeof lead + header.size() + 4 * rows * columns));
+    KAIJU_TRY(file_.reserve(sizeof lead + header.size() + 4 * values));
     KAIJU_TRY(put(std::as_bytes(std::span(lead))));
     return put(std::as_bytes(std::span(header)));
   }
@@ -97,6 +153,20 @@ class NpyFile {
   kaiju::format::NewFile file_;
   uint64_t at_ = 0;
 };
+
+// What the rows of a step say of the tokens that follow them: the contract's log-probability (docs/arithmetic.md,
+// section 6) of each next given token. The last token of all has none after it.
+std::vector<float> logprobs_of(std::span<const float> rows, size_t vocab_size, size_t position,
+                               std::span<const int32_t> tokens) {
+  std::vector<float> out;
+  for (size_t next = position + 1; !rows.empty() && next < tokens.size(); ++next, rows = rows.subspan(vocab_size)) {
+    const std::span<const float> row = rows.first(vocab_size);
+    const float maximum = *std::max_element(row.begin(), row.end());
+    out.push_back(
+        kaiju::arith::logprob(row[static_cast<size_t>(tokens[next])], maximum, kaiju::arith::log_total(row, maximum)));
+  }
+  return out;
+}
 
 std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, int32_t batch, int32_t vocab_size) {
   std::vector<std::vector<int32_t>> sequences{std::move(tokens)};
@@ -115,15 +185,23 @@ std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, in
 static int run(int argc, char** argv) {
   CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.",
                "kaiju-score");
-  std::string model, token_path, logits_path;
+  std::string model, token_path, logits_path, scores_path, logprobs_path;
   kaiju::ExecutorOptions options;
   int32_t chunk = 0, batch = 1;
   app.add_option("FILE", model, "checkpoint")->required();
-  app.add_option("--tokens", token_path, "file of token ids separated by white space; - reads standard input")
+  app.add_option("--tokens", token_path,
+                 "file of token ids separated by white space, no more than the model's context; - reads standard input")
       ->required();
   const CLI::Option* logits_option = app.add_option("--logits", logits_path,
                                                     "write the logits here, float32 [tokens, vocabulary] in NumPy's "
                                                     "format; an existing file is replaced once the new one is whole");
+  const CLI::Option* scores_option = app.add_option("--scores", scores_path,
+                                                    "write the classifier's scores here, float32 [tokens, labels], in "
+                                                    "the same way; the model must have a classifier");
+  const CLI::Option* logprobs_option =
+      app.add_option("--logprobs", logprobs_path,
+                     "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
+                     "the probability of each token after the first, given those before it");
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
   app.add_option("--chunk", chunk, "tokens per step; 0: all at once")
       ->check(CLI::Range(0, 65536))
@@ -135,20 +213,24 @@ static int run(int argc, char** argv) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.footer(
-      "Examples:\n  echo 1 3 17 42 | kaiju-score model.safetensors --tokens -\n  kaiju-score model.safetensors "
-      "--tokens ids.txt --backend reference --chunk 7 --logits out.npy");
+      "Examples:\n"
+      "  echo 1 3 17 42 | kaiju-score model.safetensors --tokens -\n"
+      "  kaiju-score model.safetensors --tokens ids.txt --backend reference --chunk 7 --logits out.npy\n"
+      "  kaiju-score model.safetensors --tokens ids.txt --logprobs logprobs.npy\n"
+      "  kaiju-score judge.safetensors --tokens ids.txt --scores scores.npy");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
 
   auto checkpoint = kaiju::Checkpoint::open(model);
   if (!checkpoint.ok()) return fail(checkpoint.status());
   const kaiju::ModelConfig& config = (*checkpoint)->config();
-  auto tokens = read_tokens(token_path, config.vocab_size);
-  if (!tokens.ok()) return fail(tokens.status());
-  const size_t count = tokens->size();
-  if (count > static_cast<size_t>(config.context))
+  if (scores_option->count() > 0 && config.labels.empty())
     return fail(kaiju::invalid_argument(
-        fmt::format("{} tokens do not fit the model's context of {}: give fewer", count, config.context)));
+        fmt::format("--scores: {} has no classifier; kaiju-inspect shows the labels of a model that has one", model)));
+  auto read = read_tokens(token_path, config);
+  if (!read.ok()) return fail(read.status());
+  const std::vector<int32_t> tokens = std::move(read).value();
+  const size_t count = tokens.size();
   if (chunk == 0) chunk = static_cast<int32_t>(count);
   if (int64_t{chunk} * batch > 65536)
     return fail(kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk"));
@@ -157,28 +239,48 @@ static int run(int argc, char** argv) {
 
   auto executor = kaiju::make_executor(*checkpoint, options);
   if (!executor.ok()) return fail(executor.status());
-  std::optional<NpyFile> file;
-  if (logits_option->count() > 0) {
+  const auto vocab_size = static_cast<size_t>(config.vocab_size);
+  std::optional<NpyFile> logits_file, scores_file, logprobs_file;
+  struct Output {
+    const CLI::Option* option;
+    const std::string& path;
+    std::vector<size_t> shape;
+    std::optional<NpyFile>& file;
+  };
+  const Output outputs[] = {{logits_option, logits_path, {count, vocab_size}, logits_file},
+                            {scores_option, scores_path, {count, config.labels.size()}, scores_file},
+                            {logprobs_option, logprobs_path, {count - 1}, logprobs_file}};
+  std::vector<std::string> paths;
+  for (const Output& output : outputs) {
+    if (output.option->count() == 0) continue;
+    if (std::find(paths.begin(), paths.end(), output.path) != paths.end())
+      return fail(kaiju::invalid_argument(
+          fmt::format("{}: {} is already another output's name", output.option->get_name(), output.path)));
+    paths.push_back(output.path);
     kaiju::tools::give_up_on_signals();
-    if (const Status opened = file.emplace(logits_path).open(count, static_cast<size_t>(config.vocab_size));
-        !opened.ok())
-      return fail(opened);
+    if (const Status opened = output.file.emplace(output.path).open(output.shape); !opened.ok()) return fail(opened);
   }
 
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
   XXH3_128bits_reset(hash.get());
   kaiju::tools::Scorer scorer(std::move(executor).value());
+  if (scores_file) scorer.ask_for_scores();
   const Status scored =
-      scorer.score(with_strangers(std::move(tokens).value(), batch, config.vocab_size), chunk,
-                   [&](std::span<const float> rows, int64_t) -> Status {
+      scorer.score(with_strangers(tokens, batch, config.vocab_size), chunk,
+                   [&](std::span<const float> rows, int64_t position) -> Status {
                      XXH3_128bits_update(hash.get(), rows.data(), rows.size_bytes());
                      if (kaiju::tools::interrupted)
-                       return {kaiju::StatusCode::kCancelled, logits_path + ": given up, and nothing of it is left"};
-                     return file ? file->write(rows) : Status();
+                       return {kaiju::StatusCode::kCancelled,
+                               fmt::format("{}: given up, and nothing of it is left", fmt::join(paths, ", "))};
+                     if (logits_file) KAIJU_TRY(logits_file->write(rows));
+                     if (scores_file) KAIJU_TRY(scores_file->write(scorer.scores()));
+                     if (!logprobs_file) return {};
+                     return logprobs_file->write(logprobs_of(rows, vocab_size, static_cast<size_t>(position), tokens));
                    });
   if (!scored.ok()) return fail(scored);
-  if (file)
-    if (const Status written = file->commit(); !written.ok()) return fail(written);
+  for (const Output& output : outputs)
+    if (output.file)
+      if (const Status written = output.file->commit(); !written.ok()) return fail(written);
 
   XXH128_canonical_t digest;
   XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(hash.get()));

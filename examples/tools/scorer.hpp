@@ -1,12 +1,13 @@
-// Scorer: feeds token sequences through an executor in chunks and hands out the logits of every position. It plans
-// steps by hand, without an engine: a sequence's global blocks lie one after another, its window blocks in a ring just
-// long enough.
+// Scorer: feeds token sequences through an executor in chunks and hands out the logits of every position, and the
+// classifier's scores where they are asked for. It plans steps by hand, without an engine: a sequence's global blocks
+// lie one after another, its window blocks in a ring just long enough.
 #pragma once
 
 #include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kaiju/run/executors.hpp"
@@ -22,12 +23,21 @@ class Scorer {
 
   int32_t vocab_size() const { return executor_->facts().vocab_size; }
   int32_t context() const { return executor_->facts().context; }
+  int32_t label_count() const { return executor_->facts().label_count; }
+
+  // From now on with the classifier's scores; of models that have one.
+  void ask_for_scores() { scores_ = true; }
+  // Within a call of Rows: the classifier's scores of its rows, [count, label_count]; empty where not asked for.
+  std::span<const float> scores() const { return result_.scores; }
 
   // Scores sequences[0] in chunks of at most `chunk` tokens, the first of `first` if that is not 0. The other sequences
-  // are strangers that ride in the same steps.
+  // are strangers that ride in the same steps. kInvalidArgument for a sequence that does not fit the context.
   Status score(const std::vector<std::vector<int32_t>>& sequences, int32_t chunk, const Rows& rows, int32_t first = 0) {
     const Facts& facts = executor_->facts();
-    StepResult result;
+    for (const std::vector<int32_t>& sequence : sequences)
+      if (sequence.size() > static_cast<size_t>(facts.context))
+        return invalid_argument(std::to_string(sequence.size()) + " tokens do not fit the model's context of " +
+                                std::to_string(facts.context));
     int64_t step = first > 0 ? first : chunk;
     for (int64_t position = 0; position < static_cast<int64_t>(sequences[0].size()); position += step, step = chunk) {
       plan_.clear();
@@ -37,8 +47,8 @@ class Scorer {
           add_segment(facts, static_cast<int32_t>(s), static_cast<int32_t>(sequences.size()), sequences[s], position,
                       std::min(left, step));
       }
-      KAIJU_TRY(executor_->run(plan_, result));
-      KAIJU_TRY(rows(result.logits, position));
+      KAIJU_TRY(executor_->run(plan_, result_));
+      KAIJU_TRY(rows(result_.logits, position));
     }
     return {};
   }
@@ -62,12 +72,15 @@ class Scorer {
     segment.first_token = static_cast<int32_t>(plan_.tokens.size());
     segment.token_count = static_cast<int32_t>(count);
     segment.all_logits = slot == 0;
+    segment.scores = slot == 0 && scores_;
     plan_.segments.push_back(segment);
     plan_.tokens.insert(plan_.tokens.end(), tokens.begin() + position, tokens.begin() + position + count);
   }
 
   std::unique_ptr<Executor> executor_;
   StepPlan plan_;
+  StepResult result_;
+  bool scores_ = false;
 };
 
 }  // namespace kaiju::tools

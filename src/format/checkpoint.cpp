@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <new>
 #include <utility>
 
 #include "digest.hpp"
 #include "header.hpp"
 #include "json.hpp"
-#include "mapped_file.hpp"
+#include "kaiju/base/buffer.hpp"
+#include "kaiju/base/float_state.hpp"
 #include "path.hpp"
+#include "source.hpp"
 #include "values.hpp"
 
 namespace kaiju {
@@ -25,8 +28,7 @@ bool by_name(const TensorInfo& a, const TensorInfo& b) { return a.name < b.name;
 
 class LoadedCheckpoint final : public Checkpoint {
  public:
-  LoadedCheckpoint() = default;
-  explicit LoadedCheckpoint(format::MappedFile file) : file_(std::move(file)) {}
+  LoadedCheckpoint(std::string name, format::Source source) : name_(std::move(name)), source_(std::move(source)) {}
 
   const ModelConfig& config() const override { return config_; }
   const std::string& digest() const override { return digest_; }
@@ -37,11 +39,26 @@ class LoadedCheckpoint final : public Checkpoint {
     return at != tensors_.end() && at->name == name ? &*at : nullptr;
   }
 
-  const format::MappedFile& file() const { return file_; }
+  Status check_unchanged() const override {
+    const Status status = source_.check_unchanged(
+        "after it was loaded: load it again, and replace a file in use by renaming a new one "
+        "over it");
+    return status.ok() ? status : Status(status.code(), fmt::format("{}: {}", name_, status.message()));
+  }
+  Status read(std::span<const std::byte> bytes, std::byte* to) const override {
+    const std::span<const std::byte> all = source_.in_place();
+    const std::less_equal<const std::byte*> up_to;  // of any two pointers
+    if (!up_to(all.data(), bytes.data()) || !up_to(bytes.data() + bytes.size(), all.data() + all.size()))
+      return Checkpoint::read(bytes, to);  // a copied tensor's
+    const Status status = source_.read(static_cast<uint64_t>(bytes.data() - all.data()), {to, bytes.size()});
+    return status.ok() ? status : Status(status.code(), fmt::format("{}: {}", name_, status.message()));
+  }
 
-  Status load(std::span<const std::byte> bytes, Verify verify, const Progress& progress) {
+  const format::Source& source() const { return source_; }
+
+  Status load(Verify verify, const Progress& progress) {
     format::Header header;
-    KAIJU_TRY(format::parse_header(bytes, header));
+    KAIJU_TRY(format::parse_header(source_, header));
     tensors_ = std::move(header.tensors);
     std::sort(tensors_.begin(), tensors_.end(), by_name);
 
@@ -50,8 +67,9 @@ class LoadedCheckpoint final : public Checkpoint {
     config_ = std::move(config).value();
     KAIJU_TRY(match_tensors());
     KAIJU_TRY(take_digests(header.metadata));
+    if (source_.is_file()) KAIJU_TRY(copy_tensors());
     KAIJU_TRY(format::check_scales(*this));
-    if (verify == Verify::kFull) KAIJU_TRY(format::check_bytes(*this, progress));
+    if (verify == Verify::kFull) KAIJU_TRY(format::check_bytes(*this, source_, progress));
     if (progress && progress(1.0) != 0)
       return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
     return {};
@@ -113,7 +131,32 @@ class LoadedCheckpoint final : public Checkpoint {
     return {};
   }
 
-  format::MappedFile file_;
+  // Everything but the weights: what is checked is then what is used, whatever becomes of the file.
+  Status copy_tensors() {
+    size_t total = 0;
+    const auto place = [&](const TensorInfo& tensor) {
+      const size_t at = total;
+      total += (tensor.bytes.size() + format::kAlignment - 1) / format::kAlignment * format::kAlignment;
+      return at;
+    };
+    for (const TensorInfo& tensor : tensors_)
+      if (tensor.dtype != DType::kI8) place(tensor);
+    auto copies = Buffer<std::byte>::make(total, "the model's scales, row sums and tokenizer");
+    if (!copies.ok()) return copies.status();
+    copies_ = std::move(copies).value();
+    total = 0;
+    for (TensorInfo& tensor : tensors_) {
+      if (tensor.dtype == DType::kI8) continue;
+      const std::span to(copies_.data() + place(tensor), tensor.bytes.size());
+      KAIJU_TRY(source_.read(tensor.offset, to));
+      tensor.bytes = to;
+    }
+    return {};
+  }
+
+  std::string name_;
+  format::Source source_;
+  Buffer<std::byte> copies_;
   ModelConfig config_;
   std::string digest_;
   std::vector<TensorInfo> tensors_;
@@ -144,12 +187,16 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& pa
                                                            const Progress& progress) {
   KAIJU_TRY(format::check_path(path));
   return guarded(path, [&]() -> Loaded {
-    auto file = format::MappedFile::open(path);
+    const FloatState float_state;
+    Progress report;
+    if (progress) report = [&](double done) { return float_state.as_found([&] { return progress(done); }); };
+    auto file = format::Source::open(path);
     if (!file.ok()) return file.status();
-    auto checkpoint = std::make_shared<LoadedCheckpoint>(std::move(file).value());
-    Status status = checkpoint->load(checkpoint->file().bytes(), verify, progress);
+    auto checkpoint = std::make_shared<LoadedCheckpoint>(path, std::move(file).value());
+    Status status = checkpoint->load(verify, report);
     // A file that is being written explains any other complaint, so this one goes first.
-    if (Status changed = checkpoint->file().check_unchanged(); !changed.ok() && status.code() != StatusCode::kCancelled)
+    if (Status changed = checkpoint->source().check_unchanged();
+        !changed.ok() && status.code() != StatusCode::kCancelled)
       return changed;
     if (!status.ok()) return status;
     return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
@@ -158,10 +205,11 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& pa
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::from_memory(std::span<const std::byte> bytes, Verify verify) {
   return guarded("checkpoint in memory", [&]() -> Loaded {
+    const FloatState float_state;
     if (reinterpret_cast<uintptr_t>(bytes.data()) % format::kAlignment != 0)
       return invalid_argument("the bytes are not aligned: give an address that is a multiple of 64");
-    auto checkpoint = std::make_shared<LoadedCheckpoint>();
-    if (Status status = checkpoint->load(bytes, verify, {}); !status.ok()) return status;
+    auto checkpoint = std::make_shared<LoadedCheckpoint>("checkpoint in memory", format::Source(bytes));
+    if (Status status = checkpoint->load(verify, {}); !status.ok()) return status;
     return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
   });
 }

@@ -244,6 +244,7 @@ Status check_labels(const std::vector<std::string>& labels) {
 }  // namespace
 
 Status check_config(const ModelConfig& config) {
+  const FloatState float_state;
   KAIJU_TRY(check_name("config.name", config.name));
   KAIJU_TRY(check_dimensions(config));
   ModelConfig derived = config;

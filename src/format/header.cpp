@@ -53,7 +53,9 @@ Status take_metadata(const JsonObject& root, Metadata& out) {
   return {};
 }
 
-Status take_tensor(const std::string& name, const Json& value, std::span<const std::byte> data, TensorInfo& out) {
+// `data` begins at byte `data_offset` of the file.
+Status take_tensor(const std::string& name, const Json& value, std::span<const std::byte> data, uint64_t data_offset,
+                   TensorInfo& out) {
   const auto refuse = [&](const std::string& rule) {
     return bad_model(fmt::format("tensor {}: {}", in_quotes(name), rule));
   };
@@ -96,22 +98,22 @@ Status take_tensor(const std::string& name, const Json& value, std::span<const s
         fmt::format("data_offsets end at {}, past the {} bytes of data: the file is truncated", end, data.size()));
   if (end - begin != bytes)
     return refuse(fmt::format("data_offsets hold {} bytes, dtype and shape need {}", end - begin, bytes));
-  out = {name, *known, std::move(dimensions), data.subspan(begin, bytes), {}};
+  out = {name, *known, std::move(dimensions), data.subspan(begin, bytes), {}, data_offset + begin};
   return {};
 }
 
-// Contiguous from the first byte of data to the last, in the order of the groups.
-Status check_layout(const std::vector<TensorInfo>& tensors, std::span<const std::byte> data) {
-  const std::byte* at = data.data();
+// Contiguous from the first byte of data to the end of the file, in the order of the groups.
+Status check_layout(const std::vector<TensorInfo>& tensors, uint64_t data_offset, uint64_t file_bytes) {
+  uint64_t at = data_offset;
   int group = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorInfo& tensor = tensors[i];
-    if (tensor.bytes.data() < at)
+    if (tensor.offset < at)
       return bad_model(
           fmt::format("tensor {}: overlaps tensor {}", in_quotes(tensor.name), in_quotes(tensors[i - 1].name)));
-    if (tensor.bytes.data() > at)
+    if (tensor.offset > at)
       return bad_model(fmt::format("tensor {}: {} unused bytes lie before it; tensors must be contiguous",
-                                   in_quotes(tensor.name), tensor.bytes.data() - at));
+                                   in_quotes(tensor.name), tensor.offset - at));
     at += tensor.bytes.size();
     const int own = layout_group(tensor.name, tensor.bytes.size());
     if (own < group)
@@ -121,8 +123,7 @@ Status check_layout(const std::vector<TensorInfo>& tensors, std::span<const std:
                       in_quotes(tensor.name)));
     group = own;
   }
-  if (at != data.data() + data.size())
-    return bad_model(fmt::format("{} bytes after the last tensor belong to none", data.data() + data.size() - at));
+  if (at != file_bytes) return bad_model(fmt::format("{} bytes after the last tensor belong to none", file_bytes - at));
   return {};
 }
 
@@ -139,11 +140,11 @@ int layout_group(std::string_view name, uint64_t bytes) {
   return name == kTokenizer ? 2 : bytes % kAlignment == 0 ? 0 : 1;
 }
 
-Status parse_header(std::span<const std::byte> file, Header& out) {
+Status parse_header(const Source& file, Header& out) {
   uint64_t length = 0;
   if (file.size() < sizeof length)
     return bad_model(fmt::format("header: the file has {} bytes, too few for any checkpoint", file.size()));
-  std::memcpy(&length, file.data(), sizeof length);
+  KAIJU_TRY(file.read(0, std::as_writable_bytes(std::span(&length, 1))));
   if (length > kMostHeaderBytes)
     return bad_model(fmt::format("header length is {}, at most {} allowed: not a safetensors file, or a damaged one",
                                  length, kMostHeaderBytes));
@@ -151,7 +152,8 @@ Status parse_header(std::span<const std::byte> file, Header& out) {
     return bad_model(
         fmt::format("header length is {}, but the file has only {} bytes: it is truncated", length, file.size()));
   const uint64_t data_offset = sizeof length + length;
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
+  std::string text(length, ' ');
+  KAIJU_TRY(file.read(sizeof length, std::as_writable_bytes(std::span(text))));
 
   JsonObject root;
   KAIJU_TRY(parse_json(text, "header", kHeaderLimits, root));
@@ -163,16 +165,16 @@ Status parse_header(std::span<const std::byte> file, Header& out) {
   const size_t count = root.members.size() - 1;
   if (count > kMostTensors)
     return bad_model(fmt::format("header names {} tensors, at most {} allowed", count, kMostTensors));
-  const auto data = file.subspan(data_offset);
+  const auto data = file.in_place().subspan(data_offset);
   out.tensors.reserve(count);
   for (const auto& [name, entry] : root.members) {
     if (name == kMetadata) continue;
     out.tensors.emplace_back();
-    KAIJU_TRY(take_tensor(name, entry, data, out.tensors.back()));
+    KAIJU_TRY(take_tensor(name, entry, data, data_offset, out.tensors.back()));
   }
   std::sort(out.tensors.begin(), out.tensors.end(),
-            [](const TensorInfo& a, const TensorInfo& b) { return a.bytes.data() < b.bytes.data(); });
-  return check_layout(out.tensors, data);
+            [](const TensorInfo& a, const TensorInfo& b) { return a.offset < b.offset; });
+  return check_layout(out.tensors, data_offset, file.size());
 }
 
 std::string build_header(const Metadata& metadata, const std::vector<CheckpointWriter::Declaration>& tensors) {

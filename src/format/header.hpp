@@ -11,6 +11,7 @@
 
 #include "kaiju/base/status.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "source.hpp"
 
 namespace kaiju::format {
 
@@ -28,11 +29,11 @@ struct Metadata {
 
 struct Header {
   Metadata metadata;
-  std::vector<TensorInfo> tensors;  // in file order; digests not filled in
+  std::vector<TensorInfo> tensors;  // in file order, their bytes where `file` has them; digests not filled in
 };
 
 // kBadModel names the tensor or field and the rule; kUnsupported means another format or arithmetic version.
-Status parse_header(std::span<const std::byte> file, Header& out);
+Status parse_header(const Source& file, Header& out);
 
 // Bytes of a tensor of this type and shape; 0 when that overflows or a dimension is not positive.
 uint64_t tensor_bytes(DType dtype, std::span<const int64_t> shape);

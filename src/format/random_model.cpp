@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/base/random.hpp"
 #include "values.hpp"
 
@@ -180,15 +181,18 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
 
 Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed,
                                const Checkpoint::Progress& progress) try {
+  const FloatState float_state;
+  Checkpoint::Progress report;
+  if (progress) report = [&](double done) { return float_state.as_found([&] { return progress(done); }); };
   ModelConfig derived = config;
   derived.derive_counts();
   if (Status status = check_config(derived); !status.ok())
     return Status(StatusCode::kInvalidArgument, status.message());
   auto writer = CheckpointWriter::create(path, derived, required_tensors(derived));
   if (!writer.ok()) return writer.status();
-  if (Status status = write_tensors(**writer, derived, seed, progress); !status.ok()) return status;
+  if (Status status = write_tensors(**writer, derived, seed, report); !status.ok()) return status;
   if (Status status = writer.value()->finish(); !status.ok()) return status;
-  if (progress) (void)progress(1.0);
+  if (report) (void)report(1.0);
   return {};
 } catch (const std::bad_alloc&) {
   return out_of_memory();

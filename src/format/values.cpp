@@ -110,11 +110,13 @@ constexpr std::string_view kWeight = ".weight";
 // Pieces small enough to be in the cache still when the rows are scanned after the digest.
 constexpr size_t kPieceBytes = size_t{128} << 10;
 
-Status check_rows(const TensorInfo& tensor, std::span<const int32_t> row_sums, size_t first, size_t count) {
+// `bytes` are whole rows of the tensor, from row `first` on.
+Status check_rows(const TensorInfo& tensor, std::span<const int32_t> row_sums, size_t first,
+                  std::span<const std::byte> bytes) {
   const auto width = static_cast<size_t>(tensor.shape[1]);
-  const auto* weights = reinterpret_cast<const int8_t*>(tensor.bytes.data());
-  for (size_t row = first; row < first + count; ++row) {
-    const RowScan scan = scan_row(weights + row * width, width);
+  const auto* weights = reinterpret_cast<const int8_t*>(bytes.data());
+  for (size_t row = first; row < first + bytes.size() / width; ++row) {
+    const RowScan scan = scan_row(weights + (row - first) * width, width);
     if (scan.has_minus_128)
       return bad_model(
           fmt::format("tensor {}: row {} holds the weight -128; weights run from -127 to 127", tensor.name, row));
@@ -161,7 +163,7 @@ Status check_scales(const Checkpoint& checkpoint) {
   return check_derived(checkpoint);
 }
 
-Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& progress) {
+Status check_bytes(const Checkpoint& checkpoint, const Source& source, const Checkpoint::Progress& progress) {
   std::vector<const TensorInfo*> in_file_order;
   size_t total = 0;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
@@ -169,15 +171,15 @@ Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& pro
     total += tensor.bytes.size();
   }
   std::sort(in_file_order.begin(), in_file_order.end(),
-            [](const TensorInfo* a, const TensorInfo* b) { return a->bytes.data() < b->bytes.data(); });
+            [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
 
   Digest digest;
+  std::vector<std::byte> read(source.is_file() ? kPieceBytes : 0);
   size_t done = 0;
   for (const TensorInfo* tensor : in_file_order) {
     const bool is_weight = tensor->dtype == DType::kI8;
-    const size_t row_bytes = is_weight ? static_cast<size_t>(tensor->shape[1]) : 1;
-    const size_t piece_rows = std::max<size_t>(1, kPieceBytes / row_bytes);
-    const size_t rows = tensor->bytes.size() / row_bytes;
+    const size_t row_bytes = is_weight ? static_cast<size_t>(tensor->shape[1]) : 1;  // at most 65,536
+    const size_t piece_bytes = kPieceBytes / row_bytes * row_bytes;
     std::span<const int32_t> row_sums;
     if (is_weight)
       row_sums = checkpoint.view<int32_t>(tensor->name.substr(0, tensor->name.size() - kWeight.size()) + ".row_sum");
@@ -186,13 +188,18 @@ Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& pro
     // A broken rule is told after the digest: damage in transit is the likelier cause, and "copy it again" the better
     // advice.
     Status broken;
-    for (size_t row = 0; row < rows; row += piece_rows) {
-      const size_t count = std::min(piece_rows, rows - row);
-      digest.update(tensor->bytes.subspan(row * row_bytes, count * row_bytes));
-      if (is_weight && broken.ok()) broken = check_rows(*tensor, row_sums, row, count);
+    for (size_t at = 0; at < tensor->bytes.size(); at += piece_bytes) {
+      std::span<const std::byte> piece = tensor->bytes.subspan(at, std::min(piece_bytes, tensor->bytes.size() - at));
+      if (is_weight && source.is_file()) {
+        const std::span to = std::span(read).first(piece.size());
+        KAIJU_TRY(source.read(tensor->offset + at, to));
+        piece = to;
+      }
+      digest.update(piece);
+      if (is_weight && broken.ok()) broken = check_rows(*tensor, row_sums, at / row_bytes, piece);
       // Every 16 MiB or so.
       const size_t before = done;
-      done += count * row_bytes;
+      done += piece.size();
       if (progress && before >> 24 != done >> 24 &&
           progress(static_cast<double>(done) / static_cast<double>(total)) != 0)
         return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};

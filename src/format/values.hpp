@@ -7,14 +7,16 @@
 
 #include "kaiju/base/status.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "source.hpp"
 
 namespace kaiju::format {
 
 // Every F32 tensor, and the constants arithmetic.md, section 3, derives from them. Reads no weights.
 Status check_scales(const Checkpoint& checkpoint);
 
-// Every byte, once, in file order: digests, no weight of -128, row sums. kCancelled when `progress` says so.
-Status check_bytes(const Checkpoint& checkpoint, const Checkpoint::Progress& progress);
+// Every byte, once, in file order: digests, no weight of -128, row sums. The weights of a file are read from `source`,
+// not touched where it is mapped; all else must be in memory. kCancelled when `progress` says so.
+Status check_bytes(const Checkpoint& checkpoint, const Source& source, const Checkpoint::Progress& progress);
 
 struct RowScan {
   int32_t sum;

@@ -236,6 +236,12 @@ std::string name_for_sentencepiece(const SentencepieceModel::Piece& piece) {
   return name;
 }
 
+// Of a character of sound UTF-8, from its first byte.
+size_t utf8_bytes(char first) {
+  const auto byte = static_cast<uint8_t>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
@@ -297,6 +303,41 @@ Status check_charsmap(std::string_view charsmap) {
   TrieWalk walk{.units = units, .strings = strings};
   int matches = 0;
   return walk.below(walk.offset(units[0]), 0, matches);
+}
+
+Normaliser::Normaliser(std::string_view checked_charsmap) {
+  if (checked_charsmap.empty()) return;
+  uint32_t trie_bytes = 0;
+  std::memcpy(&trie_bytes, checked_charsmap.data(), 4);
+  units_.resize(trie_bytes / 4);
+  std::memcpy(units_.data(), checked_charsmap.data() + 4, trie_bytes);
+  strings_ = checked_charsmap.substr(4 + trie_bytes);
+}
+
+size_t Normaliser::bytes_of(std::string_view text) const {
+  if (units_.empty()) return text.size();
+  size_t total = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t matched = 0, replacement = 0;
+    size_t base = TrieWalk::offset(units_[0]);
+    for (size_t i = at; i < text.size(); ++i) {
+      const uint32_t byte = static_cast<uint8_t>(text[i]);
+      const size_t node = base ^ byte;
+      const uint32_t unit = units_[node];
+      if ((unit & 0x800000FFu) != byte) break;
+      base = node ^ TrieWalk::offset(unit);
+      if (unit & 0x100u) matched = i + 1 - at, replacement = units_[base] & 0x7FFFFFFFu;
+    }
+    if (matched > 0) {
+      total += strings_.find('\0', replacement) - replacement;
+      at += matched;
+    } else {
+      const size_t character = utf8_bytes(text[at]);
+      total += character;
+      at += character;
+    }
+  }
+  return total;
 }
 
 std::string clean_copy(const SentencepieceModel& model) {

@@ -39,6 +39,22 @@ Result<SentencepieceModel> read_sentencepiece_model(std::span<const std::byte> b
 std::string clean_copy(const SentencepieceModel& model);
 // The rules are a double-array trie followed by replacement strings; every jump a text could cause must stay inside.
 Status check_charsmap(std::string_view charsmap);
+
+// How long a text becomes by the normaliser's rules, which may replace one character by many.
+class Normaliser {
+ public:
+  Normaliser() = default;
+  explicit Normaliser(std::string_view checked_charsmap);  // copied; as check_charsmap accepts it
+
+  // Bytes of the text, which is UTF-8, once at each place the longest rule that fits has been applied. White space
+  // counts as it stands: what is done with it makes no text longer by characters.
+  size_t bytes_of(std::string_view text) const;
+
+ private:
+  std::vector<uint32_t> units_;  // the trie; none: no rules
+  std::string strings_;
+};
+
 // -1 unless `text` is one of <0x00> ... <0xFF>.
 int32_t byte_of_piece(std::string_view text);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include "kaiju/base/float_state.hpp"
 #include "sentencepiece_model.hpp"
 
 namespace kaiju {
@@ -35,6 +36,7 @@ class SentencepieceTokenizer final : public Tokenizer {
       control_.push_back(piece.kind == PieceKind::kControl);
     }
     adds_space_ = model.add_dummy_prefix && !model.whitespace_as_suffix;
+    normaliser_ = Normaliser(model.charsmap);
     return {};
   }
 
@@ -42,9 +44,17 @@ class SentencepieceTokenizer final : public Tokenizer {
 
   Result<std::vector<int32_t>> encode(std::string_view text) const override {
     if (text.size() > kMaxTextBytes)
-      return invalid_argument(fmt::format("text of {} bytes; the limit of one call is {}", text.size(), kMaxTextBytes));
+      return invalid_argument(
+          fmt::format("text of {} bytes; the limit of one text is {}: shorten it, or encode it in parts", text.size(),
+                      kMaxTextBytes));
     if (const size_t good = utf8_valid_prefix(text); good != text.size())
       return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good + 1));
+    if (const size_t bytes = normaliser_.bytes_of(text); bytes > kMaxTextBytes)
+      return invalid_argument(
+          fmt::format("text of {} bytes, which the tokenizer's rules make {}; the limit of one text is {}: shorten it, "
+                      "or encode it in parts",
+                      text.size(), bytes, kMaxTextBytes));
+    const FloatState float_state;
     try {
       std::vector<int> ids;
       const auto status = processor_.Encode(text, &ids);
@@ -68,11 +78,13 @@ class SentencepieceTokenizer final : public Tokenizer {
   std::vector<std::string> pieces_;
   std::vector<bool> control_;
   bool adds_space_ = true;
+  Normaliser normaliser_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::byte> model, int32_t vocab_size) {
+  const FloatState float_state;
   try {
     auto checked = read_sentencepiece_model(model, vocab_size);
     if (!checked.ok()) return checked.status();

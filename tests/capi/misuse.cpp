@@ -177,6 +177,18 @@ TEST_CASE("a NULL buffer with a size is refused by name", "[malformed]") {
           "tokens is NULL");
 }
 
+TEST_CASE("a text of more than KAIJU_MOST_TEXT_BYTES is refused wherever text is tokenized", "[malformed]") {
+  Host host;
+  const std::string text(KAIJU_MOST_TEXT_BYTES + 1, 'a');
+  const char* says = "text of 1048577 bytes; the limit of one text is 1048576";
+  refused(ask([&](kaiju_error** e) {
+            return kaiju_tokenize(host.model, text.data(), text.size(), nullptr, 0, nullptr, e);
+          }),
+          says);
+  for (const int32_t role : {KAIJU_ROLE_CARD, KAIJU_ROLE_USER, KAIJU_ROLE_CHARACTER})
+    refused(format(host.model, {{role, 0, text.data(), text.size()}}, 0), says);
+}
+
 TEST_CASE("a NULL text of size 0 is an empty text") {
   Host host;
   size_t count = 9;

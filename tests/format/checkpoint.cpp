@@ -3,8 +3,12 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
+#include <atomic>
+#include <thread>
+
 #include "catch.hpp"
 #include "kaiju/kaiju.hpp"
+#include "kaiju/run/executors.hpp"
 #include "tiny.hpp"
 
 using kaiju::Checkpoint;
@@ -144,6 +148,160 @@ TEST_CASE("a file that shrinks or changes while it is being verified is refused"
   }
 }
 
+namespace {
+
+void cut(const std::string& path, off_t bytes) { REQUIRE(::truncate(path.c_str(), bytes) == 0); }
+// Another time of change than any that the clock gives now.
+void make_old(const std::string& path) {
+  const struct timeval old[2] = {{1000, 0}, {1000, 0}};
+  REQUIRE(::utimes(path.c_str(), old) == 0);
+}
+
+// Bytes enough for the loader to tell its progress on the way.
+const std::string& large_file() {
+  static const std::string made = [] {
+    kaiju::ModelConfig config = tiny::config();
+    config.d_ff = 16384;
+    config.d_model = 512;
+    return tiny::make(config);
+  }();
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a file that is cut short while its weights are being read is refused, and ends no process") {
+  const tiny::Folder folder;
+  const std::string path = folder / "model";
+  for (const off_t left : {off_t{0}, off_t{4096}, off_t{20} << 20}) {
+    tiny::write_file(path, large_file());
+    bool cut_once = false;
+    const auto status = Checkpoint::open(path, Verify::kFull, [&](double done) {
+                          if (!cut_once) {
+                            CHECK(done < 0.9);  // so that some weights are still to be read
+                            cut(path, left);
+                          }
+                          cut_once = true;
+                          return 0;
+                        }).status();
+    INFO(status.message());
+    CHECK(cut_once);
+    CHECK(status.code() == StatusCode::kIo);
+    CHECK(tiny::contains(status.message(), path));
+    CHECK(tiny::contains(status.message(), "changed while it was being read"));
+  }
+}
+
+TEST_CASE("loads beside a program that cuts, copies over and replaces the file give a sound model or a refusal") {
+  const tiny::Folder folder;
+  const std::string path = folder / "model";
+  const std::string contents[] = {tiny::bytes(), tiny::make(tiny::config(3), 5)};
+  tiny::write_file(path, contents[0]);
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    for (unsigned round = 0; !over; ++round) {
+      const std::string& bytes = contents[round % 2];
+      if (round % 3 == 0) {
+        tiny::write_file(path, bytes);  // as cp does: cut to nothing, then written
+      } else if (round % 3 == 1) {
+        (void)!::truncate(path.c_str(), static_cast<off_t>(round * 997 % bytes.size()));
+      } else {
+        tiny::write_file(folder / "new", bytes);
+        std::filesystem::rename(folder / "new", path);
+      }
+    }
+  });
+  int sound = 0, refused = 0;
+  for (int load = 0; load < 1000; ++load) {
+    const auto opened = Checkpoint::open(path, load % 4 == 0 ? Verify::kNone : Verify::kFull);
+    if (!opened.ok()) {
+      const kaiju::Status status = opened.status();
+      const bool named = (status.code() == StatusCode::kIo || status.code() == StatusCode::kBadModel) &&
+                         tiny::contains(status.message(), path);
+      if (!named) FAIL_CHECK(status.message());
+      ++refused;
+      continue;
+    }
+    // Whatever the file is now, what was checked is still there.
+    for (const kaiju::TensorInfo& tensor : opened.value()->tensors())
+      if (load % 4 != 0 && tensor.dtype != DType::kI8)
+        if (tiny::xxh3({reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}) != tensor.digest)
+          FAIL_CHECK(tensor.name << " is not what was verified");
+    ++sound;
+  }
+  over = true;
+  other.join();
+  INFO(sound << " sound, " << refused << " refused");
+  CHECK(sound + refused == 1000);
+}
+
+TEST_CASE("of a file that is cut short after it was loaded, everything but the weights stays") {
+  const tiny::Folder folder;
+  const std::string path = folder / "model";
+  tiny::write_file(path, tiny::bytes());
+  const auto opened = Checkpoint::open(path);
+  REQUIRE(opened.ok());
+  const Checkpoint& checkpoint = *opened.value();
+  CHECK(checkpoint.check_unchanged().ok());
+  cut(path, 0);
+  CHECK(checkpoint.check_unchanged().code() == StatusCode::kIo);
+  CHECK(tiny::contains(checkpoint.check_unchanged().message(), path));
+  const tiny::Aligned aligned(tiny::bytes());
+  const auto whole = Checkpoint::from_memory(aligned.bytes());
+  REQUIRE(whole.ok());
+  CHECK(whole.value()->check_unchanged().ok());
+  for (const kaiju::TensorInfo& tensor : checkpoint.tensors()) {
+    INFO(tensor.name);
+    const auto wanted = whole.value()->find(tensor.name)->bytes;
+    std::vector<std::byte> copy(tensor.bytes.size());
+    if (tensor.dtype == DType::kI8) {  // in place: a read says what touching it would end the process for
+      CHECK(checkpoint.read(tensor.bytes, copy.data()).code() == StatusCode::kIo);
+    } else {
+      CHECK(std::equal(wanted.begin(), wanted.end(), tensor.bytes.begin(), tensor.bytes.end()));
+      CHECK(checkpoint.read(tensor.bytes, copy.data()).ok());
+      CHECK(std::equal(wanted.begin(), wanted.end(), copy.begin(), copy.end()));
+    }
+  }
+}
+
+TEST_CASE("tensors are read as they lie in place, whole and in part") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "model", tiny::bytes());
+  const tiny::Aligned aligned(tiny::bytes());
+  for (const auto& opened : {Checkpoint::open(folder / "model"), Checkpoint::from_memory(aligned.bytes())}) {
+    REQUIRE(opened.ok());
+    for (const kaiju::TensorInfo& tensor : opened.value()->tensors())
+      for (const size_t from : {size_t{0}, tensor.bytes.size() / 2}) {
+        const auto bytes = tensor.bytes.subspan(from);
+        std::vector<std::byte> copy(bytes.size());
+        REQUIRE(opened.value()->read(bytes, copy.data()).ok());
+        CHECK(std::equal(bytes.begin(), bytes.end(), copy.begin(), copy.end()));
+        CHECK(std::equal(bytes.begin(), bytes.end(), aligned.bytes().begin() + tensor.offset + from));
+      }
+  }
+}
+
+TEST_CASE("an executor of a checkpoint whose file has changed since is refused by name; a replaced file does no harm") {
+  const tiny::Folder folder;
+  const std::string path = folder / "model";
+  tiny::write_file(path, tiny::bytes());
+  const auto opened = Checkpoint::open(path);
+  REQUIRE(opened.ok());
+  kaiju::ExecutorOptions options;
+  options.backend = "reference";
+  tiny::write_file(folder / "new", tiny::make(tiny::config(), 9));
+  std::filesystem::rename(folder / "new", path);
+  CHECK(kaiju::make_executor(opened.value(), options).status().message().empty());
+  const auto again = Checkpoint::open(path);
+  REQUIRE(again.ok());
+  tiny::write_file(path, tiny::bytes());
+  make_old(path);
+  const auto status = kaiju::make_executor(again.value(), options).status();
+  CHECK(status.code() == StatusCode::kIo);
+  CHECK(tiny::contains(status.message(), path));
+  CHECK(tiny::contains(status.message(), "the file changed after it was loaded: load it again"));
+}
+
 TEST_CASE("a checkpoint outlives its file's name") {
   const tiny::Folder folder;
   tiny::write_file(folder / "model", tiny::bytes());
@@ -199,4 +357,38 @@ TEST_CASE("a checkpoint may list its tensors in any order in the header, and its
                    parts.data.begin() + b[0].get<long>());
   std::swap(a, b);
   CHECK(tiny::load(tiny::assemble(parts)).ok());
+}
+
+TEST_CASE("the groups of a file are the documented ones, whatever the number of labels") {
+  for (const int labels : {0, 1, 15, 16, 17, 31, 32, 33, 48, 63, 64}) {
+    INFO(labels << " labels");
+    kaiju::ModelConfig config = tiny::config();
+    for (int i = 0; i < labels; ++i) config.labels.push_back("label " + std::to_string(i));
+    tiny::Parts parts = tiny::take_apart(tiny::make(config));
+    parts.data += "no tokenizer, but here it would be";
+    const auto end = parts.data.size();
+    parts.header["tokenizer"] = {{"dtype", "U8"}, {"shape", {34}}, {"data_offsets", {end - 34, end}}};
+    tiny::seal(parts);
+    const tiny::Aligned aligned(tiny::assemble(parts));
+    const auto loaded = Checkpoint::from_memory(aligned.bytes());
+    INFO(loaded.status().message());
+    REQUIRE(loaded.ok());
+    std::vector<const kaiju::TensorInfo*> in_file;
+    for (const kaiju::TensorInfo& tensor : loaded.value()->tensors()) in_file.push_back(&tensor);
+    std::sort(in_file.begin(), in_file.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
+    // docs/checkpoint.md, "Layout": the classifier's three with one number a label are of the first group where there
+    // are 16, 32, 48 or 64 labels, else of the second.
+    int last = 1;
+    for (const kaiju::TensorInfo* tensor : in_file) {
+      INFO(tensor->name);
+      const bool per_label = tensor->name == "classifier.scale" || tensor->name == "classifier.row_sum" ||
+                             tensor->name == "classifier.bias";
+      const bool single = tensor->dtype == DType::kF32 && tensor->shape == std::vector<int64_t>{1};
+      const int group = tensor->name == "tokenizer" ? 3 : (per_label ? labels % 16 != 0 : single) ? 2 : 1;
+      CHECK(group >= last);
+      CHECK((group == 1) == (tensor->bytes.size() % 64 == 0 && tensor->name != "tokenizer"));
+      if (group == 1) CHECK(tensor->offset % 64 == 0);
+      last = group;
+    }
+  }
 }

@@ -2,8 +2,11 @@
 // that parses.
 #include <sys/wait.h>
 
+#include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <sstream>
+#include <tuple>
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
@@ -202,6 +205,93 @@ TEST_CASE("kaiju-score that cannot write all logits leaves the older file as it 
   CHECK(folder.file_count() == 3);
 }
 
+TEST_CASE("kaiju-score stops reading where the model's context is full, and says so") {
+  const tiny::Folder folder;
+  const auto scored = [&](const std::string& endless) {
+    const std::string score = std::string("'") + KAIJU_PROGRAM_DIR + "/kaiju-score' '" + KAIJU_SOURCE_DIR +
+                              "/examples/chat/model/kaiju-nano.safetensors' --tokens - 2>'" + (folder / "err") + "'";
+    return WEXITSTATUS(std::system((endless + " | timeout 60 " + score).c_str()));
+  };
+  const auto says = [&](const char* part) {
+    const std::string said = tiny::read_file(folder / "err");
+    INFO(said);
+    CHECK(tiny::contains(said, part));
+  };
+  CHECK(scored("yes 1") == 1);
+  says("more than 4096 tokens do not fit the model's context of 4096: give fewer");
+  CHECK(scored("yes 1 | tr -d '\\n'") == 1);
+  says("token 1 is \"1111111111111111111111111111111111111111\", not a number");
+  CHECK(scored("yes ''") == 1);
+  says("more than 262144 bytes, 64 for each token of the model's context of 4096");
+}
+
+TEST_CASE("kaiju-score writes the classifier's scores and the given tokens' log-probabilities") {
+  const tiny::Folder folder;
+  const std::string model = folder / "judge";
+  REQUIRE(run(folder, "kaiju-make", "--preset nano --layers 2 --labels 3 --out '" + model + "'").status == 0);
+  tiny::write_file(folder / "ids", "5 6 7 8 9");
+  const auto outputs = [&](const std::string& options) {
+    const Run scored =
+        run(folder, "kaiju-score",
+            "'" + model + "' --tokens '" + (folder / "ids") + "' --logits '" + (folder / "l.npy") + "' --scores '" +
+                (folder / "s.npy") + "' --logprobs '" + (folder / "p.npy") + "' --threads 1 " + options);
+    INFO(scored.err);
+    REQUIRE(scored.status == 0);
+    std::vector<std::string> files;
+    for (const char* name : {"l.npy", "s.npy", "p.npy"}) files.push_back(tiny::read_file(folder / name));
+    return files;
+  };
+  const std::vector<std::string> files = outputs("");
+  const char* shapes[] = {"'shape': (5, 8192), }", "'shape': (5, 3), }", "'shape': (4,), }"};
+  std::vector<std::vector<float>> values;
+  for (size_t i = 0; i < files.size(); ++i) {
+    CHECK(tiny::contains(files[i].substr(0, 128), shapes[i]));
+    REQUIRE(files[i].size() > 128);
+    values.emplace_back((files[i].size() - 128) / 4);
+    std::memcpy(values.back().data(), files[i].data() + 128, files[i].size() - 128);
+  }
+  const auto& [logits, scores, logprobs] = std::tie(values[0], values[1], values[2]);
+  REQUIRE(logits.size() == 5 * 8192);
+  REQUIRE(logprobs.size() == 4);
+  for (size_t i = 0; i < 4; ++i) {
+    double total = 0;
+    for (size_t n = 0; n < 8192; ++n) total += std::exp(static_cast<double>(logits[i * 8192 + n]));
+    CHECK(std::abs(logprobs[i] - (logits[i * 8192 + 6 + i] - std::log(total))) < 1e-4);
+  }
+  REQUIRE(scores.size() == 15);
+  for (const float score : scores) CHECK((std::isfinite(score) && score != 0));
+  CHECK(outputs("--chunk 1") == files);
+  CHECK(outputs("--backend reference --chunk 2 --batch 3") == files);
+}
+
+TEST_CASE("kaiju-score of one token has no log-probability to write, and writes that") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "ids", "5");
+  const Run scored =
+      run(folder, "kaiju-score",
+          "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors' --tokens '" +
+              (folder / "ids") + "' --logprobs '" + (folder / "p.npy") + "'");
+  INFO(scored.err);
+  CHECK(scored.status == 0);
+  const std::string file = tiny::read_file(folder / "p.npy");
+  CHECK(file.size() == 128);
+  CHECK(tiny::contains(file, "'shape': (0,), }"));
+}
+
+TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two outputs of one name") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "ids", "5 6 7");
+  const std::string model = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
+  const std::string score = "'" + model + "' --tokens '" + (folder / "ids") + "' ";
+  const auto count = folder.file_count();
+  fails(run(folder, "kaiju-score", score + "--scores '" + (folder / "s.npy") + "'"),
+        "--scores: " + model + " has no classifier");
+  fails(run(folder, "kaiju-score",
+            score + "--logits '" + (folder / "x.npy") + "' --logprobs '" + (folder / "x.npy") + "'"),
+        "--logprobs: " + (folder / "x.npy") + " is already another output's name");
+  CHECK(folder.file_count() == count + 2);  // what the program said
+}
+
 TEST_CASE("programs say what they cannot read, and why") {
   const tiny::Folder folder;
   const std::string model = "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors' ";
@@ -279,7 +369,7 @@ TEST_CASE("kaiju-inspect refuses what is no sound checkpoint") {
 
 TEST_CASE("programs explain themselves, with examples") {
   const tiny::Folder folder;
-  for (const char* program : {"kaiju-make", "kaiju-inspect"}) {
+  for (const char* program : {"kaiju-make", "kaiju-inspect", "kaiju-score"}) {
     const Run help = run(folder, program, "--help");
     CHECK(help.status == 0);
     CHECK(help.err.empty());

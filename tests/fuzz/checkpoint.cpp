@@ -58,7 +58,8 @@ class Sound final : public Checkpoint, public std::enable_shared_from_this<Sound
     header_ = parts_.header.dump();
     arena_ = std::make_unique<tiny::Aligned>(std::string(kMostHeader, '\0') + parts_.data);
     kaiju::format::Header parsed;
-    promise(kaiju::format::parse_header(with_header(header_), parsed).ok(), "a sound header is sound");
+    promise(kaiju::format::parse_header(kaiju::format::Source(with_header(header_)), parsed).ok(),
+            "a sound header is sound");
     tensors_ = std::move(parsed.tensors);
     std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     for (kaiju::TensorInfo& tensor : tensors_) seal(tensor);
@@ -176,7 +177,7 @@ void values(Sound& sound, fuzz::Input input) {
   {
     const fuzz::MemoryBound bound(sound.file().size(), kPerByte, kFixed);
     Status status = kaiju::format::check_scales(sound);
-    if (status.ok()) status = kaiju::format::check_bytes(sound, {});
+    if (status.ok()) status = kaiju::format::check_bytes(sound, kaiju::format::Source(sound.file()), {});
     if (status.ok())
       promise(kaiju::Weights::from(sound.shared_from_this()).ok(), "values that were accepted can be computed with");
     else

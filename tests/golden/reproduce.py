@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The kaiju arithmetic contract in numpy alone, written from docs/arithmetic.md and docs/checkpoint.md and from nothing else.
 
-    python3 reproduce.py CHECKPOINT --tokens FILE|- [--logits OUT.npy] [--draw T,top_k,top_p,min_p,R,seed,stream]
+    python3 reproduce.py CHECKPOINT --tokens FILE|- [--logits OUT.npy] [--after LAYER] [--draw T,top_k,top_p,min_p,R,seed,stream]
 
 Reads decimal token ids separated by white space or commas, computes the logits of every position bit for bit and prints their digest,
 `bits: ` as kaiju-score prints it (this needs the xxhash package; without it only --logits and --draw are of use).
@@ -9,6 +9,7 @@ Reads decimal token ids separated by white space or commas, computes the logits 
 any order.
 """
 import argparse
+import hashlib
 import json
 import math
 import sys
@@ -184,8 +185,8 @@ def attention(Q, K, V, z, c, window):
     return quantise(Ot * (f32(1) / Lt)[:, None], c)
 
 
-def logits(ck, tokens):
-    """[len(tokens), vocab_size]"""
+def logits(ck, tokens, seen=lambda layer, x: None):
+    """[len(tokens), vocab_size]; `seen` is shown x, [len(tokens), d_model], after each layer."""
     config = ck.config
     T, H, G, D = len(tokens), config["n_heads"], config["n_kv_heads"], config["head_dim"]
     eps = f32(config["norm_eps"])
@@ -225,6 +226,7 @@ def logits(ck, tokens):
         h = (2 * u * u + 255) // 510
         sd = (ck.scale(name + "ffn.down") * ((mid_clip * mid_clip) / 255)).astype(f32)
         x = bf16(fma(product(ck[name + "ffn.down.weight"], h), sd, x))
+        seen(index, x)
 
     in_clip = ck.f64("final.in_clip")
     sl = ((ck["embed.scale"].astype(f64) * ck.f64("embed.out_scalar")) * (in_clip / 127)).astype(f32)
@@ -292,11 +294,24 @@ def logprob(l, token):
     return f32((float(l[token]) - float(l.max())) - (ln - 30 * LN2))
 
 
+def sha256(values):
+    """Of float32 values, little-endian, in order of position."""
+    return hashlib.sha256(np.ascontiguousarray(values.astype("<f4")).data).hexdigest()
+
+
+def print_x(x):
+    for position, row in enumerate(x):
+        print(f"x[{position}]:", *row[:4])
+    print("x.sha256:", sha256(x))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
     parser.add_argument("--tokens", required=True, help="file of token ids, - for standard input")
     parser.add_argument("--logits", help="write the logits here, float32 [tokens, vocab_size]")
+    parser.add_argument("--after", type=int, metavar="LAYER",
+                        help="print x after this layer, 0 for the first: the first four channels of each position, and the SHA-256 of all")
     parser.add_argument("--draw", help="T,top_k,top_p,min_p,R,seed,stream: draw the token after the last position")
     args = parser.parse_args()
     text = sys.stdin.read() if args.tokens == "-" else open(args.tokens).read()
@@ -305,7 +320,7 @@ def main():
     if not len(tokens) or tokens.min() < 0 or tokens.max() >= checkpoint.config["vocab_size"]:
         sys.exit("no tokens, or one that the vocabulary lacks")
     np.seterr(over="ignore")                                 # the sum of a norm may reach infinity
-    rows = logits(checkpoint, tokens)
+    rows = logits(checkpoint, tokens, lambda layer, x: layer == args.after and print_x(x))
     if args.logits:
         np.save(args.logits, rows)
     if xxhash:

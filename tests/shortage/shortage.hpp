@@ -13,8 +13,8 @@
 
 namespace shortage {
 
-// File calls of the library: open, stat, fstat, mmap, fallocate, pwrite, fsync, close, rename. Linked with --wrap
-// (tests/CMakeLists.txt).
+// File calls of the library: open, stat, fstat, mmap, pread, fallocate, pwrite, fsync, close, rename. Linked with
+// --wrap (tests/CMakeLists.txt).
 namespace files {
 void fail_at(int64_t nth, bool for_good);  // as heap::fail_at
 int64_t calls();                           // since the last fail_at

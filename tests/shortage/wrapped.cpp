@@ -57,6 +57,7 @@ int __real_open(const char* path, int flags, ...);
 int __real_stat(const char* path, struct stat* info);
 int __real_fstat(int file, struct stat* info);
 void* __real_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset);
+ssize_t __real_pread(int file, void* bytes, size_t size, off_t offset);
 int __real_fallocate(int file, int mode, off_t offset, off_t size);
 ssize_t __real_pwrite(int file, const void* bytes, size_t size, off_t offset);
 int __real_close(int file);
@@ -76,6 +77,9 @@ int __wrap_stat(const char* path, struct stat* info) { return fails() ? -1 : __r
 int __wrap_fstat(int file, struct stat* info) { return fails() ? -1 : __real_fstat(file, info); }
 void* __wrap_mmap(void* address, size_t size, int protection, int flags, int file, off_t offset) {
   return fails() ? MAP_FAILED : __real_mmap(address, size, protection, flags, file, offset);
+}
+ssize_t __wrap_pread(int file, void* bytes, size_t size, off_t offset) {
+  return fails() ? -1 : __real_pread(file, bytes, size, offset);
 }
 int __wrap_fallocate(int file, int mode, off_t offset, off_t size) {
   return fails() ? -1 : __real_fallocate(file, mode, offset, size);

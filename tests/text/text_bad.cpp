@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "kaiju/text/chat.hpp"
 #include "tests/text/tiny_tokenizer.hpp"
+#include "tests/text/trained_tokenizer.hpp"
 
 using namespace kaiju;
 using namespace kaiju::tests;
@@ -110,8 +111,33 @@ TEST_CASE("no text forges a control symbol", "[malformed]") {
     }
 }
 
-TEST_CASE("a text longer than one call may take is refused", "[malformed]") {
-  CHECK_FALSE(tiny().encode(std::string(Tokenizer::kMaxTextBytes + 1, 'a')).ok());
+TEST_CASE("a text longer than a mebibyte is refused with its size and the limit", "[malformed]") {
+  // Encoding takes up to 230 bytes of memory a byte, so the limit is what bounds it.
+  CHECK(Tokenizer::kMaxTextBytes == 1048576);
+  const Status refused = tiny().encode(std::string(Tokenizer::kMaxTextBytes + 1, 'a')).status();
+  CHECK(refused.code() == StatusCode::kInvalidArgument);
+  CHECK(refused.message() ==
+        "text of 1048577 bytes; the limit of one text is 1048576: shorten it, or encode it in parts");
+  std::string longest;
+  while (longest.size() + 5 <= Tokenizer::kMaxTextBytes) longest += "hello";
+  longest.resize(Tokenizer::kMaxTextBytes, 'a');
+  CHECK(tiny().encode(longest).ok());
+}
+
+TEST_CASE("a text that the tokenizer's rules make longer than a mebibyte is refused with both sizes", "[malformed]") {
+  const auto tokenizer = load(train_tokenizer("nmt_nfkc"), 512).value();
+  // U+FDFA, three bytes, becomes 33.
+  const auto repeated = [&](int times) {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += "\xEF\xB7\xBA";
+    return tokenizer->encode(text);
+  };
+  CHECK(repeated(1000).ok());
+  const Status refused = repeated(40000).status();
+  CHECK(refused.code() == StatusCode::kInvalidArgument);
+  CHECK(refused.message() ==
+        "text of 120000 bytes, which the tokenizer's rules make 1320000; the limit of one text is 1048576: shorten it, "
+        "or encode it in parts");
 }
 
 TEST_CASE("token ids outside the vocabulary are refused by number", "[malformed]") {

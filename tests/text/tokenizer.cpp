@@ -155,6 +155,25 @@ TEST_CASE("models as SentencePiece trains them are read, with and without a norm
   }
 }
 
+TEST_CASE("how long a text becomes by the normaliser's rules is known before it is encoded") {
+  for (const char* rules : {"nmt_nfkc", "nfkc_cf", "identity"}) {
+    const std::string bytes = train_tokenizer(rules);
+    auto model = read_sentencepiece_model(as_bytes(bytes), 512);
+    REQUIRE(model.ok());
+    const Normaliser normaliser(model->charsmap);
+    const auto tokenizer = load(bytes, 512).value();
+    // Without white space, of which an encoder may take some away.
+    for (const char* text :
+         {"", "hello", "\xEF\xBC\xA1\xEF\xBC\xA2", "\xEF\xB7\xBA", "a\xEF\xB7\xBA\xEF\xB7\xBA",
+          "\xE3\x8C\x80\xE3\x8F\xBF", "\xEF\xAC\x83", "e\xCC\x81\xCC\x81", "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB",
+          "\xE4\xBD\xA0\xE5\xA5\xBD", "\xF0\x9F\x98\x80", "\xC3\x9F\xC3\x84\xCE\xA3", "1\xE2\x81\x84\x32\xC2\xBD",
+          "\xE2\x91\xA0\xE2\x85\xAB\xE2\x84\xA2", "\x01\x02x"}) {
+      INFO(rules << ", " << text);
+      CHECK(normaliser.bytes_of(text) == tokenizer->decode(tokenizer->encode(text).value()).value().size());
+    }
+  }
+}
+
 TEST_CASE("many threads encode at once") {
   const auto tokenizer = tiny();
   const auto expected = tokenizer->encode("hello the world, I say").value();

@@ -1,6 +1,6 @@
 // FloatState: the floating-point mode the contract assumes (round to nearest, subnormals kept, nothing trapped), for
-// the length of a scope. What the thread had before comes back at its end, so a host that flushes subnormals neither
-// changes our bits nor notices us.
+// the length of a scope. What the thread had before comes back at its end, so a host that flushes subnormals or traps
+// inexact results neither changes our bits nor notices us. Every call of the library that computes in floats has one.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -17,22 +17,39 @@ class FloatState {
   FloatState& operator=(const FloatState&) = delete;
 
 #if defined(__x86_64__) || defined(_M_X64)
-  FloatState() : found_(_mm_getcsr()) { _mm_setcsr(kNearestMaskedKeepSubnormals); }
-  ~FloatState() { _mm_setcsr(found_); }
+  FloatState() : found_(_mm_getcsr()) { set(); }
+  ~FloatState() { restore(); }
 
  private:
+  void set() const { _mm_setcsr(kNearestMaskedKeepSubnormals); }
+  void restore() const { _mm_setcsr(found_); }
   static constexpr unsigned kNearestMaskedKeepSubnormals = 0x1F80;  // MXCSR as the processor starts: no FTZ, no DAZ
   unsigned found_;
 #else
   FloatState() {
     std::fegetenv(&found_);
-    std::fesetenv(FE_DFL_ENV);
+    set();
   }
-  ~FloatState() { std::fesetenv(&found_); }
+  ~FloatState() { restore(); }
 
  private:
+  void set() const { std::fesetenv(FE_DFL_ENV); }
+  void restore() const { std::fesetenv(&found_); }
   std::fenv_t found_;
 #endif
+
+ public:
+  // Calls the host's own code, a callback, in the state that was found.
+  template <class Call>
+  auto as_found(const Call& call) const {
+    struct Found {
+      explicit Found(const FloatState& state) : state(state) { state.restore(); }
+      ~Found() { state.set(); }
+      const FloatState& state;
+    };
+    const Found found(*this);
+    return call();
+  }
 };
 
 }  // namespace kaiju

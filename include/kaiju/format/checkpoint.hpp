@@ -2,6 +2,7 @@
 // mapped file. The format, and every rule a file must satisfy, is docs/checkpoint.md.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,6 +41,7 @@ struct TensorInfo {
   std::vector<int64_t> shape;
   std::span<const std::byte> bytes;  // lives as long as the checkpoint
   std::string digest;                // XXH3-128 as stored, 32 hexadecimal digits
+  uint64_t offset = 0;               // of the first byte in the file
 };
 
 enum class Verify : int32_t {
@@ -54,10 +56,12 @@ class Checkpoint {
   // Progress in [0, 1]; a nonzero return stops the load with kCancelled.
   using Progress = std::function<int(double done)>;
 
-  // Maps the file; weights are used in place. kIo when it cannot be read, kUnsupported when it is of another format or
-  // arithmetic version, kBadModel when it breaks a rule: the message names the tensor and the rule. The file must not
-  // shrink or change while the checkpoint lives (a read past a new end raises SIGBUS): replace it by renaming a new
-  // file over it, as CheckpointWriter does, which leaves the mapped one alone.
+  // Weights (I8 tensors) are used in place, in the mapped file; all other tensors are copied. kIo when it cannot be
+  // read or changes meanwhile, kUnsupported when it is of another format or arithmetic version, kBadModel when it
+  // breaks a rule: the message names the tensor and the rule. Opening touches no mapped byte, so whatever happens to
+  // the file meanwhile is an answer. Afterwards the file must not change while the checkpoint lives. What is written
+  // into it reaches the weights, and a weight past a new end raises SIGBUS when it is touched. To replace it, rename a
+  // new file over it, as CheckpointWriter does: that leaves the mapped one alone.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, Verify verify = Verify::kFull,
                                                         const Progress& progress = {});
   // Borrows `bytes`, which must outlive the checkpoint and be 64-byte aligned (kInvalidArgument otherwise).
@@ -70,6 +74,15 @@ class Checkpoint {
   virtual const std::string& digest() const = 0;               // root digest: the checkpoint's identity
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // sorted by name
   virtual const TensorInfo* find(std::string_view name) const = 0;
+
+  // kIo when the file's size or time of change is no longer what it was when it was opened.
+  virtual Status check_unchanged() const { return {}; }
+  // Copies `bytes`, which lie within a tensor's. Of a file they are read by calls, so that one that was cut short is
+  // kIo and no signal.
+  virtual Status read(std::span<const std::byte> bytes, std::byte* to) const {
+    std::copy(bytes.begin(), bytes.end(), to);
+    return {};
+  }
 
   // Typed view of a tensor that open() has already required (docs/checkpoint.md lists them); empty when absent or of
   // another type.

@@ -30,9 +30,9 @@ struct ExecutorOptions {
 std::vector<std::string> backend_names();
 
 // kInvalidArgument for unknown names and impossible sizes, kUnsupported when the machine lacks the instructions or
-// fails the arithmetic self-check, kOutOfMemory with the bytes wanted. The executor keeps the checkpoint alive. In a
-// child of fork() it answers kInvalidArgument to every step, and destroying it gives nothing back: a child makes its
-// own.
+// fails the arithmetic self-check, kOutOfMemory with the bytes wanted, kIo when the checkpoint's file has changed since
+// it was opened. The executor keeps the checkpoint alive. In a child of fork() it answers kInvalidArgument to every
+// step, and destroying it gives nothing back: a child makes its own.
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,
                                                 const ExecutorOptions& options);
 

@@ -27,8 +27,8 @@ class ChatFormat {
   // produce.
   static Result<ChatFormat> create(const ModelConfig& config, std::shared_ptr<const Tokenizer> tokenizer);
 
-  // One message with its symbols; a card begins the sequence. kInvalidArgument for text that is not UTF-8 and for an
-  // empty card.
+  // One message with its symbols; a card begins the sequence. kInvalidArgument for text that is not UTF-8 or longer
+  // than Tokenizer::kMaxTextBytes, and for an empty card.
   Status append(ChatRole role, std::string_view text, std::vector<int32_t>& tokens) const;
   // Asks for the character's reply.
   void append_reply_start(std::vector<int32_t>& tokens) const { tokens.push_back(symbols_.character); }

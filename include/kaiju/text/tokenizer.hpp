@@ -19,16 +19,17 @@ namespace kaiju {
 
 class Tokenizer : public Pieces {
  public:
-  // Longest text of one encode call, in bytes.
-  static constexpr size_t kMaxTextBytes = size_t{64} << 20;
+  // Longest text of one encode call, in bytes, as it is given and as the tokenizer's own rules rewrite it. Encoding
+  // takes up to 230 bytes of memory for each while it runs: a quarter of a gigabyte for the longest.
+  static constexpr size_t kMaxTextBytes = size_t{1} << 20;
 
   // `model` is copied. kBadModel names the piece or field and the rule; a vocabulary larger than `vocab_size` is
   // refused, a smaller one is fine (vocab_size is rounded up to a multiple of 16).
   static Result<std::shared_ptr<const Tokenizer>> load(std::span<const std::byte> model, int32_t vocab_size);
 
   virtual int32_t size() const = 0;  // pieces; ids run from 0 to size() - 1
-  // Never gives a control symbol: no text can forge one. kInvalidArgument when the text is not UTF-8 (the message says
-  // at which byte, counted from 1).
+  // Never gives a control symbol: no text can forge one. kInvalidArgument when the text is longer than kMaxTextBytes
+  // (the message says by how much: encode it in parts) or not UTF-8 (the message says at which byte, counted from 1).
   virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
   // The bytes a token stands for, a space for the mark U+2581 and one raw byte for a byte piece, so a character may
   // need several tokens. Empty for control symbols and for ids that are no piece. Lives as long as the tokenizer.

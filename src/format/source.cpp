@@ -1,5 +1,5 @@
-// MappedFile: see mapped_file.hpp.
-#include "mapped_file.hpp"
+// Source: see source.hpp.
+#include "source.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -18,11 +20,15 @@ Status cannot(const char* what, int error) {
   return {StatusCode::kIo, fmt::format("cannot {} the file: {}", what, std::generic_category().message(error))};
 }
 
+constexpr std::string_view kWhileRead = "while it was being read: try again once its writer is done";
+
+Status changed(std::string_view when) { return {StatusCode::kIo, fmt::format("the file changed {}", when)}; }
+
 }  // namespace
 
-MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+Source::Source(Source&& other) noexcept { *this = std::move(other); }
 
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+Source& Source::operator=(Source&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(fd_, other.fd_);
@@ -31,13 +37,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-MappedFile::~MappedFile() {
-  if (data_) ::munmap(data_, size_);
-  if (fd_ >= 0) ::close(fd_);
+Source::~Source() {
+  if (!is_file()) return;
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  ::close(fd_);
 }
 
-Result<MappedFile> MappedFile::open(const std::string& path) {
-  MappedFile file;
+Result<Source> Source::open(const std::string& path) {
+  Source file;
   file.fd_ =
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: opening a pipe would wait for its writer
   if (file.fd_ < 0) return Status(StatusCode::kIo, cannot("open", errno).message() + "; check the path");
@@ -50,17 +57,36 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   const auto size = static_cast<size_t>(info.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd_, 0);
   if (data == MAP_FAILED) return cannot("map", errno);
-  file.data_ = data;
+  file.data_ = static_cast<const std::byte*>(data);
   file.size_ = size;
-  return Result<MappedFile>(std::move(file));
+  return Result<Source>(std::move(file));
 }
 
-Status MappedFile::check_unchanged() const {
+Status Source::read(uint64_t offset, std::span<std::byte> to) const {
+  if (!is_file()) {
+    std::copy_n(data_ + offset, to.size(), to.data());
+    return {};
+  }
+  while (!to.empty()) {
+    const ssize_t count = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return cannot("read", errno);
+    if (count == 0) return changed(kWhileRead);  // its size at open() said otherwise
+    to = to.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+  return {};
+}
+
+Status Source::check_unchanged() const { return check_unchanged(kWhileRead); }
+
+Status Source::check_unchanged(std::string_view when) const {
+  if (!is_file()) return {};
   struct stat info;
   if (::fstat(fd_, &info) != 0) return cannot("examine", errno);
   if (static_cast<uint64_t>(info.st_size) != size_ || info.st_mtim.tv_sec != changed_seconds_ ||
       info.st_mtim.tv_nsec != changed_nanoseconds_)
-    return {StatusCode::kIo, "the file changed while it was being read: try again once its writer is done"};
+    return changed(when);
   return {};
 }
 
