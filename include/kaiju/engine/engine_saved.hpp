@@ -10,7 +10,7 @@ namespace kaiju {
 // Between two steps, with none under way and everything done that was asked for before.
 template <class Answer, class Body>
 inline Answer Engine::between_steps(Body body) {
-  if (stepping_.exchange(true))
+  if (!desk_.enter_step())
     return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
   Answer answer = guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(status());
@@ -26,7 +26,7 @@ inline Answer Engine::between_steps(Body body) {
     KAIJU_TRY(told);
     return body();
   });
-  stepping_ = false;
+  desk_.leave_step();
   return answer;
 }
 
