@@ -57,6 +57,11 @@ kaiju_event to_c(kaiju_polled_event& polled) {
   return out;
 }
 
+Status check_session(const kaiju_engine& engine, const kaiju_session& session) {
+  if (session.engine == engine.engine) return {};
+  return kaiju::invalid_argument("the session belongs to another engine");
+}
+
 }  // namespace
 
 // -- engine --
@@ -82,7 +87,7 @@ kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, c
                                  kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !session) return missing(engine ? "session" : "engine");
-    if (session->engine != engine->engine) return kaiju::invalid_argument("the session belongs to another engine");
+    KAIJU_TRY(check_session(*engine, *session));
     KAIJU_TRY(check_span("tokens", tokens, count));
     kaiju::RequestOptions request = request_options(options, engine->model->stop_tokens());
     request.user_data = user_data;
@@ -245,48 +250,29 @@ void kaiju_session_destroy(kaiju_session* session) {
 kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
                             const kaiju_options* options, kaiju_text_fn on_text, void* user_data, kaiju_event* done,
                             size_t event_size, kaiju_error** error) {
-  if (done && !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok())
-    return guard(error, [&] { return check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent); });
-  if (kaiju_engine_pending(engine) > 0)
-    return guard(error, [] {
-      return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending");
-    });
-  kaiju_request request = 0;
-  if (const kaiju_status status =
-          kaiju_engine_submit(engine, session, tokens, count, options, nullptr, &request, error))
-    return status;
-  bool stopped = false;
-  kaiju_status failed =
-      KAIJU_OK;  // a step that failed once may succeed again without this request; one that fails twice will not
-  while (true) {
-    const kaiju_status stepped = kaiju_engine_step(engine, failed ? nullptr : error);
-    for (kaiju_event event; kaiju_engine_poll(engine, &event, sizeof event, 1) == 1;) {
-      if (event.request != request) continue;
-      if (event.kind == KAIJU_EVENT_FAILED) {
-        if (failed || stepped) return failed ? failed : stepped;  // *error says why already
-        return guard(error, [&] {
-          return Status(static_cast<StatusCode>(event.status), std::string(event.text, event.text_size));
-        });
-      }
-      if (event.text_size > 0 && on_text && !stopped && on_text(event.text, event.text_size, user_data)) {
-        stopped = true;
-        kaiju_engine_cancel(engine, request);
-      }
-      if (event.kind != KAIJU_EVENT_DONE) continue;
+  return guard(error, [&]() -> Status {
+    if (!engine || !session) return missing(engine ? "session" : "engine");
+    if (done) KAIJU_TRY(check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent));
+    KAIJU_TRY(check_session(*engine, *session));
+    KAIJU_TRY(check_span("tokens", tokens, count));
+    bool stopped = false;
+    const auto hear = [&](std::string_view text) {
+      stopped = on_text && on_text(text.data(), text.size(), user_data) != 0;
+      return !stopped;
+    };
+    kaiju_polled_event last;
+    const Status status = engine->engine->generate(
+        session->id, {tokens, count}, request_options(options, engine->model->stop_tokens()), hear, last.event);
+    if (done && last.event.kind == kaiju::EventKind::kDone) {
+      kaiju_event event = to_c(last);
       event.tokens = nullptr;
       event.values = nullptr;
       event.text = nullptr;
       event.scores = nullptr;
-      event.token_count = event.value_count = event.text_size = event.score_count = 0;
-      if (done) copy_sized(&event, sizeof event, done, event_size);
-      if (failed) return failed;
-      return stopped ? guard(error, [] { return Status(StatusCode::kCancelled, "on_text stopped the reply"); })
-                     : KAIJU_OK;
+      event.text_size = 0;
+      copy_sized(&event, sizeof event, done, event_size);
     }
-    if (failed && stepped) return failed;
-    if (stepped && !failed) {
-      failed = stepped;
-      kaiju_engine_cancel(engine, request);
-    }
-  }
+    if (status.ok() && stopped) return Status(StatusCode::kCancelled, "on_text stopped the reply");
+    return status;
+  });
 }

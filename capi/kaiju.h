@@ -18,9 +18,9 @@
  * beginning.
  *   - Structs cross by pointer only and grow only at the end.  A single struct starts with struct_size, which the
  * caller sets; an array comes with the size of one element.  Older sizes stay valid for ever.
- *   - Any thread may call anything; step, poll and wait want one thread at a time each per engine; a session, a
- * conversation and an options bag one thread at a time.  submit, cancel, wake, pending and metrics never wait for a
- * running step.
+ *   - Any thread may call anything; step, poll and wait want one thread at a time each per engine, beside which any
+ * number may be in generate; a session, a conversation and an options bag one thread at a time.  submit, cancel, wake,
+ * pending and metrics never wait for a running step.
  *   - fork(), at any moment: a child may use and destroy its parent's models, options, errors and runtimes, and make
  * engines of its own, of its parent's models too.  Its parent's engines, with their sessions and conversations, stay
  * the parent's: in the child calls with them answer KAIJU_INVALID_ARGUMENT, those without a status 0, and destroying
@@ -115,9 +115,10 @@ enum {
   KAIJU_GENERATE_SEED = 305,               /* int: all 64 bits count */
   KAIJU_GENERATE_REPETITION_PENALTY = 306, /* float, 1: off */
   KAIJU_GENERATE_LOGPROBS = 307,           /* int: alternatives reported with each token */
-  KAIJU_GENERATE_STOP = 308,               /* string, repeatable: ends the reply and is not part of its text */
-  KAIJU_GENERATE_STREAM = 309,             /* int: same seed, another draw; tells retries of one request apart */
-  KAIJU_GENERATE_STOP_TOKEN = 310,         /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
+  KAIJU_GENERATE_STOP = 308, /* string, repeatable: ends the reply and is not part of its text.  Its tokens are part of
+                                a session's history, but not of a conversation's turn */
+  KAIJU_GENERATE_STREAM = 309,     /* int: same seed, another draw; tells retries of one request apart */
+  KAIJU_GENERATE_STOP_TOKEN = 310, /* int, repeatable: replaces the model's own stop tokens; -1: none at all */
   KAIJU_GENERATE_PRIORITY = 311, /* int: higher ones begin and have their prompts computed first, equal ones in order of
                                     arrival; replies under way share a step by turns, whatever their priority */
   KAIJU_GENERATE_DEADLINE = 312, /* int: nanoseconds on the engine's clock (kaiju_engine_now); 0: none */
@@ -256,8 +257,8 @@ typedef struct kaiju_conversation_info {
 } kaiju_conversation_info;
 enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
 
-typedef int64_t (*kaiju_clock_fn)(
-    void* user_data); /* nanoseconds on a steady clock; called from submit, step and engine_now, on their threads */
+typedef int64_t (*kaiju_clock_fn)(void* user_data); /* nanoseconds on a steady clock; called from submit, step, wait,
+                                                       generate and engine_now, on their threads */
 /* Callbacks run on the caller's thread, inside the call that they were given to. */
 typedef int32_t (*kaiju_progress_fn)(double done,
                                      void* user_data); /* 0 to 1; nonzero stops the load with KAIJU_CANCELLED */
@@ -325,7 +326,8 @@ enum { KAIJU_MOST_TEXT_BYTES = 1048576 };
 KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens,
                                       size_t capacity, size_t* count, kaiju_error** error);
 /* The bytes of the tokens, without the space that tokenizing puts before a text; whole UTF-8 only where the tokens are.
- */
+ * A control symbol and an id that pads the vocabulary, which a model may draw, give nothing, as in events;
+ * KAIJU_INVALID_ARGUMENT for ids below 0 and from KAIJU_MODEL_VOCABULARY on. */
 KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text,
                                         size_t capacity, size_t* size, kaiju_error** error);
 /* Messages with the model's chat symbols around them.  A card begins a sequence: its content is the name, a newline and
@@ -360,16 +362,18 @@ KAIJU_API kaiju_status kaiju_engine_suspend(kaiju_engine* engine, kaiju_request 
 KAIJU_API kaiju_status kaiju_engine_resume(kaiju_engine* engine, kaiju_request request);
 /* What the engine's clock says, in nanoseconds: a deadline is this and something more. */
 KAIJU_API int64_t kaiju_engine_now(const kaiju_engine* engine); /* 0 for NULL */
-/* KAIJU_OK with nothing to do.  KAIJU_BUSY, and nothing done, while KAIJU_ENGINE_MAX_EVENTS wait to be polled.  After
- * KAIJU_DEVICE_LOST or KAIJU_INTERNAL every later call answers with that error at once. On a GPU the next step may be
- * under way when this one returns: poll and do your own work meanwhile. */
+/* KAIJU_OK with nothing to do.  KAIJU_BUSY, and nothing done, while KAIJU_ENGINE_MAX_EVENTS wait to be polled, or
+ * another thread is in step, be it inside generate.  After KAIJU_DEVICE_LOST or KAIJU_INTERNAL every later call answers
+ * with that error at once. On a GPU the next step may be under way when this one returns: poll and do your own work
+ * meanwhile. */
 KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error);
 /* Events written, oldest first.  `event_size` is sizeof(kaiju_event); 0 events for a size no version had. */
 KAIJU_API size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity);
-KAIJU_API size_t kaiju_engine_pending(const kaiju_engine* engine); /* requests whose last event has not been polled */
-/* Blocks until there is something to step or poll, wake is called (or was, since the last wait), the engine has stopped
- * or the time is over; 1 if there is work.  0 nanoseconds and less: only asks.  Requests that are suspended by the host
- * are no work. */
+/* Requests whose last event has not been polled, those inside generate included. */
+KAIJU_API size_t kaiju_engine_pending(const kaiju_engine* engine);
+/* Blocks until there is something to poll, or to step with no other thread in step, wake is called (or was, since the
+ * last wait), the engine has stopped or the time is over; 1 if there is work.  0 nanoseconds and less: only asks.
+ * Requests that are suspended by the host are no work until their deadline has passed. */
 KAIJU_API int32_t kaiju_engine_wait(kaiju_engine* engine, int64_t timeout_nanoseconds);
 KAIJU_API void kaiju_engine_wake(kaiju_engine* engine);
 KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out);
@@ -394,7 +398,8 @@ KAIJU_API kaiju_status kaiju_session_save(kaiju_session* session, const kaiju_op
  * or model, KAIJU_INVALID_ARGUMENT for a key missing or too many. */
 KAIJU_API kaiju_status kaiju_session_restore(kaiju_engine* engine, const kaiju_options* options, kaiju_read_fn read,
                                              void* user_data, KAIJU_OWN kaiju_session** out, kaiju_error** error);
-/* The same with a file; `path` ends with a zero byte.  The file is there whole or not at all, an old one as it was. */
+/* The same with a file; `path` ends with a zero byte.  The file is there whole or not at all, an old one as it was.
+ * What a symbolic link leads to is written, and the link stays. */
 KAIJU_API kaiju_status kaiju_session_save_file(kaiju_session* session, const kaiju_options* options, const char* path,
                                                kaiju_error** error);
 KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const kaiju_options* options, const char* path,
@@ -403,8 +408,10 @@ KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const ka
 /* -- conversations: the turns of one chat, and the session that holds their KV -- */
 /* What the model sees is the head, then the turns that were not cut off, each an input, a reply and the symbol that
  * closes it (the model's own, where it can chat).  The host drives the engine; when a request is done its reply is part
- * of the turn, without the stop token that ended it.  All but describe, turn and tokens answer KAIJU_BUSY while a reply
- * is under way.  Destroying a conversation cancels it. */
+ * of the turn, without the stop token or the stop string that ended it: what the turn keeps spells the text of the
+ * events.  Where the string began inside a token, what that has before it is spelled with other tokens, the fewest.
+ * All but describe, turn and tokens answer KAIJU_BUSY while a reply is under way.  Destroying a conversation cancels
+ * it. */
 /* `head` stays at the beginning whatever is cut, a character's card say; it may fill half of the context. */
 KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head, size_t count,
                                                  KAIJU_OWN kaiju_conversation** out, kaiju_error** error);
@@ -440,10 +447,16 @@ KAIJU_API kaiju_status kaiju_conversation_turn(kaiju_conversation* conversation,
 KAIJU_API kaiju_status kaiju_conversation_tokens(kaiju_conversation* conversation, int32_t* tokens, size_t capacity,
                                                  size_t* count, kaiju_error** error);
 
-/* -- convenience, written only in terms of the functions above -- */
-/* Submits, steps and polls until the request is done; `on_text` may be NULL.  KAIJU_BUSY while other requests of the
- * engine are pending, KAIJU_CANCELLED when on_text stopped it.  `done` may be NULL; otherwise it learns the reason,
- * counts and times of a DONE, a stopped one's too (its pointers are NULL); `event_size` is sizeof(kaiju_event). */
+/* -- convenience -- */
+/* Submits, and steps until the request is done; `on_text` may be NULL.  KAIJU_CANCELLED when on_text stopped it.
+ * `done` may be NULL; otherwise it learns the reason, counts and times of a DONE, a stopped one's too (its pointers are
+ * NULL); `event_size` is sizeof(kaiju_event).
+ * Other requests of the engine are computed beside it, and their events stay for poll, in order; this request's own
+ * never get there.  So any number of threads may be in generate, each with another session, beside a thread that steps
+ * and polls, whose step answers KAIJU_BUSY while one of them steps; and on_text may submit, poll and call generate with
+ * another session.  Refused with KAIJU_BUSY: a session whose request is unfinished; the callbacks of save and restore;
+ * and while KAIJU_ENGINE_MAX_EVENTS of other requests wait to be polled: then this request is cancelled, and ends at
+ * the next step. */
 KAIJU_API kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
                                       const kaiju_options* options, kaiju_text_fn on_text, void* user_data,
                                       kaiju_event* done, size_t event_size, kaiju_error** error);

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
+#include "format/file_calls.hpp"
 #include "format/path.hpp"
 #include "kaiju/kaiju.hpp"
 
@@ -17,22 +17,14 @@ class NamelessFile final : public BlockFile {
  public:
   explicit NamelessFile(std::string path) : path_(std::move(path)) {}
   ~NamelessFile() override {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) format::close_file(fd_);
   }
   NamelessFile(const NamelessFile&) = delete;
   NamelessFile& operator=(const NamelessFile&) = delete;
 
   Status write(int64_t offset, std::span<const std::byte> bytes, BlockName& digest) override {
     digest = digest_of(bytes);
-    while (!bytes.empty()) {
-      const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (count < 0 && errno == EINTR) continue;
-      if (count == 0) errno = EIO;
-      if (count <= 0) return failed("write");
-      offset += count;
-      bytes = bytes.subspan(static_cast<size_t>(count));
-    }
-    return {};
+    return format::write_file(fd_, bytes, static_cast<uint64_t>(offset)) == 0 ? Status() : failed("write");
   }
   Status read(int64_t offset, std::span<std::byte> bytes, const BlockName& digest) override {
     for (std::span<std::byte> rest = bytes; !rest.empty();) {
@@ -46,12 +38,12 @@ class NamelessFile final : public BlockFile {
     return digest_of(bytes) == digest ? Status() : bad_model(path_ + ": a block changed since it was written");
   }
   Status open(int64_t bytes) {
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    fd_ = format::open_file(path_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd_ < 0) return failed("create the file");
     if (::unlink(path_.c_str()) != 0) return failed("take the file's name away");
-    if (::fallocate(fd_, 0, 0, static_cast<off_t>(bytes)) == 0) return {};
-    if (errno != EOPNOTSUPP && errno != ENOSYS) return failed(fmt::format("reserve {} bytes", bytes).c_str());
-    return ::ftruncate(fd_, static_cast<off_t>(bytes)) == 0 ? Status() : failed("grow");
+    if (format::reserve_file(fd_, static_cast<uint64_t>(bytes)) == 0) return {};
+    if (errno != EOPNOTSUPP && errno != ENOSYS) return failed(fmt::format("reserve {} bytes", bytes));
+    return format::resize_file(fd_, static_cast<uint64_t>(bytes)) == 0 ? Status() : failed("grow");
   }
 
  private:
@@ -59,9 +51,7 @@ class NamelessFile final : public BlockFile {
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
     return {hash.low64, hash.high64};
   }
-  Status failed(const char* what) const {
-    return {StatusCode::kIo, fmt::format("{}: cannot {}: {}", path_, what, std::generic_category().message(errno))};
-  }
+  Status failed(std::string_view what) const { return format::file_error(path_, what); }
 
   int fd_ = -1;
   std::string path_;

@@ -109,29 +109,9 @@ Session::~Session() {
 
 Result<Event> Session::generate(std::span<const int32_t> tokens, const RequestOptions& options,
                                 const std::function<bool(std::string_view text)>& on_text) {
-  if (engine_->pending() > 0)
-    return Status(StatusCode::kBusy, "generate wants the engine to itself; other requests are pending");
-  auto request = submit(tokens, options);
-  if (!request.ok()) return request.status();
-  bool stopped = false;
-  Status failed;  // a step that failed once may succeed again without this request; one that fails twice will not
-  while (true) {
-    const Status stepped = engine_->step();
-    for (Event event; engine_->poll(event);) {
-      if (event.request != request.value()) continue;  // the end of a request whose session was destroyed
-      if (!event.text.empty() && on_text && !stopped && !on_text(event.text)) {
-        stopped = true;
-        (void)engine_->cancel(request.value());  // fails only with the engine, and then the next step says so
-      }
-      if (event.kind == EventKind::kFailed) return event.status;
-      if (event.kind == EventKind::kDone && !failed.ok()) return failed;
-      if (event.kind == EventKind::kDone) return event;
-    }
-    if (stepped.ok()) continue;
-    if (!failed.ok()) return stepped;
-    failed = stepped;
-    (void)engine_->cancel(request.value());
-  }
+  Event done;
+  KAIJU_TRY(engine_->generate(id_, tokens, options, on_text, done));
+  return done;
 }
 
 }  // namespace kaiju

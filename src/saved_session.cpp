@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
+#include "format/file_calls.hpp"
 #include "format/new_file.hpp"
 #include "format/path.hpp"
 #include "kaiju/kaiju.hpp"
@@ -22,7 +22,7 @@ constexpr size_t kSaveBufferBytes = size_t{1} << 20;
 struct OpenFile {
   int fd = -1;
   ~OpenFile() {
-    if (fd >= 0) ::close(fd);
+    if (fd >= 0) format::close_file(fd);
   }
 };
 
@@ -69,13 +69,10 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
 }
 
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) try {
-  const auto failed = [&](const char* what) {
-    return Status(StatusCode::kIo,
-                  fmt::format("{}: cannot {}: {}", path, what, std::generic_category().message(errno)));
-  };
+  const auto failed = [&](std::string_view what) { return format::file_error(path, what); };
   KAIJU_TRY(format::check_path(path));
-  OpenFile file{
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};  // O_NONBLOCK: opening a pipe would wait for its writer
+  // O_NONBLOCK: opening a pipe would wait for its writer.
+  OpenFile file{format::open_file(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) return failed("open");
   struct stat info;
   if (::fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode))

@@ -76,7 +76,7 @@ inline constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 1024;
 // of other lengths.
 Result<Sealer> make_sealer(std::string_view key);
 // Engine::save_session into a file that only its owner can read, and that is there whole or not at all, an old one as
-// it was; kIo names path and reason.
+// it was; what a symbolic link leads to is written, and the link stays. kIo names path and reason.
 Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options = {});
 // Engine::restore_session from a file; every refusal names the path.
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
@@ -97,8 +97,8 @@ class Session {
     return engine_->submit(id_, tokens, options);
   }
 
-  // Drives the engine until this request is done and returns its last event. on_text gets whole UTF-8; false stops the
-  // reply. Wants the engine to itself: kBusy while other requests are pending.
+  // Engine::generate: drives the engine until this request is done and returns its last event. on_text gets whole
+  // UTF-8; false stops the reply. Other requests are computed beside it, and their events stay for poll.
   Result<Event> generate(std::span<const int32_t> tokens, const RequestOptions& options,
                          const std::function<bool(std::string_view text)>& on_text = {});
 

@@ -1,6 +1,9 @@
 // NewFile: a file that appears under its name only when it is whole and on the disk: temporary file, fsync, rename,
 // fsync of the folder. Destroyed before commit() it leaves nothing behind, and an old file of that name as it was.
+// Where the name is a symbolic link, what it leads to is written, and the link stays.
 #pragma once
+
+#include <sys/stat.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +16,13 @@ namespace kaiju::format {
 
 class NewFile {
  public:
-  explicit NewFile(std::string path) : path_(std::move(path)) {}
+  explicit NewFile(std::string path) : path_(std::move(path)), target_(path_) {}
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
 
-  // Readable by the owner alone when `secret`. Errors name the path.
+  // Readable by the owner alone when `secret`; otherwise an old file's permissions are kept, and its owner and group as
+  // far as the process may give files to them. Errors name the path.
   Status open(bool secret = false);
   // A full disk is told now rather than after the last gigabyte; file systems that cannot reserve space find out as
   // they go.
@@ -28,9 +32,11 @@ class NewFile {
   Status commit();
 
  private:
-  Status failed(const std::string& what) const;
+  Status follow_links();
+  Status keep_access(const struct stat& old);
+  Status failed(std::string_view what) const;
 
-  std::string path_, temporary_;
+  std::string path_, target_, temporary_;  // target_: where the path's links lead
   int fd_ = -1, folder_fd_ = -1;
 };
 

@@ -26,6 +26,8 @@ std::string surface(const SentencepieceModel::Piece& piece, bool escaped) {
 
 class SentencepieceTokenizer final : public Tokenizer {
  public:
+  explicit SentencepieceTokenizer(int32_t vocab_size) : vocab_size_(vocab_size) {}
+
   Status open(const SentencepieceModel& model) {
     const auto status = processor_.LoadFromSerializedProto(clean_copy(model));
     if (!status.ok()) return bad_model(fmt::format("tokenizer: SentencePiece refuses it: {}", status.message()));
@@ -41,6 +43,7 @@ class SentencepieceTokenizer final : public Tokenizer {
   }
 
   int32_t size() const override { return static_cast<int32_t>(pieces_.size()); }
+  int32_t vocab_size() const override { return vocab_size_; }
 
   Result<std::vector<int32_t>> encode(std::string_view text) const override {
     if (text.size() > kMaxTextBytes)
@@ -79,6 +82,7 @@ class SentencepieceTokenizer final : public Tokenizer {
   std::vector<bool> control_;
   bool adds_space_ = true;
   Normaliser normaliser_;
+  int32_t vocab_size_;
 };
 
 }  // namespace
@@ -88,7 +92,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::by
   try {
     auto checked = read_sentencepiece_model(model, vocab_size);
     if (!checked.ok()) return checked.status();
-    auto tokenizer = std::make_shared<SentencepieceTokenizer>();
+    auto tokenizer = std::make_shared<SentencepieceTokenizer>(vocab_size);
     KAIJU_TRY(tokenizer->open(*checked));
     return std::shared_ptr<const Tokenizer>(std::move(tokenizer));
   } catch (const std::bad_alloc&) {
@@ -101,8 +105,9 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::by
 Result<std::string> Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string text;
   for (const int32_t token : tokens) {
-    if (token < 0 || token >= size())
-      return invalid_argument(fmt::format("token {} is outside the vocabulary of {} pieces", token, size()));
+    if (token < 0 || token >= vocab_size())
+      return invalid_argument(
+          fmt::format("token {} is outside the vocabulary: tokens are 0 to {}", token, vocab_size() - 1));
     text += piece(token);
   }
   if (adds_space() && text.starts_with(' ')) text.erase(0, 1);

@@ -102,6 +102,37 @@ TEST_CASE("a conversation keeps turns, swipes, edits and undo") {
   CHECK(kaiju_conversation_undo(chat.talk, nullptr) == KAIJU_NOT_FOUND);
 }
 
+TEST_CASE("a turn that a stop string ended detokenizes to the text of its events") {
+  Chat chat;
+  kaiju_options_set_int(chat.options, KAIJU_GENERATE_MAX_TOKENS, 60, nullptr);
+  chat.say(chat.hello);
+  std::string whole, text;
+  const Tokens first = chat.drain(nullptr, &whole);
+  REQUIRE(whole.size() > 8);
+  const auto text_of = [&](const Tokens& tokens) {
+    size_t size = 0;
+    REQUIRE(kaiju_detokenize(chat.model, tokens.data(), tokens.size(), nullptr, 0, &size, nullptr) == KAIJU_OK);
+    std::string out(size, ' ');
+    REQUIRE(kaiju_detokenize(chat.model, tokens.data(), tokens.size(), out.data(), size, &size, nullptr) == KAIJU_OK);
+    return out;
+  };
+  size_t at = whole.size() / 2;  // inside a word or between two, as it comes
+  while (at < whole.size() && (static_cast<signed char>(whole[at]) < 0 || static_cast<signed char>(whole[at + 1]) < 0))
+    ++at;
+  REQUIRE(at + 2 < whole.size());
+  REQUIRE(kaiju_options_set_string(chat.options, KAIJU_GENERATE_STOP, whole.data() + at, 2, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_conversation_undo(chat.talk, nullptr) == KAIJU_OK);
+  chat.say(chat.hello);
+  kaiju_event done{};
+  const Tokens drawn = chat.drain(&done, &text);
+  CHECK(done.reason == KAIJU_DONE_STOP);
+  CHECK(whole.compare(0, text.size(), text) == 0);
+  const Tokens kept = chat.turn(0, KAIJU_TURN_REPLY);
+  CHECK(kept.size() < drawn.size());
+  CHECK(text_of(kept) == text);
+  CHECK(chat.tokens() == chat.head + chat.hello + kept + Tokens{6});
+}
+
 TEST_CASE("a forked conversation goes its own way") {
   Chat chat;
   chat.say(chat.hello);

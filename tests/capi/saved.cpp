@@ -1,7 +1,10 @@
 // Saved sessions through kaiju.h: in memory and in files, with the library's own key, on a real model.
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -160,6 +163,45 @@ TEST_CASE("a file holds a saved session whole; a save that fails leaves the old 
   std::ofstream(path, std::ios::binary | std::ios::app) << 'x';
   CHECK(load(path).says("something follows"));
   CHECK(load(path).says(path.c_str()));
+}
+
+TEST_CASE("a session saved beyond the process's file limit says so, and neither the old file nor the process ends") {
+  Host host;
+  host.submit(some_tokens(3, 100));
+  host.drain();
+  const std::string path = temporary_folder() + "/limited";
+  const auto save = [&] {
+    return ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, path.c_str(), e); });
+  };
+  Host::check(save());
+  const std::string before = read_file(path);
+  rlimit limit;
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const rlimit lower = {1000, limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_DFL);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &lower) == 0);
+  const Answer answer = save();
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  INFO(answer.message);
+  CHECK(answer.status == KAIJU_IO);
+  CHECK(answer.says(path.c_str()));
+  CHECK(answer.says("1000 bytes (RLIMIT_FSIZE"));
+  CHECK(read_file(path) == before);
+  for (const auto& entry : fs::directory_iterator(temporary_folder()))
+    CHECK(entry.path().string().find(".tmp") == std::string::npos);
+}
+
+TEST_CASE("a session saved to a link is saved to what the link leads to") {
+  Host host;
+  host.submit(some_tokens(3, 20));
+  host.drain();
+  const std::string link = temporary_folder() + "/link", file = temporary_folder() + "/behind_link";
+  REQUIRE(symlink("behind_link", link.c_str()) == 0);
+  Host::check(ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, link.c_str(), e); }));
+  CHECK(fs::is_symlink(link));
+  CHECK(fs::is_regular_file(file));
+  CHECK(read_file(link) == saved(host));
 }
 
 TEST_CASE("a saved session may have the longest name there is, and needs a folder that can be flushed") {

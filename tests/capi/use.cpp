@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
+#include <chrono>
 #include <cmath>
 #include <random>
 #include <thread>
@@ -327,6 +328,114 @@ TEST_CASE("generate hands out whole UTF-8 and stops when asked") {
                        nullptr) == KAIJU_CANCELLED);
   CHECK(done.reason == KAIJU_DONE_CANCELLED);
   CHECK(kaiju_engine_pending(host.engine) == 0);
+}
+
+TEST_CASE("a request submitted from generate's callback keeps its events for poll, DONE included") {
+  Host host;
+  host.submit({1, 20, 30});
+  const auto expected = host.drain();
+  Host busy;
+  kaiju_session* session = nullptr;
+  REQUIRE(kaiju_session_create(busy.engine, &session, nullptr) == KAIJU_OK);
+  const int32_t prompt[2] = {1, 25};
+  kaiju_options_set_int(busy.options, KAIJU_GENERATE_STOP_TOKEN, -1, nullptr);
+  kaiju_options* longer = nullptr;
+  REQUIRE(kaiju_options_create(&longer) == KAIJU_OK);
+  kaiju_options_set_int(longer, KAIJU_GENERATE_MAX_TOKENS, 60, nullptr);
+  kaiju_options_set_int(longer, KAIJU_GENERATE_STOP_TOKEN, -1, nullptr);
+  struct Seen {
+    Host& host;
+    kaiju_request request = 0;
+  } seen{busy};
+  const auto submit_once = [](const char*, size_t, void* user_data) -> int32_t {
+    Seen& seen = *static_cast<Seen*>(user_data);
+    if (seen.request == 0) seen.request = seen.host.submit({1, 20, 30}, &seen);
+    return 0;
+  };
+  kaiju_event done{};
+  const Answer answer = ask([&](kaiju_error** e) {
+    return kaiju_generate(busy.engine, session, prompt, 2, longer, submit_once, &seen, &done, sizeof done, e);
+  });
+  INFO(answer.message);
+  CHECK(answer.status == KAIJU_OK);
+  CHECK(done.reason == KAIJU_DONE_LENGTH);
+  CHECK(done.generated_tokens == 60);
+  REQUIRE(seen.request != 0);
+  CHECK(kaiju_engine_pending(busy.engine) == 1);
+  kaiju_event events[16];
+  const size_t count = kaiju_engine_poll(busy.engine, events, sizeof events[0], 16);
+  REQUIRE(count == expected.size() + 1);
+  for (size_t i = 0; i < count; ++i) {
+    CHECK(events[i].request == seen.request);
+    CHECK(events[i].user_data == &seen);
+    if (i < expected.size()) CHECK(events[i].tokens[0] == expected[i]);
+  }
+  CHECK(events[count - 1].kind == KAIJU_EVENT_DONE);
+  CHECK(kaiju_engine_pending(busy.engine) == 0);
+  kaiju_options_destroy(longer);
+  kaiju_session_destroy(session);
+}
+
+TEST_CASE("threads inside generate at once each get their reply") {
+  Host host;
+  const int32_t prompt[3] = {1, 20, 30};
+  struct Reply {
+    std::string text;
+    std::atomic<size_t>* begun = nullptr;
+    kaiju_session* session = nullptr;
+    kaiju_status status = KAIJU_INTERNAL;
+  };
+  std::atomic<size_t> begun{0};
+  std::vector<Reply> replies(4);
+  // Each reply's first text waits for that of all others; without end where they do not share the engine.
+  const auto collect = [](const char* piece, size_t size, void* out) -> int32_t {
+    Reply& reply = *static_cast<Reply*>(out);
+    if (reply.text.empty()) {
+      ++*reply.begun;
+      for (int tries = 0; *reply.begun < 4 && tries < 1000; ++tries)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    reply.text.append(piece, size);
+    return 0;
+  };
+  std::vector<std::thread> threads;
+  for (Reply& reply : replies) {
+    reply.begun = &begun;
+    REQUIRE(kaiju_session_create(host.engine, &reply.session, nullptr) == KAIJU_OK);
+  }
+  for (Reply& reply : replies)
+    threads.emplace_back([&] {
+      reply.status =
+          kaiju_generate(host.engine, reply.session, prompt, 3, host.options, collect, &reply, nullptr, 0, nullptr);
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::string alone;
+  host.submit({1, 20, 30});
+  host.drain(nullptr, &alone);
+  REQUIRE_FALSE(alone.empty());
+  CHECK(begun == 4);
+  for (const Reply& reply : replies) {
+    CHECK(reply.status == KAIJU_OK);
+    CHECK(reply.text == alone);
+    kaiju_session_destroy(reply.session);
+  }
+}
+
+TEST_CASE("a drawn token that pads the vocabulary has no text, in its event and in detokenize") {
+  Host host;
+  const int32_t padding = kTinyVocabulary - 1;
+  const float push = 10000.0f;
+  REQUIRE(kaiju_options_set_logit_bias(host.options, &padding, &push, 1, nullptr) == KAIJU_OK);
+  host.submit({1, 20});
+  std::string text;
+  const auto tokens = host.drain(nullptr, &text);
+  CHECK(tokens == std::vector<int32_t>(8, padding));
+  CHECK(text.empty());
+  size_t size = 99;
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_detokenize(host.model, tokens.data(), tokens.size(), nullptr, 0, &size, e);
+        }).message == "");
+  CHECK(size == 0);
 }
 
 TEST_CASE("same seed, same tokens; alone or beside others") {

@@ -181,6 +181,31 @@ TEST_CASE("a deadline ends a request at the first step that finds it over, in ev
   }
 }
 
+TEST_CASE("wait returns when the deadline of a suspended request passes") {
+  HandClock clock;
+  std::chrono::nanoseconds pace{0};
+  EngineOptions options;
+  options.clock = [&] { return clock.time += pace; };
+  Harness h(small_facts(), options);
+  RequestOptions asked = asking(20);
+  asked.deadline = clock.time + seconds(10);
+  const RequestId request = h.submit(h.session(), tokens_from(1, 30), asked);
+  h.step();
+  REQUIRE(h.engine->suspend(request).ok());
+  h.step();
+  CHECK_FALSE(h.engine->wait(std::chrono::nanoseconds(0)));
+  CHECK_FALSE(h.engine->wait(std::chrono::milliseconds(3)));
+  SECTION("one that has passed already") { clock.time += seconds(10); }
+  SECTION("one that passes meanwhile") {
+    clock.time += seconds(10) - std::chrono::milliseconds(5);
+    pace = std::chrono::milliseconds(1);  // a look at this clock takes a while
+  }
+  CHECK(h.engine->wait(seconds(20)));
+  h.step();
+  CHECK(h.replies[request].reason == DoneReason::kDeadline);
+  CHECK_FALSE(h.engine->wait(std::chrono::milliseconds(1)));
+}
+
 TEST_CASE("a request suspended in any state goes on where it was") {
   for (const State state : kStates) {
     INFO("state " << static_cast<int>(state));

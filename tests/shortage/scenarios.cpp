@@ -440,6 +440,42 @@ TEST_CASE("a tier's file that is made and written while the disk fails says so")
   CHECK(folder.file_count() == 0);
 }
 
+TEST_CASE("a signal that interrupts a file call, once or again and again, changes nothing") {
+  const tiny::Folder folder;
+  const kaiju::ModelConfig config = tiny::config(1);
+  const Ready owner;
+  const std::string session = folder / "session";
+  int64_t interrupted = 0;
+  for (const int64_t more : {0, 5})
+    for (int64_t nth = 1;; ++nth) {
+      const size_t files_before = shortage::open_files();
+      shortage::files::interrupt_at(nth, more);
+      const kaiju::Status written = kaiju::write_random_checkpoint(folder / "model", config, 1);
+      auto tier = kaiju::open_block_file(folder / "tier", 4096);
+      kaiju::Status tier_written = tier.status();
+      kaiju::BlockName digest;
+      const std::vector<std::byte> bytes(100);
+      if (tier.ok()) tier_written = (*tier)->write(0, bytes, digest);
+      tier = kaiju::Status();
+      kaiju_session* restored = nullptr;
+      const kaiju_status saved = kaiju_session_save_file(owner.session, nullptr, session.c_str(), nullptr);
+      const kaiju_status read = kaiju_session_restore_file(owner.engine, nullptr, session.c_str(), &restored, nullptr);
+      const bool reached = shortage::files::calls() >= nth;
+      shortage::files::interrupt_at(0);
+      kaiju_session_destroy(restored);
+      INFO("file call " << nth << " and " << more << " more: " << written.message() << tier_written.message());
+      REQUIRE(written.ok());
+      REQUIRE(tier_written.ok());
+      REQUIRE(saved == KAIJU_OK);
+      REQUIRE(read == KAIJU_OK);
+      REQUIRE(shortage::open_files() == files_before);
+      REQUIRE(folder.file_count() == 2);
+      if (!reached) break;
+      ++interrupted;
+    }
+  CHECK(interrupted > 30);
+}
+
 TEST_CASE("a checkpoint that is opened while the disk fails says so") {
   const std::string& path = small_chat_model();
   CHECK(sweep_files([&] { return kaiju::Checkpoint::open(path).status().code(); }) >= 4);

@@ -13,11 +13,13 @@
 
 namespace shortage {
 
-// File calls of the library: open, stat, fstat, mmap, pread, fallocate, pwrite, fsync, close, rename. Linked with
-// --wrap (tests/CMakeLists.txt).
+// File calls of the library: open, stat, fstat, readlink, mmap, pread, fallocate, ftruncate, pwrite, fsync, close,
+// rename. Linked with --wrap (shortage.cmake).
 namespace files {
 void fail_at(int64_t nth, bool for_good);  // as heap::fail_at
-int64_t calls();                           // since the last fail_at
+// A signal interrupts the nth of those that can be, and `more` tries after it; 0: none.
+void interrupt_at(int64_t nth, int64_t more = 0);
+int64_t calls();  // since the last fail_at or interrupt_at; after interrupt_at of those that can be interrupted
 }  // namespace files
 
 // Does something from the beginning, gives everything back, and tells the first failure.

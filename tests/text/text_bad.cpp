@@ -140,8 +140,16 @@ TEST_CASE("a text that the tokenizer's rules make longer than a mebibyte is refu
         "or encode it in parts");
 }
 
+TEST_CASE("ids that pad the vocabulary give no text, as control symbols do") {
+  REQUIRE(tiny().size() < kTinyVocabulary);
+  for (const int32_t token : {tiny().size(), kTinyVocabulary - 1, 6}) {
+    CHECK(tiny().piece(token).empty());
+    CHECK(tiny().decode({{token, 264, token, 265}}).value() == "ab");
+  }
+}
+
 TEST_CASE("token ids outside the vocabulary are refused by number", "[malformed]") {
-  for (const int32_t token : {-1, tiny().size(), INT32_MAX, INT32_MIN}) DYNAMIC_SECTION("token " << token) {
+  for (const int32_t token : {-1, kTinyVocabulary, INT32_MAX, INT32_MIN}) DYNAMIC_SECTION("token " << token) {
       const auto text = tiny().decode({{8, token}});
       REQUIRE_FALSE(text.ok());
       CHECK(text.status().message().find(std::to_string(token)) != std::string::npos);

@@ -1,7 +1,8 @@
 // Conversation: the turns of one chat, and the session that holds their KV. It keeps the book every chat program needs:
 // another answer to the same turn (swipe), an edit, undo, a fork, and the cut when a chat outgrows the context. Tokens
 // in, tokens out: text/chat.hpp makes them of text. The host drives the engine and polls; when a request is done, its
-// reply is part of the turn, without the stop token that ended it.
+// reply is part of the turn, without the stop token or the stop string that ended it (kept_reply.hpp says what stays of
+// a token inside which a stop string began). The session's own history has all tokens until the next request.
 //
 //   history = head, then the turns that were not cut off;   a turn = input, reply, close
 //
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "kaiju/engine/engine.hpp"
+#include "kaiju/engine/kept_reply.hpp"
 #include "kaiju/text/truncate.hpp"
 
 namespace kaiju {
@@ -107,6 +109,7 @@ class Conversation {
     RequestId request = 0;  // the unsettled one; 0: none
     size_t prompt_count = 0;
     std::vector<int32_t> stop_tokens;
+    std::vector<std::string> stop_strings;
   };
 
   Conversation(std::shared_ptr<Engine> engine, SessionId session, std::vector<int32_t> head, std::vector<int32_t> close)
@@ -180,6 +183,8 @@ inline Status Conversation::settle() {
     if (!reply.empty() &&
         std::find(asked_.stop_tokens.begin(), asked_.stop_tokens.end(), reply.back()) != asked_.stop_tokens.end())
       reply.pop_back();
+    if (!asked_.stop_strings.empty())
+      reply = kept_reply(reply, asked_.stop_strings, *engine_->pieces(), engine_->facts().vocab_size);
     turns_.back().replies.push_back(std::move(reply));
     turns_.back().chosen = turns_.back().replies.size() - 1;
     asked_ = {};
@@ -214,7 +219,7 @@ inline Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t>
     return engine_->submit_history(session_, prompt, options);
   });
   if (request.ok())
-    asked_ = {request.value(), prompt_count, std::move(options.stop_tokens)};
+    asked_ = {request.value(), prompt_count, std::move(options.stop_tokens), std::move(options.stop_strings)};
   else
     dropped_ = dropped;
   return request;

@@ -1,6 +1,6 @@
-// Desk: what any thread may touch: the inbox, the sessions' histories, the events to poll, the figures, the error that
-// stopped the engine. One mutex, held for moments and never during a step's work. Engine checks what comes in and does
-// what is in the inbox.
+// Desk: what any thread may touch: the inbox, the sessions' histories, the events to poll, the figures, which thread
+// steps, the error that stopped the engine. One mutex, held for moments and never during a step's work. Engine checks
+// what comes in and does what is in the inbox.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,6 +30,8 @@ struct Wish {
   bool told = false;      // a command is on its way
   SessionId session = 0;  // whose request it is, for its last event
   void* user_data = nullptr;
+  Ring<Event>* own_events = nullptr;  // generate's, where the request is generate's: its events go there, not to poll
+  bool given_up = false;              // generate left before the end: the events are dropped
 };
 
 // What waits for the next step, in order of arrival.
@@ -97,13 +101,16 @@ class Desk {
     }
   }
   // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied.
-  // `runs`: somebody does, be it one that has ended for the host.
-  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool runs) {
+  // `running`: at least one sequence still executes, even if its final event was sent. `deadline`: the earliest of all
+  // unfinished requests, suspended ones included.
+  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool running,
+               std::optional<Clock::time_point> deadline) {
     Metrics now = figures;
     {
       const std::lock_guard lock(mutex_);
-      events.reserve(events.size() + new_events.size());
-      for (Event& event : new_events) events.push_back(std::move(event));
+      for (const Event& event : new_events)
+        if (Ring<Event>* const queue = queue_of(event.request)) queue->reserve(queue->size() + new_events.size());
+      for (Event& event : new_events) deliver(std::move(event));
       for (Ending& ending : endings) {
         unfinished.erase(ending.request);
         if (History* const history = waits_for(ending.session, ending.request)) {
@@ -112,7 +119,8 @@ class Desk {
         }
       }
       metrics = std::move(now);
-      running = runs;
+      running_ = running;
+      next_deadline_ = deadline;
     }
     new_events.clear();
     endings.clear();
@@ -141,7 +149,7 @@ class Desk {
         event.session = wish.session;
         event.user_data = wish.user_data;
         event.status = stopped;
-        events.push_back(std::move(event));
+        deliver(std::move(event));
         if (History* const history = waits_for(wish.session, request)) history->request = 0;
         ++metrics.requests_failed;
         unfinished.erase(unfinished.begin());
@@ -152,20 +160,69 @@ class Desk {
 
   bool poll(Event& event) {
     const std::lock_guard lock(mutex_);
-    if (events.empty()) return false;
-    event = events.pop_front();
-    if (event.kind == EventKind::kDone || event.kind == EventKind::kFailed) --pending;
-    return true;
+    return take(events, event);
+  }
+  // The same for a request of generate.
+  bool poll(Ring<Event>& own_events, Event& event) {
+    const std::lock_guard lock(mutex_);
+    return take(own_events, event);
+  }
+  // generate leaves: what is and will be told of its request is dropped.
+  void give_up(RequestId request, Ring<Event>& own_events) {
+    const std::lock_guard lock(mutex_);
+    for (Event event; take(own_events, event);) continue;
+    const auto found = unfinished.find(request);
+    if (found == unfinished.end()) return;
+    found->second.own_events = nullptr;
+    found->second.given_up = true;
   }
 
-  bool wait(std::chrono::nanoseconds timeout) {
+  // -- whose step it is: one thread at a time --
+  // False where a thread is in step already.
+  bool enter_step() {
+    const std::lock_guard lock(mutex_);
+    if (stepping()) return false;
+    stepper_ = std::this_thread::get_id();
+    return true;
+  }
+  // For generate, which shares the stepping with others: sleeps until its request has events, and answers false, or
+  // until there is something to step and no thread in step, and enters.
+  template <class Now>
+  bool enter_step_unless_told(const Ring<Event>& own_events, const Now& now) {
     std::unique_lock lock(mutex_);
-    const auto ready = [&] { return woken || has_work() || !stopped.ok(); };
+    bool overdue = false;
+    const auto ready = [&] {
+      return !own_events.empty() || (!stepping() && (has_steps() || overdue || !stopped.ok()));
+    };
+    while (!ready()) sleep(lock, Clock::now() + kLongestSleep, now, overdue, ready);
+    if (!own_events.empty()) return false;
+    stepper_ = std::this_thread::get_id();
+    return true;
+  }
+  void leave_step() {
+    {
+      const std::lock_guard lock(mutex_);
+      stepper_ = {};
+    }
+    changed_.notify_all();
+  }
+  // The calling thread is in step, or in a save or a restore.
+  bool in_step() const {
+    const std::lock_guard lock(mutex_);
+    return stepper_ == std::this_thread::get_id();
+  }
+
+  // `now` is the engine's clock, which is the host's: it is called without the lock.
+  template <class Now>
+  bool wait(std::chrono::nanoseconds timeout, const Now& now) {
     // The clock must not overflow when a host says "forever" with a huge number.
-    constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);
-    changed_.wait_for(lock, std::clamp(timeout, std::chrono::nanoseconds(0), kLongest), ready);
+    const auto end = Clock::now() + std::clamp(timeout, std::chrono::nanoseconds(0), kLongestSleep);
+    std::unique_lock lock(mutex_);
+    bool overdue = false;
+    sleep(lock, end, now, overdue,
+          [&] { return woken || !stopped.ok() || !events.empty() || (!stepping() && (has_steps() || overdue)); });
     woken = false;
-    return has_work();
+    return has_steps() || overdue || !events.empty();
   }
   void wake() {
     {
@@ -193,7 +250,6 @@ class Desk {
   Ring<Event> events;  // bounded: step refuses while the host leaves too many
   size_t pending = 0;
   Metrics metrics;  // as of the last step
-  bool running = false;
   Status stopped;
   bool woken = false;
   uint64_t last_session = 0;
@@ -205,12 +261,57 @@ class Desk {
     const auto found = sessions.find(session);
     return found != sessions.end() && found->second.request == request ? &found->second : nullptr;
   }
-  bool has_work() const {
-    return !inbox.empty() || !destroyed.empty() || !events.empty() || metrics.requests_waiting > 0 || running;
+  // Where the events of this request go; null: nowhere.
+  Ring<Event>* queue_of(RequestId request) {
+    const auto found = unfinished.find(request);
+    if (found == unfinished.end()) return &events;
+    return found->second.given_up ? nullptr : found->second.own_events ? found->second.own_events : &events;
   }
+  void deliver(Event&& event) {
+    if (Ring<Event>* const queue = queue_of(event.request))
+      queue->push_back(std::move(event));
+    else if (is_last(event))
+      --pending;
+  }
+  bool take(Ring<Event>& queue, Event& event) {
+    if (queue.empty()) return false;
+    event = queue.pop_front();
+    if (is_last(event)) --pending;
+    return true;
+  }
+  static bool is_last(const Event& event) { return event.kind == EventKind::kDone || event.kind == EventKind::kFailed; }
+
+  bool stepping() const { return stepper_ != std::thread::id(); }
+  // Without deadlines: those need the engine's clock.
+  bool has_steps() const { return !inbox.empty() || !destroyed.empty() || metrics.requests_waiting > 0 || running_; }
+  // Sleeps until `ready` or `end`; `overdue` becomes whether the earliest deadline has passed.
+  template <class Now, class Ready>
+  void sleep(std::unique_lock<std::mutex>& lock, Clock::time_point end, const Now& now, bool& overdue,
+             const Ready& ready) {
+    while (!ready()) {
+      Clock::time_point until = end;
+      if (next_deadline_) {
+        lock.unlock();
+        const Clock::time_point time = now();
+        lock.lock();
+        overdue = next_deadline_ && *next_deadline_ <= time;
+        if (ready()) return;
+        // A host's clock may go at a pace of its own: looked at again when the deadline should have come, and where it
+        // has not, a little later.
+        if (next_deadline_ && !overdue && *next_deadline_ < time + kLongestSleep)
+          until = std::min(end, Clock::now() + std::max<Clock::duration>(*next_deadline_ - time, kShortestSleep));
+      }
+      if (changed_.wait_until(lock, until) == std::cv_status::timeout && until == end) return;
+    }
+  }
+  static constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::hours(24 * 365);
+  static constexpr std::chrono::nanoseconds kShortestSleep = std::chrono::milliseconds(1);
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
+  bool running_ = false;                            // as of the last step, like the deadline
+  std::optional<Clock::time_point> next_deadline_;  // the earliest
+  std::thread::id stepper_;                         // the thread in step
 };
 
 }  // namespace kaiju

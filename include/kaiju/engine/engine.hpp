@@ -9,7 +9,8 @@
 //   }
 //
 // Threads: everything may be called from any thread. step wants one thread at a time (a second one gets kBusy). Nothing
-// but step waits for a running step; wait waits for work. No thread of its own, no output, no exception. Errors:
+// waits for a running step but generate, and wait while there is nothing to poll. No thread of its own, no output, no
+// exception but those of a host's own callback in generate. Errors:
 // kDeviceLost and kInternal stop the engine: all its requests fail, and every later call answers with that error at
 // once.
 //
@@ -20,7 +21,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -28,6 +28,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -57,7 +58,8 @@ struct EngineOptions {
   int32_t max_events = 16384;  // events to poll; while there are as many, step refuses with kBusy
   int32_t max_sessions = 65536;
   CacheOptions cache;
-  // The host's steady clock, for deadlines and timings; called from submit and step, by any thread. Empty: Clock::now.
+  // The host's steady clock, for deadlines and timings; called from submit, step, wait and generate, by any thread.
+  // Empty: Clock::now.
   std::function<Clock::time_point()> clock;
   bool check_ledger = false;  // recount every block after every step (tests)
 };
@@ -127,16 +129,26 @@ class Engine {
   Status step();
   // Moves the oldest event out; false when there is none.
   bool poll(Event& event);
-  // Blocks until there is something to step or poll, wake is called, the engine has stopped, or the time is over. True
-  // if there is work.
+  // Blocks until there is something to poll, or to step with no thread in step, wake is called, the engine has stopped,
+  // or the time is over. True if there is work. A suspended request is work from its deadline on.
   bool wait(std::chrono::nanoseconds timeout);
   void wake();
-  // Requests whose last event has not been polled.
+  // Requests whose last event has not been polled, those of generate included.
   size_t pending() const;
+  // Submits, drives the engine until this request is done, and gives its last event, a kDone. Only then is `done`
+  // written; the status may be an error all the same, of a step that went on without this request. `on_text` gets whole
+  // UTF-8 on this thread; false cancels the request, and an exception of it leaves through here.
+  // Others' requests are computed beside it, and their events stay for poll, in order; this request's never get there.
+  // So it may be called from any number of threads, beside a thread that steps and polls (whose step answers kBusy
+  // while this one steps), and from inside on_text, each with a session of its own. kBusy in a save's or a restore's
+  // callback, and where max_events of others are unread: then the request is cancelled, and the next step ends it.
+  Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
+                  const std::function<bool(std::string_view text)>& on_text, Event& done);
   Metrics metrics() const;
   // The error that stopped the engine, or why this process may not use it, or ok.
   Status status() const;
-  const Facts& facts() const;  // of the executor; constant
+  const Facts& facts() const;                             // of the executor; constant
+  const Pieces* pieces() const { return pieces_.get(); }  // of the tokenizer; null where there is none
   Clock::time_point now() const { return options_.clock ? options_.clock() : Clock::now(); }
   // Recounts every block against every table; kInternal with the ledger when they differ. On the thread that steps.
   Status check_ledger() const { return scheduler_.check_ledger(); }
@@ -154,8 +166,9 @@ class Engine {
     desk_.metrics = metrics_;
   }
 
+  // `own_events`: where the request's events go; null: to poll.
   Result<RequestId> submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
-                                  const RequestOptions& options);
+                                  const RequestOptions& options, Ring<Event>* own_events = nullptr);
   // A sequence checked but for its tokens.
   Result<std::unique_ptr<Sequence>> prepare(const RequestOptions& options) const;
   Status check_tokens(std::span<const int32_t> tokens) const;
@@ -166,6 +179,7 @@ class Engine {
   Status transfer(const BlockTransfer& transfer);
   Status check_saved(const SavedSession& saved, const Scope& scope) const;
   Status restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader);
+  Status step_entered();
   Status step_once();
   Status ready_to_step() const;
   void do_inbox();
@@ -194,7 +208,7 @@ class Engine {
   void metrics_from_scheduler();
   void publish() {
     metrics_from_scheduler();
-    desk_.publish(events_, endings_, metrics_, !scheduler_.running().empty());
+    desk_.publish(events_, endings_, metrics_, !scheduler_.running().empty(), deadlines_.earliest());
   }
 
   // Finds an idle session under the desk's lock, or says why not.
@@ -205,7 +219,6 @@ class Engine {
   std::shared_ptr<const Pieces> pieces_;
   EngineOptions options_;
   Desk desk_;
-  std::atomic<bool> stepping_{false};
 
   // Of the thread that steps.
   Scheduler scheduler_;

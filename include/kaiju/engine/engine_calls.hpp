@@ -283,7 +283,7 @@ inline Status Engine::check_length(Sequence& sequence) const {
 }
 
 inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
-                                               const RequestOptions& options) {
+                                               const RequestOptions& options, Ring<Event>* own_events) {
   KAIJU_TRY(check_process());
   Result<RequestId> answer = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
     KAIJU_TRY(status());
@@ -311,7 +311,8 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
       Command command;
       command.sequence = std::move(*prepared);
       if (desk.inbox.size() == desk.inbox.capacity()) desk.inbox.reserve(2 * desk.inbox.size() + 1);
-      desk.unfinished.try_emplace(sequence.request, Wish{.session = session, .user_data = sequence.user_data});
+      desk.unfinished.try_emplace(sequence.request,
+                                  Wish{.session = session, .user_data = sequence.user_data, .own_events = own_events});
       // Nothing below fails.
       desk.inbox.push_back(std::move(command));
       history.known = true;
@@ -367,10 +368,54 @@ inline Status Engine::resume(RequestId request) {
   return change_wish(request, [](Wish& wish) { wish.suspend = false; });
 }
 
+inline Status Engine::generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
+                               const std::function<bool(std::string_view text)>& on_text, Event& done) {
+  KAIJU_TRY(check_process());
+  if (desk_.in_step())
+    return {StatusCode::kBusy, "generate is called by a callback of a save or a restore: call it when that is through"};
+  // However this is left, nobody waits for the request's events any more.
+  struct Own {
+    Engine& engine;
+    RequestId request = 0;
+    Ring<Event> events = {};
+    ~Own() {
+      if (request == 0) return;
+      (void)engine.cancel(request);  // fails only with the engine, and then the request has failed with it
+      engine.desk_.give_up(request, events);
+    }
+  } own{*this};
+  Result<RequestId> request = submit_tokens(session, tokens, false, options, &own.events);
+  if (!request.ok()) return request.status();
+  own.request = request.value();
+  bool stopped = false;
+  Status failed;  // a step that failed once may succeed again without this request; one that fails twice will not
+  while (true) {
+    Status stepped;
+    if (desk_.enter_step_unless_told(own.events, [this] { return now(); })) stepped = step_entered();
+    for (Event event; desk_.poll(own.events, event);) {
+      if (event.kind == EventKind::kDone || event.kind == EventKind::kFailed) own.request = 0;
+      if (event.kind == EventKind::kFailed) return failed.ok() ? event.status : failed;
+      if (!event.text.empty() && on_text && !stopped && !on_text(event.text)) {
+        stopped = true;
+        (void)cancel(own.request);  // fails only with the engine, and then the next step says so
+      }
+      if (event.kind != EventKind::kDone) continue;
+      done = std::move(event);
+      return failed;
+    }
+    if (stepped.ok()) continue;
+    if (!failed.ok()) return failed;
+    failed = stepped;
+    (void)cancel(own.request);
+  }
+}
+
 // ---- the loop, seen from outside
 
 inline bool Engine::poll(Event& event) { return process_.is_this() && desk_.poll(event); }
-inline bool Engine::wait(std::chrono::nanoseconds timeout) { return process_.is_this() && desk_.wait(timeout); }
+inline bool Engine::wait(std::chrono::nanoseconds timeout) {
+  return process_.is_this() && desk_.wait(timeout, [this] { return now(); });
+}
 inline void Engine::wake() {
   if (process_.is_this()) desk_.wake();
 }

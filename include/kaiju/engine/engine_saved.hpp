@@ -11,7 +11,7 @@ namespace kaiju {
 template <class Answer, class Body>
 inline Answer Engine::between_steps(Body body) {
   KAIJU_TRY(check_process());
-  if (stepping_.exchange(true))
+  if (!desk_.enter_step())
     return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
   Answer answer = guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(status());
@@ -27,7 +27,7 @@ inline Answer Engine::between_steps(Body body) {
     KAIJU_TRY(told);
     return body();
   });
-  stepping_ = false;
+  desk_.leave_step();
   return answer;
 }
 

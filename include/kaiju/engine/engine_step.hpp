@@ -28,7 +28,13 @@ inline void Engine::metrics_from_scheduler() {
 
 inline Status Engine::step() {
   KAIJU_TRY(check_process());
-  if (stepping_.exchange(true)) return {StatusCode::kBusy, "another thread is in step: one thread drives an engine"};
+  if (!desk_.enter_step())
+    return {StatusCode::kBusy, "another thread is in step: try again when it is through, wait waits for that"};
+  return step_entered();
+}
+
+// The step of the thread that has entered it, and leaves it here.
+inline Status Engine::step_entered() {
   Status answer = guarded<Status>([&] { return ready_to_step(); });
   if (answer.ok()) {
     answer = guarded<Status>([&] { return step_once(); });
@@ -41,7 +47,7 @@ inline Status Engine::step() {
   } else if (!all_failed_) {
     stop(answer);
   }
-  stepping_ = false;
+  desk_.leave_step();
   return answer;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -49,6 +50,9 @@ class Deadlines {
   RequestId take_over(Clock::time_point now) {
     if (due_.empty() || due_.begin()->first > now) return 0;
     return due_.extract(due_.begin()).value().second;
+  }
+  std::optional<Clock::time_point> earliest() const {
+    return due_.empty() ? std::nullopt : std::optional(due_.begin()->first);
   }
   void clear() { due_.clear(); }
 

@@ -30,6 +30,8 @@ class ReplyText {
     stop_.push(whole_, out);
     if (!stop_.stopped()) stop_.finish(out);
   }
+  // A stop string was complete.
+  bool stopped() const { return stop_.stopped(); }
 
  private:
   Utf8Stream utf8_;

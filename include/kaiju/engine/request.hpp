@@ -23,10 +23,12 @@ inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 
 struct RequestOptions {
-  SamplingParams sampling;                // seed and stream number included
-  int32_t max_tokens = 256;               // generated tokens; 0: only compute the prompt's KV; kToContextEnd
-  std::vector<std::string> stop_strings;  // UTF-8, none empty; the stop text itself is not part of the reply's text
-  std::vector<int32_t> stop_tokens;       // end the reply; part of its tokens and of the history, not of its text
+  SamplingParams sampling;   // seed and stream number included
+  int32_t max_tokens = 256;  // generated tokens; 0: only compute the prompt's KV; kToContextEnd
+  // UTF-8, none empty. The stop string is not part of the reply's text; its tokens are part of the session's history,
+  // but not of a Conversation's turn.
+  std::vector<std::string> stop_strings;
+  std::vector<int32_t> stop_tokens;  // end the reply; part of its tokens and of the history, not of its text
   int32_t logprobs = 0;  // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
   bool scores = false;   // the classifier's scores with each token; refused where the model has no classifier
   int32_t priority = 0;  // higher ones are admitted and have their prompts computed first, equal ones in order of

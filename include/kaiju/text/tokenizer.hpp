@@ -27,7 +27,8 @@ class Tokenizer : public Pieces {
   // refused, a smaller one is fine (vocab_size is rounded up to a multiple of 16).
   static Result<std::shared_ptr<const Tokenizer>> load(std::span<const std::byte> model, int32_t vocab_size);
 
-  virtual int32_t size() const = 0;  // pieces; ids run from 0 to size() - 1
+  virtual int32_t size() const = 0;        // pieces; their ids run from 0 to size() - 1
+  virtual int32_t vocab_size() const = 0;  // the model's; ids from size() on are padding, which a model may draw
   // Never gives a control symbol: no text can forge one. kInvalidArgument when the text is longer than kMaxTextBytes
   // (the message says by how much: encode it in parts) or not UTF-8 (the message says at which byte, counted from 1).
   virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
@@ -39,7 +40,8 @@ class Tokenizer : public Pieces {
   // own.
   virtual bool adds_space() const = 0;
 
-  // The pieces joined, without the space that encoding added. kInvalidArgument for an id that is no piece.
+  // The pieces joined, without the space that encoding added. An id that is no piece gives nothing, as in the engine's
+  // events; kInvalidArgument for one that is outside the vocabulary.
   Result<std::string> decode(std::span<const int32_t> tokens) const;
 };
 
