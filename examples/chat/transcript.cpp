@@ -60,17 +60,17 @@ Transcript from_json(const Json& json) {
   return transcript;
 }
 
-// On the disk, not only on its way there.
-void write_whole(const std::string& file, const std::string& text) {
+// On the disk, not only on its way there. Empty, or why there is no file.
+std::string write_whole(const std::string& file, const std::string& text) {
   std::FILE* stream = std::fopen(file.c_str(), "wbx");  // x: never a file that is there
-  if (!stream) throw Problem(fmt::format("{}: cannot write it: {}", file, why()));
+  if (!stream) return why();
   bool good = std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0 &&
               fsync(fileno(stream)) == 0;
   const std::string reason = why();
   good = std::fclose(stream) == 0 && good;
-  if (good) return;
+  if (good) return "";
   std::remove(file.c_str());
-  throw Problem(fmt::format("{}: cannot write it: {}", file, reason));
+  return reason;
 }
 
 }  // namespace
@@ -85,11 +85,12 @@ void save_transcript(const Transcript& transcript, const std::string& file) {
     }
   }
   const std::string fresh = fmt::format("{}.{}.new", file, getpid());
-  write_whole(fresh, to_json(transcript).dump(2) + "\n");
-  fs::rename(fresh, file, error);
-  if (!error) return;
-  std::remove(fresh.c_str());
-  throw Problem(fmt::format("{}: cannot write it: {}", file, error.message()));
+  std::string problem = write_whole(fresh, to_json(transcript).dump(2) + "\n");
+  if (problem.empty() && std::rename(fresh.c_str(), file.c_str()) != 0) {
+    problem = why();
+    std::remove(fresh.c_str());
+  }
+  if (!problem.empty()) throw Problem(fmt::format("{}: cannot write it: {}", file, problem));
 }
 
 Transcript load_transcript(const std::string& file) {

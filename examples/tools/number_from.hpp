@@ -36,7 +36,7 @@ inline std::string wanted(const std::string& given, const std::string& what) {
 
 enum class Zero { kLikeOthers, kToo };
 
-// A number from `low` to `high`, or with Zero::kToo 0 besides. Not NaN, which CLI::Range lets pass.
+// A number from `low` to `high`, or with Zero::kToo 0 besides. Not NaN.
 inline CLI::Validator number_from(double low, double high, Zero zero = Zero::kLikeOthers) {
   const char* besides = zero == Zero::kToo ? "0 or " : "";
   const auto check = [=](const std::string& given) {

@@ -85,56 +85,55 @@ TEST_CASE("an output that cannot be written is exit code 1") {
 TEST_CASE("what cannot be printed ends no program by a signal, and a result that cannot be is exit code 1") {
   const kaiju::tests::BrokenPipe broken;
   const tiny::Folder folder;
+  tiny::write_file(folder / "ids", "5 6 7");
   tiny::write_file(folder / "text", "Once upon a time there was a fish.");
-  const std::string ids = folder / "ids", out = folder / "out";
-  tiny::write_file(ids, "5 6 7");
-  const struct {
+  const std::string ids = " --tokens " + (folder / "ids") + " ", text = " --text " + (folder / "text") + " ",
+                    out = " --out " + (folder / "out") + " ";
+  struct Line {
     std::string line;
-    int code;      // where everything can be printed
-    bool results;  // on the standard output
-  } runs[] = {
-      {"kaiju-inspect " + kModel + " --no-verify", 0, true},
-      {"kaiju-inspect --help", 0, true},
-      {"kaiju-inspect /nowhere", 1, false},
-      {"kaiju-make --preset nano --layers 1 --out " + out, 0, false},
-      {"kaiju-make --version", 0, true},
-      {"kaiju-make --preset huge --out " + out, 2, false},
-      {"kaiju-score " + kModel + " --tokens " + ids + " --threads 1", 0, true},
-      {"kaiju-score --help", 0, true},
-      {"kaiju-score /nowhere --tokens " + ids, 1, false},
-      {"kaiju-perplexity " + kModel + " --text " + (folder / "text") + " --threads 1", 0, true},
-      {"kaiju-perplexity --help", 0, true},
-      {"kaiju-perplexity " + kModel + " --text /nowhere", 1, false},
-      {"kaiju-bench", 2, false},
-      {"kaiju-bench step --help", 0, true},
-      {"kaiju-bench cache --blocks 4096 --rows 1 --seconds 0", 0, true},
-      {"kaiju-bench cache --blocks 4096 --rows 1 --seconds 0 --json", 0, true},
-      {"kaiju-bench replay --conversations 5 --characters 1 --hours 1", 0, true},
-      {"kaiju-bench replay --trace /nowhere", 1, false},
-      {"kaiju-bench ops --backend portable --threads 1 --rows 1 --only norm --seconds 0.0001 --buffer-mib 64", 0, true},
-      {"kaiju-bench ops --backend nonsense --threads 1", 1, false},
-      {"kaiju-bench step " + kModel +
-           " --threads 1 --seconds 0.0001 --streams 1 --prompts 16 --context 16 --buffer-mib 64 --json",
-       0, true},
-      {"kaiju-bench serve " + kModel +
-           " --threads 1 --conversations 1 --characters 1 --turns 1 --prompt-tokens 8 --user-tokens 4 --reply-tokens 2",
-       0, true},
-      {"kaiju-bench hour " + kModel +
-           " --threads 1 --conversations 1 --characters 1 --prompt-tokens 8 --user-tokens 4 --reply-tokens 2 "
-           "--every-seconds 0.05 --settle-seconds 0.1 --seconds 0.1",
-       0, true},
+    int code;             // where everything can be printed
+    bool results = true;  // on the standard output
   };
-  for (const auto& run : runs) {
-    const auto ends = [&](const std::string& streams, bool out_fails) {
-      INFO(run.line << streams);
-      CHECK(exit_code("timeout 60 " + kPrograms + "/" + run.line + streams) ==
-            (out_fails && run.results ? 1 : run.code));
-    };
+  const auto ends = [](const Line& run, const std::string& streams, bool out_fails) {
+    INFO(run.line << streams);
+    CHECK(exit_code("timeout 60 " + kPrograms + "/" + run.line + streams) == (out_fails && run.results ? 1 : run.code));
+  };
+  for (const Line& run : {
+           Line{"kaiju-inspect --help", 0},
+           Line{"kaiju-inspect " + kModel + " --no-verify", 0},
+           Line{"kaiju-inspect /nowhere", 1, false},
+           Line{"kaiju-make --version", 0},
+           Line{"kaiju-make --preset nano --layers 1" + out, 0, false},
+           Line{"kaiju-make --preset huge" + out, 2, false},
+           Line{"kaiju-score --help", 0},
+           Line{"kaiju-score " + kModel + ids + "--threads 1", 0},
+           Line{"kaiju-score /nowhere" + ids, 1, false},
+           Line{"kaiju-perplexity --help", 0},
+           Line{"kaiju-perplexity " + kModel + " --text /nowhere", 1, false},
+           Line{"kaiju-bench", 2, false},
+           Line{"kaiju-bench step --help", 0},
+           Line{"kaiju-bench replay --in-turn 2 --memory 4", 0},
+           Line{"kaiju-bench replay --trace /nowhere", 1, false},
+           Line{"kaiju-bench ops --backend nonsense --threads 1", 1, false},
+       })
     for (const std::string bad : {"/dev/full", "&-", "&9"}) {
-      ends(" 2>" + bad + " >/dev/null", false);
-      ends(" 2>/dev/null >" + bad, true);
-      ends(" 2>" + bad + " >" + bad + " <&-", true);
+      ends(run, " 2>" + bad + " >/dev/null", false);
+      ends(run, " 2>/dev/null >" + bad, true);
+      ends(run, " 2>" + bad + " >" + bad + " <&-", true);
     }
+  const std::string
+      chats = " --threads 1 --conversations 1 --characters 1 --prompt-tokens 8 --user-tokens 4 --reply-tokens 2 ",
+      short_time = " --threads 1 --seconds 0.0001 --buffer-mib 64 ";
+  for (const Line& run : {
+           Line{"kaiju-perplexity " + kModel + text + "--threads 1", 0},
+           Line{"kaiju-bench cache --blocks 4096 --rows 1 --seconds 0", 0},
+           Line{"kaiju-bench ops --backend portable --rows 1 --only norm" + short_time, 0},
+           Line{"kaiju-bench step " + kModel + " --streams 1 --prompts 16 --context 16 --json" + short_time, 0},
+           Line{"kaiju-bench serve " + kModel + chats + "--turns 1", 0},
+           Line{"kaiju-bench hour " + kModel + chats + "--every-seconds 0.05 --settle-seconds 0.1 --seconds 0.1", 0},
+       }) {
+    ends(run, " 2>/dev/full >/dev/null", false);
+    ends(run, " 2>&- >/dev/full", true);
   }
 }
 
@@ -161,10 +160,10 @@ TEST_CASE("a limit for the size of files ends no program by a signal, and no par
 
 TEST_CASE("numbers are decimal: no program reads 010 as eight, or 0x10 as sixteen") {
   const std::string lines[] = {
-      "kaiju-make --preset nano --out x --seed 010",
-      "kaiju-make --preset nano --out x --layers 010",
-      "kaiju-make --preset nano --out x --labels 0x10",
-      "kaiju-make --preset nano --out x --labels +5",
+      "kaiju-make --preset nano --out /nowhere/x --seed 010",
+      "kaiju-make --preset nano --out /nowhere/x --layers 010",
+      "kaiju-make --preset nano --out /nowhere/x --labels 0x10",
+      "kaiju-make --preset nano --out /nowhere/x --labels +5",
       "kaiju-perplexity x --text y --threads 010",
       "kaiju-bench ops --threads 010",
       "kaiju-bench ops --rows 1,010",
