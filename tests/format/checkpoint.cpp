@@ -198,21 +198,29 @@ TEST_CASE("loads beside a program that cuts, copies over and replaces the file g
   const std::string contents[] = {tiny::bytes(), tiny::make(tiny::config(3), 5)};
   tiny::write_file(path, contents[0]);
   std::atomic<bool> over = false;
+  std::atomic<int> loads = 0;
   std::thread other([&] {
+    // So that some loads find the file whole, some cut, and the others changing.
+    const auto let_load = [&](int count) {
+      for (const int before = loads; loads < before + count && !over;) std::this_thread::yield();
+    };
     for (unsigned round = 0; !over; ++round) {
       const std::string& bytes = contents[round % 2];
       if (round % 3 == 0) {
         tiny::write_file(path, bytes);  // as cp does: cut to nothing, then written
+        let_load(static_cast<int>(round % 4));
       } else if (round % 3 == 1) {
         (void)!::truncate(path.c_str(), static_cast<off_t>(round * 997 % bytes.size()));
+        let_load(static_cast<int>(round % 2));
       } else {
         tiny::write_file(folder / "new", bytes);
         std::filesystem::rename(folder / "new", path);
+        let_load(static_cast<int>(round % 4));
       }
     }
   });
   int sound = 0, refused = 0;
-  for (int load = 0; load < 1000; ++load) {
+  for (int load = 0; load < 1000 || (load < 1000000 && (sound == 0 || refused == 0)); ++load, ++loads) {
     const auto opened = Checkpoint::open(path, load % 4 == 0 ? Verify::kNone : Verify::kFull);
     if (!opened.ok()) {
       const kaiju::Status status = opened.status();
@@ -232,7 +240,8 @@ TEST_CASE("loads beside a program that cuts, copies over and replaces the file g
   over = true;
   other.join();
   INFO(sound << " sound, " << refused << " refused");
-  CHECK(sound + refused == 1000);
+  CHECK(sound > 0);
+  CHECK(refused > 0);
 }
 
 TEST_CASE("of a file that is cut short after it was loaded, everything but the weights stays") {
