@@ -5,7 +5,6 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kaiju/base/float_state.hpp"
 
 namespace {
 

@@ -68,7 +68,7 @@ def in_child(body):
 def in_python(script, library=LIBRARY, folder=os.path.dirname(kaiju.__file__)):
     """Runs a script in a Python of its own; what it was and printed."""
     environment = dict(os.environ, KAIJU_LIBRARY=library, PYTHONPATH=folder)
-    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     return ran.returncode, ran.stdout, ran.stderr
 
 

@@ -282,7 +282,7 @@ TEST_CASE("a saved session's path with a zero byte is refused, in C++, where a p
   options.executor.threads = 1;
   const auto engine = kaiju::Model::load(chat_model_file()).value()->create_engine(options).value();
   const kaiju::SessionId session = engine->create_session().value();
-  const std::string whole = temporary_folder() + "/cut", cut = whole + std::string("\0more", 5);
+  const std::string whole = temporary_folder() + "/zero", cut = whole + std::string("\0more", 5);
   for (const kaiju::Status& status :
        {kaiju::save_session(*engine, session, cut), kaiju::restore_session(*engine, cut).status()}) {
     CHECK(status.code() == kaiju::StatusCode::kInvalidArgument);
