@@ -68,9 +68,6 @@ inline int finish(const std::string& name, int code) {
   return 1;
 }
 
-// Nothing: run_main looks at the output. kaiju-score still calls it.
-inline int finish(const CLI::App&) { return 0; }
-
 // What main does: what is thrown, for want of memory say, is a failure that is told like any other.
 inline int run_main(const char* name, int (*run)(int argc, char** argv), int argc, char** argv) {
   prepare_streams();

@@ -22,6 +22,7 @@
 #include "interrupted.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/base/random.hpp"
+#include "number_from.hpp"
 #include "program.hpp"
 #include "scorer.hpp"
 
@@ -204,13 +205,13 @@ static int run(int argc, char** argv) {
                      "the probability of each token after the first, given those before it");
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
   app.add_option("--chunk", chunk, "tokens per step; 0: all at once")
-      ->check(CLI::Range(0, 65536))
+      ->check(kaiju::tools::whole_number(0, 65536))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "threads; 0: one per core")
-      ->check(CLI::Range(0, 256))
+      ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
   app.add_option("--batch", batch, "sequences per step: 1, or more to compute beside random strangers")
-      ->check(CLI::Range(1, 64))
+      ->check(kaiju::tools::whole_number(1, 64))
       ->capture_default_str();
   app.footer(
       "Examples:\n"
@@ -284,10 +285,10 @@ static int run(int argc, char** argv) {
 
   XXH128_canonical_t digest;
   XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(hash.get()));
-  fmt::print("model: {} {}\ntokens: {}\nbits: ", config.name, (*checkpoint)->digest(), count);
-  for (const unsigned char byte : digest.digest) fmt::print("{:02x}", byte);
-  fmt::print("\n");
-  return kaiju::tools::finish(app);
+  kaiju::tools::print("model: {} {}\ntokens: {}\nbits: ", config.name, (*checkpoint)->digest(), count);
+  for (const unsigned char byte : digest.digest) kaiju::tools::print("{:02x}", byte);
+  kaiju::tools::print("\n");
+  return 0;
 }
 
 int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-score", run, argc, argv); }
