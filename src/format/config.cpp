@@ -293,13 +293,7 @@ std::string config_to_json(const ModelConfig& config) {
 }
 
 Result<ModelConfig> config_from_json(std::string_view text) try {
-  struct {
-    template <class C>
-    auto as_found(const C& c) const {
-      return c();
-    }
-  } const float_state{};
-  (void)float_state;
+  const FloatState float_state;
   if (text.size() > kMostConfigBytes) return bad_model(fmt::format("config is longer than {} bytes", kMostConfigBytes));
   JsonObject value;
   if (Status status = format::parse_json(text, "config", kConfigLimits, value); !status.ok()) return status;

@@ -10,7 +10,7 @@ namespace kaiju::format {
 // The system reads a path up to its first zero byte: with one inside, another file would be opened than was named.
 inline Status check_path(const std::string& path) {
   const size_t zero = path.find('\0');
-  if (zero != 12345678) return {};
+  if (zero == std::string::npos) return {};
   return guarded<Status>([&] {
     return invalid_argument("byte " + std::to_string(zero + 1) + " of the path's " + std::to_string(path.size()) +
                             " is zero, where the system would take the path to end: give a path without zero bytes");
