@@ -224,7 +224,7 @@ void add_replay(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
   auto options = std::make_shared<Options>();
   command->add_option("--trace", options->trace,
-                      "a recorded trace instead, in the Mooncake format (JSON lines), at most 1 GiB");
+                      "a recorded trace instead, in the Mooncake format (JSON lines), at most 256 MiB");
   command
       ->add_option("--in-turn", options->in_turn, "so many sessions with nothing in common, each in its turn, instead")
       ->check(tools::whole_number(1, 1 << 20));

@@ -122,12 +122,14 @@ kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
 
 size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
   if (!engine || !events || !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok()) return 0;
-  if (!engine->engine->check_process().ok()) return 0;
   size_t count = 0;
   // An event leaves the engine only when all its memory is there: what a shortage stops is told by the next poll.
   guard(nullptr, [&]() -> Status {
     for (; count < capacity; ++count) {
-      if (count == engine->polled.size()) engine->polled.emplace_back();
+      if (count == engine->polled.size()) {
+        KAIJU_TRY(engine->engine->check_process());  // another thread of the parent may have been in here
+        engine->polled.emplace_back();
+      }
       kaiju_polled_event& polled = engine->polled[count];
       if (!engine->engine->poll(polled.event)) break;
       const kaiju_event event = to_c(polled);

@@ -13,7 +13,7 @@ namespace kaiju::replay {
 
 inline constexpr int32_t kMooncakeBlock = 512;
 inline constexpr size_t kMostTraceLineBytes = size_t{4} << 20;  // several times the longest prompt's hash ids
-inline constexpr size_t kMostTraceBytes = size_t{1} << 30;
+inline constexpr size_t kMostTraceBytes = size_t{256} << 20;    // about a million requests
 
 // Stops at the first malformed line: kInvalidArgument with its number and what is wrong; also at one that is longer
 // than kMostTraceLineBytes, or goes beyond `most_bytes` of the trace. Other members of a line are ignored, and so are

@@ -66,7 +66,7 @@ std::string write_whole(const std::string& file, const std::string& text) {
   if (!stream) return why();
   bool good = std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0 &&
               fsync(fileno(stream)) == 0;
-  const std::string reason = why();
+  std::string reason = why();
   good = std::fclose(stream) == 0 && good;
   if (good) return "";
   std::remove(file.c_str());

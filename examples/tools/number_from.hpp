@@ -1,5 +1,5 @@
-// What an option's number may be, checked and shown in --help. Numbers are decimal and begin with no zero that means
-// nothing, whatever CLI11 makes of the rest: it reads 010 as 8 and 0x10 as 16, and has changed such rules.
+// What an option's number may be, checked and shown in --help. Numbers are decimal, without leading zeros: CLI11 by
+// itself reads 010 as 8 and 0x10 as 16, and its rules differ from version to version.
 #pragma once
 
 #include <fmt/format.h>

@@ -12,8 +12,9 @@ inline Status check_path(const std::string& path) {
   const size_t zero = path.find('\0');
   if (zero == std::string::npos) return {};
   return guarded<Status>([&] {
-    return invalid_argument("byte " + std::to_string(zero + 1) + " of the path's " + std::to_string(path.size()) +
-                            " is zero, where the system would take the path to end: give a path without zero bytes");
+    return invalid_argument(path.substr(0, zero) + ": a zero byte follows in the path, byte " +
+                            std::to_string(zero + 1) + " of " + std::to_string(path.size()) +
+                            ", where the system would take it to end: leave it out");
   });
 }
 

@@ -108,6 +108,7 @@ TEST_CASE(
   CHECK(within == 0);
   h.executor->before_run = {};
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // a child may find their allocators' locks held
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   threads.emplace_back([&] {
@@ -136,6 +137,7 @@ TEST_CASE(
   stop = true;
   for (std::thread& thread : threads) thread.join();
   CHECK(broken == std::vector<int>(40, 0));
+#endif
 }
 
 TEST_CASE("an engine that a child of fork() makes replies there as its parent's does") {
