@@ -104,11 +104,10 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::by
 
 Result<std::string> Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string text;
-  for (const int32_t token : tokens) {
-    if (token < 0 || token >= vocab_size())
-      return invalid_argument(
-          fmt::format("token {} is outside the vocabulary: tokens are 0 to {}", token, vocab_size() - 1));
-    text += piece(token);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_size())
+      return invalid_argument(fmt::format("token {} is {}; tokens are 0 to {}", i, tokens[i], vocab_size() - 1));
+    text += piece(tokens[i]);
   }
   if (adds_space() && text.starts_with(' ')) text.erase(0, 1);
   return text;

@@ -302,6 +302,7 @@ class Desk {
           until = std::min(end, Clock::now() + std::max<Clock::duration>(*next_deadline_ - time, kShortestSleep));
       }
       if (changed_.wait_until(lock, until) == std::cv_status::timeout && until == end) return;
+      overdue = false;  // unless it still is: the step that another thread ran may have ended it
     }
   }
   static constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::hours(24 * 365);

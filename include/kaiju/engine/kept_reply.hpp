@@ -6,10 +6,12 @@
 // text: it may put a space before what it is given.) What no token spells is left off.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kaiju/engine/reply_text.hpp"
