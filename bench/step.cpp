@@ -17,6 +17,7 @@
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 
 namespace kaiju::bench {
 namespace {

@@ -112,8 +112,7 @@ kaiju_status kaiju_engine_resume(kaiju_engine* engine, kaiju_request request) {
 
 int64_t kaiju_engine_now(const kaiju_engine* engine) {
   if (!engine) return 0;
-  return guard_value<int64_t>(
-      0, [&] { return std::chrono::nanoseconds(engine->engine->now().time_since_epoch()).count(); });
+  return guard_value<int64_t>(0, [&] { return engine->engine->now().nanoseconds; });
 }
 
 kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
@@ -146,7 +145,7 @@ size_t kaiju_engine_pending(const kaiju_engine* engine) {
 
 int32_t kaiju_engine_wait(kaiju_engine* engine, int64_t timeout_nanoseconds) {
   if (!engine) return 0;
-  const std::chrono::nanoseconds timeout(std::max<int64_t>(timeout_nanoseconds, 0));
+  const kaiju::Nanoseconds timeout(std::max<int64_t>(timeout_nanoseconds, 0));
   return guard_value<int32_t>(0, [&] { return engine->engine->wait(timeout) ? 1 : 0; });
 }
 

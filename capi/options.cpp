@@ -5,6 +5,10 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kaiju/base/float_state.hpp"
+#include "kaiju/base/number_text.hpp"
+#include "kaiju/sample/params.hpp"
+
 namespace {
 
 using kaiju::number_text;
@@ -176,9 +180,7 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.cache.file_bytes = get<int64_t>(options, KAIJU_ENGINE_FILE_BYTES, 0);
   out.tier_file = get<std::string>(options, KAIJU_ENGINE_TIER_FILE, "");
   if (options && options->clock)
-    out.engine.clock = [clock = options->clock, data = options->clock_data] {
-      return Clock::time_point(std::chrono::nanoseconds(clock(data)));
-    };
+    out.engine.clock = [clock = options->clock, data = options->clock_data] { return kaiju::TimePoint(clock(data)); };
   return out;
 }
 
@@ -196,7 +198,7 @@ RequestOptions request_options(const kaiju_options* options, std::vector<int32_t
   out.scores = get_int32(options, KAIJU_GENERATE_SCORES) != 0;
   out.priority = get_int32(options, KAIJU_GENERATE_PRIORITY);
   if (const auto deadline = get<int64_t>(options, KAIJU_GENERATE_DEADLINE, 0); deadline > 0)
-    out.deadline = Clock::time_point(std::chrono::nanoseconds(deadline));
+    out.deadline = kaiju::TimePoint(deadline);
   out.stop_tokens = std::move(default_stop_tokens);
   out.scope.character = get<std::string>(options, KAIJU_SESSION_CHARACTER, "");
   out.scope.shared_tokens = get_int32(options, KAIJU_SESSION_SHARED_TOKENS);

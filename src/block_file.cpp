@@ -8,6 +8,7 @@
 
 #include "format/file_calls.hpp"
 #include "format/path.hpp"
+#include "kaiju/cache/name.hpp"
 #include "kaiju/kaiju.hpp"
 
 namespace kaiju {

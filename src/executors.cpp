@@ -10,6 +10,7 @@
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/base/owner_process.hpp"
 #include "kaiju/run/executor_for.hpp"
+#include "kaiju/step/executor.hpp"
 #if KAIJU_CUDA
 #include "cuda.hpp"
 #endif

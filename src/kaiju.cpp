@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "kaiju/step/executor.hpp"
+
 namespace kaiju {
 
 Result<std::shared_ptr<const Model>> Model::load(const std::string& path, const ModelOptions& options) {
@@ -108,7 +110,7 @@ Session::~Session() {
 }
 
 Result<Event> Session::generate(std::span<const int32_t> tokens, const RequestOptions& options,
-                                const std::function<bool(std::string_view text)>& on_text) {
+                                const Function<bool(std::string_view text)>& on_text) {
   Event done;
   KAIJU_TRY(engine_->generate(id_, tokens, options, on_text, done));
   return done;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 
 namespace kaiju::tools {
 

@@ -2,6 +2,10 @@
 // backend; nothing to link, and no header wanted but xxhash.h. What reads checkpoints and text is compiled: kaiju.hpp.
 #pragma once
 
+#if !defined(KAIJU_HEADER_ONLY)
+#define KAIJU_HEADER_ONLY 1
+#endif
+
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/engine/conversation.hpp"

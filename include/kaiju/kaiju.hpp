@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -100,7 +99,7 @@ class Session {
   // Engine::generate: drives the engine until this request is done and returns its last event. on_text gets whole
   // UTF-8; false stops the reply. Other requests are computed beside it, and their events stay for poll.
   Result<Event> generate(std::span<const int32_t> tokens, const RequestOptions& options,
-                         const std::function<bool(std::string_view text)>& on_text = {});
+                         const Function<bool(std::string_view text)>& on_text = {});
 
  private:
   Session(std::shared_ptr<Engine> engine, SessionId id) : engine_(std::move(engine)), id_(id) {}

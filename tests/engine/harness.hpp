@@ -1,14 +1,20 @@
 // Harness: an engine on a scripted executor, driven step by step, with every reply collected and every block checked.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
+#include "kaiju/cache/tree.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "tests/engine/scripted_executor.hpp"
+
+namespace kaiju {
+using Clock = std::chrono::steady_clock;
+}
 
 namespace kaiju::test {
 

@@ -8,9 +8,9 @@
 
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 
 namespace kaiju {
 
@@ -47,21 +47,22 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}
-  Result(Status status) : state_(std::move(status)) {}
+  Result(T value) : value_(std::move(value)) {}
+  Result(Status status) : status_(std::move(status)) {}
 
-  bool ok() const { return std::holds_alternative<T>(state_); }
-  Status status() const { return ok() ? Status() : std::get<Status>(state_); }
-  T& value() & { return std::get<T>(state_); }
-  const T& value() const& { return std::get<T>(state_); }
-  T value() && {
-    return std::get<T>(std::move(state_));
-  }  // by value: a temporary result may be unpacked in a loop or bound to a name
-  T* operator->() { return &std::get<T>(state_); }
-  T& operator*() & { return std::get<T>(state_); }
+  bool ok() const { return value_.has_value(); }
+  Status status() const { return status_; }
+  // Throws std::bad_optional_access where there is none: ask ok() first.
+  T& value() & { return value_.value(); }
+  const T& value() const& { return value_.value(); }
+  // By value: a temporary result may be unpacked in a loop or bound to a name.
+  T value() && { return std::move(value_).value(); }
+  T* operator->() { return &value_.value(); }
+  T& operator*() & { return value_.value(); }
 
  private:
-  std::variant<T, Status> state_;
+  std::optional<T> value_;
+  Status status_;
 };
 
 inline Status invalid_argument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }

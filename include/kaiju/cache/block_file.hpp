@@ -6,7 +6,7 @@
 #include <span>
 
 #include "kaiju/base/status.hpp"
-#include "kaiju/cache/name.hpp"
+#include "kaiju/cache/block_name.hpp"
 
 namespace kaiju {
 

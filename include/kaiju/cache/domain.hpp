@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kaiju/cache/name.hpp"
+#include "kaiju/cache/scope.hpp"
 
 namespace kaiju {
 
@@ -17,14 +18,6 @@ using DomainId = int32_t;
 inline constexpr DomainId kNoDomain = -1;
 
 enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
-
-// What a request says about who may share its KV.
-struct Scope {
-  std::string character;  // names the shared region: character id and version; may be empty
-  int32_t shared_tokens =
-      0;             // the first so many prompt tokens are the shared region; the boundary may lie anywhere in a block
-  std::string salt;  // the secret of what follows; empty: this session's own, which only its forks share
-};
 
 // A scope with its keys looked up.
 struct Regions {

@@ -1,6 +1,4 @@
-// Names of blocks: 128 bits that chain over everything a block's KV depends on. They find blocks in the tree and name
-// them outside (events, lower tiers, saved state); whether two blocks are the same is always decided by comparing
-// tokens.
+// Namer: computes the names of blocks (block_name.hpp).
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -11,14 +9,10 @@
 #include <cstring>
 #include <string_view>
 
+#include "kaiju/cache/block_name.hpp"
 #include "kaiju/step/facts.hpp"
 
 namespace kaiju {
-
-struct BlockName {
-  uint64_t low = 0, high = 0;
-  friend bool operator==(const BlockName&, const BlockName&) = default;
-};
 
 // Keyed: without the key nobody can tell from tokens what a block is called. XXH3-128 with a secret derived from the
 // key; it tells names apart, it is not meant to authenticate.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kaiju/base/ring.hpp"
+#include "kaiju/base/time.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/sequence.hpp"
@@ -64,8 +65,12 @@ struct Ending {
   std::vector<int32_t> tokens;  // done: the new history
 };
 
+inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }
+
 // Every member function is threadsafe.
 class Desk {
+  using Clock = std::chrono::steady_clock;
+
  public:
   // Runs `body(*this)` under the lock; Engine's public calls are such bodies, over the members below.
   template <class Body>
@@ -104,7 +109,7 @@ class Desk {
   // `running`: at least one sequence still executes, even if its final event was sent. `deadline`: the earliest of all
   // unfinished requests, suspended ones included.
   void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool running,
-               std::optional<Clock::time_point> deadline) {
+               std::optional<TimePoint> deadline) {
     Metrics now = figures;
     {
       const std::lock_guard lock(mutex_);
@@ -214,9 +219,10 @@ class Desk {
 
   // `now` is the engine's clock, which is the host's: it is called without the lock.
   template <class Now>
-  bool wait(std::chrono::nanoseconds timeout, const Now& now) {
+  bool wait(Nanoseconds timeout, const Now& now) {
     // The clock must not overflow when a host says "forever" with a huge number.
-    const auto end = Clock::now() + std::clamp(timeout, std::chrono::nanoseconds(0), kLongestSleep);
+    const Clock::time_point end =
+        Clock::now() + std::clamp(std::chrono::nanoseconds(timeout.count), std::chrono::nanoseconds(0), kLongestSleep);
     std::unique_lock lock(mutex_);
     bool overdue = false;
     sleep(lock, end, now, overdue,
@@ -292,14 +298,15 @@ class Desk {
       Clock::time_point until = end;
       if (next_deadline_) {
         lock.unlock();
-        const Clock::time_point time = now();
+        const TimePoint time = now();
         lock.lock();
         overdue = next_deadline_ && *next_deadline_ <= time;
         if (ready()) return;
         // A host's clock may go at a pace of its own: looked at again when the deadline should have come, and where it
         // has not, a little later.
         if (next_deadline_ && !overdue && *next_deadline_ < time + kLongestSleep)
-          until = std::min(end, Clock::now() + std::max<Clock::duration>(*next_deadline_ - time, kShortestSleep));
+          until = std::min(
+              end, Clock::now() + std::max(std::chrono::nanoseconds((*next_deadline_ - time).count), kShortestSleep));
       }
       if (changed_.wait_until(lock, until) == std::cv_status::timeout && until == end) return;
       overdue = false;  // unless it still is: the step that another thread ran may have ended it
@@ -310,9 +317,9 @@ class Desk {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  bool running_ = false;                            // as of the last step, like the deadline
-  std::optional<Clock::time_point> next_deadline_;  // the earliest
-  std::thread::id stepper_;                         // the thread in step
+  bool running_ = false;                    // as of the last step, like the deadline
+  std::optional<TimePoint> next_deadline_;  // the earliest
+  std::thread::id stepper_;                 // the thread in step
 };
 
 }  // namespace kaiju

@@ -20,31 +20,29 @@
 // there.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <new>
 #include <span>
-#include <string>
 #include <string_view>
-#include <unordered_set>
-#include <utility>
 #include <vector>
 
-#include "kaiju/base/owner_process.hpp"
+#include "kaiju/base/function.hpp"
 #include "kaiju/base/status.hpp"
-#include "kaiju/engine/desk.hpp"
+#include "kaiju/base/time.hpp"
+#include "kaiju/cache/options.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/request.hpp"
-#include "kaiju/engine/saved_session.hpp"
-#include "kaiju/engine/scheduler.hpp"
-#include "kaiju/step/executor.hpp"
-#include "kaiju/text/pieces.hpp"
+#include "kaiju/engine/save_options.hpp"
+#include "kaiju/step/facts.hpp"
 
 namespace kaiju {
+
+class EngineImpl;
+class Executor;
+class Pieces;
+class Tree;
 
 struct EngineOptions {
   int32_t step_tokens = 0;     // most tokens a step computes; 0: what the executor allows
@@ -59,21 +57,20 @@ struct EngineOptions {
   int32_t max_sessions = 65536;
   CacheOptions cache;
   // The host's steady clock, for deadlines and timings; called from submit, step, wait and generate, by any thread.
-  // Empty: Clock::now.
-  std::function<Clock::time_point()> clock;
+  // Empty: std::chrono::steady_clock.
+  Function<TimePoint()> clock;
   bool check_ledger = false;  // recount every block after every step (tests)
 };
 
 class Engine {
  public:
+  Engine(Engine&&) = delete;
+  ~Engine();
   // Owns the executor. `pieces` may be null: then events carry no text and stop strings are refused.
   static Result<std::unique_ptr<Engine>> create(std::unique_ptr<Executor> executor,
                                                 std::shared_ptr<const Pieces> pieces, const EngineOptions& options);
-  // What `delete` calls instead of the destructor, which it runs in the engine's own process alone: in a child of
-  // fork() the destructors of locks and threads may wait for ever, and lists may be half changed.
-  static void operator delete(Engine* engine, std::destroying_delete_t) noexcept;
   // kInvalidArgument in a child of fork().
-  Status check_process() const { return process_.check("the engine"); }
+  Status check_process() const;
 
   // -- sessions: a token history whose KV is kept from turn to turn --
   // All but session_tokens and destroy_session want the session idle: kBusy while a request of it is unfinished.
@@ -131,7 +128,7 @@ class Engine {
   bool poll(Event& event);
   // Blocks until there is something to poll, or to step with no thread in step, wake is called, the engine has stopped,
   // or the time is over. True if there is work. A suspended request is work from its deadline on.
-  bool wait(std::chrono::nanoseconds timeout);
+  bool wait(Nanoseconds timeout);
   void wake();
   // Requests whose last event has not been polled, those of generate included.
   size_t pending() const;
@@ -143,104 +140,26 @@ class Engine {
   // while this one steps), and from inside on_text, each with a session of its own. kBusy in a save's or a restore's
   // callback, and where max_events of others are unread: then the request is cancelled, and the next step ends it.
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
-                  const std::function<bool(std::string_view text)>& on_text, Event& done);
+                  const Function<bool(std::string_view text)>& on_text, Event& done);
   Metrics metrics() const;
   // The error that stopped the engine, or why this process may not use it, or ok.
   Status status() const;
-  const Facts& facts() const;                             // of the executor; constant
-  const Pieces* pieces() const { return pieces_.get(); }  // of the tokenizer; null where there is none
-  Clock::time_point now() const { return options_.clock ? options_.clock() : Clock::now(); }
+  const Facts& facts() const;    // of the executor; constant
+  const Pieces* pieces() const;  // of the tokenizer; null where there is none
+  TimePoint now() const;         // on the engine's clock
   // Recounts every block against every table; kInternal with the ledger when they differ. On the thread that steps.
-  Status check_ledger() const { return scheduler_.check_ledger(); }
+  Status check_ledger() const;
   // The block books, for tests and tools. On the thread that steps.
-  const Tree& cache() const { return scheduler_.cache(); }
+  const Tree& cache() const;  // kaiju/cache/tree.hpp
 
  private:
-  Engine(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces, const EngineOptions& options,
-         const SchedulerOptions& scheduling)
-      : executor_(std::move(executor)),
-        pieces_(std::move(pieces)),
-        options_(options),
-        scheduler_(executor_->facts(), scheduling) {
-    metrics_from_scheduler();
-    desk_.metrics = metrics_;
-  }
+  explicit Engine(std::unique_ptr<EngineImpl> impl);
 
-  // `own_events`: where the request's events go; null: to poll.
-  Result<RequestId> submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
-                                  const RequestOptions& options, Ring<Event>* own_events = nullptr);
-  // A sequence checked but for its tokens.
-  Result<std::unique_ptr<Sequence>> prepare(const RequestOptions& options) const;
-  Status check_tokens(std::span<const int32_t> tokens) const;
-  Status check_length(Sequence& sequence) const;
-
-  template <class Answer, class Body>
-  Answer between_steps(Body body);
-  Status transfer(const BlockTransfer& transfer);
-  Status check_saved(const SavedSession& saved, const Scope& scope) const;
-  Status restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader);
-  Status step_entered();
-  Status step_once();
-  Status ready_to_step() const;
-  void do_inbox();
-  void do_wish(const Command& command);
-  void end_overdue(Clock::time_point now);
-  template <class Call>
-  Status ask_executor(Call call);
-  Status start(const StepPlan& plan);
-  Status finish();
-  void tell_suspended(Sequence& sequence);
-  void tell_moves();
-  bool is_planned(const Sequence& sequence) const;
-  Sequence* planned(RequestId request) const;
-  void end_planned(Sequence& sequence, DoneReason reason);
-  void end_request(RequestId request, DoneReason reason);
-  void let_leave();
-  // Leaves a command about an unfinished request at the desk.
-  template <class Change>
-  Status change_wish(RequestId request, Change change);
-  Status commit();
-  void commit_token(Sequence& sequence, SampledToken& sampled, Clock::time_point now, bool& done, DoneReason& reason);
-  void tell_end(Event event, Ending ending);
-  void end(Sequence& sequence, DoneReason reason);
-  void stop(const Status& error);
-  Event event_of(const Sequence& sequence, EventKind kind) const;
-  void metrics_from_scheduler();
-  void publish() {
-    metrics_from_scheduler();
-    desk_.publish(events_, endings_, metrics_, !scheduler_.running().empty(), deadlines_.earliest());
-  }
-
-  // Finds an idle session under the desk's lock, or says why not.
-  static Result<History*> idle_session(Desk& desk, SessionId session);
-
-  const OwnerProcess process_;
-  std::unique_ptr<Executor> executor_;
-  std::shared_ptr<const Pieces> pieces_;
-  EngineOptions options_;
-  Desk desk_;
-
-  // Of the thread that steps.
-  Scheduler scheduler_;
-  Deadlines deadlines_;
-  StepPlan plan_;
-  StepPlan next_plan_;      // what goes on from plan_, while that runs
-  StepPlan transfer_plan_;  // of saving and restoring
-  StepResult result_;
-  bool under_way_ = false;   // plan_ was started, and has not been finished
-  bool plan_waits_ = false;  // planned, but the executor asked to try again
-  std::unordered_set<SessionId>
-      leaving_;                     // the sessions of those who have ended for the host, and not yet for the plan
-  std::vector<SessionId> closing_;  // sessions to close once the plan has run
-  std::vector<Command> commands_;
-  std::vector<Event> events_;
-  std::vector<Ending> endings_;
-  Metrics metrics_;
-  bool all_failed_ = true;  // false: the engine stopped, and not every request was told
+  std::unique_ptr<EngineImpl> impl_;
 };
 
 }  // namespace kaiju
 
-#include "kaiju/engine/engine_calls.hpp"
-#include "kaiju/engine/engine_saved.hpp"
-#include "kaiju/engine/engine_step.hpp"
+#if defined(KAIJU_HEADER_ONLY)
+#include "kaiju/engine/engine-inl.hpp"
+#endif

@@ -1,15 +1,15 @@
-// Engine's calls from any thread: they check, then leave word at the desk. Part of engine.hpp, which says what each
-// promises.
+// Engine's calls from any thread: they check, then leave word at the desk. Part of engine_impl.hpp, and engine.hpp says
+// what each promises.
 #pragma once
 
-#include "kaiju/engine/engine.hpp"
+#include "kaiju/engine/engine_impl.hpp"
 
 namespace kaiju {
 
-inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> executor,
-                                                      std::shared_ptr<const Pieces> pieces,
-                                                      const EngineOptions& options) {
-  using Answer = Result<std::unique_ptr<Engine>>;
+inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Executor> executor,
+                                                              std::shared_ptr<const Pieces> pieces,
+                                                              const EngineOptions& options) {
+  using Answer = Result<std::unique_ptr<EngineImpl>>;
   return guarded<Answer>([&]() -> Answer {
     if (!executor) return invalid_argument("an engine needs an executor");
     const Facts& facts = executor->facts();
@@ -53,7 +53,7 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
                                                  : "file_bytes is " + std::to_string(options.cache.file_bytes) +
                                                        " and there is no file of that size: give a tier_file");
     // `::`, so that a constructor that throws has its memory given back by the global operator delete.
-    std::unique_ptr<Engine> engine(::new Engine(std::move(executor), std::move(pieces), options, scheduling));
+    std::unique_ptr<EngineImpl> engine(::new EngineImpl(std::move(executor), std::move(pieces), options, scheduling));
     if (options.cache.host_bytes > 0) {
       const auto host = [&](size_t bytes, const char* what) { return engine->executor_->host_memory(bytes, what); };
       KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->facts(), host));
@@ -62,15 +62,15 @@ inline Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> 
   });
 }
 
-inline void Engine::operator delete(Engine* engine, std::destroying_delete_t) noexcept {
+inline void EngineImpl::operator delete(EngineImpl* engine, std::destroying_delete_t) noexcept {
   if (!engine->process_.is_this()) return;
-  engine->~Engine();
+  engine->~EngineImpl();
   ::operator delete(engine);
 }
 
 // ---- sessions
 
-inline Result<History*> Engine::idle_session(Desk& desk, SessionId session) {
+inline Result<History*> EngineImpl::idle_session(Desk& desk, SessionId session) {
   if (!desk.stopped.ok()) return desk.stopped;
   const auto found = desk.sessions.find(session);
   if (found == desk.sessions.end())
@@ -82,7 +82,7 @@ inline Result<History*> Engine::idle_session(Desk& desk, SessionId session) {
   return &found->second;
 }
 
-inline Result<SessionId> Engine::create_session() {
+inline Result<SessionId> EngineImpl::create_session() {
   KAIJU_TRY(check_process());
   return guarded<Result<SessionId>>([&] {
     return desk_.locked([&](Desk& desk) -> Result<SessionId> {
@@ -97,7 +97,7 @@ inline Result<SessionId> Engine::create_session() {
   });
 }
 
-inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
+inline Result<SessionId> EngineImpl::fork_session(SessionId parent, size_t length) {
   KAIJU_TRY(check_process());
   Result<SessionId> answer = guarded<Result<SessionId>>([&] {
     return desk_.locked([&](Desk& desk) -> Result<SessionId> {
@@ -132,7 +132,7 @@ inline Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
   return answer;
 }
 
-inline Status Engine::truncate_session(SessionId session, size_t length) {
+inline Status EngineImpl::truncate_session(SessionId session, size_t length) {
   KAIJU_TRY(check_process());
   return guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
@@ -147,7 +147,7 @@ inline Status Engine::truncate_session(SessionId session, size_t length) {
   });
 }
 
-inline Status Engine::set_session_tokens(SessionId session, std::span<const int32_t> tokens) {
+inline Status EngineImpl::set_session_tokens(SessionId session, std::span<const int32_t> tokens) {
   KAIJU_TRY(check_process());
   return guarded<Status>([&]() -> Status {
     KAIJU_TRY(check_tokens(tokens));
@@ -164,7 +164,7 @@ inline Status Engine::set_session_tokens(SessionId session, std::span<const int3
   });
 }
 
-inline Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) const {
+inline Result<std::vector<int32_t>> EngineImpl::session_tokens(SessionId session) const {
   KAIJU_TRY(check_process());
   using Answer = Result<std::vector<int32_t>>;
   return guarded<Answer>([&] {
@@ -177,7 +177,7 @@ inline Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) co
   });
 }
 
-inline Result<RequestId> Engine::unfinished_request(SessionId session) const {
+inline Result<RequestId> EngineImpl::unfinished_request(SessionId session) const {
   KAIJU_TRY(check_process());
   using Answer = Result<RequestId>;
   return guarded<Answer>([&] {
@@ -190,7 +190,7 @@ inline Result<RequestId> Engine::unfinished_request(SessionId session) const {
   });
 }
 
-inline Status Engine::destroy_session(SessionId session) {
+inline Status EngineImpl::destroy_session(SessionId session) {
   KAIJU_TRY(check_process());
   Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
@@ -208,7 +208,7 @@ inline Status Engine::destroy_session(SessionId session) {
 
 // ---- requests
 
-inline Status Engine::check_tokens(std::span<const int32_t> tokens) const {
+inline Status EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
   const int32_t vocab = facts().vocab_size;
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab)
@@ -217,7 +217,7 @@ inline Status Engine::check_tokens(std::span<const int32_t> tokens) const {
   return {};
 }
 
-inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& options) const {
+inline Result<std::unique_ptr<Sequence>> EngineImpl::prepare(const RequestOptions& options) const {
   Result<SamplingSpec> sampling = check_sampling(options.sampling, facts().vocab_size);
   if (!sampling.ok()) return sampling.status();
   if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
@@ -260,7 +260,7 @@ inline Result<std::unique_ptr<Sequence>> Engine::prepare(const RequestOptions& o
   return sequence;
 }
 
-inline Status Engine::check_length(Sequence& sequence) const {
+inline Status EngineImpl::check_length(Sequence& sequence) const {
   const int64_t prompt = static_cast<int64_t>(sequence.tokens.size()), context = facts().context;
   if (prompt == 0) return invalid_argument("the prompt is empty: a session without history needs at least one token");
   const int64_t room = context - prompt;
@@ -282,8 +282,8 @@ inline Status Engine::check_length(Sequence& sequence) const {
   return scheduler_.check_fits(sequence.prompt_count, sequence.max_tokens);
 }
 
-inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
-                                               const RequestOptions& options, Ring<Event>* own_events) {
+inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
+                                                   const RequestOptions& options, Ring<Event>* own_events) {
   KAIJU_TRY(check_process());
   Result<RequestId> answer = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
     KAIJU_TRY(status());
@@ -325,17 +325,17 @@ inline Result<RequestId> Engine::submit_tokens(SessionId session, std::span<cons
   return answer;
 }
 
-inline Result<RequestId> Engine::submit(SessionId session, std::span<const int32_t> tokens,
-                                        const RequestOptions& options) {
+inline Result<RequestId> EngineImpl::submit(SessionId session, std::span<const int32_t> tokens,
+                                            const RequestOptions& options) {
   return submit_tokens(session, tokens, false, options);
 }
-inline Result<RequestId> Engine::submit_history(SessionId session, std::span<const int32_t> history,
-                                                const RequestOptions& options) {
+inline Result<RequestId> EngineImpl::submit_history(SessionId session, std::span<const int32_t> history,
+                                                    const RequestOptions& options) {
   return submit_tokens(session, history, true, options);
 }
 
 template <class Change>
-Status Engine::change_wish(RequestId request, Change change) {
+Status EngineImpl::change_wish(RequestId request, Change change) {
   KAIJU_TRY(check_process());
   Status status = guarded<Status>([&] {
     return desk_.locked([&](Desk& desk) -> Status {
@@ -358,24 +358,24 @@ Status Engine::change_wish(RequestId request, Change change) {
   return status;
 }
 
-inline Status Engine::cancel(RequestId request) {
+inline Status EngineImpl::cancel(RequestId request) {
   return change_wish(request, [](Wish& wish) { wish.cancel = true; });
 }
-inline Status Engine::suspend(RequestId request) {
+inline Status EngineImpl::suspend(RequestId request) {
   return change_wish(request, [](Wish& wish) { wish.suspend = true; });
 }
-inline Status Engine::resume(RequestId request) {
+inline Status EngineImpl::resume(RequestId request) {
   return change_wish(request, [](Wish& wish) { wish.suspend = false; });
 }
 
-inline Status Engine::generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
-                               const std::function<bool(std::string_view text)>& on_text, Event& done) {
+inline Status EngineImpl::generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
+                                   const Function<bool(std::string_view text)>& on_text, Event& done) {
   KAIJU_TRY(check_process());
   if (desk_.in_step())
     return {StatusCode::kBusy, "generate is called by a callback of a save or a restore: call it when that is through"};
   // However this is left, nobody waits for the request's events any more.
   struct Own {
-    Engine& engine;
+    EngineImpl& engine;
     RequestId request = 0;
     Ring<Event> events = {};
     ~Own() {
@@ -412,24 +412,24 @@ inline Status Engine::generate(SessionId session, std::span<const int32_t> token
 
 // ---- the loop, seen from outside
 
-inline bool Engine::poll(Event& event) { return process_.is_this() && desk_.poll(event); }
-inline bool Engine::wait(std::chrono::nanoseconds timeout) {
+inline bool EngineImpl::poll(Event& event) { return process_.is_this() && desk_.poll(event); }
+inline bool EngineImpl::wait(Nanoseconds timeout) {
   return process_.is_this() && desk_.wait(timeout, [this] { return now(); });
 }
-inline void Engine::wake() {
+inline void EngineImpl::wake() {
   if (process_.is_this()) desk_.wake();
 }
-inline size_t Engine::pending() const {
+inline size_t EngineImpl::pending() const {
   if (!process_.is_this()) return 0;
   return desk_.locked([](const Desk& desk) { return desk.pending; });
 }
-inline Status Engine::status() const {
+inline Status EngineImpl::status() const {
   KAIJU_TRY(check_process());
   return desk_.locked([](const Desk& desk) { return desk.stopped; });
 }
-inline const Facts& Engine::facts() const { return executor_->facts(); }
+inline const Facts& EngineImpl::facts() const { return executor_->facts(); }
 
-inline Metrics Engine::metrics() const {
+inline Metrics EngineImpl::metrics() const {
   if (!process_.is_this()) return {};
   return desk_.locked([](const Desk& desk) {
     Metrics metrics = desk.metrics;

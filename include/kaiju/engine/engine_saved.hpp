@@ -1,15 +1,15 @@
-// Engine's saving and restoring of sessions, on the thread that steps. Part of engine.hpp, which says what each
-// promises.
+// Engine's saving and restoring of sessions, on the thread that steps. Part of engine_impl.hpp, and engine.hpp says
+// what each promises.
 #pragma once
 
 #include "kaiju/cache/known_path.hpp"
-#include "kaiju/engine/engine.hpp"
+#include "kaiju/engine/engine_impl.hpp"
 
 namespace kaiju {
 
 // Between two steps, with none under way and everything done that was asked for before.
 template <class Answer, class Body>
-inline Answer Engine::between_steps(Body body) {
+inline Answer EngineImpl::between_steps(Body body) {
   KAIJU_TRY(check_process());
   if (!desk_.enter_step())
     return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
@@ -32,7 +32,7 @@ inline Answer Engine::between_steps(Body body) {
 }
 
 // Runs one transfer. Not ok: the executor's answer; a final one stops the engine.
-inline Status Engine::transfer(const BlockTransfer& transfer) {
+inline Status EngineImpl::transfer(const BlockTransfer& transfer) {
   transfer_plan_.clear();
   scheduler_.write_downs(transfer_plan_);  // of blocks that made room for this one
   transfer_plan_.transfers.push_back(transfer);
@@ -46,7 +46,7 @@ inline Status Engine::transfer(const BlockTransfer& transfer) {
   return ran;
 }
 
-inline Status Engine::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
+inline Status EngineImpl::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
   return between_steps<Status>([&]() -> Status {
     SavedSession saved;
     KAIJU_TRY(desk_.locked([&](Desk& desk) -> Status {
@@ -92,7 +92,7 @@ inline Status Engine::save_session(SessionId session, const SaveOptions& options
   });
 }
 
-inline Result<SessionId> Engine::restore_session(const RestoreOptions& options, const SessionSource& read) {
+inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& options, const SessionSource& read) {
   return between_steps<Result<SessionId>>([&]() -> Result<SessionId> {
     SessionReader reader(options.key, read);
     SavedSession saved;
@@ -127,7 +127,7 @@ inline Result<SessionId> Engine::restore_session(const RestoreOptions& options, 
   });
 }
 
-inline Status Engine::check_saved(const SavedSession& saved, const Scope& scope) const {
+inline Status EngineImpl::check_saved(const SavedSession& saved, const Scope& scope) const {
   const Tree& tree = scheduler_.cache();
   if (saved.identity != tree.identity())
     return {StatusCode::kUnsupported, "the session was saved with the model " + saved.identity + "; this engine's is " +
@@ -147,8 +147,8 @@ inline Status Engine::check_saved(const SavedSession& saved, const Scope& scope)
 }
 
 // Reads all blocks; puts those to use that can be.
-inline Status Engine::restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved,
-                                 SessionReader& reader) {
+inline Status EngineImpl::restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved,
+                                     SessionReader& reader) {
   Tree& tree = scheduler_.cache();
   const auto kv_tokens = static_cast<int32_t>(saved.head.kv_tokens);
   bool usable = saved.layout == facts().kv_layout && !saved.layout.empty();

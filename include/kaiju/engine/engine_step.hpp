@@ -1,11 +1,11 @@
-// Engine's step: inbox, plan, run, commit, tell. Part of engine.hpp, which says what it promises.
+// Engine's step: inbox, plan, run, commit, tell. Part of engine_impl.hpp, which says what it promises.
 #pragma once
 
-#include "kaiju/engine/engine.hpp"
+#include "kaiju/engine/engine_impl.hpp"
 
 namespace kaiju {
 
-inline void Engine::metrics_from_scheduler() {
+inline void EngineImpl::metrics_from_scheduler() {
   metrics_.requests_waiting = scheduler_.waiting().size();
   const auto& running = scheduler_.running();
   metrics_.requests_running = static_cast<uint64_t>(
@@ -26,7 +26,7 @@ inline void Engine::metrics_from_scheduler() {
   }
 }
 
-inline Status Engine::step() {
+inline Status EngineImpl::step() {
   KAIJU_TRY(check_process());
   if (!desk_.enter_step())
     return {StatusCode::kBusy, "another thread is in step: try again when it is through, wait waits for that"};
@@ -34,7 +34,7 @@ inline Status Engine::step() {
 }
 
 // The step of the thread that has entered it, and leaves it here.
-inline Status Engine::step_entered() {
+inline Status EngineImpl::step_entered() {
   Status answer = guarded<Status>([&] { return ready_to_step(); });
   if (answer.ok()) {
     answer = guarded<Status>([&] { return step_once(); });
@@ -52,7 +52,7 @@ inline Status Engine::step_entered() {
 }
 
 // What must hold before a step, and is no reason to stop when it does not.
-inline Status Engine::ready_to_step() const {
+inline Status EngineImpl::ready_to_step() const {
   return desk_.locked([&](const Desk& desk) -> Status {
     if (desk.stopped.ok() && desk.events.size() >= static_cast<size_t>(options_.max_events))
       return {StatusCode::kBusy, std::to_string(desk.events.size()) + " events are unread, and max_events is " +
@@ -61,8 +61,8 @@ inline Status Engine::ready_to_step() const {
   });
 }
 
-inline Status Engine::step_once() {
-  const Clock::time_point begin = now();
+inline Status EngineImpl::step_once() {
+  const TimePoint begin = now();
   do_inbox();
   end_overdue(begin);
   if (!plan_waits_ && !under_way_) {
@@ -91,23 +91,23 @@ inline Status Engine::step_once() {
 
 // A call of the executor that a step is made of. Who asks to try again has the plan wait.
 template <class Call>
-inline Status Engine::ask_executor(Call call) {
-  const Clock::time_point before = now();
+inline Status EngineImpl::ask_executor(Call call) {
+  const TimePoint before = now();
   const Status answer = call();
-  metrics_.step_ns += static_cast<uint64_t>(std::chrono::nanoseconds(now() - before).count());
+  metrics_.step_ns += static_cast<uint64_t>((now() - before).count);
   plan_waits_ = answer.code() == StatusCode::kOutOfMemory || answer.code() == StatusCode::kBusy ||
                 answer.code() == StatusCode::kIo;
   return answer;
 }
 
-inline Status Engine::start(const StepPlan& plan) {
+inline Status EngineImpl::start(const StepPlan& plan) {
   const Status started = ask_executor([&] { return executor_->start(plan); });
   under_way_ = started.ok();
   return started;
 }
 
 // Ends the step under way. Where the next one is planned, it is under way before this one has ended.
-inline Status Engine::finish() {
+inline Status EngineImpl::finish() {
   const bool goes_on = !next_plan_.segments.empty();
   if (goes_on) {
     const Status started = start(next_plan_);
@@ -126,7 +126,7 @@ inline Status Engine::finish() {
   return {};
 }
 
-inline void Engine::do_inbox() {
+inline void EngineImpl::do_inbox() {
   desk_.take_inbox(commands_);
   for (Command& command : commands_) {
     switch (command.kind) {
@@ -152,7 +152,7 @@ inline void Engine::do_inbox() {
   commands_.clear();
 }
 
-inline void Engine::do_wish(const Command& command) {
+inline void EngineImpl::do_wish(const Command& command) {
   Sequence* const in_plan = planned(command.request);
   if (command.wish.cancel) {
     end_request(command.request, DoneReason::kCancelled);
@@ -167,28 +167,28 @@ inline void Engine::do_wish(const Command& command) {
   }
 }
 
-inline void Engine::end_overdue(Clock::time_point now) {
+inline void EngineImpl::end_overdue(TimePoint now) {
   while (const RequestId request = deadlines_.take_over(now)) end_request(request, DoneReason::kDeadline);
 }
 
 // Whether a running sequence has to stay until the plan that is under way or waits has run: the cache's books count on
 // it.
-inline bool Engine::is_planned(const Sequence& sequence) const { return plan_waits_ || sequence.granted > 0; }
+inline bool EngineImpl::is_planned(const Sequence& sequence) const { return plan_waits_ || sequence.granted > 0; }
 
-inline Sequence* Engine::planned(RequestId request) const {
+inline Sequence* EngineImpl::planned(RequestId request) const {
   Sequence* const sequence = scheduler_.find(request);
   return sequence && sequence->slot >= 0 && is_planned(*sequence) ? sequence : nullptr;
 }
 
 // Over for the host, in the plan still.
-inline void Engine::end_planned(Sequence& sequence, DoneReason reason) {
+inline void EngineImpl::end_planned(Sequence& sequence, DoneReason reason) {
   if (std::exchange(sequence.ended, true)) return;
   leaving_.insert(sequence.session);
   end(sequence, reason);
 }
 
 // Ends a request, wherever it is.
-inline void Engine::end_request(RequestId request, DoneReason reason) {
+inline void EngineImpl::end_request(RequestId request, DoneReason reason) {
   if (Sequence* sequence = planned(request)) {
     end_planned(*sequence, reason);
   } else if (std::unique_ptr<Sequence> gone = scheduler_.remove(request)) {
@@ -197,7 +197,7 @@ inline void Engine::end_request(RequestId request, DoneReason reason) {
 }
 
 // The plan has run: who was only waiting for that goes, unless the next one has it.
-inline void Engine::let_leave() {
+inline void EngineImpl::let_leave() {
   const auto& running = scheduler_.running();
   for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
@@ -216,20 +216,20 @@ inline void Engine::let_leave() {
   });
 }
 
-inline void Engine::tell_suspended(Sequence& sequence) {
+inline void EngineImpl::tell_suspended(Sequence& sequence) {
   if (std::exchange(sequence.suspended, true)) return;
   events_.push_back(event_of(sequence, EventKind::kSuspended));
 }
 
-inline void Engine::tell_moves() {
+inline void EngineImpl::tell_moves() {
   for (Sequence* sequence : scheduler_.displaced())
     if (sequence->slot < 0) tell_suspended(*sequence);
   for (const auto& sequence : scheduler_.running())
     if (std::exchange(sequence->suspended, false)) events_.push_back(event_of(*sequence, EventKind::kResumed));
 }
 
-inline Status Engine::commit() {
-  const Clock::time_point computed = now();
+inline Status EngineImpl::commit() {
+  const TimePoint computed = now();
   scheduler_.commit_transfers(result_.failed_transfers);
   size_t sampled = 0;
   size_t segment = 0;
@@ -265,8 +265,8 @@ inline Status Engine::commit() {
   return {};
 }
 
-inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, Clock::time_point now, bool& done,
-                                 DoneReason& reason) {
+inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, TimePoint now, bool& done,
+                                     DoneReason& reason) {
   if (sequence.counts.generated == 0) sequence.first_token = now;
   sequence.last_token = now;
   sequence.tokens.push_back(sampled.token);
@@ -291,10 +291,10 @@ inline void Engine::commit_token(Sequence& sequence, SampledToken& sampled, Cloc
   }
 }
 
-inline Event Engine::event_of(const Sequence& sequence, EventKind kind) const {
-  const auto ns = [](Clock::time_point from, Clock::time_point to) -> int64_t {
-    if (from == Clock::time_point() || to == Clock::time_point()) return 0;
-    return std::chrono::nanoseconds(to - from).count();
+inline Event EngineImpl::event_of(const Sequence& sequence, EventKind kind) const {
+  const auto ns = [](TimePoint from, TimePoint to) -> int64_t {
+    if (from == TimePoint() || to == TimePoint()) return 0;
+    return (to - from).count;
   };
   Event event;
   event.kind = kind;
@@ -308,14 +308,14 @@ inline Event Engine::event_of(const Sequence& sequence, EventKind kind) const {
 }
 
 // Event and ending are told together or, where memory runs short, neither is.
-inline void Engine::tell_end(Event event, Ending ending) {
+inline void EngineImpl::tell_end(Event event, Ending ending) {
   if (endings_.size() == endings_.capacity()) endings_.reserve(2 * endings_.size() + 1);
   events_.push_back(std::move(event));
   endings_.push_back(std::move(ending));
 }
 
 // Tells that a request is over, and what its session's history is now.
-inline void Engine::end(Sequence& sequence, DoneReason reason) {
+inline void EngineImpl::end(Sequence& sequence, DoneReason reason) {
   deadlines_.remove(sequence);
   Event event = event_of(sequence, EventKind::kDone);
   event.reason = reason;
@@ -327,7 +327,7 @@ inline void Engine::end(Sequence& sequence, DoneReason reason) {
 
 // Latches the error and fails everything that is here or still arrives. What memory does not suffice for is left to the
 // next call of step.
-inline void Engine::stop(const Status& error) {
+inline void EngineImpl::stop(const Status& error) {
   if (all_failed_) desk_.stop(error);  // from here on submit refuses, so the inbox is the last
   all_failed_ = false;
   const Status stopped = guarded<Status>([&]() -> Status {

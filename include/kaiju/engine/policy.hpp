@@ -47,17 +47,15 @@ class Deadlines {
     if (sequence.deadline) due_.erase({*sequence.deadline, sequence.request});
   }
   // Takes out one that is over by `now`; 0 when there is none.
-  RequestId take_over(Clock::time_point now) {
+  RequestId take_over(TimePoint now) {
     if (due_.empty() || due_.begin()->first > now) return 0;
     return due_.extract(due_.begin()).value().second;
   }
-  std::optional<Clock::time_point> earliest() const {
-    return due_.empty() ? std::nullopt : std::optional(due_.begin()->first);
-  }
+  std::optional<TimePoint> earliest() const { return due_.empty() ? std::nullopt : std::optional(due_.begin()->first); }
   void clear() { due_.clear(); }
 
  private:
-  std::set<std::pair<Clock::time_point, RequestId>> due_;
+  std::set<std::pair<TimePoint, RequestId>> due_;
 };
 
 }  // namespace kaiju

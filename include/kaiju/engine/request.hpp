@@ -1,20 +1,19 @@
 // RequestOptions: what a caller says about one turn, besides its tokens.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "kaiju/cache/domain.hpp"
-#include "kaiju/sample/params.hpp"
+#include "kaiju/base/time.hpp"
+#include "kaiju/cache/scope.hpp"
+#include "kaiju/sample/sampling_params.hpp"
 
 namespace kaiju {
 
 using SessionId = uint64_t;  // never reused; 0 is none
 using RequestId = uint64_t;  // never reused; 0 is none; later requests have larger ones
-using Clock = std::chrono::steady_clock;
 
 // As many tokens as the context has room for (memory is reserved for all of them).
 inline constexpr int32_t kToContextEnd = -1;
@@ -33,7 +32,7 @@ struct RequestOptions {
   bool scores = false;   // the classifier's scores with each token; refused where the model has no classifier
   int32_t priority = 0;  // higher ones are admitted and have their prompts computed first, equal ones in order of
                          // arrival; replies under way share a step by turns, whatever their priority
-  std::optional<Clock::time_point>
+  std::optional<TimePoint>
       deadline;               // on the engine's clock: the first step from then on ends the request with kDeadline
   Scope scope;                // who may share this prompt's KV; nobody but the session and its forks unless it says so
   void* user_data = nullptr;  // comes back in every event of the request; never looked at

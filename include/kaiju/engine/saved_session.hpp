@@ -15,39 +15,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kaiju/base/status.hpp"
 #include "kaiju/cache/name.hpp"
-#include "kaiju/engine/request.hpp"
+#include "kaiju/engine/save_options.hpp"
 
 namespace kaiju {
 
 static_assert(std::endian::native == std::endian::little, "saved sessions are little-endian");
-
-using SealTag = std::array<std::byte, 32>;
-// Computes the seal of some bytes; false when it cannot. kaiju.hpp makes one from a key.
-using Sealer = std::function<bool(std::span<const std::byte> bytes, SealTag& tag)>;
-
-// Takes all the bytes, or says why not.
-using SessionSink = std::function<Status(std::span<const std::byte> bytes)>;
-// Fills the beginning of `bytes` and says how much; less than all only where what was saved ends.
-using SessionSource = std::function<Result<size_t>(std::span<std::byte> bytes)>;
-
-struct SaveOptions {
-  Sealer key;      // empty: damage is noticed (XXH3-128), forgery is not
-  bool kv = true;  // the KV of what is computed, too: restored, the session goes on without computing its history again
-};
-
-struct RestoreOptions {
-  Sealer key;  // the one it was saved with
-  // Who may share the KV. With a key it may enter the character's shared region; without, that region is only used
-  // where it is known already, for whoever can write the file could put any words behind it.
-  Scope scope;
-};
 
 inline constexpr char kSavedMagic[8] = {'K', 'A', 'I', 'J', 'U', 'S', 'E', 'S'};
 inline constexpr uint32_t kSavedVersion = 1;

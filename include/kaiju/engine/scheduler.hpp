@@ -161,7 +161,7 @@ class Scheduler {
   // -- the step --
   // Admits whom it can and writes the next step; Sequence::granted says what each computes. A plan without segments:
   // nothing to do.
-  Status plan(StepPlan& plan, Clock::time_point now) {
+  Status plan(StepPlan& plan, TimePoint now) {
     plan.clear();
     renew();
     admit(plan, now);
@@ -336,7 +336,7 @@ class Scheduler {
 
   // In the order of service; nobody overtakes the first. Whoever did not fit is tried again when something has become
   // free. Whom lower tiers can help waits a step for that, with all behind it, for whom the same is done meanwhile.
-  void admit(StepPlan& plan, Clock::time_point now) {
+  void admit(StepPlan& plan, TimePoint now) {
     BlockNeed promised;
     size_t fetching = 0;  // of the waiting, from the first on
     auto next = waiting_.begin();

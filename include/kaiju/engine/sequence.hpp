@@ -24,7 +24,7 @@ struct Sequence {
   std::vector<int32_t> stop_tokens;
   int32_t prompt_count = 0;
   int32_t priority = 0;
-  std::optional<Clock::time_point> deadline;
+  std::optional<TimePoint> deadline;
   Scope scope;
 
   // Progress.
@@ -49,12 +49,12 @@ struct Sequence {
   Lease lease;           // while running
   ReplyText text;
   RequestCounts counts;
-  Clock::time_point submitted, admitted, first_token, last_token;
+  TimePoint submitted, admitted, first_token, last_token;
 
   int32_t remaining() const { return static_cast<int32_t>(tokens.size()) - next; }
   // All is computed but the token drawn last.
   bool decoding() const { return counts.generated > 0 && remaining() == 1; }
-  bool started() const { return admitted != Clock::time_point(); }
+  bool started() const { return admitted != TimePoint(); }
   // The most positions that will ever hold KV: the last token drawn needs none.
   int32_t most_positions() const { return prompt_count + std::max(0, max_tokens - 1); }
 };

@@ -2,10 +2,8 @@
 // mapped file. The format, and every rule a file must satisfy, is docs/checkpoint.md.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kaiju/base/function.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/format/config.hpp"
 
@@ -54,7 +53,7 @@ enum class Verify : int32_t {
 class Checkpoint {
  public:
   // Progress in [0, 1]; a nonzero return stops the load with kCancelled.
-  using Progress = std::function<int(double done)>;
+  using Progress = Function<int(double done)>;
 
   // Weights (I8 tensors) are used in place, in the mapped file; all other tensors are copied. kIo when it cannot be
   // read or changes meanwhile, kUnsupported when it is of another format or arithmetic version, kBadModel when it

@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "kaiju/format/checkpoint.hpp"
-#include "kaiju/step/executor.hpp"
 
 namespace kaiju {
+
+class Executor;
 
 struct ExecutorOptions {
   std::string backend = "auto";  // one of backend_names(), or "auto": the fastest this machine has

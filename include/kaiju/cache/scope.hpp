@@ -1,0 +1,16 @@
+// Scope: what a request says about who may share its KV.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kaiju {
+
+struct Scope {
+  std::string character;  // names the shared region: character id and version; may be empty
+  int32_t shared_tokens =
+      0;             // the first so many prompt tokens are the shared region; the boundary may lie anywhere in a block
+  std::string salt;  // the secret of what follows; empty: this session's own, which only its forks share
+};
+
+}  // namespace kaiju

@@ -1,0 +1,228 @@
+// Conversation's calls. Part of conversation.hpp, which says what each promises; base/inline.hpp says how it is
+// compiled.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "kaiju/base/inline.hpp"
+#include "kaiju/engine/conversation.hpp"
+#include "kaiju/engine/kept_reply.hpp"
+#include "kaiju/text/pieces.hpp"
+#include "kaiju/text/truncate.hpp"
+
+namespace kaiju {
+
+KAIJU_INLINE Result<Conversation> Conversation::create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
+                                                       std::span<const int32_t> close) {
+  return guarded<Result<Conversation>>([&]() -> Result<Conversation> {
+    if (!engine) return invalid_argument("no engine");
+    const auto context = static_cast<size_t>(engine->facts().context);
+    if (head.size() > context / 2)
+      return invalid_argument("the head is " + std::to_string(head.size()) +
+                              " tokens long; it may fill half of the context, " + std::to_string(context / 2));
+    Conversation made(std::move(engine), 0, {head.begin(), head.end()}, {close.begin(), close.end()});
+    KAIJU_TRY(made.check_tokens(head));
+    KAIJU_TRY(made.check_tokens(close));
+    Result<SessionId> session = made.engine_->create_session();
+    if (!session.ok()) return session.status();
+    made.session_ = session.value();
+    return made;
+  });
+}
+
+KAIJU_INLINE Status Conversation::check_tokens(std::span<const int32_t> tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= engine_->facts().vocab_size)
+      return invalid_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; tokens are 0 to " +
+                              std::to_string(engine_->facts().vocab_size - 1));
+  return {};
+}
+
+KAIJU_INLINE std::vector<int32_t> Conversation::history_of(size_t count) const {
+  std::vector<int32_t> tokens = head_;
+  const auto append = [&](const std::vector<int32_t>& more) { tokens.insert(tokens.end(), more.begin(), more.end()); };
+  for (size_t i = dropped_; i < count; ++i) {
+    append(turns_[i].input);
+    if (!turns_[i].replies.empty()) append(turns_[i].replies[turns_[i].chosen]);
+    append(close_);
+  }
+  return tokens;
+}
+
+KAIJU_INLINE Status Conversation::settle() {
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(engine_->check_process());
+    if (asked_.request == 0) return {};
+    Result<RequestId> unfinished = engine_->unfinished_request(session_);
+    if (!unfinished.ok()) return unfinished.status();
+    if (unfinished.value() != 0)
+      return {StatusCode::kBusy, "a reply is under way, request " + std::to_string(asked_.request) +
+                                     ": wait for its last event or cancel it"};
+    KAIJU_TRY(engine_->status());  // a stopped engine has left the history as it was
+    Result<std::vector<int32_t>> tokens = engine_->session_tokens(session_);
+    if (!tokens.ok()) return tokens.status();
+    std::vector<int32_t> reply(tokens->begin() + static_cast<std::ptrdiff_t>(asked_.prompt_count), tokens->end());
+    if (!reply.empty() &&
+        std::find(asked_.stop_tokens.begin(), asked_.stop_tokens.end(), reply.back()) != asked_.stop_tokens.end())
+      reply.pop_back();
+    if (!asked_.stop_strings.empty())
+      reply = kept_reply(reply, asked_.stop_strings, *engine_->pieces(), engine_->facts().vocab_size);
+    turns_.back().replies.push_back(std::move(reply));
+    turns_.back().chosen = turns_.back().replies.size() - 1;
+    asked_ = {};
+    return {};
+  });
+}
+
+KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t stream,
+                                                 RequestOptions options) {
+  const auto context = static_cast<size_t>(engine_->facts().context);
+  if (options.max_tokens < 0) options.max_tokens = engine_->facts().context;
+  const size_t reserved =
+      std::min<size_t>(std::max<size_t>(context / 4, 1), static_cast<size_t>(std::max(options.max_tokens, 1)));
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < turn; ++i) sizes.push_back(turns_[i].input.size() + turns_[i].reply_size() + close_.size());
+  sizes.push_back(input.size());
+  const size_t dropped = std::exchange(dropped_, chat_turns_to_drop(sizes, head_.size(), reserved, context));
+  size_t prompt_count = 0;
+  Result<RequestId> request = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
+    std::vector<int32_t> prompt = history_of(turn);
+    const size_t before = prompt.size();
+    prompt.insert(prompt.end(), input.begin(), input.end());
+    prompt_count = prompt.size();
+    if (prompt.size() + reserved > context)
+      return invalid_argument("the input is " + std::to_string(input.size()) + " tokens long; there is room for " +
+                              std::to_string(context - std::min(context, reserved + before)));
+    options.max_tokens =
+        static_cast<int32_t>(std::min(static_cast<size_t>(options.max_tokens), context - prompt.size()));
+    options.sampling.stream += stream;
+    if (!options.scope.character.empty() && options.scope.shared_tokens == 0)
+      options.scope.shared_tokens = static_cast<int32_t>(head_.size());
+    return engine_->submit_history(session_, prompt, options);
+  });
+  if (request.ok())
+    asked_ = {request.value(), prompt_count, std::move(options.stop_tokens), std::move(options.stop_strings)};
+  else
+    dropped_ = dropped;
+  return request;
+}
+
+KAIJU_INLINE Result<RequestId> Conversation::say(std::span<const int32_t> input, const RequestOptions& options) {
+  return guarded<Result<RequestId>>([&]() -> Result<RequestId> {
+    KAIJU_TRY(settle());
+    Turn turn;
+    turn.input.assign(input.begin(), input.end());
+    turn.streams = 1;
+    turns_.reserve(turns_.size() + 1);
+    Result<RequestId> request = ask(turns_.size(), input, 0, options);
+    if (request.ok()) turns_.push_back(std::move(turn));
+    return request;
+  });
+}
+
+KAIJU_INLINE Result<RequestId> Conversation::swipe(const RequestOptions& options) {
+  return guarded<Result<RequestId>>([&]() -> Result<RequestId> {
+    KAIJU_TRY(settle());
+    if (turns_.empty() || turns_.back().input.empty()) return invalid_argument("there is no turn to answer again");
+    Turn& turn = turns_.back();
+    turn.replies.reserve(turn.replies.size() + 1);
+    Result<RequestId> request = ask(turns_.size() - 1, turn.input, turn.streams, options);
+    if (request.ok()) ++turn.streams;
+    return request;
+  });
+}
+
+KAIJU_INLINE Status Conversation::append(std::span<const int32_t> input, std::span<const int32_t> reply) {
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(settle());
+    KAIJU_TRY(check_tokens(input));
+    KAIJU_TRY(check_tokens(reply));
+    Turn turn;
+    turn.input.assign(input.begin(), input.end());
+    turn.replies.emplace_back(reply.begin(), reply.end());
+    turn.streams = 1;
+    turns_.push_back(std::move(turn));
+    return {};
+  });
+}
+
+KAIJU_INLINE Status Conversation::choose(size_t reply) {
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(settle());
+    if (reply >= reply_count())
+      return {StatusCode::kNotFound,
+              "there is no reply " + std::to_string(reply) + "; the newest turn has " + std::to_string(reply_count())};
+    turns_.back().chosen = reply;
+    return {};
+  });
+}
+
+KAIJU_INLINE Status Conversation::edit(size_t turn, TurnPart part, std::span<const int32_t> tokens) {
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(settle());
+    KAIJU_TRY(check_tokens(tokens));
+    if (turn >= turns_.size())
+      return {StatusCode::kNotFound,
+              "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size())};
+    std::vector<int32_t> copy(tokens.begin(), tokens.end());
+    Turn& edited = turns_[turn];
+    if (part == TurnPart::kReply) {
+      if (edited.replies.empty()) edited.replies.emplace_back();
+      edited.replies[edited.chosen] = std::move(copy);
+      return {};
+    }
+    edited = {std::move(copy), {}, 0, 0};
+    turns_.resize(turn + 1);
+    dropped_ = std::min(dropped_, turn);
+    return {};
+  });
+}
+
+KAIJU_INLINE Status Conversation::undo() {
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(settle());
+    if (turns_.empty()) return {StatusCode::kNotFound, "there is no turn to undo"};
+    turns_.pop_back();
+    dropped_ = std::min(dropped_, turns_.size());
+    return {};
+  });
+}
+
+KAIJU_INLINE Result<Conversation> Conversation::fork(size_t turns) {
+  return guarded<Result<Conversation>>([&]() -> Result<Conversation> {
+    KAIJU_TRY(settle());
+    if (turns > turns_.size())
+      return Status(StatusCode::kNotFound, "a fork after " + std::to_string(turns) +
+                                               " turns was asked of a conversation of " +
+                                               std::to_string(turns_.size()));
+    Result<std::vector<int32_t>> tokens = engine_->session_tokens(session_);
+    if (!tokens.ok()) return tokens.status();
+    const std::vector<int32_t> wanted = history_of(std::max(turns, std::min(dropped_, turns_.size())));
+    const auto same = static_cast<size_t>(
+        std::mismatch(tokens->begin(), tokens->end(), wanted.begin(), wanted.end()).first - tokens->begin());
+    Conversation child(engine_, 0, head_, close_);
+    for (size_t i = 0; i < turns; ++i) {
+      Turn turn = {turns_[i].input, {}, 0, turns_[i].streams};
+      if (!turns_[i].replies.empty()) turn.replies.push_back(turns_[i].replies[turns_[i].chosen]);
+      child.turns_.push_back(std::move(turn));
+    }
+    child.dropped_ = std::min(dropped_, turns);
+    Result<SessionId> session = engine_->fork_session(session_, same);
+    if (!session.ok()) return session.status();
+    child.session_ = session.value();
+    return child;
+  });
+}
+
+KAIJU_INLINE Result<std::vector<int32_t>> Conversation::turn(size_t turn, TurnPart part) const {
+  return guarded<Result<std::vector<int32_t>>>([&]() -> Result<std::vector<int32_t>> {
+    if (turn >= turns_.size())
+      return Status(StatusCode::kNotFound,
+                    "there is no turn " + std::to_string(turn) + "; there are " + std::to_string(turns_.size()));
+    if (part == TurnPart::kInput) return turns_[turn].input;
+    return turns_[turn].replies.empty() ? std::vector<int32_t>() : turns_[turn].replies[turns_[turn].chosen];
+  });
+}
+
+}  // namespace kaiju

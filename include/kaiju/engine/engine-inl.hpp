@@ -1,0 +1,79 @@
+// Engine's calls, each handed to what it is made of. Compiled once into the library, or, with KAIJU_HEADER_ONLY, inline
+// in every file that includes engine.hpp.
+#pragma once
+
+#include <utility>
+
+#include "kaiju/base/inline.hpp"
+#include "kaiju/engine/engine.hpp"
+#include "kaiju/engine/engine_impl.hpp"
+
+namespace kaiju {
+
+KAIJU_INLINE Engine::Engine(std::unique_ptr<EngineImpl> impl) : impl_(std::move(impl)) {}
+KAIJU_INLINE Engine::~Engine() = default;
+
+KAIJU_INLINE Result<std::unique_ptr<Engine>> Engine::create(std::unique_ptr<Executor> executor,
+                                                            std::shared_ptr<const Pieces> pieces,
+                                                            const EngineOptions& options) {
+  using Answer = Result<std::unique_ptr<Engine>>;
+  return guarded<Answer>([&]() -> Answer {
+    Result<std::unique_ptr<EngineImpl>> impl = EngineImpl::create(std::move(executor), std::move(pieces), options);
+    if (!impl.ok()) return impl.status();
+    return std::unique_ptr<Engine>(new Engine(std::move(impl).value()));
+  });
+}
+
+KAIJU_INLINE Status Engine::check_process() const { return impl_->check_process(); }
+KAIJU_INLINE Result<SessionId> Engine::create_session() { return impl_->create_session(); }
+KAIJU_INLINE Result<SessionId> Engine::fork_session(SessionId parent, size_t length) {
+  return impl_->fork_session(parent, length);
+}
+KAIJU_INLINE Status Engine::truncate_session(SessionId session, size_t length) {
+  return impl_->truncate_session(session, length);
+}
+KAIJU_INLINE Status Engine::set_session_tokens(SessionId session, std::span<const int32_t> tokens) {
+  return impl_->set_session_tokens(session, tokens);
+}
+KAIJU_INLINE Result<std::vector<int32_t>> Engine::session_tokens(SessionId session) const {
+  return impl_->session_tokens(session);
+}
+KAIJU_INLINE Result<RequestId> Engine::unfinished_request(SessionId session) const {
+  return impl_->unfinished_request(session);
+}
+KAIJU_INLINE Status Engine::destroy_session(SessionId session) { return impl_->destroy_session(session); }
+KAIJU_INLINE Status Engine::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
+  return impl_->save_session(session, options, write);
+}
+KAIJU_INLINE Result<SessionId> Engine::restore_session(const RestoreOptions& options, const SessionSource& read) {
+  return impl_->restore_session(options, read);
+}
+KAIJU_INLINE Result<RequestId> Engine::submit(SessionId session, std::span<const int32_t> tokens,
+                                              const RequestOptions& options) {
+  return impl_->submit(session, tokens, options);
+}
+KAIJU_INLINE Result<RequestId> Engine::submit_history(SessionId session, std::span<const int32_t> history,
+                                                      const RequestOptions& options) {
+  return impl_->submit_history(session, history, options);
+}
+KAIJU_INLINE Status Engine::cancel(RequestId request) { return impl_->cancel(request); }
+KAIJU_INLINE Status Engine::suspend(RequestId request) { return impl_->suspend(request); }
+KAIJU_INLINE Status Engine::resume(RequestId request) { return impl_->resume(request); }
+KAIJU_INLINE Status Engine::step() { return impl_->step(); }
+KAIJU_INLINE bool Engine::poll(Event& event) { return impl_->poll(event); }
+KAIJU_INLINE bool Engine::wait(Nanoseconds timeout) { return impl_->wait(timeout); }
+KAIJU_INLINE void Engine::wake() { impl_->wake(); }
+KAIJU_INLINE size_t Engine::pending() const { return impl_->pending(); }
+KAIJU_INLINE Status Engine::generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
+                                     const Function<bool(std::string_view text)>& on_text, Event& done) {
+  return impl_->generate(session, tokens, options, on_text, done);
+}
+KAIJU_INLINE Metrics Engine::metrics() const { return impl_->metrics(); }
+KAIJU_INLINE Status Engine::status() const { return impl_->status(); }
+KAIJU_INLINE const Facts& Engine::facts() const { return impl_->facts(); }
+KAIJU_INLINE const Pieces* Engine::pieces() const { return impl_->pieces(); }
+KAIJU_INLINE TimePoint Engine::now() const { return impl_->now(); }
+KAIJU_INLINE Status Engine::check_ledger() const { return impl_->check_ledger(); }
+KAIJU_INLINE const Tree& Engine::cache() const { return impl_->cache(); }
+
+}  // namespace kaiju

@@ -1,0 +1,157 @@
+// EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
+// in engine_calls.hpp, the step in engine_step.hpp, saving and restoring in engine_saved.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "kaiju/base/owner_process.hpp"
+#include "kaiju/base/status.hpp"
+#include "kaiju/engine/desk.hpp"
+#include "kaiju/engine/engine.hpp"
+#include "kaiju/engine/event.hpp"
+#include "kaiju/engine/metrics.hpp"
+#include "kaiju/engine/request.hpp"
+#include "kaiju/engine/saved_session.hpp"
+#include "kaiju/engine/scheduler.hpp"
+#include "kaiju/sample/params.hpp"
+#include "kaiju/step/executor.hpp"
+#include "kaiju/text/pieces.hpp"
+
+namespace kaiju {
+
+// The promises are those of Engine, call by call.
+class EngineImpl {
+ public:
+  static Result<std::unique_ptr<EngineImpl>> create(std::unique_ptr<Executor> executor,
+                                                    std::shared_ptr<const Pieces> pieces, const EngineOptions& options);
+  // What `delete` calls instead of the destructor, which it runs in the engine's own process alone: in a child of
+  // fork() the destructors of locks and threads may wait for ever, and lists may be half changed.
+  static void operator delete(EngineImpl* engine, std::destroying_delete_t) noexcept;
+  Status check_process() const { return process_.check("the engine"); }
+  Result<SessionId> create_session();
+  Result<SessionId> fork_session(SessionId parent, size_t length);
+  Status truncate_session(SessionId session, size_t length);
+  Status set_session_tokens(SessionId session, std::span<const int32_t> tokens);
+  Result<std::vector<int32_t>> session_tokens(SessionId session) const;
+  Result<RequestId> unfinished_request(SessionId session) const;
+  Status destroy_session(SessionId session);
+  Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
+  Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
+  Result<RequestId> submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options);
+  Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
+  Status cancel(RequestId request);
+  Status suspend(RequestId request);
+  Status resume(RequestId request);
+  Status step();
+  bool poll(Event& event);
+  bool wait(Nanoseconds timeout);
+  void wake();
+  size_t pending() const;
+  Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
+                  const Function<bool(std::string_view text)>& on_text, Event& done);
+  Metrics metrics() const;
+  Status status() const;
+  const Facts& facts() const;                             // of the executor; constant
+  const Pieces* pieces() const { return pieces_.get(); }  // of the tokenizer; null where there is none
+  TimePoint now() const { return options_.clock ? options_.clock() : steady_now(); }
+  Status check_ledger() const { return scheduler_.check_ledger(); }
+  const Tree& cache() const { return scheduler_.cache(); }
+
+ private:
+  EngineImpl(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces, const EngineOptions& options,
+             const SchedulerOptions& scheduling)
+      : executor_(std::move(executor)),
+        pieces_(std::move(pieces)),
+        options_(options),
+        scheduler_(executor_->facts(), scheduling) {
+    metrics_from_scheduler();
+    desk_.metrics = metrics_;
+  }
+
+  // `own_events`: where the request's events go; null: to poll.
+  Result<RequestId> submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
+                                  const RequestOptions& options, Ring<Event>* own_events = nullptr);
+  // A sequence checked but for its tokens.
+  Result<std::unique_ptr<Sequence>> prepare(const RequestOptions& options) const;
+  Status check_tokens(std::span<const int32_t> tokens) const;
+  Status check_length(Sequence& sequence) const;
+
+  template <class Answer, class Body>
+  Answer between_steps(Body body);
+  Status transfer(const BlockTransfer& transfer);
+  Status check_saved(const SavedSession& saved, const Scope& scope) const;
+  Status restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader);
+  Status step_entered();
+  Status step_once();
+  Status ready_to_step() const;
+  void do_inbox();
+  void do_wish(const Command& command);
+  void end_overdue(TimePoint now);
+  template <class Call>
+  Status ask_executor(Call call);
+  Status start(const StepPlan& plan);
+  Status finish();
+  void tell_suspended(Sequence& sequence);
+  void tell_moves();
+  bool is_planned(const Sequence& sequence) const;
+  Sequence* planned(RequestId request) const;
+  void end_planned(Sequence& sequence, DoneReason reason);
+  void end_request(RequestId request, DoneReason reason);
+  void let_leave();
+  // Leaves a command about an unfinished request at the desk.
+  template <class Change>
+  Status change_wish(RequestId request, Change change);
+  Status commit();
+  void commit_token(Sequence& sequence, SampledToken& sampled, TimePoint now, bool& done, DoneReason& reason);
+  void tell_end(Event event, Ending ending);
+  void end(Sequence& sequence, DoneReason reason);
+  void stop(const Status& error);
+  Event event_of(const Sequence& sequence, EventKind kind) const;
+  void metrics_from_scheduler();
+  void publish() {
+    metrics_from_scheduler();
+    desk_.publish(events_, endings_, metrics_, !scheduler_.running().empty(), deadlines_.earliest());
+  }
+
+  // Finds an idle session under the desk's lock, or says why not.
+  static Result<History*> idle_session(Desk& desk, SessionId session);
+
+  const OwnerProcess process_;
+  std::unique_ptr<Executor> executor_;
+  std::shared_ptr<const Pieces> pieces_;
+  EngineOptions options_;
+  Desk desk_;
+
+  // Of the thread that steps.
+  Scheduler scheduler_;
+  Deadlines deadlines_;
+  StepPlan plan_;
+  StepPlan next_plan_;      // what goes on from plan_, while that runs
+  StepPlan transfer_plan_;  // of saving and restoring
+  StepResult result_;
+  bool under_way_ = false;   // plan_ was started, and has not been finished
+  bool plan_waits_ = false;  // planned, but the executor asked to try again
+  std::unordered_set<SessionId>
+      leaving_;                     // the sessions of those who have ended for the host, and not yet for the plan
+  std::vector<SessionId> closing_;  // sessions to close once the plan has run
+  std::vector<Command> commands_;
+  std::vector<Event> events_;
+  std::vector<Ending> endings_;
+  Metrics metrics_;
+  bool all_failed_ = true;  // false: the engine stopped, and not every request was told
+};
+
+}  // namespace kaiju
+
+#include "kaiju/engine/engine_calls.hpp"
+#include "kaiju/engine/engine_saved.hpp"
+#include "kaiju/engine/engine_step.hpp"
