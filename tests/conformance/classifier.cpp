@@ -10,6 +10,7 @@
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 #include "small_config.hpp"
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"
 #include "world.hpp"

@@ -1,6 +1,7 @@
 // Executors across fork().
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"
 #include "tests/child.hpp"

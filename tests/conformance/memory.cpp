@@ -14,6 +14,7 @@
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 
 namespace {
 

@@ -14,6 +14,7 @@
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 

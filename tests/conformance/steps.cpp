@@ -9,6 +9,7 @@
 #include "catch.hpp"
 #include "examples/tools/scorer.hpp"
 #include "kaiju/format/random_model.hpp"
+#include "kaiju/step/executor.hpp"
 #include "world.hpp"
 
 namespace {

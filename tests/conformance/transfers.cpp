@@ -7,6 +7,7 @@
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 #include "random_checkpoint.hpp"
 
 namespace {

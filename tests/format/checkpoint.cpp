@@ -9,6 +9,7 @@
 #include "catch.hpp"
 #include "kaiju/kaiju.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
 #include "tiny.hpp"
 
 using kaiju::Checkpoint;
