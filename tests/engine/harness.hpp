@@ -10,6 +10,10 @@
 #include "catch.hpp"
 #include "kaiju/cache/tree.hpp"
 #include "kaiju/engine/engine.hpp"
+#include "kaiju/engine/scheduler.hpp"
+#include "kaiju/sample/params.hpp"
+#include "kaiju/step/executor.hpp"
+#include "kaiju/text/pieces.hpp"
 #include "tests/engine/scripted_executor.hpp"
 
 namespace kaiju {

@@ -6,6 +6,7 @@
 
 #include "capi/handles.hpp"
 #include "capi/options.hpp"
+#include "kaiju/text/utf8_stream.hpp"
 #include "tests/capi/host.hpp"
 #include "tests/engine/scripted_executor.hpp"
 #include "tests/fuzz/fuzz.hpp"

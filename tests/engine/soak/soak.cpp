@@ -17,8 +17,11 @@
 #include "tests/engine/scripted_executor.hpp"
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
 int64_t live_bytes = 0;  // in use through operator new; this program has one thread
-}
+}  // namespace
 
 void* operator new(size_t size) {
   void* memory = std::malloc(size);
