@@ -12,6 +12,7 @@
 #include "bench.hpp"
 #include "bench/replay/drive.hpp"
 #include "examples/tools/standard_streams.hpp"
+#include "kaiju/step/executor.hpp"
 
 namespace kaiju::bench {
 
