@@ -115,9 +115,40 @@ def _text(data):
     return data.decode(errors="backslashreplace")
 
 
+def _utf8(name, text):
+    """A text as C takes it."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {text!r}; it must be a str")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise Error(f"{name} is {text!r}, which UTF-8 cannot write") from None
+
+
+def _number(name, value, bits=64):
+    """A whole number that C takes without a sign: ctypes cuts off what is beyond its bits."""
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; it must be an int") from None
+    if not 0 <= whole < 2**bits:
+        raise Error(f"{name} is {whole}; it must be from 0 to {2**bits - 1}")
+    return whole
+
+
+def _is(kind, name, value):
+    """A handle of another kind would be read as one of this."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is a {type(value).__name__}; it must be a {kind.__name__}")
+    return value
+
+
 def _path(path):
     """A path as C takes it: a str, bytes or os.PathLike, UTF-8 or not, that ends with a zero byte."""
-    data = os.fsencode(path)
+    try:
+        data = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise Error(f"the path {path!r} cannot be written in the file system's encoding") from None
     if b"\0" in data:
         raise Error(f"the path {path!r} has a NUL in it, where C would take it to end: give a path without")
     return data
@@ -152,7 +183,8 @@ class _Pointer(c.c_void_p):
 
     def __del__(self):
         if self:
-            self._destroy(self)
+            pointer, self.value = c.c_void_p(self.value), None  # whoever still finds it in a cycle finds it closed
+            self._destroy(pointer)
 
 
 class _Handle:
@@ -256,7 +288,7 @@ class Model(_Handle):
         return (c.c_int32 * len(tokens))(*tokens), c.c_size_t(len(tokens))
 
     def tokenize(self, text):
-        data = text.encode()
+        data = _utf8("text", text)
         return list(_fill(lambda *buffer: _call(_lib.kaiju_tokenize, self._c, data, c.c_size_t(len(data)), *buffer)))
 
     def detokenize(self, tokens):
@@ -266,13 +298,17 @@ class Model(_Handle):
     def chat(self, messages, flags=ASK_FOR_REPLY):
         """Token ids of [(role, text), ...] with roles card, user, character."""
         array = (_Message * len(messages))()
-        for slot, (role, text) in zip(array, messages):
+        for slot, message in zip(array, messages):
+            if not isinstance(message, (tuple, list)) or len(message) != 2:
+                raise TypeError(f"a message is {message!r}; it must be a pair (role, text)")
+            role, text = message
             if role not in ROLES:
                 raise Error(f"no role {role!r}; there are {', '.join(ROLES)}")
-            data = text.encode()
+            data = _utf8(f"the text of role {role}", text)
             slot.role, slot.content, slot.content_size = ROLES[role], data, len(data)
         size, count = c.c_size_t(c.sizeof(_Message)), c.c_size_t(len(messages))
-        return list(_fill(lambda *buffer: _call(_lib.kaiju_chat_format, self._c, array, size, count, c.c_int32(flags),
+        flag_bits = c.c_int32(_number("flags", flags, 31))
+        return list(_fill(lambda *buffer: _call(_lib.kaiju_chat_format, self._c, array, size, count, flag_bits,
                                                 *buffer)))
 
 
@@ -281,13 +317,14 @@ class Engine(_Handle):
 
     def __init__(self, model, **options):
         super().__init__()
-        self.model = model
+        self.model = _is(Model, "model", model)
         self._open = {}  # requests whose last event was not polled: whether a deadline ends them
         self._aside = {}  # of those: the thread that suspended them
         self._given_up = set()  # of those: nobody wants their events any more
         self._kept = {}  # events of requests that finish() was not asked about yet
         self._event = Event()  # what C wrote last, until it is in one of these lists
         self._lock = threading.RLock()  # of all these; never held while a step computes
+        self._taking = threading.RLock()  # events are being taken: the C library's text of one lasts until the next
         with _Options(options) as bag:
             _call(_lib.kaiju_engine_create, model._c, bag._c, c.byref(self._pointer))
 
@@ -306,6 +343,8 @@ class Engine(_Handle):
         Error, too, is a request whose last event finish or poll took already, and one that this thread suspended once
         nothing else is left to compute: resume it and finish again. For a resume that another thread owes, and for a
         deadline, it waits.
+
+        Any number of threads may be in finish, each with another request: they take turns to step.
 
         After an Error of a step, too, a request may be finished again. What on_text raises, and everything else but an
         Error, such as KeyboardInterrupt, cancels the request and is raised once that has ended: nothing of it is
@@ -344,8 +383,8 @@ class Engine(_Handle):
             if not pending:
                 self._keep()
                 return stopped
-            self.step()
-            if not self._keep() and not _lib.kaiju_engine_wait(self._c, c.c_int64(10**7)):
+            stepped = self._step_or_busy()
+            if not self._keep() and not _lib.kaiju_engine_wait(self._c, c.c_int64(10**7)) and stepped:
                 if self._aside.get(request) == threading.get_ident() and not self._open.get(request):
                     raise Error(f"request {request} is suspended and nothing else is left to compute: resume or cancel "
                                 "it, then finish it")
@@ -362,7 +401,20 @@ class Engine(_Handle):
             raise
 
     def step(self):
+        """One step for all requests. An Error where another thread is in one: finish waits for that by itself."""
         _call(_lib.kaiju_engine_step, self._c)
+
+    def _step_or_busy(self):
+        """A step; False where another thread is in one, or it has to be tried again."""
+        error = c.c_void_p()
+        try:
+            status = _lib.kaiju_engine_step(self._c, c.byref(error))
+            if status not in (0, _BUSY):
+                raise Error(_text(_lib.kaiju_error_message(error)) if error else "kaiju: out of memory")
+            return status == 0
+        finally:
+            if error:
+                _lib.kaiju_error_destroy(error)
 
     def poll(self):
         """The events that are here, oldest first. For hosts with a loop of their own: what it took, finish does not
@@ -378,8 +430,11 @@ class Engine(_Handle):
         """Moves the events that are here to the lists that `place` says; how many there were. An exception, wherever it
         comes, loses none: the next call does again what it interrupted."""
         self._check()
+        if self._taking._is_owned():
+            raise Error("called by a signal handler or a __del__ that interrupted this thread while it took events of "
+                        "the engine: note there what to do, and do it later")
         count = 0
-        with self._lock:
+        with self._taking, self._lock:
             while self._event.kind or self._poll_into(self._event):
                 event = self._event
                 event.said = _text(c.string_at(event.text, event.text_size)) if event.text_size else ""
@@ -435,6 +490,7 @@ class Engine(_Handle):
 
     def suspend(self, request):
         self._check()
+        request = _number("request", request)
         with self._lock:
             if request in self._open:
                 self._aside[request] = threading.get_ident()
@@ -463,7 +519,7 @@ class Engine(_Handle):
         return request.value
 
     def _tell(self, function, request):
-        if function(self._c, c.c_uint64(request)) != 0:
+        if function(self._c, c.c_uint64(_number("request", request))) != 0:
             raise Error("the engine has stopped")
 
 
@@ -472,7 +528,7 @@ class Session(_Handle):
 
     def __init__(self, engine, _made=None):
         super().__init__()
-        self.engine = engine
+        self.engine = _is(Engine, "engine", engine)
         make = _made or (lambda out: _call(_lib.kaiju_session_create, engine._c, out))
         make(c.byref(self._pointer))
 
@@ -512,7 +568,7 @@ class Conversation(_Handle):
 
     def __init__(self, engine, head=(), _made=None):
         super().__init__()
-        self.engine = engine
+        self.engine = _is(Engine, "engine", engine)
         make = _made or (lambda out: _call(_lib.kaiju_conversation_create, engine._c, *engine.model._ids(head), out))
         make(c.byref(self._pointer))
 
@@ -526,7 +582,7 @@ class Conversation(_Handle):
 
     def choose(self, reply):
         """Which of the newest turn's replies is the one, from 0."""
-        _call(_lib.kaiju_conversation_choose, self._c, c.c_size_t(reply))
+        _call(_lib.kaiju_conversation_choose, self._c, c.c_size_t(_number("reply", reply)))
 
     def append(self, tokens, reply):
         """A turn that was computed elsewhere or not at all: a greeting has no input."""
@@ -534,18 +590,19 @@ class Conversation(_Handle):
 
     def edit(self, turn, tokens, part=INPUT):
         """Another INPUT takes the turn's replies and all later turns away; another REPLY leaves them."""
-        _call(_lib.kaiju_conversation_edit, self._c, c.c_size_t(turn), c.c_int32(part), *self.engine.model._ids(tokens))
+        which = c.c_size_t(_number("turn", turn)), c.c_int32(_number("part", part, 31))
+        _call(_lib.kaiju_conversation_edit, self._c, *which, *self.engine.model._ids(tokens))
 
     def undo(self):
         _call(_lib.kaiju_conversation_undo, self._c)
 
     def fork(self, turns):
         """The first `turns` turns again, sharing their KV."""
-        count = c.c_size_t(turns)
+        count = c.c_size_t(_number("turns", turns))
         return Conversation(self.engine, _made=lambda out: _call(_lib.kaiju_conversation_fork, self._c, count, out))
 
     def turn(self, turn, part=REPLY):
-        which = c.c_size_t(turn), c.c_int32(part)
+        which = c.c_size_t(_number("turn", turn)), c.c_int32(_number("part", part, 31))
         return list(_fill(lambda *buffer: _call(_lib.kaiju_conversation_turn, self._c, *which, *buffer)))
 
     def tokens(self):

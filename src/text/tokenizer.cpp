@@ -30,6 +30,8 @@ class SentencepieceTokenizer final : public Tokenizer {
 
   Status open(const SentencepieceModel& model) {
     const auto status = processor_.LoadFromSerializedProto(clean_copy(model));
+    if (!status.ok() && std::string_view(status.message()).find("bad_alloc") != std::string_view::npos)
+      return out_of_memory();  // the model is not to blame
     if (!status.ok()) return bad_model(fmt::format("tokenizer: SentencePiece refuses it: {}", status.message()));
     if (processor_.GetPieceSize() != static_cast<int>(model.pieces.size()))
       return internal_error("tokenizer: SentencePiece lost pieces");

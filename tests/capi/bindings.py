@@ -714,5 +714,111 @@ print(process.exitcode)
             self.assertEqual([engine.finish(request)[1].judged for request in (late, early)], [done.judged] * 2)
             self.assertEqual(first.generate([23], max_tokens=3)[1].judged, [])
 
+    def test_an_object_in_a_cycle_finds_its_session_closed_and_not_freed(self):
+        code, out, err = in_python(f"""
+import gc, kaiju
+model = kaiju.Model({MODEL!r})
+engine = kaiju.Engine(model, threads=1)
+class Chat:
+    def __init__(self, session):
+        self.session, self.me = session, self
+    def __del__(self):
+        try:
+            self.session.generate([1], max_tokens=1)
+        except kaiju.Error as error:
+            print(error)
+for _ in range(5):
+    Chat(engine.session())
+    gc.collect()
+""")
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(set(out.split("\n")) - {"the session is closed", ""}, set())
+
+    def test_threads_that_generate_at_once_take_turns(self):
+        engine, wrong = kaiju.Engine(model, threads=1), []
+        alone = [engine.session().generate(STORY, **HOT | {"seed": seed})[0] for seed in range(4)]
+
+        def generate(seed):
+            try:
+                for _ in range(3):
+                    with engine.session() as session:
+                        said = session.generate(STORY, **HOT | {"seed": seed})[0]
+                    if said != alone[seed]:
+                        wrong.append(said)
+            except kaiju.Error as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=generate, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(engine.pending(), 0)
+
+    def test_a_signal_handler_cannot_interrupt_the_taking_of_events_by_another(self):
+        engine, real, left, refused = kaiju.Engine(model, threads=1), kaiju._text, [3], []
+        alone = engine.session().generate(STORY, **HOT)
+
+        def handler(*_):
+            try:
+                engine.session().generate(STORY, max_tokens=1)
+            except kaiju.Error as error:
+                refused.append(str(error))
+
+        def text(data):
+            left[0] -= 1
+            if left[0] == 0:
+                signal.raise_signal(signal.SIGUSR1)
+            return real(data)
+
+        before = signal.signal(signal.SIGUSR1, handler)
+        kaiju._text = text
+        try:
+            said = engine.session().generate(STORY, **HOT)
+        finally:
+            kaiju._text = real
+            signal.signal(signal.SIGUSR1, before)
+        self.assertEqual((said[0], said[1].ids), (alone[0], alone[1].ids))
+        self.assertIn("called by a signal handler", refused[0])
+
+    def test_a_handle_of_another_kind_is_refused(self):
+        engine = kaiju.Engine(model, threads=1)
+        session, talk = engine.session(), kaiju.Conversation(engine)
+        for wrong in (engine, session, talk, None, 1):
+            with self.assertRaisesRegex(TypeError, "model is a .*; it must be a Model"):
+                kaiju.Engine(wrong)
+        for wrong in (model, session, talk, None, 1):
+            for kind in (kaiju.Session, kaiju.Conversation):
+                with self.assertRaisesRegex(TypeError, "engine is a .*; it must be a Engine"):
+                    kind(wrong)
+
+    def test_numbers_that_c_would_cut_off_are_refused(self):
+        engine = kaiju.Engine(model, threads=1)
+        talk = kaiju.Conversation(engine, HEAD)
+        request = talk.say(said("hello!"), **HOT)
+        for call in (engine.cancel, engine.suspend, engine.resume, talk.choose, talk.fork, talk.turn):
+            for wrong in (request + 2**64, -1):
+                with self.assertRaisesRegex(kaiju.Error, "it must be from 0 to"):
+                    call(wrong)
+            with self.assertRaises(TypeError):
+                call("1")
+        with self.assertRaisesRegex(kaiju.Error, "flags is 4294967297"):
+            model.chat([("user", "hello!")], 2**32 + 1)
+        self.assertIn(engine.finish(request)[1].reason, (kaiju.STOP, kaiju.LENGTH))
+
+    def test_what_is_no_text_is_refused_alike_everywhere(self):
+        calls = (model.tokenize, lambda text: model.chat([("user", text)]))
+        for call in calls:
+            with self.assertRaisesRegex(kaiju.Error, "which UTF-8 cannot write"):
+                call("\ud800")
+            for wrong in (None, b"bytes", 1):
+                with self.assertRaisesRegex(TypeError, "it must be a str"):
+                    call(wrong)
+        with self.assertRaisesRegex(TypeError, "a pair"):
+            model.chat([{"role": "user", "content": "hello!"}])
+        with self.assertRaisesRegex(kaiju.Error, "cannot be written"):
+            kaiju.Model("\ud800")
+
 
 unittest.main(argv=sys.argv[:1] + sys.argv[4:])
