@@ -21,7 +21,7 @@ TEST_CASE("a path with a zero byte is refused, though the system would open what
   const tiny::Folder folder;
   const std::string whole = folder / "model", cut = whole + std::string("\0more", 5);
   tiny::write_file(whole, tiny::bytes());
-  const auto refused = [](const kaiju::Status& status) {
+  const auto refused = [&](const kaiju::Status& status) {
     INFO(status.message());
     CHECK(status.code() == StatusCode::kInvalidArgument);
     CHECK(status.message().find(whole + ": a zero byte follows") != std::string::npos);
