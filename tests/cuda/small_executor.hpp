@@ -11,6 +11,7 @@
 #include "catch.hpp"
 #include "cuda/device.hpp"
 #include "kaiju/kaiju.hpp"
+#include "kaiju/step/executor.hpp"
 
 namespace kaiju::test {
 
