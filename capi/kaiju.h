@@ -26,7 +26,8 @@
  * the parent's: in the child calls with them answer KAIJU_INVALID_ARGUMENT, those without a status 0, and destroying
  * returns at once and gives no memory back before the child ends.  An options bag that another thread was just setting
  * is left alone.  On a GPU a child of a process that made an engine cannot make one: CUDA does not allow it.
- *   - The library never prints, never aborts, and starts no thread that calls you.
+ *   - The library never prints, never aborts, and starts no thread that calls you.  One limit is known: where memory
+ * runs out inside SentencePiece, which loads and runs the tokenizer, that may end the process (docs/testing.md).
  *
  * Before version 1.0 the interface may still change; from then on numbers and layouts are forever. */
 #ifndef KAIJU_H
