@@ -12,9 +12,6 @@
 
 namespace kaiju {
 
-inline constexpr BlockKind kBothKinds[kBlockKinds] = {BlockKind::kGlobal, BlockKind::kWindow};
-
-inline const char* name_of(BlockKind kind) { return kind == BlockKind::kGlobal ? "global" : "window"; }
 inline int32_t blocks_for(int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
 
 // Every block is in exactly one.
