@@ -1,5 +1,6 @@
-// Domains: who may share blocks with whom. Every block belongs to one: a shared region (a character's version), a salt,
-// or one session and its forks. Keys are compared as text; what is in no common domain never meets.
+// Domains: which requests may share blocks. Every block belongs to one domain: a shared region (a character's version),
+// a salt, or a session with its forks. A request sees the blocks of its own domains and of no other. Domains are told
+// apart by their keys, compared as text.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,9 @@ enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
 
 // What a request says about who may share its KV.
 struct Scope {
-  std::string character;  // names the shared region: character id and version; may be empty
-  int32_t shared_tokens =
-      0;             // the first so many prompt tokens are the shared region; the boundary may lie anywhere in a block
-  std::string salt;  // the secret of what follows; empty: this session's own, which only its forks share
+  std::string character;      // names the shared region: character id and version; may be empty
+  int32_t shared_tokens = 0;  // length of the shared region, from the prompt's first token; may end within a block
+  std::string salt;           // the secret of what follows; empty: this session's own, which only its forks share
 };
 
 // A scope with its keys looked up.
@@ -44,11 +44,12 @@ struct Domain {
   int32_t nodes = 0;
   NodeId first = kNoNode, last = kNoNode;  // its blocks in the tree, parents before children
   int32_t stored = 0, first_stored = -1;   // its blocks in lower tiers (tiers.hpp)
-  bool ends_unheld = false;                // with its last holder it dies: a session's own, a retired character version
-  bool dead = false;                       // nobody can reach its blocks any more: they go as soon as they can
+  bool ends_unheld = false;                // dies with its last holder: a session's own, a retired character version
+  bool dead = false;                       // no request can reach its blocks any more: they go once nobody holds them
 };
 
-// One thread at a time.
+// Invariants: a living domain is found under its key; a dead one is not, and its key may name another. An entry is
+// reused once its domain has no holder and no block anywhere. One thread at a time.
 class Domains {
  public:
   // The domain of a key, with one more holder.
@@ -68,7 +69,7 @@ class Domains {
   }
   Domain& at(DomainId id) { return domains_[static_cast<size_t>(id)]; }
   const Domain& at(DomainId id) const { return domains_[static_cast<size_t>(id)]; }
-  // Its key leads elsewhere from now on.
+  // No request finds it from now on: its key will name another domain.
   void kill(DomainId id) {
     if (at(id).dead) return;
     at(id).dead = true;

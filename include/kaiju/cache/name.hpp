@@ -1,6 +1,5 @@
-// Names of blocks: 128 bits that chain over everything a block's KV depends on. They find blocks in the tree and name
-// them outside (events, lower tiers, saved state); whether two blocks are the same is always decided by comparing
-// tokens.
+// BlockName and Namer: 128 bits for a block, chained over everything its KV depends on. Names find blocks in the tree
+// and name them outside (events, lower tiers). Whether two blocks are the same is always decided by comparing tokens.
 #pragma once
 
 #define XXH_INLINE_ALL
