@@ -1,5 +1,5 @@
-// kaiju-bench cache: what the cache's books cost, beside the goals of docs/cache.md. No model: a tree filled with a
-// million blocks, and a scheduler that plans for an executor that computes nothing.
+// kaiju-bench cache: what the cache's books cost in time and memory, beside the goals of docs/cache.md. It needs no
+// model: it fills a tree with a million blocks, and lets a scheduler plan for an executor that computes nothing.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -61,7 +61,7 @@ int32_t pass(Tree& tree, const Regions& regions, const std::vector<int32_t>& pro
   const LeaseRequest request{
       prompt, static_cast<int32_t>(prompt.size()), static_cast<int32_t>(prompt.size()), regions, 1, ticket};
   const EditSink sink{&plan, 0};
-  if (!lease.start(tree, request, Reuse::kAll, sink)) return -1;
+  if (lease.start(tree, request, Reuse::kAll, sink) != Lease::Outcome::kStarted) return -1;
   const int32_t found = lease.next();
   while (lease.next() < static_cast<int32_t>(prompt.size())) {
     lease.prepare(tree, sink);

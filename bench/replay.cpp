@@ -128,7 +128,7 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
   report.checked = static_cast<int32_t>(driven.samples.size());
   report.differing = value_of(replay::count_differing(driven.samples, *alone));
   replay::Point point;
-  for (int kind = 0; kind < kBlockKinds; ++kind)
+  for (const BlockKind kind : kBothKinds)
     point.memory_bytes += static_cast<double>(facts.block_count[kind]) * static_cast<double>(facts.block_bytes[kind]);
   point.memory_share = point.memory_bytes / report.footprint_bytes;
   point.engine = std::move(driven.figures);
@@ -150,8 +150,7 @@ int run(Options options) {
   report.machine = checkpoint ? fmt::format("{} computes, backend {}", config.name, options.backend)
                               : fmt::format("KV of {}, {} slots, {} tokens a step, step times modelled", config.name,
                                             options.slots, options.step_tokens);
-  for (int kind = 0; kind < kBlockKinds; ++kind)
-    report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
+  for (const BlockKind kind : kBothKinds) report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
   report.footprint_bytes = replay::whole_footprint(trace, sizes);
   for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
   if (report.requests == 0)

@@ -1,3 +1,4 @@
+// How the bounds of bounds.hpp are computed.
 #include "bench/replay/bounds.hpp"
 
 #include <algorithm>

@@ -1,13 +1,14 @@
-// Bounds: what no cache of a given size could beat on a trace, with the whole future known. Counted in tokens, over
-// texts; no engine is involved.
+// Bounds: how many prompt tokens the best possible cache of a given size could find in a trace, if it knew the future.
+// Counted in tokens, over texts; no engine is involved.
 //
-// Two relaxations, both above every real cache; the smaller one counts.
-//   Farthest next use: tokens of global KV alone, window blocks free of charge; when memory is short, what is needed
-//   latest goes first. Optimal for pieces of one size (Belady, "A study of replacement algorithms for a virtual-storage
-//   computer", 1966). Priced: keeping KV from one use to the next occupies so many bytes for so many seconds. A request
-//   that finds anything needs a window before the point it resumes at, which is charged to the deepest piece it finds.
-//   The most tokens per byte-second are bought first, until the memory times the time is spent: the average over time
-//   may not exceed the memory, though a moment may (a fractional knapsack).
+// There are two bounds, both above every real cache; the smaller one counts.
+// - Farthest next use: only global KV takes memory, window blocks take none. When memory is short, the text whose next
+//   use is latest goes first. This is optimal for pieces of one size (Belady, "A study of replacement algorithms for a
+//   virtual-storage computer", 1966).
+// - Priced: keeping KV from one use to the next occupies so many bytes for so many seconds. A request that finds any KV
+//   needs a window before the point it resumes at, which is charged to the deepest piece it finds. The most tokens per
+//   byte-second are bought first, until the memory times the time is spent. So the average over time may not exceed the
+//   memory, but a moment may (a fractional knapsack).
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,11 @@ namespace kaiju::replay {
 // What KV costs.
 struct KvSizes {
   double global_bytes = 0;  // of a token, in all global slots
-  double window_bytes = 0;  // of a token, in all sliding slots
-  int32_t window = 0;       // tokens behind a resume point that sliding slots need
+  double window_bytes = 0;  // of a token, in all window slots
+  int32_t window = 0;       // tokens before a resume point whose window KV is needed
 };
 
-// Bytes that everything takes which the trace's conversations hold when it ends: every character's prompt once, every
+// Bytes of KV that all conversations of the trace hold when it ends: every character's prompt once, every
 // conversation's own tokens, and a resume point for each of both.
 double whole_footprint(const Trace& trace, const KvSizes& sizes);
 

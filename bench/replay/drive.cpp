@@ -1,3 +1,4 @@
+// The driver behind drive(): sessions of conversations, virtual time, and what is counted.
 #include "bench/replay/drive.hpp"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ class Driver {
     figures.steps = metrics.steps - before_.steps;
     figures.host_seconds -= 1e-9 * static_cast<double>(metrics.step_ns - before_.step_ns);
     figures.seconds = now_ - trace_.measured_from;
-    for (int kind = 0; kind < kBlockKinds; ++kind) figures.blocks[kind] = metrics.blocks[kind];
+    std::copy_n(metrics.blocks, kBlockKinds, figures.blocks.begin());
     figures.host = metrics.host;
     for (const auto member :
          {&TierStats::blocks_in, &TierStats::blocks_out, &TierStats::bytes_in, &TierStats::bytes_out})
@@ -73,7 +74,7 @@ class Driver {
           &CacheStats::miss_new, &CacheStats::miss_evicted, &CacheStats::miss_window, &CacheStats::miss_last,
           &CacheStats::hit_host, &CacheStats::hit_file})
       a.*member -= b.*member;
-    for (int kind = 0; kind < kBlockKinds; ++kind) a.blocks_evicted[kind] -= b.blocks_evicted[kind];
+    for (const BlockKind kind : kBothKinds) a.blocks_evicted[kind] -= b.blocks_evicted[kind];
     return a;
   }
 

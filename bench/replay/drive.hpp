@@ -1,5 +1,5 @@
-// Drive: puts a trace through an engine, in virtual time: requests arrive when the trace says, a step takes what `Pace`
-// says, and when nothing is to do, time jumps to the next arrival.
+// Drive: puts a trace through an engine in virtual time. Requests arrive when the trace says, a step takes as long as
+// DriveOptions::step_seconds says, and time jumps to the next arrival while the engine has nothing to do.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ struct Figures {
   uint64_t found_own = 0;              // behind it: the conversation's
   uint64_t found_other = 0;            // in a trace that does not tell the two apart
   CacheStats cache;                    // the cache's own account of the measured time; its hits are split otherwise
-  BlockMetrics blocks[kBlockKinds];    // at the end
+  PerKind<BlockMetrics> blocks;        // at the end
   TierStats host;                      // what it holds likewise, what moved in the measured time
   std::vector<double> first_token_ms;  // from arrival to the first token, sorted
   double seconds = 0;                  // virtual, measured
@@ -37,7 +37,7 @@ struct Figures {
   double first_token_ms_at(double quantile) const;  // 0 when there is none
 };
 
-// A measured request as it ran: to be asked again of an engine that remembers nothing.
+// A measured request as it ran, to be asked again of an engine that has cached nothing.
 struct Sample {
   std::vector<int32_t> prompt, reply;
   SamplingParams sampling;
@@ -45,13 +45,13 @@ struct Sample {
 
 struct DriveOptions {
   std::function<double()> step_seconds;  // of the step that just ran; empty: what the engine really took
-  // Told of every token: the request's index, when it arrived, when the token came.
+  // Called with every token: the request's index, when it arrived, when the token came.
   std::function<void(int32_t request, double arrived, double now)> on_token;
-  std::function<bool(double now, const Metrics& metrics)>
-      on_step;                       // after every step, behind its tokens; false ends the drive there
+  // Called after every step and its tokens; false ends the drive there.
+  std::function<bool(double now, const Metrics& metrics)> on_step;
   SamplingParams sampling;           // of every request; the seed is its reply's own
-  bool replies_from_engine = false;  // the model says what it says; else it says what the trace says
-  int32_t sample_every = 0;          // keeps each so manieth measured request with a reply; 0: none
+  bool replies_from_engine = false;  // prompts repeat the replies of the engine; else those of the trace
+  int32_t sample_every = 0;          // keeps one in so many measured requests with a reply; 0: none
 };
 
 struct Driven {
@@ -62,7 +62,7 @@ struct Driven {
 // Runs the whole trace, or until on_step ends it. Fails as the engine does.
 Result<Driven> drive(const Trace& trace, Engine& engine, const DriveOptions& options);
 
-// Asks each sample of `engine` in a session of its own with nothing to share. How many replies differ.
+// Asks `engine` each sample again, in a session of its own that shares nothing. Returns how many replies differ.
 Result<int32_t> count_differing(const std::vector<Sample>& samples, Engine& engine);
 
 }  // namespace kaiju::replay

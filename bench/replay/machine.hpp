@@ -1,5 +1,5 @@
-// Machine: what KV costs in bytes and a step in seconds, for a model that is not run. The seconds are a model too:
-// docs/performance.md, "Replay".
+// Machine: how many bytes KV takes and how many seconds a step takes, for a model that is not run. The seconds are
+// modelled too: docs/performance.md, "Replay".
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct StepCost {
   double kv_bytes_per_second = 3.3e12;
   double transfer_bytes_per_second = 25e9;  // between device and host memory, both ways together: PCIe 4, 16 lanes
   double global_read_bytes = 0;  // a visible token, all global layers: a KV slot is read by every layer that shares it
-  double window_read_bytes = 0;  // a token in the window, all sliding layers
+  double window_read_bytes = 0;  // a token in the window, all layers with one
   int32_t window = 0;
 
   double seconds(int32_t rows, int64_t global_tokens, int64_t window_tokens, int64_t transfer_bytes) const {
@@ -51,11 +51,11 @@ inline Facts facts_without_memory(const ModelConfig& config, int32_t slot_count,
   return slots.facts();
 }
 
-// Memory for KV as one arena, in slabs of whole blocks of either kind.
+// Gives the kinds one memory for KV, in slabs of whole blocks of either kind.
 inline void give_memory(Facts& facts, double bytes) {
-  const int64_t global = facts.block_bytes[0], window = facts.block_bytes[1];
+  const auto [global, window] = facts.block_bytes.values;
   const int64_t slab = global > 0 && window > 0 ? std::lcm(global, window) : std::max(global, window);
-  for (int kind = 0; kind < kBlockKinds; ++kind) {
+  for (const BlockKind kind : kBothKinds) {
     if (facts.block_bytes[kind] == 0) continue;
     const int64_t per_slab = slab / facts.block_bytes[kind];
     facts.block_count[kind] = static_cast<int32_t>(static_cast<int64_t>(bytes) / slab * per_slab);
@@ -64,8 +64,8 @@ inline void give_memory(Facts& facts, double bytes) {
 }
 
 inline KvSizes kv_sizes(const Facts& facts) {
-  return {static_cast<double>(facts.block_bytes[0]) / kBlockTokens,
-          static_cast<double>(facts.block_bytes[1]) / kBlockTokens, facts.window};
+  return {static_cast<double>(facts.block_bytes[BlockKind::kGlobal]) / kBlockTokens,
+          static_cast<double>(facts.block_bytes[BlockKind::kWindow]) / kBlockTokens, facts.window};
 }
 
 }  // namespace kaiju::replay

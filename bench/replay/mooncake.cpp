@@ -1,3 +1,4 @@
+// Parses lines of the Mooncake format and builds a trace of them.
 #include "bench/replay/mooncake.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Mooncake: the public trace format of that project, one JSON object a line: timestamp (milliseconds), input_length,
-// output_length (tokens), hash_ids (one a block of 512 tokens, the last one perhaps shorter; equal ids are equal blocks
-// behind equal blocks).
+// Mooncake: reads traces in the public format of the Mooncake project. A line is one JSON object: timestamp
+// (milliseconds), input_length, output_length (tokens), and hash_ids, one for each block of 512 tokens, of which the
+// last may be shorter. Equal ids behind equal blocks are equal blocks.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// Writes a report as a table and as JSON.
 #include "bench/replay/report.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +17,9 @@ std::string percent(double share) { return fmt::format("{:.2f}%", 100 * share); 
 std::string size_text(double bytes) {
   return bytes < 0x1p30 ? fmt::format("{:.1f} MiB", bytes / 0x1p20) : fmt::format("{:.1f} GiB", bytes / 0x1p30);
 }
+double bytes_held(const Report& report, const Figures& figures, BlockKind kind) {
+  return (figures.blocks[kind].cached + figures.blocks[kind].live) * report.block_bytes[kind];
+}
 std::string memory_name(const Point& point) { return fmt::format("{:.0f}%", 100 * point.memory_share); }
 
 std::string row(const std::string& name, const std::string& value, const std::string& note = {}) {
@@ -26,9 +30,7 @@ std::string row(const std::string& name, const std::string& value, const std::st
 std::string in_detail(const Report& report, const Point& point) {
   const Figures& f = point.engine;
   const auto share = [&](uint64_t tokens) { return percent(part(tokens, f.prompt_tokens)); };
-  const auto held = [&](int kind) {
-    return size_text((f.blocks[kind].cached + f.blocks[kind].live) * report.block_bytes[kind]);
-  };
+  const auto held = [&](BlockKind kind) { return size_text(bytes_held(report, f, kind)); };
   std::string out = fmt::format("memory for {} of that: {}\n", memory_name(point), size_text(point.memory_bytes));
   out += row("found", percent(hit_rate(f)),
              fmt::format("goal {:.0f}%, and within {:.0f} points of Belady's", 100 * kGoal, 100 * kGoalBehindBelady));
@@ -54,10 +56,10 @@ std::string in_detail(const Report& report, const Point& point) {
   out += row("first token, p99", fmt::format("{:.1f} ms", f.first_token_ms_at(0.99)));
   out += row("busy", percent(f.busy_seconds / std::max(f.seconds, 1e-9)),
              fmt::format("{} tokens prefilled, {} generated, in {} steps", f.prefilled, f.decoded, f.steps));
-  out += row("evicted, global blocks", fmt::format("{}", f.cache.blocks_evicted[0]));
-  out += row("evicted, window blocks", fmt::format("{}", f.cache.blocks_evicted[1]));
-  out += row("held, global", held(0));
-  out += row("held, window", held(1));
+  out += row("evicted, global blocks", fmt::format("{}", f.cache.blocks_evicted[BlockKind::kGlobal]));
+  out += row("evicted, window blocks", fmt::format("{}", f.cache.blocks_evicted[BlockKind::kWindow]));
+  out += row("held, global", held(BlockKind::kGlobal));
+  out += row("held, window", held(BlockKind::kWindow));
   out += row("host time",
              fmt::format("{:.0f} us", 1e6 * f.host_seconds / static_cast<double>(std::max<uint64_t>(1, f.requests))),
              "a request, all its steps, one thread of this machine");
@@ -106,10 +108,10 @@ nlohmann::ordered_json to_json(const Report& report, const Point& point) {
           {"steps", f.steps},
           {"tokens_prefilled", f.prefilled},
           {"tokens_decoded", f.decoded},
-          {"global_blocks_evicted", f.cache.blocks_evicted[0]},
-          {"window_blocks_evicted", f.cache.blocks_evicted[1]},
-          {"global_bytes_held", (f.blocks[0].cached + f.blocks[0].live) * report.block_bytes[0]},
-          {"window_bytes_held", (f.blocks[1].cached + f.blocks[1].live) * report.block_bytes[1]},
+          {"global_blocks_evicted", f.cache.blocks_evicted[BlockKind::kGlobal]},
+          {"window_blocks_evicted", f.cache.blocks_evicted[BlockKind::kWindow]},
+          {"global_bytes_held", bytes_held(report, f, BlockKind::kGlobal)},
+          {"window_bytes_held", bytes_held(report, f, BlockKind::kWindow)},
           {"host_us_per_request", 1e6 * f.host_seconds / static_cast<double>(std::max<uint64_t>(1, f.requests))}};
 }
 

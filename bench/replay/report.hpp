@@ -1,4 +1,4 @@
-// Report: what a replay found, as a table for people and as JSON for programs.
+// Report: the results of a replay, as a table for people and as JSON for programs.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Point {
 struct Report {
   std::string source;   // one line: what was replayed
   std::string machine;  // one line: on what
-  double block_bytes[kBlockKinds] = {0, 0};
+  PerKind<double> block_bytes;
   double footprint_bytes = 0;
   uint64_t requests = 0, prompt_tokens = 0;
   int32_t checked = 0, differing = 0;  // replies computed again alone

@@ -1,6 +1,6 @@
-// ScriptedReplies: an executor that computes nothing. It answers with the tokens that the trace says, and tells how
-// long the step would have taken. What it is asked to compute is trusted: that KV is found where it is looked for is
-// what tests/engine and tests/cache prove.
+// ScriptedReplies: an executor that computes nothing. It answers with the tokens of the trace, and says how long the
+// step would have taken. It checks no plan: tests/engine and tests/cache prove that plans find KV where they look for
+// it.
 #pragma once
 
 #include <vector>
@@ -23,8 +23,7 @@ class ScriptedReplies final : public Executor {
     for (const SlotStart& start : plan.starts)
       contents_[static_cast<size_t>(start.slot)] = static_cast<int32_t>(start.sampling.seed);
     int64_t global_tokens = 0, window_tokens = 0, transfer_bytes = 0;
-    for (const BlockTransfer& transfer : plan.transfers)
-      transfer_bytes += facts_.block_bytes[static_cast<int>(transfer.kind)];
+    for (const BlockTransfer& transfer : plan.transfers) transfer_bytes += facts_.block_bytes[transfer.kind];
     for (const Segment& segment : plan.segments) {
       const int32_t next = segment.position + segment.token_count;
       if (segment.token_count == 1) global_tokens += next, window_tokens += std::min(next, cost_.window);

@@ -1,5 +1,5 @@
-// Trace: what was asked when, as plain data. A prompt is a path in a tree of texts, so two prompts share exactly what
-// their paths share.
+// Trace: the requests of a service and when they arrive, as plain data. A prompt is a path in a tree of texts: two
+// prompts share exactly what their paths share.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +12,17 @@ inline constexpr int32_t kNone = -1;
 
 // One piece of a prompt, behind everything before it: a character's prompt, a message, a block of a recorded trace.
 struct Text {
-  int32_t before =
-      kNone;            // index of the text before it; kNone: a prompt begins here. Always smaller than its own index
-  int32_t end = 0;      // tokens from the prompt's beginning to the end of this text
-  int32_t content = 0;  // which words: its i-th token is token_of(content, first + i)
+  int32_t before = kNone;  // index of the text before it, which is smaller than its own; kNone: a prompt begins here
+  int32_t end = 0;         // tokens from the prompt's beginning to the end of this text
+  int32_t content = 0;     // which words: its i-th token is token_of(content, first + i)
   int32_t first = 0;
 };
 
 enum class RequestKind : uint8_t {
-  kTurn = 0,   // a message and its reply
-  kSwipe = 1,  // another reply to the same message
-  kEdit = 2,   // an earlier message is written anew and answered
-  kEarlier =
-      3,  // what a conversation was when the trace begins, at the time of its last turn: a prompt without a reply
+  kTurn = 0,     // a message and its reply
+  kSwipe = 1,    // another reply to the same message
+  kEdit = 2,     // an earlier message is written anew and answered
+  kEarlier = 3,  // a prompt without a reply: a conversation before the trace begins, at the time of its last turn
 };
 
 struct Request {
@@ -40,8 +38,8 @@ struct Trace {
   std::vector<Text> texts;
   std::vector<Request> requests;  // in order of arrival
   double measured_from = 0;       // seconds; what arrives before fills the cache and is not counted
-  bool characters = false;  // the first text of every prompt is a character's, shared by all; what follows is private
-                            // to the conversation
+  // Whether the first text of every prompt is a character's, shared by all, and the rest the conversation's own.
+  bool characters = false;
   int32_t conversation_count = 0;
 
   int32_t token_count(int32_t text) const {

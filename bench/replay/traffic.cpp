@@ -1,3 +1,4 @@
+// The generators of traces: a chat service, sessions in turn, conversations in the middle of their hour.
 #include "bench/replay/traffic.hpp"
 
 #include <cmath>

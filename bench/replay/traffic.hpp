@@ -1,4 +1,4 @@
-// Traffic: a chat service's day in miniature, from a seed. Which numbers and why: docs/performance.md, "Replay".
+// Traffic: makes traces of a chat service from a seed. Which numbers it takes and why: docs/performance.md, "Replay".
 #pragma once
 
 #include "bench/replay/trace.hpp"
@@ -18,8 +18,8 @@ struct TrafficOptions {
   double user_tokens = 30, reply_tokens = 100;                     // means; log-normal
   int32_t reply_tokens_most = 400;
   int32_t context = 24576;  // positions of a conversation, the reply's included
-  int32_t truncation_step =
-      4096;  // tokens: a chat that outgrows the context loses so much of its beginning, or a little more
+  // Tokens that a chat loses at its beginning when it outgrows the context, or a few more.
+  int32_t truncation_step = 4096;
 
   double think_seconds = 40, think_sigma = 0.8;  // from a reply to the next message: log-normal, median and spread
   double reply_seconds = 5;                      // how long a reply takes to arrive and be followed
@@ -34,17 +34,16 @@ struct TrafficOptions {
 // The same options give the same trace. kInvalidArgument when they contradict each other: the message names the option.
 Result<Trace> make_traffic(const TrafficOptions& options);
 
-// The worst case for a cache that drops what was used longest ago: sessions with nothing in common, each with a history
-// of so many tokens and a turn of 30 and 100 tokens when all others have had theirs. The first round is not measured.
+// The worst case for a cache that drops the least recently used: sessions with nothing in common, each with a history
+// of so many tokens, which take turns of 30 and 100 tokens one after another. The first round is not measured.
 Trace make_in_turn(int32_t sessions, int32_t rounds, int32_t history_tokens);
 
-// Conversations in the middle of their hour, each with a message every so many seconds, from a moment of its own on: as
-// many messages a second from the first second as in the last. Messages and replies have one length each, and none but
-// `conversations` speak.
+// Conversations under way: each sends a message every so many seconds, from a moment of its own on, so that as many
+// messages arrive in the first second as in the last. All messages have one length, and all replies have one.
 struct ChatsOptions {
   uint64_t seed = 1;
-  int32_t conversations = 0,
-          first_conversation = 0;  // their numbers: those of another trace in the same cache are others
+  int32_t conversations = 0;
+  int32_t first_conversation = 0;  // the first one's number; traces in one cache take different numbers
   int32_t characters = 1;
   double zipf = 1;  // the r-th character is chosen r^-zipf as often as the first; 0: all alike
   int32_t prompt_tokens = 0, user_tokens = 0, reply_tokens = 0;
@@ -52,8 +51,8 @@ struct ChatsOptions {
   double seconds = 60, measured_from = 0;
 };
 Trace make_chats(const ChatsOptions& options);
-// The prompts of its characters [first, first + count), asked for once without a reply: for a cache that make_chats is
-// to find warm.
+// Asks once, without a reply, for the prompts of its characters [first, first + count): to fill a cache before
+// make_chats.
 Trace make_prompts(const ChatsOptions& options, int32_t first, int32_t count);
 
 }  // namespace kaiju::replay

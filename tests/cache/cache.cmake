@@ -1,5 +1,5 @@
-# The model check, and mutants of the cache that it must notice. A mutant is the same program over headers with a few words replaced; one whose
-# words are no longer there stops the configuration.
+# The model check, and mutants of the cache that it must notice. A mutant is the same program over headers with a few words
+# replaced. A mutant whose words are no longer in the headers stops the configuration.
 add_executable(cache_model_check cache/model_check.cpp)
 target_include_directories(cache_model_check PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(cache_model_check PRIVATE kaiju_core kaiju_flags)
@@ -37,19 +37,19 @@ function(kaiju_mutant name expected)
 endfunction()
 
 set(mutant_run 40000 20 4)
-set(same_tokens "std::memcmp(node.tokens, tokens, static_cast<size_t>(count) * sizeof(int32_t)) == 0")
+set(same_tokens "std::memcmp(node.tokens, key.tokens.data(), key.tokens.size_bytes()) == 0")
 set(hash "return {out.low64, out.high64}")
 set(weak "return {out.low64 & 3, out.high64 & 3}")
 
 # Not a mutant: names that collide all the time cost time and nothing else.
 kaiju_mutant(none_weak_names "no difference" name.hpp "${hash}" "${weak}")
 kaiju_mutant(tokens_not_compared difference name.hpp "${hash}" "${weak}" tree.hpp "${same_tokens}" "true")
-kaiju_mutant(salt_dropped difference name.hpp "text.domain = domain" "text.domain = BlockName()" tree.hpp "node.domain == domain && " "")
+kaiju_mutant(salt_dropped difference name.hpp "text.domain = domain" "text.domain = BlockName()" tree.hpp "node.domain == key.domain && " "")
 kaiju_mutant(salt_of_tails_dropped difference tree.hpp " || (!shared && node.domain != regions.own)" "")
-kaiju_mutant(last_token_dropped difference tree.hpp "${same_tokens}" "std::memcmp(node.tokens, tokens, static_cast<size_t>(count - 1) * sizeof(int32_t)) == 0"
+kaiju_mutant(last_token_dropped difference tree.hpp "${same_tokens}" "std::memcmp(node.tokens, key.tokens.data(), key.tokens.size_bytes() - sizeof(int32_t)) == 0"
              name.hpp "return hash(&text, 2 * sizeof(BlockName) + static_cast<size_t>(count)" "return hash(&text, 2 * sizeof(BlockName) + static_cast<size_t>(count - 1)")
-kaiju_mutant(reference_dropped difference tree.hpp "++at(id).refs;" "")
-kaiju_mutant(window_reference_dropped difference tree.hpp "++at(id).window_refs;" "")
+kaiju_mutant(reference_dropped difference tree.hpp "++node(id).refs;" "")
+kaiju_mutant(window_reference_dropped difference tree.hpp "++node(id).window_refs;" "")
 kaiju_mutant(write_mask_dropped difference lease.hpp "return ready_ * kBlockTokens;" "return 0;")
 kaiju_mutant(epoch_dropped difference tree.hpp "purge(static_cast<DomainId>(id));" "continue;" tree.hpp "Namer(options_.key, identity(epoch))" "Namer(options_.key, identity(0))")
 kaiju_mutant(window_taken_too_early difference tree.hpp "std::max(0, position - window_ + 1)" "std::max(0, position - window_ + 2)")

@@ -1,6 +1,6 @@
-// Checks the cache against a naive one. Ends with 1 and says where when they differ.
-//   cache_model_check [OPERATIONS] [SEEDS] [DEPTH]     random operations in all, over so many seeds; then all strings
-//   of operations of a depth
+// Checks the cache against a naive one (world.hpp). Where they differ it says where and exits with 1.
+//   cache_model_check [OPERATIONS] [SEEDS] [DEPTH]
+// runs OPERATIONS random operations, shared out over SEEDS seeds, and then every sequence of DEPTH operations.
 // The long form is `cache_model_check 1000000 50 9`.
 #include <cstdlib>
 #include <random>
@@ -29,7 +29,7 @@ Facts facts_of(std::mt19937_64& random) {
   if (facts.has_global && facts.window > 0 && below(2)) {
     const int32_t slabs = 8 + below(20);
     for (int32_t& count : facts.slab_blocks) count = 1 + below(5);
-    for (int kind = 0; kind < kBlockKinds; ++kind) facts.block_count[kind] = slabs * facts.slab_blocks[kind];
+    for (const BlockKind kind : kBothKinds) facts.block_count[kind] = slabs * facts.slab_blocks[kind];
   }
   return facts;
 }
@@ -70,7 +70,7 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
         if (below(20) == 0) world.unpin_all();
         if (below(20) == 0 && running && !world.line(i).lease.path().empty()) {
           const NodeId node = world.line(i).lease.path()[below(world.line(i).lease.path().size())];
-          if (world.tree().at(node).claim == kReady) world.pin(node);
+          if (world.tree().at(node).ready()) world.pin(node);
         }
         if (below(40) == 0) world.tree().retire(std::to_string(below(2)));
         if (below(60) == 0) {
@@ -106,8 +106,8 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
   return world.hits();
 }
 
-// All strings of operations on three sequences with two prompts that part in the middle of a block, in a memory of few
-// blocks.
+// Every sequence of `depth` operations on three lines, with two prompts that part in the middle of a block, in a memory
+// of few blocks.
 void all_strings(int depth) {
   Facts facts;
   facts.has_global = true;

@@ -1,7 +1,7 @@
-// World: a tree and a few leases, driven by hand, beside a naive cache: every word of KV says which tokens it stands
-// behind, who may know it, and in which epoch it was computed; every read and write is checked, and every hit against a
-// search of all that is known. With tiers, words move to places of host memory and of a file, some on the way are lost,
-// and what comes up may take its time.
+// World: a tree and a few leases, driven by hand, beside a naive cache. Every word of KV says which tokens come before
+// it, which characters and salts may read it, and in which epoch it was computed. Every read and write is checked, and
+// every hit is compared with a search of all that is known. With tiers, words move to places in host memory and in a
+// file; some copies fail, and a promotion may take several operations.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/cache/fetch.hpp"
-#include "kaiju/cache/lease.hpp"
+#include "kaiju/cache/invariants.hpp"
 
 namespace kaiju::test {
 
@@ -36,7 +35,7 @@ class World {
     Lease lease;
     std::vector<uint64_t> words;  // what each position must hold
     StepPlan plan;
-    Fetch fetch;  // while waiting: copied, and not seen in yet
+    Fetch fetch;  // while waiting: its copies have run, and it does not know yet
     bool waiting = false;
     std::set<size_t> failed;  // of its transfers
     uint64_t began = 0;       // the operation it was
@@ -45,7 +44,7 @@ class World {
   World(const Facts& facts, const CacheOptions& options, int32_t chunk, size_t lines)
       : facts_(facts), chunk_(chunk), tree_(std::make_unique<Tree>(facts, options)), lines_(lines) {
     for (const BlockKind kind : kBothKinds)
-      memory_[at(kind)].resize(static_cast<size_t>(facts.block_count[at(kind)]) * kBlockTokens);
+      memory_[kind].resize(static_cast<size_t>(facts.block_count[kind]) * kBlockTokens);
     if (options.host_bytes == 0) return;
     CacheOptions with_file = options;
     if (options.file_bytes > 0) with_file.file = std::make_shared<WordFile>(*this);
@@ -91,7 +90,7 @@ class World {
       release(line);
     return false;
   }
-  // What came from below is seen in, and the lease starts with it.
+  // The promotion has ended: the lease starts with what it brought.
   bool arrive(size_t i) {
     Line& line = lines_[i];
     line.waiting = false;
@@ -107,7 +106,7 @@ class World {
     line.fetch.let_go(*tree_);
     return started;
   }
-  // Nobody wants it any more.
+  // The request leaves while its promotion is under way.
   void give_up(size_t i) {
     Line& line = lines_[i];
     line.waiting = false;
@@ -126,7 +125,8 @@ class World {
     for (const Line& other : lines_) alone = alone && !other.running && !other.waiting;
     for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
       if (reuse >= Reuse::kGlobalOnly && (!alone || pinned_)) break;
-      started = line.lease.start(*tree_, request, reuse, {&line.plan, static_cast<int32_t>(i)});
+      started =
+          line.lease.start(*tree_, request, reuse, {&line.plan, static_cast<int32_t>(i)}) == Lease::Outcome::kStarted;
       if (!started) continue;
       all_reused_ = reuse == Reuse::kAll;
       const int32_t found = line.lease.next();
@@ -207,39 +207,26 @@ class World {
   }
 
   void check() const {
-    if (const Status status = tree_->check(); !status.ok()) differ(status.message());
-    for (const BlockKind kind : kBothKinds) {
-      const Arena& arena = tree_->arena();
-      std::vector<int> holders(static_cast<size_t>(arena.total(kind)), 0);
-      for (const Line& line : lines_) {
-        if (!line.running) continue;
-        for (const BlockId block : line.lease.stash(kind)) ++holders[static_cast<size_t>(block)];
-        for (const BlockId block : line.lease.blocks(kind))
-          if (block != kNoBlock && tree_->node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
+    if (const Status status = check_tree(*tree_); !status.ok()) differ(status.message());
+    std::vector<const Lease*> leases;
+    std::vector<const Fetch*> promotions;
+    // A node's holders are the leases and promotions whose path it is on.
+    std::map<NodeId, int32_t> refs;
+    for (const Line& line : lines_) {
+      if (line.waiting) {
+        promotions.push_back(&line.fetch);
+        for (const NodeId node : line.fetch.path()) ++refs[node];
       }
-      for (const Line& line : lines_)
-        if (line.waiting) line.fetch.for_blocks(kind, [&](BlockId block) { ++holders[static_cast<size_t>(block)]; });
-      for (BlockId block = 0; block < arena.total(kind); ++block) {
-        const int total = holders[static_cast<size_t>(block)] + (tree_->node_of(kind, block) != kNoNode ? 1 : 0);
-        if (total != (arena.state(kind, block) != BlockState::kFree ? 1 : 0))
-          differ("block " + std::to_string(block) + " has " + std::to_string(total) + " holders");
-      }
-      // A node's holders are the leases whose path it is on.
-      if (kind == BlockKind::kWindow) continue;
-      std::map<NodeId, int32_t> refs;
-      for (const Line& line : lines_) {
-        if (line.waiting)
-          for (const NodeId node : line.fetch.path()) ++refs[node];
-        if (!line.running) continue;
-        for (const NodeId node : line.lease.path()) ++refs[node];
-        if (line.lease.seal() != kNoNode) ++refs[line.lease.seal()];
-      }
-      for (size_t d = 0; d < tree_->domains().end(); ++d)
-        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode;
-             id = tree_->at(id).domain_next)
-          if (tree_->at(id).refs != (refs.count(id) ? refs[id] : 0))
-            differ("node " + std::to_string(id) + " miscounts its holders");
+      if (!line.running) continue;
+      leases.push_back(&line.lease);
+      for (const NodeId node : line.lease.path()) ++refs[node];
+      if (line.lease.shared_tail() != kNoNode) ++refs[line.lease.shared_tail()];
     }
+    if (const Status status = check_holders(*tree_, leases, promotions); !status.ok()) differ(status.message());
+    for_nodes([&](NodeId id) {
+      if (tree_->at(id).refs != (refs.count(id) ? refs[id] : 0))
+        differ("node " + std::to_string(id) + " miscounts its holders");
+    });
   }
 
  private:
@@ -267,12 +254,11 @@ class World {
     std::map<int64_t, std::vector<Word>> words_;
   };
 
-  static size_t at(BlockKind kind) { return static_cast<size_t>(kind); }
   LeaseRequest request_of(size_t i) {
     const Line& line = lines_[i];
     return {line.tokens, line.most, chunk_, line.regions, i + 1, ++ticket_};
   }
-  // The copies that are due now: before anybody writes. Every so manieth fails.
+  // Runs the copies that are due, before any lease writes. Every thirteenth fails.
   void run_transfers(Line* line) {
     if (!tree_->tiers()) return;
     StepPlan plan;
@@ -281,7 +267,7 @@ class World {
     if (line) line->fetch.write(plan);
     for (size_t i = 0; i < plan.transfers.size(); ++i) {
       const BlockTransfer& transfer = plan.transfers[i];
-      const auto block = memory_[at(transfer.kind)].begin() + transfer.block * kBlockTokens;
+      const auto block = memory_[transfer.kind].begin() + transfer.block * kBlockTokens;
       const bool fails = ++transfers_ % 13 == 0;
       if (fails) failed.insert(i);
       if (transfer.way == BlockTransfer::Way::kDown)
@@ -307,11 +293,11 @@ class World {
     return words;
   }
   Word& word(BlockKind kind, BlockId block, int32_t offset) {
-    return memory_[at(kind)][static_cast<size_t>(block) * kBlockTokens + static_cast<size_t>(offset)];
+    return memory_[kind][static_cast<size_t>(block) * kBlockTokens + static_cast<size_t>(offset)];
   }
   bool known(BlockKind kind, BlockId block) const {
     const NodeId node = tree_->node_of(kind, block);
-    return node != kNoNode && tree_->at(node).claim == kReady;
+    return node != kNoNode && tree_->at(node).ready();
   }
   void run_copies(Line& line) {
     for (const BlockCopy& copy : line.plan.copies) {
@@ -337,7 +323,7 @@ class World {
     to.readers.clear();
     admit(to, line, position);
   }
-  // Who writes a word, or copies one that it may read, shares it as it says.
+  // A line that writes a word, or copies one that it may read, shares it as its request says.
   static void admit(Word& word, const Line& line, int32_t position) {
     word.readers.insert(line.own);
     if (position < line.regions.shared_tokens) word.readers.insert(line.character);
@@ -362,13 +348,20 @@ class World {
       }
     }
   }
+  template <class Visit>
+  void for_nodes(Visit visit) const {
+    for (size_t d = 0; d < tree_->domains().end(); ++d)
+      for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode;
+           id = tree_->at(id).domain_next)
+        visit(id);
+  }
   void release(Line& line) {
     tree_->release(line.regions.shared);
     tree_->release(line.regions.own);
   }
 
-  // The resume points that a search of everything finds: at least what the newest children give, at most what any
-  // gives.
+  // The best resume point that a search of everything finds: the least that the cache must find, looking at the newest
+  // children, and the most that it may find.
   std::pair<int32_t, int32_t> best_resume(const Line& line) const {
     std::vector<NodeId> path;
     const int32_t limit = line.prompt_count - 1;
@@ -382,10 +375,9 @@ class World {
     };
     const auto children = [&](NodeId of) {
       std::vector<NodeId> all;
-      for (size_t d = 0; d < tree_->domains().end(); ++d)
-        for (NodeId id = tree_->domains().at(static_cast<DomainId>(d)).first; id != kNoNode;
-             id = tree_->at(id).domain_next)
-          if (tree_->at(id).parent == of) all.push_back(id);
+      for_nodes([&](NodeId id) {
+        if (tree_->at(id).parent == of) all.push_back(id);
+      });
       return all;
     };
     const auto key = [&](const Node& node) {
@@ -396,7 +388,7 @@ class World {
       const std::string& wanted = (index + 1) * kBlockTokens <= line.regions.shared_tokens ? line.character : line.own;
       NodeId next = kNoNode;
       for (const NodeId id : children(parent))
-        if (key(tree_->at(id)) == wanted && tree_->at(id).claim == kReady && tree_->at(id).count == kBlockTokens &&
+        if (key(tree_->at(id)) == wanted && tree_->at(id).ready() && tree_->at(id).count == kBlockTokens &&
             same(tree_->at(id), index) == kBlockTokens)
           next = id;
       if (next == kNoNode) break;
@@ -408,7 +400,7 @@ class World {
         bool here = true;
         for (int32_t p = std::max(0, position - facts_.window + 1) / kBlockTokens;
              facts_.window > 0 && p < blocks_for(position); ++p)
-          here = here && tree_->at(p < whole ? path[static_cast<size_t>(p)] : tail).block[1] != kNoBlock;
+          here = here && tree_->at(p < whole ? path[static_cast<size_t>(p)] : tail).has(BlockKind::kWindow);
         if (here) return position;
       }
       return 0;
@@ -417,7 +409,7 @@ class World {
     const std::vector<NodeId> tails = children(parent);
     for (const NodeId id : tails) {
       const Node& node = tree_->at(id);
-      if (node.claim != kReady) continue;
+      if (!node.ready()) continue;
       int32_t count = std::min(same(node, whole), kBlockTokens - 1);
       if (key(node) == line.character)
         count = std::min(count, line.regions.shared_tokens - whole * kBlockTokens);
@@ -433,7 +425,7 @@ class World {
   int32_t chunk_;
   std::unique_ptr<Tree> tree_;
   std::vector<Line> lines_;
-  std::vector<Word> memory_[kBlockKinds];
+  PerKind<std::vector<Word>> memory_;
   std::map<const std::byte*, std::vector<Word>> below_;  // host memory, by place
   const std::vector<Word> nothing_ = std::vector<Word>(kBlockTokens);
   uint64_t transfers_ = 0, hits_below_ = 0, operations_ = 0;

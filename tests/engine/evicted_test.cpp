@@ -1,5 +1,4 @@
-// Reasons for misses: what was here and had to make room is told from what is new, as far as the memory of evicted
-// names goes.
+// Reasons for misses: evicted tokens are told from new ones, as far as the memory of evicted names reaches.
 #include <random>
 
 #include "tests/engine/harness.hpp"
@@ -15,7 +14,7 @@ EvictedNames memory_of(size_t names) {
 BlockName name_of(uint64_t i) { return {mix(2 * i), mix(2 * i + 1)}; }
 
 // Conversations that come back in random order, in memory for few of them. Every prompt begins with all that was
-// computed of its conversation before, so who remembers every name can tell exactly.
+// computed of its conversation before, so the exact counts are known.
 struct Traffic {
   explicit Traffic(int64_t evicted_names) : h(facts(), options(evicted_names)) {
     std::mt19937_64 random(7);
@@ -55,13 +54,13 @@ struct Traffic {
 
 }  // namespace
 
-TEST_CASE("every token that was here once is told as a hit or as evicted, and no other") {
+TEST_CASE("every token computed before counts as a hit or as evicted, and no other token does") {
   const Traffic traffic(1 << 16);
   CHECK(traffic.stats.hits() + traffic.stats.miss_evicted == traffic.known);
   CHECK(traffic.stats.miss_new == traffic.prompt_tokens - traffic.known);
 }
 
-TEST_CASE("of a prompt that was found whole one token is computed, and told as its last, however long it is") {
+TEST_CASE("a prompt found whole computes one token, which counts as its last, whatever its length") {
   for (const int32_t window : {0, 128})
     for (const size_t length : {2, 19, 63, 64, 65, 127, 128, 200, 320}) {
       CAPTURE(window, length);
@@ -84,7 +83,7 @@ TEST_CASE("of a prompt that was found whole one token is computed, and told as i
     }
 }
 
-TEST_CASE("with memory for fewer names the rest counts as new, and nothing new as evicted") {
+TEST_CASE("evicted tokens whose names are forgotten count as new, and no new token counts as evicted") {
   const Traffic all(1 << 16), few(64);
   CHECK(few.stats.hits() == all.stats.hits());
   CHECK(few.stats.miss_evicted < all.stats.miss_evicted);
@@ -92,7 +91,7 @@ TEST_CASE("with memory for fewer names the rest counts as new, and nothing new a
   CHECK(few.stats.miss_new > all.stats.miss_new);
 }
 
-TEST_CASE("a name that comes back leaves the others remembered") {
+TEST_CASE("a name that is removed or added again leaves the others remembered") {
   EvictedNames names = memory_of(8);
   for (uint64_t i = 0; i < 8; ++i) names.add(name_of(i));
   names.add(name_of(2));  // again
@@ -106,7 +105,7 @@ TEST_CASE("a name that comes back leaves the others remembered") {
   for (const uint64_t i : {1, 2, 3, 4, 6, 7, 8, 9}) CHECK(names.has(name_of(i)));
 }
 
-TEST_CASE("of the newest half of what fits nearly all is remembered, and nothing that never came") {
+TEST_CASE("nearly all of the newest half of the names that fit are remembered, and no name that never came") {
   EvictedNames names = memory_of(4096);
   for (uint64_t i = 0; i < 100000; ++i) names.add(name_of(i));
   int remembered = 0;
@@ -115,7 +114,7 @@ TEST_CASE("of the newest half of what fits nearly all is remembered, and nothing
   for (uint64_t i = 100000; i < 200000; ++i) CHECK_FALSE(names.has(name_of(i)));
 }
 
-TEST_CASE("the memory of evicted names is an option, checked by name and counted among the books") {
+TEST_CASE("evicted_names sets the memory of evicted names, is checked by name and counts among the books") {
   const auto made = [](int64_t names) {
     return Engine::create(std::make_unique<ScriptedExecutor>(small_facts()), nullptr, Traffic::options(names));
   };

@@ -1,11 +1,10 @@
-// What sessions share: characters, salts, sealed boundaries, prefixes that are being computed; and what they never
-// share.
+// What sessions share: characters, salts, shared tails, prefixes that are being computed; and what they never share.
 #include "tests/engine/harness.hpp"
 
 using namespace kaiju;
 using namespace kaiju::test;
 
-TEST_CASE("a second session with the same character starts hot, wherever in a block the character ends") {
+TEST_CASE("a second session finds its character's prompt, wherever in a block that ends") {
   for (const int32_t window : {0, 1, 63, 64, 65, 128})
     for (const int32_t card_tokens : {1, 63, 64, 65, 127, 128, 129, 300}) {
       INFO("window " << window << " card " << card_tokens);
@@ -22,7 +21,7 @@ TEST_CASE("a second session with the same character starts hot, wherever in a bl
     }
 }
 
-TEST_CASE("the same salt reuses, another never does") {
+TEST_CASE("a salt finds its own blocks and never those of another salt") {
   for (const int32_t shared : {0, 64, 100, 128}) {
     Harness h;
     const auto prompt = tokens_from(1, 250);
@@ -62,7 +61,7 @@ TEST_CASE("a fork shares what its parent may see, and a destroyed family leaves 
   CHECK(h.used(BlockKind::kWindow) == 0);
 }
 
-TEST_CASE("the KV of closed conversations stays for their salt") {
+TEST_CASE("the KV of a destroyed session stays for its salt") {
   Harness h;
   const auto prompt = tokens_from(1, 200);
   const SessionId first = h.session();
@@ -73,7 +72,7 @@ TEST_CASE("the KV of closed conversations stays for their salt") {
   CHECK(again.tokens == h.reference(history + tokens_from(2, 9), 20));
 }
 
-TEST_CASE("a prefix is computed once: others follow its leader block by block") {
+TEST_CASE("a prefix that several requests want is computed once: the others follow its leader block by block") {
   Facts facts = small_facts();
   facts.step_tokens = 64;
   Harness h(facts);
@@ -90,7 +89,7 @@ TEST_CASE("a prefix is computed once: others follow its leader block by block") 
   CHECK(h.engine->metrics().cache.miss_new == 500 + 4 * 30);
 }
 
-TEST_CASE("when a leader leaves the next follower leads, at every step, and at most one block is computed again") {
+TEST_CASE("when a leader leaves at any step, the next follower leads and computes at most one block again") {
   enum class Way { kCancel, kDestroy, kDeadline, kSuspend };
   const auto card = tokens_from(1, 410);
   const auto prompt = [&](uint64_t i) { return card + tokens_from(10 + i, 30); };
@@ -137,11 +136,11 @@ TEST_CASE("when a leader leaves the next follower leads, at every step, and at m
       }
 }
 
-TEST_CASE("who finds a boundary being sealed goes on from the boundary, wherever in its block a known beginning ends") {
+TEST_CASE("a request that finds a shared tail being made goes on from its end, wherever a known beginning of it ends") {
   const auto card = tokens_from(1, 100);
   for (const size_t same : {70u, 99u, 100u, 110u})  // tokens that agree with what the salt knows already
     for (const bool cancelled : {false, true}) {
-      INFO("the same for " << same << (cancelled ? ", the sealing one cancelled" : ""));
+      INFO("the same for " << same << (cancelled ? ", its maker cancelled" : ""));
       Facts facts = small_facts();
       facts.step_tokens = 12;  // the boundary is reached with the end of a step
       Harness h(facts);
@@ -149,19 +148,18 @@ TEST_CASE("who finds a boundary being sealed goes on from the boundary, wherever
       auto known = prompt;
       for (size_t i = same; i < known.size(); ++i) known[i] = (known[i] + 1) % 97;
       h.run(h.session(), known, in_scope("wren", 64, "salt", 1));
-      const RequestId sealing =
-          h.submit(h.session(), card + tokens_from(3, 60), in_scope("wren", 100, "other salt", 5));
+      const RequestId maker = h.submit(h.session(), card + tokens_from(3, 60), in_scope("wren", 100, "other salt", 5));
       h.step();
       const RequestId request = h.submit(h.session(), prompt, in_scope("wren", 100, "salt", 5));
       h.step();
-      if (cancelled) CHECK(h.engine->cancel(sealing).ok());
+      if (cancelled) CHECK(h.engine->cancel(maker).ok());
       for (int i = 0; i < 100; ++i) h.step();
       CHECK(h.engine->pending() == 0);
       CHECK(h.replies[request].tokens == h.reference(prompt, 5));
     }
 }
 
-TEST_CASE("followers never meet across salts") {
+TEST_CASE("a request never follows a leader with another salt") {
   Facts facts = small_facts();
   facts.step_tokens = 64;
   Harness h(facts);
@@ -171,7 +169,7 @@ TEST_CASE("followers never meet across salts") {
   CHECK(h.executor->rows == 600);
 }
 
-TEST_CASE("a whole block that only the window lacks is computed behind the write mask") {
+TEST_CASE("a block whose window block is gone is computed again, and its global block is not rewritten") {
   Facts facts = small_facts();
   facts.block_count[1] = 8;  // a window, a chunk, and little to keep
   Harness h(facts);
@@ -186,7 +184,7 @@ TEST_CASE("a whole block that only the window lacks is computed behind the write
   CHECK(h.engine->metrics().cache.miss_window > 0);
 }
 
-TEST_CASE("figures tell what was evicted from what is new") {
+TEST_CASE("the metrics tell evicted tokens from new ones") {
   Facts facts = small_facts();
   facts.window = 0;
   facts.block_count[0] = 10;

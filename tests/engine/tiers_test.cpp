@@ -1,5 +1,5 @@
-// Tiers: what the device gives up comes back from host memory or a file, the same and to nobody else; whatever fails is
-// a miss.
+// Tiers: blocks evicted from the device come back from host memory or a file, unchanged and to the same requests alone;
+// whatever fails is a miss.
 #include "tests/engine/harness.hpp"
 #include "tests/engine/memory_file.hpp"
 
@@ -57,7 +57,7 @@ struct Tiered : HasFile, Harness {
 
 }  // namespace
 
-TEST_CASE("what the device had to give up comes back from host memory") {
+TEST_CASE("a prompt evicted from the device is found in host memory") {
   Tiered h(100);
   const auto prompt = tokens_from(1, 500);
   CHECK(h.cached(prompt, in_scope("", 0, "a")) == 0);
@@ -71,7 +71,7 @@ TEST_CASE("what the device had to give up comes back from host memory") {
   CHECK(metrics.cache.miss_evicted == 0);
 }
 
-TEST_CASE("and from the file, when host memory had to give it up, too") {
+TEST_CASE("a prompt evicted from host memory is found in the file") {
   Tiered h(24, 200);
   const auto prompt = tokens_from(1, 500);
   CHECK(h.cached(prompt, in_scope("", 0, "a")) == 0);
@@ -82,7 +82,7 @@ TEST_CASE("and from the file, when host memory had to give it up, too") {
   CHECK(h.file->reads >= 8);
 }
 
-TEST_CASE("a conversation goes on from its half-full last block, wherever that lies") {
+TEST_CASE("a conversation goes on from its half-full last block in host memory and in the file") {
   for (const int64_t in_file : {0, 200}) {
     Tiered h(in_file > 0 ? 24 : 100, in_file);
     const SessionId session = h.session();
@@ -95,7 +95,7 @@ TEST_CASE("a conversation goes on from its half-full last block, wherever that l
   }
 }
 
-TEST_CASE("in every tier the same salt reuses and another never does") {
+TEST_CASE("in every tier a salt finds its own blocks and never those of another salt") {
   const auto prompt = tokens_from(1, 450);
   for (const int32_t shared : {0, 64, 100, 192}) {
     const std::vector<std::pair<RequestOptions, int32_t>> asked = {
@@ -134,7 +134,7 @@ TEST_CASE("a destroyed family and a retired character leave nothing in any tier"
   CHECK(h.engine->metrics().host.blocks_held[1] + h.engine->metrics().file.blocks_held[1] == 0);
 }
 
-TEST_CASE("window blocks go down only where a turn can be resumed") {
+TEST_CASE("only the window blocks of resume points go down") {
   Tiered h(200);
   h.run(h.session(), tokens_from(1, 500), in_scope("", 0, "a"));
   h.crowd(2);
@@ -144,7 +144,7 @@ TEST_CASE("window blocks go down only where a turn can be resumed") {
   CHECK(h.engine->metrics().host.blocks_held[1] >= 2);
 }
 
-TEST_CASE("copies that fail either way are misses, and what came before them is used") {
+TEST_CASE("a copy that fails, up or down, is a miss, and the blocks before it are used") {
   for (const auto way : {BlockTransfer::Way::kDown, BlockTransfer::Way::kUp})
     for (int which = 0; which < 12; ++which) {
       INFO("way " << static_cast<int>(way) << ", transfer " << which);
@@ -162,7 +162,7 @@ TEST_CASE("copies that fail either way are misses, and what came before them is 
     }
 }
 
-TEST_CASE("a block of the file that was spoilt is a miss, and the file goes on") {
+TEST_CASE("a damaged block of the file is a miss, and the file stays in use") {
   Tiered h(24, 200);
   const auto prompt = tokens_from(1, 500);
   h.cached(prompt, in_scope("", 0, "a"));
@@ -175,7 +175,7 @@ TEST_CASE("a block of the file that was spoilt is a miss, and the file goes on")
   CHECK(h.cached(prompt, in_scope("", 0, "a")) == 499);
 }
 
-TEST_CASE("a file that fails is used no more, says why, and stops nothing") {
+TEST_CASE("a file that fails is used no more, the metrics say why, and the engine goes on") {
   for (const bool reading : {false, true}) {
     Tiered h(24, 200);
     const auto prompt = tokens_from(1, 500);
@@ -197,7 +197,7 @@ TEST_CASE("a file that fails is used no more, says why, and stops nothing") {
   }
 }
 
-TEST_CASE("who leaves while its blocks are brought up holds nothing, in no tier") {
+TEST_CASE("a request that leaves while its blocks are brought up holds nothing in any tier") {
   for (const int what : {0, 1, 2}) {
     Tiered h(100);
     const auto prompt = tokens_from(1, 500);
@@ -247,7 +247,7 @@ TEST_CASE("events say in which tier a shared block is") {
   for (const auto& [name, tiers] : where) CHECK(tiers == 1);
 }
 
-TEST_CASE("several are brought up in one step, and served in their order") {
+TEST_CASE("the prefixes of several requests are brought up in one step, and the requests are served in order") {
   Facts facts = small_facts();
   facts.block_count[0] = 24;
   facts.block_count[1] = 24;
@@ -268,7 +268,7 @@ TEST_CASE("several are brought up in one step, and served in their order") {
   CHECK(h.engine->metrics().steps - steps <= 4);
 }
 
-TEST_CASE("host memory is what was asked for at most, and asking for nonsense is refused") {
+TEST_CASE("host memory never exceeds host_bytes, and impossible sizes are refused") {
   const auto refused = [](int64_t host, int64_t in_file, bool file, const char* layout = "scripted") {
     Facts facts = tight_facts();
     facts.kv_layout = layout;

@@ -40,13 +40,13 @@ Trace a_b_c_twice() {
 
 }  // namespace
 
-TEST_CASE("an infinite cache finds everything that came before, but for the last token of a prompt found whole") {
+TEST_CASE("an infinite cache finds everything that came before, except the last token of a prompt found whole") {
   const Bounds bounds(a_b_c_twice());
   CHECK(bounds.prompt_tokens() == 60);
   CHECK(bounds.infinite() == 27);
 }
 
-TEST_CASE("when memory is short, what is needed latest goes") {
+TEST_CASE("when memory is short, the text whose next use is farthest is dropped") {
   const Bounds bounds(a_b_c_twice());
   CHECK(bounds.farthest_next_use(30, kTokenBytes) == 27);
   CHECK(bounds.farthest_next_use(20, kTokenBytes) == 18);  // c goes
@@ -54,7 +54,7 @@ TEST_CASE("when memory is short, what is needed latest goes") {
   CHECK(bounds.farthest_next_use(0, kTokenBytes) == 0);
 }
 
-TEST_CASE("a reply is kept for the turn that goes on from it") {
+TEST_CASE("a reply is kept for the turn that continues it") {
   Story story;
   const int32_t prompt = story.text(kNone, 8), reply = story.text(prompt, 5), next = story.text(reply, 3);
   story.ask(0, prompt, reply);
@@ -84,7 +84,7 @@ TEST_CASE("memory is priced by the byte and the second, and the deepest piece a 
   CHECK(bounds.belady(28, sizes) == std::min(bounds.priced(28, sizes), bounds.farthest_next_use(28, sizes)));
 }
 
-TEST_CASE("what arrives before measuring begins is used but not counted") {
+TEST_CASE("requests before the measured time fill the cache and are not counted") {
   Trace trace = a_b_c_twice();
   trace.measured_from = 4;
   const Bounds bounds(trace);
@@ -96,7 +96,7 @@ TEST_CASE("what arrives before measuring begins is used but not counted") {
   CHECK(Bounds(trace).infinite() == 18);
 }
 
-TEST_CASE("farthest next use is the best of all ways to keep pieces of one size") {
+TEST_CASE("farthest next use is optimal for pieces of one size") {
   const uint32_t seed = 20240611;
   INFO("seed " << seed);
   std::mt19937 random(seed);
@@ -133,7 +133,7 @@ TEST_CASE("farthest next use is the best of all ways to keep pieces of one size"
   }
 }
 
-TEST_CASE("no cache that drops the least recently used beats a bound") {
+TEST_CASE("a cache that drops the least recently used text never beats a bound") {
   const uint32_t seed = 20240612;
   INFO("seed " << seed);
   std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// The drive: a trace through the real engine on the scripted executor.
+// drive(): traces through the real engine, on executors that compute nothing.
 #include "bench/replay/drive.hpp"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Outcome {
   double rate = 0, infinite = 0, belady = 0;
 };
 
-// window_part: of the memory, for window blocks alone; 0: the kinds share one arena.
+// window_part: share of the memory for window blocks alone; 0: the kinds share one memory.
 Outcome outcome(const Trace& trace, double memory_share, double window_part = 0) {
   ModelConfig config = preset("nano").value();
   Facts facts = facts_without_memory(config, 16, 256);
@@ -78,7 +78,7 @@ Outcome outcome(const Trace& trace, double memory_share, double window_part = 0)
 
 }  // namespace
 
-TEST_CASE("a drive serves every measured request, and each of its tokens was found or is accounted for") {
+TEST_CASE("a drive serves every measured request and accounts for each of its tokens") {
   const Trace trace = chats();
   const Outcome out = outcome(trace, 0.5);
   const Figures& figures = out.driven.figures;
@@ -95,7 +95,7 @@ TEST_CASE("a drive serves every measured request, and each of its tokens was fou
   CHECK(out.driven.samples.size() == (requests + 9) / 10);
 }
 
-TEST_CASE("a drive tells of every token once, later than its request and the token before, in what steps really take") {
+TEST_CASE("a drive reports every token once, later than its request and than the token before it") {
   const Trace trace = make_in_turn(3, 2, 100);
   ModelConfig config = preset("nano").value();
   Facts facts = facts_without_memory(config, 16, 256);
@@ -114,7 +114,8 @@ TEST_CASE("a drive tells of every token once, later than its request and the tok
   for (size_t i = 0; i < count.size(); ++i) CHECK(count[i] == trace.reply_tokens(trace.requests[i]));
 }
 
-TEST_CASE("a drive tells steps with prompt tokens from those without, and each measured token is in one of them") {
+TEST_CASE(
+    "a drive separates steps with prompt tokens from steps without, and counts each measured token in one of them") {
   const Trace trace = make_in_turn(3, 2, 100);
   Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
   give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
@@ -131,7 +132,7 @@ TEST_CASE("a drive tells steps with prompt tokens from those without, and each m
   CHECK(figures.decode_steps.seconds + figures.prompt_steps.seconds == Approx(figures.busy_seconds));
 }
 
-TEST_CASE("a drive ends after the step that says so, its tokens told") {
+TEST_CASE("a drive ends after the step whose callback says so, with the tokens of that step reported") {
   const Trace trace = make_in_turn(3, 2, 100);
   Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
   give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
@@ -149,7 +150,7 @@ TEST_CASE("a drive ends after the step that says so, its tokens told") {
   CHECK(engine->metrics().steps == 5);
 }
 
-TEST_CASE("conversations in their hour find all but their messages in a cache that has their characters' prompts") {
+TEST_CASE("in a cache that has the characters' prompts, conversations compute only their messages") {
   ChatsOptions chats;
   chats.conversations = 200;
   chats.characters = 6;
@@ -172,14 +173,14 @@ TEST_CASE("conversations in their hour find all but their messages in a cache th
   CHECK(figures.found() > figures.prompt_tokens * 9 / 10);
 }
 
-TEST_CASE("replies come back as the trace says them, so that the next turn finds them") {
+TEST_CASE("the next turn finds the reply that the trace says") {
   const Trace trace = chats();
   const Outcome out = outcome(trace, 8);
   // Blocks are found whole, and now and then a branch within one is not seen: no more than that is lost.
   CHECK(out.rate > out.infinite - 0.02);
 }
 
-TEST_CASE("no engine beats the bounds, and more memory finds more") {
+TEST_CASE("the engine stays below the bounds and finds more with more memory") {
   const Trace trace = chats();
   double before = 0;
   for (const double share : {0.3, 1.0, 4.0}) {
@@ -199,7 +200,7 @@ TEST_CASE("one memory for both kinds of blocks finds as much as any fixed split 
   CHECK(shared > best - 0.01);
 }
 
-TEST_CASE("sessions in turn find all but what is new while what they keep fits, at 25, 50, 75 and 95% of the memory") {
+TEST_CASE("sessions in turn find all but new tokens while their histories fill 25, 50, 75 and 95% of the memory") {
   const Trace trace = make_in_turn(40, 3, 1500);
   // Kept: the least, a block behind the window, two turns' resume points, and what one running request reserves: 1.2
   // times the least here.
@@ -210,7 +211,7 @@ TEST_CASE("sessions in turn find all but what is new while what they keep fits, 
   }
 }
 
-TEST_CASE("under chat traffic in little memory every reply is that of one-at-a-time decoding") {
+TEST_CASE("under chat traffic in little memory every reply equals that of one-at-a-time decoding") {
   Trace trace = chats();
   Facts facts;
   facts.vocab_size = 97;

@@ -1,4 +1,4 @@
-// Where kaiju-bench replay gets its traces from: its own generator, and the public trace format.
+// The traces of kaiju-bench replay: from its own generators, and from the Mooncake format.
 #include <set>
 #include <sstream>
 #include <string>
@@ -41,7 +41,7 @@ Result<Trace> read(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("the same seed gives the same bytes, another seed others") {
+TEST_CASE("the same seed gives the same trace, and another seed gives another") {
   TrafficOptions options = few();
   const std::string first = bytes_of(make_traffic(options).value());
   CHECK(first == bytes_of(make_traffic(options).value()));
@@ -49,7 +49,7 @@ TEST_CASE("the same seed gives the same bytes, another seed others") {
   CHECK(first != bytes_of(make_traffic(options).value()));
 }
 
-TEST_CASE("traffic is a day of chats: requests in order, prompts of a character and a history, within the context") {
+TEST_CASE("traffic has its requests in order, and each prompt is a character and a history that fit the context") {
   const TrafficOptions options = few();
   const Trace trace = make_traffic(options).value();
   size_t swipes = 0, edits = 0, earlier = 0, leaving = 0;
@@ -106,13 +106,13 @@ TEST_CASE("a chat that outgrows the context loses thousands of tokens at once, n
   CHECK(cuts > 10);
 }
 
-TEST_CASE("traffic that cannot be is refused with the reason") {
+TEST_CASE("contradictory traffic options are refused with the reason") {
   TrafficOptions options = few();
   options.context = 4096;
   CHECK(make_traffic(options).status().message().find("context of 4096") != std::string::npos);
 }
 
-TEST_CASE("a recorded trace keeps what prompts share") {
+TEST_CASE("prompts of a recorded trace share what their hash ids share") {
   Result<Trace> trace = read(
       "{\"timestamp\": 3000, \"input_length\": 1100, \"output_length\": 7, \"hash_ids\": [5, 6, 9]}\n"
       "\n"
@@ -136,7 +136,7 @@ TEST_CASE("a recorded trace keeps what prompts share") {
   CHECK(moved->texts[0].content == moved->texts[1].content);
 }
 
-TEST_CASE("a malformed line of a recorded trace is refused by its number") {
+TEST_CASE("a malformed line of a recorded trace is refused with its number") {
   const std::string good = "{\"timestamp\": 0, \"input_length\": 600, \"output_length\": 1, \"hash_ids\": [1, 2]}\n";
   const std::vector<std::pair<std::string, std::string>> bad = {
       {"{\"timestamp\": 0,", "is not a JSON object"},
@@ -177,9 +177,7 @@ TEST_CASE("a byte-order mark at the beginning of a trace is skipped") {
   CHECK(read("\xEF\xBB\xBF" + good).ok());
 }
 
-TEST_CASE(
-    "conversations in their hour speak once in every interval, each from a moment of its own, the first characters "
-    "most") {
+TEST_CASE("each conversation of make_chats speaks once in every interval, and the first characters have most of them") {
   ChatsOptions options;
   options.conversations = 500;
   options.first_conversation = 20;
@@ -214,7 +212,7 @@ TEST_CASE(
   CHECK(begun[0] > 3 * begun[9]);
 }
 
-TEST_CASE("the prompts of conversations' characters, asked for beforehand, are what the conversations begin with") {
+TEST_CASE("make_prompts asks for the prompts that the conversations of make_chats begin with") {
   ChatsOptions options;
   options.conversations = 10;
   options.characters = 5;

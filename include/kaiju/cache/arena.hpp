@@ -1,83 +1,83 @@
-// Arena: the blocks of both kinds, what state each is in, and the slabs they are cut from. Knows numbers; never touches
-// memory.
+// Arena: the blocks of both kinds: which state each is in, and the slabs they are cut from. It knows block numbers and
+// never touches memory.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "kaiju/base/status.hpp"
+#include "kaiju/cache/need.hpp"
 #include "kaiju/step/facts.hpp"
 
 namespace kaiju {
 
-inline constexpr BlockKind kBothKinds[kBlockKinds] = {BlockKind::kGlobal, BlockKind::kWindow};
-
-inline const char* name_of(BlockKind kind) { return kind == BlockKind::kGlobal ? "global" : "window"; }
-inline int32_t blocks_for(int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
-
-// Every block is in exactly one.
+// Every block is in exactly one of these states.
 enum class BlockState : uint8_t {
   kFree = 0,      // nobody's
-  kCached = 1,    // holds KV that nobody uses now: may be given up
-  kLive = 2,      // a running sequence uses it, or holds it ready
-  kPinned = 3,    // cached, and the host said to keep it
+  kCached = 1,    // holds KV that no sequence uses now: may be evicted
+  kLive = 2,      // a running sequence uses it or holds it in reserve
+  kPinned = 3,    // cached, and the host asked to keep it
   kArriving = 4,  // being filled from a lower tier
 };
 inline constexpr int32_t kBlockStates = 5;
 
-struct BlockNeed {
-  int32_t count[kBlockKinds] = {0, 0};
-};
-
-// One thread at a time. Every call is O(1) but the walks, feasible's inputs included; check is O(blocks).
+// A block is used unless it is free, and busy while it is live, pinned or arriving. A slab is a run of neighbouring
+// blocks of one kind. Where the kinds share one memory, an empty slab can be given to either; where they do not, every
+// slab is one block of a fixed kind.
+//
+// Invariants, which check_blocks (invariants.hpp) recounts:
+// - A used block lies in a slab of its kind. A slab belongs to a kind while it has a used block and is empty otherwise.
+// - The free blocks of a slab in use are chained from its `first_free`. Those of an empty slab are in no chain.
+// - A slab in use is listed as open while it has a free block, and as idle while it has no busy block.
+// - `room` counts the blocks that are not busy in slabs that have busy ones. Only this kind can use these: so a need
+//   can be met when it fits `room` and the slabs that are empty or idle (feasible).
+// - The counts of the states are those of the blocks.
+//
+// One thread at a time. Every call is O(1), except slab_with_room, which is O(slabs).
 class Arena {
  public:
   explicit Arena(const Facts& facts) : shared_(facts.shares_memory()) {
     int32_t slabs = 0;
     for (const BlockKind kind : kBothKinds) {
-      Kind& k = at(kind);
-      k.total = facts.block_count[index(kind)];
-      k.per_slab = shared_ ? facts.slab_blocks[index(kind)] : 1;
+      Kind& k = kinds_[kind];
+      k.total = facts.block_count[kind];
+      k.per_slab = shared_ ? facts.slab_blocks[kind] : 1;
       k.base = shared_ ? 0 : slabs;
       slabs = shared_ ? std::max(slabs, k.total / k.per_slab) : slabs + k.total;
       k.states.assign(static_cast<size_t>(k.total), BlockState::kFree);
       k.next_free.assign(static_cast<size_t>(k.total), kNoBlock);
     }
     slabs_.resize(static_cast<size_t>(slabs));
-    for (const BlockKind kind : kBothKinds)
-      at(kind).open.reserve(slabs_.size()), at(kind).idle.reserve(slabs_.size());      // taking must not fail
-    for (int32_t slab = slabs - 1; slab >= 0; --slab) empty_of(slab).push_back(slab);  // low numbers first
+    for (Kind& k : kinds_) k.open.reserve(slabs_.size()), k.idle.reserve(slabs_.size());  // taking must not fail
+    for (int32_t slab = slabs - 1; slab >= 0; --slab) empty_of(slab).push_back(slab);     // low numbers first
   }
 
-  int32_t total(BlockKind kind) const { return at(kind).total; }
-  int32_t per_slab(BlockKind kind) const { return at(kind).per_slab; }
+  int32_t total(BlockKind kind) const { return kinds_[kind].total; }
+  int32_t per_slab(BlockKind kind) const { return kinds_[kind].per_slab; }
   int32_t slab_count() const { return static_cast<int32_t>(slabs_.size()); }
   int32_t count(BlockKind kind, BlockState state) const {
-    return state == BlockState::kFree ? total(kind) - used_count(kind) : at(kind).count[static_cast<int>(state)];
+    return state == BlockState::kFree ? total(kind) - used_count(kind) : kinds_[kind].of(state);
   }
-  int32_t used_count(BlockKind kind) const {
-    const int32_t* n = at(kind).count;
-    return n[1] + n[2] + n[3] + n[4];
-  }
+  int32_t used_count(BlockKind kind) const { return kinds_[kind].of(BlockState::kCached) + busy_count(kind); }
   int32_t busy_count(BlockKind kind) const {
-    return used_count(kind) - at(kind).count[static_cast<int>(BlockState::kCached)];
+    const Kind& k = kinds_[kind];
+    return k.of(BlockState::kLive) + k.of(BlockState::kPinned) + k.of(BlockState::kArriving);
   }
-  BlockState state(BlockKind kind, BlockId block) const { return at(kind).states[static_cast<size_t>(block)]; }
+  BlockState state(BlockKind kind, BlockId block) const { return kinds_[kind].states[static_cast<size_t>(block)]; }
 
   // A free block, from now on live: from a slab of its kind, else from an empty slab. kNoBlock when there is none.
   BlockId take(BlockKind kind) {
-    Kind& k = at(kind);
+    Kind& k = kinds_[kind];
     if (k.open.empty() && !assign_slab(kind)) return kNoBlock;
     return take_from(kind, k.open.back());
   }
   // Whether take would find one.
-  bool has_free(BlockKind kind) const { return !at(kind).open.empty() || !empty(kind).empty(); }
+  bool has_free(BlockKind kind) const { return !kinds_[kind].open.empty() || !empty_slabs(kind).empty(); }
   void give_back(BlockKind kind, BlockId block) {
-    Kind& k = at(kind);
+    Kind& k = kinds_[kind];
     set(kind, block, BlockState::kCached);  // out of the busy counts
-    --k.count[static_cast<int>(BlockState::kCached)];
+    --k.of(BlockState::kCached);
     k.states[static_cast<size_t>(block)] = BlockState::kFree;
     const int32_t number = slab_of(kind, block);
     Slab& slab = slabs_[static_cast<size_t>(number)];
@@ -86,113 +86,68 @@ class Arena {
     slab.first_free = block;
     if (--slab.used == 0) release_slab(kind, number);
   }
-  // Between the states of a block in use.
+  // Changes the state of a used block; not to kFree, which is give_back.
   void set(BlockKind kind, BlockId block, BlockState state) {
-    Kind& k = at(kind);
+    Kind& k = kinds_[kind];
     BlockState& old = k.states[static_cast<size_t>(block)];
     if (old == state) return;
-    --k.count[static_cast<int>(old)];
-    ++k.count[static_cast<int>(state)];
+    --k.of(old);
+    ++k.of(state);
     const int delta = (is_busy(state) ? 1 : 0) - (is_busy(old) ? 1 : 0);
     old = state;
     if (delta != 0) change_busy(kind, slab_of(kind, block), delta);
   }
 
-  // Whether that many blocks could be taken if everything cached were given up. Exact.
+  // Whether that many blocks could be taken if everything cached were evicted. Exact.
   bool feasible(const BlockNeed& need) const {
-    int64_t slabs[kBlockKinds];
+    PerKind<int64_t> slabs;
     for (const BlockKind kind : kBothKinds) {
-      const Kind& k = at(kind);
-      const int32_t lacking = std::max(0, need.count[index(kind)] - k.room);
+      const Kind& k = kinds_[kind];
+      const int32_t lacking = std::max(0, need.count[kind] - k.room);
       if (lacking > 0 && k.per_slab == 0) return false;
-      slabs[index(kind)] = lacking == 0 ? 0 : (lacking + k.per_slab - 1) / k.per_slab;
+      slabs[kind] = lacking == 0 ? 0 : (lacking + k.per_slab - 1) / k.per_slab;
     }
-    const auto idle = [&](BlockKind kind) { return std::ssize(at(kind).idle); };
-    if (shared_)
-      return slabs[0] + slabs[1] <= std::ssize(empty_[0]) + idle(BlockKind::kGlobal) + idle(BlockKind::kWindow);
-    for (const BlockKind kind : kBothKinds)
-      if (slabs[index(kind)] > std::ssize(empty(kind)) + idle(kind)) return false;
-    return true;
+    const auto [global, window] = slabs.values;
+    const int64_t idle_global = std::ssize(kinds_[BlockKind::kGlobal].idle),
+                  idle_window = std::ssize(kinds_[BlockKind::kWindow].idle),
+                  empty_global = std::ssize(empty_slabs(BlockKind::kGlobal));
+    if (shared_) return global + window <= empty_global + idle_global + idle_window;
+    return global <= empty_global + idle_global && window <= std::ssize(empty_slabs(BlockKind::kWindow)) + idle_window;
   }
-  // Same, of an engine that holds nothing.
+  // The same of blocks that are all free.
   bool could_ever_hold(const BlockNeed& need) const {
     int64_t slabs = 0;
     for (const BlockKind kind : kBothKinds) {
-      const int32_t count = need.count[index(kind)];
+      const int32_t count = need.count[kind];
       if (count > total(kind)) return false;
       slabs += (count + per_slab(kind) - 1) / per_slab(kind);
     }
     return !shared_ || slabs <= slab_count();
   }
 
-  // -- slabs, for who decides what to evict --
-  bool shared() const { return shared_; }
-  int32_t slab_of(BlockKind kind, BlockId block) const { return at(kind).base + block / at(kind).per_slab; }
+  // -- slabs, for the code that decides what to evict --
+  bool shared() const { return shared_; }  // the kinds share one memory
+  int32_t slab_of(BlockKind kind, BlockId block) const { return kinds_[kind].base + block / kinds_[kind].per_slab; }
   // No block of it is live, pinned or arriving.
   bool is_idle(int32_t slab) const { return slabs_[static_cast<size_t>(slab)].busy == 0; }
-  const std::vector<int32_t>& idle_slabs(BlockKind kind) const { return at(kind).idle; }
-  // A slab of the kind that holds busy blocks and others; -1: none. O(slabs), for an arena with nothing to spare.
+  const std::vector<int32_t>& idle_slabs(BlockKind kind) const { return kinds_[kind].idle; }
+  // A slab of the kind with busy blocks and others; -1: none. Looks through all slabs: for when little room is left.
   int32_t slab_with_room(BlockKind kind) const {
     for (size_t slab = 0; slab < slabs_.size(); ++slab)
       if (slabs_[slab].kind == kind && slabs_[slab].used > 0 && slabs_[slab].busy > 0 &&
-          slabs_[slab].busy < at(kind).per_slab)
+          slabs_[slab].busy < kinds_[kind].per_slab)
         return static_cast<int32_t>(slab);
     return -1;
   }
-  BlockId first_block(BlockKind kind, int32_t slab) const { return (slab - at(kind).base) * at(kind).per_slab; }
+  BlockId first_block(BlockKind kind, int32_t slab) const { return (slab - kinds_[kind].base) * kinds_[kind].per_slab; }
   // A free block of this very slab; kNoBlock when it has none.
   BlockId take_in(BlockKind kind, int32_t slab) {
     return slabs_[static_cast<size_t>(slab)].first_free == kNoBlock ? kNoBlock : take_from(kind, slab);
   }
 
-  // The counts against the states, block by block.
-  Status check() const {
-    std::vector<Slab> seen(slabs_.size());
-    for (const BlockKind kind : kBothKinds) {
-      const Kind& k = at(kind);
-      int32_t count[kBlockStates] = {};
-      for (BlockId block = 0; block < k.total; ++block) {
-        const BlockState state = k.states[static_cast<size_t>(block)];
-        ++count[static_cast<int>(state)];
-        const auto slab = static_cast<size_t>(slab_of(kind, block));
-        if (state == BlockState::kFree) continue;
-        if (slabs_[slab].kind != kind)
-          return broken(kind, "block " + std::to_string(block) + " is used in a slab of the other kind");
-        ++seen[slab].used;
-        seen[slab].busy += is_busy(state) ? 1 : 0;
-      }
-      for (int state = 1; state < kBlockStates; ++state)
-        if (count[state] != k.count[state]) return broken(kind, "the states do not add up");
-    }
-    int32_t room[kBlockKinds] = {0, 0};
-    for (size_t slab = 0; slab < slabs_.size(); ++slab) {
-      const Slab& s = slabs_[slab];
-      if (s.used != seen[slab].used || s.busy != seen[slab].busy)
-        return broken(s.kind, "slab " + std::to_string(slab) + " is miscounted");
-      if (s.used == 0) continue;
-      int32_t free = 0;
-      for (BlockId block = s.first_free; block != kNoBlock;
-           block = at(s.kind).next_free[static_cast<size_t>(block)], ++free)
-        if (state(s.kind, block) != BlockState::kFree || free > at(s.kind).per_slab)
-          return broken(s.kind, "block " + std::to_string(block) + " is in a free list wrongly");
-      if (free + s.used != at(s.kind).per_slab)
-        return broken(s.kind, "slab " + std::to_string(slab) + " has lost a block");
-      if (s.busy > 0) room[index(s.kind)] += at(s.kind).per_slab - s.busy;
-    }
-    for (const BlockKind kind : kBothKinds)
-      if (room[index(kind)] != at(kind).room) return broken(kind, "the room in busy slabs is miscounted");
-    return {};
-  }
-  Status broken(BlockKind kind, const std::string& what) const {
-    return internal_error(std::string("cache ledger: ") + name_of(kind) + " blocks: " + what + " (total " +
-                          std::to_string(total(kind)) + ", free " + std::to_string(count(kind, BlockState::kFree)) +
-                          ", cached " + std::to_string(count(kind, BlockState::kCached)) + ", live " +
-                          std::to_string(count(kind, BlockState::kLive)) + ", pinned " +
-                          std::to_string(count(kind, BlockState::kPinned)) + ", arriving " +
-                          std::to_string(count(kind, BlockState::kArriving)) + ")");
-  }
-
  private:
+  friend Status check_blocks(const Arena& arena);
+
   struct Slab {
     BlockKind kind = BlockKind::kGlobal;  // while used > 0
     int32_t used = 0;                     // blocks not free
@@ -209,14 +164,17 @@ class Arena {
     std::vector<BlockId> next_free;
     std::vector<int32_t> open;  // slabs in use with a free block
     std::vector<int32_t> idle;  // slabs in use without a busy block
+
+    int32_t& of(BlockState state) { return count[static_cast<size_t>(state)]; }
+    int32_t of(BlockState state) const { return count[static_cast<size_t>(state)]; }
   };
 
-  static size_t index(BlockKind kind) { return static_cast<size_t>(kind); }
   static bool is_busy(BlockState state) { return state >= BlockState::kLive; }
-  Kind& at(BlockKind kind) { return kinds_[index(kind)]; }
-  const Kind& at(BlockKind kind) const { return kinds_[index(kind)]; }
-  std::vector<int32_t>& empty_of(int32_t slab) { return empty_[shared_ || slab < kinds_[1].base ? 0 : 1]; }
-  const std::vector<int32_t>& empty(BlockKind kind) const { return empty_[shared_ ? 0 : index(kind)]; }
+  std::vector<int32_t>& empty_of(int32_t slab) {
+    return empty_slabs(slab < kinds_[BlockKind::kWindow].base ? BlockKind::kGlobal : BlockKind::kWindow);
+  }
+  std::vector<int32_t>& empty_slabs(BlockKind kind) { return empty_[shared_ ? BlockKind::kGlobal : kind]; }
+  const std::vector<int32_t>& empty_slabs(BlockKind kind) const { return empty_[shared_ ? BlockKind::kGlobal : kind]; }
 
   void add(std::vector<int32_t>& list, int32_t slab, int32_t Slab::* place) {
     slabs_[static_cast<size_t>(slab)].*place = static_cast<int32_t>(list.size());
@@ -231,11 +189,11 @@ class Arena {
   }
 
   bool assign_slab(BlockKind kind) {
-    std::vector<int32_t>& empty = empty_[shared_ ? 0 : index(kind)];
+    std::vector<int32_t>& empty = empty_slabs(kind);
     if (empty.empty()) return false;
     const int32_t number = empty.back();
     empty.pop_back();
-    Kind& k = at(kind);
+    Kind& k = kinds_[kind];
     Slab& slab = slabs_[static_cast<size_t>(number)];
     slab.kind = kind;
     slab.first_free = kNoBlock;
@@ -249,24 +207,24 @@ class Arena {
     return true;
   }
   void release_slab(BlockKind kind, int32_t number) {
-    remove(at(kind).open, number, &Slab::open_place);
-    remove(at(kind).idle, number, &Slab::idle_place);
+    remove(kinds_[kind].open, number, &Slab::open_place);
+    remove(kinds_[kind].idle, number, &Slab::idle_place);
     empty_of(number).push_back(number);
   }
   BlockId take_from(BlockKind kind, int32_t number) {
-    Kind& k = at(kind);
+    Kind& k = kinds_[kind];
     Slab& slab = slabs_[static_cast<size_t>(number)];
     const BlockId block = slab.first_free;
     slab.first_free = k.next_free[static_cast<size_t>(block)];
     if (slab.first_free == kNoBlock) remove(k.open, number, &Slab::open_place);
     ++slab.used;
     k.states[static_cast<size_t>(block)] = BlockState::kLive;
-    ++k.count[static_cast<int>(BlockState::kLive)];
+    ++k.of(BlockState::kLive);
     change_busy(kind, number, 1);
     return block;
   }
   void change_busy(BlockKind kind, int32_t number, int delta) {
-    Kind& k = at(kind);
+    Kind& k = kinds_[kind];
     Slab& slab = slabs_[static_cast<size_t>(number)];
     if (slab.busy > 0) k.room -= k.per_slab - slab.busy;
     if (slab.busy == 0) remove(k.idle, number, &Slab::idle_place);
@@ -276,9 +234,9 @@ class Arena {
   }
 
   bool shared_;
-  Kind kinds_[kBlockKinds];
+  PerKind<Kind> kinds_;
   std::vector<Slab> slabs_;
-  std::vector<int32_t> empty_[kBlockKinds];  // both kinds' in the first while the arena is shared
+  PerKind<std::vector<int32_t>> empty_;  // slabs of no kind; where memory is shared, all are listed under kGlobal
 };
 
 }  // namespace kaiju

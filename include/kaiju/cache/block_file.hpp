@@ -1,4 +1,5 @@
-// BlockFile: where the file tier keeps its bytes. kaiju.hpp opens one; hosts and tests may bring their own.
+// BlockFile: the interface through which the file tier keeps its bytes. kaiju.hpp opens one; hosts and tests may bring
+// their own.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@ namespace kaiju {
 class BlockFile {
  public:
   virtual ~BlockFile() = default;
-  // Writes all of it and says its digest, which stays with the engine.
+  // Writes all of it and returns its digest, which the engine keeps.
   virtual Status write(int64_t offset, std::span<const std::byte> bytes, BlockName& digest) = 0;
   // Reads all of it. kBadModel: they are not the bytes of this digest, and are lost; every other error ends the use of
   // the file.

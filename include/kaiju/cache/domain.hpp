@@ -1,5 +1,6 @@
-// Domains: who may share blocks with whom. Every block belongs to one: a shared region (a character's version), a salt,
-// or one session and its forks. Keys are compared as text; what is in no common domain never meets.
+// Domains: which requests may share blocks. Every block belongs to one domain: a shared region (a character's version),
+// a salt, or a session with its forks. A request sees the blocks of its own domains and of no other. Domains are told
+// apart by their keys, compared as text.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +38,12 @@ struct Domain {
   int32_t nodes = 0;
   NodeId first = kNoNode, last = kNoNode;  // its blocks in the tree, parents before children
   int32_t stored = 0, first_stored = -1;   // its blocks in lower tiers (tiers.hpp)
-  bool ends_unheld = false;                // with its last holder it dies: a session's own, a retired character version
-  bool dead = false;                       // nobody can reach its blocks any more: they go as soon as they can
+  bool ends_unheld = false;                // dies with its last holder: a session's own, a retired character version
+  bool dead = false;                       // no request can reach its blocks any more: they go once nobody holds them
 };
 
-// One thread at a time.
+// Invariants: a living domain is found under its key; a dead one is not, and its key may name another. An entry is
+// reused once its domain has no holder and no block anywhere. One thread at a time.
 class Domains {
  public:
   // The domain of a key, with one more holder.
@@ -61,7 +63,7 @@ class Domains {
   }
   Domain& at(DomainId id) { return domains_[static_cast<size_t>(id)]; }
   const Domain& at(DomainId id) const { return domains_[static_cast<size_t>(id)]; }
-  // Its key leads elsewhere from now on.
+  // No request finds it from now on: its key will name another domain.
   void kill(DomainId id) {
     if (at(id).dead) return;
     at(id).dead = true;

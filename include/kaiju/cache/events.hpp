@@ -1,4 +1,5 @@
-// CacheEvents: what a router wants to know of the cache: which named blocks came and went. A bounded queue, polled.
+// CacheEvents: which named blocks came into the cache and left it, for a router that sends requests where their prefix
+// is. A bounded queue, polled.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ enum class CacheEventKind : int32_t {
   kCleared = 3,  // forget every name: a new scale epoch, or more happened than the queue holds
 };
 
-// Where a block is. It is in one of them at a time, but while it moves.
+// Where a block is. It is in one tier at a time, except while it moves.
 enum class CacheTier : int32_t { kDevice = 0, kHost = 1, kFile = 2 };
 
 struct CacheEvent {

@@ -1,5 +1,5 @@
-// EvictedNames: what was here once and had to make room, as far as a bounded memory goes. It tells a miss of something
-// evicted from one of something new; nothing is found by it.
+// EvictedNames: the names of evicted blocks, as many as a bounded memory holds. It tells a miss of an evicted block
+// from a miss of a new one; nothing is found by it.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace kaiju {
 
-// A name lies in one set of eight, a cache line, newest first; a ninth takes the place of the set's oldest. Half of a
-// name is kept, so in 2^60 questions one is answered wrongly. One thread at a time.
+// A name lies in one set of eight (a cache line), newest first; a ninth replaces the set's oldest. Half of a name is
+// kept, so one question in 2^60 is answered wrongly. One thread at a time.
 class EvictedNames {
  public:
   static constexpr size_t kSet = 8;

@@ -1,5 +1,5 @@
-// KnownPath: the blocks a token history has in the tree: walked, to save them, and put there anew from KV that comes
-// from elsewhere.
+// KnownPath: the blocks that a token history has in the tree, for saving them. PathBuilder: puts such blocks into the
+// tree from KV that comes from elsewhere.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +20,14 @@ struct KnownPath {
   static KnownPath find(const Tree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
     KnownPath path;
     NodeId parent = kRoot;
-    const auto whole = [&](DomainId domain, const int32_t* block) {
-      return domain == kNoDomain
-                 ? kNoNode
-                 : tree.find(parent, domain, block, kBlockTokens, tree.name_after(parent, domain, block, kBlockTokens));
+    const auto whole = [&](DomainId domain) {
+      if (domain == kNoDomain) return kNoNode;
+      return tree.find(tree.key(parent, domain, tokens.subspan(static_cast<size_t>(path.tokens), kBlockTokens)));
     };
     for (; path.tokens + kBlockTokens <= std::ssize(tokens); path.tokens += kBlockTokens) {
-      const int32_t* block = tokens.data() + path.tokens;
-      NodeId node = whole(shared, block);
-      if (node == kNoNode) node = whole(own, block);
-      if (node == kNoNode || tree.at(node).claim != kReady) break;
+      NodeId node = whole(shared);
+      if (node == kNoNode) node = whole(own);
+      if (node == kNoNode || !tree.at(node).ready()) break;
       path.nodes.push_back(parent = node);
     }
     const Regions regions{shared, static_cast<int32_t>(tokens.size()), own};
@@ -44,8 +42,8 @@ struct KnownPath {
   }
 };
 
-// Puts a path into the tree block by block, and holds it until destroyed; what it brought goes then unless it was kept.
-// One thread at a time.
+// Puts a path into the tree block by block and holds it until destroyed. What it added is removed then, unless keep was
+// called. One thread at a time.
 class PathBuilder {
  public:
   // `trusted`: its KV may enter the shared region, where others will use it. `owner` is the session. `tokens` must
@@ -66,29 +64,29 @@ class PathBuilder {
       if (i >= first_own_)
         tree_.remove(path_[i]);
       else if (const Node& n = tree_.at(path_[i]); window_[i] == kBrought && n.window_refs == 0 && n.window_pins == 0)
-        tree_.arena().give_back(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
+        tree_.give_back(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
     }
   }
-  // What was put there stays, for whoever it may be of use to.
+  // What was added stays in the cache.
   void keep() { kept_ = true; }
 
-  // The next block, of `count` tokens. `fill(kind, block)` writes its KV, or says false; it is asked for what is not
-  // there yet. False: the path ends before it: no room, somebody else is computing it, or the KV did not come.
+  // Adds the next block, of `count` tokens. `fill(kind, block)` writes KV that is not there yet, or returns false.
+  // False: the path ends before this block: there is no room, a lease is computing it, or the KV did not come.
   template <class Fill>
   bool add(int32_t count, bool with_window, Fill fill) {
     const auto index = static_cast<int32_t>(path_.size());
     const NodeId parent = index == 0 ? kRoot : path_.back();
-    const int32_t* block = tokens_.data() + size_t{kBlockTokens} * path_.size();
     const DomainId domain = index * kBlockTokens + count <= regions_.shared_tokens ? regions_.shared : regions_.own;
-    const BlockName name = tree_.name_after(parent, domain, block, count);
-    NodeId node = tree_.find(parent, domain, block, count, name);
+    const NodeKey key =
+        tree_.key(parent, domain, tokens_.subspan(kBlockTokens * path_.size(), static_cast<size_t>(count)));
+    NodeId node = tree_.find(key);
     if (node == kNoNode) {
       if (domain == regions_.shared && !trusted_) return false;
-      node = insert(parent, domain, block, count, name, fill);
+      node = insert(key, fill);
       if (node == kNoNode) return false;
       first_own_ = std::min(first_own_, path_.size());
     } else {
-      if (tree_.at(node).claim != kReady) return false;
+      if (!tree_.at(node).ready()) return false;
       tree_.hold(node);
     }
     path_.push_back(node);
@@ -101,13 +99,13 @@ class PathBuilder {
 
  private:
   template <class Fill>
-  NodeId insert(NodeId parent, DomainId domain, const int32_t* block, int32_t count, const BlockName& name, Fill fill) {
+  NodeId insert(const NodeKey& key, Fill fill) {
     const bool has_global = tree_.uses(BlockKind::kGlobal);
     const BlockId global = has_global ? tree_.take(BlockKind::kGlobal) : kNoBlock;
     if (has_global && global == kNoBlock) return kNoNode;
-    const NodeId node = tree_.insert(parent, domain, block, count, name, kTransfer, owner_);
+    const NodeId node = tree_.insert(key, kTransfer, owner_);
     if (node == kNoNode) {
-      if (has_global) tree_.arena().give_back(BlockKind::kGlobal, global);
+      if (has_global) tree_.give_back(BlockKind::kGlobal, global);
       return kNoNode;
     }
     tree_.hold(node);
@@ -116,18 +114,18 @@ class PathBuilder {
       tree_.make_ready(node);
       return node;
     }
-    tree_.at(node).claim = kUnclaimed;
+    tree_.abandon(node);
     tree_.let_go(node);
     tree_.remove(node);
     return kNoNode;
   }
   template <class Fill>
   void add_window(NodeId node, bool may_fill, Fill fill) {
-    const bool brings = tree_.at(node).block[1] == kNoBlock;
+    const bool brings = !tree_.at(node).has(BlockKind::kWindow);
     if (brings) {
       const BlockId window = may_fill ? tree_.take(BlockKind::kWindow) : kNoBlock;
       if (window == kNoBlock) return;
-      if (!fill(BlockKind::kWindow, window)) return tree_.arena().give_back(BlockKind::kWindow, window);
+      if (!fill(BlockKind::kWindow, window)) return tree_.give_back(BlockKind::kWindow, window);
       tree_.attach(node, BlockKind::kWindow, window);
     }
     tree_.hold_window(node);

@@ -5,44 +5,44 @@
 
 namespace kaiju {
 
-inline Lease::Found Lease::find(Tree& tree, Reuse reuse) {
+inline Lease::Found Lease::find(const Tree& tree, Reuse reuse) {
   Found found;
   if (reuse == Reuse::kNothing) {
     detached_ = true;  // what is there stays there; nothing is added beside it
     return found;
   }
-  for (int32_t index = 0; index < prompt_count() / kBlockTokens; ++index) {
-    const DomainId domain = request_.regions.of_block(index);
-    const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
-    const NodeId node = tree.find(parent_of(index), domain, tokens, kBlockTokens,
-                                  tree.name_after(parent_of(index), domain, tokens, kBlockTokens));
+  for (int32_t index = 0; index < prompt_count_ / kBlockTokens; ++index) {
+    const NodeId node = tree.find(tree.key(parent_of(index), request_.regions.of_block(index), prompt_block(index)));
     if (node == kNoNode) break;
     path_.push_back(node);
   }
-  while (ready_ < path_count() && tree.at(path_[at(ready_)]).claim == kReady) ++ready_;
+  while (ready_ < path_count() && tree.at(path_[at(ready_)]).ready()) ++ready_;
   if (reuse == Reuse::kAll) find_tail(tree, found);
   found.known = ready_ * kBlockTokens + found.tail_tokens;
   find_resume(tree, found, reuse);
-  found.makes_seal = seal_possible() && seal_ == kNoNode && !seal_found_ && path_count() <= seal_index() &&
-                     found.resume < request_.regions.shared_tokens && reuse == Reuse::kAll;
+  if (found.shared_tail == SharedTail::kNone && reuse == Reuse::kAll && shared_tail_possible() &&
+      path_count() <= shared_tail_index() && found.resume < request_.regions.shared_tokens)
+    found.shared_tail = SharedTail::kToMake;
   return found;
 }
 
-// What continues the path within a block: a sealed tail, or the longest beginning of another block.
-inline void Lease::find_tail(Tree& tree, Found& found) {
+// What continues the path within a block: the shared tail, or the longest beginning of another block.
+inline void Lease::find_tail(const Tree& tree, Found& found) {
   const int32_t index = path_count();
-  const std::span<const int32_t> rest(prompt_.data() + at(index * kBlockTokens),
-                                      prompt_.size() - at(index * kBlockTokens));
-  if (index == seal_index() && seal_possible()) {
-    const DomainId shared = request_.regions.shared;
-    const BlockName name = tree.name_after(parent_of(index), shared, rest.data(), seal_tokens());
-    const NodeId seal = tree.find(parent_of(index), shared, rest.data(), seal_tokens(), name);
-    seal_found_ = seal != kNoNode;
-    if (seal_found_ && tree.at(seal).claim != kReady) seal_ = seal;
-    if (seal_found_ && seal_ == kNoNode) found.tail = seal, found.tail_tokens = seal_tokens();
+  const std::span<const int32_t> rest = request_.prompt.subspan(at(index * kBlockTokens));
+  if (index == shared_tail_index() && shared_tail_possible()) {
+    const NodeId tail =
+        tree.find(tree.key(parent_of(index), request_.regions.shared, rest.first(at(shared_tail_tokens()))));
+    if (tail != kNoNode && tree.at(tail).ready()) {
+      found.shared_tail = SharedTail::kReady;
+      found.tail = tail, found.tail_tokens = shared_tail_tokens();
+    } else if (tail != kNoNode) {
+      found.shared_tail = SharedTail::kBeingMade;
+      shared_tail_ = tail;
+      return;  // it is followed from its block's beginning
+    }
   }
-  if (ready_ < index || rest.empty() || seal_ != kNoNode)
-    return;  // a seal that is being made is followed from its block's beginning
+  if (ready_ < index || rest.empty()) return;
   int32_t count = 0;
   const NodeId partial = tree.find_partial(parent_of(index), request_.regions, index, rest, count);
   if (count > found.tail_tokens) found.tail = partial, found.tail_tokens = count;
@@ -50,25 +50,25 @@ inline void Lease::find_tail(Tree& tree, Found& found) {
 
 // The last position whose window is whole.
 inline void Lease::find_resume(const Tree& tree, Found& found, Reuse reuse) {
+  const bool windows = tree.uses(BlockKind::kWindow);
   const int32_t whole = ready_ * kBlockTokens;
   int32_t position = std::min(limit(), whole + found.tail_tokens);
-  if (tree.uses(BlockKind::kWindow)) {
+  if (windows) {
     if (reuse == Reuse::kGlobalOnly) position = 0;
     const auto has_window = [&](int32_t index) {
-      return tree.at(index < ready_ ? path_[at(index)] : found.tail).block[1] != kNoBlock;
+      return tree.at(index < ready_ ? path_[at(index)] : found.tail).has(BlockKind::kWindow);
     };
     for (int32_t index = blocks_for(position) - 1; index >= 0 && index >= tree.first_visible(position); --index)
       if (!has_window(index)) position = index * kBlockTokens;
-    found.first_window = tree.first_kept(position);
   }
   if (reuse >= Reuse::kWholeBlocks) position = position / kBlockTokens * kBlockTokens;
   if (position <= whole) found.tail = kNoNode;
   found.tail_tokens = found.tail == kNoNode ? 0 : position - whole;
-  if (tree.uses(BlockKind::kWindow)) found.first_window = tree.first_kept(position);
+  if (windows) found.first_window = tree.first_kept(position);
   found.resume = position;
 }
 
-// What is copied from: the block that the resume point lies in.
+// The node of the block that the resume point lies in, whose beginning is copied; kNoNode: the point is at an edge.
 inline NodeId Lease::copied_from(const Found& found) const {
   if (found.resume % kBlockTokens == 0) return kNoNode;
   return found.tail != kNoNode ? found.tail : path_[at(found.resume / kBlockTokens)];
@@ -76,16 +76,17 @@ inline NodeId Lease::copied_from(const Found& found) const {
 
 inline void Lease::hold(Tree& tree, const Found& found) {
   for (const NodeId node : path_) tree.hold(node);
-  if (seal_ != kNoNode) tree.hold(seal_);
+  if (shared_tail_ != kNoNode) tree.hold(shared_tail_);
   for (const BlockKind kind : kBothKinds)
-    if (tree.uses(kind)) table(kind).assign(at(found.resume / kBlockTokens), kNoBlock);
-  from_stash_.assign(table(BlockKind::kWindow).size(), false);
-  for (size_t index = 0; index < table(BlockKind::kGlobal).size(); ++index)
-    table_[0][index] = tree.at(path_[index]).block[0];
-  for (int32_t index = found.first_window; index < static_cast<int32_t>(table_[1].size()); ++index)
-    if (tree.at(path_[at(index)]).block[1] != kNoBlock) {
-      tree.hold_window(path_[at(index)]);
-      table_[1][at(index)] = tree.at(path_[at(index)]).block[1];
+    if (tree.uses(kind)) table_[kind].assign(at(found.resume / kBlockTokens), kNoBlock);
+  std::vector<BlockId>&globals = table_[BlockKind::kGlobal], &windows = table_[BlockKind::kWindow];
+  from_stash_.assign(windows.size(), false);
+  for (size_t index = 0; index < globals.size(); ++index)
+    globals[index] = tree.at(path_[index]).block[BlockKind::kGlobal];
+  for (size_t index = at(found.first_window); index < windows.size(); ++index)
+    if (tree.at(path_[index]).has(BlockKind::kWindow)) {
+      tree.hold_window(path_[index]);
+      windows[index] = tree.at(path_[index]).block[BlockKind::kWindow];
     }
   window_first_ = found.first_window;
   if (copy_source_ = copied_from(found); copy_source_ != kNoNode) {
@@ -95,39 +96,42 @@ inline void Lease::hold(Tree& tree, const Found& found) {
 }
 
 inline BlockNeed Lease::need(const Tree& tree, const Found& found) const {
-  const int32_t blocks = blocks_for(request_.most_positions);
-  BlockNeed need;
-  if (tree.uses(BlockKind::kGlobal)) need.count[0] = std::max(0, blocks - path_count()) + (found.makes_seal ? 1 : 0);
-  if (tree.uses(BlockKind::kWindow))  // one more for a seal that we make, or may have to
-    need.count[1] = (found.makes_seal || seal_ != kNoNode ? 1 : 0) +
-                    static_cast<int32_t>(std::min<int64_t>(
-                        blocks - found.resume / kBlockTokens,
-                        window_blocks(request_.most_positions, request_.chunk_tokens, tree.window())));
-  return need;
+  return blocks_needed(request_.size(), {path_count(), found.resume, found.shared_tail}, tree.uses(BlockKind::kGlobal),
+                       tree.window());
+}
+
+// With all blocks in hand.
+inline void Lease::begin(Tree& tree, const Found& found, const EditSink& sink) {
+  next_ = found.resume;
+  completed_ = next_ / kBlockTokens;
+  count_found(tree, found);
+  insert_prompt(tree, found);
+  fill_tables(tree, found, sink);
+  mark_found(tree);
 }
 
 // The prompt's other blocks become nodes at once, so that others who want them see that they are being computed.
 inline void Lease::insert_prompt(Tree& tree, const Found& found) {
   const auto claim = [&](int32_t index, DomainId domain, int32_t count) {
-    const int32_t* tokens = &prompt_[at(index * kBlockTokens)];
     const NodeId node =
-        tree.insert(parent_of(index), domain, tokens, count, tree.name_after(parent_of(index), domain, tokens, count),
-                    request_.ticket, request_.owner);
+        tree.insert(tree.key(parent_of(index), domain, prompt_block(index, count)), request_.ticket, request_.owner);
     if (node == kNoNode) return node;
     tree.hold(node);
     if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, pop(BlockKind::kGlobal));
     return node;
   };
-  for (int32_t index = path_count(); index <= prompt_count() / kBlockTokens && !detached_; ++index) {
-    if (found.makes_seal && index == seal_index()) seal_ = claim(index, request_.regions.shared, seal_tokens());
-    if ((index + 1) * kBlockTokens > prompt_count()) break;
+  for (int32_t index = path_count(); index <= prompt_count_ / kBlockTokens && !detached_; ++index) {
+    if (found.shared_tail == SharedTail::kToMake && index == shared_tail_index())
+      shared_tail_ = claim(index, request_.regions.shared, shared_tail_tokens());
+    if ((index + 1) * kBlockTokens > prompt_count_) break;
     const NodeId node = claim(index, request_.regions.of_block(index), kBlockTokens);
     detached_ = node == kNoNode;
     if (!detached_) path_.push_back(node);
   }
 }
 
-// The block that the resume point lies in: global KV of a found block is masked; everything else is a copy of our own.
+// The block that the resume point lies in: global KV of a found block is used behind the write mask; everything else is
+// a copy of the lease's own.
 inline void Lease::fill_tables(Tree& tree, const Found& found, const EditSink& sink) {
   if (copy_source_ != kNoNode) {
     enter_block(tree, copy_source_, found.resume, found.tail != kNoNode, sink);

@@ -7,10 +7,9 @@
 namespace kaiju {
 
 struct Scope {
-  std::string character;  // names the shared region: character id and version; may be empty
-  int32_t shared_tokens =
-      0;             // the first so many prompt tokens are the shared region; the boundary may lie anywhere in a block
-  std::string salt;  // the secret of what follows; empty: this session's own, which only its forks share
+  std::string character;      // names the shared region: character id and version; may be empty
+  int32_t shared_tokens = 0;  // length of the shared region, from the prompt's first token; may end within a block
+  std::string salt;           // the secret of what follows; empty: this session's own, which only its forks share
 };
 
 }  // namespace kaiju

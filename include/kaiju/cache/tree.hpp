@@ -1,6 +1,6 @@
-// Tree: the blocks that hold known tokens, as a prefix tree, and which of them goes first when room is needed. One node
-// is one block of positions in both kinds; its path from the root says which tokens it stands behind. Knows numbers;
-// never touches memory.
+// Tree: the blocks whose tokens are known, as a prefix tree. It finds, holds and pins them, keeps resume points, and
+// gives blocks out, evicting what was used longest ago. It knows numbers and tokens and never touches memory. How nodes
+// come, settle and go is in tree_nodes.hpp; what is evicted first, in tree_eviction.hpp.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kaiju/base/buffer.hpp"
@@ -18,58 +19,31 @@
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/events.hpp"
 #include "kaiju/cache/evicted_names.hpp"
+#include "kaiju/cache/node.hpp"
 #include "kaiju/cache/options.hpp"
 #include "kaiju/cache/tiers.hpp"
 
 namespace kaiju {
 
-inline constexpr NodeId kRoot = 0;
-
-// Who writes a node's KV. Readers wait; tickets are given out by the leases.
-inline constexpr int32_t kReady = 0;       // written
-inline constexpr int32_t kUnclaimed = -1;  // nobody at the moment: the next who needs it
-inline constexpr int32_t kTransfer = -2;   // a lower tier
-
-struct Node {
-  int32_t tokens[kBlockTokens];
+// Which block: `tokens`, 64 or the fewer of a tail, behind `parent`, in a domain. Made by Tree::key.
+struct NodeKey {
+  NodeId parent = kRoot;
+  DomainId domain = kNoDomain;
+  std::span<const int32_t> tokens;
   BlockName name;
-  uint64_t used;   // when it was last let go
-  uint64_t owner;  // the session that computed it
-  uint64_t path;   // its number among lower tiers (BlockKey); 0 without
-  NodeId parent, first_child, next_sibling, previous_sibling;
-  NodeId bucket_next;                   // in the index; kRoot ends the chain
-  NodeId domain_next, domain_previous;  // in the domain's list
-  NodeId older, newer;                  // among nodes that may go
-  NodeId window_older, window_newer;    // among window blocks that may go
-  DomainId domain;
-  BlockId block[kBlockKinds];  // the window block is here only once it is written
-  int32_t count;               // tokens: 64, or fewer in a tail, which has no children
-  int32_t claim;
-  uint32_t generation;  // tells a node from a later one in its place
-  int32_t refs;         // running sequences whose path it is on
-  int32_t window_refs;  // of those, which see its window block
-  int32_t pins, window_pins;
-  int32_t points;     // resume points at its end
-  int32_t retainers;  // nodes with points whose window this one belongs to
-  bool listed, junction;
-  bool wanted_below;   // a resume point in a lower tier wants its window block there
-  int8_t window_list;  // which list its window block is in; -1: none
+
+  int32_t count() const { return static_cast<int32_t>(tokens.size()); }
 };
 
-// A node that may have gone meanwhile.
-struct NodeRef {
-  NodeId node = kNoNode;
-  uint32_t generation = 0;
-};
-
-// A block that is about to be given up: a lower tier may copy it down before this step writes anything.
-struct EvictedBlock {
-  BlockKind kind = BlockKind::kGlobal;
-  BlockId block = kNoBlock;
-  const Node* node = nullptr;
-};
-
-// One thread at a time. Costs do not depend on the number of blocks, but for check.
+// Invariants beside those of a node (node.hpp) and of the blocks (arena.hpp); check_tree and check_holders
+// (invariants.hpp) recount them:
+// - A used block belongs to one node, or is in the hand of one lease, promotion or path builder.
+// - The tokens and domains of a node's path say what its KV is. No two nodes have the same parent, domain and tokens.
+// - Every node is in the list of its domain, behind its parent if that has the same domain.
+// - A node of a dead domain goes as soon as nobody holds it.
+//
+// Nodes are read through at() and changed by the methods below alone. One thread at a time. Costs do not depend on the
+// number of blocks, except purge and set_epoch, which visit the nodes they remove.
 class Tree {
  public:
   // Takes its memory here (std::bad_alloc); pages never used cost nothing.
@@ -83,14 +57,15 @@ class Tree {
         namer_(options.key, identity(0)) {
     // With global blocks every node has one. Without, a node outlives its window block for a while: its path is still
     // its name.
-    const int64_t nodes = facts.has_global ? int64_t{facts.block_count[0]} : int64_t{8} * facts.block_count[1];
+    const int64_t nodes = facts.has_global ? int64_t{facts.block_count[BlockKind::kGlobal]}
+                                           : int64_t{8} * facts.block_count[BlockKind::kWindow];
     capacity_ = static_cast<int32_t>(std::min<int64_t>(nodes + 1, INT32_MAX / 2));
     size_t buckets = 16;
     while (buckets < static_cast<size_t>(capacity_)) buckets *= 2;
-    nodes_ = take<Node>(static_cast<size_t>(capacity_));
-    buckets_ = take<NodeId>(buckets);
+    nodes_ = make_table<Node>(static_cast<size_t>(capacity_));
+    buckets_ = make_table<NodeId>(buckets);
     const auto names = static_cast<size_t>(options.evicted_names > 0 ? options.evicted_names : int64_t{4} * capacity_);
-    evicted_ = EvictedNames(take<uint64_t>(EvictedNames::words_for(names)));
+    evicted_ = EvictedNames(make_table<uint64_t>(EvictedNames::words_for(names)));
     reset_root();
   }
   Tree(const Tree&) = delete;
@@ -100,7 +75,6 @@ class Tree {
   int32_t window() const { return window_; }
   int32_t reach() const { return reach_; }  // nodes before that of a resume point whose window blocks it needs
   const Retention& retention() const { return options_.retention; }
-  Arena& arena() { return arena_; }
   const Arena& arena() const { return arena_; }
   Domains& domains() { return domains_; }
   const Domains& domains() const { return domains_; }
@@ -110,24 +84,24 @@ class Tree {
   CacheEvents& events() { return events_; }
   CacheStats& stats() { return stats_; }
   const CacheStats& stats() const { return stats_; }
-  Node& at(NodeId node) { return nodes_.data()[node]; }
-  const Node& at(NodeId node) const { return const_cast<Tree*>(this)->nodes_.data()[node]; }
+  const Node& at(NodeId id) const { return const_cast<Tree*>(this)->node(id); }
   int32_t node_count() const { return node_count_; }
   bool alive(const NodeRef& ref) const {
     return ref.node != kNoNode && at(ref.node).generation == ref.generation && at(ref.node).parent != kNoNode;
   }
-  NodeRef ref(NodeId node) const { return {node, at(node).generation}; }
+  NodeRef ref(NodeId id) const { return {id, at(id).generation}; }
   // Host memory of the books, in bytes, when all nodes are in use.
   size_t bookkeeping_bytes() const {
-    return nodes_.bytes() + buckets_.bytes() + evicted_.bytes() +
-           (sizeof(BlockState) + sizeof(BlockId)) * (static_cast<size_t>(arena_.total(BlockKind::kGlobal)) +
-                                                     static_cast<size_t>(arena_.total(BlockKind::kWindow))) +
-           sizeof(NodeId) * (owner_of_[0].size() + owner_of_[1].size()) + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
+    size_t bytes = nodes_.bytes() + buckets_.bytes() + evicted_.bytes() + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
+    for (const BlockKind kind : kBothKinds)
+      bytes += (sizeof(BlockState) + sizeof(BlockId)) * static_cast<size_t>(arena_.total(kind)) +
+               sizeof(NodeId) * owner_of_[kind].size();
+    return bytes;
   }
   // Called with a block that is being evicted, before its number is used again.
   std::function<void(const EvictedBlock&)> on_evict;
 
-  // Tiers behind the executor's blocks, before anything is known. Errors: see Tiers::make.
+  // Adds tiers behind the executor's blocks, before anything is known. Errors: see Tiers::make.
   Status add_tiers(const Facts& facts, const Tiers::HostSource& host = plain_memory) {
     Result<std::unique_ptr<Tiers>> made = Tiers::make(facts, options_, domains_, events_, host);
     if (!made.ok()) return made.status();
@@ -139,19 +113,20 @@ class Tree {
 
   // Index of the first window block that a query at `position` or later may see; everything below may go.
   int32_t first_visible(int32_t position) const { return std::max(0, position - window_ + 1) / kBlockTokens; }
-  // Same, keeping one block's worth of positions more: so that an undo of up to 64 tokens finds its window whole.
+  // The same, keeping one block's worth of positions more: so that an undo of up to 64 tokens finds its window whole.
   int32_t first_kept(int32_t position) const { return first_visible(std::max(0, position - kBlockTokens)); }
 
   // -- finding --
-  BlockName name_after(NodeId parent, DomainId domain, const int32_t* tokens, int32_t count) const {
-    return namer_.of(at(parent).name, domains_.at(domain).name, tokens, count);
+  NodeKey key(NodeId parent, DomainId domain, std::span<const int32_t> tokens) const {
+    return {parent, domain, tokens,
+            namer_.of(at(parent).name, domains_.at(domain).name, tokens.data(), static_cast<int32_t>(tokens.size()))};
   }
-  // The child of `parent` with exactly these tokens; kNoNode. It may not be ready.
-  NodeId find(NodeId parent, DomainId domain, const int32_t* tokens, int32_t count, const BlockName& name) const {
-    for (NodeId id = bucket(name); id != kRoot; id = at(id).bucket_next) {
+  // The node with exactly this parent, domain and tokens; kNoNode. It may not be ready.
+  NodeId find(const NodeKey& key) const {
+    for (NodeId id = bucket(key.name); id != kRoot; id = at(id).bucket_next) {
       const Node& node = at(id);
-      if (node.parent == parent && node.domain == domain && node.count == count &&
-          std::memcmp(node.tokens, tokens, static_cast<size_t>(count) * sizeof(int32_t)) == 0)
+      if (node.parent == key.parent && node.domain == key.domain && node.count == key.count() &&
+          std::memcmp(node.tokens, key.tokens.data(), key.tokens.size_bytes()) == 0)
         return id;
     }
     return kNoNode;
@@ -162,8 +137,8 @@ class Tree {
       if (at(id).name == name) return id;
     return kNoNode;
   }
-  // The ready child of `parent` that begins like `tokens` for longest, and for how long. Looks at the newest few
-  // children only.
+  // The ready child of `parent` that begins like `tokens` for longest, and for how long (at most 63 tokens). Looks at
+  // the newest few children only. `index` is that of the child's block in the prompt.
   NodeId find_partial(NodeId parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens,
                       int32_t& count) const {
     NodeId best = kNoNode;
@@ -173,7 +148,7 @@ class Tree {
          id = at(id).next_sibling, ++looked) {
       const Node& node = at(id);
       const bool shared = node.domain == regions.shared;
-      if (node.claim != kReady || (!shared && node.domain != regions.own)) continue;
+      if (!node.ready() || (!shared && node.domain != regions.own)) continue;
       int32_t most = std::min({node.count, static_cast<int32_t>(tokens.size()), kBlockTokens - 1});
       if (shared) most = std::min(most, regions.shared_tokens - index * kBlockTokens);
       int32_t same = 0;
@@ -184,103 +159,82 @@ class Tree {
   }
   // Whether a block of this name was evicted, as far as is remembered, and has not been written again since.
   bool was_evicted(const BlockName& name) const { return evicted_.has(name); }
+  // The node that a block belongs to; kNoNode: none.
+  NodeId node_of(BlockKind kind, BlockId block) const { return owner_of_[kind][static_cast<size_t>(block)]; }
+  // Whether sequences have parted behind this node.
+  bool has_branches(NodeId id) const {
+    return at(id).first_child != kNoNode && at(at(id).first_child).next_sibling != kNoNode;
+  }
 
   // -- growing --
-  // A new node, not ready, with no blocks yet; kNoNode when there is no room for one more. The caller holds `parent`
-  // and refs the node.
-  NodeId insert(NodeId parent, DomainId domain, const int32_t* tokens, int32_t count, const BlockName& name,
-                int32_t claim, uint64_t owner) {
-    const NodeId id = fresh_node();
-    if (id == kNoNode) return kNoNode;
-    Node& node = at(id);
-    const uint32_t generation = node.generation + 1;
-    node = {};
-    node.generation = generation;
-    std::memcpy(node.tokens, tokens, static_cast<size_t>(count) * sizeof(int32_t));
-    node.name = name;
-    node.owner = owner;
-    node.count = count;
-    node.claim = claim;
-    node.domain = domain;
-    node.path = tiers_ ? tiers_->path_of(at(parent).path, domain, tokens, count, name) : 0;
-    node.block[0] = node.block[1] = kNoBlock;
-    node.first_child = node.older = node.newer = node.window_older = node.window_newer = kNoNode;
-    node.window_list = -1;
-    NodeId& bucket = bucket_of(name);
-    node.bucket_next = bucket;
-    bucket = id;
-    node.parent = parent;
-    node.previous_sibling = kNoNode;
-    node.next_sibling = at(parent).first_child;
-    if (node.next_sibling != kNoNode) at(node.next_sibling).previous_sibling = id;
-    at(parent).first_child = id;
-    Domain& d = domains_.at(domain);
-    node.domain_next = kNoNode;
-    node.domain_previous = d.last;
-    (d.last == kNoNode ? d.first : at(d.last).domain_next) = id;
-    d.last = id;
-    ++d.nodes;
-    ++node_count_;
-    return id;
-  }
-  // The node that holds this block; kNoNode: none does.
-  NodeId node_of(BlockKind kind, BlockId block) const { return owner_of_[index(kind)][static_cast<size_t>(block)]; }
-  // Gives a node a block; from then on the tree says what becomes of it.
+  // A new node, not ready, without blocks; kNoNode when there is no room for one more. `claim`: who writes it, a ticket
+  // or kTransfer. The caller holds the parent, and is to hold the node.
+  NodeId insert(const NodeKey& key, int32_t claim, uint64_t owner);
+  // Gives a node a block from the caller's hand; from then on the tree says what becomes of it.
   void attach(NodeId id, BlockKind kind, BlockId block) {
-    at(id).block[index(kind)] = block;
+    node(id).block[kind] = block;
     owner_slot(kind, block) = id;
     settle(id);
   }
-  // Takes a block out of a node; the caller's from then on, live.
-  BlockId detach(NodeId id, BlockKind kind) {
-    Node& node = at(id);
-    const BlockId block = node.block[index(kind)];
-    if (kind == BlockKind::kWindow) unlist_window(id);
-    node.block[index(kind)] = kNoBlock;
-    owner_slot(kind, block) = kNoNode;
-    arena_.set(kind, block, BlockState::kLive);
-    return block;
+  // Takes a block out of a node into the caller's hand, live.
+  BlockId detach(NodeId id, BlockKind kind);
+  // Claims a node that nobody writes. Whether the ticket's lease is the one that writes it.
+  bool claim(NodeId id, int32_t ticket) {
+    if (at(id).claimed_by(kUnclaimed)) node(id).claim = ticket;
+    return at(id).claimed_by(ticket);
   }
-  // Its KV is written.
+  // Its writer leaves it unwritten: whoever needs it next claims it. The caller holds it still, and removes it when it
+  // lets go as the last.
+  void abandon(NodeId id) {
+    node(id).claim = kUnclaimed;
+    settle(id);
+  }
+  // Its KV is written: everybody may read it.
   void make_ready(NodeId id) {
-    Node& node = at(id);
-    node.claim = kReady;
-    evicted_.remove(node.name);
-    publish(CacheEventKind::kStored, node);
+    node(id).claim = kReady;
+    evicted_.remove(at(id).name);
+    publish(CacheEventKind::kStored, at(id));
     settle(id);
   }
 
   // -- holding --
-  // A path is held whole, root first, and let go whole, tip first: so the least recently used node that may go never
-  // has a child.
+  // A path is held whole, root first, and let go whole, tip first.
   void hold(NodeId id) {
-    ++at(id).refs;
+    ++node(id).refs;
     if (at(id).refs == 1) settle(id);
   }
   void let_go(NodeId id) {
-    if (--at(id).refs == 0) settle(id);
+    if (--node(id).refs == 0) settle(id);
   }
   void hold_window(NodeId id) {
-    ++at(id).window_refs;
+    ++node(id).window_refs;
     if (at(id).window_refs == 1) settle(id);
   }
   void let_go_window(NodeId id) {
-    if (--at(id).window_refs == 0) settle(id);
+    if (--node(id).window_refs == 0) settle(id);
   }
   // Keeps the path to `tip`, and the window to resume there, until unpin. Calls nest.
   void pin(NodeId tip) { change_pins(tip, 1); }
   void unpin(NodeId tip) { change_pins(tip, -1); }
 
-  // A resume point at the end of a node: the window before it is kept before others.
+  // A resume point at the end of a node: the window before it is evicted later than others.
   void add_point(NodeId id) {
-    if (++at(id).points == 1) change_retainers(id, 1);
+    if (++node(id).points == 1) change_retainers(id, 1);
   }
   void drop_point(const NodeRef& ref) {
-    if (alive(ref) && at(ref.node).points > 0 && --at(ref.node).points == 0) change_retainers(ref.node, -1);
+    if (alive(ref) && at(ref.node).points > 0 && --node(ref.node).points == 0) change_retainers(ref.node, -1);
   }
+  // Sequences part at the end of this node: a resume point for good, where the options keep such points.
+  void mark_branch_point(NodeId id) {
+    if (!options_.retention.junctions || at(id).branch_point) return;
+    node(id).branch_point = true;
+    add_point(id);
+  }
+  // Its window block belongs to a resume point in a lower tier: evicted, it goes there, too.
+  void want_window_below(NodeId id) { node(id).window_wanted_below = true; }
 
   // -- making room --
-  // A block, live, giving up what is cached if need be; kNoBlock when all is busy.
+  // A block, live, evicting what is cached if need be; kNoBlock when all are busy.
   BlockId take(BlockKind kind) {
     do {
       if (const BlockId block = arena_.take(kind); block != kNoBlock) return block;
@@ -288,7 +242,9 @@ class Tree {
     return kNoBlock;
   }
   // Takes all of `need`, appending to `blocks`, or nothing.
-  bool take(const BlockNeed& need, std::vector<BlockId> (&blocks)[kBlockKinds]);
+  bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
+  // Gives back a block from the caller's hand.
+  void give_back(BlockKind kind, BlockId block) { arena_.give_back(kind, block); }
 
   // Removes a node nobody holds, and what is behind it. False when some of it is held or pinned.
   bool remove(NodeId id) {
@@ -296,7 +252,7 @@ class Tree {
     remove_all(id, false);
     return true;
   }
-  // All blocks of the domain that can go, now; the rest when it is let go.
+  // Removes all nodes of the domain that nobody holds, now; the rest goes when it is let go.
   void purge(DomainId id);
   void release(DomainId id) {
     Domain& domain = domains_.at(id);
@@ -321,12 +277,9 @@ class Tree {
           domain.nodes > 0 || domain.holders > 0 || domain.stored > 0)
         purge(static_cast<DomainId>(id));
     namer_ = Namer(options_.key, identity(epoch));
-    at(kRoot).name = namer_.root();
+    node(kRoot).name = namer_.root();
     events_.push({});
   }
-
-  // Every count against what it counts. O(nodes).
-  Status check() const;
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
@@ -337,24 +290,15 @@ class Tree {
   };
 
   template <class T>
-  static Buffer<T> take(size_t count) {
+  static Buffer<T> make_table(size_t count) {
     Result<Buffer<T>> made = Buffer<T>::make(count, "the cache's books");
     if (!made.ok()) throw std::bad_alloc();
     made->prefer_large_pages();
     return std::move(made).value();
   }
-  static size_t index(BlockKind kind) { return static_cast<size_t>(kind); }
   std::string identity(uint64_t epoch) const { return options_.identity + '\n' + std::to_string(epoch); }
-  void reset_root() {
-    Node& root = at(kRoot);
-    root = {};
-    root.first_child = kNoNode;
-    root.name = namer_.root();
-    used_nodes_ = 1;
-    for (const BlockKind kind : kBothKinds)
-      owner_of_[index(kind)].assign(static_cast<size_t>(arena_.total(kind)), kNoNode);
-  }
-  NodeId& owner_slot(BlockKind kind, BlockId block) { return owner_of_[index(kind)][static_cast<size_t>(block)]; }
+  Node& node(NodeId id) { return nodes_.data()[id]; }
+  NodeId& owner_slot(BlockKind kind, BlockId block) { return owner_of_[kind][static_cast<size_t>(block)]; }
   NodeId bucket(const BlockName& name) const { return const_cast<Tree*>(this)->bucket_of(name); }
   NodeId& bucket_of(const BlockName& name) { return buckets_.data()[name.low & (buckets_.size() - 1)]; }
   void publish(CacheEventKind kind, const Node& node) {
@@ -362,106 +306,24 @@ class Tree {
       events_.push({kind, node.name, at(node.parent).name, node.count});
   }
 
-  NodeId fresh_node() {
-    while (free_node_ == kNoNode && used_nodes_ == capacity_)
-      if (nodes_list_.oldest == kNoNode || !evict_node(nodes_list_.oldest)) return kNoNode;
-    if (free_node_ == kNoNode) return used_nodes_++;
-    const NodeId id = free_node_;
-    free_node_ = at(id).bucket_next;
-    return id;
-  }
-
-  // Puts a node's blocks into the state, and the lists, that its counts ask for.
-  void settle(NodeId id) {
-    Node& node = at(id);
-    const bool held = node.refs > 0 || node.claim != kReady;
-    if (const BlockId block = node.block[0]; block != kNoBlock)
-      arena_.set(BlockKind::kGlobal, block,
-                 node.claim == kTransfer ? BlockState::kArriving
-                 : held                  ? BlockState::kLive
-                 : node.pins > 0         ? BlockState::kPinned
-                                         : BlockState::kCached);
-    if (const BlockId block = node.block[1]; block != kNoBlock) {
-      const bool arriving = node.claim == kTransfer, live = node.window_refs > 0, pinned = node.window_pins > 0;
-      arena_.set(BlockKind::kWindow, block,
-                 arriving ? BlockState::kArriving
-                 : live   ? BlockState::kLive
-                 : pinned ? BlockState::kPinned
-                          : BlockState::kCached);
-      if (arriving || live || pinned)
-        unlist_window(id);
-      else
-        list_window(id, node.retainers > 0 ? kRetained : kPassing);
-    }
-    if (held || node.pins > 0) {
-      unlist(id);
-    } else if (domains_.at(node.domain).dead) {
-      remove_all(id, false);
-    } else if (!node.listed) {
-      list(id);
-    }
-  }
-
-  void list(NodeId id) {
-    Node& node = at(id);
-    node.listed = true;
-    node.used = ++clock_;
-    link(nodes_list_, id, &Node::older, &Node::newer);
-  }
-  void unlist(NodeId id) {
-    if (!at(id).listed) return;
-    at(id).listed = false;
-    unlink(nodes_list_, id, &Node::older, &Node::newer);
-  }
-  void list_window(NodeId id, WindowList which) {
-    if (at(id).window_list == which) return;
-    unlist_window(id);
-    at(id).window_list = which;
-    if (!at(id).listed) at(id).used = ++clock_;
-    link(window_lists_[which], id, &Node::window_older, &Node::window_newer);
-  }
-  void unlist_window(NodeId id) {
-    if (at(id).window_list < 0) return;
-    unlink(window_lists_[at(id).window_list], id, &Node::window_older, &Node::window_newer);
-    at(id).window_list = -1;
-  }
-  void link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
-    at(id).*older = list.newest;
-    at(id).*newer = kNoNode;
-    (list.newest == kNoNode ? list.oldest : at(list.newest).*newer) = id;
-    list.newest = id;
-  }
-  void unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
-    const NodeId before = at(id).*older, after = at(id).*newer;
-    (before == kNoNode ? list.oldest : at(before).*newer) = after;
-    (after == kNoNode ? list.newest : at(after).*older) = before;
-  }
-
+  // -- nodes: tree_nodes.hpp --
+  void reset_root();
+  NodeId fresh_node();
+  void settle(NodeId id);
+  void list(NodeId id);
+  void unlist(NodeId id);
+  void list_window(NodeId id, WindowList which);
+  void unlist_window(NodeId id);
+  void link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
+  void unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
   template <class Visit>
-  void for_reach(NodeId id, Visit visit) {
-    for (int32_t i = 0; i <= reach_ && id != kRoot; ++i) {
-      const NodeId parent = at(id).parent;
-      visit(id);
-      id = parent;
-    }
-  }
-  void change_retainers(NodeId id, int32_t by) {
-    for_reach(id, [&](NodeId each) {
-      Node& node = at(each);
-      node.retainers += by;
-      if (node.retainers == 0) node.wanted_below = false;
-      if (node.window_list >= 0) list_window(each, node.retainers > 0 ? kRetained : kPassing);
-    });
-  }
-  void change_pins(NodeId tip, int32_t by) {
-    for_reach(tip, [&](NodeId each) { at(each).window_pins += by; });
-    for (NodeId id = tip; id != kRoot;) {
-      const NodeId parent = at(id).parent;
-      at(id).pins += by;
-      settle(id);
-      id = parent;
-    }
-  }
+  void for_reach(NodeId id, Visit visit);
+  void change_retainers(NodeId id, int32_t by);
+  void change_pins(NodeId tip, int32_t by);
+  // Nobody holds it: then nobody holds what is behind it either.
+  bool removable(NodeId id) const { return at(id).refs == 0 && at(id).pins == 0 && !at(id).arriving(); }
+  void remove_all(NodeId top, bool evicted);
+  void erase(NodeId id, bool evicted);
 
   // -- eviction: tree_eviction.hpp --
   bool evict_for(BlockKind kind);
@@ -478,12 +340,7 @@ class Tree {
   BlockId take_beside_busy(BlockKind kind);
   BlockId take_whole(BlockKind kind);
   template <class Take>
-  static bool take_each(const BlockNeed& need, std::vector<BlockId> (&blocks)[kBlockKinds], Take take);
-
-  // Nobody holds it: then nobody holds what is behind it either.
-  bool removable(NodeId id) const { return at(id).refs == 0 && at(id).pins == 0 && at(id).claim != kTransfer; }
-  void remove_all(NodeId top, bool evicted);
-  void erase(NodeId id, bool evicted);
+  static bool take_each(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks, Take take);
 
   CacheOptions options_;
   bool has_global_;
@@ -499,52 +356,15 @@ class Tree {
   Buffer<Node> nodes_;
   Buffer<NodeId> buckets_;
   EvictedNames evicted_;
-  std::vector<NodeId> owner_of_[kBlockKinds];
+  PerKind<std::vector<NodeId>> owner_of_;  // the node of each block
   uint64_t clock_ = 0;
   uint64_t epoch_ = 0;
-  List nodes_list_, window_lists_[2];
+  List nodes_list_;       // nodes that may be evicted
+  List window_lists_[2];  // window blocks that may be evicted, by WindowList
   std::unique_ptr<Tiers> tiers_;
 };
-
-inline Status Tree::check() const {
-  KAIJU_TRY(arena_.check());
-  const auto broken = [&](NodeId id, const char* what) {
-    return arena_.broken(BlockKind::kGlobal, "node " + std::to_string(id) + " " + what);
-  };
-  int32_t seen = 0;
-  for (size_t d = 0; d < domains_.end(); ++d) {
-    int32_t nodes = 0;
-    for (NodeId id = domains_.at(static_cast<DomainId>(d)).first; id != kNoNode; id = at(id).domain_next, ++nodes) {
-      const Node& node = at(id);
-      if (node.domain != static_cast<DomainId>(d) || node.parent == kNoNode)
-        return broken(id, "is in the wrong domain");
-      if (node.count < 1 || node.count > kBlockTokens || (node.count < kBlockTokens && node.first_child != kNoNode))
-        return broken(id, "goes on behind its end");
-      if (has_global_ != (node.block[0] != kNoBlock)) return broken(id, "lacks its global block");
-      for (const BlockKind kind : kBothKinds)
-        if (const BlockId block = node.block[index(kind)];
-            block != kNoBlock && owner_of_[index(kind)][static_cast<size_t>(block)] != id)
-          return broken(id, "has a block that is another's");
-      if (node.parent != kRoot && (at(node.parent).refs < node.refs || at(node.parent).pins < node.pins))
-        return broken(id, "is held more than its parent");
-      if (node.window_refs > node.refs) return broken(id, "is seen by more sequences than hold it");
-      if (node.refs < 0 || node.window_refs < 0 || node.pins < 0 || node.window_pins < 0 || node.points < 0 ||
-          node.retainers < 0)
-        return broken(id, "has a negative count");
-      const bool held = node.refs > 0 || node.claim != kReady || node.pins > 0;
-      if (node.listed == held) return broken(id, held ? "is held and may go" : "is nobody's and may not go");
-      if (node.claim == kUnclaimed && node.refs == 0) return broken(id, "waits for nobody");
-      if (node.block[1] == kNoBlock && node.window_list >= 0) return broken(id, "lists a window block it lacks");
-      if (node.listed && node.parent != kRoot && at(node.parent).listed && at(node.parent).used < node.used)
-        return broken(id, "was used after its parent");
-    }
-    if (nodes != domains_.at(static_cast<DomainId>(d)).nodes) return broken(kRoot, "has a domain that is miscounted");
-    seen += nodes;
-  }
-  if (seen != node_count_) return broken(kRoot, "has lost nodes");
-  return tiers_ ? tiers_->check() : Status();
-}
 
 }  // namespace kaiju
 
 #include "kaiju/cache/tree_eviction.hpp"
+#include "kaiju/cache/tree_nodes.hpp"

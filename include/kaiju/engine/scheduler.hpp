@@ -12,6 +12,7 @@
 
 #include "kaiju/cache/fetch.hpp"
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/engine/invariants.hpp"
 #include "kaiju/engine/policy.hpp"
 #include "kaiju/engine/sequence.hpp"
 #include "kaiju/engine/session.hpp"
@@ -86,7 +87,7 @@ class Scheduler {
       if (!tree_.uses(kind)) continue;
       const std::string blocks = std::string(" ") + name_of(kind) + " blocks",
                         total = std::to_string(tree_.arena().total(kind));
-      needed += (needed.empty() ? "" : " and ") + std::to_string(need.count[static_cast<int>(kind)]) + blocks +
+      needed += (needed.empty() ? "" : " and ") + std::to_string(need.count[kind]) + blocks +
                 (shared ? "" : " (of " + total + ")");
       whole += (whole.empty() ? "" : " or ") + total + blocks;
     }
@@ -226,32 +227,8 @@ class Scheduler {
     sequence.granted = std::exchange(sequence.granted_next, 0);
   }
 
-  // Recounts every block: each has one holder, and every count is what it counts. O(blocks).
-  Status check_ledger() const {
-    KAIJU_TRY(tree_.check());
-    for (const BlockKind kind : kBothKinds) {
-      const Arena& arena = tree_.arena();
-      std::vector<int32_t> holders(static_cast<size_t>(arena.total(kind)), 0);
-      const auto hold = [&](BlockId block) {
-        if (block != kNoBlock && tree_.node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
-      };
-      for (const auto& sequence : running_) {
-        if (!sequence) continue;
-        for (const BlockId block : sequence->lease.stash(kind)) hold(block);
-        for (const BlockId block : sequence->lease.blocks(kind)) hold(block);
-      }
-      for (const Fetch& fetch : fetching_) fetch.for_blocks(kind, hold);
-      for (BlockId block = 0; block < arena.total(kind); ++block) {
-        const bool in_tree = tree_.node_of(kind, block) != kNoNode,
-                   used = arena.state(kind, block) != BlockState::kFree;
-        if (holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0) != (used ? 1 : 0))
-          return arena.broken(kind,
-                              "block " + std::to_string(block) + (used ? " is in use and has " : " is free and has ") +
-                                  std::to_string(holders[static_cast<size_t>(block)] + (in_tree ? 1 : 0)) + " holders");
-      }
-    }
-    return {};
-  }
+  // Recounts every block, see invariants.hpp. O(blocks).
+  Status check_ledger() const { return kaiju::check_ledger(tree_, running_, fetching_); }
 
  private:
   // Takes a sequence out of its list.
@@ -330,7 +307,7 @@ class Scheduler {
   // Blocks that running sequences let go of are free again without anybody's leaving.
   bool blocked() {
     for (const BlockKind kind : kBothKinds)
-      if (tree_.arena().busy_count(kind) < busy_when_blocked_[static_cast<size_t>(kind)]) blocked_ = false;
+      if (tree_.arena().busy_count(kind) < busy_when_blocked_[kind]) blocked_ = false;
     return blocked_;
   }
 
@@ -350,8 +327,7 @@ class Scheduler {
       }
       if (!start(sequence, plan) && !(let_go_fetched() && start(sequence, plan))) {
         blocked_ = true;
-        for (const BlockKind kind : kBothKinds)
-          busy_when_blocked_[static_cast<size_t>(kind)] = tree_.arena().busy_count(kind);
+        for (const BlockKind kind : kBothKinds) busy_when_blocked_[kind] = tree_.arena().busy_count(kind);
         break;
       }
       if (!sequence.started()) sequence.admitted = now;
@@ -396,7 +372,7 @@ class Scheduler {
     const EditSink sink = {&plan, free_slots_.back()};
     for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
       if (reuse >= Reuse::kGlobalOnly && !running_.empty()) return false;  // better wait than compute again
-      if (!sequence.lease.start(tree_, request, reuse, sink)) continue;
+      if (sequence.lease.start(tree_, request, reuse, sink) != Lease::Outcome::kStarted) continue;
       sequence.slot = free_slots_.back();
       free_slots_.pop_back();
       sequence.next = sequence.lease.next();
@@ -471,7 +447,7 @@ class Scheduler {
   std::vector<Fetch> fetched_;        // by the one before
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
-  int32_t busy_when_blocked_[kBlockKinds] = {0, 0};
+  PerKind<int32_t> busy_when_blocked_;
   int32_t last_ticket_ = 0;
   size_t rotation_ = 0;
   std::vector<Demand> demands_;

@@ -4,31 +4,29 @@
 #include <cstdint>
 #include <string>
 
+#include "kaiju/step/kinds.hpp"
+
 namespace kaiju {
 
 inline constexpr int32_t kBlockTokens = 64;  // tokens per cache block, anchored at multiples of 64
-
-// Two kinds of cache block: one holds 64 tokens for all global slots, the other for all sliding slots.
-enum class BlockKind : int32_t { kGlobal = 0, kWindow = 1 };
-inline constexpr int32_t kBlockKinds = 2;
 
 using BlockId = int32_t;  // number of a block within its kind's pool
 inline constexpr BlockId kNoBlock = -1;
 
 struct Facts {
   int32_t vocab_size = 0;
-  int32_t context = 0;                        // most positions of one sequence
-  int32_t window = 0;                         // widest sliding window; 0 when no layer slides
-  bool has_global = true;                     // whether global blocks are needed at all
-  int32_t slot_count = 0;                     // sequences that may be live in the executor at once
-  int32_t step_tokens = 0;                    // most tokens one plan may carry
-  int32_t label_count = 0;                    // of the model's classifier; 0: it has none
-  int32_t block_count[kBlockKinds] = {0, 0};  // block numbers of each kind: 0 to this
-  int64_t block_bytes[kBlockKinds] = {0, 0};  // bytes of one block
-  // Both kinds may share one arena, cut into slabs that are given to a kind on demand: slab s holds blocks [s n, (s +
-  // 1) n) of the kind it is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory of their
-  // own, block_count of each.
-  int32_t slab_blocks[kBlockKinds] = {0, 0};
+  int32_t context = 0;           // most positions of one sequence
+  int32_t window = 0;            // the widest sliding window; 0: no layer has one
+  bool has_global = true;        // whether global blocks are needed at all
+  int32_t slot_count = 0;        // sequences that may be live in the executor at once
+  int32_t step_tokens = 0;       // most tokens one plan may carry
+  int32_t label_count = 0;       // of the model's classifier; 0: it has none
+  PerKind<int32_t> block_count;  // block numbers of each kind: 0 to this
+  PerKind<int64_t> block_bytes;  // bytes of one block
+  // Both kinds may share one memory, cut into slabs that are given to a kind on demand: slab s holds blocks
+  // [s n, (s + 1) n) of the kind it is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory
+  // of their own, block_count of each.
+  PerKind<int32_t> slab_blocks;
 
   bool shares_memory() const { return slab_blocks[0] > 0 && slab_blocks[1] > 0; }
   // Of all KV memory.

@@ -1,0 +1,203 @@
+// Validators of the cache's books: each recounts what the comments above Arena, Node, Tree, TierPool and Tiers promise.
+// Pure functions over const state; an error names what is broken. For tests and for EngineOptions::check_ledger.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kaiju/base/status.hpp"
+#include "kaiju/cache/fetch.hpp"
+#include "kaiju/cache/lease.hpp"
+#include "kaiju/cache/tiers.hpp"
+#include "kaiju/cache/tree.hpp"
+
+namespace kaiju {
+
+inline Status ledger_error(const Arena& arena, BlockKind kind, const std::string& what) {
+  const auto counted = [&](const char* name, BlockState state) {
+    return std::string(", ") + name + " " + std::to_string(arena.count(kind, state));
+  };
+  return internal_error(std::string("cache ledger: ") + name_of(kind) + " blocks: " + what + " (total " +
+                        std::to_string(arena.total(kind)) + counted("free", BlockState::kFree) +
+                        counted("cached", BlockState::kCached) + counted("live", BlockState::kLive) +
+                        counted("pinned", BlockState::kPinned) + counted("arriving", BlockState::kArriving) + ")");
+}
+
+// The pool of blocks: states, slabs, lists and counts. O(blocks).
+inline Status check_blocks(const Arena& arena) {
+  struct Seen {
+    int32_t used = 0, busy = 0;
+  };
+  std::vector<Seen> seen(arena.slabs_.size());
+  for (const BlockKind kind : kBothKinds) {
+    const Arena::Kind& k = arena.kinds_[kind];
+    int32_t count[kBlockStates] = {};
+    for (BlockId block = 0; block < k.total; ++block) {
+      const BlockState state = arena.state(kind, block);
+      ++count[static_cast<size_t>(state)];
+      const auto slab = static_cast<size_t>(arena.slab_of(kind, block));
+      if (state == BlockState::kFree) continue;
+      if (arena.slabs_[slab].kind != kind)
+        return ledger_error(arena, kind, "block " + std::to_string(block) + " is used in a slab of the other kind");
+      ++seen[slab].used;
+      seen[slab].busy += Arena::is_busy(state) ? 1 : 0;
+    }
+    for (size_t state = 1; state < kBlockStates; ++state)
+      if (count[state] != k.count[state]) return ledger_error(arena, kind, "the states do not add up");
+  }
+  PerKind<int32_t> room, open, idle;
+  for (size_t number = 0; number < arena.slabs_.size(); ++number) {
+    const Arena::Slab& slab = arena.slabs_[number];
+    const Arena::Kind& k = arena.kinds_[slab.kind];
+    const auto broken = [&](const char* what) {
+      return ledger_error(arena, slab.kind, "slab " + std::to_string(number) + " " + what);
+    };
+    if (slab.used != seen[number].used || slab.busy != seen[number].busy) return broken("is miscounted");
+    if (slab.used == 0) continue;
+    int32_t free = 0;
+    for (BlockId block = slab.first_free; block != kNoBlock; block = k.next_free[static_cast<size_t>(block)], ++free)
+      if (arena.state(slab.kind, block) != BlockState::kFree || free > k.per_slab)
+        return broken("has a block among the free ones that is not free");
+    if (free + slab.used != k.per_slab) return broken("has lost a block");
+    if ((slab.open_place >= 0) != (free > 0)) return broken("is listed as open wrongly");
+    if ((slab.idle_place >= 0) != (slab.busy == 0)) return broken("is listed as idle wrongly");
+    open[slab.kind] += free > 0 ? 1 : 0;
+    idle[slab.kind] += slab.busy == 0 ? 1 : 0;
+    if (slab.busy > 0) room[slab.kind] += k.per_slab - slab.busy;
+  }
+  for (const BlockKind kind : kBothKinds) {
+    const Arena::Kind& k = arena.kinds_[kind];
+    if (room[kind] != k.room) return ledger_error(arena, kind, "the room in busy slabs is miscounted");
+    if (open[kind] != std::ssize(k.open) || idle[kind] != std::ssize(k.idle))
+      return ledger_error(arena, kind, "a list of slabs has one too many");
+  }
+  return {};
+}
+
+// The tiers behind the device: every place against what is in it. O(places).
+inline Status check_tiers(const Tiers& tiers) {
+  const auto broken = [](const std::string& what) { return internal_error("cache ledger: lower tiers: " + what); };
+  KAIJU_TRY(check_blocks(tiers.host_pool_.places()));
+  KAIJU_TRY(check_blocks(tiers.file_pool_.places()));
+  int32_t stored_count = 0;
+  for (size_t d = 0; d < tiers.domains_.end(); ++d) {
+    const Domain& domain = tiers.domains_.at(static_cast<DomainId>(d));
+    int32_t count = 0;
+    for (StoredId id = domain.first_stored; id != kNoStored; id = tiers.at(id).domain_next, ++count) {
+      const StoredBlock& stored = tiers.at(id);
+      const std::string block = "block " + std::to_string(id);
+      if (stored.domain != static_cast<DomainId>(d) || stored.gone) return broken(block + " is in the wrong domain");
+      if (tiers.find(stored.name, stored.path) != id) return broken(block + " cannot be found");
+      if (tiers.find(stored.parent, stored.domain, stored.known_tokens(), stored.name) != id)
+        return broken(block + " is there twice");
+      if (!stored.has(BlockKind::kGlobal) && !stored.has(BlockKind::kWindow)) return broken(block + " is nowhere");
+    }
+    if (count != domain.stored) return broken("a domain is miscounted");
+    stored_count += count;
+  }
+  for (const CacheTier tier : {CacheTier::kHost, CacheTier::kFile})
+    for (const BlockKind kind : kBothKinds) {
+      const TierPool& pool = tiers.pool(tier);
+      int32_t used_count = 0;
+      for (BlockId place = 0; place < pool.places().total(kind); ++place) {
+        const bool used = pool.places().state(kind, place) != BlockState::kFree;
+        const StoredId id = pool.at(kind, place);
+        if (used != (id != kNoStored)) return broken("place " + std::to_string(place) + " is miscounted");
+        if (!used) continue;
+        const StoredBlock& stored = tiers.at(id);
+        if (stored.tier[kind] != tier || stored.place[kind] != place)
+          return broken("place " + std::to_string(place) + " is another's");
+        ++used_count;
+        // One that is gone is in no domain's list: it is counted by the first block it has.
+        if (stored.gone && (kind == BlockKind::kGlobal || !stored.has(BlockKind::kGlobal))) ++stored_count;
+      }
+      if (pool.places().used_count(kind) != used_count) return broken("places are lost");
+    }
+  for (const BlockKind kind : kBothKinds)
+    if (tiers.host_pool_.places().count(kind, BlockState::kArriving) !=
+        std::count_if(tiers.downs_.begin(), tiers.downs_.end(), [&](const auto& down) { return down.kind == kind; }))
+      return broken("the copies on their way down are miscounted");
+  return stored_count == tiers.stored_count_ ? Status() : broken("blocks are lost");
+}
+
+// One node; `domain` is the one in whose list it was found.
+inline Status check_node(const Tree& tree, NodeId id, DomainId domain) {
+  const Node& node = tree.at(id);
+  const auto broken = [&](const char* what) {
+    return ledger_error(tree.arena(), BlockKind::kGlobal, "node " + std::to_string(id) + " " + what);
+  };
+  if (node.domain != domain || node.parent == kNoNode) return broken("is in the wrong domain");
+  if (node.count < 1 || node.count > kBlockTokens || (node.count < kBlockTokens && node.first_child != kNoNode))
+    return broken("goes on behind its end");
+  if (tree.find({node.parent, domain, {node.tokens, static_cast<size_t>(node.count)}, node.name}) != id)
+    return broken("is there twice, or not in the index");
+  if (tree.uses(BlockKind::kGlobal) != node.has(BlockKind::kGlobal)) return broken("lacks its global block");
+  for (const BlockKind kind : kBothKinds) {
+    if (!node.has(kind)) continue;
+    if (tree.node_of(kind, node.block[kind]) != id) return broken("has a block that is another's");
+    if (tree.arena().state(kind, node.block[kind]) != node.state_of(kind))
+      return broken("has a block in a state that its counts do not ask for");
+  }
+  if (node.refs < 0 || node.window_refs < 0 || node.pins < 0 || node.window_pins < 0 || node.points < 0 ||
+      node.retainers < 0)
+    return broken("has a negative count");
+  if (node.window_refs > node.refs) return broken("is read by more sequences than hold it");
+  if (node.claimed_by(kUnclaimed) && node.refs == 0) return broken("waits for nobody");
+  const bool held = node.refs > 0 || !node.ready() || node.pins > 0;
+  if (node.listed == held) return broken(held ? "is held and may be evicted" : "is nobody's and may not be evicted");
+  const bool window_may_go = node.has(BlockKind::kWindow) && node.state_of(BlockKind::kWindow) == BlockState::kCached;
+  if ((node.window_list >= 0) != window_may_go) return broken("lists its window block wrongly");
+  if (node.parent == kRoot) return {};
+  const Node& parent = tree.at(node.parent);
+  if (parent.refs < node.refs || parent.pins < node.pins) return broken("is held more than its parent");
+  if (node.listed && parent.listed && parent.used < node.used) return broken("was used after its parent");
+  return {};
+}
+
+// All of the cache's books. O(nodes + blocks).
+inline Status check_tree(const Tree& tree) {
+  KAIJU_TRY(check_blocks(tree.arena()));
+  int32_t seen = 0;
+  for (size_t d = 0; d < tree.domains().end(); ++d) {
+    const auto domain = static_cast<DomainId>(d);
+    int32_t nodes = 0;
+    for (NodeId id = tree.domains().at(domain).first; id != kNoNode; id = tree.at(id).domain_next, ++nodes)
+      KAIJU_TRY(check_node(tree, id, domain));
+    if (nodes != tree.domains().at(domain).nodes)
+      return internal_error("cache ledger: a domain's nodes are miscounted");
+    seen += nodes;
+  }
+  if (seen != tree.node_count()) return internal_error("cache ledger: the tree has lost nodes");
+  return tree.tiers() ? check_tiers(*tree.tiers()) : Status();
+}
+
+// Every used block has one holder: a node, or the hand of one of these leases and promotions. O(blocks).
+inline Status check_holders(const Tree& tree, std::span<const Lease* const> leases,
+                            std::span<const Fetch* const> promotions) {
+  const Arena& arena = tree.arena();
+  for (const BlockKind kind : kBothKinds) {
+    std::vector<int32_t> holders(static_cast<size_t>(arena.total(kind)), 0);
+    const auto hold = [&](BlockId block) {
+      if (block != kNoBlock && tree.node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
+    };
+    for (const Lease* lease : leases) {
+      std::ranges::for_each(lease->stash(kind), hold);
+      std::ranges::for_each(lease->blocks(kind), hold);
+    }
+    for (const Fetch* promotion : promotions) promotion->for_blocks(kind, hold);
+    for (BlockId block = 0; block < arena.total(kind); ++block) {
+      const bool used = arena.state(kind, block) != BlockState::kFree;
+      const int32_t count = holders[static_cast<size_t>(block)] + (tree.node_of(kind, block) != kNoNode ? 1 : 0);
+      if (count != (used ? 1 : 0))
+        return ledger_error(arena, kind,
+                            "block " + std::to_string(block) + (used ? " is in use and has " : " is free and has ") +
+                                std::to_string(count) + " holders");
+    }
+  }
+  return {};
+}
+
+}  // namespace kaiju

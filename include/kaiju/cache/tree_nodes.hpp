@@ -1,0 +1,219 @@
+// How the Tree's nodes come, settle into the states and lists that their counts ask for, and go. Part of tree.hpp,
+// which says what it promises.
+#pragma once
+
+#include "kaiju/cache/tree.hpp"
+
+namespace kaiju {
+
+inline void Tree::reset_root() {
+  Node& root = node(kRoot);
+  root = {};
+  root.first_child = kNoNode;
+  root.name = namer_.root();
+  used_nodes_ = 1;
+  for (const BlockKind kind : kBothKinds) owner_of_[kind].assign(static_cast<size_t>(arena_.total(kind)), kNoNode);
+}
+
+// -- coming --
+
+inline NodeId Tree::fresh_node() {
+  while (free_node_ == kNoNode && used_nodes_ == capacity_)
+    if (nodes_list_.oldest == kNoNode || !evict_node(nodes_list_.oldest)) return kNoNode;
+  if (free_node_ == kNoNode) return used_nodes_++;
+  const NodeId id = free_node_;
+  free_node_ = at(id).bucket_next;
+  return id;
+}
+
+inline NodeId Tree::insert(const NodeKey& key, int32_t claim, uint64_t owner) {
+  const NodeId id = fresh_node();
+  if (id == kNoNode) return kNoNode;
+  Node& added = node(id);
+  const uint32_t generation = added.generation + 1;
+  added = {};
+  added.generation = generation;
+  std::memcpy(added.tokens, key.tokens.data(), key.tokens.size_bytes());
+  added.name = key.name;
+  added.owner = owner;
+  added.count = key.count();
+  added.claim = claim;
+  added.domain = key.domain;
+  added.path = tiers_ ? tiers_->path_of(at(key.parent).path, key.domain, key.tokens, key.name) : 0;
+  added.block = {kNoBlock, kNoBlock};
+  added.first_child = added.older = added.newer = added.window_older = added.window_newer = kNoNode;
+  added.window_list = -1;
+  added.bucket_next = std::exchange(bucket_of(key.name), id);
+  added.parent = key.parent;
+  added.previous_sibling = kNoNode;
+  added.next_sibling = std::exchange(node(key.parent).first_child, id);
+  if (added.next_sibling != kNoNode) node(added.next_sibling).previous_sibling = id;
+  Domain& domain = domains_.at(key.domain);
+  added.domain_next = kNoNode;
+  added.domain_previous = domain.last;
+  (domain.last == kNoNode ? domain.first : node(domain.last).domain_next) = id;
+  domain.last = id;
+  ++domain.nodes;
+  ++node_count_;
+  return id;
+}
+
+inline BlockId Tree::detach(NodeId id, BlockKind kind) {
+  const BlockId block = at(id).block[kind];
+  if (kind == BlockKind::kWindow) unlist_window(id);
+  node(id).block[kind] = kNoBlock;
+  owner_slot(kind, block) = kNoNode;
+  arena_.set(kind, block, BlockState::kLive);
+  return block;
+}
+
+// -- settling --
+
+// Puts a node's blocks into the states, and itself and its window block into the lists, that its counts ask for.
+inline void Tree::settle(NodeId id) {
+  const Node& settled = at(id);
+  for (const BlockKind kind : kBothKinds)
+    if (settled.has(kind)) arena_.set(kind, settled.block[kind], settled.state_of(kind));
+  if (settled.has(BlockKind::kWindow)) {
+    if (settled.state_of(BlockKind::kWindow) != BlockState::kCached)
+      unlist_window(id);
+    else
+      list_window(id, settled.retainers > 0 ? kRetained : kPassing);
+  }
+  if (settled.refs > 0 || !settled.ready() || settled.pins > 0) {
+    unlist(id);
+  } else if (domains_.at(settled.domain).dead) {
+    remove_all(id, false);
+  } else if (!settled.listed) {
+    list(id);
+  }
+}
+
+inline void Tree::list(NodeId id) {
+  node(id).listed = true;
+  node(id).used = ++clock_;
+  link(nodes_list_, id, &Node::older, &Node::newer);
+}
+
+inline void Tree::unlist(NodeId id) {
+  if (!at(id).listed) return;
+  node(id).listed = false;
+  unlink(nodes_list_, id, &Node::older, &Node::newer);
+}
+
+inline void Tree::list_window(NodeId id, WindowList which) {
+  if (at(id).window_list == which) return;
+  unlist_window(id);
+  node(id).window_list = which;
+  if (!at(id).listed) node(id).used = ++clock_;
+  link(window_lists_[which], id, &Node::window_older, &Node::window_newer);
+}
+
+inline void Tree::unlist_window(NodeId id) {
+  if (at(id).window_list < 0) return;
+  unlink(window_lists_[at(id).window_list], id, &Node::window_older, &Node::window_newer);
+  node(id).window_list = -1;
+}
+
+inline void Tree::link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+  node(id).*older = list.newest;
+  node(id).*newer = kNoNode;
+  (list.newest == kNoNode ? list.oldest : node(list.newest).*newer) = id;
+  list.newest = id;
+}
+
+inline void Tree::unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+  const NodeId before = at(id).*older, after = at(id).*newer;
+  (before == kNoNode ? list.oldest : node(before).*newer) = after;
+  (after == kNoNode ? list.newest : node(after).*older) = before;
+}
+
+// The nodes whose window blocks a resume point at the end of `id` needs, and one more.
+template <class Visit>
+void Tree::for_reach(NodeId id, Visit visit) {
+  for (int32_t i = 0; i <= reach_ && id != kRoot; ++i) {
+    const NodeId parent = at(id).parent;
+    visit(id);
+    id = parent;
+  }
+}
+
+inline void Tree::change_retainers(NodeId id, int32_t by) {
+  for_reach(id, [&](NodeId each) {
+    Node& reached = node(each);
+    reached.retainers += by;
+    if (reached.retainers == 0) reached.window_wanted_below = false;
+    if (reached.window_list >= 0) list_window(each, reached.retainers > 0 ? kRetained : kPassing);
+  });
+}
+
+inline void Tree::change_pins(NodeId tip, int32_t by) {
+  for_reach(tip, [&](NodeId each) { node(each).window_pins += by; });
+  for (NodeId id = tip; id != kRoot;) {
+    const NodeId parent = at(id).parent;
+    node(id).pins += by;
+    settle(id);
+    id = parent;
+  }
+}
+
+// -- going --
+
+// Children first, without recursion: down to a leaf, erase it, up again.
+inline void Tree::remove_all(NodeId top, bool evicted) {
+  for (NodeId id = top;;) {
+    while (at(id).first_child != kNoNode) id = at(id).first_child;
+    const NodeId parent = at(id).parent;
+    const bool last = id == top;
+    erase(id, evicted);
+    if (last) return;
+    id = parent;
+  }
+}
+
+inline void Tree::purge(DomainId id) {
+  domains_.kill(id);
+  ++domains_.at(id).holders;  // not forgotten meanwhile
+  if (tiers_) tiers_->purge(id);
+  for (NodeId each = domains_.at(id).last; each != kNoNode;) {
+    const NodeId before = at(each).domain_previous;
+    if (removable(each)) remove_all(each, false);
+    each = before;
+  }
+  --domains_.at(id).holders;
+  domains_.forget_if_unused(id);
+}
+
+inline void Tree::erase(NodeId id, bool evicted) {
+  Node& erased = node(id);
+  if (erased.points > 0) {
+    erased.points = 0;
+    change_retainers(id, -1);
+    if (tiers_ && evicted) for_reach(id, [&](NodeId each) { want_window_below(each); });
+  }
+  for (const BlockKind kind : kBothKinds) {
+    if (!erased.has(kind)) continue;
+    if (evicted) tell_evicted(kind, id);
+    arena_.give_back(kind, detach(id, kind));
+  }
+  if (evicted && erased.ready()) evicted_.add(erased.name);
+  if (erased.ready()) publish(CacheEventKind::kRemoved, erased);
+  unlist(id);
+  NodeId* link = &bucket_of(erased.name);
+  while (*link != id) link = &node(*link).bucket_next;
+  *link = erased.bucket_next;
+  (erased.previous_sibling == kNoNode ? node(erased.parent).first_child : node(erased.previous_sibling).next_sibling) =
+      erased.next_sibling;
+  if (erased.next_sibling != kNoNode) node(erased.next_sibling).previous_sibling = erased.previous_sibling;
+  Domain& domain = domains_.at(erased.domain);
+  (erased.domain_previous == kNoNode ? domain.first : node(erased.domain_previous).domain_next) = erased.domain_next;
+  (erased.domain_next == kNoNode ? domain.last : node(erased.domain_next).domain_previous) = erased.domain_previous;
+  --domain.nodes;
+  domains_.forget_if_unused(erased.domain);
+  erased.parent = kNoNode;
+  erased.bucket_next = free_node_;
+  free_node_ = id;
+  --node_count_;
+}
+
+}  // namespace kaiju
