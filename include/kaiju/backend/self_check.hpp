@@ -143,7 +143,7 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
   for (size_t i = size_t{2} * kIn; i < x.size(); ++i)
     x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
   std::vector<int8_t> a(x.size());
-  backend.norm(x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data());
+  backend.norm({x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data()});
   out.push_back(hash_of(a));
 
   for (const int32_t rows : kRows) {
