@@ -119,11 +119,11 @@ class Ops {
     if (!wanted("norm")) return;
     const auto x = random_values<arith::bf16>(static_cast<size_t>(rows) * width, 4, unit_bf16);
     std::vector<int8_t> a(x.size()), expected(x.size());
-    backend_.norm(x.data(), rows, width, 1e-5f, 30.0f, a.data());
-    ReferenceBackend().norm(x.data(), rows, width, 1e-5f, 30.0f, expected.data());
+    backend_.norm({x.data(), rows, width, 1e-5f, 30.0f, a.data()});
+    ReferenceBackend().norm({x.data(), rows, width, 1e-5f, 30.0f, expected.data()});
     if (a != expected) throw Wrong{"norm"};
     const double seconds =
-        best_seconds(options_.seconds, [&] { backend_.norm(x.data(), rows, width, 1e-5f, 30.0f, a.data()); });
+        best_seconds(options_.seconds, [&] { backend_.norm({x.data(), rows, width, 1e-5f, 30.0f, a.data()}); });
     add("norm", fmt::format("{}", width), rows, seconds, 3e-9 * static_cast<double>(x.size()) / seconds, "GB/s", 0, "");
   }
 

@@ -214,15 +214,15 @@ class GpuOps {
     if (!wanted("norm")) return;
     const auto x = random_values<arith::bf16>(static_cast<size_t>(rows) * static_cast<size_t>(width), 4, unit_bf16);
     std::vector<int8_t> found(x.size()), expected(x.size());
-    checked_.norm(x.data(), rows, width, 1e-5f, 30.0f, found.data());
+    checked_.norm({x.data(), rows, width, 1e-5f, 30.0f, found.data()});
     check(checked_.status());
-    cpu_.norm(x.data(), rows, width, 1e-5f, 30.0f, expected.data());
+    cpu_.norm({x.data(), rows, width, 1e-5f, 30.0f, expected.data()});
     if (found != expected) throw Wrong{"norm"};
     const auto there = on_gpu(x);
     const auto out = on_gpu(found);
     const int32_t count = launches(rows);
     const double seconds = seconds_of(count, [&] {
-      for (int32_t i = 0; i < count; ++i) gpu_.norm(there.data(), rows, width, 1e-5f, 30.0f, out.data());
+      for (int32_t i = 0; i < count; ++i) gpu_.norm({there.data(), rows, width, 1e-5f, 30.0f, out.data()});
     });
     add("norm", fmt::format("{}", width), rows, seconds, 3.0 * static_cast<double>(x.size()), 0);
   }

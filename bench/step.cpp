@@ -16,6 +16,7 @@
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
+#include "kaiju/format/layer_tensors.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/step/executor.hpp"
 
@@ -187,12 +188,11 @@ class Steps {
 struct Cost {
   double weights = 0, logits = 0;
 };
-Cost cost_of(const Checkpoint& checkpoint) {
-  Cost cost;
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    if (tensor.dtype != DType::kI8) continue;
-    (tensor.name == "embed.weight" ? cost.logits : cost.weights) += static_cast<double>(tensor.bytes.size());
-  }
+Cost cost_of(const ModelConfig& config) {
+  const double d_model = config.d_model;
+  Cost cost{config.label_count() * d_model, config.vocab_size * d_model};
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+    for (const LayerMatmul& matmul : matmuls_of(config, layer)) cost.weights += double{1} * matmul.out * matmul.in;
   return cost;
 }
 
@@ -295,7 +295,7 @@ int run(Options options) {
 
   // The answer first: 24 positions against the reference; together, and where one stream is timed one by one, since
   // that may take another path.
-  const Cost cost = cost_of(*checkpoint);
+  const Cost cost = cost_of(config);
   const int32_t checked = std::min(24, config.context);
   const std::vector<float> expected = [&] {
     const bool quick = cost.weights + cost.logits < kQuickReference;

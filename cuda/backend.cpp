@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kaiju/base/random.hpp"
+#include "launch/layer_products.hpp"
 
 namespace kaiju::cuda {
 
@@ -23,6 +24,22 @@ Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t t
   draw.random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(position));
   return draw;
 }
+
+namespace {
+Product product_of(Operation operation) {
+  switch (operation) {
+    case Operation::kLinear:
+      return Product::kLinear;
+    case Operation::kUp:
+      return Product::kUp;
+    case Operation::kAddLinear:
+      return Product::kAddLinear;
+    case Operation::kAddDown:
+      break;
+  }
+  return Product::kAddDown;
+}
+}  // namespace
 
 CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
   scratch_.multiprocessors = device_->chip().multiprocessors;
@@ -58,21 +75,22 @@ Status CudaBackend::choose_products(const Weights& weights, const Workspace& wor
                                     int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
   std::vector<CublasLtProduct> products;
-  const auto add = [&](Product product, const Matrix& w, int32_t out, const void* a, int32_t most,
-                       std::span<const float> scale, void* result) {
-    products.push_back({product, {w.weight, out, w.in, a, most, scale.data(), result}, w.row_sum});
+  const auto add = [&](Product product, const Matrix& w, const void* a, int32_t most, const float* scale,
+                       void* result) {
+    products.push_back({product, {w.weight, w.out, w.in, a, most, scale, result}, w.row_sum});
   };
-  for (const LayerWeights& layer : weights.layers) {
-    const int32_t keys_and_values = layer.owns_slot ? 2 * weights.config.kv_width() : 0;
-    add(Product::kLinear, layer.q, layer.q.out + keys_and_values, workspace.a, rows, layer.q_scale, workspace.q);
-    add(Product::kAddLinear, layer.o, layer.o.out, workspace.a, rows, layer.o_scale, workspace.x);
-    add(Product::kUp, layer.up, layer.up.out, workspace.a, rows, layer.up_alpha, workspace.h);
-    add(Product::kAddDown, layer.down, layer.down.out, workspace.h, rows, layer.down_scale, workspace.x);
-  }
-  add(Product::kLinear, weights.embed, weights.embed.out, workspace.a, logit_rows, weights.logit_scale, logits);
+  for (size_t l = 0; l < weights.layers.size(); ++l)
+    for (const LayerProduct& product : products_of(weights.config, static_cast<int32_t>(l))) {
+      const Linear& w = weights.layers[l].packed_at(product.input);
+      const void* a = product.input == Site::kFfnMid ? static_cast<const void*>(workspace.h) : workspace.a;
+      void* result = workspace.x;
+      if (product.operation == Operation::kLinear) result = workspace.q;
+      if (product.operation == Operation::kUp) result = workspace.h;
+      add(product_of(product.operation), w, a, rows, w.scale, result);
+    }
+  add(Product::kLinear, weights.embed, workspace.a, logit_rows, weights.logit_scale.data(), logits);
   if (weights.classifier.weight)
-    add(Product::kLinear, weights.classifier, weights.classifier.out, workspace.a, logit_rows, weights.classifier_scale,
-        logits);
+    add(Product::kLinear, weights.classifier, workspace.a, logit_rows, weights.classifier_scale.data(), logits);
   return cublaslt_->choose(products, file);
 }
 

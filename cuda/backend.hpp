@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "device.hpp"
@@ -41,9 +40,6 @@ class CudaBackend {
   Status choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
                          int32_t logit_rows, const std::string& file);
 
-  // From now on a norm of one row may be put off to the product that reads it.
-  void join_norms() { joins_norms_ = true; }
-
   // From now on all activations that products read have memory for so many rows.
   void have_room(int32_t rows) { room_ = rows; }
 
@@ -58,15 +54,10 @@ class CudaBackend {
       return cuda::embed(s, device_->chip(), table, scale, tokens.data(), static_cast<int32_t>(tokens.size()), x);
     });
   }
-  // Of few rows it waits for the product that reads it, and may become part of that (forward() reads a norm by one
-  // product): then `a` stays as it is.
-  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-    if (joins_norms_ && rows == 1) {
-      norm_ = {x, eps, inverse_scale, a};
-    } else {
-      launch("norm",
-             [&](cudaStream_t s) { return cuda::norm(s, device_->chip(), x, rows, width, eps, inverse_scale, a); });
-    }
+  void norm(const NormArgs& norm) {
+    launch("norm", [&](cudaStream_t s) {
+      return cuda::norm(s, device_->chip(), norm.x, norm.rows, norm.width, norm.eps, norm.inverse_scale, norm.a);
+    });
   }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
     multiply(Product::kLinear, w, a, rows, scale, out);
@@ -79,6 +70,12 @@ class CudaBackend {
   }
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
     multiply(Product::kAddDown, w, h, rows, scale, x);
+  }
+  void norm_linear(const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
+    multiply_normed(Product::kLinear, norm, w, scale, out);
+  }
+  void norm_up(const NormArgs& norm, const Matrix& w, const float* alpha, uint8_t* h) {
+    multiply_normed(Product::kUp, norm, w, alpha, h);
   }
   void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
                int32_t head_dim, const float* inverse, int8_t* out) {
@@ -102,23 +99,19 @@ class CudaBackend {
     if (attends_sm90(args, kv, scratch_))
       launch("loading attention", [&](cudaStream_t s) { return load_attention_sm90(s, args, batch, kv, scratch_); });
   }
-  // q, k and v as one product: upload() laid their weights and scales side by side.
-  void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
-    const ModelConfig& config = p.config;
-    const int32_t stride = p.layer.q.out + (p.kv ? p.kv->k.out + p.kv->v.out : 0);
-    multiply(Product::kLinear,
-             {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
-    const HeadsArgs args{p.q,
+  void project(const PackedProjection& p, const Batch& batch, const KvSlot& kv) {
+    norm_linear(p.norm, p.qkv, p.qkv.scale, p.floats);
+    const HeadsArgs args{p.floats,
                          batch.row_count,
-                         stride,
+                         p.qkv.out,
                          p.angles,
-                         config.n_heads,
-                         config.n_kv_heads,
-                         config.head_dim,
-                         p.layer.q_inverse.data(),
-                         p.kv ? p.kv->k_inverse.data() : nullptr,
-                         p.kv ? p.kv->v_inverse.data() : nullptr,
-                         p.kv != nullptr,
+                         p.heads,
+                         p.kv_heads,
+                         p.head_dim,
+                         p.q_inverse,
+                         p.k_inverse,
+                         p.v_inverse,
+                         p.k_inverse != nullptr,
                          p.queries};
     launch("heads", [&](cudaStream_t s) { return cuda::heads(s, device_->chip(), args, batch, kv); });
   }
@@ -131,35 +124,27 @@ class CudaBackend {
   void multiply(Product product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
     multiply(product, {w.weight, w.out, w.in, a, rows, scale, result}, w.row_sum);
   }
-  void multiply(Product product, ProductArgs args, const int32_t* row_sum = nullptr) {
+  void multiply(Product product, ProductArgs args, const int32_t* row_sum) {
     args.room = room_;
-    if (norm_.x && args.a == norm_.a) {
-      const PendingNorm norm = std::exchange(norm_, {});
-      if (joins_norm(device_->chip(), args.rows, args.out, args.in)) {
-        args.x = norm.x, args.eps = norm.eps, args.inverse_scale = norm.inverse_scale;
-      } else {
-        launch("norm", [&](cudaStream_t s) {
-          return cuda::norm(s, device_->chip(), norm.x, args.rows, args.in, norm.eps, norm.inverse_scale, norm.a);
-        });
-      }
-    }
     if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in))
       return cublaslt_->multiply({product, args, row_sum});
     launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, args); });
   }
 
-  struct PendingNorm {
-    const arith::bf16* x = nullptr;
-    float eps = 0.0f, inverse_scale = 0.0f;
-    int8_t* a = nullptr;
-  };
+  // In one kernel where there is one that takes the norm with it.
+  void multiply_normed(Product product, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
+    ProductArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
+    if (joins_norm(device_->chip(), input.rows, w.out, w.in))
+      args.x = input.x, args.eps = input.eps, args.inverse_scale = input.inverse_scale;
+    else
+      norm(input);
+    multiply(product, args, w.row_sum);
+  }
 
   std::shared_ptr<Device> device_;
   std::unique_ptr<CublasLt> cublaslt_;
   AttentionScratch scratch_;
-  bool joins_norms_ = false;
   int32_t room_ = 0;
-  PendingNorm norm_;
   DeviceBuffer<AttentionPart> parts_;
   DeviceBuffer<float> sums_;
   DeviceBuffer<int32_t> counters_;

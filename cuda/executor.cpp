@@ -21,6 +21,7 @@
 #include "kaiju/base/owner_process.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kernels/blocks.hpp"
+#include "launch/layer_products.hpp"
 #include "launch/tiles.hpp"
 #include "memory.hpp"
 #include "on_host.hpp"
@@ -65,16 +66,16 @@ class CudaExecutor final : public Executor {
     transfers_.create(facts, pool_);
 
     const auto rows = static_cast<size_t>(sizes.step_tokens), slots = static_cast<size_t>(sizes.slot_count);
-    const auto width = static_cast<size_t>(std::max(config.d_model, config.query_width()));
+    const WorkspaceWidths widths(config);
     logit_rows_ = std::max(sizes.slot_count, std::min(sizes.step_tokens, kLogitRows));
     const auto logit_rows = static_cast<size_t>(logit_rows_);
-    KAIJU_TRY(take(x_, rows * config.d_model, "the residual stream"));
+    KAIJU_TRY(take(x_, rows * widths.x, "the residual stream"));
     const size_t room =
         (std::max(rows, logit_rows) + kMostTileRows - 1) / kMostTileRows * kMostTileRows;  // whole tiles
-    KAIJU_TRY(take(a_, room * width, "the activations"));
-    KAIJU_TRY(take(q_, rows * (config.query_width() + 2 * config.kv_width()), "the queries, keys and values"));
-    KAIJU_TRY(take(queries_, rows * config.query_width(), "the quantised queries"));
-    KAIJU_TRY(take(h_, room * config.d_ff, "the feed-forward activations"));
+    KAIJU_TRY(take(a_, room * widths.a, "the activations"));
+    KAIJU_TRY(take(q_, rows * widths.qkv, "the queries, keys and values"));
+    KAIJU_TRY(take(queries_, rows * widths.q, "the quantised queries"));
+    KAIJU_TRY(take(h_, room * widths.h, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(logits_, logit_rows * config.vocab_size, "the logits"));
     KAIJU_TRY(take(adjusted_, slots * config.vocab_size, "the penalised logits"));
@@ -94,7 +95,6 @@ class CudaExecutor final : public Executor {
                   heads = config.n_heads / config.n_kv_heads,
                   items = config.n_kv_heads * ((heads + kAttentionItemRows - 1) / kAttentionItemRows);
     KAIJU_TRY(backend_.take_memory(config.head_dim, sizes.slot_count * chunks * items));
-    backend_.join_norms();
     backend_.have_room(static_cast<int32_t>(room));
     const size_t table_blocks =
         slots * kBlockKinds * static_cast<size_t>((config.context + kBlockTokens - 1) / kBlockTokens);
@@ -394,11 +394,23 @@ class CudaExecutor final : public Executor {
     std::vector<RowLayer> layers;
     for (const LayerWeights& layer : weights_.layers) {
       const KvWeights& kv = weights_.slots[layer.config.kv_slot];
-      layers.push_back({layer.q.weight, layer.o.weight, layer.up.weight, layer.down.weight, layer.q_scale.data(),
-                        layer.o_scale.data(), layer.up_alpha.data(), layer.down_scale.data(), layer.q_inverse.data(),
-                        kv.k_inverse.data(), kv.v_inverse.data(), layer.out_inverse.data(),
-                        angles_[layer.config.rope].data(), layer.attn_in, layer.ffn_in, layer.z,
-                        layer.owns_slot ? 1 : 0, kv_slots_[layer.config.kv_slot]});
+      RowLayer& row = layers.emplace_back();
+      row = {{},
+             {},
+             layer.q_inverse.data(),
+             kv.k_inverse.data(),
+             kv.v_inverse.data(),
+             layer.out_inverse.data(),
+             angles_[layer.config.rope].data(),
+             layer.attn_in,
+             layer.ffn_in,
+             layer.z,
+             layer.owns_slot ? 1 : 0,
+             kv_slots_[layer.config.kv_slot]};
+      for (size_t m = 0; m < std::size(kRowMatrices); ++m) {
+        const Linear& packed = layer.packed_at(kRowMatrices[m].input);
+        row.weights[m] = packed.weight, row.scales[m] = packed.scale;
+      }
     }
     row_step_ = {nullptr,
                  static_cast<int32_t>(layers.size()),
@@ -424,7 +436,7 @@ class CudaExecutor final : public Executor {
                  nullptr,
                  0,
                  0};
-    if (!row_step_serves(device_->chip(), row_step_)) return {};
+    if (!row_step_serves(device_->chip(), config.shape, row_step_)) return {};
     KAIJU_TRY(take(row_layers_, layers.size(), "the layers' descriptions"));
     const auto chunks = static_cast<size_t>(row_step_chunks(device_->chip(), config.n_kv_heads));
     const auto width = static_cast<size_t>(config.query_width()),
@@ -476,15 +488,7 @@ class CudaExecutor final : public Executor {
   // of steps that between them use all.
   void load_kernels() {
     const ModelConfig& config = weights_.config;
-    const int32_t width = config.query_width();
-    const ProductShape shapes[] = {{width + 2 * config.kv_width(), config.d_model},
-                                   {width, config.d_model},
-                                   {config.d_model, width, true},
-                                   {config.d_ff, config.d_model},
-                                   {config.d_model, config.d_ff},
-                                   {config.vocab_size, config.d_model},
-                                   {std::max(facts().label_count, 1), config.d_model}};
-    for (const int32_t rows : rows_of_all_tiles(device_->chip(), shapes, facts().step_tokens)) {
+    for (const int32_t rows : rows_of_all_tiles(device_->chip(), product_shapes(config), facts().step_tokens)) {
       if (!device_->ok()) return;
       inputs_.pretend(rows, 1, std::min(rows, facts().slot_count));
       const Inputs inputs = inputs_.place(0);

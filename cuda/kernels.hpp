@@ -4,10 +4,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include <iterator>
+
 #include "chip.hpp"
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/arith/rotary.hpp"
 #include "kaiju/backend/backend.hpp"
+#include "kaiju/format/layer_shape.hpp"
 #include "launch/tiles.hpp"
 
 namespace kaiju::cuda {
@@ -114,11 +117,24 @@ cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, 
                                 const AttentionScratch& scratch);
 
 // ---- kernels/hopper/row_step.cu ----
+// The shape of layers that row_step() computes, and a layer's matrices in the order in which it takes them: those that
+// read the same bytes are packed.
+inline constexpr LayerShape kRowStepShape = {Activations::kStaticClips, Ffn::kSquaredRelu, Residual::kBf16,
+                                             OutputMatrix::kEmbedding};
+struct RowMatrix {
+  Site input;
+  Operation operation;
+};
+inline constexpr RowMatrix kRowMatrices[] = {{Site::kAttentionIn, Operation::kLinear},
+                                             {Site::kAttentionOut, Operation::kAddLinear},
+                                             {Site::kFfnIn, Operation::kUp},
+                                             {Site::kFfnMid, Operation::kAddDown}};
+inline constexpr auto kRowMatrixCount = static_cast<int32_t>(std::size(kRowMatrices));
 // What row_step() wants to know of a layer; in device memory.
 struct alignas(16) RowLayer {
-  // Of q, o, up, down; where `keys` is set those of k and v lie behind q's.
-  const int8_t* weights[4];
-  const float* scales[4];
+  // Of kRowMatrices; behind q's lie those of k and v where `keys` is set.
+  const int8_t* weights[kRowMatrixCount];
+  const float* scales[kRowMatrixCount];
   const float *q_inverse, *k_inverse, *v_inverse, *out_inverse;  // [kv_heads, head_dim]
   const arith::CosSin* angles;                                   // [head_dim / 2]
   float attn_in, ffn_in, z;
@@ -146,8 +162,8 @@ struct RowStep {
 };
 // Chunks of 512 keys that a row may see: a block takes one, of one KV head.
 constexpr int32_t row_step_chunks(const Chip& chip, int32_t kv_heads) { return chip.multiprocessors / kv_heads; }
-// Whether row_step() can take a step of such a model.
-bool row_step_serves(const Chip& chip, const RowStep& step);
+// Whether row_step() can take a step of such a model, of layers of such a shape.
+bool row_step_serves(const Chip& chip, const LayerShape& shape, const RowStep& step);
 // From the embedded token to logits: all layers for one row, as one kernel.
 cudaError_t row_step(cudaStream_t stream, const Chip& chip, RowStep step);
 

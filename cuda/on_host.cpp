@@ -101,12 +101,13 @@ void OnHost::embed(const Matrix& table, const float* scale, std::span<const int3
   call.back(x, out, count);
 }
 
-void OnHost::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+void OnHost::norm(const NormArgs& norm) {
   Call call(*this);
-  const size_t count = static_cast<size_t>(rows) * width;
-  auto* out = call.out<int8_t>(count);
-  backend_.norm(call.in(x, count), rows, width, eps, inverse_scale, out);
-  call.back(a, out, count);
+  const size_t count = static_cast<size_t>(norm.rows) * norm.width;
+  NormArgs there = norm;
+  there.x = call.in(norm.x, count), there.a = call.out<int8_t>(count);
+  backend_.norm(there);
+  call.back(norm.a, there.a, count);
 }
 
 void OnHost::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {

@@ -21,7 +21,7 @@ class OnHost {
   Status status() const;
 
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
-  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a);
+  void norm(const NormArgs& norm);
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);

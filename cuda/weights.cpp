@@ -34,12 +34,19 @@ class Mover {
     move(data, values.size());
     values = {data, values.size()};
   }
-  // Matrices and scales of one input, each kind in one piece without gaps: their sizes are multiples of kAlignment, as
-  // every head has at least 64 channels and every input a multiple of 64.
-  void together(std::initializer_list<Matrix*> matrices, std::initializer_list<std::span<const float>*> scales) {
-    for (Matrix* m : matrices) move(m->weight, static_cast<size_t>(m->out) * static_cast<size_t>(m->in));
-    for (Matrix* m : matrices) move(m->row_sum, static_cast<size_t>(m->out));
-    for (std::span<const float>* s : scales) (*this)(*s);
+  // Matrices of one input: their weights, row sums and scales each in one piece without gaps. The whole, as one matrix;
+  // nothing while sizes are added up.
+  Linear pack(const std::vector<Linear*>& parts) {
+    for (Linear* part : parts) place(part->weight, static_cast<size_t>(part->out) * static_cast<size_t>(part->in));
+    align();
+    for (Linear* part : parts) place(part->row_sum, static_cast<size_t>(part->out));
+    align();
+    for (Linear* part : parts) place(part->scale, static_cast<size_t>(part->out));
+    align();
+    if (!to_ || parts.empty()) return {};
+    Linear whole = *parts.front();
+    for (size_t i = 1; i < parts.size(); ++i) whole.out += parts[i]->out;
+    return whole;
   }
 
   size_t bytes() const { return used_; }
@@ -48,12 +55,18 @@ class Mover {
  private:
   template <class T>
   void move(const T*& data, size_t count) {
+    place(data, count);
+    align();
+  }
+  template <class T>
+  void place(const T*& data, size_t count) {
     if (to_) {
       if (status_.ok()) status_ = copy(std::as_bytes(std::span(data, count)), to_ + used_);
       data = reinterpret_cast<const T*>(to_ + used_);
     }
-    used_ = (used_ + count * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+    used_ += count * sizeof(T);
   }
+  void align() { used_ = (used_ + kAlignment - 1) / kAlignment * kAlignment; }
 
   // Waits for each piece, for the next one takes its place.
   Status copy(std::span<const std::byte> bytes, std::byte* to) {
@@ -84,22 +97,19 @@ void walk(Weights& weights, Mover& move) {
     move(weights.classifier_scale);
   }
   for (LayerWeights& layer : weights.layers) {
+    for (const SiteRow& site : kSites) {
+      std::vector<Linear*> readers;
+      for (const MatmulRow& row : kMatmuls)
+        if (row.input == site.site && layer[row.matmul].weight) readers.push_back(&layer[row.matmul]);
+      layer.packed[static_cast<size_t>(site.site)] = move.pack(readers);
+    }
     if (layer.owns_slot) {
       KvWeights& kv = weights.slots[layer.config.kv_slot];
-      move.together({&layer.q, &kv.k, &kv.v}, {&layer.q_scale, &kv.k_scale, &kv.v_scale});
       move(kv.k_inverse);
       move(kv.v_inverse);
-    } else {
-      move.together({&layer.q}, {&layer.q_scale});
     }
     move(layer.q_inverse);
     move(layer.out_inverse);
-    move(layer.o);
-    move(layer.o_scale);
-    move(layer.up);
-    move(layer.up_alpha);
-    move(layer.down);
-    move(layer.down_scale);
   }
 }
 

@@ -136,9 +136,10 @@ void CpuBackend::embed(const Matrix& table, const float* scale, std::span<const 
   });
 }
 
-void CpuBackend::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-  for_rows(pool_, rows, width, [&](int32_t first, int32_t end) {
-    kernels_.norm(x + int64_t{first} * width, end - first, width, eps, inverse_scale, a + int64_t{first} * width);
+void CpuBackend::norm(const NormArgs& norm) {
+  for_rows(pool_, norm.rows, norm.width, [&](int32_t first, int32_t end) {
+    const int64_t at = int64_t{first} * norm.width;
+    kernels_.norm(norm.x + at, end - first, norm.width, norm.eps, norm.inverse_scale, norm.a + at);
   });
 }
 

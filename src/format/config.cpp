@@ -33,6 +33,23 @@ constexpr ChatField kChatFields[] = {{"begin", &ChatSymbols::begin},
                                      {"close", &ChatSymbols::close},
                                      {"text", &ChatSymbols::text}};
 
+// What errors call the values of a shape.
+const char* word(bool value) { return value ? "true" : "false"; }
+const char* word(Activations value) { return value == Activations::kStaticClips ? "static clips" : "token scales"; }
+const char* word(Residual value) { return value == Residual::kBf16 ? "bf16" : "f32"; }
+const char* word(OutputMatrix value) { return value == OutputMatrix::kEmbedding ? "the embedding's" : "its own"; }
+const char* word(Ffn value) {
+  switch (value) {
+    case Ffn::kSquaredRelu:
+      return "squared ReLU";
+    case Ffn::kGatedSilu:
+      return "gated SiLU";
+    case Ffn::kGatedGelu:
+      return "gated GELU";
+  }
+  return "unknown";
+}
+
 // Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not
 // ignore.
 class Reader {
@@ -178,6 +195,25 @@ Status check_dimensions(const ModelConfig& c) {
   return {};
 }
 
+// Every member must be as in LayerShape(): nothing else is computed yet.
+Status check_shape(const LayerShape& shape) {
+  const LayerShape served;
+  const auto check = [](const char* member, auto value, auto wanted) -> Status {
+    if (value == wanted) return {};
+    return {StatusCode::kUnsupported,
+            fmt::format("config.shape.{} is {}: not supported yet; must be {}", member, word(value), word(wanted))};
+  };
+  KAIJU_TRY(check("activations", shape.activations, served.activations));
+  KAIJU_TRY(check("ffn", shape.ffn, served.ffn));
+  KAIJU_TRY(check("residual", shape.residual, served.residual));
+  KAIJU_TRY(check("output", shape.output, served.output));
+  KAIJU_TRY(check("norms_after", shape.norms_after, served.norms_after));
+  KAIJU_TRY(check("norm_gains", shape.norm_gains, served.norm_gains));
+  KAIJU_TRY(check("head_norms", shape.head_norms, served.head_norms));
+  KAIJU_TRY(check("biases", shape.biases, served.biases));
+  return {};
+}
+
 Status check_layers(const ModelConfig& c) {
   if (c.layers.empty() || c.layers.size() > kMostLayers)
     return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", c.layers.size(), kMostLayers));
@@ -247,6 +283,7 @@ Status check_config(const ModelConfig& config) {
   const FloatState float_state;
   KAIJU_TRY(check_name("config.name", config.name));
   KAIJU_TRY(check_dimensions(config));
+  KAIJU_TRY(check_shape(config.shape));
   ModelConfig derived = config;
   derived.derive_counts();
   KAIJU_TRY(check_layers(derived));

@@ -9,8 +9,10 @@
 #include <cstring>
 #include <new>
 
+#include "header.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/base/random.hpp"
+#include "tensors.hpp"
 #include "values.hpp"
 
 namespace kaiju {
@@ -21,10 +23,6 @@ const double kWeightDeviation = std::sqrt(127.0 * 128.0 / 3.0);
 constexpr double kQueryGain = 2.0;    // scores q.k / sqrt(head_dim) then spread by 2: some keys matter, none alone
 constexpr double kLogitSpread = 2.5;  // standard deviation of the logits
 constexpr size_t kPieceBytes = size_t{256} << 10;
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
 
 // FNV-1a: the tensor's own random stream.
 uint32_t stream_of(std::string_view name) {
@@ -49,28 +47,22 @@ class Generator {
     }
   }
 
-  // Scales and clips; `in` is the fan-in of a scale's matrix.
-  float value(const std::string& name, uint64_t index, int64_t in) const {
-    const size_t dot = name.rfind('.');
-    const std::string matrix = name.substr(0, dot);
-    const std::string_view kind = std::string_view(name).substr(dot + 1);
-    if (name == "embed.scale")
-      return f32(row_factor(matrix, index) / (kWeightDeviation * std::sqrt(config_.d_model) * virtual_scalar(matrix)));
-    // As an embedding a row has rms 1 / sqrt(d_model), so that layers outweigh it and a token does not simply predict
-    // itself; as a row of the logits matrix it spreads them by kLogitSpread.
-    if (name == "embed.in_scalar") return f32(virtual_scalar(matrix));
-    if (name == "embed.out_scalar") return f32(virtual_scalar(matrix) * kLogitSpread);
-    if (kind == "scalar") return f32(virtual_scalar(matrix));
-    if (kind == "bias") return f32(uniform(name, index, -1, 1));
-    if (kind == "scale")
-      return f32(gain(matrix) * row_factor(matrix, index) /
-                 (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(matrix)));
-    // A key or value channel has the rms of its row; four of those hold all but one value in 16,000.
-    if (kind == "k_clip") return f32(4 * row_factor(matrix + ".k", index) * vary(name, index));
-    if (kind == "v_clip") return f32(4 * row_factor(matrix + ".v", index) * vary(name, index));
-    if (kind == "q_clip") return f32(4 * kQueryGain * 4 * vary(name, index));  // queries times k_clip
-    if (kind == "out_clip") return f32(2.4 * vary(name, index));  // an average of values: smaller than they
-    return f32(4 * vary(name, index));                            // in_clip, mid_clip: of something with rms 1
+  // Of a tensor of floats; `in` is the fan-in of a scale's matrix.
+  float value(const format::ModelTensor& tensor, uint64_t index, int64_t in) const {
+    const std::string& name = tensor.name;
+    switch (tensor.role) {
+      // As an embedding a row has rms 1 / sqrt(d_model), so that layers outweigh it and a token does not simply predict
+      // itself; as a row of the logits matrix it spreads them by kLogitSpread.
+      case format::TensorRole::kScalar:
+        return f32(virtual_scalar(tensor.matrix) * (name == "embed.out_scalar" ? kLogitSpread : 1));
+      case format::TensorRole::kScale:
+        return f32(gain(tensor.matmul) * row_factor(tensor.matrix, index) /
+                   (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(tensor.matrix)));
+      case format::TensorRole::kBias:
+        return f32(uniform(name, index, -1, 1));
+      default:
+        return f32(clip(tensor, index));
+    }
   }
 
  private:
@@ -85,14 +77,30 @@ class Generator {
   double virtual_scalar(const std::string& matrix) const { return uniform(matrix + ".scalar", 0, 0.5, 2.0); }
   double vary(const std::string& name, uint64_t index) const { return uniform(name, index, 0.9, 1.1); }
 
+  double clip(const format::ModelTensor& tensor, uint64_t index) const {
+    const double varied = vary(tensor.name, index);
+    switch (tensor.site ? tensor.site->site : Site::kAttentionIn) {
+      // A key or value channel has the rms of its row; four of those hold all but one value in 16,000.
+      case Site::kKey:
+      case Site::kValue:
+        return 4 * row_factor(tensor.name.substr(0, tensor.name.rfind("_clip")), index) * varied;
+      case Site::kQuery:
+        return 4 * kQueryGain * 4 * varied;  // queries times k_clip
+      case Site::kAttentionOut:
+        return 2.4 * varied;  // an average of values: smaller than they
+      default:
+        return 4 * varied;  // of something with rms 1; so is what the final norm makes
+    }
+  }
+
   // Rms of the matrix's output for an input of rms 1.
-  double gain(const std::string& matrix) const {
-    const double branch =
-        1 / std::sqrt(2.0 * static_cast<double>(config_.layers.size()));  // all branches together add rms 1
-    if (ends_with(matrix, ".q")) return kQueryGain;
-    if (ends_with(matrix, ".o")) return branch;
-    if (ends_with(matrix, ".down")) return branch / std::sqrt(1.5);  // relu(u)^2 has mean square 3/2 for u of rms 1
-    return 1;
+  double gain(const MatmulRow* matmul) const {
+    if (!matmul) return 1;
+    if (matmul->matmul == Matmul::kQ) return kQueryGain;
+    const double branches = 2.0 * static_cast<double>(config_.layers.size());  // all of them together add rms 1
+    const double gain = adds_to_residual(matmul->operation) ? 1 / std::sqrt(branches) : 1;
+    return matmul->input == Site::kFfnMid ? gain / std::sqrt(1.5)
+                                          : gain;  // relu(u)^2 has mean square 3/2 for u of rms 1
   }
 
   const ModelConfig& config_;
@@ -134,24 +142,20 @@ class Stream {
 Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64_t seed,
                      const Checkpoint::Progress& progress) {
   const Generator generator(config, seed);
-  const auto tensors = required_tensors(config);
+  const std::vector<format::ModelTensor> tensors = format::model_tensors(config);
   uint64_t total = 0;
-  for (const auto& tensor : tensors) {
-    uint64_t bytes = dtype_bytes(tensor.dtype);
-    for (const int64_t dimension : tensor.shape) bytes *= static_cast<uint64_t>(dimension);
-    total += bytes;
-  }
+  for (const format::ModelTensor& tensor : tensors) total += format::tensor_bytes(tensor.dtype, tensor.shape);
   Stream stream(writer, total, progress);
 
-  // required_tensors gives weight, scale, row_sum of a matrix one after the other: the last weight's sums and width are
-  // what the next ones need.
+  // Weight, scale and row sums of a matrix come one after the other: the last weight's sums and width are what the next
+  // ones need.
   std::vector<int32_t> row_sums;
   std::vector<int8_t> piece;
   std::vector<float> values;
   int64_t in = 1;
-  for (const auto& tensor : tensors) {
+  for (const format::ModelTensor& tensor : tensors) {
     const auto rows = static_cast<size_t>(tensor.shape[0]);
-    if (tensor.dtype == DType::kI8) {
+    if (tensor.role == format::TensorRole::kWeight) {
       in = tensor.shape[1];
       const auto width = static_cast<size_t>(in);
       const size_t piece_rows = std::max<size_t>(1, kPieceBytes / width);
@@ -163,14 +167,14 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
         for (size_t i = 0; i < count; ++i) row_sums.push_back(format::scan_row(&piece[i * width], width).sum);
         KAIJU_TRY(stream.write(std::span<const int8_t>(piece)));
       }
-    } else if (tensor.dtype == DType::kI32) {
+    } else if (tensor.role == format::TensorRole::kRowSum) {
       KAIJU_TRY(stream.write(std::span<const int32_t>(row_sums)));
-    } else if (tensor.dtype == DType::kU64) {
+    } else if (tensor.role == format::TensorRole::kRope) {
       const int32_t rope = std::stoi(tensor.name.substr(tensor.name.rfind('.') + 1));
       KAIJU_TRY(stream.write(std::span<const uint64_t>(rope_frequencies(rope_theta(config, rope), config.head_dim))));
     } else {
       values.resize(rows);
-      for (size_t i = 0; i < rows; ++i) values[i] = generator.value(tensor.name, i, in);
+      for (size_t i = 0; i < rows; ++i) values[i] = generator.value(tensor, i, in);
       KAIJU_TRY(stream.write(std::span<const float>(values)));
     }
   }

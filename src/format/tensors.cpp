@@ -1,10 +1,12 @@
-// The tensors a model must have, by docs/checkpoint.md, "Tensors".
+#include "tensors.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "header.hpp"
-#include "kaiju/format/checkpoint.hpp"
+#include "kaiju/format/layer_tensors.hpp"
 
 namespace kaiju {
 
@@ -38,55 +40,75 @@ const char* dtype_name(DType dtype) {
   return "unknown";
 }
 
-std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& config) {
-  std::vector<CheckpointWriter::Declaration> all;
-  const auto add = [&](std::string name, DType dtype, std::vector<int64_t> shape) {
-    all.push_back({std::move(name), dtype, std::move(shape)});
-  };
-  const auto scalar = [&](std::string name) { add(std::move(name), DType::kF32, {1}); };
+namespace format {
+namespace {
+
+class Tensors {
+ public:
+  void add(TensorRole role, std::string name, DType dtype, std::vector<int64_t> shape, const std::string& matrix = {},
+           const MatmulRow* matmul = nullptr, const SiteRow* site = nullptr) {
+    all_.push_back({{std::move(name), dtype, std::move(shape)}, role, matrix, matmul, site});
+  }
+  void clip(const std::string& name, int64_t count, const SiteRow* site = nullptr) {
+    add(TensorRole::kClip, name, DType::kF32, {count}, {}, nullptr, site);
+  }
   // Scale and row sums right after their weights: whoever streams a matrix has them at hand.
-  const auto rows = [&](const std::string& prefix, int64_t out, int64_t in) {
-    add(prefix + ".weight", DType::kI8, {out, in});
-    add(prefix + ".scale", DType::kF32, {out});
-    add(prefix + ".row_sum", DType::kI32, {out});
-  };
-  const auto matrix = [&](const std::string& prefix, int64_t out, int64_t in) {
-    rows(prefix, out, in);
-    scalar(prefix + ".scalar");
-  };
-
-  rows("embed", config.vocab_size, config.d_model);
-  scalar("embed.in_scalar");
-  scalar("embed.out_scalar");
-  for (int32_t rope = 0; rope < config.rope_count; ++rope)
-    add(fmt::format("rope.{}", rope), DType::kU64, {config.head_dim / 2});
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const int32_t slot = config.layers[i].kv_slot;
-    if (config.owner_of(slot) == static_cast<int32_t>(i)) {
-      const std::string kv = fmt::format("kv.{}", slot);
-      matrix(kv + ".k", config.kv_width(), config.d_model);
-      matrix(kv + ".v", config.kv_width(), config.d_model);
-      add(kv + ".k_clip", DType::kF32, {config.kv_width()});
-      add(kv + ".v_clip", DType::kF32, {config.kv_width()});
+  void rows(const std::string& matrix, int64_t out, int64_t in, const MatmulRow* matmul = nullptr) {
+    add(TensorRole::kWeight, matrix + ".weight", DType::kI8, {out, in}, matrix, matmul);
+    add(TensorRole::kScale, matrix + ".scale", DType::kF32, {out}, matrix, matmul);
+    add(TensorRole::kRowSum, matrix + ".row_sum", DType::kI32, {out}, matrix, matmul);
+  }
+  void scalar(const std::string& matrix, const char* name = ".scalar", const MatmulRow* matmul = nullptr) {
+    add(TensorRole::kScalar, matrix + name, DType::kF32, {1}, matrix, matmul);
+  }
+  void layer(const ModelConfig& config, int32_t layer) {
+    for (const Of of : {Of::kSlot, Of::kLayer}) {
+      for (const LayerMatmul& matmul : matmuls_of(config, layer)) {
+        if (matmul.row->of != of) continue;
+        rows(matmul.name, matmul.out, matmul.in, matmul.row);
+        scalar(matmul.name, ".scalar", matmul.row);
+      }
+      for (const LayerSite& site : sites_of(config, layer))
+        if (site.row->of == of) clip(site.clip, site.clips, site.row);
     }
-    const std::string layer = fmt::format("layers.{}", i);
-    matrix(layer + ".attn.q", config.query_width(), config.d_model);
-    matrix(layer + ".attn.o", config.d_model, config.query_width());
-    matrix(layer + ".ffn.up", config.d_ff, config.d_model);
-    matrix(layer + ".ffn.down", config.d_model, config.d_ff);
-    for (const char* name : {".attn.in_clip", ".attn.q_clip", ".attn.out_clip", ".ffn.in_clip", ".ffn.mid_clip"})
-      scalar(layer + name);
   }
-  scalar("final.in_clip");
-  if (const int32_t labels = config.label_count(); labels > 0) {
-    matrix("classifier", labels, config.d_model);
-    add("classifier.bias", DType::kF32, {labels});
+  // In the order of the file.
+  std::vector<ModelTensor> take() {
+    std::stable_partition(all_.begin(), all_.end(), [](const ModelTensor& tensor) {
+      return layout_group(tensor.name, tensor_bytes(tensor.dtype, tensor.shape)) == 0;
+    });
+    return std::move(all_);
   }
 
-  std::stable_partition(all.begin(), all.end(), [](const CheckpointWriter::Declaration& tensor) {
-    return format::layout_group(tensor.name, format::tensor_bytes(tensor.dtype, tensor.shape)) == 0;
-  });
-  return all;
+ private:
+  std::vector<ModelTensor> all_;
+};
+
+}  // namespace
+
+std::vector<ModelTensor> model_tensors(const ModelConfig& config) {
+  Tensors tensors;
+  tensors.rows("embed", config.vocab_size, config.d_model);
+  tensors.scalar("embed", ".in_scalar");
+  tensors.scalar("embed", ".out_scalar");
+  for (int32_t rope = 0; rope < config.rope_count; ++rope)
+    tensors.add(TensorRole::kRope, fmt::format("rope.{}", rope), DType::kU64, {config.head_dim / 2});
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer) tensors.layer(config, layer);
+  tensors.clip("final.in_clip", 1);
+  if (const int32_t labels = config.label_count(); labels > 0) {
+    tensors.rows("classifier", labels, config.d_model);
+    tensors.scalar("classifier");
+    tensors.add(TensorRole::kBias, "classifier.bias", DType::kF32, {labels}, "classifier");
+  }
+  return tensors.take();
+}
+
+}  // namespace format
+
+std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& config) {
+  std::vector<CheckpointWriter::Declaration> declarations;
+  for (format::ModelTensor& tensor : format::model_tensors(config)) declarations.push_back(std::move(tensor));
+  return declarations;
 }
 
 }  // namespace kaiju

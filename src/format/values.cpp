@@ -8,6 +8,7 @@
 #include <string>
 
 #include "digest.hpp"
+#include "kaiju/format/layer_constants.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -76,31 +77,26 @@ Status check_derived(const Checkpoint& checkpoint) {
   KAIJU_TRY(check("final.in_clip", "c_in", 127 / c.scalar("final.in_clip")));
   if (!config.labels.empty())
     KAIJU_TRY(check("classifier.scale", "sc", c.matrix("classifier") * (c.scalar("final.in_clip") / 127)));
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const int32_t slot = config.layers[i].kv_slot;
-    const std::string kv = fmt::format("kv.{}", slot);
-    const std::string attn = fmt::format("layers.{}.attn", i);
-    const std::string ffn = fmt::format("layers.{}.ffn", i);
-    const double in = c.scalar(attn + ".in_clip") / 127;
-    const double q_clip = c.scalar(attn + ".q_clip");
-    const double out_clip = c.scalar(attn + ".out_clip");
-    const double mid_clip = c.scalar(ffn + ".mid_clip");
-    KAIJU_TRY(check(attn + ".in_clip", "c_in", 1 / in));
-    if (config.owner_of(slot) == static_cast<int32_t>(i)) {
-      KAIJU_TRY(check(kv + ".k.scale", "sk", c.matrix(kv + ".k") * in));
-      KAIJU_TRY(check(kv + ".v.scale", "sv", c.matrix(kv + ".v") * in));
-      KAIJU_TRY(check(kv + ".k_clip", "ck", 127 / c.smallest(kv + ".k_clip")));
-      KAIJU_TRY(check(kv + ".v_clip", "cv", 127 / c.smallest(kv + ".v_clip")));
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer) {
+    const LayerConstants constants(checkpoint, layer);
+    const auto check_clip = [&](Site site, const char* constant, double value) {
+      return check(constants.clip_name(site), constant, value);
+    };
+    const double q_clip = constants.clip(Site::kQuery), out_clip = constants.clip(Site::kAttentionOut);
+    const std::string k_clip = constants.clip_name(Site::kKey), v_clip = constants.clip_name(Site::kValue);
+    KAIJU_TRY(check_clip(Site::kAttentionIn, "c_in", 127 / constants.clip(Site::kAttentionIn)));
+    if (config.owns_slot(layer)) {
+      KAIJU_TRY(check_clip(Site::kKey, "ck", 127 / c.smallest(k_clip)));
+      KAIJU_TRY(check_clip(Site::kValue, "cv", 127 / c.smallest(v_clip)));
     }
-    KAIJU_TRY(check(attn + ".q.scale", "sq", c.matrix(attn + ".q") * in));
-    KAIJU_TRY(check(attn + ".q_clip", "cq", 127 * c.largest(kv + ".k_clip") / q_clip));
-    KAIJU_TRY(check(attn + ".q_clip", "z", q_clip / 16129 * (1.4426950408889634 / std::sqrt(config.head_dim))));
-    KAIJU_TRY(check(attn + ".out_clip", "co", c.largest(kv + ".v_clip") / out_clip));
-    KAIJU_TRY(check(attn + ".o.scale", "so", c.matrix(attn + ".o") * (out_clip / 127)));
-    KAIJU_TRY(check(ffn + ".in_clip", "c_in", 127 / c.scalar(ffn + ".in_clip")));
-    KAIJU_TRY(check(ffn + ".up.scale", "alpha",
-                    c.matrix(ffn + ".up") * (c.scalar(ffn + ".in_clip") / 127) * (255 / mid_clip)));
-    KAIJU_TRY(check(ffn + ".down.scale", "sd", c.matrix(ffn + ".down") * (mid_clip * mid_clip / 255)));
+    KAIJU_TRY(check_clip(Site::kQuery, "cq", 127 * c.largest(k_clip) / q_clip));
+    KAIJU_TRY(check_clip(Site::kQuery, "z", q_clip / 16129 * (1.4426950408889634 / std::sqrt(config.head_dim))));
+    KAIJU_TRY(check_clip(Site::kAttentionOut, "co", c.largest(v_clip) / out_clip));
+    KAIJU_TRY(check_clip(Site::kFfnIn, "c_in", 127 / constants.clip(Site::kFfnIn)));
+    for (const LayerMatmul& matmul : matmuls_of(config, layer)) {
+      const auto [input, result] = constants.factors(*matmul.row);
+      KAIJU_TRY(check(matmul.name + ".scale", matmul.row->constant, c.matrix(matmul.name) * input * result));
+    }
   }
   return {};
 }

@@ -15,7 +15,7 @@ class AnyBackend {
   virtual std::string name() const = 0;
 
   virtual void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) = 0;
-  virtual void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) = 0;
+  virtual void norm(const NormArgs& norm) = 0;
   virtual void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) = 0;
   virtual void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) = 0;
   virtual void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) = 0;
@@ -37,9 +37,7 @@ class Held final : public AnyBackend {
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) override {
     backend_->embed(table, scale, tokens, x);
   }
-  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) override {
-    backend_->norm(x, rows, width, eps, inverse_scale, a);
-  }
+  void norm(const NormArgs& norm) override { backend_->norm(norm); }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override {
     backend_->linear(w, a, rows, scale, out);
   }

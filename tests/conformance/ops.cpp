@@ -56,10 +56,10 @@ TEST_CASE("norm gives the reference's bits for any width, at any magnitude") {
     const float eps = random.pick({1e-5f, 1e-12f, 1e-38f}), inverse = random.pick({127.0f / 4, 1.0f, 1e-6f, 1e9f});
     const std::vector<arith::bf16> x = random.stream(static_cast<size_t>(rows) * width, deviation);
     std::vector<int8_t> expected(x.size()), a(x.size());
-    ReferenceBackend().norm(x.data(), rows, width, eps, inverse, expected.data());
+    ReferenceBackend().norm({x.data(), rows, width, eps, inverse, expected.data()});
     for (const auto& backend : backends()) {
       INFO(name_of(*backend));
-      backend->norm(x.data(), rows, width, eps, inverse, a.data());
+      backend->norm({x.data(), rows, width, eps, inverse, a.data()});
       CHECK(differences(a, expected) == 0);
     }
   });

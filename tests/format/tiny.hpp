@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kaiju/format/checkpoint.hpp"
+#include "kaiju/format/layer_tensors.hpp"
 #include "kaiju/format/random_model.hpp"
 
 namespace tiny {
@@ -90,6 +91,14 @@ inline ModelConfig config(int layers = 2) {
   c.chat.close = 6;
   c.derive_counts();
   return c;
+}
+
+// The names of all matrices of a model's layers, and of the embedding.
+inline std::vector<std::string> matrices_of(const ModelConfig& config) {
+  std::vector<std::string> names = {"embed"};
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+    for (const kaiju::LayerMatmul& matmul : kaiju::matmuls_of(config, layer)) names.push_back(matmul.name);
+  return names;
 }
 
 inline std::string make(const ModelConfig& config, uint64_t seed = 1) {

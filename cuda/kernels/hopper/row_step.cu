@@ -1,5 +1,6 @@
 // Launches row_step_kernel: whether it can take a model, and how shared memory is divided.
 #include <algorithm>
+#include <iterator>
 
 #include "row_step.cuh"
 
@@ -19,16 +20,31 @@ int32_t activation_bytes(const RowStep& step) {
 }
 // Of the ring.
 int32_t stages_of(const RowStep& step) {
-  const int32_t others = activation_bytes(step) + (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
+  const int32_t others =
+      activation_bytes(step) + (kRowMatrixCount * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
   return std::min((kMostDynamicBytes - others) / kStageBytes, kMostStages);
 }
 
+// The table's matrices of such a layer are those of the kernel, in its order.
+static_assert([] {
+  size_t at = 0;
+  for (const MatmulRow& row : kMatmuls) {
+    if (!row.when(kRowStepShape)) continue;
+    if (row.input != kRowMatrices[at].input) ++at;
+    if (at == std::size(kRowMatrices) || row.input != kRowMatrices[at].input ||
+        row.operation != kRowMatrices[at].operation)
+      return false;
+  }
+  return at + 1 == std::size(kRowMatrices);
+}());
+
 }  // namespace
 
-bool row_step_serves(const Chip& chip, const RowStep& step) {
+bool row_step_serves(const Chip& chip, const LayerShape& shape, const RowStep& step) {
 #if !defined(KAIJU_CUDA_SM90A)
   return false;
 #endif
+  if (shape != kRowStepShape) return false;
   if (chip.capability != 90 || (step.head_dim != 64 && step.head_dim != 128)) return false;
   const int32_t width = step.heads * step.head_dim;
   for (const int32_t in : {step.d_model, width, step.d_ff})
@@ -45,7 +61,7 @@ cudaError_t row_step(cudaStream_t stream, const Chip& chip, RowStep step) {
   step.stages = stages_of(step);
   step.activation_bytes = activation_bytes(step);
   const int32_t bytes = step.stages * kStageBytes + step.activation_bytes +
-                        (4 * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
+                        (kRowMatrixCount * step.layer_count + 1) * static_cast<int32_t>(sizeof(Run));
   // The same for every model: threads may launch for several.
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostDynamicBytes);

@@ -15,6 +15,9 @@
 // Attention: a unit of work is a chunk of 512 keys with some heads of a KV head. A thread has one key and some keys of
 // one channel's values. The sums of each chunk are kept apart; of all results each block folds its share.
 //
+// It computes layers of kRowStepShape (kernels.hpp) alone, which row_step_serves() checks: four matrices a layer, in
+// the order of kRowMatrices, which is that of Kind.
+//
 // Bound: memory, reading the weights once. Between products instructions count, not their latencies alone: what runs
 // once a layer has to be fetched anew each time.
 #pragma once
@@ -105,7 +108,7 @@ class RowStepper {
         ring_(memory),
         a_(memory + step.stages * kStageBytes),
         runs_(reinterpret_cast<Run*>(a_ + step.activation_bytes)),
-        matrices_(4 * step.layer_count + 1),
+        matrices_(kRowMatrixCount * step.layer_count + 1),
         query_width_(step.heads * kHeadDim),
         kv_width_(step.kv_heads * kHeadDim) {}
 
@@ -134,9 +137,10 @@ class RowStepper {
  private:
   // ---- weights ----
 
-  enum class Kind { kProject, kO, kUp, kDown, kLogits };
+  enum class Kind { kProject, kO, kUp, kDown, kLogits };  // the first four by kRowMatrices
+  static_assert(static_cast<int32_t>(Kind::kLogits) == kRowMatrixCount);
   __device__ Kind kind_of(int32_t matrix) const {
-    return matrix == matrices_ - 1 ? Kind::kLogits : static_cast<Kind>(matrix % 4);
+    return matrix == matrices_ - 1 ? Kind::kLogits : static_cast<Kind>(matrix % kRowMatrixCount);
   }
   __device__ int32_t in_of(int32_t matrix) const {
     const Kind kind = kind_of(matrix);
@@ -144,7 +148,7 @@ class RowStepper {
   }
   __device__ int32_t outs_of(int32_t matrix) const {
     const Kind kind = kind_of(matrix);
-    return kind == Kind::kProject  ? projected(step_.layers[matrix / 4])
+    return kind == Kind::kProject  ? projected(step_.layers[matrix / kRowMatrixCount])
            : kind == Kind::kUp     ? step_.d_ff
            : kind == Kind::kLogits ? step_.vocab
                                    : step_.d_model;
@@ -152,8 +156,8 @@ class RowStepper {
   __device__ const int8_t* weight_of(int32_t matrix) const {
     const Kind kind = kind_of(matrix);
     if (kind == Kind::kLogits) return step_.embed;
-    const RowLayer& layer = step_.layers[matrix / 4];
-    return layer.weights[matrix % 4];
+    const RowLayer& layer = step_.layers[matrix / kRowMatrixCount];
+    return layer.weights[matrix % kRowMatrixCount];
   }
   // Outputs of q, and of k and v where the layer makes them.
   __device__ int32_t projected(const RowLayer& layer) const { return query_width_ + (layer.keys ? 2 * kv_width_ : 0); }
@@ -205,7 +209,7 @@ class RowStepper {
       // Else what depends on it is found before the loop, and kept in registers that are not there.
       asm volatile("" : "+r"(tid_));
       warp_ = tid_ / 32, lane_ = tid_ % 32;
-      const int32_t l = m / 4;
+      const int32_t l = m / kRowMatrixCount;
       const Kind kind = kind_of(m);
       const RowLayer& layer = shared_.layer[l % 2];
       if (kind == Kind::kO) {
@@ -274,8 +278,9 @@ class RowStepper {
   __device__ void ask_for_scale(int32_t matrix) {
     const Run& run = runs_[matrix];
     if (tid_ >= run.count) return;
-    const float* const scales =
-        matrix == matrices_ - 1 ? step_.logit_scale : shared_.layer[matrix / 4 % 2].scales[matrix % 4];
+    const float* const scales = matrix == matrices_ - 1
+                                    ? step_.logit_scale
+                                    : shared_.layer[matrix / kRowMatrixCount % 2].scales[matrix % kRowMatrixCount];
     copy_async_word(shared_address(&shared_.scale[tid_]), scales + run.first + tid_);
   }
   // The norm of the residual stream, as soon as all of it is there.

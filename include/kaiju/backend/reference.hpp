@@ -66,9 +66,10 @@ class ReferenceBackend {
     }
   }
 
-  void norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
-    for (int64_t row = 0; row < rows; ++row)
-      arith::norm_quantise(x + row * width, width, eps, inverse_scale, a + row * width);
+  void norm(const NormArgs& norm) {
+    for (int64_t row = 0; row < norm.rows; ++row)
+      arith::norm_quantise(norm.x + row * norm.width, norm.width, norm.eps, norm.inverse_scale,
+                           norm.a + row * norm.width);
   }
 
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {

@@ -4,8 +4,10 @@
 // subnormals, a broken kernel. Host memory only; the conformance tests are the thorough ones.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/base/random.hpp"
 #include "kaiju/base/status.hpp"
+#include "kaiju/format/layer_shape.hpp"
 
 namespace kaiju {
 namespace golden {
@@ -57,6 +60,17 @@ inline constexpr Check kExpected[] = {
     {"attention, a tile of 256 channels", 0xBE47A3486EC31753u},
 };
 inline constexpr size_t kChecks = std::size(kExpected), kPlainChecks = 14;  // the latter up to "sample"
+
+// The operations on a matrix, in the order of their checks: all that a layer has.
+inline constexpr Operation kProducts[] = {Operation::kLinear, Operation::kUp, Operation::kAddLinear,
+                                          Operation::kAddDown};
+static_assert([] {
+  for (const MatmulRow& row : kMatmuls)
+    if (row.when(LayerShape()) &&
+        std::find(std::begin(kProducts), std::end(kProducts), row.operation) == std::end(kProducts))
+      return false;
+  return true;
+}());
 
 enum class Shapes {
   kPlain,
@@ -143,33 +157,37 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
   for (size_t i = size_t{2} * kIn; i < x.size(); ++i)
     x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
   std::vector<int8_t> a(x.size());
-  backend.norm(x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data());
+  backend.norm({x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data()});
   out.push_back(hash_of(a));
 
-  for (const int32_t rows : kRows) {
-    a = inputs.bytes(static_cast<size_t>(rows) * kIn);
-    std::vector<float> y(static_cast<size_t>(rows) * kOut);
-    backend.linear(matrix, a.data(), rows, scale.data(), y.data());
-    out.push_back(hash_of(y));
-  }
-  const std::vector<float> alpha = inputs.scales(kOut, 0x1p-10f);
-  for (const int32_t rows : kRows) {
-    a = inputs.bytes(static_cast<size_t>(rows) * kIn);
-    std::vector<uint8_t> h(static_cast<size_t>(rows) * kOut);
-    backend.up(matrix, a.data(), rows, alpha.data(), h.data());
-    out.push_back(hash_of(h));
-  }
-  for (const int32_t rows : kRows) {
-    a = inputs.bytes(static_cast<size_t>(rows) * kIn);
-    x = inputs.stream(static_cast<size_t>(rows) * kOut, 2.0f);
-    backend.add_linear(matrix, a.data(), rows, scale.data(), x.data());
-    out.push_back(hash_of(x));
-  }
-  for (const int32_t rows : kRows) {
-    const std::vector<uint8_t> h = inputs.unsigned_bytes(static_cast<size_t>(rows) * kIn);
-    x = inputs.stream(static_cast<size_t>(rows) * kOut, 2.0f);
-    backend.add_down(matrix, h.data(), rows, scale.data(), x.data());
-    out.push_back(hash_of(x));
+  const auto hash_of_product = [&](Operation operation, int32_t rows, const std::vector<float>& factor) -> uint64_t {
+    const size_t in = static_cast<size_t>(rows) * kIn, results = static_cast<size_t>(rows) * kOut;
+    std::vector<uint8_t> h(results);
+    std::vector<float> y(results);
+    if (operation == Operation::kAddDown)
+      h = inputs.unsigned_bytes(in);
+    else
+      a = inputs.bytes(in);
+    if (adds_to_residual(operation)) x = inputs.stream(results, 2.0f);
+    switch (operation) {
+      case Operation::kLinear:
+        backend.linear(matrix, a.data(), rows, factor.data(), y.data());
+        return hash_of(y);
+      case Operation::kUp:
+        backend.up(matrix, a.data(), rows, factor.data(), h.data());
+        return hash_of(h);
+      case Operation::kAddLinear:
+        backend.add_linear(matrix, a.data(), rows, factor.data(), x.data());
+        return hash_of(x);
+      case Operation::kAddDown:
+        backend.add_down(matrix, h.data(), rows, factor.data(), x.data());
+        return hash_of(x);
+    }
+    return 0;
+  };
+  for (const Operation operation : kProducts) {
+    const std::vector<float> factor = operation == Operation::kUp ? inputs.scales(kOut, 0x1p-10f) : scale;
+    for (const int32_t rows : kRows) out.push_back(hash_of_product(operation, rows, factor));
   }
 
   // One sequence of more than a chunk, filled by five times the same floats with different angles; its last rows

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "kaiju/format/layer_shape.hpp"
+
 namespace kaiju {
 
 inline constexpr int32_t kArithmeticVersion = 1;
@@ -46,6 +48,7 @@ struct ModelConfig {
   int32_t d_ff = 0;
   int32_t context = 0;  // most positions of one sequence
   float norm_eps = 1e-5f;
+  LayerShape shape;        // of every layer; the checkpoint does not state it, for there is one
   int32_t slot_count = 0;  // KV slots named by the layers (derived)
   int32_t rope_count = 0;  // RoPE tables named by the layers (derived)
   std::vector<LayerConfig> layers;
@@ -58,6 +61,7 @@ struct ModelConfig {
       if (layers[i].kv_slot == slot) return static_cast<int32_t>(i);
     return -1;
   }
+  bool owns_slot(int32_t layer) const { return owner_of(layers[static_cast<size_t>(layer)].kv_slot) == layer; }
   // Fills slot_count and rope_count from the layers; for configs made by hand. Numbers out of range are left for
   // check_config to name.
   void derive_counts() {
@@ -69,6 +73,21 @@ struct ModelConfig {
   }
   int32_t query_width() const { return n_heads * head_dim; }
   int32_t kv_width() const { return n_kv_heads * head_dim; }
+  int32_t width_of(Width width) const {
+    switch (width) {
+      case Width::kOne:
+        return 1;
+      case Width::kModel:
+        return d_model;
+      case Width::kQuery:
+        return query_width();
+      case Width::kKv:
+        return kv_width();
+      case Width::kFfn:
+        return d_ff;
+    }
+    return 0;
+  }
   int32_t label_count() const { return static_cast<int32_t>(labels.size()); }
 };
 

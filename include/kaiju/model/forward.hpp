@@ -1,6 +1,7 @@
 // The transformer, once, straight down, over any backend (docs/arithmetic.md, section 4).
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "kaiju/backend/backend.hpp"
@@ -8,83 +9,137 @@
 
 namespace kaiju {
 
-// From a layer's normed input to its queries and, where it owns its slot, the keys and values in the cache.
-struct Projection {
-  const LayerWeights& layer;
-  const KvWeights* kv;  // null: the slot is another layer's
-  const ModelConfig& config;
-  const int8_t* a;              // [rows, d_model]
-  const arith::CosSin* angles;  // [rows, head_dim / 2]
-  float* q;                     // [rows, query_width + 2 kv_width] scratch
-  int8_t* queries;              // [rows, query_width]
-};
-
-// A backend that does all of it in its own way; Workspace::k and v are not needed then.
-template <class B>
-concept ProjectsHeads = requires(B& backend, const Projection& projection, const Batch& batch, const KvSlot& kv) {
-  backend.project(projection, batch, kv);
-};
-
 // Buffers of one step, in the backend's memory; sized once for the most rows a step may carry.
 struct Workspace {
-  arith::bf16* x = nullptr;   // [rows, d_model] residual stream
-  int8_t* a = nullptr;        // [rows, max(d_model, query_width)] normed input, later attention output
-  float* q = nullptr;         // [rows, query_width]; query_width + 2 kv_width where the backend projects heads itself
-  int8_t* queries = nullptr;  // [rows, query_width]
-  float* k = nullptr;         // [rows, kv_width]
-  float* v = nullptr;         // [rows, kv_width]
-  uint8_t* h = nullptr;       // [rows, d_ff]
+  arith::bf16* x = nullptr;            // [rows, d_model] residual stream
+  int8_t* a = nullptr;                 // [rows, WorkspaceWidths::a] normed input, later attention output
+  float* q = nullptr;                  // [rows, query_width]; WorkspaceWidths::qkv where projections are packed
+  int8_t* queries = nullptr;           // [rows, query_width]
+  float* k = nullptr;                  // [rows, kv_width]; not needed where projections are packed, nor is v
+  float* v = nullptr;                  // [rows, kv_width]
+  uint8_t* h = nullptr;                // [rows, d_ff]
   std::vector<arith::CosSin*> angles;  // per RoPE table: [rows, head_dim / 2]
 };
+
+// Elements of a row of each buffer.
+struct WorkspaceWidths {
+  explicit WorkspaceWidths(const ModelConfig& config)
+      : x(config.d_model),
+        a(std::max({width_at(config, Site::kAttentionIn), width_at(config, Site::kAttentionOut),
+                    width_at(config, Site::kFfnIn)})),
+        q(width_at(config, Site::kQuery)),
+        kv(width_at(config, Site::kKey)),
+        qkv(q + 2 * kv),
+        h(width_at(config, Site::kFfnMid)),
+        angles(config.head_dim / 2) {}
+
+  size_t x, a, q, kv, qkv, h, angles;
+
+ private:
+  static size_t width_at(const ModelConfig& config, Site site) {
+    return static_cast<size_t>(config.width_of(row_of(site).width));
+  }
+};
+
+// The norm of `rows` rows of the residual stream for a site whose c_in is `inverse_scale`.
+inline NormArgs norm_of(const Weights& model, const arith::bf16* x, int32_t rows, float inverse_scale, int8_t* a) {
+  return {x, rows, model.config.d_model, model.config.norm_eps, inverse_scale, a};
+}
+
+// A norm and the one product that reads it.
+template <ModelBackend B>
+void norm_linear(B& backend, const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
+  if constexpr (FusesNorms<B>) {
+    backend.norm_linear(norm, w, scale, out);
+  } else {
+    backend.norm(norm);
+    backend.linear(w, norm.a, norm.rows, scale, out);
+  }
+}
+template <ModelBackend B>
+void norm_up(B& backend, const NormArgs& norm, const Linear& up, uint8_t* h) {
+  if constexpr (FusesNorms<B>) {
+    backend.norm_up(norm, up, up.scale, h);
+  } else {
+    backend.norm(norm);
+    backend.up(up, norm.a, norm.rows, up.scale, h);
+  }
+}
+
+// From the residual stream to a layer's queries and, where it owns its slot, the keys and values in the cache.
+template <ModelBackend B>
+void project(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
+             const Workspace& w) {
+  const ModelConfig& config = model.config;
+  const int32_t rows = batch.row_count;
+  const arith::CosSin* angles = w.angles[layer.config.rope];
+  const KvWeights* kv = layer.owns_slot ? &model.slots[layer.config.kv_slot] : nullptr;
+  const NormArgs norm = norm_of(model, w.x, rows, layer.attn_in, w.a);
+
+  if constexpr (ProjectsPacked<B>) {
+    backend.project({norm, layer.packed_at(Site::kAttentionIn), config.n_heads, config.n_kv_heads, config.head_dim,
+                     angles, layer.q_inverse.data(), kv ? kv->k_inverse.data() : nullptr,
+                     kv ? kv->v_inverse.data() : nullptr, w.q, w.queries},
+                    batch, cache);
+  } else {
+    backend.norm(norm);
+    if (kv) {
+      const Linear &k = layer[Matmul::kK], &v = layer[Matmul::kV];
+      backend.linear(k, w.a, rows, k.scale, w.k);
+      backend.linear(v, w.a, rows, v.scale, w.v);
+      backend.append(w.k, w.v, batch, angles, kv->k_inverse.data(), kv->v_inverse.data(), cache);
+    }
+    const Linear& q = layer[Matmul::kQ];
+    backend.linear(q, w.a, rows, q.scale, w.q);
+    backend.queries(w.q, batch, angles, config.n_heads, config.n_kv_heads, config.head_dim, layer.q_inverse.data(),
+                    w.queries);
+  }
+}
+
+template <ModelBackend B>
+void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, int32_t rows, const Workspace& w) {
+  const NormArgs norm = norm_of(model, w.x, rows, layer.ffn_in, w.a);
+  const Linear &up = layer[Matmul::kUp], &down = layer[Matmul::kDown];
+  switch (model.config.shape.ffn) {
+    case Ffn::kSquaredRelu:
+      norm_up(backend, norm, up, w.h);
+      backend.add_down(down, w.h, rows, down.scale, w.x);
+      break;
+    case Ffn::kGatedSilu:
+    case Ffn::kGatedGelu:
+      break;  // check_config refuses them
+  }
+}
 
 // Runs every layer over the batch: keys and values land in the cache, the residual stream in `w.x`.
 template <ModelBackend B>
 void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch,
              const Workspace& w) {
-  const ModelConfig& config = model.config;
   const int32_t rows = batch.row_count;
   backend.embed(model.embed, model.embed_scale.data(), batch.tokens, w.x);
   for (const LayerWeights& layer : model.layers) {
     const KvSlot& cache = slots[layer.config.kv_slot];
-    const arith::CosSin* angles = w.angles[layer.config.rope];
+    const Linear& o = layer[Matmul::kO];
 
-    backend.norm(w.x, rows, config.d_model, config.norm_eps, layer.attn_in, w.a);
-    const KvWeights* kv = layer.owns_slot ? &model.slots[layer.config.kv_slot] : nullptr;
-    if constexpr (ProjectsHeads<B>) {
-      backend.project({layer, kv, config, w.a, angles, w.q, w.queries}, batch, cache);
-    } else {
-      if (kv) {
-        backend.linear(kv->k, w.a, rows, kv->k_scale.data(), w.k);
-        backend.linear(kv->v, w.a, rows, kv->v_scale.data(), w.v);
-        backend.append(w.k, w.v, batch, angles, kv->k_inverse.data(), kv->v_inverse.data(), cache);
-      }
-      backend.linear(layer.q, w.a, rows, layer.q_scale.data(), w.q);
-      backend.queries(w.q, batch, angles, config.n_heads, config.n_kv_heads, config.head_dim, layer.q_inverse.data(),
-                      w.queries);
-    }
-    backend.attend({w.queries, config.n_heads, layer.z, layer.out_inverse.data(), w.a}, batch, cache);
-    backend.add_linear(layer.o, w.a, rows, layer.o_scale.data(), w.x);
-
-    backend.norm(w.x, rows, config.d_model, config.norm_eps, layer.ffn_in, w.a);
-    backend.up(layer.up, w.a, rows, layer.up_alpha.data(), w.h);
-    backend.add_down(layer.down, w.h, rows, layer.down_scale.data(), w.x);
+    project(backend, model, layer, batch, cache, w);
+    backend.attend({w.queries, model.config.n_heads, layer.z, layer.out_inverse.data(), w.a}, batch, cache);
+    backend.add_linear(o, w.a, rows, o.scale, w.x);
+    feed_forward(backend, model, layer, rows, w);
   }
 }
 
 // Logits of `rows` rows of the residual stream. `x` and `a` [rows, d_model], out [rows, vocab_size].
 template <ModelBackend B>
 void logits(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
-  backend.norm(x, rows, model.config.d_model, model.config.norm_eps, model.final_in, a);
-  backend.linear(model.embed, a, rows, model.logit_scale.data(), out);
+  norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.embed, model.logit_scale.data(), out);
 }
 
 // The classifier's products with `rows` rows of the residual stream: scores without their bias. `x` and `a` [rows,
-// d_model], out [rows, labels]. Norms again what logits() may have normed before: a backend may have made that norm
-// part of the product that read it.
+// d_model], out [rows, labels].
 template <ModelBackend B>
 void classify(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
-  backend.norm(x, rows, model.config.d_model, model.config.norm_eps, model.final_in, a);
-  backend.linear(model.classifier, a, rows, model.classifier_scale.data(), out);
+  norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.classifier, model.classifier_scale.data(),
+              out);
 }
 
 // Appends the scores of rows whose products [rows, labels] have come to the host.

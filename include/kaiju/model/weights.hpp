@@ -3,6 +3,7 @@
 // weights is the same struct with its views turned to the device's memory.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <span>
@@ -11,34 +12,33 @@
 
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "kaiju/format/layer_constants.hpp"
 #include "kaiju/tensor/matrix.hpp"
 
 namespace kaiju {
 
-// Keys and values of one KV slot, run by the layer that owns it.
+// What becomes of the keys and values of one KV slot.
 struct KvWeights {
-  Matrix k, v;                              // [kv_width, d_model]
-  std::span<const float> k_scale, v_scale;  // [kv_width] accumulator to float
-  std::span<const float> k_inverse;         // [kv_width] float to byte, ck
-  std::span<const float> v_inverse;         // [kv_width] cv
+  std::span<const float> k_inverse;  // [kv_width] float to byte, ck
+  std::span<const float> v_inverse;  // [kv_width] cv
 };
 
 struct LayerWeights {
   LayerConfig config;
   bool owns_slot = false;
+  std::array<Linear, kMatmulCount> matmuls;  // by Matmul; k and v where the layer owns its slot, else without weights
+  // By Site: the matrices that read it, in the order of kMatmuls, as one matrix of all their rows. Only where they lie
+  // so in memory (a device's copy), else without weights.
+  std::array<Linear, kSiteCount> packed;
   float attn_in = 0.0f;                // c_in of the attention's norm
-  Matrix q;                            // [query_width, d_model]
-  std::span<const float> q_scale;      // [query_width]
+  float ffn_in = 0.0f;                 // c_in of the feed-forward's norm
   std::span<const float> q_inverse;    // [kv_width] cq: rotated query times key scale to byte
   float z = 0.0f;                      // integer score to power of two
   std::span<const float> out_inverse;  // [kv_width] co
-  Matrix o;                            // [d_model, query_width]
-  std::span<const float> o_scale;      // [d_model]
-  float ffn_in = 0.0f;
-  Matrix up;                          // [d_ff, d_model]
-  std::span<const float> up_alpha;    // [d_ff]
-  Matrix down;                        // [d_model, d_ff]
-  std::span<const float> down_scale;  // [d_model]
+
+  const Linear& operator[](Matmul matmul) const { return matmuls[static_cast<size_t>(matmul)]; }
+  Linear& operator[](Matmul matmul) { return matmuls[static_cast<size_t>(matmul)]; }
+  const Linear& packed_at(Site site) const { return packed[static_cast<size_t>(site)]; }
 };
 
 struct Weights {
@@ -82,10 +82,14 @@ class WeightReader {
     for (const float element : floats(name)) out.push_back(static_cast<float>(make(static_cast<double>(element))));
     return out;
   }
-  // S[n] * factor.
-  std::span<const float> scales(const std::string& name, double factor) {
+  // S[n] times the factors, one after the other.
+  std::span<const float> scales(const std::string& name, LayerConstants::Factors factors) {
     const double virtual_scalar = scalar(name + ".scalar");
-    return each(name + ".scale", [=](double scale) { return (scale * virtual_scalar) * factor; });
+    return each(name + ".scale",
+                [=](double scale) { return ((scale * virtual_scalar) * factors.input) * factors.result; });
+  }
+  Linear linear(const std::string& name, LayerConstants::Factors factors) {
+    return {matrix(name), scales(name, factors).data()};
   }
 
  private:
@@ -111,7 +115,7 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   w.final_in = static_cast<float>(127.0 / final_clip);
   if (!config.labels.empty()) {
     w.classifier = file.matrix("classifier");
-    w.classifier_scale = file.scales("classifier", final_clip / 127.0);
+    w.classifier_scale = file.scales("classifier", {final_clip / 127.0, 1.0});
     const auto bias = file.floats("classifier.bias");
     w.classifier_bias.assign(bias.begin(), bias.end());
   }
@@ -119,41 +123,26 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
     const auto table = checkpoint->view<uint64_t>("rope." + std::to_string(r));
     w.rope.emplace_back(table.begin(), table.end());
   }
-  for (int32_t s = 0; s < config.slot_count; ++s) {
-    const std::string name = "kv." + std::to_string(s);
-    const double in_clip = file.scalar("layers." + std::to_string(config.owner_of(s)) + ".attn.in_clip");
-    const auto inverse = [](double clip) { return 127.0 / clip; };
-    w.slots.push_back({file.matrix(name + ".k"), file.matrix(name + ".v"), file.scales(name + ".k", in_clip / 127.0),
-                       file.scales(name + ".v", in_clip / 127.0), file.each(name + ".k_clip", inverse),
-                       file.each(name + ".v_clip", inverse)});
-  }
+  w.slots.resize(static_cast<size_t>(config.slot_count));
   for (int32_t l = 0; l < static_cast<int32_t>(config.layers.size()); ++l) {
-    const std::string name = "layers." + std::to_string(l);
-    const std::string slot = "kv." + std::to_string(config.layers[l].kv_slot);
-    const double attn_clip = file.scalar(name + ".attn.in_clip"), q_clip = file.scalar(name + ".attn.q_clip"),
-                 out_clip = file.scalar(name + ".attn.out_clip");
-    const double ffn_clip = file.scalar(name + ".ffn.in_clip"), mid_clip = file.scalar(name + ".ffn.mid_clip");
-    LayerWeights layer;
+    const LayerConstants constants(*checkpoint, l);
+    const std::string k_clip = constants.clip_name(Site::kKey), v_clip = constants.clip_name(Site::kValue);
+    const double q_clip = constants.clip(Site::kQuery), out_clip = constants.clip(Site::kAttentionOut);
+    LayerWeights& layer = w.layers.emplace_back();
     layer.config = config.layers[l];
-    layer.owns_slot = config.owner_of(layer.config.kv_slot) == l;
-    layer.attn_in = static_cast<float>(127.0 / attn_clip);
-    layer.q = file.matrix(name + ".attn.q");
-    layer.q_scale = file.scales(name + ".attn.q", attn_clip / 127.0);
-    layer.q_inverse = file.each(slot + ".k_clip", [=](double clip) { return (127.0 * clip) / q_clip; });
+    layer.owns_slot = config.owns_slot(l);
+    for (const LayerMatmul& matmul : matmuls_of(config, l))
+      layer[matmul.row->matmul] = file.linear(matmul.name, constants.factors(*matmul.row));
+    if (layer.owns_slot) {
+      const auto inverse = [](double clip) { return 127.0 / clip; };
+      w.slots[layer.config.kv_slot] = {file.each(k_clip, inverse), file.each(v_clip, inverse)};
+    }
+    layer.attn_in = static_cast<float>(127.0 / constants.clip(Site::kAttentionIn));
+    layer.ffn_in = static_cast<float>(127.0 / constants.clip(Site::kFfnIn));
+    layer.q_inverse = file.each(k_clip, [=](double clip) { return (127.0 * clip) / q_clip; });
     layer.z =
         static_cast<float>((q_clip / 16129.0) * (1.4426950408889634 / std::sqrt(static_cast<double>(config.head_dim))));
-    layer.out_inverse = file.each(slot + ".v_clip", [=](double clip) { return clip / out_clip; });
-    layer.o = file.matrix(name + ".attn.o");
-    layer.o_scale = file.scales(name + ".attn.o", out_clip / 127.0);
-    layer.ffn_in = static_cast<float>(127.0 / ffn_clip);
-    layer.up = file.matrix(name + ".ffn.up");
-    const double virtual_up = file.scalar(name + ".ffn.up.scalar");
-    layer.up_alpha = file.each(name + ".ffn.up.scale", [=](double scale) {
-      return ((scale * virtual_up) * (ffn_clip / 127.0)) * (255.0 / mid_clip);
-    });
-    layer.down = file.matrix(name + ".ffn.down");
-    layer.down_scale = file.scales(name + ".ffn.down", (mid_clip * mid_clip) / 255.0);
-    w.layers.push_back(layer);
+    layer.out_inverse = file.each(v_clip, [=](double clip) { return clip / out_clip; });
   }
   w.checkpoint = std::move(checkpoint);
   return w;

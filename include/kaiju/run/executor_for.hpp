@@ -68,24 +68,23 @@ class ExecutorFor final : public Executor {
     for (KvSlot& slot : kv_slots_) slot.pool = pool_[static_cast<int32_t>(slot.kind)];
 
     const auto rows = static_cast<size_t>(sizes.step_tokens);
-    const auto width = static_cast<size_t>(std::max(config.d_model, config.query_width()));
-    KAIJU_TRY(take(x_, rows * config.d_model, "the residual stream"));
-    KAIJU_TRY(take(a_, rows * width, "the activations"));
-    KAIJU_TRY(take(q_, rows * config.query_width(), "the queries"));
-    KAIJU_TRY(take(queries_, rows * config.query_width(), "the quantised queries"));
-    KAIJU_TRY(take(k_, rows * config.kv_width(), "the keys"));
-    KAIJU_TRY(take(v_, rows * config.kv_width(), "the values"));
-    KAIJU_TRY(take(h_, rows * config.d_ff, "the feed-forward activations"));
+    const WorkspaceWidths widths(config);
+    KAIJU_TRY(take(x_, rows * widths.x, "the residual stream"));
+    KAIJU_TRY(take(a_, rows * widths.a, "the activations"));
+    KAIJU_TRY(take(q_, rows * widths.q, "the queries"));
+    KAIJU_TRY(take(queries_, rows * widths.q, "the quantised queries"));
+    KAIJU_TRY(take(k_, rows * widths.kv, "the keys"));
+    KAIJU_TRY(take(v_, rows * widths.kv, "the values"));
+    KAIJU_TRY(take(h_, rows * widths.h, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, static_cast<size_t>(sizes.slot_count) * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(last_logits_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the logits"));
     KAIJU_TRY(take(products_, rows * weights_.classifier_bias.size(), "the scores"));
     KAIJU_TRY(take(seen_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the seen tokens"));
     if constexpr (TakesMemory<B>)
-      KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count,
-                                       std::max({config.d_model, config.query_width(), config.d_ff}), config.n_heads,
+      KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count, widest_input(config), config.n_heads,
                                        config.n_kv_heads, config.vocab_size}));
     angles_.resize(weights_.rope.size());
-    for (auto& angles : angles_) KAIJU_TRY(take(angles, rows * (config.head_dim / 2), "the rotary angles"));
+    for (auto& angles : angles_) KAIJU_TRY(take(angles, rows * widths.angles, "the rotary angles"));
 
     workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), k_.data(), v_.data(), h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());

@@ -14,4 +14,9 @@ struct Matrix {
   int32_t in = 0;
 };
 
+// A matrix and what the sums of its rows are multiplied by.
+struct Linear : Matrix {
+  const float* scale = nullptr;  // [out]
+};
+
 }  // namespace kaiju

@@ -1,0 +1,58 @@
+// What each layer of a config has, by the tables of layer_shape.hpp: its matrices, its clips and their names.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kaiju/format/config.hpp"
+
+namespace kaiju {
+
+// A matrix of a layer.
+struct LayerMatmul {
+  const MatmulRow* row;
+  std::string name;  // "layers.3.attn.q", "kv.1.k"
+  int32_t out, in;
+};
+
+// A site of a layer and its clips.
+struct LayerSite {
+  const SiteRow* row;
+  std::string clip;  // the tensor's name
+  int32_t clips;     // its elements
+};
+
+inline std::string tensor_name(const ModelConfig& config, int32_t layer, Of of, const char* name) {
+  const int32_t slot = config.layers[static_cast<size_t>(layer)].kv_slot;
+  return (of == Of::kSlot ? "kv." + std::to_string(slot) : "layers." + std::to_string(layer)) + "." + name;
+}
+
+// The matrices of a layer in the table's order; those of its slot only where it owns the slot.
+inline std::vector<LayerMatmul> matmuls_of(const ModelConfig& config, int32_t layer) {
+  std::vector<LayerMatmul> found;
+  for (const MatmulRow& row : kMatmuls)
+    if (row.when(config.shape) && (row.of == Of::kLayer || config.owns_slot(layer)))
+      found.push_back({&row, tensor_name(config, layer, row.of, row.name), config.width_of(row.out),
+                       config.width_of(row_of(row.input).width)});
+  return found;
+}
+
+// Likewise its sites.
+inline std::vector<LayerSite> sites_of(const ModelConfig& config, int32_t layer) {
+  std::vector<LayerSite> found;
+  for (const SiteRow& row : kSites)
+    if (row.of == Of::kLayer || config.owns_slot(layer))
+      found.push_back({&row, tensor_name(config, layer, row.of, row.clip), config.width_of(row.clips)});
+  return found;
+}
+
+// The longest row that any product of the model reads, the logits' included.
+inline int32_t widest_input(const ModelConfig& config) {
+  int32_t widest = config.d_model;
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+    for (const LayerMatmul& matmul : matmuls_of(config, layer)) widest = std::max(widest, matmul.in);
+  return widest;
+}
+
+}  // namespace kaiju
