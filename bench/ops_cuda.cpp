@@ -9,7 +9,7 @@
 #include "bench.hpp"
 #include "cuda/graph.hpp"
 #include "cuda/launch/tiles.hpp"
-#include "cuda/on_host.hpp"
+#include "cuda/staged_backend.hpp"
 #include "gpu.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/base/float_state.hpp"

@@ -22,7 +22,7 @@
 #include "kernels/blocks.hpp"
 #include "launch/tiles.hpp"
 #include "memory.hpp"
-#include "on_host.hpp"
+#include "staged_backend.hpp"
 #include "step_inputs.hpp"
 #include "tiles/layout.cuh"
 #include "transfers.hpp"

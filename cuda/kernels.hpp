@@ -12,7 +12,7 @@
 
 namespace kaiju::cuda {
 
-// ---- kernels/rows.cu ----
+// ---- kernels/embed_norm.cu ----
 cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, const float* scale, const int32_t* tokens,
                   int32_t rows, arith::bf16* x);
 cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, int32_t rows, int32_t width, float eps,
@@ -24,7 +24,7 @@ cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* po
 cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count,
                         int32_t width, arith::bf16* out);
 
-// ---- kernels/products.cu ----
+// ---- kernels/gemm.cu ----
 enum class Product { kLinear, kUp, kAddLinear, kAddDown };
 constexpr ProductShape shape_of(Product product, int32_t out, int32_t in) {
   return {out, in, product == Product::kAddLinear};
@@ -54,7 +54,7 @@ cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile,
 template <Product kProduct>
 cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args);
 
-// ---- kernels/heads.cu ----
+// ---- kernels/rope_quantise.cu ----
 cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles,
                     int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
 cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const float* v, const Batch& batch,
@@ -73,7 +73,7 @@ struct HeadsArgs {
 };
 cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
 
-// ---- kernels/attention.cu (attention_mma.cuh, every chip), kernels/attention_sm90.cu ----
+// ---- kernels/attention.cu (sm80_attention.cuh, every chip), kernels/sm90_attention.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
 inline constexpr int64_t kMostSeenBlocks =
     1 << 29;  // of keys, that the rows of a decode step see with each KV head: twice as many are counted in 32 bits
@@ -113,7 +113,7 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
 cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                                 const AttentionScratch& scratch);
 
-// ---- kernels/hopper/row_step.cu ----
+// ---- kernels/sm90_row_step.cu ----
 // What row_step() wants to know of a layer; in device memory.
 struct alignas(16) RowLayer {
   // Of q, o, up, down; where `keys` is set those of k and v lie behind q's.

@@ -21,7 +21,7 @@
 #include <type_traits>
 
 #include "attention.cuh"
-#include "cuda/kernels/attention_decode.cuh"
+#include "cuda/kernels/sm90_attention_decode.cuh"
 
 namespace kaiju::cuda::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "attention.cuh"
-#include "cuda/tiles/wgmma.cuh"
+#include "cuda/tiles/sm90_wgmma_attention.cuh"
 #include "kaiju/backend/reference.hpp"
 
 namespace kaiju::cuda::bench {
@@ -97,7 +97,7 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   compare(form_name, out.back(), expected, static_cast<size_t>(heads) * head_dim);
 }
 
-// One product of each kind, as tiles/wgmma.cuh describes operands: tells a wrong description of shared memory from a
+// One product of each kind, as tiles/sm90_wgmma_attention.cuh describes operands: tells a wrong description of shared memory from a
 // wrong kernel.
 __global__ void product_kernel(const int8_t* a, const int8_t* b, int32_t* c, bool registers) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -1,6 +1,6 @@
-// Which kernel serves attention: those for Hopper what they can (attention_sm90.cu), that for every chip the rest
-// (attention_mma.cuh).
-#include "attention_mma.cuh"
+// Which kernel serves attention: those for Hopper what they can (sm90_attention.cu), that for every chip the rest
+// (sm80_attention.cuh).
+#include "sm80_attention.cuh"
 
 namespace kaiju::cuda {
 

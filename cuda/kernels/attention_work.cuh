@@ -10,7 +10,7 @@
 // DecodeLoad decides that for the whole batch, alike everywhere. Where rows are parted, so are the blocks: as many have
 // each part, and neighbours have the same keys at the same time. All other segments are *wide*: tiles of 128 rows, each
 // folding all its chunks in order, or of 64 where tiles are few; so are single tokens of many heads where that is
-// faster (attention_sm90.cu).
+// faster (sm90_attention.cu).
 #pragma once
 
 #include "../kernels.hpp"

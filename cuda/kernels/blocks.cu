@@ -2,7 +2,7 @@
 // bytes each, loaded before the first is stored. The list lies in pinned memory of the host's, where each reads its 24
 // bytes: a copy of it to the GPU would be one more in front of the step. Bound: memory, reading and writing each byte
 // once.
-#include "../tiles/overlap.cuh"
+#include "../tiles/dependent_launch.cuh"
 #include "blocks.hpp"
 
 namespace kaiju::cuda {

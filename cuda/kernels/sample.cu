@@ -8,7 +8,7 @@
 // first by id are kept.
 #include <type_traits>
 
-#include "../tiles/overlap.cuh"
+#include "../tiles/dependent_launch.cuh"
 #include "kaiju/arith/sampling.hpp"
 
 namespace kaiju::cuda {

@@ -1,6 +1,6 @@
 // Block tables: the edits of a step. And what the kernels were compiled for.
 #include "../kernels.hpp"
-#include "../tiles/overlap.cuh"
+#include "../tiles/dependent_launch.cuh"
 
 namespace kaiju::cuda {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "../graph.hpp"
-#include "../kernels/sums.hpp"
+#include "../kernels/cublaslt_epilogue.hpp"
 #include "../memory.hpp"
 #include "choices.hpp"
 #include "cublaslt_api.hpp"

@@ -1,5 +1,5 @@
 // CublasLt: products by NVIDIA's cuBLASLt, for chips that have no tiles of their own here. It multiplies into int32
-// sums, in a fixed scratch, the rows piece by piece where they are many; kernels/sums.cu turns the sums into results:
+// sums, in a fixed scratch, the rows piece by piece where they are many; kernels/cublaslt_epilogue.cu turns the sums into results:
 // the bits of every other kernel.
 //
 // The library is looked for when a process first wants it (libcublasLt.so of the major version that this was compiled

@@ -10,9 +10,9 @@
 namespace kaiju::cuda {
 
 enum class Path {
-  kTiled,   // mma.sync tiles, any chip and shape (kernels/products.cu)
-  kSkinny,  // weights straight to registers, up to kSkinnyRows rows, any chip (kernels/products.cu)
-  kHopper,  // wgmma and the tensor copy engine, capability 9.0 (kernels/hopper/product.cuh)
+  kTiled,   // mma.sync tiles, any chip and shape (kernels/gemm.cu)
+  kSkinny,  // weights straight to registers, up to kSkinnyRows rows, any chip (kernels/gemm.cu)
+  kHopper,  // wgmma and the tensor copy engine, capability 9.0 (kernels/sm90_gemm.cuh)
 };
 inline constexpr int32_t kSkinnyRows = 64;
 // One row on Path::kSkinny has a kernel of its own, whose warps take so many bytes of a weight row at once.
@@ -50,7 +50,7 @@ inline constexpr Tile kHopperTiles[] = {
 };
 
 // Shared memory that a block of four that divide the summed index may take: then it finds room beside a pair of blocks
-// of attention (kernels/attention_window.cuh), and o begins while windows still run.
+// of attention (kernels/sm90_attention_decode_window.cuh), and o begins while windows still run.
 inline constexpr int32_t kBesidePairBytes = 106 * 1024;
 
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline

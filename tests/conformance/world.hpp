@@ -17,7 +17,7 @@
 #include "kaiju/backend/reference.hpp"
 #if KAIJU_CUDA
 #include "cuda/cuda.hpp"
-#include "cuda/on_host.hpp"
+#include "cuda/staged_backend.hpp"
 #endif
 
 namespace kaiju::test {

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "barrier.cuh"
-#include "mma.cuh"
+#include "sm90_barrier.cuh"
+#include "sm80_mma.cuh"
 
 namespace kaiju::cuda {
 

@@ -1,5 +1,5 @@
 // Attention of many rows where they make few tiles, on Hopper: the blocks of a cluster share a tile of 128 rows, or of
-// 64, which their two warpgroups share too (the steps: attention_sm90.cuh).
+// 64, which their two warpgroups share too (the steps: sm90_attention_prefill.cuh).
 //
 // The chunks of a tile go round among the blocks. They fold in order, as the contract asks: the totals of a warp's rows
 // go from block to block, through shared memory, and while they are on their way the blocks are at their next chunks.
@@ -9,8 +9,8 @@
 // for.
 #pragma once
 
-#include "../tiles/hopper.cuh"
-#include "attention_sm90.cuh"
+#include "../tiles/sm90_wgmma_gemm.cuh"
+#include "sm90_attention_prefill.cuh"
 
 namespace kaiju::cuda {
 

@@ -8,8 +8,8 @@
 
 #include "../launch/tiles.hpp"
 #include "../tiles/epilogue.cuh"
-#include "../tiles/mma.cuh"
-#include "../tiles/overlap.cuh"
+#include "../tiles/sm80_mma.cuh"
+#include "../tiles/dependent_launch.cuh"
 #include "../tiles/rms.cuh"
 
 namespace kaiju::cuda {

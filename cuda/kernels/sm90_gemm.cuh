@@ -26,11 +26,11 @@
 #include <iterator>
 #include <utility>
 
-#include "../../launch/tiles.hpp"
-#include "../../tiles/epilogue.cuh"
-#include "../../tiles/hopper.cuh"
-#include "../../tiles/overlap.cuh"
-#include "../../tiles/wgmma.cuh"
+#include "../launch/tiles.hpp"
+#include "../tiles/epilogue.cuh"
+#include "../tiles/sm90_wgmma_gemm.cuh"
+#include "../tiles/dependent_launch.cuh"
+#include "../tiles/sm90_wgmma_attention.cuh"
 
 namespace kaiju::cuda {
 namespace hopper {
@@ -63,7 +63,7 @@ struct Shape {
   static constexpr int kRowBytes = kRows * kStepBytes, kWeightBytes = kOuts * kStepBytes,
                        kStageBytes = kRowBytes + kWeightBytes;
   static constexpr int kBlocks = blocks_together({Path::kHopper, kRows, kOuts, kSplit});
-  // Whether a block finds room beside a block of attention's pairs (attention_window.cuh). These leave kBesidePairBytes
+  // Whether a block finds room beside a block of attention's pairs (sm90_attention_decode_window.cuh). These leave kBesidePairBytes
   // of shared memory, and of the registers 6,400 in each quarter of a multiprocessor. Two of this block's five warps
   // share a quarter: dealt in eights, 96 registers a thread are the most that fit, to which the compiler is held by
   // being told of four blocks on a multiprocessor.

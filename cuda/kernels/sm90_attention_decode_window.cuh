@@ -1,5 +1,5 @@
 // Attention of few rows a sequence (decode) over a window of up to three chunks, for few sequences: two blocks of
-// threads take an item, each on a multiprocessor of its own (the steps of a chunk: attention_chunk.cuh).
+// threads take an item, each on a multiprocessor of its own (the steps of a chunk: sm90_attention_decode_chunk.cuh).
 //
 // One takes the chunk in the middle, the other the first and the last, which have nine blocks of keys together: so no
 // chunk is divided, and maxima stay within a block. Three warpgroups have three blocks of keys each, which they weigh
@@ -15,9 +15,9 @@
 #include <algorithm>
 
 #include "../launch/tiles.hpp"
-#include "../tiles/hopper.cuh"
+#include "../tiles/sm90_wgmma_gemm.cuh"
 #include "../tiles/quantise.cuh"
-#include "attention_chunk.cuh"
+#include "sm90_attention_decode_chunk.cuh"
 
 namespace kaiju::cuda {
 
@@ -28,7 +28,7 @@ constexpr int32_t kPairRegisters =
 constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
 constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
 constexpr int64_t kPairChunks = 3;                               // that an item has at most
-// Items for which this is faster than attention_decode.cuh: some 66 pairs run at once on an H200, others behind them.
+// Items for which this is faster than sm90_attention_decode.cuh: some 66 pairs run at once on an H200, others behind them.
 constexpr int64_t kMostWindows = 160;
 
 // Where things are in shared memory.
@@ -282,7 +282,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       tell_maxima(most, part);
     });
   }
-  // The weights, to shared memory as layout.cuh wants values' places (attention_chunk.cuh), and their sums. All blocks
+  // The weights, to shared memory as layout.cuh wants values' places (sm90_attention_decode_chunk.cuh), and their sums. All blocks
   // by the same instructions: the next one's scores come to where the first's were.
   __device__ __forceinline__ void weigh_all(Score (&s)[kPairGroupBlocks], uint32_t (&seen_keys)[kPairGroupBlocks]) {
     const bool odd = g() % 2 != 0;

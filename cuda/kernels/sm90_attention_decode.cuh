@@ -1,5 +1,5 @@
 // Attention of few rows a sequence (decode) on Hopper: every block of threads has a share of the keys, chunk after
-// chunk (the steps of a chunk: attention_chunk.cuh).
+// chunk (the steps of a chunk: sm90_attention_decode_chunk.cuh).
 //
 // An item whose chunks all are this block's is folded as it goes. Of others the sums of each chunk are kept apart, and
 // when all are there its blocks fold them, each a part of the rows. Bound: memory.
@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "../tiles/meet.cuh"
-#include "attention_chunk.cuh"
+#include "../tiles/grid_sync.cuh"
+#include "sm90_attention_decode_chunk.cuh"
 
 namespace kaiju::cuda {
 

@@ -3,8 +3,8 @@
 // memory, or by the L2 cache, where sums of few rows still are.
 #include "../launch/tiles.hpp"
 #include "../tiles/epilogue.cuh"
-#include "../tiles/overlap.cuh"
-#include "sums.hpp"
+#include "../tiles/dependent_launch.cuh"
+#include "cublaslt_epilogue.hpp"
 
 namespace kaiju::cuda {
 namespace {

@@ -1,10 +1,10 @@
-// The contract's attention on Hopper: which kernels a batch takes (attention_sm90.cuh, attention_decode.cuh,
-// attention_window.cuh).
+// The contract's attention on Hopper: which kernels a batch takes (sm90_attention_prefill.cuh, sm90_attention_decode.cuh,
+// sm90_attention_decode_window.cuh).
 #include <algorithm>
 
-#include "attention_decode.cuh"
-#include "attention_shared.cuh"
-#include "attention_window.cuh"
+#include "sm90_attention_decode.cuh"
+#include "sm90_attention_prefill_cluster.cuh"
+#include "sm90_attention_decode_window.cuh"
 
 namespace kaiju::cuda {
 namespace {

@@ -1,5 +1,5 @@
-// The steps of one chunk of up to 512 keys, of few rows, on Hopper, as attention_decode.cuh takes them;
-// attention_window.cuh, which divides its chunks among three warpgroups, has what is beside them: places of rows and
+// The steps of one chunk of up to 512 keys, of few rows, on Hopper, as sm90_attention_decode.cuh takes them;
+// sm90_attention_decode_window.cuh, which divides its chunks among three warpgroups, has what is beside them: places of rows and
 // channels, folds. A block of two warpgroups finds its scores, its weights and its sums; two such blocks share a
 // multiprocessor, so that one's loads and products run while the other finds weights.
 //
@@ -10,7 +10,7 @@
 // ring of tiles, the values of a chunk behind its keys.
 #pragma once
 
-#include "attention_sm90.cuh"
+#include "sm90_attention_prefill.cuh"
 
 namespace kaiju::cuda {
 

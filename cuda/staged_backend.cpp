@@ -1,4 +1,4 @@
-#include "on_host.hpp"
+#include "staged_backend.hpp"
 
 #include <algorithm>
 

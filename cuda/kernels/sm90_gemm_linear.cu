@@ -1,4 +1,4 @@
-#include "product.cuh"
+#include "sm90_gemm.cuh"
 
 namespace kaiju::cuda {
 

@@ -1,6 +1,6 @@
 // Attention of many rows on Hopper: a warpgroup holds 64 rows (query heads of a token side by side), a bulk copy brings
-// half a block, products are wgmma. Of few tiles: attention_shared.cuh, whose steps are these; of few rows:
-// attention_decode.cuh.
+// half a block, products are wgmma. Of few tiles: sm90_attention_prefill_cluster.cuh, whose steps are these; of few rows:
+// sm90_attention_decode.cuh.
 //
 // A chunk of 512 keys is gone over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum,
 // scores again for the weights, whose two bytes go from the registers of the first product straight into the second.
@@ -12,9 +12,9 @@
 
 #include <algorithm>
 
-#include "../tiles/overlap.cuh"
-#include "../tiles/wgmma.cuh"
-#include "attention_tiles.cuh"
+#include "../tiles/dependent_launch.cuh"
+#include "../tiles/sm90_wgmma_attention.cuh"
+#include "sm90_attention_prefill_copy.cuh"
 #include "attention_weight.cuh"
 #include "kaiju/arith/quantise.hpp"
 

@@ -1,9 +1,9 @@
 // Tiles of many rows on their way from the warp that finds them to the warps that work on them, and their keys and
-// values (attention_sm90.cuh, attention_shared.cuh).
+// values (sm90_attention_prefill.cuh, sm90_attention_prefill_cluster.cuh).
 #pragma once
 
-#include "../tiles/overlap.cuh"
-#include "../tiles/wgmma.cuh"
+#include "../tiles/dependent_launch.cuh"
+#include "../tiles/sm90_wgmma_attention.cuh"
 #include "attention_work.cuh"
 
 namespace kaiju::cuda {
@@ -92,7 +92,7 @@ struct TileMap {
   static constexpr int32_t kSees = kTiles + static_cast<int32_t>(TileRing::kBytes);
   static constexpr int32_t kRowTotals = kSees + kRows * static_cast<int32_t>(sizeof(RowSees));
   static constexpr int32_t kOfShared =
-      kRowTotals + kRows * static_cast<int32_t>(sizeof(RowTotal));  // attention_shared.cuh
+      kRowTotals + kRows * static_cast<int32_t>(sizeof(RowTotal));  // sm90_attention_prefill_cluster.cuh
   static constexpr int32_t kQueries = (kOfShared + (kShared ? 64 + 2 * kTileRows * 8 : 64) + 127) / 128 * 128;
   static constexpr int32_t kTotals = kQueries + kRows / kTileRows * kTileBytes<kHeadDim>;
   static constexpr int32_t kGiven =

@@ -1,7 +1,7 @@
 // Launches row_step_kernel: whether it can take a model, and how shared memory is divided.
 #include <algorithm>
 
-#include "row_step.cuh"
+#include "sm90_row_step.cuh"
 
 namespace kaiju::cuda {
 namespace {

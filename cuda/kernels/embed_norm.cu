@@ -1,5 +1,5 @@
 // Embedding, norm, angles: one pass over rows each, bound by memory.
-#include "../tiles/overlap.cuh"
+#include "../tiles/dependent_launch.cuh"
 #include "../tiles/rms.cuh"
 
 namespace kaiju::cuda {

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "barrier.cuh"
+#include "sm90_barrier.cuh"
 #include "layout.cuh"
-#include "mma.cuh"
+#include "sm80_mma.cuh"
 
 namespace kaiju::cuda {
 

@@ -18,8 +18,8 @@
 #include <algorithm>
 
 #include "../tiles/layout.cuh"
-#include "../tiles/mma.cuh"
-#include "../tiles/overlap.cuh"
+#include "../tiles/sm80_mma.cuh"
+#include "../tiles/dependent_launch.cuh"
 #include "attention_weight.cuh"
 #include "attention_work.cuh"
 #include "kaiju/arith/quantise.hpp"

@@ -2,7 +2,7 @@
 //
 // How keys and values lie within a block: tiles/layout.cuh.
 #include "../tiles/layout.cuh"
-#include "../tiles/overlap.cuh"
+#include "../tiles/dependent_launch.cuh"
 #include "../tiles/quantise.cuh"
 #include "kaiju/arith/quantise.hpp"
 

@@ -7,7 +7,7 @@
 // bytes, added up in shared memory; a norm is found by every block for itself.
 //
 // What a block makes goes to the others as words with a tag, the number of the layer, counted over all launches
-// (tiles/meet.cuh): queries, keys and values, the sums of attention, its results, the residual stream, the bytes
+// (tiles/grid_sync.cuh): queries, keys and values, the sums of attention, its results, the residual stream, the bytes
 // between up and down. Nobody writes such a word again before all have read it, because what he must have in order to
 // come there needs something of every block that reads. Keys and values that go to the cache are ordered for the layers
 // behind by a counter, which nobody waits for long. What others wrote is read past the L1 cache.
@@ -19,14 +19,14 @@
 // once a layer has to be fetched anew each time.
 #pragma once
 
-#include "../../kernels.hpp"
-#include "../../launch/tiles.hpp"
-#include "../../tiles/layout.cuh"
-#include "../../tiles/meet.cuh"
-#include "../../tiles/mma.cuh"
-#include "../../tiles/rms.cuh"
-#include "../../tiles/wgmma.cuh"
-#include "../attention_weight.cuh"
+#include "../kernels.hpp"
+#include "../launch/tiles.hpp"
+#include "../tiles/layout.cuh"
+#include "../tiles/grid_sync.cuh"
+#include "../tiles/sm80_mma.cuh"
+#include "../tiles/rms.cuh"
+#include "../tiles/sm90_wgmma_attention.cuh"
+#include "attention_weight.cuh"
 
 namespace kaiju::cuda {
 namespace row_step_detail {

@@ -1,4 +1,4 @@
-// What is left to do of a product whose sums another library makes: kernels/sums.cu.
+// What is left to do of a product whose sums another library makes: kernels/cublaslt_epilogue.cu.
 #pragma once
 
 #include "../kernels.hpp"
