@@ -54,25 +54,25 @@ Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
   return {};
 }
 
-Status CudaBackend::choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
-                                    int32_t logit_rows, const std::string& file) {
+Status CudaBackend::choose_gemms(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
+                                 int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
-  std::vector<CublasLtProduct> products;
-  const auto add = [&](Product product, const Matrix& w, int32_t out, const void* a, int32_t most,
+  std::vector<CublasLtGemm> products;
+  const auto add = [&](GemmKind product, const Matrix& w, int32_t out, const void* a, int32_t most,
                        std::span<const float> scale, void* result) {
     products.push_back({product, {w.weight, out, w.in, a, most, scale.data(), result}, w.row_sum});
   };
   for (const LayerWeights& layer : weights.layers) {
     const int32_t keys_and_values = layer.owns_slot ? 2 * weights.config.kv_width() : 0;
-    add(Product::kLinear, layer.q, layer.q.out + keys_and_values, workspace.a, rows, layer.q_scale, workspace.q);
-    add(Product::kAddLinear, layer.o, layer.o.out, workspace.a, rows, layer.o_scale, workspace.x);
-    add(Product::kUp, layer.up, layer.up.out, workspace.a, rows, layer.up_alpha, workspace.h);
-    add(Product::kAddDown, layer.down, layer.down.out, workspace.h, rows, layer.down_scale, workspace.x);
+    add(GemmKind::kLinear, layer.q, layer.q.out + keys_and_values, workspace.a, rows, layer.q_scale, workspace.q);
+    add(GemmKind::kAddLinear, layer.o, layer.o.out, workspace.a, rows, layer.o_scale, workspace.x);
+    add(GemmKind::kUp, layer.up, layer.up.out, workspace.a, rows, layer.up_alpha, workspace.h);
+    add(GemmKind::kAddDown, layer.down, layer.down.out, workspace.h, rows, layer.down_scale, workspace.x);
   }
-  add(Product::kLinear, weights.embed, weights.embed.out, workspace.a, logit_rows, weights.logit_scale, logits);
+  add(GemmKind::kLinear, weights.embed, weights.embed.out, workspace.a, logit_rows, weights.logit_scale, logits);
   if (weights.classifier.weight)
-    add(Product::kLinear, weights.classifier, weights.classifier.out, workspace.a, logit_rows, weights.classifier_scale,
-        logits);
+    add(GemmKind::kLinear, weights.classifier, weights.classifier.out, workspace.a, logit_rows,
+        weights.classifier_scale, logits);
   return cublaslt_->choose(products, file);
 }
 

@@ -1,6 +1,6 @@
 // CudaBackend: the operations of a Backend on a GPU. Every pointer, those within a Batch included, is device memory;
 // every operation is asynchronous on the device's stream; what fails is latched in the Device and skips the rest. Same
-// bits as ReferenceBackend (tests/conformance, through OnHost).
+// bits as ReferenceBackend (tests/conformance, through StagedBackend).
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ class CudaBackend {
   CublasLt* cublaslt() const { return cublaslt_.get(); }
   // Chooses what serves each of the model's products then (CublasLt::choose): up to `rows` of the workspace, and
   // `logit_rows` of logits.
-  Status choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
-                         int32_t logit_rows, const std::string& file);
+  Status choose_gemms(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
+                      int32_t logit_rows, const std::string& file);
 
   // From now on a norm of one row may be put off to the product that reads it.
   void join_norms() { joins_norms_ = true; }
@@ -69,16 +69,16 @@ class CudaBackend {
     }
   }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
-    multiply(Product::kLinear, w, a, rows, scale, out);
+    multiply(GemmKind::kLinear, w, a, rows, scale, out);
   }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
-    multiply(Product::kUp, w, a, rows, alpha, h);
+    multiply(GemmKind::kUp, w, a, rows, alpha, h);
   }
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
-    multiply(Product::kAddLinear, w, a, rows, scale, x);
+    multiply(GemmKind::kAddLinear, w, a, rows, scale, x);
   }
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
-    multiply(Product::kAddDown, w, h, rows, scale, x);
+    multiply(GemmKind::kAddDown, w, h, rows, scale, x);
   }
   void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
                int32_t head_dim, const float* inverse, int8_t* out) {
@@ -106,21 +106,21 @@ class CudaBackend {
   void project(const Projection& p, const Batch& batch, const KvSlot& kv) {
     const ModelConfig& config = p.config;
     const int32_t stride = p.layer.q.out + (p.kv ? p.kv->k.out + p.kv->v.out : 0);
-    multiply(Product::kLinear,
+    multiply(GemmKind::kLinear,
              {p.layer.q.weight, stride, p.layer.q.in, p.a, batch.row_count, p.layer.q_scale.data(), p.q});
-    const HeadsArgs args{p.q,
-                         batch.row_count,
-                         stride,
-                         p.angles,
-                         config.n_heads,
-                         config.n_kv_heads,
-                         config.head_dim,
-                         p.layer.q_inverse.data(),
-                         p.kv ? p.kv->k_inverse.data() : nullptr,
-                         p.kv ? p.kv->v_inverse.data() : nullptr,
-                         p.kv != nullptr,
-                         p.queries};
-    launch("heads", [&](cudaStream_t s) { return cuda::heads(s, device_->chip(), args, batch, kv); });
+    const RopeArgs args{p.q,
+                        batch.row_count,
+                        stride,
+                        p.angles,
+                        config.n_heads,
+                        config.n_kv_heads,
+                        config.head_dim,
+                        p.layer.q_inverse.data(),
+                        p.kv ? p.kv->k_inverse.data() : nullptr,
+                        p.kv ? p.kv->v_inverse.data() : nullptr,
+                        p.kv != nullptr,
+                        p.queries};
+    launch("rope_quantise", [&](cudaStream_t s) { return cuda::rope_quantise(s, device_->chip(), args, batch, kv); });
   }
 
  private:
@@ -128,10 +128,10 @@ class CudaBackend {
   void launch(const char* what, Launch&& work) {
     if (device_->ok()) device_->check(work(device_->stream()), what);
   }
-  void multiply(Product product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
+  void multiply(GemmKind product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
     multiply(product, {w.weight, w.out, w.in, a, rows, scale, result}, w.row_sum);
   }
-  void multiply(Product product, ProductArgs args, const int32_t* row_sum = nullptr) {
+  void multiply(GemmKind product, GemmArgs args, const int32_t* row_sum = nullptr) {
     args.room = room_;
     if (norm_.x && args.a == norm_.a) {
       const PendingNorm norm = std::exchange(norm_, {});
@@ -145,7 +145,7 @@ class CudaBackend {
     }
     if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in))
       return cublaslt_->multiply({product, args, row_sum});
-    launch("a product", [&](cudaStream_t s) { return cuda::multiply(s, device_->chip(), product, args); });
+    launch("a GEMM", [&](cudaStream_t s) { return cuda::gemm(s, device_->chip(), product, args); });
   }
 
   struct PendingNorm {

@@ -121,8 +121,8 @@ class CudaExecutor final : public Executor {
     workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), nullptr, nullptr, h_.data(), {}};
     for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
     KAIJU_TRY(take_row_step());
-    KAIJU_TRY(backend_.choose_products(weights_, workspace_, sizes.step_tokens, logits_.data(), logit_rows_,
-                                       sizes.products_file));
+    KAIJU_TRY(backend_.choose_gemms(weights_, workspace_, sizes.step_tokens, logits_.data(), logit_rows_,
+                                    sizes.products_file));
     load_kernels();
     if (sizes.graphs) record_graphs(std::min({sizes.slot_count, sizes.step_tokens, kGraphRows}));
     // Not the whole device: another thread may be recording steps of an engine of its own, which that would break off.
@@ -475,13 +475,13 @@ class CudaExecutor final : public Executor {
   void load_kernels() {
     const ModelConfig& config = weights_.config;
     const int32_t width = config.query_width();
-    const ProductShape shapes[] = {{width + 2 * config.kv_width(), config.d_model},
-                                   {width, config.d_model},
-                                   {config.d_model, width, true},
-                                   {config.d_ff, config.d_model},
-                                   {config.d_model, config.d_ff},
-                                   {config.vocab_size, config.d_model},
-                                   {std::max(facts().label_count, 1), config.d_model}};
+    const GemmShape shapes[] = {{width + 2 * config.kv_width(), config.d_model},
+                                {width, config.d_model},
+                                {config.d_model, width, true},
+                                {config.d_ff, config.d_model},
+                                {config.d_model, config.d_ff},
+                                {config.vocab_size, config.d_model},
+                                {std::max(facts().label_count, 1), config.d_model}};
     for (const int32_t rows : rows_of_all_tiles(device_->chip(), shapes, facts().step_tokens)) {
       if (!device_->ok()) return;
       inputs_.pretend(rows, 1, std::min(rows, facts().slot_count));
@@ -717,7 +717,7 @@ Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorS
 #else
   const ExecutorSizes& own_sizes = sizes;
   {
-    OnHost checked(device.value());
+    StagedBackend checked(device.value());
     const Status same_bits = self_check(checked, golden::Shapes::kAll);
     KAIJU_TRY(checked.status());
     KAIJU_TRY(same_bits);

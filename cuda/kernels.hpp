@@ -25,12 +25,10 @@ cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16
                         int32_t width, arith::bf16* out);
 
 // ---- kernels/gemm.cu ----
-enum class Product { kLinear, kUp, kAddLinear, kAddDown };
-constexpr ProductShape shape_of(Product product, int32_t out, int32_t in) {
-  return {out, in, product == Product::kAddLinear};
-}
+enum class GemmKind { kLinear, kUp, kAddLinear, kAddDown };
+constexpr GemmShape shape_of(GemmKind kind, int32_t out, int32_t in) { return {out, in, kind == GemmKind::kAddLinear}; }
 
-struct ProductArgs {
+struct GemmArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
   int32_t out, in;
   const void* a;  // [rows, in] int8; uint8 for kAddDown
@@ -46,13 +44,13 @@ struct ProductArgs {
 // Whether a product of `rows` rows can take its input's norm with it.
 bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
 // By the kernel that is the fastest known for the chip and the shape (launch/tiles.hpp).
-cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args);
+cudaError_t gemm(cudaStream_t stream, const Chip& chip, GemmKind kind, const GemmArgs& args);
 // By the kernel that `tile` names, which must fit.
-cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product,
-                        const ProductArgs& args);
+cudaError_t gemm_with_tile(cudaStream_t stream, const Chip& chip, const Tile& tile, GemmKind kind,
+                           const GemmArgs& args);
 // ---- kernels/hopper ----
-template <Product kProduct>
-cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args);
+template <GemmKind kKind>
+cudaError_t gemm_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args);
 
 // ---- kernels/rope_quantise.cu ----
 cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles,
@@ -62,7 +60,7 @@ cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const 
 
 // What queries() and append() do, in one launch, from rows of q, k and v side by side; k and v only where `keys` is
 // set.
-struct HeadsArgs {
+struct RopeArgs {
   const float* q;  // [rows, stride]: heads, then kv_heads of keys, then of values
   int32_t rows, stride;
   const arith::CosSin* angles;  // [rows, head_dim / 2]
@@ -71,7 +69,8 @@ struct HeadsArgs {
   bool keys;
   int8_t* out;  // [rows, heads, head_dim]
 };
-cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
+cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs& args, const Batch& batch,
+                          const KvSlot& kv);
 
 // ---- kernels/attention.cu (sm80_attention.cuh, every chip), kernels/sm90_attention.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
@@ -86,7 +85,7 @@ struct AttentionPart {
 // Whether several blocks of threads may share a row's chunks; all but the first for benches alone.
 enum class ChunksApart { kWhereFaster, kNever, kAlways };
 inline constexpr int32_t kAttentionPlanBytes = 384;  // of a block of threads
-// What attention plans in, and keeps chunks apart with. attend_mma() cuts the same memory into chunks of as many rows
+// What attention plans in, and keeps chunks apart with. attend_sm80() cuts the same memory into chunks of as many rows
 // as its tiles have.
 struct AttentionScratch {
   bool hopper = false;  // whether the kernels for it are there
@@ -103,8 +102,8 @@ struct AttentionScratch {
 // The Hopper kernels where they serve the shape, else the one for every chip.
 cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
                    const KvSlot& kv, const AttentionScratch& scratch);
-cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
-                       const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_sm80(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                        const KvSlot& kv, const AttentionScratch& scratch);
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
 cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                         const AttentionScratch& scratch);

@@ -7,9 +7,9 @@
 namespace kaiju::cuda {
 
 // The device memory of one operation.
-class OnHost::Call {
+class StagedBackend::Call {
  public:
-  explicit Call(OnHost& owner) : device_(owner.backend_.device()), shortage_(owner.shortage_) {}
+  explicit Call(StagedBackend& owner) : device_(owner.backend_.device()), shortage_(owner.shortage_) {}
 
   // A copy on the device.
   template <class T>
@@ -84,15 +84,15 @@ class OnHost::Call {
   std::vector<DeviceBuffer<std::byte>> buffers_;
 };
 
-OnHost::OnHost(std::shared_ptr<Device> device) : backend_(std::move(device)) {
+StagedBackend::StagedBackend(std::shared_ptr<Device> device) : backend_(std::move(device)) {
   shortage_ = backend_.take_memory(256);  // any head_dim
   if (!shortage_.ok()) backend_.device().check(cudaErrorMemoryAllocation, "the sums of attention");
 }
-OnHost::~OnHost() = default;
+StagedBackend::~StagedBackend() = default;
 
-Status OnHost::status() const { return shortage_.ok() ? backend_.device().status() : shortage_; }
+Status StagedBackend::status() const { return shortage_.ok() ? backend_.device().status() : shortage_; }
 
-void OnHost::embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
+void StagedBackend::embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
   Call call(*this);
   const size_t count = tokens.size() * static_cast<size_t>(table.in);
   auto* out = call.out<arith::bf16>(count);
@@ -101,7 +101,7 @@ void OnHost::embed(const Matrix& table, const float* scale, std::span<const int3
   call.back(x, out, count);
 }
 
-void OnHost::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
+void StagedBackend::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, float inverse_scale, int8_t* a) {
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * width;
   auto* out = call.out<int8_t>(count);
@@ -109,7 +109,7 @@ void OnHost::norm(const arith::bf16* x, int32_t rows, int32_t width, float eps, 
   call.back(a, out, count);
 }
 
-void OnHost::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
+void StagedBackend::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.out<float>(count);
@@ -118,7 +118,7 @@ void OnHost::linear(const Matrix& w, const int8_t* a, int32_t rows, const float*
   call.back(out, there, count);
 }
 
-void OnHost::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
+void StagedBackend::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.out<uint8_t>(count);
@@ -127,7 +127,7 @@ void OnHost::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alp
   call.back(h, there, count);
 }
 
-void OnHost::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
+void StagedBackend::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.in(x, count);
@@ -136,7 +136,7 @@ void OnHost::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const fl
   call.back(x, there, count);
 }
 
-void OnHost::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
+void StagedBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
   Call call(*this);
   const size_t count = static_cast<size_t>(rows) * w.out;
   auto* there = call.in(x, count);
@@ -145,8 +145,8 @@ void OnHost::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const flo
   call.back(x, there, count);
 }
 
-void OnHost::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
-                     int32_t head_dim, const float* inverse, int8_t* out) {
+void StagedBackend::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads,
+                            int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
   Call call(*this);
   const size_t rows = static_cast<size_t>(batch.row_count), count = rows * heads * head_dim;
   auto* there = call.out<int8_t>(count);
@@ -155,8 +155,8 @@ void OnHost::queries(const float* q, const Batch& batch, const arith::CosSin* an
   call.back(out, there, count);
 }
 
-void OnHost::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
-                    const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+void StagedBackend::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
+                           const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
   Call call(*this);
   const size_t rows = static_cast<size_t>(batch.row_count), width = static_cast<size_t>(kv.kv_heads) * kv.head_dim;
   int32_t blocks = 0;
@@ -169,7 +169,7 @@ void OnHost::append(const float* k, const float* v, const Batch& batch, const ar
   call.back(kv.pool, slot.pool, bytes);
 }
 
-void OnHost::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+void StagedBackend::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
   Call call(*this);
   const size_t count = static_cast<size_t>(batch.row_count) * args.heads * kv.head_dim;
   int32_t blocks = 0;
@@ -184,7 +184,7 @@ void OnHost::attend(const AttentionArgs& args, const Batch& batch, const KvSlot&
   call.back(args.out, out, count);
 }
 
-void OnHost::sample(const SampleArgs& args, SampledToken& result) {
+void StagedBackend::sample(const SampleArgs& args, SampledToken& result) {
   Call call(*this);
   Device& device = backend_.device();
   const auto vocab = static_cast<size_t>(args.vocab_size);

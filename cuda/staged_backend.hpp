@@ -1,5 +1,5 @@
-// OnHost: the CUDA backend behind a Backend whose pointers are host memory. Each operation copies its inputs to the
-// GPU, runs there, and copies the outputs back: for the golden self-check and the conformance tests, which so hold
+// StagedBackend: the CUDA backend behind a Backend whose pointers are host memory. Each operation copies its inputs to
+// the GPU, runs there, and copies the outputs back: for the golden self-check and the conformance tests, which so hold
 // every backend to the same bodies. Not for speed.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace kaiju::cuda {
 
-class OnHost {
+class StagedBackend {
  public:
-  explicit OnHost(std::shared_ptr<Device> device);
-  ~OnHost();
+  explicit StagedBackend(std::shared_ptr<Device> device);
+  ~StagedBackend();
 
   const char* isa() const { return "cuda"; }
   // The first failure of an operation; later ones do nothing.
@@ -39,6 +39,6 @@ class OnHost {
   Status shortage_;  // of memory, before any other failure
 };
 
-static_assert(Backend<OnHost>);
+static_assert(Backend<StagedBackend>);
 
 }  // namespace kaiju::cuda

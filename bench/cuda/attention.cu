@@ -124,7 +124,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
   // holds to the reference.
   const There<int8_t> expected(elements);
   const There<Difference> difference(1);
-  CHECKED(attend_mma(nullptr, chip, {queries.data, heads, args.z, out_inverse.data, expected.data}, there, slot, {}));
+  CHECKED(attend_sm80(nullptr, chip, {queries.data, heads, args.z, out_inverse.data, expected.data}, there, slot, {}));
   const auto time = [&](const char* how, bool exact, auto&& launch) {
     slot.slot_offset = 0;
     CHECKED(launch());  // plans
@@ -150,7 +150,7 @@ void time_shape(const char* what, int32_t heads, int32_t window, const Rows& row
     std::printf("\n");
     std::fflush(stdout);
   };
-  time("mma.sync", true, [&] { return attend_mma(nullptr, chip, args, there, slot, scratch.view); });
+  time("mma.sync", true, [&] { return attend_sm80(nullptr, chip, args, there, slot, scratch.view); });
   if constexpr (kHeadDim <= 128) {
     const auto contract = [&](const char* how, ChunksApart apart) {  // planned once, as for the layers of a step
       scratch.view.apart = apart;

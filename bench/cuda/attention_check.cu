@@ -83,11 +83,11 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   if (form == Form::kWhole) scratch.view.apart = ChunksApart::kNever;
   if (form == Form::kSplit) scratch.view.apart = ChunksApart::kAlways;
   if (form == Form::kMma) {
-    CHECKED(attend_mma(nullptr, this_chip(), args, batch.there(), slot, scratch.view));
+    CHECKED(attend_sm80(nullptr, this_chip(), args, batch.there(), slot, scratch.view));
     CHECKED(cudaDeviceSynchronize());
     compare("whole", out.back(), expected, static_cast<size_t>(heads) * head_dim);
     const Scratch apart(512, head_dim);
-    CHECKED(attend_mma(nullptr, this_chip(), args, batch.there(), slot, apart.view));
+    CHECKED(attend_sm80(nullptr, this_chip(), args, batch.there(), slot, apart.view));
     CHECKED(cudaDeviceSynchronize());
   } else {
     if (!attends_sm90(args, slot, scratch.view)) return;
@@ -97,9 +97,9 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   compare(form_name, out.back(), expected, static_cast<size_t>(heads) * head_dim);
 }
 
-// One product of each kind, as tiles/sm90_wgmma_attention.cuh describes operands: tells a wrong description of shared memory from a
-// wrong kernel.
-__global__ void product_kernel(const int8_t* a, const int8_t* b, int32_t* c, bool registers) {
+// One product of each kind, as tiles/sm90_wgmma_attention.cuh describes operands: tells a wrong description of shared
+// memory from a wrong kernel.
+__global__ void sm90_gemm_kernel(const int8_t* a, const int8_t* b, int32_t* c, bool registers) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ __align__(128) int8_t left[64 * 32], right[64 * 32];
   for (int i = static_cast<int>(threadIdx.x); i < 64 * 32; i += 128)
@@ -135,7 +135,7 @@ void check_products() {
   const There<int8_t> a_there(a), b_there(b);
   for (const bool registers : {false, true}) {
     const There<int32_t> c(64 * 64);
-    product_kernel<<<1, 128>>>(a_there.data, b_there.data, c.data, registers);
+    sm90_gemm_kernel<<<1, 128>>>(a_there.data, b_there.data, c.data, registers);
     CHECKED(cudaGetLastError());
     CHECKED(cudaDeviceSynchronize());
     std::vector<int32_t> expected(64 * 64, 0);

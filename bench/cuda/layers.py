@@ -27,7 +27,7 @@ CEILINGS = {
     4096: (1513, 1513, 1416, 1536),
     16384: (1463, 1600, 1525, 1485),
 }
-PRODUCTS = ["linear", "up", "o", "down"]  # by cuda::Product
+PRODUCTS = ["linear", "up", "o", "down"]  # by cuda::GemmKind
 COLUMN = {"q, k, v": 0, "q alone": 0, "o": 0, "up": 1, "down": 2, "logits": 3}
 
 
@@ -63,21 +63,21 @@ def name_kernels(kernels, layers):
     """[(name, us)], and the rows of a layer and of the logits; None where the step is not kernel by kernel."""
     owns, named, layer, rows, part = owns_slot(layers), [], 0, [], "once"
     for i, (us, kernel) in enumerate(kernels):
-        product = re.search(r"kernel<\(Product\)(\d)", kernel)
+        product = re.search(r"kernel<\(GemmKind\)(\d)", kernel)
         if kernel.startswith("norm_kernel"):
             name, part = ("norm", "layer") if layer < layers else ("once: last norm", "once")
             rows.append(int(re.search(r"\[(\d+) x", kernel)[1]))
         elif product:
             name = PRODUCTS[int(product[1])]
             if name == "linear":
-                heads_follow = i + 1 < len(kernels) and kernels[i + 1][1].startswith("heads_kernel")
+                heads_follow = i + 1 < len(kernels) and kernels[i + 1][1].startswith("rope_quantise_kernel")
                 name = "logits" if not heads_follow else "q, k, v" if owns[layer % layers] else "q alone"
             part = "layer"
             if name == "down":
                 layer += 1
-        elif kernel.startswith("heads_kernel"):
+        elif kernel.startswith("rope_quantise_kernel"):
             name, part = "heads", "attention"
-        elif kernel.startswith("plan_kernel"):
+        elif kernel.startswith("sm90_decode_plan_kernel"):
             name = "once: plan of attention"
         elif part == "attention":
             name = "attention, global" if layer % 7 == 6 else "attention, window"

@@ -29,8 +29,8 @@ __global__ void copy_blocks_kernel(const CopiedBlock* copies, int32_t count) {
 
 cudaError_t copy_blocks(cudaStream_t stream, const CopiedBlock* copies, int32_t count, int64_t most_bytes) {
   constexpr int64_t kBytes = int64_t{16} * kThreads * kVectors;
-  return launch_behind(stream, copy_blocks_kernel, {count * ((most_bytes + kBytes - 1) / kBytes), kThreads}, copies,
-                       count);
+  return launch_in_order(stream, copy_blocks_kernel, {count * ((most_bytes + kBytes - 1) / kBytes), kThreads}, copies,
+                         count);
 }
 
 }  // namespace kaiju::cuda

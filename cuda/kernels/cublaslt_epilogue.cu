@@ -2,8 +2,8 @@
 // that, where activations are unsigned bytes and the library multiplies signed ones, their shift by 128. Bound by
 // memory, or by the L2 cache, where sums of few rows still are.
 #include "../launch/tiles.hpp"
-#include "../tiles/epilogue.cuh"
 #include "../tiles/dependent_launch.cuh"
+#include "../tiles/epilogue.cuh"
 #include "cublaslt_epilogue.hpp"
 
 namespace kaiju::cuda {
@@ -23,14 +23,14 @@ __global__ void __launch_bounds__(kThreads) shift_kernel(const uint4* from, int6
 }
 
 // So many neighbouring outputs of a thread that it stores 8 or 16 bytes at once.
-template <Product kProduct>
-constexpr int kOuts = kProduct == Product::kLinear ? 4 : 8;
+template <GemmKind kKind>
+constexpr int kOuts = kKind == GemmKind::kLinear ? 4 : 8;
 
-template <Product kProduct>
+template <GemmKind kKind>
 __global__ void __launch_bounds__(kThreads)
-    epilogue_kernel(ProductArgs args, const int32_t* sums, const int32_t* row_sum) {
-  constexpr int kCount = kOuts<kProduct>;
-  constexpr bool kAdds = kProduct == Product::kAddLinear || kProduct == Product::kAddDown;
+    epilogue_kernel(GemmArgs args, const int32_t* sums, const int32_t* row_sum) {
+  constexpr int kCount = kOuts<kKind>;
+  constexpr bool kAdds = kKind == GemmKind::kAddLinear || kKind == GemmKind::kAddDown;
   const int32_t across = (args.out + kThreads * kCount - 1) / (kThreads * kCount);
   const int32_t block = static_cast<int32_t>(blockIdx.x),
                 first = (block % across * kThreads + static_cast<int32_t>(threadIdx.x)) * kCount;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     scale[i] = args.scale[first + i];
-    if constexpr (kProduct == Product::kAddDown) more[i] = 128 * row_sum[first + i];
+    if constexpr (kKind == GemmKind::kAddDown) more[i] = 128 * row_sum[first + i];
   }
   const int32_t row = block / across * kRows;
 #pragma unroll
@@ -58,36 +58,36 @@ __global__ void __launch_bounds__(kThreads)
     }
     Bf16Run<kCount> before{};
     if constexpr (kAdds) before = bf16_run<kCount>(args, at);
-    store_sums<kProduct, kCount>(args, at, sum, scale, before);
+    store_sums<kKind, kCount>(args, at, sum, scale, before);
   }
 }
 
-template <Product kProduct>
-cudaError_t store_as(cudaStream_t stream, const Chip& chip, const ProductArgs& args, const int32_t* sums,
-                     const int32_t* row_sum) {
-  const int64_t blocks = int64_t{pieces(args.rows, kRows)} * pieces(args.out, kThreads * kOuts<kProduct>);
-  return launch(stream, chip, epilogue_kernel<kProduct>, {blocks, kThreads}, args, sums, row_sum);
+template <GemmKind kKind>
+cudaError_t apply_epilogue_of(cudaStream_t stream, const Chip& chip, const GemmArgs& args, const int32_t* sums,
+                              const int32_t* row_sum) {
+  const int64_t blocks = int64_t{pieces(args.rows, kRows)} * pieces(args.out, kThreads * kOuts<kKind>);
+  return launch(stream, chip, epilogue_kernel<kKind>, {blocks, kThreads}, args, sums, row_sum);
 }
 
 }  // namespace
 
-cudaError_t shift_bytes(cudaStream_t stream, const Chip& chip, const uint8_t* from, int64_t count, int8_t* to) {
+cudaError_t shift_to_signed(cudaStream_t stream, const Chip& chip, const uint8_t* from, int64_t count, int8_t* to) {
   const int64_t runs = count / 16;
   return launch(stream, chip, shift_kernel, {(runs + kThreads - 1) / kThreads, kThreads},
                 reinterpret_cast<const uint4*>(from), runs, reinterpret_cast<uint4*>(to));
 }
 
-cudaError_t store_products(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args,
+cudaError_t apply_epilogue(cudaStream_t stream, const Chip& chip, GemmKind kind, const GemmArgs& args,
                            const int32_t* sums, const int32_t* row_sum) {
-  switch (product) {
-    case Product::kLinear:
-      return store_as<Product::kLinear>(stream, chip, args, sums, row_sum);
-    case Product::kUp:
-      return store_as<Product::kUp>(stream, chip, args, sums, row_sum);
-    case Product::kAddLinear:
-      return store_as<Product::kAddLinear>(stream, chip, args, sums, row_sum);
+  switch (kind) {
+    case GemmKind::kLinear:
+      return apply_epilogue_of<GemmKind::kLinear>(stream, chip, args, sums, row_sum);
+    case GemmKind::kUp:
+      return apply_epilogue_of<GemmKind::kUp>(stream, chip, args, sums, row_sum);
+    case GemmKind::kAddLinear:
+      return apply_epilogue_of<GemmKind::kAddLinear>(stream, chip, args, sums, row_sum);
     default:
-      return store_as<Product::kAddDown>(stream, chip, args, sums, row_sum);
+      return apply_epilogue_of<GemmKind::kAddDown>(stream, chip, args, sums, row_sum);
   }
 }
 

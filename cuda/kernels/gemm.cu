@@ -7,10 +7,10 @@
 #include <algorithm>
 
 #include "../launch/tiles.hpp"
-#include "../tiles/epilogue.cuh"
-#include "../tiles/sm80_mma.cuh"
 #include "../tiles/dependent_launch.cuh"
+#include "../tiles/epilogue.cuh"
 #include "../tiles/rms.cuh"
+#include "../tiles/sm80_mma.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -19,8 +19,8 @@ constexpr int32_t kThreads = 256;
 constexpr int32_t kWarps = kThreads / 32;
 constexpr int32_t kStep = 64;  // summed index of one step; divides every `in`
 
-template <Product kProduct>
-constexpr Sign kActivation = kProduct == Product::kAddDown ? Sign::kUnsigned : Sign::kSigned;
+template <GemmKind kKind>
+constexpr Sign kActivation = kKind == GemmKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
 
 // ---- few rows ----
 
@@ -39,8 +39,8 @@ __device__ __forceinline__ uint4 load_once(const int8_t* p) {
 // Weights are the 16-row operand, activations the 8-column one. Both are read 16 contiguous bytes a lane: a dot product
 // does not mind in which order the summed index is taken, so the bytes 16 t ... 16 t + 15 of a piece stand for the
 // places that lane t holds in two instructions.
-template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) skinny_kernel(ProductArgs args) {
+template <GemmKind kKind, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks) gemm_skinny_kernel(GemmArgs args) {
   constexpr int kOuts = 16 * kOutTiles, kRows = 8 * kRowTiles;
   static_assert(kAhead % 2 == 0);
   __shared__ int32_t sums[kOuts][kRows + 1];
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) skinny_kernel(ProductArgs a
 #pragma unroll
         for (int m = 0; m < kOutTiles; ++m) {
           const uint4 low = w[u][m][0], high = w[u][m][1];
-          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.x, high.x, low.y, high.y, b[r].x, b[r].y);
-          mma<Sign::kSigned, kActivation<kProduct>>(c[m][r], low.z, high.z, low.w, high.w, b[r].z, b[r].w);
+          mma<Sign::kSigned, kActivation<kKind>>(c[m][r], low.x, high.x, low.y, high.y, b[r].x, b[r].y);
+          mma<Sign::kSigned, kActivation<kKind>>(c[m][r], low.z, high.z, low.w, high.w, b[r].z, b[r].w);
         }
       load_weights(w[u], place(turn + u + kAhead));
     }
@@ -103,21 +103,21 @@ __global__ void __launch_bounds__(kThreads, kBlocks) skinny_kernel(ProductArgs a
   __syncthreads();
   for (int32_t i = tid; i < kOuts * args.rows; i += kThreads) {
     const int32_t n = first_out + i % kOuts, row = i / kOuts;
-    if (n < args.out) store_sum<kProduct>(args, int64_t{row} * args.out, n, sums[i % kOuts][row]);
+    if (n < args.out) store_sum<kKind>(args, int64_t{row} * args.out, n, sums[i % kOuts][row]);
   }
 }
 
-template <Product kProduct, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
-cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
-  const auto kernel = skinny_kernel<kProduct, kOutTiles, kRowTiles, kAhead, kBlocks>;
+template <GemmKind kKind, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
+cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
+  const auto kernel = gemm_skinny_kernel<kKind, kOutTiles, kRowTiles, kAhead, kBlocks>;
   return launch(stream, chip, kernel, {pieces(args.out, 16 * kOutTiles), kThreads}, args);
 }
 
 // ---- one row ----
 
-constexpr int32_t kStreamThreads = 512;
-constexpr int32_t kStreamWarps = kStreamThreads / 32;
-constexpr int32_t kStreamOuts = (48 << 10) / 4;  // that a block has room for the sums of
+constexpr int32_t kGemvThreads = 512;
+constexpr int32_t kGemvWarps = kGemvThreads / 32;
+constexpr int32_t kGemvOuts = (48 << 10) / 4;  // that a block has room for the sums of
 
 // One block a multiprocessor (more where few have very many outputs to share) takes an equal share of the outputs,
 // whose weights are one run of memory; its warps share that run equally, wherever outputs begin, and add what they have
@@ -127,33 +127,33 @@ constexpr int32_t kStreamOuts = (48 << 10) / 4;  // that a block has room for th
 //
 // With kNorm every block finds the norm of the whole row for itself, which is sooner done than another kernel is
 // started and waited for.
-template <Product kProduct, bool kNorm>
-__global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs args) {
+template <GemmKind kKind, bool kNorm>
+__global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(GemmArgs args) {
   constexpr int kAhead = 8;
   extern __shared__ __align__(16)
-      uint8_t stream_memory[];  // with kNorm the row's bytes, the row, and its partial sums; the block's sums
-  auto* sums = reinterpret_cast<int32_t*>(stream_memory + (kNorm ? norm_bytes(args.in) : 0));
+      uint8_t gemv_memory[];  // with kNorm the row's bytes, the row, and its partial sums; the block's sums
+  auto* sums = reinterpret_cast<int32_t*>(gemv_memory + (kNorm ? norm_bytes(args.in) : 0));
   const int32_t tid = static_cast<int32_t>(threadIdx.x), warp = tid / 32, lane = tid % 32;
   const auto blocks = static_cast<int32_t>(gridDim.x), block = static_cast<int32_t>(blockIdx.x);
   const auto first = static_cast<int32_t>(int64_t{args.out} * block / blocks),
              outs = static_cast<int32_t>(int64_t{args.out} * (block + 1) / blocks) - first;
-  const int32_t steps_of_out = args.in / kStreamBytes, steps = outs * steps_of_out;
-  int32_t step = steps * warp / kStreamWarps;
-  const int32_t end = steps * (warp + 1) / kStreamWarps;
+  const int32_t steps_of_out = args.in / kGemvBytes, steps = outs * steps_of_out;
+  int32_t step = steps * warp / kGemvWarps;
+  const int32_t end = steps * (warp + 1) / kGemvWarps;
   const int8_t* weights = args.weight + int64_t{first} * args.in + 16 * lane;
   uint4 w[kAhead];
 #pragma unroll
   for (int u = 0; u < kAhead; ++u)
-    if (step + u < end) w[u] = load_once(weights + int64_t{step + u} * kStreamBytes);
-  for (int32_t i = 32 * tid; i < outs; i += 32 * kStreamThreads)
+    if (step + u < end) w[u] = load_once(weights + int64_t{step + u} * kGemvBytes);
+  for (int32_t i = 32 * tid; i < outs; i += 32 * kGemvThreads)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(args.scale + first + i));
-  for (int32_t i = tid; i < outs; i += kStreamThreads) sums[i] = 0;
+  for (int32_t i = tid; i < outs; i += kGemvThreads) sums[i] = 0;
   __syncthreads();
   wait_for_inputs();
 
-  if constexpr (kNorm) norm_row<kStreamThreads>(stream_memory, args.x, args.in, args.eps, args.inverse_scale);
+  if constexpr (kNorm) norm_row<kGemvThreads>(gemv_memory, args.x, args.in, args.eps, args.inverse_scale);
   const auto* a =
-      (kNorm ? reinterpret_cast<const int8_t*>(stream_memory) : static_cast<const int8_t*>(args.a)) + 16 * lane;
+      (kNorm ? reinterpret_cast<const int8_t*>(gemv_memory) : static_cast<const int8_t*>(args.a)) + 16 * lane;
   int32_t out = step / steps_of_out, k = step - out * steps_of_out, c = 0;
   const auto add_up = [&] {
     const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
@@ -164,26 +164,26 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(ProductArgs a
 #pragma unroll
     for (int u = 0; u < kAhead; ++u) {
       if (step + u >= end) break;
-      const uint4 b = *reinterpret_cast<const uint4*>(a + k * kStreamBytes);
-      c = dot4<kActivation<kProduct>>(w[u].x, b.x, c);
-      c = dot4<kActivation<kProduct>>(w[u].y, b.y, c);
-      c = dot4<kActivation<kProduct>>(w[u].z, b.z, c);
-      c = dot4<kActivation<kProduct>>(w[u].w, b.w, c);
-      if (step + u + kAhead < end) w[u] = load_once(weights + int64_t{step + u + kAhead} * kStreamBytes);
+      const uint4 b = *reinterpret_cast<const uint4*>(a + k * kGemvBytes);
+      c = dot4<kActivation<kKind>>(w[u].x, b.x, c);
+      c = dot4<kActivation<kKind>>(w[u].y, b.y, c);
+      c = dot4<kActivation<kKind>>(w[u].z, b.z, c);
+      c = dot4<kActivation<kKind>>(w[u].w, b.w, c);
+      if (step + u + kAhead < end) w[u] = load_once(weights + int64_t{step + u + kAhead} * kGemvBytes);
       if (++k == steps_of_out) add_up(), k = 0, ++out;
     }
   }
   if (k > 0) add_up();  // nothing where the warp had nothing; `out` is still within the block
   __syncthreads();
-  for (int32_t i = tid; i < outs; i += kStreamThreads) store_sum<kProduct>(args, 0, first + i, sums[i]);
+  for (int32_t i = tid; i < outs; i += kGemvThreads) store_sum<kKind>(args, 0, first + i, sums[i]);
 }
 
-template <Product kProduct, bool kNorm = false>
-cudaError_t launch_stream(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
-  const int32_t blocks = std::max(std::min(chip.multiprocessors, args.out), pieces(args.out, kStreamOuts));
+template <GemmKind kKind, bool kNorm = false>
+cudaError_t launch_gemv(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
+  const int32_t blocks = std::max(std::min(chip.multiprocessors, args.out), pieces(args.out, kGemvOuts));
   const int32_t bytes =
       (kNorm ? norm_bytes(args.in) : 0) + pieces(args.out, blocks) * static_cast<int32_t>(sizeof(int32_t));
-  return launch(stream, chip, stream_kernel<kProduct, kNorm>, {blocks, kStreamThreads, bytes}, args);
+  return launch(stream, chip, gemv_kernel<kKind, kNorm>, {blocks, kGemvThreads, bytes}, args);
 }
 
 // ---- few outputs ----
@@ -192,7 +192,7 @@ constexpr int32_t kNarrowOuts = 32;
 
 // A warp an output of a row, of a classifier's few outputs: the other kernels would have a handful of blocks. Weights
 // and rows are in the L2 cache.
-__global__ void __launch_bounds__(kThreads) narrow_kernel(ProductArgs args) {
+__global__ void __launch_bounds__(kThreads) gemm_narrow_kernel(GemmArgs args) {
   let_next_start();
   wait_for_inputs();
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -202,13 +202,13 @@ __global__ void __launch_bounds__(kThreads) narrow_kernel(ProductArgs args) {
   const int8_t* weights = args.weight + int64_t{n} * args.in;
   const auto* a = static_cast<const int8_t*>(args.a) + row * args.in;
   int32_t c = 0;
-  for (int32_t k = 16 * lane; k < args.in; k += kStreamBytes) {
+  for (int32_t k = 16 * lane; k < args.in; k += kGemvBytes) {
     const uint4 w = *reinterpret_cast<const uint4*>(weights + k), b = *reinterpret_cast<const uint4*>(a + k);
     c = dot4<Sign::kSigned>(
         w.x, b.x, dot4<Sign::kSigned>(w.y, b.y, dot4<Sign::kSigned>(w.z, b.z, dot4<Sign::kSigned>(w.w, b.w, c))));
   }
   const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
-  if (lane == 0) store_sum<Product::kLinear>(args, row * args.out, n, sum);
+  if (lane == 0) store_sum<GemmKind::kLinear>(args, row * args.out, n, sum);
 }
 
 // ---- many rows ----
@@ -224,8 +224,8 @@ __device__ __forceinline__ uint32_t place(int32_t row, int32_t piece) {
 
 // Warps stand 2 (rows) x 4 (outputs). Activations are the 16-row operand, so that a lane ends with two neighbouring
 // outputs.
-template <Product kProduct, int kTileRows>
-__global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
+template <GemmKind kKind, int kTileRows>
+__global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(GemmArgs args) {
   constexpr int kRowTiles = kTileRows / 32, kOutTiles = 4, kStageBytes = (kTileRows + kTileOuts) * kStep;
   extern __shared__ __align__(128) uint8_t memory[];
   const uint32_t base = shared_address(memory);
@@ -286,8 +286,8 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
       for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
         for (int n = 0; n < kOutTiles; ++n)
-          mma<kActivation<kProduct>, Sign::kSigned>(c[r][n], rows[r][0], rows[r][1], rows[r][2], rows[r][3],
-                                                    outs[n / 2][n % 2 * 2], outs[n / 2][n % 2 * 2 + 1]);
+          mma<kActivation<kKind>, Sign::kSigned>(c[r][n], rows[r][0], rows[r][1], rows[r][2], rows[r][3],
+                                                 outs[n / 2][n % 2 * 2], outs[n / 2][n % 2 * 2 + 1]);
     }
   }
   const int32_t g = lane / 4, t = lane % 4;
@@ -299,14 +299,14 @@ __global__ void __launch_bounds__(kThreads) tiled_kernel(ProductArgs args) {
       for (int e = 0; e < 4; ++e) {
         const int32_t row = first_row + warp_row + 16 * r + g + 8 * (e / 2),
                       out = first_out + warp_out + 8 * n + 2 * t + e % 2;
-        if (row < args.rows && out < args.out) store_sum<kProduct>(args, int64_t{row} * args.out, out, c[r][n][e]);
+        if (row < args.rows && out < args.out) store_sum<kKind>(args, int64_t{row} * args.out, out, c[r][n][e]);
       }
 }
 
-template <Product kProduct, int kTileRows>
-cudaError_t launch_tiled(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
+template <GemmKind kKind, int kTileRows>
+cudaError_t launch_tiled(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
   constexpr int kBytes = kStages * (kTileRows + kTileOuts) * kStep;
-  const auto kernel = tiled_kernel<kProduct, kTileRows>;
+  const auto kernel = gemm_tiled_kernel<kKind, kTileRows>;
   // Per device and kernel; cheap, and needed anew for every device a process uses.
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
@@ -315,52 +315,51 @@ cudaError_t launch_tiled(cudaStream_t stream, const Chip& chip, const ProductArg
                 {int64_t{pieces(args.rows, kTileRows)} * pieces(args.out, kTileOuts), kThreads, kBytes}, args);
 }
 
-template <Product kProduct>
-cudaError_t multiply_as(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args) {
+template <GemmKind kKind>
+cudaError_t gemm_of(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args) {
 #if defined(KAIJU_CUDA_SM90A)
-  if (tile.path == Path::kHopper) return multiply_hopper<kProduct>(stream, chip, tile, args);
+  if (tile.path == Path::kSm90) return gemm_sm90<kKind>(stream, chip, tile, args);
 #endif
   if (tile.path == Path::kSkinny) {
-    if (streams(args.rows, args.in)) {
-      if constexpr (kProduct == Product::kLinear || kProduct == Product::kUp)
-        if (args.x) return launch_stream<kProduct, true>(stream, chip, args);
-      return launch_stream<kProduct>(stream, chip, args);
+    if (serves_gemv(args.rows, args.in)) {
+      if constexpr (kKind == GemmKind::kLinear || kKind == GemmKind::kUp)
+        if (args.x) return launch_gemv<kKind, true>(stream, chip, args);
+      return launch_gemv<kKind>(stream, chip, args);
     }
-    if (args.rows <= 8) return launch_skinny<kProduct, 1, 1, 4, 3>(stream, chip, args);
-    if (args.rows <= 16) return launch_skinny<kProduct, 1, 2, 4, 3>(stream, chip, args);
-    if (args.rows <= 32) return launch_skinny<kProduct, 1, 4, 4, 2>(stream, chip, args);
-    if (args.rows <= kSkinnyRows) return launch_skinny<kProduct, 2, 8, 2, 1>(stream, chip, args);
+    if (args.rows <= 8) return launch_skinny<kKind, 1, 1, 4, 3>(stream, chip, args);
+    if (args.rows <= 16) return launch_skinny<kKind, 1, 2, 4, 3>(stream, chip, args);
+    if (args.rows <= 32) return launch_skinny<kKind, 1, 4, 4, 2>(stream, chip, args);
+    if (args.rows <= kSkinnyRows) return launch_skinny<kKind, 2, 8, 2, 1>(stream, chip, args);
     return cudaErrorInvalidConfiguration;
   }
-  return args.rows <= 96 ? launch_tiled<kProduct, 64>(stream, chip, args)
-                         : launch_tiled<kProduct, 128>(stream, chip, args);
+  return args.rows <= 96 ? launch_tiled<kKind, 64>(stream, chip, args) : launch_tiled<kKind, 128>(stream, chip, args);
 }
 
 }  // namespace
 
-cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product,
-                        const ProductArgs& args) {
-  switch (product) {
-    case Product::kLinear:
-      return multiply_as<Product::kLinear>(stream, chip, tile, args);
-    case Product::kUp:
-      return multiply_as<Product::kUp>(stream, chip, tile, args);
-    case Product::kAddLinear:
-      return multiply_as<Product::kAddLinear>(stream, chip, tile, args);
+cudaError_t gemm_with_tile(cudaStream_t stream, const Chip& chip, const Tile& tile, GemmKind kind,
+                           const GemmArgs& args) {
+  switch (kind) {
+    case GemmKind::kLinear:
+      return gemm_of<GemmKind::kLinear>(stream, chip, tile, args);
+    case GemmKind::kUp:
+      return gemm_of<GemmKind::kUp>(stream, chip, tile, args);
+    case GemmKind::kAddLinear:
+      return gemm_of<GemmKind::kAddLinear>(stream, chip, tile, args);
     default:
-      return multiply_as<Product::kAddDown>(stream, chip, tile, args);
+      return gemm_of<GemmKind::kAddDown>(stream, chip, tile, args);
   }
 }
 
 bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in) {
-  if (!streams(rows, in) || choose_tile(chip, rows, {out, in}).path != Path::kSkinny) return false;
+  if (!serves_gemv(rows, in) || choose_tile(chip, rows, {out, in}).path != Path::kSkinny) return false;
   return norm_bytes(in) + pieces(out, chip.multiprocessors) * static_cast<int32_t>(sizeof(int32_t)) <= 48 << 10;
 }
 
-cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args) {
-  if (product == Product::kLinear && args.rows > 1 && args.out <= kNarrowOuts)
-    return launch(stream, chip, narrow_kernel, {pieces(args.rows * args.out, kWarps), kThreads}, args);
-  return multiply_by(stream, chip, choose_tile(chip, args.rows, shape_of(product, args.out, args.in)), product, args);
+cudaError_t gemm(cudaStream_t stream, const Chip& chip, GemmKind kind, const GemmArgs& args) {
+  if (kind == GemmKind::kLinear && args.rows > 1 && args.out <= kNarrowOuts)
+    return launch(stream, chip, gemm_narrow_kernel, {pieces(args.rows * args.out, kWarps), kThreads}, args);
+  return gemm_with_tile(stream, chip, choose_tile(chip, args.rows, shape_of(kind, args.out, args.in)), kind, args);
 }
 
 }  // namespace kaiju::cuda

@@ -1,8 +1,8 @@
 // Rotation and quantisation of heads: queries for attention, keys and values into the paged cache. Bound by memory.
 //
 // How keys and values lie within a block: tiles/layout.cuh.
-#include "../tiles/layout.cuh"
 #include "../tiles/dependent_launch.cuh"
+#include "../tiles/layout.cuh"
 #include "../tiles/quantise.cuh"
 #include "kaiju/arith/quantise.hpp"
 
@@ -91,8 +91,8 @@ __device__ __forceinline__ FourPairs four_pairs(const float* channels, int32_t h
 }
 // A block a row and piece of kThreads items; an item is four pairs of channels of a head of queries, of keys or of
 // values, which stand in this order. All that it reads is asked for before any of it is used.
-__global__ void heads_kernel(HeadsArgs args, int32_t row_blocks, const BatchSegment* segments,
-                             const int32_t* row_segment, const int32_t* positions, KvSlot kv) {
+__global__ void rope_quantise_kernel(RopeArgs args, int32_t row_blocks, const BatchSegment* segments,
+                                     const int32_t* row_segment, const int32_t* positions, KvSlot kv) {
   let_next_start();
   const auto row = static_cast<int32_t>(blockIdx.x) / row_blocks, half = args.head_dim / 2, fours = half / 4;
   const int32_t item = (static_cast<int32_t>(blockIdx.x) - row * row_blocks) * kThreads +
@@ -153,9 +153,10 @@ cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const 
                 batch.row_segment.data(), batch.positions.data(), items, angles, k_inverse, v_inverse, kv);
 }
 
-cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv) {
+cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs& args, const Batch& batch,
+                          const KvSlot& kv) {
   const int32_t row_blocks = blocks_for((args.heads + (args.keys ? 2 * args.kv_heads : 0)) * (args.head_dim / 8));
-  return launch(stream, chip, heads_kernel, {int64_t{args.rows} * row_blocks, kThreads}, args, row_blocks,
+  return launch(stream, chip, rope_quantise_kernel, {int64_t{args.rows} * row_blocks, kThreads}, args, row_blocks,
                 batch.segments.data(), batch.row_segment.data(), batch.positions.data(), kv);
 }
 

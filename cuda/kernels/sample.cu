@@ -433,23 +433,23 @@ __global__ void add_biases_kernel(const Bias* biases, int32_t count, int32_t voc
 }  // namespace
 
 cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen) {
-  return launch_behind(stream, mark_seen_kernel, {blocks_for(count), kSmall}, marks, count, vocab, seen);
+  return launch_in_order(stream, mark_seen_kernel, {blocks_for(count), kSmall}, marks, count, vocab, seen);
 }
 
 cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot,
                       int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
-  return launch_behind(stream, mark_rows_kernel, {blocks_for(rows), kSmall}, tokens, row_segment, segment_slot, rows,
-                       vocab, last, seen);
+  return launch_in_order(stream, mark_rows_kernel, {blocks_for(rows), kSmall}, tokens, row_segment, segment_slot, rows,
+                         vocab, last, seen);
 }
 
 cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab,
                      const uint8_t* seen, float* adjusted) {
-  return launch_behind(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kSmall}, logits, draws, vocab, seen,
-                       adjusted);
+  return launch_in_order(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kSmall}, logits, draws, vocab,
+                         seen, adjusted);
 }
 
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted) {
-  return launch_behind(stream, add_biases_kernel, {blocks_for(count), kSmall}, biases, count, vocab, adjusted);
+  return launch_in_order(stream, add_biases_kernel, {blocks_for(count), kSmall}, biases, count, vocab, adjusted);
 }
 
 cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws,

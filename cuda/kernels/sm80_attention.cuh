@@ -17,9 +17,9 @@
 
 #include <algorithm>
 
+#include "../tiles/dependent_launch.cuh"
 #include "../tiles/layout.cuh"
 #include "../tiles/sm80_mma.cuh"
-#include "../tiles/dependent_launch.cuh"
 #include "attention_weight.cuh"
 #include "attention_work.cuh"
 #include "kaiju/arith/quantise.hpp"
@@ -533,7 +533,7 @@ __device__ RowTile find_tile(const MmaWork& work, int32_t at) {
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    attend_mma_kernel(const __grid_constant__ MmaWork work) {
+    sm80_attention_kernel(const __grid_constant__ MmaWork work) {
   extern __shared__ __align__(16) uint8_t memory[];
   auto& shared = *reinterpret_cast<MmaShared<Shape>*>(memory);
   let_next_start();
@@ -597,7 +597,7 @@ cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, const AttentionArg
   work.kept = reinterpret_cast<float4*>(scratch.sums);
   work.parts = scratch.parts;
   work.counters = scratch.counters;
-  const auto kernel = attend_mma_kernel<Shape>;
+  const auto kernel = sm80_attention_kernel<Shape>;
   constexpr auto kBytes = static_cast<int32_t>(sizeof(MmaShared<Shape>));
   if constexpr (kBytes > 48 << 10)  // what a launch may have unasked
     if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);

@@ -1,10 +1,10 @@
-// The contract's attention on Hopper: which kernels a batch takes (sm90_attention_prefill.cuh, sm90_attention_decode.cuh,
-// sm90_attention_decode_window.cuh).
+// The contract's attention on Hopper: which kernels a batch takes (sm90_attention_prefill.cuh,
+// sm90_attention_decode.cuh, sm90_attention_decode_window.cuh).
 #include <algorithm>
 
 #include "sm90_attention_decode.cuh"
-#include "sm90_attention_prefill_cluster.cuh"
 #include "sm90_attention_decode_window.cuh"
+#include "sm90_attention_prefill_cluster.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -73,8 +73,8 @@ cudaError_t load_all(cudaStream_t stream, AttentionWork work) {
   return launch_decode<kHeadDim>(stream, work);
 }
 
-// A warp for each block of threads of decode_kernel.
-__global__ void __launch_bounds__(32) plan_kernel(const __grid_constant__ AttentionWork work) {
+// A warp for each block of threads of sm90_decode_kernel.
+__global__ void __launch_bounds__(32) sm90_decode_plan_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ DecodePlan plan;
   make_plan(work, plan);
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(32) plan_kernel(const __grid_constant__ Attent
   auto* to = reinterpret_cast<int32_t*>(plan_of_block(work));
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kWords; i += 32)
     to[i] = reinterpret_cast<const int32_t*>(&plan)[i];
-  __threadfence();  // who comes behind reads it before the wait that would make it visible (decode_kernel)
+  __threadfence();  // who comes behind reads it before the wait that would make it visible (sm90_decode_kernel)
 #else
   __trap();  // never launched elsewhere
 #endif
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(32) plan_kernel(const __grid_constant__ Attent
 }  // namespace
 
 cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work) {
-  return launch(stream, Chip{.capability = 90}, plan_kernel, {work.decode_blocks, 32, 0}, work);
+  return launch(stream, Chip{.capability = 90}, sm90_decode_plan_kernel, {work.decode_blocks, 32, 0}, work);
 }
 
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch) {

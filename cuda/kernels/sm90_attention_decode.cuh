@@ -63,7 +63,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
     if (thread() == 0) begin();
     constexpr int32_t kPlanWords = sizeof(DecodePlan) / sizeof(int32_t);
     static_assert(kPlanWords <= kDecodeThreads);
-    if (thread() < kPlanWords)  // in the L2 cache since before this kernel began (plan_kernel)
+    if (thread() < kPlanWords)  // in the L2 cache since before this kernel began (sm90_decode_plan_kernel)
       reinterpret_cast<int32_t*>(&shared_.plan)[thread()] =
           __ldcg(reinterpret_cast<const int32_t*>(plan_of_block(work_)) + thread());
     if (thread() == 0) shared_.kept_items = 0;
@@ -457,7 +457,7 @@ class Decoder : ChunkSteps<kHeadDim, kRows, Weight> {
 
 template <int kHeadDim, int kRows, class Weight>
 __global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
-    decode_kernel(const __grid_constant__ AttentionWork work) {
+    sm90_decode_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ DecodeShared<kRows> shared;
@@ -471,7 +471,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
 template <int kHeadDim, int kRows, class Weight>
 cudaError_t launch_decode_of(cudaStream_t stream, const AttentionWork& work) {
   constexpr int32_t kBytes = Decoder<kHeadDim, kRows, Weight>::kBytes;
-  const auto kernel = decode_kernel<kHeadDim, kRows, Weight>;
+  const auto kernel = sm90_decode_kernel<kHeadDim, kRows, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
     return error;

@@ -15,8 +15,8 @@
 #include <algorithm>
 
 #include "../launch/tiles.hpp"
-#include "../tiles/sm90_wgmma_gemm.cuh"
 #include "../tiles/quantise.cuh"
+#include "../tiles/sm90_wgmma_gemm.cuh"
 #include "sm90_attention_decode_chunk.cuh"
 
 namespace kaiju::cuda {
@@ -28,7 +28,8 @@ constexpr int32_t kPairRegisters =
 constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
 constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
 constexpr int64_t kPairChunks = 3;                               // that an item has at most
-// Items for which this is faster than sm90_attention_decode.cuh: some 66 pairs run at once on an H200, others behind them.
+// Items for which this is faster than sm90_attention_decode.cuh: some 66 pairs run at once on an H200, others behind
+// them.
 constexpr int64_t kMostWindows = 160;
 
 // Where things are in shared memory.
@@ -282,8 +283,8 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       tell_maxima(most, part);
     });
   }
-  // The weights, to shared memory as layout.cuh wants values' places (sm90_attention_decode_chunk.cuh), and their sums. All blocks
-  // by the same instructions: the next one's scores come to where the first's were.
+  // The weights, to shared memory as layout.cuh wants values' places (sm90_attention_decode_chunk.cuh), and their sums.
+  // All blocks by the same instructions: the next one's scores come to where the first's were.
   __device__ __forceinline__ void weigh_all(Score (&s)[kPairGroupBlocks], uint32_t (&seen_keys)[kPairGroupBlocks]) {
     const bool odd = g() % 2 != 0;
     const uint32_t low_bytes = odd ? 0x1504 : 0x5140, high_bytes = odd ? 0x3726 : 0x7362;
@@ -464,7 +465,7 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
 };
 
 template <int kHeadDim, int kRows, class Weight>
-__global__ void __maxnreg__(kPairRegisters) window_kernel(const __grid_constant__ AttentionWork work) {
+__global__ void __maxnreg__(kPairRegisters) sm90_decode_window_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ WindowShared<kRows> shared;
@@ -477,7 +478,7 @@ __global__ void __maxnreg__(kPairRegisters) window_kernel(const __grid_constant_
 template <int kHeadDim, int kRows, class Weight>
 cudaError_t launch_window_of(cudaStream_t stream, const AttentionWork& work, int64_t items) {
   constexpr int32_t kBytes = WindowDecoder<kHeadDim, kRows, Weight>::kBytes;
-  const auto kernel = window_kernel<kHeadDim, kRows, Weight>;
+  const auto kernel = sm90_decode_window_kernel<kHeadDim, kRows, Weight>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
     return error;

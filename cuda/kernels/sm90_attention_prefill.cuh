@@ -1,6 +1,6 @@
 // Attention of many rows on Hopper: a warpgroup holds 64 rows (query heads of a token side by side), a bulk copy brings
-// half a block, products are wgmma. Of few tiles: sm90_attention_prefill_cluster.cuh, whose steps are these; of few rows:
-// sm90_attention_decode.cuh.
+// half a block, products are wgmma. Of few tiles: sm90_attention_prefill_cluster.cuh, whose steps are these; of few
+// rows: sm90_attention_decode.cuh.
 //
 // A chunk of 512 keys is gone over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum,
 // scores again for the weights, whose two bytes go from the registers of the first product straight into the second.
@@ -14,9 +14,9 @@
 
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/sm90_wgmma_attention.cuh"
-#include "sm90_attention_prefill_copy.cuh"
 #include "attention_weight.cuh"
 #include "kaiju/arith/quantise.hpp"
+#include "sm90_attention_prefill_copy.cuh"
 
 namespace kaiju::cuda {
 
@@ -506,7 +506,8 @@ __device__ __forceinline__ void run_tiles(const AttentionWork& work, uint8_t* me
 }
 
 template <int kHeadDim, class Weight>
-__global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const __grid_constant__ AttentionWork work) {
+__global__ void __launch_bounds__(kAttentionThreads, 1)
+    sm90_prefill_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Consumer = TileConsumer<kHeadDim, Weight>;
   uint8_t* memory = shared_memory();
@@ -521,7 +522,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1) attend_sm90_kernel(const
 
 AttentionWork attention_work(const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                              const AttentionScratch& scratch);
-// Finds what each block of threads of decode_kernel takes, for all layers of a batch whose slots are of this kind.
+// Finds what each block of threads of sm90_decode_kernel takes, for all layers of a batch whose slots are of this kind.
 cudaError_t plan_decode(cudaStream_t stream, const AttentionWork& work);
 
 // Lays out shared memory and launches, for at most `tiles` tiles, `takers` of which are taken at once, each by so many
@@ -549,7 +550,7 @@ cudaError_t launch_tiles(cudaStream_t stream, void (*kernel)(AttentionWork), Att
 }
 template <int kHeadDim, class Weight>
 cudaError_t launch_sm90(cudaStream_t stream, const AttentionWork& work, int32_t tiles) {
-  return launch_tiles<kHeadDim, TileMap<kHeadDim, 1>>(stream, attend_sm90_kernel<kHeadDim, Weight>, work, tiles,
+  return launch_tiles<kHeadDim, TileMap<kHeadDim, 1>>(stream, sm90_prefill_kernel<kHeadDim, Weight>, work, tiles,
                                                       std::min(tiles, work.scratch.multiprocessors), 1);
 }
 

@@ -190,7 +190,7 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
 
 template <int kHeadDim, class Weight, int kSharers>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
-    attend_shared_kernel(const __grid_constant__ AttentionWork work) {
+    sm90_prefill_cluster_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Consumer = SharedTile<kHeadDim, Weight, kSharers>;
   uint8_t* memory = shared_memory();
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
     init_rings<kHeadDim, typename Consumer::Map>(work, memory);
   }
   __syncthreads();
-  cluster_meet();
+  cluster_sync();
   run_tiles<kHeadDim, Consumer>(work, memory, cluster_rank(), cluster_blocks());
 #else
   __trap();  // never launched elsewhere
@@ -228,8 +228,8 @@ inline Sharing sharing_of(const AttentionWork& work, int32_t tiles_of_64, int32_
 
 template <int kHeadDim, class Weight, int kSharers>
 cudaError_t launch_shared(cudaStream_t stream, const AttentionWork& work, int32_t tiles, int32_t blocks) {
-  return launch_tiles<kHeadDim, TileMap<kHeadDim, kSharers>>(stream, attend_shared_kernel<kHeadDim, Weight, kSharers>,
-                                                             work, tiles, tiles, blocks);
+  return launch_tiles<kHeadDim, TileMap<kHeadDim, kSharers>>(
+      stream, sm90_prefill_cluster_kernel<kHeadDim, Weight, kSharers>, work, tiles, tiles, blocks);
 }
 
 }  // namespace kaiju::cuda

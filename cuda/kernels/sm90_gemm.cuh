@@ -27,26 +27,26 @@
 #include <utility>
 
 #include "../launch/tiles.hpp"
-#include "../tiles/epilogue.cuh"
-#include "../tiles/sm90_wgmma_gemm.cuh"
 #include "../tiles/dependent_launch.cuh"
+#include "../tiles/epilogue.cuh"
 #include "../tiles/sm90_wgmma_attention.cuh"
+#include "../tiles/sm90_wgmma_gemm.cuh"
 
 namespace kaiju::cuda {
-namespace hopper {
+namespace sm90 {
 
 struct TileArgs {
-  ProductArgs product;
+  GemmArgs product;
   int32_t row_units, out_tiles;  // a row unit is kShare row tiles
   int32_t copied_rows;           // of a row tile; fewer than it has where there is but one
   int32_t stages;                // of a ring that fits the rows (Shape::kFits)
   int32_t begun;                 // of these, those whose weights are asked for before the inputs are there
 };
 
-template <Product kProduct>
-constexpr bool kAdds = kProduct == Product::kAddLinear || kProduct == Product::kAddDown;
+template <GemmKind kKind>
+constexpr bool kAdds = kKind == GemmKind::kAddLinear || kKind == GemmKind::kAddDown;
 
-template <Product kProduct, int kRows, int kOuts, int kSplit>
+template <GemmKind kKind, int kRows, int kOuts, int kSplit>
 struct Shape {
   static_assert(kRows % 64 == 0 && kOuts % 16 == 0);
   static constexpr int kOutputs = kOuts;
@@ -57,16 +57,16 @@ struct Shape {
   static constexpr int kThreads = kConsumers + (kGrows ? 128 : 32);
   static constexpr int kConsumerRegisters = kRows == 192 ? 160 : 224, kProducerRegisters = kRows == 192 ? 32 : 56;
   // Floats go by four a lane, for whole sectors; with four blocks each has but four of a lane's eight anyway.
-  static constexpr bool kByFour = kOuts % 32 != 0 || (kProduct == Product::kLinear && kSplit < 4);
+  static constexpr bool kByFour = kOuts % 32 != 0 || (kKind == GemmKind::kLinear && kSplit < 4);
   static constexpr int kGroup = kByFour ? 16 : 32, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;  // neighbouring outputs of a group that are a lane's
   static constexpr int kRowBytes = kRows * kStepBytes, kWeightBytes = kOuts * kStepBytes,
                        kStageBytes = kRowBytes + kWeightBytes;
-  static constexpr int kBlocks = blocks_together({Path::kHopper, kRows, kOuts, kSplit});
-  // Whether a block finds room beside a block of attention's pairs (sm90_attention_decode_window.cuh). These leave kBesidePairBytes
-  // of shared memory, and of the registers 6,400 in each quarter of a multiprocessor. Two of this block's five warps
-  // share a quarter: dealt in eights, 96 registers a thread are the most that fit, to which the compiler is held by
-  // being told of four blocks on a multiprocessor.
+  static constexpr int kBlocks = blocks_together({Path::kSm90, kRows, kOuts, kSplit});
+  // Whether a block finds room beside a block of attention's pairs (sm90_attention_decode_window.cuh). These leave
+  // kBesidePairBytes of shared memory, and of the registers 6,400 in each quarter of a multiprocessor. Two of this
+  // block's five warps share a quarter: dealt in eights, 96 registers a thread are the most that fit, to which the
+  // compiler is held by being told of four blocks on a multiprocessor.
   static constexpr bool kIsBeside = kRows == 64 && kSplit == 4;
   static constexpr int kBlocksByRegisters = kIsBeside ? 4 : kBlocks;
   // Tiles whose blocks take several units of work, one after the other. (Others may have to, but are not chosen where
@@ -74,7 +74,7 @@ struct Shape {
   static constexpr bool kRepeats = kRows > 64 && kOuts > 96 && kSplit == 1;
   // Whether residuals come through the ring: kParts stages behind a unit's steps hold kPartRows rows each, in bf16, by
   // boxes of 64.
-  static constexpr bool kThroughRing = kRepeats && kAdds<kProduct>;
+  static constexpr bool kThroughRing = kRepeats && kAdds<kKind>;
   static constexpr int kBoxBytes = 64 * kOuts * 2,
                        kPartRows = kThroughRing ? std::min(kStageBytes / kBoxBytes * 64, kRows) : kRows;
   static constexpr int kParts = (kRows + kPartRows - 1) / kPartRows;
@@ -88,7 +88,7 @@ struct Shape {
   // Whether the rows of a norm in front would stand behind weights. Of so many KiB on a multiprocessor they hardly do,
   // and memory is busy until the norm is over (measured: docs/kernels/products_hopper.md); the weights of more stages
   // are asked for then.
-  static constexpr bool kBehindNorm = kFits && (kProduct == Product::kLinear || kProduct == Product::kUp);
+  static constexpr bool kBehindNorm = kFits && (kKind == GemmKind::kLinear || kKind == GemmKind::kUp);
   static constexpr int begun_stages(int rows) { return (160 - rows) * 1024 / kBlocks / kWeightBytes; }
   static constexpr int kRing = (kIsBeside ? 104 : kBlocks == 2 ? 112 : 216) * 1024;
   static constexpr int kStages = kRing / (kFits ? 8 * kStepBytes + kWeightBytes : kStageBytes);  // at most
@@ -121,8 +121,8 @@ __device__ __forceinline__ void load_run(const float* from, float (&to)[kCount])
 }
 
 // The ending of whole sums. `row` and `out` begin the tile; `scales` are those of its outputs.
-template <Product kProduct, class S, int kTiles, int kSums>
-__device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_t (&c)[kTiles][kSums], int32_t row,
+template <GemmKind kKind, class S, int kTiles, int kSums>
+__device__ __forceinline__ void store_tile(const GemmArgs& args, const int32_t (&c)[kTiles][kSums], int32_t row,
                                            int32_t out, const float* scales) {
   const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
   scales += S::kRun * (lane % 4);
@@ -131,7 +131,7 @@ __device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_
     const int32_t r = row + S::warp_row(tid) + 64 * m + lane / 4;
     const int64_t at = int64_t{r} * args.out + out + S::kRun * (lane % 4);
     Bf16Run<S::kRun> before[S::kGroups][2];  // residuals, asked for together
-    if constexpr (kAdds<kProduct>)
+    if constexpr (kAdds<kKind>)
 #pragma unroll
       for (int group = 0; group < S::kGroups; ++group)
 #pragma unroll
@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_tile(const ProductArgs& args, const int32_
 #pragma unroll
         for (int i = 0; i < S::kRun; ++i) sum[i] = c[m][4 * (S::kGroup / 8 * group + i / 2) + 2 * upper + i % 2];
         if (r + 8 * upper < args.rows)
-          store_sums<kProduct>(args, at + S::kGroup * group + 8 * upper * args.out, sum, scale, before[group][upper]);
+          store_sums<kKind>(args, at + S::kGroup * group + 8 * upper * args.out, sum, scale, before[group][upper]);
       }
     }
   }
@@ -188,8 +188,8 @@ __device__ __forceinline__ void add_to_parts(const At& part_at, const int32_t (&
 // cluster gets an equal share, pushed into its shared memory at `memory` once `ready` says that the stages there are
 // done with; it adds up and stores what it has got when `arrived` says so. A share is a lane's upper or lower row, and
 // with four blocks the one or the other half of its outputs.
-template <Product kProduct, class S, int kSplit, int kTiles, int kSums>
-__device__ __forceinline__ void store_split_tile(const ProductArgs& args, const int32_t (&c)[kTiles][kSums],
+template <GemmKind kKind, class S, int kSplit, int kTiles, int kSums>
+__device__ __forceinline__ void store_split_tile(const GemmArgs& args, const int32_t (&c)[kTiles][kSums],
                                                  uint32_t memory, uint32_t ready, uint32_t arrived, int32_t rank,
                                                  int32_t row, int32_t out, const float* scales) {
   constexpr int kWidth = 2 * S::kRun / kSplit,
@@ -205,7 +205,7 @@ __device__ __forceinline__ void store_split_tile(const ProductArgs& args, const 
            static_cast<uint32_t>((((sender * S::kTiles + m) * S::kGroups * kFours + four) * S::kConsumers + tid) * 16);
   };
   Bf16Run<kWidth> before[S::kTiles][S::kGroups];  // asked for while the sums travel
-  if constexpr (kAdds<kProduct>)
+  if constexpr (kAdds<kKind>)
 #pragma unroll
     for (int m = 0; m < S::kTiles; ++m)
 #pragma unroll
@@ -246,21 +246,21 @@ __device__ __forceinline__ void store_split_tile(const ProductArgs& args, const 
         }
       float scale[kWidth];
       load_run(scales + S::kGroup * group + from, scale);
-      store_sums<kProduct>(args, place(m, group), sum, scale, before[m][group]);
+      store_sums<kKind>(args, place(m, group), sum, scale, before[m][group]);
     }
 }
 
 #endif
 
-template <Product kProduct, int kRows, int kOuts, int kSplit, int kShare>
-__global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThreads,
-                                  Shape<kProduct, kRows, kOuts, kSplit>::kBlocksByRegisters)
-    product_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map,
-                   const __grid_constant__ CUtensorMap residuals_map, const TileArgs args) {
+template <GemmKind kKind, int kRows, int kOuts, int kSplit, int kShare>
+__global__ void __launch_bounds__(Shape<kKind, kRows, kOuts, kSplit>::kThreads,
+                                  Shape<kKind, kRows, kOuts, kSplit>::kBlocksByRegisters)
+    sm90_gemm_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map,
+                     const __grid_constant__ CUtensorMap residuals_map, const TileArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   static_assert(kSplit == 1 || kShare == 1);
-  using S = Shape<kProduct, kRows, kOuts, kSplit>;
-  constexpr Sign kSign = kProduct == Product::kAddDown ? Sign::kUnsigned : Sign::kSigned;
+  using S = Shape<kKind, kRows, kOuts, kSplit>;
+  constexpr Sign kSign = kKind == GemmKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t base = shared_address(memory), full = base + S::kBarriers, empty = full + S::kStages * 8;
   const uint32_t ready = empty + S::kStages * 8, arrived = ready + 8;  // for sums from the other blocks of a split tile
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
           0, early);  // before the block has met: no kernel writes weights, and nobody else's barriers count them
   }
   __syncthreads();
-  if (kShare > 1) cluster_meet();
+  if (kShare > 1) cluster_sync();
   if (kSplit > 1) cluster_arrive();  // waited for where blocks begin to need one another
   let_next_start();
 
@@ -523,7 +523,7 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
       if constexpr (kSplit > 1) {  // one unit a block
         __syncwarp();
         cluster_wait();
-        store_split_tile<kProduct, S, kSplit>(args.product, c, sums_base, ready, arrived, split_rank, row, out, scales);
+        store_split_tile<kKind, S, kSplit>(args.product, c, sums_base, ready, arrived, split_rank, row, out, scales);
       } else if constexpr (S::kThroughRing) {
         const auto part_stage = [&](int32_t part) { return stage + part - (stage + part < ring ? 0 : ring); };
         for (int32_t part = 0; part < S::kParts; ++part)
@@ -535,8 +535,8 @@ __global__ void __launch_bounds__(Shape<kProduct, kRows, kOuts, kSplit>::kThread
         for (int32_t part = 0; part < S::kParts; ++part) barrier_arrive(written + 8 * part);
         if ((stage += S::kParts) >= ring) stage -= ring, parity ^= 1;
       } else {
-        store_tile<kProduct, S>(args.product, c, row, out,
-                                scales_come || unit == first_unit ? scales : args.product.scale + out);
+        store_tile<kKind, S>(args.product, c, row, out,
+                             scales_come || unit == first_unit ? scales : args.product.scale + out);
       }
       if (scales_come) place ^= 1;
     }
@@ -582,9 +582,9 @@ inline CUresult residuals_map(Encode encode, CUtensorMap* map, void* residuals, 
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
-template <Product kProduct, Tile kTile>
-cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs& args) {
-  using S = Shape<kProduct, kTile.rows, kTile.outs, kTile.split>;
+template <GemmKind kKind, Tile kTile>
+cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
+  using S = Shape<kKind, kTile.rows, kTile.outs, kTile.split>;
   static_assert(S::kGroups % kTile.share == 0);
   if (kTile.split > pieces(args.in, kStepBytes))
     return cudaErrorInvalidConfiguration;                                 // a block would have nothing to add up
@@ -606,7 +606,7 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs
       (S::kThroughRing &&
        residuals_map(encode, &residuals, args.result, args.rows, args.out, kTile.outs) != CUDA_SUCCESS))
     return cudaErrorInvalidValue;
-  const auto kernel = product_kernel<kProduct, kTile.rows, kTile.outs, kTile.split, kTile.share>;
+  const auto kernel = sm90_gemm_kernel<kKind, kTile.rows, kTile.outs, kTile.split, kTile.share>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
       error != cudaSuccess)
     return error;
@@ -621,20 +621,19 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const ProductArgs
                              rows, weights, residuals, tiles);
 }
 
-template <Product kProduct, size_t... kIndex>
-cudaError_t launch_any(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args,
+template <GemmKind kKind, size_t... kIndex>
+cudaError_t launch_any(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args,
                        std::index_sequence<kIndex...>) {
   cudaError_t error = cudaErrorInvalidConfiguration;
-  ((tile == kHopperTiles[kIndex] && (error = launch_tile<kProduct, kHopperTiles[kIndex]>(stream, chip, args), true)) ||
-   ...);
+  ((tile == kSm90Tiles[kIndex] && (error = launch_tile<kKind, kSm90Tiles[kIndex]>(stream, chip, args), true)) || ...);
   return error;
 }
 
-}  // namespace hopper
+}  // namespace sm90
 
-template <Product kProduct>
-cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args) {
-  return hopper::launch_any<kProduct>(stream, chip, tile, args, std::make_index_sequence<std::size(kHopperTiles)>());
+template <GemmKind kKind>
+cudaError_t gemm_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args) {
+  return sm90::launch_any<kKind>(stream, chip, tile, args, std::make_index_sequence<std::size(kSm90Tiles)>());
 }
 
 }  // namespace kaiju::cuda

@@ -2,6 +2,6 @@
 
 namespace kaiju::cuda {
 
-template cudaError_t multiply_hopper<Product::kAddDown>(cudaStream_t, const Chip&, const Tile&, const ProductArgs&);
+template cudaError_t gemm_sm90<GemmKind::kAddDown>(cudaStream_t, const Chip&, const Tile&, const GemmArgs&);
 
 }  // namespace kaiju::cuda

@@ -2,6 +2,6 @@
 
 namespace kaiju::cuda {
 
-template cudaError_t multiply_hopper<Product::kAddLinear>(cudaStream_t, const Chip&, const Tile&, const ProductArgs&);
+template cudaError_t gemm_sm90<GemmKind::kAddLinear>(cudaStream_t, const Chip&, const Tile&, const GemmArgs&);
 
 }  // namespace kaiju::cuda

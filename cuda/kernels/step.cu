@@ -20,7 +20,7 @@ cudaError_t find_capability(int32_t& capability) {
 }
 
 cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables) {
-  return launch_behind(stream, write_tables_kernel, {(count + 255) / 256, 256}, writes, count, tables);
+  return launch_in_order(stream, write_tables_kernel, {(count + 255) / 256, 256}, writes, count, tables);
 }
 
 }  // namespace kaiju::cuda

@@ -49,8 +49,8 @@ cudaError_t launch_with(std::span<cudaLaunchAttribute> attributes, cudaStream_t 
 
 // A kernel that begins when all in front have ended, on every chip.
 template <class... Parameters, class... Arguments>
-cudaError_t launch_behind(cudaStream_t stream, void (*kernel)(Parameters...), const LaunchShape& shape,
-                          Arguments&&... arguments) {
+cudaError_t launch_in_order(cudaStream_t stream, void (*kernel)(Parameters...), const LaunchShape& shape,
+                            Arguments&&... arguments) {
   return launch_with({}, stream, kernel, shape, std::forward<Arguments>(arguments)...);
 }
 

@@ -7,12 +7,12 @@
 namespace kaiju::cuda {
 
 // Stores the sum of output n of the row that begins at `at` = row * out.
-template <Product kProduct>
-__device__ __forceinline__ void store_sum(const ProductArgs& args, int64_t at, int32_t n, int32_t sum) {
+template <GemmKind kKind>
+__device__ __forceinline__ void store_sum(const GemmArgs& args, int64_t at, int32_t n, int32_t sum) {
   const float scale = args.scale[n];
-  if constexpr (kProduct == Product::kLinear) {
+  if constexpr (kKind == GemmKind::kLinear) {
     static_cast<float*>(args.result)[at + n] = arith::mul(static_cast<float>(sum), scale);
-  } else if constexpr (kProduct == Product::kUp) {
+  } else if constexpr (kKind == GemmKind::kUp) {
     static_cast<uint8_t*>(args.result)[at + n] = arith::square_byte(arith::up_byte(sum, scale));
   } else {
     arith::bf16& x = static_cast<arith::bf16*>(args.result)[at + n];
@@ -47,7 +47,7 @@ struct alignas(2 * kCount) Bf16Run {
   uint32_t two[kCount / 2];
 };
 template <int kCount>
-__device__ __forceinline__ Bf16Run<kCount>& bf16_run(const ProductArgs& args, int64_t at) {
+__device__ __forceinline__ Bf16Run<kCount>& bf16_run(const GemmArgs& args, int64_t at) {
   return *reinterpret_cast<Bf16Run<kCount>*>(static_cast<arith::bf16*>(args.result) + at);
 }
 
@@ -66,10 +66,10 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
 
 // store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what
 // stands there, where the product adds to it.
-template <Product kProduct, int kCount>
-__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount],
+template <GemmKind kKind, int kCount>
+__device__ __forceinline__ void store_sums(const GemmArgs& args, int64_t at, const int32_t (&sum)[kCount],
                                            const float (&scale)[kCount], const Bf16Run<kCount>& before) {
-  if constexpr (kProduct == Product::kLinear) {
+  if constexpr (kKind == GemmKind::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
@@ -77,7 +77,7 @@ __device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, 
                     arith::mul(static_cast<float>(sum[i + 1]), scale[i + 1]),
                     arith::mul(static_cast<float>(sum[i + 2]), scale[i + 2]),
                     arith::mul(static_cast<float>(sum[i + 3]), scale[i + 3])};
-  } else if constexpr (kProduct == Product::kUp) {
+  } else if constexpr (kKind == GemmKind::kUp) {
     struct alignas(kCount) {
       uint32_t four[kCount / 4];
     } out;

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "sm90_barrier.cuh"
 #include "sm80_mma.cuh"
+#include "sm90_barrier.cuh"
 
 namespace kaiju::cuda {
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ int32_t cluster_count() {
   return count;
 }
 // Until all threads of the cluster are here, at once or in two steps; orders nothing.
-__device__ __forceinline__ void cluster_meet() {
+__device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_arrive() {

@@ -2,8 +2,8 @@
 // algorithms searched. Launches follow one another as in a step, recorded in a graph, over weights in more memory than
 // the L2 cache holds.
 //
-//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-products &&
-//   build/cuda/bin/kaiju-bench-products [--rows 1,16,64]
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-gemm &&
+//   build/cuda/bin/kaiju-bench-gemm [--rows 1,16,64]
 //   [--presets small] [--forms 128x96/2] [--theirs 0]
 //
 // cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual)
@@ -57,24 +57,24 @@ struct Shape {
   const char* preset;
   const char* name;
   int32_t out, in;
-  cuda::Product product;
+  cuda::GemmKind kind;
 };
 constexpr Shape kShapes[] = {
-    {"small", "o", 5120, 5120, cuda::Product::kAddLinear},
-    {"small", "q, k, v", 5376, 5120, cuda::Product::kLinear},
-    {"small", "up", 20480, 5120, cuda::Product::kUp},
-    {"small", "down", 5120, 20480, cuda::Product::kAddDown},
-    {"small", "logits", 65536, 5120, cuda::Product::kLinear},
-    {"medium", "o", 7168, 7168, cuda::Product::kAddLinear},
-    {"medium", "q, k, v", 7424, 7168, cuda::Product::kLinear},
-    {"medium", "up", 29696, 7168, cuda::Product::kUp},
-    {"medium", "down", 7168, 29696, cuda::Product::kAddDown},
-    {"medium", "logits", 65536, 7168, cuda::Product::kLinear},
-    {"large", "o", 12288, 12288, cuda::Product::kAddLinear},
-    {"large", "q, k, v", 12544, 12288, cuda::Product::kLinear},
-    {"large", "up", 51200, 12288, cuda::Product::kUp},
-    {"large", "down", 12288, 51200, cuda::Product::kAddDown},
-    {"large", "logits", 65536, 12288, cuda::Product::kLinear},
+    {"small", "o", 5120, 5120, cuda::GemmKind::kAddLinear},
+    {"small", "q, k, v", 5376, 5120, cuda::GemmKind::kLinear},
+    {"small", "up", 20480, 5120, cuda::GemmKind::kUp},
+    {"small", "down", 5120, 20480, cuda::GemmKind::kAddDown},
+    {"small", "logits", 65536, 5120, cuda::GemmKind::kLinear},
+    {"medium", "o", 7168, 7168, cuda::GemmKind::kAddLinear},
+    {"medium", "q, k, v", 7424, 7168, cuda::GemmKind::kLinear},
+    {"medium", "up", 29696, 7168, cuda::GemmKind::kUp},
+    {"medium", "down", 7168, 29696, cuda::GemmKind::kAddDown},
+    {"medium", "logits", 65536, 7168, cuda::GemmKind::kLinear},
+    {"large", "o", 12288, 12288, cuda::GemmKind::kAddLinear},
+    {"large", "q, k, v", 12544, 12288, cuda::GemmKind::kLinear},
+    {"large", "up", 51200, 12288, cuda::GemmKind::kUp},
+    {"large", "down", 12288, 51200, cuda::GemmKind::kAddDown},
+    {"large", "logits", 65536, 12288, cuda::GemmKind::kLinear},
 };
 
 // The kernel that serves every shape says what the others' bits must be.
@@ -82,7 +82,7 @@ constexpr Tile kReference{Path::kTiled};
 
 std::vector<Tile> forms() {
   std::vector<Tile> all{{Path::kSkinny}};
-  all.insert(all.end(), std::begin(cuda::kHopperTiles), std::end(cuda::kHopperTiles));
+  all.insert(all.end(), std::begin(cuda::kSm90Tiles), std::end(cuda::kSm90Tiles));
   return all;
 }
 std::string name_of(const Tile& tile) {
@@ -183,7 +183,7 @@ class Products {
     const size_t bytes = size_t(shape.out) * static_cast<size_t>(shape.in);
     return pool_.data() + static_cast<size_t>(i) % (kPoolBytes / bytes) * bytes;
   }
-  cuda::ProductArgs args(const Shape& shape, int32_t rows, int32_t i) {
+  cuda::GemmArgs args(const Shape& shape, int32_t rows, int32_t i) {
     return {weights(shape, i),
             shape.out,
             shape.in,
@@ -195,14 +195,14 @@ class Products {
   }
 
   std::vector<std::byte> result_of(std::string_view what, const Tile& tile, const Shape& shape, int32_t rows) {
-    const size_t item = shape.product == cuda::Product::kLinear ? sizeof(float)
-                        : shape.product == cuda::Product::kUp   ? 1
-                                                                : sizeof(arith::bf16);
+    const size_t item = shape.kind == cuda::GemmKind::kLinear ? sizeof(float)
+                        : shape.kind == cuda::GemmKind::kUp   ? 1
+                                                              : sizeof(arith::bf16);
     std::vector<std::byte> result(static_cast<size_t>(rows) * static_cast<size_t>(shape.out) * item);
     check(cudaMemsetAsync(result_.data(), 0, result.size(), device_->stream()), what);
-    cuda::ProductArgs scaled = args(shape, rows, 0);
+    cuda::GemmArgs scaled = args(shape, rows, 0);
     scaled.scale = factors_.data();
-    check(cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, scaled), what);
+    check(cuda::gemm_with_tile(device_->stream(), device_->chip(), tile, shape.kind, scaled), what);
     check(cudaMemcpyAsync(result.data(), result_.data(), result.size(), cudaMemcpyDeviceToHost, device_->stream()),
           what);
     check(cudaStreamSynchronize(device_->stream()), what);
@@ -231,7 +231,7 @@ class Products {
       if (result_of(what, tile, shape, rows) != expected)
         throw Failed{internal_error(fmt::format("{} gives other bits", what))};
       const double us = time(what, rows, options_.seconds, [&](int32_t i) {
-        return cuda::multiply_by(device_->stream(), device_->chip(), tile, shape.product, args(shape, rows, i)) ==
+        return cuda::gemm_with_tile(device_->stream(), device_->chip(), tile, shape.kind, args(shape, rows, i)) ==
                cudaSuccess;
       });
       if (us == 0) continue;
@@ -320,12 +320,11 @@ class Products {
       std::vector<int32_t> theirs(static_cast<size_t>(rows) * static_cast<size_t>(shape.out));
       std::vector<float> ours(theirs.size());
       run(best, 0);
-      check(cudaStreamSynchronize(device_->stream()), "a product");
+      check(cudaStreamSynchronize(device_->stream()), "a GEMM");
       check(cudaMemcpy(theirs.data(), result_.data(), theirs.size() * sizeof(int32_t), cudaMemcpyDeviceToHost),
             "a result");
-      check(cuda::multiply(device_->stream(), device_->chip(), cuda::Product::kLinear, args(shape, rows, 0)),
-            "a product");
-      check(cudaStreamSynchronize(device_->stream()), "a product");
+      check(cuda::gemm(device_->stream(), device_->chip(), cuda::GemmKind::kLinear, args(shape, rows, 0)), "a GEMM");
+      check(cudaStreamSynchronize(device_->stream()), "a GEMM");
       check(cudaMemcpy(ours.data(), result_.data(), ours.size() * sizeof(float), cudaMemcpyDeviceToHost), "a result");
       for (size_t i = 0; i < ours.size(); ++i) found.wrong |= static_cast<float>(theirs[i]) != ours[i];
     }
@@ -357,7 +356,7 @@ int main(int argc, char** argv) {
   for (const cuda::Tile& tile : forms()) names.push_back(name_of(tile));
   CLI::App app(
       "Products on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it",
-      "kaiju-bench-products");
+      "kaiju-bench-gemm");
   app.add_option("--rows", options.rows, "numbers of rows")
       ->delimiter(',')
       ->check(CLI::Range(1, 65536))
