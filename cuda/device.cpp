@@ -100,13 +100,13 @@ Device::~Device() {
 
 bool Device::check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return ok();
-  if (error == cudaErrorStreamCaptureInvalidated && !made_ && ok()) {
+  if (error == cudaErrorStreamCaptureInvalidated && !created_ && ok()) {
     status_ = {StatusCode::kBusy,
                "another thread waited for the whole GPU (cudaDeviceSynchronize) while steps were recorded, which CUDA "
                "does not allow; try again"};
     return false;
   }
-  if (error != cudaErrorMemoryAllocation || made_ || !ok()) return fail(what, cudaGetErrorString(error));
+  if (error != cudaErrorMemoryAllocation || created_ || !ok()) return fail(what, cudaGetErrorString(error));
   cudaGetLastError();  // running out of memory is not sticky
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
