@@ -64,16 +64,16 @@ class GpuOps {
     group_ = fmt::format("{}, {}", name, device_->name());
     const int32_t width = heads * head_dim;
     for (const int32_t rows : options_.rows) {
-      product<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
+      gemm<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
           "q, k, v", d_model, width + 2 * head_dim, rows);
-      product<&CpuBackend::add_linear, &cuda::StagedBackend::add_linear, &cuda::CudaBackend::add_linear, int8_t,
-              arith::bf16>("o", width, d_model, rows);
-      product<&CpuBackend::up, &cuda::StagedBackend::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff,
-                                                                                                  rows);
-      product<&CpuBackend::add_down, &cuda::StagedBackend::add_down, &cuda::CudaBackend::add_down, uint8_t,
-              arith::bf16>("down", d_ff, d_model, rows);
+      gemm<&CpuBackend::add_linear, &cuda::StagedBackend::add_linear, &cuda::CudaBackend::add_linear, int8_t,
+           arith::bf16>("o", width, d_model, rows);
+      gemm<&CpuBackend::up, &cuda::StagedBackend::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff,
+                                                                                               rows);
+      gemm<&CpuBackend::add_down, &cuda::StagedBackend::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>(
+          "down", d_ff, d_model, rows);
       if (rows <= 256)
-        product<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
+        gemm<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
             "logits", d_model, vocab, rows);
     }
     for (const int32_t rows : options_.rows) norm(d_model, rows);
@@ -148,7 +148,7 @@ class GpuOps {
   }
 
   template <auto kCpu, auto kChecked, auto kTimed, class A, class Out>
-  void product(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
+  void gemm(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
     if (!wanted(operation)) return;
     constexpr cuda::GemmKind kKind = std::is_same_v<A, uint8_t>     ? cuda::GemmKind::kAddDown
                                      : std::is_same_v<Out, float>   ? cuda::GemmKind::kLinear
@@ -451,7 +451,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
     };
     if (!options.json)
       fmt::print(
-          "Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
+          "GEMMs: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
           "Attention's operations: 4 a visible key, row and\n"
           "channel, where the matrix units do 8.\n");
     ops.model("small", 5120, 40, 128, 20480, 65536);

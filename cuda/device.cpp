@@ -10,7 +10,7 @@ std::atomic<int32_t> most_capability = INT32_MAX;
 
 Status refuse(const std::string& why) { return {StatusCode::kUnsupported, "the CUDA backend cannot run: " + why}; }
 
-// Whether CUDA has given the process up: what a kernel did cannot be undone, and whatever is asked answers the same.
+// Whether CUDA refuses to serve the process from now on: every later call answers with the same error.
 bool beyond_repair(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:

@@ -1,7 +1,7 @@
-// The executor on a GPU: checks plans on the host (StepIntake) and has a Worker run them on its device.
+// The executor on a GPU: StepIntake checks plans on the host, a Worker runs them on its device.
 //
-// A step may be started while the one before it still runs: the GPU takes over what that one draws, and all memory that
-// host and GPU share during a step is there twice, for two turns.
+// A step may be started while the one before it still runs: the GPU itself takes over the tokens drawn by that step,
+// and host memory that the GPU reads or writes during a step exists twice, for two turns.
 #include <algorithm>
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
-// StagedBackend: the CUDA backend behind a Backend whose pointers are host memory. Each operation copies its inputs to
-// the GPU, runs there, and copies the outputs back: for the golden self-check and the conformance tests, which so hold
-// every backend to the same bodies. Not for speed.
+// StagedBackend: the CUDA backend as a Backend whose pointers are host memory. Each operation copies its inputs to the
+// GPU, runs there, and copies the outputs back. For the golden self-check and the conformance tests, which hold every
+// backend to the same cases; not for speed.
 #pragma once
 
 #include <memory>

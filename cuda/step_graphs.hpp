@@ -1,6 +1,6 @@
-// StepGraphs: steps that only decode, recorded as CUDA graphs on one GPU at creation: from the rows' inputs to the
-// draws, a graph for each of a row of batch sizes, and one for a step of one row as one kernel. A step is one copy of
-// its inputs and one launch then.
+// StepGraphs: steps that only decode, recorded as CUDA graphs on one GPU when it is set up: from the inputs of the rows
+// to the draws. There is a graph for each of several batch sizes, and one for a step of one row as one kernel. Such a
+// step is then one copy of its inputs and one launch.
 #pragma once
 
 #include <memory>

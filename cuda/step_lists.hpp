@@ -1,6 +1,6 @@
-// StepLists: memory through which lists of a step (table writes, histories, biases) travel to one GPU. The lists of a
-// step use what those of the step before it, which may still be running, leave free; a list that does not fit waits
-// until everything sent so far has been read.
+// StepLists: memory through which the lists of a step (table writes, histories, biases) travel to one GPU. The lists of
+// the step before it, which may still be running, keep their memory; a list that finds no room waits until the GPU has
+// read everything sent so far.
 #pragma once
 
 #include <algorithm>

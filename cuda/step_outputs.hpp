@@ -1,6 +1,6 @@
-// StepOutputs: what a step answers, on its way from one GPU to the host: tokens drawn, logits, classifier scores; and
-// the state that drawing keeps on the GPU: the tokens each slot has seen, and the one it drew last. Whatever the GPU
-// writes to the host's memory is there twice, for two steps in turn.
+// StepOutputs: what a step answers, on its way from one GPU to the host: drawn tokens, logits, classifier scores. Also
+// what drawing keeps on the GPU: the tokens that each slot has seen, and the token that it drew last. Host memory that
+// the GPU writes exists twice, for two steps in turn.
 #pragma once
 
 #include <memory>

@@ -1,15 +1,14 @@
-// Products on a GPU, alone: every form of the library's own at the shapes of the presets, and cuBLASLt beside it, its
-// algorithms searched. Launches follow one another as in a step, recorded in a graph, over weights in more memory than
-// the L2 cache holds.
+// GEMMs alone on a GPU: every kernel and tile of the library's own at the shapes of the presets, and beside them
+// cuBLASLt with its algorithms searched. Launches follow one another as in a step, recorded in a graph, on weights that
+// take more memory than the L2 cache has.
 //
-//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-gemm &&
-//   build/cuda/bin/kaiju-bench-gemm [--rows 1,16,64]
-//   [--presets small] [--forms 128x96/2] [--theirs 0]
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-gemm
+//   build/cuda/bin/kaiju-bench-gemm [--rows 1,16,64] [--presets small] [--forms 128x96/2] [--theirs 0]
 //
-// cuBLASLt multiplies into int32, which the library's own never stores: its ending (scale, ReLU^2 to a byte, residual)
-// would be another kernel. Where an int8 output is offered it is timed too. Its activations are signed where `down` has
-// unsigned bytes. Bits first: int32 sums and this library's floats of them are compared, and all own forms with the
-// plainest.
+// cuBLASLt multiplies into int32, which the library's own kernels never store: its epilogue (scale, ReLU^2 to a byte,
+// residual) would be another kernel. Where cuBLASLt offers an int8 output that is timed too. Its activations are signed
+// where those of `down` are unsigned. Before timing, its int32 sums are compared with the library's floats of them, and
+// all of the library's own forms with the plainest.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -98,9 +97,9 @@ struct Options {
   bool theirs = true;  // cuBLASLt too
 };
 
-class Products {
+class GemmBench {
  public:
-  explicit Products(const Options& options) : options_(options), device_(value_of(cuda::Device::open())) {
+  explicit GemmBench(const Options& options) : options_(options), device_(value_of(cuda::Device::open())) {
     check(cublasLtCreate(&lt_), "cublasLtCreate");
     pool_ = value_of(DeviceBuffer<int8_t>::make(kPoolBytes, "weights"));
     std::vector<int8_t> random(size_t{64} << 20);
@@ -128,7 +127,7 @@ class Products {
     check(cudaEventCreate(&before_), "an event");
     check(cudaEventCreate(&after_), "an event");
   }
-  ~Products() {
+  ~GemmBench() {
     cudaEventDestroy(before_), cudaEventDestroy(after_);
     cublasLtDestroy(lt_);
   }
@@ -355,7 +354,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> names;
   for (const cuda::Tile& tile : forms()) names.push_back(name_of(tile));
   CLI::App app(
-      "Products on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it",
+      "GEMMs on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it",
       "kaiju-bench-gemm");
   app.add_option("--rows", options.rows, "numbers of rows")
       ->delimiter(',')
@@ -374,7 +373,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   if (const auto stop = tools::parse(app, argc, argv)) return *stop;
   try {
-    Products(options).run();
+    GemmBench(options).run();
     return tools::finish(app);
   } catch (const Failed& failed) {
     return tools::fail(app, 1, failed.what());

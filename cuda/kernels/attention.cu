@@ -1,5 +1,5 @@
-// Which kernel serves attention: those for Hopper what they can (sm90_attention.cu), that for every chip the rest
-// (sm80_attention.cuh).
+// The choice of an attention kernel: those for Hopper where they serve the shape (sm90_attention.cu), else the one for
+// every chip (sm80_attention.cuh).
 #include "sm80_attention.cuh"
 
 namespace kaiju::cuda {

@@ -1,6 +1,6 @@
-// What is left to do of a product whose sums another library makes (launch/cublaslt.hpp): its epilogue, and before
-// that, where activations are unsigned bytes and the library multiplies signed ones, their shift by 128. Bound by
-// memory, or by the L2 cache, where sums of few rows still are.
+// What completes a GEMM whose int32 sums cuBLASLt computes (launch/cublaslt.hpp): its epilogue; and before it, where
+// activations are unsigned bytes, their shift by 128, since cuBLASLt multiplies signed bytes. Bound: memory, or the L2
+// cache where the sums of few rows still lie there.
 #include "../launch/tiles.hpp"
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/epilogue.cuh"

@@ -1,4 +1,5 @@
-// Embedding, norm, angles: one pass over rows each, bound by memory.
+// Embedding, RMS norm with quantisation, rotary angles, and the gathering of rows: one pass over rows each. Bound:
+// memory; few rows: latency.
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/rms.cuh"
 
@@ -32,7 +33,7 @@ __global__ void embed_kernel(const int8_t* weight, int32_t width, const float* s
   *reinterpret_cast<EightBf16*>(x + at) = out;
 }
 
-// One block a row: thread t owns the partial sums 2 t and 2 t + 1, and asks for all that it has of the row at once.
+// One block a row: thread t owns the partial sums 2 t and 2 t + 1, and loads all its elements of the row at once.
 //
 // With kPieces a row is no wider than so many times 256, or with kWhole just as wide, and stays in registers; else it
 // is read again, from cache.

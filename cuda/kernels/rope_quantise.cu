@@ -1,6 +1,9 @@
-// Rotation and quantisation of heads: queries for attention, keys and values into the paged cache. Bound by memory.
+// RoPE and quantisation of q, k and v: rotated int8 queries for attention, rotated keys and values into the paged KV
+// cache. Layout of a block's keys and values: tiles/layout.cuh. head_dim is a multiple of 8. Bound: memory; few rows:
+// latency.
 //
-// How keys and values lie within a block: tiles/layout.cuh.
+// queries() and append() are the operations of a Backend; rope_quantise() does both in one launch, from q, k and v side
+// by side as one GEMM stores them.
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/layout.cuh"
 #include "../tiles/quantise.cuh"
@@ -28,7 +31,7 @@ __device__ __forceinline__ void rotate_query(int64_t item, const float* q, int64
   out[at + half] = arith::quantise(high, c[half]);
 }
 
-// Where the keys of a row's block lie, and behind them its values; null where they must stay as they are. From a step's
+// Where the keys of a row's block lie, followed by its values; null where they must not be written. Found from a step's
 // inputs alone, which no kernel writes.
 struct KeyPlace {
   int8_t* keys;
@@ -89,8 +92,8 @@ struct FourPairs {
 __device__ __forceinline__ FourPairs four_pairs(const float* channels, int32_t half) {
   return {*reinterpret_cast<const float4*>(channels), *reinterpret_cast<const float4*>(channels + half)};
 }
-// A block a row and piece of kThreads items; an item is four pairs of channels of a head of queries, of keys or of
-// values, which stand in this order. All that it reads is asked for before any of it is used.
+// A block for each row and kThreads items. An item is four pairs of channels of a head; heads of queries come first,
+// then those of keys, then of values. All loads of an item are issued before any of them is used.
 __global__ void rope_quantise_kernel(RopeArgs args, int32_t row_blocks, const BatchSegment* segments,
                                      const int32_t* row_segment, const int32_t* positions, KvSlot kv) {
   let_next_start();
@@ -130,7 +133,7 @@ __global__ void rope_quantise_kernel(RopeArgs args, int32_t row_blocks, const Ba
     int8_t* const values =
         place.keys + int64_t{kBlockTokens} * args.head_dim + value_byte(args.head_dim, place.token, i);
 #pragma unroll
-    for (int32_t e = 0; e < 4; ++e) {  // a channel's values stand kColumnBytes apart
+    for (int32_t e = 0; e < 4; ++e) {  // values of neighbouring channels are kColumnBytes apart
       values[e * kColumnBytes] = static_cast<int8_t>(low >> 8 * e);
       values[(e + half) * kColumnBytes] = static_cast<int8_t>(high >> 8 * e);
     }

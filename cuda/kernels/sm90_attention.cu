@@ -1,5 +1,5 @@
-// The contract's attention on Hopper: which kernels a batch takes (sm90_attention_prefill.cuh,
-// sm90_attention_decode.cuh, sm90_attention_decode_window.cuh).
+// Attention on Hopper: which kernels a batch takes (sm90_attention_prefill.cuh, sm90_attention_prefill_cluster.cuh,
+// sm90_attention_decode.cuh, sm90_attention_decode_window.cuh), and the plan of decode.
 #include <algorithm>
 
 #include "sm90_attention_decode.cuh"
@@ -38,9 +38,11 @@ cudaError_t launch_decode(cudaStream_t stream, const AttentionWork& work) {
 template <int kHeadDim>
 cudaError_t launch_wide(cudaStream_t stream, const AttentionWork& work, const Sharing& sharing, int32_t tiles_of_64,
                         int32_t tiles_of_128) {
-  if (sharing.sharers == 2) return launch_shared<kHeadDim, FewWeight, 2>(stream, work, tiles_of_64, sharing.blocks);
-  if (sharing.sharers == 1) return launch_shared<kHeadDim, FewWeight, 1>(stream, work, tiles_of_128, sharing.blocks);
-  return launch_sm90<kHeadDim, TileWeight>(stream, work, tiles_of_128);
+  if (sharing.sharers == 2)
+    return launch_prefill_cluster<kHeadDim, FewWeight, 2>(stream, work, tiles_of_64, sharing.blocks);
+  if (sharing.sharers == 1)
+    return launch_prefill_cluster<kHeadDim, FewWeight, 1>(stream, work, tiles_of_128, sharing.blocks);
+  return launch_prefill<kHeadDim, TileWeight>(stream, work, tiles_of_128);
 }
 
 template <int kHeadDim>
@@ -78,13 +80,13 @@ __global__ void __launch_bounds__(32) sm90_decode_plan_kernel(const __grid_const
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ DecodePlan plan;
   make_plan(work, plan);
-  wait_for_inputs();  // until then a kernel in front may read the plan before; behind this one none begins before it
+  wait_for_inputs();  // an earlier kernel may still read the previous plan; no later one begins before this one
                       // has ended
   constexpr int32_t kWords = sizeof(DecodePlan) / sizeof(int32_t);
   auto* to = reinterpret_cast<int32_t*>(plan_of_block(work));
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < kWords; i += 32)
     to[i] = reinterpret_cast<const int32_t*>(&plan)[i];
-  __threadfence();  // who comes behind reads it before the wait that would make it visible (sm90_decode_kernel)
+  __threadfence();  // sm90_decode_kernel reads it before the wait that would make it visible
 #else
   __trap();  // never launched elsewhere
 #endif

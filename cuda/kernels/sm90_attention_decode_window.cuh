@@ -1,77 +1,45 @@
-// Attention of few rows a sequence (decode) over a window of up to three chunks, for few sequences: two blocks of
-// threads take an item, each on a multiprocessor of its own (the steps of a chunk: sm90_attention_decode_chunk.cuh).
+// Attention of few rows a sequence (decode) on Hopper, over a window of up to three chunks, for few sequences: two
+// blocks of threads take an item, each on a multiprocessor of its own (the steps of a chunk:
+// sm90_attention_decode_chunk.cuh).
 //
 // One takes the chunk in the middle, the other the first and the last, which have nine blocks of keys together: so no
 // chunk is divided, and maxima stay within a block. Three warpgroups have three blocks of keys each, which they weigh
-// by the same instructions, for these take long to come. Even rows are finished by the one, odd rows by the other: a
-// thread pushes its sums of these rows into the other's shared memory, where the thread of the same number folds them
-// with its own.
+// by the same instructions, for fetching instructions takes long. One block of the pair finishes even rows, the other
+// odd rows: a thread pushes its sums of the other's rows into the other's shared memory, where the thread of the same
+// number folds them with its own.
 //
-// Values come where keys were, weights where queries were, the other's sums where weights were: so the next product's
-// blocks, where they are small, find room beside. They are let in when the queries are there: before, they would ask
-// for their weights in front of these. Bound: the latency of one step after the other, then instructions.
+// Blocks of the next GEMM, where they are small, find room beside a pair. They are let in when the queries have
+// arrived: earlier, they would ask for their weights before these. Bound: the latency of one step after the other, then
+// instructions.
 #pragma once
 
-#include <algorithm>
-
-#include "../launch/tiles.hpp"
 #include "../tiles/quantise.cuh"
-#include "../tiles/sm90_wgmma_gemm.cuh"
-#include "sm90_attention_decode_chunk.cuh"
+#include "sm90_attention_decode_window_tiles.cuh"
 
 namespace kaiju::cuda {
 
-constexpr int32_t kPairGroups = 3;  // warpgroups
-constexpr int32_t kPairThreads = 128 * kPairGroups;
-constexpr int32_t kPairRegisters =
-    104;  // of a thread: with more, blocks of o would find no room beside a pair's (hopper/product.cuh)
-constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
-constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
-constexpr int64_t kPairChunks = 3;                               // that an item has at most
-// Items for which this is faster than sm90_attention_decode.cuh: some 66 pairs run at once on an H200, others behind
-// them.
-constexpr int64_t kMostWindows = 160;
-
-// Where things are in shared memory.
-template <int kHeadDim, int kRows>
-struct WindowMap {
-  static constexpr int32_t kTile = kTileBytes<kHeadDim>;
-  static constexpr int32_t kQueryRows = kRows == 40 ? 48 : kRows;  // no product has 40 columns
-  static constexpr int32_t kFours = (kRows / 4 + 3) / 4;           // of a thread's sums of every second row
-  static constexpr int32_t kWeightBytes = 2 * kRows * kBlockTokens, kFourBytes = kFours * 2 * kHeadDim * 16;
-  static constexpr int32_t kTiles = 0, kWeights = kPairBlocks * kTile, kQueries = kWeights, kInbox = kWeights,
-                           kTold =
-                               kWeights + std::max({kPairBlocks * kWeightBytes, kQueryRows * kHeadDim, 2 * kFourBytes}),
-                           kFolds = kTold + kRows / 2 * 16, kScales = kFolds + kRows / 2 * 16,
-                           kEnd = kScales + kHeadDim * static_cast<int32_t>(sizeof(float));
-};
-
-template <int kRows>
-struct WindowShared : ChunkShared<kRows> {
-  uint64_t keys[kPairBlocks], values[kPairBlocks];  // that tiles are there
-  uint64_t told;                                    // maxima and sums of weights of the other's chunks
-  uint64_t arrived;                                 // its sums
-};
-
 template <int kHeadDim, int kRows, class Weight>
-class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
+class WindowDecoder : WindowTiles<kHeadDim, kRows, Weight> {
+  using Tiles = WindowTiles<kHeadDim, kRows, Weight>;
   using Steps = ChunkSteps<kHeadDim, kRows, Weight>;
   using Steps::kTile, Steps::kColumns, Steps::kSummers, Steps::thread, Steps::warpgroup, Steps::warp, Steps::in_rows,
-      Steps::lane, Steps::g, Steps::t, Steps::uniform, Steps::copy_async, Steps::wait_for_copies, Steps::two,
-      Steps::whole, Steps::channel, Steps::step, Steps::folded, Steps::first_visible, Steps::tell_maxima, Steps::work_,
-      Steps::chunk_, Steps::memory_, Steps::base_, Steps::weight_;
+      Steps::lane, Steps::g, Steps::t, Steps::copy_async, Steps::wait_for_copies, Steps::two, Steps::whole,
+      Steps::channel, Steps::step, Steps::folded, Steps::first_visible, Steps::tell_maxima, Steps::work_, Steps::chunk_,
+      Steps::memory_, Steps::base_, Steps::weight_;
+  using Tiles::ask, Tiles::ask_for_queries, Tiles::find, Tiles::has, Tiles::place, Tiles::slot, Tiles::tile_of,
+      Tiles::wait, Tiles::shared_, Tiles::rank_, Tiles::part_;
   using typename Steps::Step;
-  using Map = WindowMap<kHeadDim, kRows>;
+  using typename Tiles::Item, typename Tiles::Parts, typename Tiles::Tile, typename Tiles::Map;
   using Score = int32_t[Map::kQueryRows / 2];
   static constexpr int32_t kOwn = kRows / 4;  // sums of a thread of every second row
 
  public:
   static constexpr int32_t kBytes = Map::kEnd;
-  // With a block of the next product beside, on a multiprocessor; each has a KiB more.
+  // With a block of the next GEMM beside, on a multiprocessor; each has a KiB more.
   static_assert(kBytes + sizeof(WindowShared<kRows>) + 1024 + kBesidePairBytes + 1024 <= 228 * 1024);
 
   __device__ WindowDecoder(const AttentionWork& work, WindowShared<kRows>& shared, uint8_t* memory)
-      : Steps(work, shared, memory), shared_(shared), rank_(static_cast<int32_t>(cluster_rank())) {}
+      : Tiles(work, shared, memory) {}
 
   __device__ void run() {
     const Item item = find();
@@ -141,90 +109,6 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
  private:
   __device__ bool is_summer() const { return warpgroup() < kSummers / 128; }
 
-  // A sequence's token and rows of a KV head.
-  struct Item {
-    int32_t segment, group, place, rows,
-        position;  // place: of its first row in queries and results; segment -1: there is none
-    const BlockId* table;
-  };
-  __device__ Item find() const {
-    const int32_t items = work_.kv.kv_heads * work_.row_parts, at = cluster_index();
-    const Found found = work_.one_row_each ? Found{at / items, at % items}
-                                           : find_unit(at, work_, work_.segment_count, [&](const BatchSegment& s) {
-                                               return is_narrow(s, work_) ? items : 0;
-                                             });
-    if (found.segment < 0) return {-1};
-    const int32_t group = found.offset / work_.row_parts,
-                  first_row = found.offset % work_.row_parts * work_.narrow_rows;
-    const BatchSegment& segment = work_.segments[found.segment];
-    const BlockId* table = segment.table[static_cast<int32_t>(work_.kv.kind)];
-    return {found.segment,
-            group,
-            segment.first_row * work_.args.heads + group * work_.heads + first_row,
-            min(work_.heads - first_row, work_.narrow_rows),
-            segment.position,
-            table};
-  }
-
-  // A block's blocks of keys: those of its first chunk, then those of its second; places count them.
-  struct Parts {
-    int32_t begin[2], count[2];
-    Parts() = default;
-    __device__ Parts(int32_t position, const KvSlot& kv, int32_t rank) {
-      const SeenBlocks seen(BatchSegment{0, 1, position}, kv);
-      const int32_t border = (seen.first_chunk() + 1) * kChunkBlocks, next = border + kChunkBlocks;
-      begin[0] = rank == 0 ? border : seen.first;
-      count[0] = uniform(max(0, min(rank == 0 ? next : border, seen.end) - begin[0]));
-      begin[1] = next;
-      count[1] = uniform(rank == 0 ? 0 : max(0, seen.end - next));
-    }
-    __device__ int32_t all() const { return count[0] + count[1]; }
-    __device__ int32_t chunks() const { return (count[0] > 0 ? 1 : 0) + (count[1] > 0 ? 1 : 0); }
-    __device__ int32_t part(int32_t place) const { return place >= count[0] ? 1 : 0; }
-    __device__ int32_t block(int32_t place) const {
-      return place < count[0] ? begin[0] + place : begin[1] + place - count[0];
-    }
-  };
-
-  // The tile that a thread asks for: lane 0 of a warp one of keys, lane 1 the values of these.
-  struct Tile {
-    const std::byte* from;
-    bool values, is_old;  // is_old: no kernel of this step writes it
-  };
-  __device__ Tile tile_of(const Item& item) const {
-    const int32_t place = thread() / 32;
-    const bool values = lane() == 1;
-    if (lane() > 1 || place >= part_.all()) return {nullptr, values, true};
-    const KvSlot& kv = work_.kv;
-    const int32_t block = part_.block(place);
-    return {kv.pool + kv.slot_offset + int64_t{item.group} * 2 * kTile + (values ? kTile : 0) +
-                item.table[block] * kv.block_bytes,
-            values, block < item.position / kBlockTokens};
-  }
-  static_assert(kPairThreads / 32 >= kPairBlocks);
-  __device__ void ask(const Tile& tile) {
-    if (!tile.from) return;
-    const int32_t place = thread() / 32;
-    const uint32_t barrier = shared_address(tile.values ? &shared_.values[place] : &shared_.keys[place]);
-    barrier_expect(barrier, kTile);
-    copy_bulk(slot(place), tile.from, kTile, barrier, work_.keys_once ? policy_once() : policy_normal());
-  }
-  // In pieces of 16 bytes, a row's all kQueryRows pieces apart.
-  __device__ __forceinline__ void ask_for_queries(const Item& item) const {
-    constexpr int32_t kPieces = kRows * kHeadDim / 16;
-#pragma unroll
-    for (int i = 0; i < (kPieces + kPairThreads - 1) / kPairThreads; ++i) {
-      const int32_t at = thread() + i * kPairThreads, row = at % kRows, piece = at / kRows;
-      if (at < kPieces && row < item.rows)
-        copy_async(base_ + static_cast<uint32_t>(Map::kQueries + (piece * Map::kQueryRows + row) * kColumnBytes),
-                   work_.args.queries + int64_t{item.place + row} * kHeadDim + piece * 16);
-    }
-  }
-
-  __device__ uint32_t slot(int32_t place) const { return base_ + static_cast<uint32_t>(Map::kTiles + place * kTile); }
-  // Of the warpgroup's blocks.
-  __device__ int32_t place(int k) const { return warpgroup() * kPairGroupBlocks + k; }
-  __device__ bool has(int k) const { return place(k) < part_.all(); }
   // of_part(part) for every part that the warpgroup has blocks of: mostly one.
   template <class OfPart>
   __device__ __forceinline__ void each_part(OfPart of_part) const {
@@ -249,22 +133,22 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       if (has(k)) wait(shared_.keys[place(k)]);
       const uint64_t a = operand(slot(place(k)), kBlockTokens),
                      b = operand(base_ + static_cast<uint32_t>(Map::kQueries), Map::kQueryRows);
-      begin_products();  // of whatever lies there, where there is no block
+      wgmma_fence();  // of whatever lies there, where there is no block
       multiply_shared_by<Map::kQueryRows, Sign::kSigned, false>(s[k], a, b);
 #pragma unroll
       for (int i = 1; i < kHeadDim / 32; ++i)
         multiply_shared_by<Map::kQueryRows, Sign::kSigned, true>(s[k], advanced(a, i * 2 * kBlockTokens * kColumnBytes),
                                                                  advanced(b, i * 2 * Map::kQueryRows * kColumnBytes));
-      commit_products();
+      wgmma_commit();
     }
-    wait_products<0>();
+    wgmma_wait<0>();
 #pragma unroll
     for (int k = 0; k < kPairGroupBlocks; ++k) {
-      pin(s[k]);
+      wgmma_settle(s[k]);
       if (__any_sync(0xFFFFFFFFu, seen_keys[k] != UINT32_MAX)) {
 #pragma unroll
         for (int i = 0; i < kRows / 2; ++i)
-          if (!(seen_keys[k] >> (i % 4 / 2 * 8) & 1)) s[k][i] = kUnseen;  // nobody's maximum
+          if (!(seen_keys[k] >> (i % 4 / 2 * 8) & 1)) s[k][i] = kUnseen;  // never a maximum
       }
     }
     each_part([&](int32_t part) {
@@ -347,8 +231,8 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     add_block<false>(from, sums);
 #pragma unroll 1
     for (int32_t n = from + 1; n < end; ++n) add_block<true>(n, sums);
-    wait_products<0>();
-    pin(sums);
+    wgmma_wait<0>();
+    wgmma_settle(sums);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
@@ -374,11 +258,11 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
     wait(shared_.values[place]);
     const uint64_t a = operand(slot(place) + static_cast<uint32_t>(warpgroup() * 64 * kColumnBytes), kHeadDim),
                    b = operand(base_ + static_cast<uint32_t>(Map::kWeights + place * Map::kWeightBytes), 2 * kRows);
-    begin_products();
+    wgmma_fence();
     multiply_shared_by<2 * kRows, Sign::kUnsigned, kAdds>(sums, a, b);
     multiply_shared_by<2 * kRows, Sign::kUnsigned, true>(sums, advanced(a, 2 * kHeadDim * kColumnBytes),
                                                          advanced(b, 2 * 2 * kRows * kColumnBytes));
-    commit_products();
+    wgmma_commit();
   }
 
   // Of a row that this block finishes.
@@ -456,12 +340,6 @@ class WindowDecoder : ChunkSteps<kHeadDim, kRows, Weight> {
       }
     }
   }
-
-  __device__ void wait(uint64_t& barrier) const { barrier_wait(shared_address(&barrier), 0); }
-
-  WindowShared<kRows>& shared_;
-  int32_t rank_;  // in the pair
-  Parts part_;
 };
 
 template <int kHeadDim, int kRows, class Weight>
@@ -482,7 +360,7 @@ cudaError_t launch_window_of(cudaStream_t stream, const AttentionWork& work, int
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
     return error;
-  // All that there is: the next product's blocks stand beside.
+  // All shared memory that there is: blocks of the next GEMM run beside.
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
       error != cudaSuccess)

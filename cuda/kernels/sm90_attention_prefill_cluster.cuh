@@ -1,15 +1,14 @@
-// Attention of many rows where they make few tiles, on Hopper: the blocks of a cluster share a tile of 128 rows, or of
-// 64, which their two warpgroups share too (the steps: sm90_attention_prefill.cuh).
+// Prefill attention on Hopper where rows make few tiles: the blocks of a cluster share a tile of 128 rows, or of 64,
+// which their two warpgroups share too (the steps: sm90_attention_prefill_steps.cuh).
 //
 // The chunks of a tile go round among the blocks. They fold in order, as the contract asks: the totals of a warp's rows
-// go from block to block, through shared memory, and while they are on their way the blocks are at their next chunks.
-// So nothing is kept apart in memory, however long the history is. Where warpgroups share rows each has every second
-// block of a chunk's keys. They tell one another the maxima of rows, and then half of the sums: warpgroup 0 has the
-// upper one of a thread's two rows in the end, and 1 the lower. Bound: as where tiles are many, and what a chunk waits
-// for.
+// go from block to block through distributed shared memory, and meanwhile the blocks compute their next chunks. So no
+// partial sums are kept in global memory, however long the history is. Where warpgroups share rows, each has every
+// second block of a chunk's keys; they exchange the maxima of rows, and then half of the sums: in the end warpgroup 0
+// has the upper one of a thread's two rows, 1 the lower. Bound: as for many tiles, plus the waits between chunks.
 #pragma once
 
-#include "../tiles/sm90_wgmma_gemm.cuh"
+#include "../tiles/sm90_cluster.cuh"
 #include "sm90_attention_prefill.cuh"
 
 namespace kaiju::cuda {
@@ -189,7 +188,7 @@ class SharedTile : TileSteps<kHeadDim, Weight, kSharers> {
 };
 
 template <int kHeadDim, class Weight, int kSharers>
-__global__ void __launch_bounds__(kAttentionThreads, 1)
+__global__ void __launch_bounds__(kPrefillThreads, 1)
     sm90_prefill_cluster_kernel(const __grid_constant__ AttentionWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Consumer = SharedTile<kHeadDim, Weight, kSharers>;
@@ -227,7 +226,7 @@ inline Sharing sharing_of(const AttentionWork& work, int32_t tiles_of_64, int32_
 }
 
 template <int kHeadDim, class Weight, int kSharers>
-cudaError_t launch_shared(cudaStream_t stream, const AttentionWork& work, int32_t tiles, int32_t blocks) {
+cudaError_t launch_prefill_cluster(cudaStream_t stream, const AttentionWork& work, int32_t tiles, int32_t blocks) {
   return launch_tiles<kHeadDim, TileMap<kHeadDim, kSharers>>(
       stream, sm90_prefill_cluster_kernel<kHeadDim, Weight, kSharers>, work, tiles, tiles, blocks);
 }

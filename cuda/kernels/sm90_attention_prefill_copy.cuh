@@ -1,15 +1,46 @@
-// Tiles of many rows on their way from the warp that finds them to the warps that work on them, and their keys and
-// values (sm90_attention_prefill.cuh, sm90_attention_prefill_cluster.cuh).
+// What prefill attention on Hopper brings to shared memory, and where it lies there: the warp that copies keys finds
+// the tiles (Walk) and hands them to all other warps through a small ring; keys and values come through a ring each.
 #pragma once
 
 #include "../tiles/dependent_launch.cuh"
+#include "../tiles/sm90_barrier.cuh"
+#include "../tiles/sm90_copy.cuh"
 #include "../tiles/sm90_wgmma_attention.cuh"
 #include "attention_work.cuh"
 
 namespace kaiju::cuda {
 
-// A few tiles in shared memory: found by the warp that copies keys, ahead of all who read them. One without rows is the
-// last.
+// The wide tiles of one of `takers` (blocks of threads, or clusters of them): the longest histories first, dealt out
+// forwards and backwards in turn, so that no taker has the longest every time.
+class Walk {
+ public:
+  __device__ explicit Walk(const AttentionWork& work) : work_(work) {}
+  // By a whole warp.
+  __device__ bool next(int32_t taker, int32_t takers, int32_t tile_rows, RowTile& tile) {
+    const int32_t groups = work_.kv.kv_heads, heads = work_.heads;
+    const auto tiles = [&](const BatchSegment& s) {
+      return is_narrow(s, work_) ? 0 : (s.row_count * heads + tile_rows - 1) / tile_rows;
+    };
+    for (; round_ * takers < work_.wide_tiles; ++round_) {
+      const int32_t at = round_ * takers + (round_ % 2 != 0 ? takers - 1 - taker : taker);
+      if (at >= work_.wide_tiles) continue;
+      const Found found = find_unit(work_.wide_tiles - 1 - at, work_, work_.wide_segments,
+                                    [&](const BatchSegment& s) { return tiles(s) * groups; });
+      if (found.segment < 0) continue;
+      tile = make_tile(work_, found.segment, found.offset % groups, found.offset / groups * tile_rows, tile_rows);
+      ++round_;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  const AttentionWork& work_;
+  int32_t round_ = 0;
+};
+
+// A few tiles in shared memory: found by the warp that copies keys, before the others need them. A tile without rows is
+// the last.
 class TileRing {
  public:
   static constexpr uint32_t kCount = 4, kBytes = kCount * (16 + sizeof(RowTile));
@@ -61,9 +92,6 @@ class TileRing {
 
 constexpr int32_t kRingBarrierBytes = 512;  // 16 slots of keys, 16 of values, full and empty
 
-template <int kHeadDim>
-constexpr int32_t kTileBytes = kBlockTokens * kHeadDim;  // half a block, and 64 rows of queries
-
 struct alignas(8) RowSees {
   int32_t from, to;  // keys
 };
@@ -73,7 +101,7 @@ struct alignas(8) RowTotal {
   float weight;
 };
 
-// A ring of slots: full and empty barriers, and where the reader or the writer stands.
+// A ring of slots: full and empty barriers, and the slot that the reader or the writer is at.
 struct Ring {
   uint32_t full, empty, data;
   int32_t count, slot = 0;

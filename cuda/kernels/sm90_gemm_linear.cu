@@ -1,4 +1,5 @@
-#include "sm90_gemm.cuh"
+// GEMM on Hopper (sm90_gemm.cuh), compiled for GemmKind::kLinear. A file for each kind: they compile in parallel.
+#include "sm90_gemm_launch.cuh"
 
 namespace kaiju::cuda {
 

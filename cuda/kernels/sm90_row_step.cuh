@@ -21,11 +21,13 @@
 
 #include "../kernels.hpp"
 #include "../launch/tiles.hpp"
-#include "../tiles/layout.cuh"
 #include "../tiles/grid_sync.cuh"
-#include "../tiles/sm80_mma.cuh"
+#include "../tiles/layout.cuh"
 #include "../tiles/rms.cuh"
-#include "../tiles/sm90_wgmma_attention.cuh"
+#include "../tiles/sm80_copy.cuh"
+#include "../tiles/sm80_mma.cuh"
+#include "../tiles/sm90_barrier.cuh"
+#include "../tiles/sm90_copy.cuh"
 #include "attention_weight.cuh"
 
 namespace kaiju::cuda {

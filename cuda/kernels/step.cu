@@ -1,4 +1,4 @@
-// Block tables: the edits of a step. And what the kernels were compiled for.
+// Writes of a step's edits to the block tables. And the capability that the kernels were compiled for.
 #include "../kernels.hpp"
 #include "../tiles/dependent_launch.cuh"
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kFirstLine = "kaiju products 1", kOwn = "own";
 
-// Takes what stands before the next `end`, and `end`; false where there is none.
+// Takes the text before the next `end`, and `end`; false where there is none.
 bool take_until(std::string_view& text, char end, std::string_view& taken) {
   const size_t at = text.find(end);
   if (at == text.npos) return false;

@@ -1,5 +1,5 @@
-// Choices: which of cuBLASLt's algorithms serves products of a shape, at so many rows, and the file they are kept in.
-// Host data alone, compiled with and without CUDA.
+// Choices: which algorithm of cuBLASLt serves GEMMs of a shape and number of rows, and the file that keeps them. Host
+// data alone, compiled with and without CUDA.
 #pragma once
 
 #include <array>

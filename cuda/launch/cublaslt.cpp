@@ -35,7 +35,8 @@ constexpr int32_t kRowCounts[] = {16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 7
 constexpr int32_t kLeastRows = 48;  // that it serves unsearched: below, our own kernel for few rows is faster
 constexpr int kOffers = 12;         // algorithms that a search tries
 
-// Of a product that is cut, how many rows are made at once; 0 where cuBLASLt or the epilogue does not take the shape.
+// Of a GEMM that is cut into pieces, how many rows are computed at once; 0 where cuBLASLt or the epilogue does not take
+// the shape.
 int32_t most_rows(int32_t out, int32_t in) {
   if (out % 16 != 0 || out <= 32 || in % 16 != 0) return 0;
   int32_t most = 0;
@@ -57,7 +58,7 @@ void each_row_count(const GemmArgs& args, Work&& work) {
   }
 }
 
-// Rows `first` to `first` + `rows` of a product.
+// Rows `first` to `first` + `rows` of a GEMM.
 CublasLtGemm part(CublasLtGemm gemm, int32_t first, int32_t rows) {
   GemmArgs& args = gemm.args;
   const size_t item = gemm.kind == GemmKind::kLinear ? sizeof(float)
@@ -244,7 +245,7 @@ class OpenCublasLt final : public CublasLt {
     device_->check(cuda::gemm(device_->stream(), device_->chip(), gemm.kind, args), "a GEMM");
   }
 
-  // The fastest for the first `rows` rows of products that are alike; they take turns, so that their weights come from
+  // The fastest for the first `rows` rows of GEMMs of one shape; they take turns, so that their weights come from
   // memory as in a step.
   std::optional<Algorithm> search(const std::vector<CublasLtGemm>& alike, int32_t rows) {
     const auto milliseconds = [&](const auto& work) {

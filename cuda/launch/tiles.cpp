@@ -1,5 +1,5 @@
-// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets, 2
-// to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/products_hopper.md; the times are in
+// The choice of a GEMM's tile: a model with few constants, fitted to the measured times of every tile at the GEMMs of
+// the presets, 2 to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/gemm_hopper.md; the times are in
 // tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
@@ -26,10 +26,10 @@ constexpr Cost kCosts[] = {
     {0.832, 4.0},                                            // 256x160
 };
 static_assert(std::size(kCosts) == std::size(kSm90Tiles));
-constexpr double kBehind =
-    4.0;  // us of the last blocks' ending behind which the next kernel starts, of tiles that are not divided
-// us for which a block waits that wants a multiprocessor for itself: of up to 16 rows, and behind attention, the kernel
-// in front leaves half of one here and there and seldom a whole one.
+// us of the last blocks' epilogues that overlap with the next kernel's start, of tiles that are not split.
+constexpr double kBehind = 4.0;
+// us for which a block waits that needs a multiprocessor of its own: with up to 16 rows, and after attention, the
+// kernel before it frees half of one here and there, seldom a whole one.
 constexpr double kAlone = 1.0;
 
 // us of reading the weights once: 4.4 TB/s by 132 multiprocessors.

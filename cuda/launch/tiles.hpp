@@ -1,4 +1,4 @@
-// Tiles: which kernel, with which tile, serves a product. Host arithmetic alone, compiled with and without CUDA.
+// Tiles: which kernel serves a GEMM, with which tile. Host arithmetic alone, compiled with and without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,8 @@ inline constexpr int32_t kSkinnyRows = 64;
 inline constexpr int32_t kGemvBytes = 512;
 constexpr bool serves_gemv(int32_t rows, int32_t in) { return rows == 1 && in % kGemvBytes == 0; }
 
-// rows x outs of a block and how blocks form clusters; the last four for kSm90 alone. Blocks of a cluster either
-// divide the summed index
-// (`split` of them) or take neighbouring row tiles and fetch their weights once (`share`).
+// rows x outs of a block, and how blocks form clusters; the last four for kSm90 alone. Blocks of a cluster either
+// divide the summed index (`split` of them) or take neighbouring row tiles and fetch their weights once (`share`).
 struct Tile {
   Path path = Path::kTiled;
   int32_t rows = 0;
@@ -31,8 +30,8 @@ struct Tile {
   constexpr bool operator==(const Tile&) const = default;
 };
 
-// Blocks of kSm90 that share a multiprocessor. Of 64 rows two do, but not where two divide the summed index: each
-// alone has twice the stages, and the outputs of `small` make 112 to 128 of them.
+// Blocks of kSm90 that share a multiprocessor. Of 64 rows two do, but not where two divide the summed index: alone each
+// has twice the stages, and the outputs of `small` make 112 to 128 blocks.
 constexpr int32_t blocks_together(const Tile& tile) { return tile.rows == 64 && tile.split != 2 ? 2 : 1; }
 
 // Those of kSm90: each is the fastest somewhere, most often because its blocks come to just below a whole number of
@@ -55,14 +54,14 @@ inline constexpr int32_t kBesidePairBytes = 106 * 1024;
 
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kSm90's pipeline
 
-// Whether kSm90 can compute such a product at all.
+// Whether kSm90 can compute a GEMM of this shape at all.
 constexpr bool sm90_gemm_fits(const Chip& chip, int32_t out, int32_t in) {
   return chip.capability == 90 && chip.encode_tensor_map && out % 32 == 0 && in % 64 == 0;
 }
 
 constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1) / size; }
 
-// A product, whatever its rows.
+// A GEMM, whatever its rows.
 struct GemmShape {
   int32_t out = 0, in = 0;
   bool behind_attention = false;  // it begins while attention ends (o)
@@ -71,8 +70,8 @@ struct GemmShape {
 // them. Any rows, out and in from 1 up.
 Tile choose_tile(const Chip& chip, int32_t rows, const GemmShape& shape);
 
-// Ascending numbers of rows, the powers of two up to `most` and `most` among them: products of so many rows use every
-// tile that choose_tile() gives for the shapes at 1 to `most` rows.
+// Ascending numbers of rows, among them the powers of two up to `most` and `most`: GEMMs of so many rows use every tile
+// that choose_tile() gives for the shapes at 1 to `most` rows.
 std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const GemmShape> shapes, int32_t most);
 
 }  // namespace kaiju::cuda

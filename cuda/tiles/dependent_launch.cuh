@@ -1,5 +1,5 @@
-// Programmatic dependent launch: kernels start while the ones in front of them end, where the chip can (compute
-// capability 9.0 and newer); a launch costs nothing then but what it waits for.
+// Launches, with programmatic dependent launch where the chip has it (capability 9.0 and newer): a kernel starts while
+// the kernels in front of it end, so its launch costs only the wait for its inputs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,8 @@
 
 namespace kaiju::cuda {
 
-// Until all kernels in front have ended and what they wrote can be read. Every kernel that launch() starts calls it in
-// every block, before it reads what others write and before it writes anything: the kernel behind it relies on that.
+// Waits until all earlier kernels have ended and what they wrote can be read. Every kernel that launch() starts calls
+// it in every block, before it reads what others write and before it writes anything: the next kernel relies on that.
 __device__ __forceinline__ void wait_for_inputs() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -32,8 +32,7 @@ struct LaunchShape {
   int32_t cluster = 1;
 };
 
-// `<<<>>>` would have to be asked by cudaGetLastError how it went, which also tells of what failed earlier and
-// elsewhere.
+// Not by `<<<>>>`, whose error has to be read by cudaGetLastError(), which also reports failures of earlier calls.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_with(std::span<cudaLaunchAttribute> attributes, cudaStream_t stream, void (*kernel)(Parameters...),
                         const LaunchShape& shape, Arguments&&... arguments) {
@@ -47,7 +46,7 @@ cudaError_t launch_with(std::span<cudaLaunchAttribute> attributes, cudaStream_t 
   return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 
-// A kernel that begins when all in front have ended, on every chip.
+// A kernel that begins when all earlier ones have ended, on every chip.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_in_order(cudaStream_t stream, void (*kernel)(Parameters...), const LaunchShape& shape,
                             Arguments&&... arguments) {

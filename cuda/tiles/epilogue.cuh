@@ -1,4 +1,4 @@
-// Epilogues: what becomes of a product's exact sums, four of them (docs/arithmetic.md, section 4).
+// Epilogues: what becomes of a GEMM's exact int32 sums. Four kinds (docs/arithmetic.md, section 4).
 #pragma once
 
 #include "../kernels.hpp"
@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_sum(const GemmArgs& args, int64_t at, int3
   }
 }
 
-// square_byte(up_byte(sum, alpha)) in the lowest byte; above it there is rubbish. Adding 1.5 * 2^23 rounds to an
+// square_byte(up_byte(sum, alpha)) in the lowest byte; the others are meaningless. Adding 1.5 * 2^23 rounds to an
 // integer, ties to even, and leaves it in the low bits; u^2 is exact in a float, and u^2 / 255 is never nearer than
 // 1/510 to a tie, so that its product with a rounded 1/255 rounds to the same integer.
 __device__ __forceinline__ uint32_t up_squared(int32_t sum, float alpha) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
 }
 
 // store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what
-// stands there, where the product adds to it.
+// was there, where the GEMM adds to it.
 template <GemmKind kKind, int kCount>
 __device__ __forceinline__ void store_sums(const GemmArgs& args, int64_t at, const int32_t (&sum)[kCount],
                                            const float (&scale)[kCount], const Bf16Run<kCount>& before) {

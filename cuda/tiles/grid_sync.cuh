@@ -1,17 +1,18 @@
-// How the blocks of one kernel wait for one another, where all of them run at once: counters, and words with a tag, in
-// global memory. What others wrote meanwhile must be read past the L1 cache (__ldcg).
+// Synchronisation among the blocks of one kernel that all run at once, through global memory: counters with release and
+// acquire, and words that carry a tag. What other blocks wrote during the kernel must be read past the L1 cache
+// (__ldcg).
 #pragma once
 
 #include <cstdint>
 
 namespace kaiju::cuda {
 
-// One more has come; what this thread wrote, or saw before a barrier of its block, can be read by whoever has seen the
-// count.
+// Adds 1 with release: a thread that has acquired the count can read what this thread wrote, or saw before a barrier of
+// its block.
 __device__ __forceinline__ void add_released(int32_t* counter) {
   asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
 }
-// So many more, and what was there before: who adds sees what all who added before had written.
+// Adds `count` and returns the value before, with acquire and release: the thread sees what all earlier adders wrote.
 __device__ __forceinline__ int32_t add_acquired_released(int32_t* to, int32_t count) {
   int32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(to), "r"(count) : "memory");
@@ -22,14 +23,14 @@ __device__ __forceinline__ int32_t load_acquired(const int32_t* counter) {
   asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
-// Looks again and again, until that says that what was waited for is there.
+// Spins until look() is true.
 template <class Look>
 __device__ __forceinline__ void look_until(Look look) {
 #if defined(KAIJU_WATCHDOG)
   int64_t turns = 0;
 #endif
   while (!look()) {
-#if defined(KAIJU_WATCHDOG)  // as in barrier.cuh
+#if defined(KAIJU_WATCHDOG)  // as in sm90_barrier.cuh
     if (++turns > (1 << 22)) __trap();
 #endif
   }
@@ -38,8 +39,8 @@ __device__ __forceinline__ void wait_for_count(const int32_t* counter, int32_t c
   look_until([&] { return load_acquired(counter) >= count; });
 }
 
-// A word and its tag travel together, so that who finds the tag has the word: sooner than to write, count and be told
-// of the count. Orders nothing else.
+// A word and its tag are stored as one, so that a reader that finds the tag has the word: faster than a store, a
+// counter and a read of the counter. Orders nothing else.
 __device__ __forceinline__ void store_tagged(uint64_t* to, uint32_t word, uint32_t tag) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(uint64_t{tag} << 32 | word) : "memory");
 }
@@ -48,10 +49,10 @@ __device__ __forceinline__ uint64_t load_tagged(const uint64_t* from) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(both) : "l"(from) : "memory");
   return both;
 }
-// Between two looks at many words a thread sleeps, which leaves the way to memory to others.
+// Between two looks at many words a thread sleeps, which leaves memory bandwidth to others.
 __device__ __forceinline__ void rest() { __nanosleep(100); }
 
-// The words at place(0) ... place(kCount - 1), as soon as all are there; without a rest, for few words that are due.
+// Waits for the words at place(0) ... place(kCount - 1), without a rest: for few words that are due.
 template <int kCount, class Place>
 __device__ __forceinline__ void take_tagged(Place place, uint32_t tag, uint32_t (&words)[kCount]) {
   look_until([&] {

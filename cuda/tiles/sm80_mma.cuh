@@ -1,4 +1,4 @@
-// The instructions of int8 products on compute capability 8.0 and newer, and copies to shared memory.
+// Products of int8 matrices and vectors on capability 8.0 and newer: ldmatrix, mma.sync, dp4a.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,6 @@ namespace kaiju::cuda {
 
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
-// 16 bytes from global to shared memory, in the background; zeros when `valid` is false.
-__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool valid) {
-  const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most `kPending` groups of this thread are still under way.
-template <int kPending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // Four 8 x 16-byte matrices; lane l gives the address of row l % 8 of matrix l / 8 and gets bytes 4 (l % 4) ... + 3 of

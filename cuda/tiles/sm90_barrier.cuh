@@ -1,5 +1,5 @@
-// Barriers in shared memory (capability 9.0): arrivals and announced bytes complete a phase; phases have parity 0, 1,
-// 0, ... A barrier is its 32-bit address in shared memory.
+// Barriers in shared memory (mbarrier). Arrivals, and the bytes of copies that were announced, complete a phase; phases
+// have parity 0, 1, 0, and so on. A barrier is named by its 32-bit address in shared memory. Capability 9.0 and newer.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,7 @@ namespace kaiju::cuda {
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialised barriers visible to the copy engine and to the other blocks of the cluster, once the blocks have
-// met.
+// Makes initialised barriers visible to TMA and, after a barrier of the cluster, to its other blocks.
 __device__ __forceinline__ void barrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -18,7 +17,7 @@ __device__ __forceinline__ void barrier_init_done() {
 __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Announces `bytes` more in the phase that is under way.
+// Announces `bytes` more in the current phase.
 __device__ __forceinline__ void barrier_expect_more(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -27,8 +26,8 @@ __device__ __forceinline__ void barrier_expect_more(uint32_t barrier, uint32_t b
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives at the barrier that lies at the same address in block `rank` of the cluster, and orders nothing: what the
-// reads in front read has been used by then.
+// Arrives at the barrier at the same address in block `rank` of the cluster. Orders nothing: earlier reads have been
+// used by then.
 __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\nmbarrier.arrive.shared::cluster.b64 _, "
@@ -44,7 +43,7 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank, 
       "r"(rank), "r"(count)
       : "memory");
 }
-// Until the phase of this parity is complete.
+// Waits until the phase of this parity is complete.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done;
 #if defined(KAIJU_WATCHDOG)

@@ -1,84 +1,15 @@
-// Hopper's own instructions as attention uses them: products of a warpgroup (wgmma) on operands laid out as in the
-// cache (layout.cuh), and bulk copies. As products of weights use them: hopper.cuh. The barriers that tie them
-// together: barrier.cuh. Compiled for sm_90a only.
+// wgmma as attention uses it: int8 operands laid out as in the KV cache (layout.cuh), or the left one in registers.
+// Compiles for sm_90a alone.
 #pragma once
 
 #include <cstdint>
 
-#include "sm90_barrier.cuh"
 #include "layout.cuh"
 #include "sm80_mma.cuh"
+#include "sm90_wgmma.cuh"
 
 namespace kaiju::cuda {
 
-// ---- bulk copies, registers ----
-// `bytes` (a multiple of 16) from global to shared memory, in the background; the barrier counts them.
-__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-// The same with a policy of the L2 cache: what nobody reads again soon it gives up first.
-__device__ __forceinline__ uint64_t policy_once() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ uint64_t policy_normal() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier,
-                                          uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
-      : "memory");
-}
-__device__ __forceinline__ void copy_bulk_once(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  copy_bulk(to, from, bytes, barrier, policy_once());
-}
-// To the L2 cache; changes nothing but when it is there.
-__device__ __forceinline__ void prefetch_bulk(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void prefetch_bulk_once(const void* from, uint32_t bytes) {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy)
-               : "memory");
-}
-// The line of memory at `from`, to the L2 cache.
-__device__ __forceinline__ void prefetch_line(const void* from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-}
-// A word from global to shared memory, in the background, until copies_done() of the same thread.
-__device__ __forceinline__ void copy_async_word(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-// What this thread stored to shared memory becomes visible to products and bulk copies; a barrier among the threads
-// comes after it.
-__device__ __forceinline__ void publish_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-template <int kRegisters>
-__device__ __forceinline__ void grow_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-template <int kRegisters>
-__device__ __forceinline__ void shrink_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-// Among the 128 threads of a warpgroup; id 1 ... 15.
-__device__ __forceinline__ void sync_warpgroup(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
-
-// One warpgroup waits until another has told it so.
-__device__ __forceinline__ void await_warpgroup(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
-__device__ __forceinline__ void tell_warpgroup(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
-
-// ---- products of a warpgroup ----
 // An operand in shared memory in the columns of layout.cuh: `rows` rows; the instruction reads two columns (32 bytes of
 // every row) from `address` on.
 __device__ __forceinline__ uint64_t operand(uint32_t address, int32_t rows) {
@@ -88,20 +19,6 @@ __device__ __forceinline__ uint64_t operand(uint32_t address, int32_t rows) {
 // The operand `bytes` further on.
 __device__ __forceinline__ uint64_t advanced(uint64_t operand, int32_t bytes) {
   return operand + static_cast<uint64_t>(bytes >> 4);
-}
-
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until at most `kPending` committed groups are still under way.
-template <int kPending>
-__device__ __forceinline__ void wait_products() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-}
-// Keeps the compiler from moving uses of registers across this point.
-template <int kCount, class T>
-__device__ __forceinline__ void pin(T (&r)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
 }
 
 // d [64, N] = (accumulate ? d : 0) + a [64, 32] b [N, 32]^T, exact; N = 2 kCount. Warp w of the warpgroup holds rows 16

@@ -1,67 +1,20 @@
-// What only compute capability 9.0 has, as products use it: the tensor copy engine (TMA), clusters, wgmma on int8
-// operands that TMA has swizzled. As attention uses it, on operands in the cache's own layout: wgmma.cuh. Barriers:
-// barrier.cuh. Compiles for sm_90a alone; addresses are 32-bit shared-memory addresses unless they say otherwise.
+// wgmma as GEMMs use it: both int8 operands in shared memory, swizzled by TMA in rows of 128 bytes, and as many output
+// columns as a tile has. Compiles for sm_90a alone.
 #pragma once
-
-#include <cuda.h>
 
 #include <cstdint>
 
 #include "sm80_mma.cuh"
-#include "sm90_barrier.cuh"
+#include "sm90_wgmma.cuh"
 
 namespace kaiju::cuda {
 
-// ---- clusters ----
+// A tile [rows][128 bytes], as copy_box leaves it with 128-byte swizzling, 1024-byte aligned; 32 bytes further along k
+// is 2 more.
+__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
+  return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
 
-// The block's place in its cluster, the cluster's in the grid, and how many there are; a block without others is a
-// cluster.
-__device__ __forceinline__ int32_t cluster_rank() {
-  int32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ int32_t cluster_blocks() {
-  int32_t count;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
-  return count;
-}
-__device__ __forceinline__ int32_t cluster_index() {
-  int32_t index;
-  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
-  return index;
-}
-__device__ __forceinline__ int32_t cluster_count() {
-  int32_t count;
-  asm("mov.u32 %0, %%nclusterid.x;" : "=r"(count));
-  return count;
-}
-// Until all threads of the cluster are here, at once or in two steps; orders nothing.
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
-// Where an address lies in block `rank` of the cluster.
-__device__ __forceinline__ uint32_t address_in(uint32_t address, uint32_t rank) {
-  uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  return there;
-}
-// Four integers to a block of the cluster, counted at its barrier; both addresses are the cluster's.
-__device__ __forceinline__ void push_to_block(uint32_t to, int4 v, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
-      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void push_to_block(uint32_t to, int2 v, uint32_t barrier) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to),
-               "r"(v.x), "r"(v.y), "r"(barrier)
-               : "memory");
-}
 __device__ __forceinline__ void store_shared(uint32_t address, int4 v) {
   asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
@@ -73,77 +26,6 @@ __device__ __forceinline__ int4 load_shared(uint32_t address) {
                : "r"(address)
                : "memory");
   return v;
-}
-
-// ---- tensor copies ----
-
-__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k,
-                                          int32_t row) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
-          to),
-      "l"(map), "r"(barrier), "r"(k), "r"(row)
-      : "memory");
-}
-// A box of the map's size the other way: the engine reads shared memory in the background, what was written there
-// having been published. What lies beyond the tensor stays away.
-__device__ __forceinline__ void store_box(const CUtensorMap* map, int32_t column, int32_t row, uint32_t from) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(
-          map),
-      "r"(column), "r"(row), "r"(from)
-      : "memory");
-}
-// Until the engine has read what this thread had it store; until it is stored.
-__device__ __forceinline__ void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-__device__ __forceinline__ void stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// The policy of what is read once: it leaves the L2 cache first, and what is read again stays.
-__device__ __forceinline__ uint64_t read_once() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-// The map's inner dimensions 1 ... 3 are taken whole.
-__device__ __forceinline__ void copy_tile5(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k,
-                                           int32_t group, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %5, "
-      "%5, %5, %4}], [%2], %6;" ::"r"(to),
-      "l"(map), "r"(barrier), "r"(k), "r"(group), "r"(0), "l"(policy)
-      : "memory");
-}
-// The same to every block in `mask`, each of which counts the bytes at its own barrier.
-__device__ __forceinline__ void copy_tile5_to(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t k,
-                                              int32_t group, uint64_t policy, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-      "[%0], [%1, {%3, %5, %5, %5, %4}], [%2], %6, %7;" ::"r"(to),
-      "l"(map), "r"(barrier), "r"(k), "r"(group), "r"(0), "h"(mask), "l"(policy)
-      : "memory");
-}
-
-// ---- wgmma ----
-
-// A tile [rows][128 bytes], as copy_tile leaves it with 128-byte swizzling, 1024-byte aligned; 32 bytes further along k
-// is 2 more.
-__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
-  return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
-}
-__device__ __forceinline__ void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int kPending>
-__device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
-}
-// Keeps the compiler from touching sums that wgmma still writes.
-template <int kCount>
-__device__ __forceinline__ void wgmma_settle(int32_t (&c)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(c[i])::"memory");
 }
 
 // c [64, kCols] (+)= a [64, 32] b [kCols, 32] by a warpgroup. Lane (g, t) of warp w holds rows 16 w + g and + 8,

@@ -1,4 +1,4 @@
-// Every form that a product has on a GPU gives the reference's bits, also those that no shape of the other tests is
+// Every form that a GEMM has on a GPU gives the reference's bits, also those that no shape of the other tests is
 // large enough to choose.
 #include "world.hpp"
 #if KAIJU_CUDA
@@ -61,9 +61,9 @@ struct Case {
   }
 
   void check(cuda::Device& device, const Tile& tile, int32_t rows, bool with_room) {
-    INFO("product " << static_cast<int>(kind) << ", " << w.out << " x " << w.in << ", rows " << rows << ", path "
-                    << static_cast<int>(tile.path) << ", tile " << tile.rows << "x" << tile.outs << "/" << tile.split
-                    << "/" << tile.share << ", room " << with_room);
+    INFO("GEMM " << static_cast<int>(kind) << ", " << w.out << " x " << w.in << ", rows " << rows << ", path "
+                 << static_cast<int>(tile.path) << ", tile " << tile.rows << "x" << tile.outs << "/" << tile.split
+                 << "/" << tile.share << ", room " << with_room);
     const size_t bytes = expected.size() / kRows * static_cast<size_t>(rows);
     const bool adds = kind == GemmKind::kAddLinear || kind == GemmKind::kAddDown;
     const std::vector<int8_t> some(a.begin(), a.begin() + int64_t{rows} * w.in);

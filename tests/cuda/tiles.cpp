@@ -1,4 +1,4 @@
-// The choice of a tile for a product, held to times measured on one H200 (132 multiprocessors). Needs no GPU and no
+// The choice of a tile for a GEMM, held to times measured on one H200 (132 multiprocessors). Needs no GPU and no
 // CUDA.
 #include "cuda/launch/tiles.hpp"
 
@@ -343,7 +343,7 @@ Chip hopper(int32_t multiprocessors) {
 }
 
 // What each form takes alone decides, but for the skinny kernel: whole steps say that it serves one row
-// (docs/kernels/products_few_rows.md).
+// (docs/kernels/gemm_few_rows.md).
 bool competes(const Tile& form, const Measured& line) { return form.path != Path::kSkinny || line.rows == 1; }
 
 TEST_CASE("the chosen form is within 10% of the fastest measured, and within 1% on average") {
