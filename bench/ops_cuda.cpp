@@ -9,7 +9,7 @@
 #include "bench.hpp"
 #include "cuda/graph.hpp"
 #include "cuda/launch/tiles.hpp"
-#include "cuda/on_host.hpp"
+#include "cuda/staged_backend.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
 #include "kaiju/backend/cpu.hpp"
@@ -65,15 +65,16 @@ class GpuOps {
     group_ = fmt::format("{}, {}", name, device_->name());
     const int32_t width = heads * head_dim;
     for (const int32_t rows : options_.rows) {
-      product<&CpuBackend::linear, &cuda::OnHost::linear, &cuda::CudaBackend::linear, int8_t, float>(
+      gemm<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
           "q, k, v", d_model, width + 2 * head_dim, rows);
-      product<&CpuBackend::add_linear, &cuda::OnHost::add_linear, &cuda::CudaBackend::add_linear, int8_t, arith::bf16>(
-          "o", width, d_model, rows);
-      product<&CpuBackend::up, &cuda::OnHost::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff, rows);
-      product<&CpuBackend::add_down, &cuda::OnHost::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>(
+      gemm<&CpuBackend::add_linear, &cuda::StagedBackend::add_linear, &cuda::CudaBackend::add_linear, int8_t,
+           arith::bf16>("o", width, d_model, rows);
+      gemm<&CpuBackend::up, &cuda::StagedBackend::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff,
+                                                                                               rows);
+      gemm<&CpuBackend::add_down, &cuda::StagedBackend::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>(
           "down", d_ff, d_model, rows);
       if (rows <= 256)
-        product<&CpuBackend::linear, &cuda::OnHost::linear, &cuda::CudaBackend::linear, int8_t, float>(
+        gemm<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
             "logits", d_model, vocab, rows);
     }
     for (const int32_t rows : options_.rows) norm(d_model, rows);
@@ -133,27 +134,27 @@ class GpuOps {
     if (!options_.json) std::fputs(".", stderr);
   }
 
-  std::string path_of(int32_t rows, const cuda::ProductShape& shape) const {
+  std::string path_of(int32_t rows, const cuda::GemmShape& shape) const {
     if (gpu_.cublaslt() && gpu_.cublaslt()->serves(rows, shape.out, shape.in)) return "cuBLASLt";
     const cuda::Tile tile = cuda::choose_tile(device_->chip(), rows, shape);
     switch (tile.path) {
       case cuda::Path::kSkinny:
-        return cuda::streams(rows, shape.in) ? "one row" : "skinny";
+        return cuda::serves_gemv(rows, shape.in) ? "one row" : "skinny";
       case cuda::Path::kTiled:
         return "mma tiles";
-      case cuda::Path::kHopper:
+      case cuda::Path::kSm90:
         return fmt::format("wgmma {}x{}/{}/{}", tile.rows, tile.outs, tile.split, tile.share);
     }
     return {};
   }
 
   template <auto kCpu, auto kChecked, auto kTimed, class A, class Out>
-  void product(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
+  void gemm(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
     if (!wanted(operation)) return;
-    constexpr cuda::Product kProduct = std::is_same_v<A, uint8_t>     ? cuda::Product::kAddDown
-                                       : std::is_same_v<Out, float>   ? cuda::Product::kLinear
-                                       : std::is_same_v<Out, uint8_t> ? cuda::Product::kUp
-                                                                      : cuda::Product::kAddLinear;
+    constexpr cuda::GemmKind kKind = std::is_same_v<A, uint8_t>     ? cuda::GemmKind::kAddDown
+                                     : std::is_same_v<Out, float>   ? cuda::GemmKind::kLinear
+                                     : std::is_same_v<Out, uint8_t> ? cuda::GemmKind::kUp
+                                                                    : cuda::GemmKind::kAddLinear;
     const auto bytes = static_cast<size_t>(in) * static_cast<size_t>(out),
                inputs = static_cast<size_t>(rows) * static_cast<size_t>(in);
     const size_t outputs = static_cast<size_t>(rows) * static_cast<size_t>(out);
@@ -194,9 +195,9 @@ class GpuOps {
       return Matrix{pool_.data() + static_cast<size_t>(i % copies) * bytes, row_sum_there.data(), out, in};
     };
     if (cuda::CublasLt* const cublaslt = gpu_.cublaslt()) {
-      std::vector<cuda::CublasLtProduct> alike;
+      std::vector<cuda::CublasLtGemm> alike;
       for (int32_t i = 0; i < copies; ++i)
-        alike.push_back({kProduct,
+        alike.push_back({kKind,
                          {weights(i).weight, out, in, a_there.data(), rows, scale_there.data(), out_there.data()},
                          row_sum_there.data()});
       check(cublaslt->choose(alike, options_.products_file));
@@ -206,7 +207,7 @@ class GpuOps {
       for (int32_t i = 0; i < count; ++i)
         (gpu_.*kTimed)(weights(i), a_there.data(), rows, scale_there.data(), out_there.data());
     });
-    add(operation, fmt::format("{} x {}, {}", out, in, path_of(rows, cuda::shape_of(kProduct, out, in))), rows, seconds,
+    add(operation, fmt::format("{} x {}, {}", out, in, path_of(rows, cuda::shape_of(kKind, out, in))), rows, seconds,
         static_cast<double>(bytes), 2.0 * rows * static_cast<double>(bytes));
   }
 
@@ -260,10 +261,10 @@ class GpuOps {
     KvSlot slot{reinterpret_cast<std::byte*>(cache.data()), block_bytes, 0, 1, head_dim, BlockKind::kGlobal, 0};
     const Batch batch{rows, {}, {positions_there.data(), n}, {segments_there.data(), n}, {row_segment_there.data(), n}};
     const float* c = inverse_there.data();
-    const cuda::HeadsArgs args{
+    const cuda::RopeArgs args{
         q_there.data(), rows,      static_cast<int32_t>(stride), angles_there.data(), heads, 1, head_dim, c, c, c,
         keys,           out.data()};
-    const auto work = [&] { check(cuda::heads(device_->stream(), device_->chip(), args, batch, slot)); };
+    const auto work = [&] { check(cuda::rope_quantise(device_->stream(), device_->chip(), args, batch, slot)); };
 
     work();
     std::vector<float> queries, k, v;
@@ -423,7 +424,7 @@ class GpuOps {
 
   std::shared_ptr<cuda::Device> device_;
   cuda::CudaBackend gpu_;
-  cuda::OnHost checked_;
+  cuda::StagedBackend checked_;
   CpuBackend& cpu_;
   const OpsOptions& options_;
   GpuCeilings ceilings_;
@@ -451,7 +452,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
     };
     if (!options.json)
       tools::print(
-          "Products: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
+          "GEMMs: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
           "Attention's operations: 4 a visible key, row and\n"
           "channel, where the matrix units do 8.\n");
     ops.model("small", 5120, 40, 128, 20480, 65536);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kaiju/base/random.hpp"
-#include "launch/layer_products.hpp"
+#include "launch/layer_gemms.hpp"
 
 namespace kaiju::cuda {
 
@@ -26,18 +26,18 @@ Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t t
 }
 
 namespace {
-Product product_of(Operation operation) {
+GemmKind kind_of(Operation operation) {
   switch (operation) {
     case Operation::kLinear:
-      return Product::kLinear;
+      return GemmKind::kLinear;
     case Operation::kUp:
-      return Product::kUp;
+      return GemmKind::kUp;
     case Operation::kAddLinear:
-      return Product::kAddLinear;
+      return GemmKind::kAddLinear;
     case Operation::kAddDown:
       break;
   }
-  return Product::kAddDown;
+  return GemmKind::kAddDown;
 }
 }  // namespace
 
@@ -71,26 +71,26 @@ Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
   return {};
 }
 
-Status CudaBackend::choose_products(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
-                                    int32_t logit_rows, const std::string& file) {
+Status CudaBackend::choose_gemms(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
+                                 int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
-  std::vector<CublasLtProduct> products;
-  const auto add = [&](Product product, const Matrix& w, const void* a, int32_t most, const float* scale,
+  std::vector<CublasLtGemm> products;
+  const auto add = [&](GemmKind product, const Matrix& w, const void* a, int32_t most, const float* scale,
                        void* result) {
     products.push_back({product, {w.weight, w.out, w.in, a, most, scale, result}, w.row_sum});
   };
   for (size_t l = 0; l < weights.layers.size(); ++l)
-    for (const LayerProduct& product : products_of(weights.config, static_cast<int32_t>(l))) {
+    for (const LayerGemm& product : gemms_of(weights.config, static_cast<int32_t>(l))) {
       const Linear& w = weights.layers[l].packed_at(product.input);
       const void* a = product.input == Site::kFfnMid ? static_cast<const void*>(workspace.h) : workspace.a;
       void* result = workspace.x;
       if (product.operation == Operation::kLinear) result = workspace.q;
       if (product.operation == Operation::kUp) result = workspace.h;
-      add(product_of(product.operation), w, a, rows, w.scale, result);
+      add(kind_of(product.operation), w, a, rows, w.scale, result);
     }
-  add(Product::kLinear, weights.embed, workspace.a, logit_rows, weights.logit_scale.data(), logits);
+  add(GemmKind::kLinear, weights.embed, workspace.a, logit_rows, weights.logit_scale.data(), logits);
   if (weights.classifier.weight)
-    add(Product::kLinear, weights.classifier, workspace.a, logit_rows, weights.classifier_scale.data(), logits);
+    add(GemmKind::kLinear, weights.classifier, workspace.a, logit_rows, weights.classifier_scale.data(), logits);
   return cublaslt_->choose(products, file);
 }
 

@@ -1,4 +1,4 @@
-// Chip: what launches choose their kernels by. Plain host data; needs no CUDA.
+// Chip: the properties of a GPU by which launches choose their kernels. Plain host data; needs no CUDA.
 #pragma once
 
 #include <cstdint>

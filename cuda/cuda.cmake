@@ -21,7 +21,7 @@ target_link_libraries(kaiju_cuda PRIVATE kaiju_core kaiju_flags fmt::fmt CUDA::c
 target_compile_options(kaiju_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
 
 if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a")
-  target_compile_definitions(kaiju_cuda PRIVATE KAIJU_CUDA_SM90A=1)  # kernels/hopper is there
+  target_compile_definitions(kaiju_cuda PRIVATE KAIJU_CUDA_SM90A=1)  # the kernels sm90_* are compiled in
 endif()
 
 # Chips without tiles of their own multiply by cuBLASLt where a process finds it: its header is wanted here, and nothing when linking.

@@ -1,4 +1,4 @@
-// The CUDA backend's door: executors on an NVIDIA GPU. Includes nothing of CUDA.
+// The public face of the CUDA backend: executors on an NVIDIA GPU. Includes nothing of CUDA.
 #pragma once
 
 #include <memory>

@@ -10,7 +10,7 @@ std::atomic<int32_t> most_capability = INT32_MAX;
 
 Status refuse(const std::string& why) { return {StatusCode::kUnsupported, "the CUDA backend cannot run: " + why}; }
 
-// Whether CUDA has given the process up: what a kernel did cannot be undone, and whatever is asked answers the same.
+// Whether CUDA refuses to serve the process from now on: every later call answers with the same error.
 bool beyond_repair(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -104,13 +104,13 @@ Device::~Device() {
 
 bool Device::check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return ok();
-  if (error == cudaErrorStreamCaptureInvalidated && !made_ && ok()) {
+  if (error == cudaErrorStreamCaptureInvalidated && !created_ && ok()) {
     status_ = {StatusCode::kBusy,
                "another thread waited for the whole GPU (cudaDeviceSynchronize) while steps were recorded, which CUDA "
                "does not allow; try again"};
     return false;
   }
-  if (error != cudaErrorMemoryAllocation || made_ || !ok()) return fail(what, cudaGetErrorString(error));
+  if (error != cudaErrorMemoryAllocation || created_ || !ok()) return fail(what, cudaGetErrorString(error));
   cudaGetLastError();  // running out of memory is not sticky
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);

@@ -1,6 +1,6 @@
-// Device: one GPU, one stream on it, and the first error anything there answered with. After an error nothing more is
-// launched: the latch stands for the whole life of what uses the device, since whatever failed has left something
-// undone that the rest relies on.
+// Device: one GPU, the stream that its steps run on, and the first error that a CUDA call answered. The error is kept
+// for the life of the device and nothing is launched after it: a call that failed has left something undone that later
+// calls rely on.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,14 +14,13 @@
 
 namespace kaiju::cuda {
 
-// Makes a GPU the calling thread's current one, which calls and what they make belong to, and puts the one before back
-// when it goes: a host may use others on the same thread. Until then the thread may also call what takes memory or
-// waits while a host records a graph of its own (cudaStreamCaptureModeGlobal): CUDA forbids that to every thread, lest
-// it were meant to be recorded, and ends the recording.
+// Makes a GPU the calling thread's current device while it lives, and restores the previous one: a host may use other
+// GPUs on the same thread. It also allows calls that take memory or wait while the host records a graph of its own
+// (cudaStreamCaptureModeGlobal): by default CUDA forbids these calls to every thread and ends the recording.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int32_t index) : index_(index) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;  // whatever is asked next says why
+    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;  // the next call answers with the reason
     if (before_ != index) cudaSetDevice(index);
     cudaThreadExchangeStreamCaptureMode(&mode_);
   }
@@ -34,18 +33,18 @@ class CurrentDevice {
 
  private:
   int index_, before_ = 0;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the thread's before
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // after the exchange: the thread's previous mode
 };
 
 class Device {
  public:
   // Whether the backend can run on GPU `index`. kUnsupported when there is no such GPU, no driver, or it is older than
-  // compute capability 8.0; the message says which. kDeviceLost, as open(), once CUDA has given this process up.
+  // compute capability 8.0; the message says which. kDeviceLost, as open(), once CUDA refuses to serve this process.
   static Status fit(int32_t index);
-  // Makes its context. Whoever uses it makes it current.
+  // Creates its context. The caller makes it current (CurrentDevice) before every use.
   static Result<std::shared_ptr<Device>> open(int32_t index = 0);
-  // For tests: GPUs that are opened from now on are taken for chips of at most this compute capability (80 for 8.0), so
-  // that one shows what serves older ones.
+  // For tests: GPUs opened from now on are treated as having at most this compute capability (80 for 8.0), so that the
+  // kernels for older chips run.
   static void limit_capability(int32_t capability);
   ~Device();
   Device(const Device&) = delete;
@@ -56,16 +55,22 @@ class Device {
   const std::string& name() const { return name_; }
   const Chip& chip() const { return chip_; }
 
-  // Records the first failure; `what` names the call. Returns whether everything has been well so far. Until made(),
-  // the driver's own want of memory (for kernels, for recorded steps) is kOutOfMemory, and a recording that somebody
-  // else's call broke off kBusy.
+  // Records the first failure; `what` names the call. Returns whether every call so far has succeeded. Until
+  // creation_done(), a driver that lacks memory (for kernels, for graphs) is kOutOfMemory, and a recording that another
+  // thread's call broke off is kBusy.
   bool check(cudaError_t error, const char* what);
-  // What uses the device has been made, and takes no more memory.
-  void made() { made_ = true; }
-  // The same of what CUDA's libraries answer.
+  // Makes a call and checks it, unless an earlier one failed: its inputs may be missing then, and a kernel that follows
+  // stale block numbers would fault the whole context.
+  template <class Call>
+  void attempt(const char* what, Call&& call) {
+    if (ok()) check(call(), what);
+  }
+  // The owner has taken all its memory: from now on a failure is kDeviceLost.
+  void creation_done() { created_ = true; }
+  // As check(), for an answer of a CUDA library.
   bool fail(const char* what, const char* answered);
   bool ok() const { return status_.ok(); }
-  // kDeviceLost, or of what is being made kOutOfMemory or kBusy, with the call that failed first, or ok.
+  // Ok, or the first failure with the name of its call: kDeviceLost, during creation also kOutOfMemory or kBusy.
   const Status& status() const { return status_; }
 
  private:
@@ -75,7 +80,7 @@ class Device {
   cudaStream_t stream_ = nullptr;
   std::string name_;
   Chip chip_;
-  bool made_ = false;
+  bool created_ = false;
   Status status_;
 };
 

@@ -1,4 +1,4 @@
-// Graph: launches recorded once on a stream and started together from then on.
+// Graph: launches that were recorded once on a stream (a CUDA graph) and are started together.
 #pragma once
 
 #include <cuda_runtime_api.h>

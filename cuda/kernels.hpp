@@ -1,5 +1,5 @@
-// The kernels as host code sees them: one function a launch, asynchronous on the stream, all pointers device memory.
-// Each answers what the launch did.
+// The kernels as host code sees them: one function for each launch, asynchronous on the stream; all pointers are device
+// memory. Each returns the launch's own error.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@
 
 namespace kaiju::cuda {
 
-// ---- kernels/rows.cu ----
+// ---- kernels/embed_norm.cu ----
 cudaError_t embed(cudaStream_t stream, const Chip& chip, const Matrix& table, const float* scale, const int32_t* tokens,
                   int32_t rows, arith::bf16* x);
 cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, int32_t rows, int32_t width, float eps,
@@ -27,45 +27,44 @@ cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* po
 cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count,
                         int32_t width, arith::bf16* out);
 
-// ---- kernels/products.cu ----
-enum class Product { kLinear, kUp, kAddLinear, kAddDown };
-constexpr ProductShape shape_of(Product product, int32_t out, int32_t in) {
-  return {out, in, product == Product::kAddLinear};
-}
+// ---- kernels/gemm.cu ----
+// A GEMM by its operands and epilogue (docs/arithmetic.md, section 4).
+enum class GemmKind { kLinear, kUp, kAddLinear, kAddDown };
+constexpr GemmShape shape_of(GemmKind kind, int32_t out, int32_t in) { return {out, in, kind == GemmKind::kAddLinear}; }
 
-struct ProductArgs {
+struct GemmArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
   int32_t out, in;
   const void* a;  // [rows, in] int8; uint8 for kAddDown
   int32_t rows;
   const float* scale;  // [out]
   void* result;        // [rows, out] f32, uint8, bf16, bf16
-  int32_t room = 0;    // rows that `a` has memory for, if more: those behind `rows` may be read, and change nothing
-  // With x [rows, in] the activations are what norm() makes of it, and `a` is not read; only where joins_norm() says
+  int32_t room = 0;    // rows that `a` has memory for, if more: rows from `rows` on may be read, and change nothing
+  // With x [rows, in] the activations are what norm() makes of it, and `a` is not read. Only where joins_norm() says
   // so.
   const arith::bf16* x = nullptr;
   float eps = 0.0f, inverse_scale = 0.0f;
 };
-// Whether a product of `rows` rows can take its input's norm with it.
+// Whether a GEMM of `rows` rows can compute the norm of its input itself.
 bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
-// By the kernel that is the fastest known for the chip and the shape (launch/tiles.hpp).
-cudaError_t multiply(cudaStream_t stream, const Chip& chip, Product product, const ProductArgs& args);
+// By the fastest kernel known for the chip and the shape (launch/tiles.hpp).
+cudaError_t gemm(cudaStream_t stream, const Chip& chip, GemmKind kind, const GemmArgs& args);
 // By the kernel that `tile` names, which must fit.
-cudaError_t multiply_by(cudaStream_t stream, const Chip& chip, const Tile& tile, Product product,
-                        const ProductArgs& args);
-// ---- kernels/hopper ----
-template <Product kProduct>
-cudaError_t multiply_hopper(cudaStream_t stream, const Chip& chip, const Tile& tile, const ProductArgs& args);
+cudaError_t gemm_with_tile(cudaStream_t stream, const Chip& chip, const Tile& tile, GemmKind kind,
+                           const GemmArgs& args);
+// ---- kernels/sm90_gemm.cuh ----
+template <GemmKind kKind>
+cudaError_t gemm_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args);
 
-// ---- kernels/heads.cu ----
+// ---- kernels/rope_quantise.cu ----
 cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles,
                     int32_t heads, int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out);
 cudaError_t append(cudaStream_t stream, const Chip& chip, const float* k, const float* v, const Batch& batch,
                    const arith::CosSin* angles, const float* k_inverse, const float* v_inverse, const KvSlot& kv);
 
-// What queries() and append() do, in one launch, from rows of q, k and v side by side; k and v only where `keys` is
-// set.
-struct HeadsArgs {
+// What queries() and append() do, in one launch, from rows of q, k and v side by side. Without `keys` there are no k
+// and v.
+struct RopeArgs {
   const float* q;  // [rows, stride]: heads, then kv_heads of keys, then of values
   int32_t rows, stride;
   const arith::CosSin* angles;  // [rows, head_dim / 2]
@@ -74,49 +73,49 @@ struct HeadsArgs {
   bool keys;
   int8_t* out;  // [rows, heads, head_dim]
 };
-cudaError_t heads(cudaStream_t stream, const Chip& chip, const HeadsArgs& args, const Batch& batch, const KvSlot& kv);
+cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs& args, const Batch& batch,
+                          const KvSlot& kv);
 
-// ---- kernels/attention.cu (attention_mma.cuh, every chip), kernels/attention_sm90.cu ----
+// ---- kernels/attention.cu, kernels/sm90_attention.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
-inline constexpr int64_t kMostSeenBlocks =
-    1 << 29;  // of keys, that the rows of a decode step see with each KV head: twice as many are counted in 32 bits
-inline constexpr int32_t kAttentionItemRows =
-    40;  // of a sequence and KV head that decode takes as one; more become several items
+// Blocks of keys that the rows of a decode step see, of all KV heads together: twice as many are counted in 32 bits.
+inline constexpr int64_t kMostSeenBlocks = 1 << 29;
+// Rows of a sequence and KV head that decode takes as one item; more become several.
+inline constexpr int32_t kAttentionItemRows = 40;
 struct AttentionPart {
   int32_t maximum;  // INT32_MIN: the row sees no key of the chunk
   float weight;     // sum of p
 };
-// Whether several blocks of threads may share a row's chunks; all but the first for benches alone.
+// Whether several blocks of threads may share a row's chunks. All but the first are for benches alone.
 enum class ChunksApart { kWhereFaster, kNever, kAlways };
 inline constexpr int32_t kAttentionPlanBytes = 384;  // of a block of threads
-// What attention plans in, and keeps chunks apart with. attend_mma() cuts the same memory into chunks of as many rows
-// as its tiles have.
+// Memory of attention: for plans, and for the partial sums of chunks that are kept apart. attend_sm80() divides the
+// same memory into chunks of as many rows as its tiles have.
 struct AttentionScratch {
-  bool hopper = false;  // whether the kernels for it are there
+  bool hopper = false;  // whether this is a Hopper GPU and its kernels are compiled in
   int32_t multiprocessors = 0;
-  int32_t units = 0;               // chunks of 64 rows that can be kept apart; 0: none are split
-  AttentionPart* parts = nullptr;  // [units, 64]
-  float* sums = nullptr;           // [units, 64, head_dim]
-  int32_t* counters = nullptr;     // [units + 1], 0 between launches
-  std::byte* plans =
-      nullptr;  // [kBlockKinds, 2 multiprocessors, kAttentionPlanBytes]: who takes what, of slots of each kind
-  int32_t planned[kBlockKinds] = {};  // 1 + the window of the layers for which that is there already; 0: of none
+  int32_t units = 0;                  // chunks of 64 rows that can be kept apart; 0: none are split
+  AttentionPart* parts = nullptr;     // [units, 64]
+  float* sums = nullptr;              // [units, 64, head_dim]
+  int32_t* counters = nullptr;        // [units + 1], 0 between launches
+  std::byte* plans = nullptr;         // [kBlockKinds, 2 multiprocessors, kAttentionPlanBytes] of KV slots of each kind
+  int32_t planned[kBlockKinds] = {};  // 1 + the window of the layers whose plan is there already; 0: of none
   ChunksApart apart = ChunksApart::kWhereFaster;
 };
 // The Hopper kernels where they serve the shape, else the one for every chip.
 cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
                    const KvSlot& kv, const AttentionScratch& scratch);
-cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
-                       const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_sm80(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                        const KvSlot& kv, const AttentionScratch& scratch);
 bool attends_sm90(const AttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
 cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                         const AttentionScratch& scratch);
-// Every kernel for many rows or sequences, in a recording that never runs: which one a batch takes depends on more than
-// how many rows it has.
+// Launches every kernel that a batch may take, in a recording that never runs: which one it takes depends on more than
+// its number of rows.
 cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                                 const AttentionScratch& scratch);
 
-// ---- kernels/hopper/row_step.cu ----
+// ---- kernels/sm90_row_step.cu ----
 // The shape of layers that row_step() computes, and a layer's matrices in the order in which it takes them: those that
 // read the same bytes are packed.
 inline constexpr LayerShape kRowStepShape = {Activations::kStaticClips, Ffn::kSquaredRelu, Residual::kBf16,
@@ -199,6 +198,12 @@ struct Drawn {
   int32_t top_count;  // alternatives found, in no order
 };
 
+// last [slots]: the tokens. drawn [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or biases
+// change are left out.
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws,
+                   int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top);
+
+// ---- kernels/penalties.cu ----
 struct Bias {
   int32_t row;
   int32_t token;
@@ -221,10 +226,6 @@ cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws
                      const uint8_t* seen, float* adjusted);
 // Adds biases in place; a token at most once a row.
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted);
-// last [slots]: the tokens. drawn [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or biases
-// change are left out.
-cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws,
-                   int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top);
 
 // ---- kernels/step.cu ----
 struct TableWrite {

@@ -1,4 +1,4 @@
-// Memory of a GPU, and pinned host memory it copies from and to: fixed size, taken once, zeroed.
+// Device memory, and the pinned host memory that it is copied from and to: fixed size, taken once, zeroed.
 #pragma once
 
 #include <cuda_runtime_api.h>

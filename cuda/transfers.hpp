@@ -1,75 +1,77 @@
-// Transfers: a step's copies of whole blocks between the GPU and the host, on streams of their own beside the step's
+// Transfers: a step's copies of whole KV blocks between one GPU and the host, on streams of their own beside the step's
 // kernels.
 //
-// Down: a block is set aside on the GPU in front of the step, which may then overwrite it, and travels to the host
-// while the step computes. Up: straight into its place, beside a step that does not read it. Whatever finds no room
-// aside, or is read at once, is copied in line on the step's own stream; before take_memory, everything is.
+// Down: a kernel before the step copies the blocks to a buffer, so that the step may overwrite them, and they travel to
+// the host from there while the step computes. Up: straight into their place, while a step computes that does not read
+// them. Blocks that find no room in the buffer, blocks that the step reads at once, and all blocks until
+// travel_beside_steps(), are copied on the step's own stream.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "device.hpp"
 #include "kaiju/backend/batch.hpp"
 #include "kaiju/step/plan.hpp"
+#include "kv_pool.hpp"
 #include "memory.hpp"
+#include "stream.hpp"
 
 namespace kaiju::cuda {
 
 class Transfers {
  public:
-  static constexpr int32_t kAside = 256;  // blocks of one step, of the larger kind
+  static constexpr int32_t kBufferBlocks = 256;  // of one step, of the larger kind
 
-  explicit Transfers(std::shared_ptr<Device> device) : device_(std::move(device)) {}
-  ~Transfers();
-  Transfers(const Transfers&) = delete;
-  Transfers& operator=(const Transfers&) = delete;
+  Transfers(std::shared_ptr<Device> device, const BlockAddresses& blocks);
 
-  // `pool` says where block 0 of each kind lies.
-  void create(const Facts& facts, std::byte* const (&pool)[kBlockKinds]);
-  // What travelling beside steps needs. Once.
-  Status take_memory();
+  // Takes the streams and the buffer for transfers beside steps; nothing when they are there.
+  Status travel_beside_steps();
 
-  // In this order, of one plan. First what leaves the GPU, so that everything behind it may overwrite it.
+  // The four calls of one plan, in this order. Before anything of the plan writes to a block: what leaves the GPU.
   void send_down(std::span<const BlockTransfer> transfers);
-  // Behind the plan's copies of blocks, in front of its rows.
+  // After the plan's copies of blocks, before its rows. `segments` with the host's block tables.
   void bring_up(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments);
-  // Behind the launches of its rows: what travels beside them.
-  void go_beside();
+  // After the launches of its rows: starts what travels beside them.
+  void start_beside();
+  // Until what travels beside the step has arrived.
   void wait();
 
  private:
   // Copies that CUDA is given together.
-  struct Travels {
+  struct CopyBatch {
     std::vector<void*> to;
     std::vector<const void*> from;
     std::vector<size_t> bytes;
-    void add(void* there, const void* here, size_t count) {
-      to.push_back(there), from.push_back(here), bytes.push_back(count);
+    void add(void* destination, const void* source, size_t count) {
+      to.push_back(destination), from.push_back(source), bytes.push_back(count);
     }
     void reserve(size_t count) { to.reserve(count), from.reserve(count), bytes.reserve(count); }
     void clear() { to.clear(), from.clear(), bytes.clear(); }
     bool empty() const { return to.empty(); }
   };
+  // What transfers beside steps need.
+  struct Beside {
+    Stream down, up;
+    Event before_rows;  // of the step being run: its blocks are in the buffer, its copies are done
+    DeviceBuffer<std::byte> buffer;
+    PinnedBuffer buffered;  // [most blocks in the buffer] CopiedBlock, which the GPU reads where they are
+    CopyBatch downs, ups;   // of the step being run
+  };
 
-  std::byte* block(const BlockTransfer& transfer) const;
-  size_t bytes(const BlockTransfer& transfer) const;
+  std::byte* block(const BlockTransfer& transfer) const { return blocks_.of(transfer.kind, transfer.block); }
+  size_t bytes(const BlockTransfer& transfer) const { return static_cast<size_t>(blocks_.bytes_of(transfer.kind)); }
   bool any_read(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments);
-  // Whether the copy engine may take it in a batch: what the host gave may be memory of any kind.
   bool is_pinned(const void* host);
-  void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind way, cudaStream_t stream);
-  void send(const Travels& travels, cudaMemcpyKind way, cudaStream_t stream);
+  void copy_in_line(void* to, const void* from, size_t bytes, cudaMemcpyKind way);
+  void send(const CopyBatch& batch, cudaMemcpyKind way, cudaStream_t stream);
 
   std::shared_ptr<Device> device_;
-  int64_t block_bytes_[kBlockKinds] = {0, 0};
-  std::byte* pool_[kBlockKinds] = {nullptr, nullptr};
-  DeviceBuffer<std::byte> aside_;
-  PinnedBuffer setting_aside_;  // [most blocks that find room there] CopiedBlock, which the GPU reads where they are
-  cudaStream_t down_ = nullptr, up_ = nullptr;
-  cudaEvent_t in_front_ = nullptr;            // of the step being run: its blocks are aside, its copies done
+  BlockAddresses blocks_;
   std::vector<uint8_t> coming_[kBlockKinds];  // by block: whether the plan brings it up; all 0 between plans
-  Travels downs_, ups_;                       // beside the step being run
+  std::optional<Beside> beside_;
 };
 
 }  // namespace kaiju::cuda

@@ -1,19 +1,19 @@
-// Attention on a GPU, alone: checks the Hopper kernels and the one for every chip against the reference, then times
-// them at the shapes of the preset `small`, with the contract's exponential and beside it with the hardware's, and with
-// the hardware's and the scores found once (which give other bits: they tell what exactness costs). All rows of
-// whatever is timed are compared first.
+// Attention alone on a GPU: checks the Hopper kernels and the one for every chip against the reference, then times them
+// at the shapes of the preset `small`. Besides the contract's exponential it times the hardware's, and the hardware's
+// with scores computed once; these give other bits and tell what exactness costs. Before anything is timed all its rows
+// are compared.
 //
-//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention &&
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention
 //   build/cuda/bin/kaiju-bench-attention STAGE
 //
-// Stages: `products`: one product of each kind, against its description. `check FORM [FROM [TO]]`: the cases from
+// Stages: `wgmma`: one instruction of each kind, against its description. `check FORM [FROM [TO]]`: the cases from
 // number FROM to before TO, where FORM is mma (the kernel for every chip, in both ways), whole (Hopper's, every chunk
 // of a row in one place), split (chunks apart), or reference (the CPU's part alone, to see how long it takes). `times
 // [FROM [TO]]`: the shapes.
 //
-// Shares are of an H200's floors: 1,000 TOP/s so counted (its matrix units do twice as many), 4.40 TB/s.
-// Operations are counted as in docs/arithmetic.md: 4 a visible key, row and channel. Bytes are the keys and values read
-// once.
+// Shares are of the practical ceilings of an H200: 1,000 TOP/s (its matrix units do twice the operations that are
+// counted), 4.40 TB/s. Operations are counted as in docs/arithmetic.md, 4 a visible key, row and channel; bytes are the
+// keys and values, read once.
 //
 // This file has the times and main(); attention_check.cu has the check.
 #include <cstdlib>
@@ -21,7 +21,8 @@
 #include <type_traits>
 
 #include "attention.cuh"
-#include "cuda/kernels/attention_decode.cuh"
+#include "cuda/kernels/sm90_attention_decode.cuh"
+#include "cuda/kernels/sm90_attention_prefill.cuh"
 
 namespace kaiju::cuda::bench {
 namespace {
@@ -83,110 +84,147 @@ float time_ms(int runs, Launch launch) {
   return median_ms(runs, times);
 }
 
-// Of an H200: the matrix units do 8 products where 4 are counted, 2,000 TOP/s of them; memory was measured.
+// Of an H200: the matrix units do 8 operations where 4 are counted, 2,000 TOP/s of them; memory was measured.
 constexpr double kFloorTops = 1000, kFloorTb = 4.40;
 
+// One shape: its batch and operands on the GPU, and the time of each kernel that serves it.
 template <int kHeadDim>
-void time_shape(const char* what, int32_t heads, int32_t window, const Rows& rows, bool decode) {
-  constexpr int32_t kCopies = 4;  // of the cache, used in turn: the L2 cache holds none of them
-  std::mt19937_64 random(5);
-  int32_t blocks = 0;
-  const auto tables = scattered_tables(rows, random, blocks);
-  const BlockKind kind = window > 0 ? BlockKind::kWindow : BlockKind::kGlobal;
-  const Rowed batch(rows, tables, kind);
-  const int64_t slot_bytes = int64_t{2} * kBlockTokens * kHeadDim;
-  const There<std::byte> pool(static_cast<size_t>(slot_bytes * kCopies * blocks));
-  const size_t elements = batch.count() * static_cast<size_t>(heads) * kHeadDim;
-  const There<int8_t> queries(elements), out(elements);
-  fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(pool.data), static_cast<int64_t>(pool.count / 16), 1);
-  fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(queries.data), static_cast<int64_t>(queries.count / 16), 2);
-  const There<float> out_inverse(std::vector<float>(kHeadDim, 2.0f));
-  Scratch scratch(2560, kHeadDim);
-  const AttentionArgs args{queries.data, heads, 3.3e-5f, out_inverse.data, out.data};
-  KvSlot slot{pool.data, slot_bytes * kCopies, 0, 1, kHeadDim, kind, window};
-  const Batch there = batch.there();
-
-  double keys = 0, seen = 0;  // visible keys of all rows; keys that must be read
-  for (const auto& [position, count] : rows) {
-    for (int32_t p = position; p < position + count; ++p) keys += p + 1 - slot.first_visible(p);
-    seen += position + count - slot.first_visible(position);
-  }
-  const double operations = 4.0 * keys * heads * kHeadDim, bytes = 2.0 * seen * kHeadDim;
-  const auto report = [&](const char* how, float ms) {
-    const double tops = operations / ms * 1e-9, tb = bytes / ms * 1e-9, matrix = tops / kFloorTops,
-                 memory = tb / kFloorTb;
-    std::printf("%-34s %-14s %9.1f us  %7.1f TOP/s  %6.3f TB/s  %3.0f%% of %s", what, how, 1e3 * ms, tops, tb,
-                100 * std::max(matrix, memory), matrix > memory ? "the matrix units" : "memory");
-  };
-  const int runs = decode ? 40 : 10;
-  const Chip chip = this_chip();
-  // Bits first: of every row, beside those of the kernel for every chip with each row in one place, which `check mma`
-  // holds to the reference.
-  const There<int8_t> expected(elements);
-  const There<Difference> difference(1);
-  CHECKED(attend_mma(nullptr, chip, {queries.data, heads, args.z, out_inverse.data, expected.data}, there, slot, {}));
-  const auto time = [&](const char* how, bool exact, auto&& launch) {
-    slot.slot_offset = 0;
-    CHECKED(launch());  // plans
-    CHECKED(cudaMemset(out.data, 0xA5, elements));
-    CHECKED(cudaMemset(difference.data, 0, sizeof(Difference)));
-    CHECKED(launch());
-    find_difference<<<1024, 256>>>(out.data, expected.data, static_cast<int64_t>(elements), difference.data);
-    const Difference found = difference.back()[0];
-    if (exact && found.count > 0) {
-      ++failures;
-      std::printf("WRONG %s %s: %llu of %zu results, by up to %d; not timed\n", what, how, found.count, elements,
-                  found.most);
-      return;
+class TimedShape {
+ public:
+  TimedShape(const char* what, int32_t heads, int32_t window, const Rows& rows, bool decode)
+      : what_(what),
+        heads_(heads),
+        window_(window),
+        decode_(decode),
+        tables_(scattered_tables(rows, random_, blocks_)),
+        kind_(window > 0 ? BlockKind::kWindow : BlockKind::kGlobal),
+        batch_(rows, tables_, kind_),
+        pool_(static_cast<size_t>(kSlotBytes * kCopies * blocks_)),
+        elements_(batch_.count() * static_cast<size_t>(heads) * kHeadDim),
+        queries_(elements_),
+        out_(elements_),
+        expected_(elements_),
+        args_{queries_.data, heads, 3.3e-5f, out_inverse_.data, out_.data},
+        slot_{pool_.data, kSlotBytes * kCopies, 0, 1, kHeadDim, kind_, window},
+        there_(batch_.there()) {
+    fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(pool_.data), static_cast<int64_t>(pool_.count / 16), 1);
+    fill_random<<<1024, 256>>>(reinterpret_cast<uint4*>(queries_.data), static_cast<int64_t>(queries_.count / 16), 2);
+    double keys = 0, seen = 0;  // visible keys of all rows; keys that must be read
+    for (const auto& [position, count] : rows) {
+      for (int32_t p = position; p < position + count; ++p) keys += p + 1 - slot_.first_visible(p);
+      seen += position + count - slot_.first_visible(position);
     }
-    const float ms = time_ms(runs, [&](int i) {
-      slot.slot_offset = slot_bytes * (i % kCopies);
-      CHECKED(launch());
-    });
-    report(how, ms);
-    if (!exact)
-      std::printf(" (other bits: %.2g%% of the results, by up to %d)",
-                  100.0 * static_cast<double>(found.count) / static_cast<double>(elements), found.most);
-    std::printf("\n");
-    std::fflush(stdout);
-  };
-  time("mma.sync", true, [&] { return attend_mma(nullptr, chip, args, there, slot, scratch.view); });
-  if constexpr (kHeadDim <= 128) {
-    const auto contract = [&](const char* how, ChunksApart apart) {  // planned once, as for the layers of a step
-      scratch.view.apart = apart;
-      int32_t& planned = scratch.view.planned[static_cast<int32_t>(kind)];
-      planned = 0;
-      time(how, true, [&] {
-        const cudaError_t error = attend_sm90(nullptr, args, there, slot, scratch.view);
-        planned = 1 + window;
-        return error;
-      });
-      scratch.view.apart = ChunksApart::kWhereFaster;
-    };
+    operations_ = 4.0 * keys * heads * kHeadDim, bytes_ = 2.0 * seen * kHeadDim;
+    // Every timed kernel is compared with this: the kernel for every chip with each row in one place, which `check mma`
+    // holds to the reference.
+    CHECKED(attend_sm80(nullptr, chip_, {queries_.data, heads, args_.z, out_inverse_.data, expected_.data}, there_,
+                        slot_, {}));
+  }
+
+  void run() {
+    time("mma.sync", true, [&] { return attend_sm80(nullptr, chip_, args_, there_, slot_, scratch_.view); });
+    if constexpr (kHeadDim <= 128) time_sm90();
+  }
+
+ private:
+  static constexpr int32_t kCopies = 4;  // of the cache, used in turn: the L2 cache holds none of them
+  static constexpr int64_t kSlotBytes = int64_t{2} * kBlockTokens * kHeadDim;
+
+  void time_sm90() {
     contract("contract", ChunksApart::kWhereFaster);
-    if (!decode && batch.count() <= 512) contract("whole", ChunksApart::kNever);
-    AttentionWork work = attention_work(args, there, slot, scratch.view);
-    const auto other = [&]<class Weight>(Weight*, const char* how) {
-      time(how, std::is_same_v<Weight, ContractWeight>, [&] {
-        work.kv.slot_offset = slot.slot_offset;
-        if (decode) return launch_decode_of<kHeadDim, 40, Weight>(nullptr, work);
-        const auto tiles =
-            static_cast<int32_t>((batch.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
-        return launch_sm90<kHeadDim, Weight>(nullptr, work, tiles + work.segment_count);
-      });
-    };
-    if (decode && !work.one_row_each) return;  // prefill's kernel takes it
-    if (decode) {
+    if (!decode_ && batch_.count() <= 512) contract("whole", ChunksApart::kNever);
+    AttentionWork work = attention_work(args_, there_, slot_, scratch_.view);
+    if (decode_ && !work.one_row_each) return;  // prefill's kernel takes it
+    if (decode_) {
       contract("whole", ChunksApart::kNever);
       contract("apart", ChunksApart::kAlways);
       CHECKED(plan_decode(nullptr, work));
     }
     // Decode: by the kernel of many sequences, also windows that go by pairs of blocks; so the contract's time by that
     // kernel, too.
-    other(static_cast<HardwareWeight*>(nullptr), "hardware");
-    other(static_cast<OnePassWeight*>(nullptr), "one pass");
-    if (decode) other(static_cast<ContractWeight*>(nullptr), "many sequences");
+    weighed_by<HardwareWeight>("hardware", work);
+    weighed_by<OnePassWeight>("one pass", work);
+    if (decode_) weighed_by<ContractWeight>("many sequences", work);
   }
+  // Planned once, as for the layers of a step.
+  void contract(const char* how, ChunksApart apart) {
+    scratch_.view.apart = apart;
+    int32_t& planned = scratch_.view.planned[static_cast<int32_t>(kind_)];
+    planned = 0;
+    time(how, true, [&] {
+      const cudaError_t error = attend_sm90(nullptr, args_, there_, slot_, scratch_.view);
+      planned = 1 + window_;
+      return error;
+    });
+    scratch_.view.apart = ChunksApart::kWhereFaster;
+  }
+  template <class Weight>
+  void weighed_by(const char* how, AttentionWork& work) {
+    time(how, std::is_same_v<Weight, ContractWeight>, [&] {
+      work.kv.slot_offset = slot_.slot_offset;
+      if (decode_) return launch_decode_of<kHeadDim, 40, Weight>(nullptr, work);
+      const auto tiles =
+          static_cast<int32_t>((batch_.count() * static_cast<size_t>(work.heads) + kWideRows - 1) / kWideRows);
+      return launch_prefill<kHeadDim, Weight>(nullptr, work, tiles + work.segment_count);
+    });
+  }
+
+  // Compares what it computes with what is expected, then times it.
+  template <class Launch>
+  void time(const char* how, bool exact, Launch&& launch) {
+    slot_.slot_offset = 0;
+    CHECKED(launch());  // plans
+    CHECKED(cudaMemset(out_.data, 0xA5, elements_));
+    CHECKED(cudaMemset(difference_.data, 0, sizeof(Difference)));
+    CHECKED(launch());
+    find_difference<<<1024, 256>>>(out_.data, expected_.data, static_cast<int64_t>(elements_), difference_.data);
+    const Difference found = difference_.back()[0];
+    if (exact && found.count > 0) {
+      ++failures;
+      std::printf("WRONG %s %s: %llu of %zu results, by up to %d; not timed\n", what_, how, found.count, elements_,
+                  found.most);
+      return;
+    }
+    report(how, time_ms(decode_ ? 40 : 10, [&](int i) {
+             slot_.slot_offset = kSlotBytes * (i % kCopies);
+             CHECKED(launch());
+           }));
+    if (!exact)
+      std::printf(" (other bits: %.2g%% of the results, by up to %d)",
+                  100.0 * static_cast<double>(found.count) / static_cast<double>(elements_), found.most);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  void report(const char* how, float ms) const {
+    const double tops = operations_ / ms * 1e-9, tb = bytes_ / ms * 1e-9, matrix = tops / kFloorTops,
+                 memory = tb / kFloorTb;
+    std::printf("%-34s %-14s %9.1f us  %7.1f TOP/s  %6.3f TB/s  %3.0f%% of %s", what_, how, 1e3 * ms, tops, tb,
+                100 * std::max(matrix, memory), matrix > memory ? "the matrix units" : "memory");
+  }
+
+  const char* what_;
+  int32_t heads_, window_;
+  bool decode_;
+  std::mt19937_64 random_{5};
+  int32_t blocks_ = 0;
+  std::vector<std::vector<BlockId>> tables_;
+  BlockKind kind_;
+  Rowed batch_;
+  There<std::byte> pool_;
+  size_t elements_;
+  There<int8_t> queries_, out_, expected_;
+  There<float> out_inverse_{std::vector<float>(kHeadDim, 2.0f)};
+  There<Difference> difference_{1};
+  Scratch scratch_{2560, kHeadDim};
+  Chip chip_ = this_chip();
+  AttentionArgs args_;
+  KvSlot slot_;
+  Batch there_;
+  double operations_ = 0, bytes_ = 0;
+};
+template <int kHeadDim>
+void time_shape(const char* what, int32_t heads, int32_t window, const Rows& rows, bool decode) {
+  TimedShape<kHeadDim>(what, heads, window, rows, decode).run();
 }
 
 void timings(int from, int to) {
@@ -253,14 +291,14 @@ int main(int argc, char** argv) {
   const std::string_view stage = argc > 1 ? argv[1] : "";
   const auto number = [&](int at, int otherwise) { return argc > at ? std::atoi(argv[at]) : otherwise; };
   failures = number(5, 0);  // before a fault
-  if (stage == "products") {
-    check_products();
+  if (stage == "wgmma") {
+    check_wgmma();
   } else if (stage == "check" && argc > 2) {
     checks(argv[2], number(3, 0), number(4, 1000));
   } else if (stage == "times") {
     timings(number(2, 0), number(3, 1000));
   } else {
-    std::printf("products | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
+    std::printf("wgmma | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
     return 2;
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {

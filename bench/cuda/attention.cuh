@@ -1,5 +1,5 @@
-// What both files of kaiju-bench-attention have, attention.cu and attention_check.cu: batches on the host and on the
-// GPU, memory for attention, failures so far, and the way on after a fault.
+// What both files of kaiju-bench-attention share (attention.cu, attention_check.cu): batches on the host and on the
+// GPU, memory for attention, the count of failures, and how the program goes on after a case that faults.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -148,7 +148,7 @@ inline Chip this_chip() {
 }
 
 // attention_check.cu
-void check_products();
+void check_wgmma();
 void checks(const char* name, int from, int to);
 
 }  // namespace kaiju::cuda::bench

@@ -1,9 +1,9 @@
-// The check of kaiju-bench-attention (attention.cu): every form of attention against the reference, bit for bit, and
-// one product of each kind against its description.
+// The checks of kaiju-bench-attention (attention.cu): every form of attention against the reference, bit for bit, and
+// one wgmma instruction of each kind against its description.
 #include <string_view>
 
 #include "attention.cuh"
-#include "cuda/tiles/wgmma.cuh"
+#include "cuda/tiles/sm90_wgmma_attention.cuh"
 #include "kaiju/backend/reference.hpp"
 
 namespace kaiju::cuda::bench {
@@ -83,11 +83,11 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   if (form == Form::kWhole) scratch.view.apart = ChunksApart::kNever;
   if (form == Form::kSplit) scratch.view.apart = ChunksApart::kAlways;
   if (form == Form::kMma) {
-    CHECKED(attend_mma(nullptr, this_chip(), args, batch.there(), slot, scratch.view));
+    CHECKED(attend_sm80(nullptr, this_chip(), args, batch.there(), slot, scratch.view));
     CHECKED(cudaDeviceSynchronize());
     compare("whole", out.back(), expected, static_cast<size_t>(heads) * head_dim);
     const Scratch apart(512, head_dim);
-    CHECKED(attend_mma(nullptr, this_chip(), args, batch.there(), slot, apart.view));
+    CHECKED(attend_sm80(nullptr, this_chip(), args, batch.there(), slot, apart.view));
     CHECKED(cudaDeviceSynchronize());
   } else {
     if (!attends_sm90(args, slot, scratch.view)) return;
@@ -97,9 +97,9 @@ void check(Form form, uint64_t seed, int32_t head_dim, int32_t kv_heads, int32_t
   compare(form_name, out.back(), expected, static_cast<size_t>(heads) * head_dim);
 }
 
-// One product of each kind, as tiles/wgmma.cuh describes operands: tells a wrong description of shared memory from a
-// wrong kernel.
-__global__ void product_kernel(const int8_t* a, const int8_t* b, int32_t* c, bool registers) {
+// One wgmma of each kind on operands as tiles/sm90_wgmma_attention.cuh describes them: tells a wrong description of
+// shared memory from a wrong kernel.
+__global__ void wgmma_kernel(const int8_t* a, const int8_t* b, int32_t* c, bool registers) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ __align__(128) int8_t left[64 * 32], right[64 * 32];
   for (int i = static_cast<int>(threadIdx.x); i < 64 * 32; i += 128)
@@ -112,63 +112,44 @@ __global__ void product_kernel(const int8_t* a, const int8_t* b, int32_t* c, boo
     uint32_t p[4];
     for (int i = 0; i < 4; ++i)
       p[i] = *reinterpret_cast<const uint32_t*>(a + (row + 8 * (i % 2)) * 32 + 16 * (i / 2) + lane % 4 * 4);
-    begin_products();
+    wgmma_fence();
     multiply_registers(d, p, operand(shared_address(right), 64), 0);
   } else {
-    begin_products();
+    wgmma_fence();
     multiply_shared(d, operand(shared_address(left), 64), operand(shared_address(right), 64), 0);
   }
-  commit_products();
-  wait_products<0>();
-  pin(d);
+  wgmma_commit();
+  wgmma_wait<0>();
+  wgmma_settle(d);
   for (int i = 0; i < 32; ++i) c[(row + 8 * (i / 2 % 2)) * 64 + i / 4 * 8 + lane % 4 * 2 + i % 2] = d[i];
 #endif
 }
 
-}  // namespace
+// The cases, one after another, by number; those from `from` to before `to` are checked.
+class Cases {
+ public:
+  Cases(const char* name, Form form, int from, int to) : name_(name), form_(form), from_(from), to_(to) {}
+  int checked() const { return checked_; }
 
-void check_products() {
-  std::mt19937_64 random(3);
-  std::vector<int8_t> a(64 * 32), b(64 * 32);
-  for (auto& x : a) x = static_cast<int8_t>(random());
-  for (auto& x : b) x = static_cast<int8_t>(random());
-  const There<int8_t> a_there(a), b_there(b);
-  for (const bool registers : {false, true}) {
-    const There<int32_t> c(64 * 64);
-    product_kernel<<<1, 128>>>(a_there.data, b_there.data, c.data, registers);
-    CHECKED(cudaGetLastError());
-    CHECKED(cudaDeviceSynchronize());
-    std::vector<int32_t> expected(64 * 64, 0);
-    for (size_t i = 0; i < expected.size(); ++i)
-      for (size_t k = 0; k < 32; ++k) {
-        const int8_t left = a[i / 64 * 32 + k];
-        expected[i] += (registers ? static_cast<int32_t>(static_cast<uint8_t>(left)) : left) * b[i % 64 * 32 + k];
-      }
-    case_name = registers ? "left operand in registers" : "both operands in shared memory";
-    compare("wgmma", c.back(), expected, 64);
+  void all() {
+    for (const int32_t head_dim : {64, 128, 256}) basic_shapes(head_dim);
+    random_shapes();
+    uneven_shares();
+    shared_tiles();
+    many_heads();
+    for (const int32_t head_dim : {64, 128}) windows(head_dim);
   }
-  std::printf("products: %s\n", failures == 0 ? "as described" : "WRONG");
-}
 
-void checks(const char* name, int from, int to) {
-  const std::string_view wanted = name;
-  const Form form = wanted == "mma"     ? Form::kMma
-                    : wanted == "whole" ? Form::kWhole
-                    : wanted == "split" ? Form::kSplit
-                                        : Form::kReference;
-  on_gpu = form != Form::kReference;
-  form_name = name;
-  end_case = to;
-  int checked = 0;
-  const auto one = [&](int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
+ private:
+  void one(int32_t head_dim, int32_t kv_heads, int32_t heads, int32_t window, float z, const Rows& rows) {
     const int mine = next_case++;
-    if (mine < from || mine >= to) return;
-    ++checked;
-    std::printf(mine == from ? "%s from case %d " : ".", name, mine);
+    if (mine < from_ || mine >= to_) return;
+    ++checked_;
+    std::printf(mine == from_ ? "%s from case %d " : ".", name_, mine);
     std::fflush(stdout);
-    check(form, static_cast<uint64_t>(mine), head_dim, kv_heads, heads, window, z, rows);
-  };
-  for (const int32_t head_dim : {64, 128, 256}) {
+    check(form_, static_cast<uint64_t>(mine), head_dim, kv_heads, heads, window, z, rows);
+  }
+  void basic_shapes(int32_t head_dim) {
     one(head_dim, 1, 1, 0, 1e-4f, {{0, 1}});
     one(head_dim, 1, 1, 0, 1e-4f, {{0, 64}});
     one(head_dim, 1, 1, 0, 1e-4f, {{0, 65}});
@@ -183,57 +164,65 @@ void checks(const char* name, int from, int to) {
     one(head_dim, 4, 16, 0, 1e-2f, {{700, 20}, {1200, 1}, {1300, 16}, {1301, 17}});
     one(head_dim, 1, 8, 0, 3e-5f, {{9000, 1}, {300, 1}, {8191, 1}, {8192, 1}});
   }
-  std::mt19937_64 random(7);
-  const auto pick = [&](std::initializer_list<int32_t> values) { return values.begin()[random() % values.size()]; };
-  for (int i = 0; i < 48; ++i) {
-    const int32_t kv_heads = pick({1, 1, 2, 4}), heads = kv_heads * pick({1, 2, 3, 7});
-    const float z = std::initializer_list<float>{1e-4f, 1e-3f, 3e-5f, 1e-2f, 1e-9f, 1.0f}.begin()[random() % 6];
-    Rows rows;
-    for (int32_t s = 1 + static_cast<int32_t>(random() % 4); s > 0; --s) {
-      const int32_t length = pick({1, 2, 63, 64, 65, 127, 128, 300, 511, 512, 513, 700, 1030, 1600}),
-                    count = std::min(length, random() % 10 < 6 ? 1 : 1 + static_cast<int32_t>(random() % 40));
-      rows.push_back({length - count, count});
+  void random_shapes() {
+    std::mt19937_64 random(7);
+    const auto pick = [&](std::initializer_list<int32_t> values) { return values.begin()[random() % values.size()]; };
+    for (int i = 0; i < 48; ++i) {
+      const int32_t kv_heads = pick({1, 1, 2, 4}), heads = kv_heads * pick({1, 2, 3, 7});
+      const float z = std::initializer_list<float>{1e-4f, 1e-3f, 3e-5f, 1e-2f, 1e-9f, 1.0f}.begin()[random() % 6];
+      Rows rows;
+      for (int32_t s = 1 + static_cast<int32_t>(random() % 4); s > 0; --s) {
+        const int32_t length = pick({1, 2, 63, 64, 65, 127, 128, 300, 511, 512, 513, 700, 1030, 1600}),
+                      count = std::min(length, random() % 10 < 6 ? 1 : 1 + static_cast<int32_t>(random() % 40));
+        rows.push_back({length - count, count});
+      }
+      one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
     }
-    one(pick({64, 128, 256}), kv_heads, heads, pick({0, 0, 1, 63, 64, 65, 200, 512, 1024}), z, rows);
   }
-  {  // more chunks than blocks of threads on an H200, some of which have one of an item and others two
-    Rows rows(12, {16383, 1});
-    rows[3].first = 15000, rows[7].first = 1100;
-    one(128, 1, 40, 0, 3e-5f, rows);
-  }
-  for (const int32_t count : {35, 50, 70, 100}) {  // as many pairs of blocks as run at once, then more
-    Rows rows;
-    for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
-    one(128, 1, 40, 600, 1e-4f, rows);
+  void uneven_shares() {
+    {  // more chunks than blocks of threads on an H200, some of which have one of an item and others two
+      Rows rows(12, {16383, 1});
+      rows[3].first = 15000, rows[7].first = 1100;
+      one(128, 1, 40, 0, 3e-5f, rows);
+    }
+    for (const int32_t count : {35, 50, 70, 100}) {  // as many pairs of blocks as run at once, then more
+      Rows rows;
+      for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
+      one(128, 1, 40, 600, 1e-4f, rows);
+    }
   }
   // Tiles of 64 rows that clusters of 8, 6, 5, 4, 3 and 2 blocks share, tiles of 128 that 3 and 2 share, and tiles of a
   // block each.
-  for (const int32_t count : {20, 110, 27, 35, 48, 60, 100, 160, 230}) {
-    one(128, 1, 40, 0, 3e-5f, {{480, count}});
-    one(128, 1, 40, 300, 3e-5f, {{900, count}});
+  void shared_tiles() {
+    for (const int32_t count : {20, 110, 27, 35, 48, 60, 100, 160, 230}) {
+      one(128, 1, 40, 0, 3e-5f, {{480, count}});
+      one(128, 1, 40, 300, 3e-5f, {{900, count}});
+    }
+    one(128, 1, 40, 0, 3e-5f, {{4600, 20}});
+    for (const int32_t window : {0, 600})
+      one(128, 1, 40, window, 1e-4f, {{3000, 25}, {10, 30}, {600, 20}, {1500, 1}, {4400, 8}, {1023, 1}});
+    one(64, 2, 16, 0, 1e-4f, {{1100, 250}, {900, 40}});
+    one(64, 2, 16, 300, 1e-2f, {{1100, 250}, {900, 40}});
   }
-  one(128, 1, 40, 0, 3e-5f, {{4600, 20}});
-  for (const int32_t window : {0, 600})
-    one(128, 1, 40, window, 1e-4f, {{3000, 25}, {10, 30}, {600, 20}, {1500, 1}, {4400, 8}, {1023, 1}});
-  one(64, 2, 16, 0, 1e-4f, {{1100, 250}, {900, 40}});
-  one(64, 2, 16, 300, 1e-2f, {{1100, 250}, {900, 40}});
   // More query heads on a KV head than an item takes: equal parts, and others; windows by pairs of blocks; beside a
   // prompt's tokens; 120 whole histories by tiles.
-  for (const auto& [kv_heads, heads] : {std::pair{1, 96}, {1, 56}, {1, 41}, {2, 182}, {1, 128}}) {
-    one(128, kv_heads, heads, 0, 3e-5f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
-    one(128, kv_heads, heads, 600, 1e-4f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
-  }
-  one(64, 1, 96, 0, 1e-3f, {{2100, 1}, {600, 1}, {1023, 1}});
-  one(128, 1, 96, 0, 3e-5f, {{600, 2}, {700, 1}, {3000, 30}, {10, 1}, {2047, 1}});
-  one(128, 1, 96, 300, 3e-5f, {{600, 2}, {700, 1}, {3000, 30}, {10, 1}, {2047, 1}});
-  for (const int32_t count : {9, 25, 60, 120}) {
-    Rows rows;
-    for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
-    for (const int32_t window : {0, 600}) one(128, 1, 96, window, 1e-4f, rows);
+  void many_heads() {
+    for (const auto& [kv_heads, heads] : {std::pair{1, 96}, {1, 56}, {1, 41}, {2, 182}, {1, 128}}) {
+      one(128, kv_heads, heads, 0, 3e-5f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
+      one(128, kv_heads, heads, 600, 1e-4f, {{4095, 1}, {5, 1}, {1600, 1}, {511, 1}});
+    }
+    one(64, 1, 96, 0, 1e-3f, {{2100, 1}, {600, 1}, {1023, 1}});
+    one(128, 1, 96, 0, 3e-5f, {{600, 2}, {700, 1}, {3000, 30}, {10, 1}, {2047, 1}});
+    one(128, 1, 96, 300, 3e-5f, {{600, 2}, {700, 1}, {3000, 30}, {10, 1}, {2047, 1}});
+    for (const int32_t count : {9, 25, 60, 120}) {
+      Rows rows;
+      for (int32_t i = 0; i < count; ++i) rows.push_back({530 + 7 * i, 1});
+      for (const int32_t window : {0, 600}) one(128, 1, 96, window, 1e-4f, rows);
+    }
   }
   // Windows of one chunk, of two and of three, whose blocks are all seen and not, by as many pairs of blocks as run at
   // once and by more; beside a prompt's tokens.
-  for (const int32_t head_dim : {64, 128}) {
+  void windows(int32_t head_dim) {
     Rows rows;
     for (int32_t i = 0; i < 43; ++i) rows.push_back({29 * i + (i == 42 ? 1200 : 0), 1});
     one(head_dim, 1, 40, 1024, 1e-4f, rows);
@@ -246,7 +235,49 @@ void checks(const char* name, int from, int to) {
     rows.push_back({700, 45});
     one(head_dim, 1, 40, 1024, 1e-4f, rows);
   }
-  std::printf("\n%s: %d cases from %d, %d wrong\n", name, checked, from, failures);
+
+  const char* name_;
+  Form form_;
+  int from_, to_, checked_ = 0;
+};
+
+}  // namespace
+
+void check_wgmma() {
+  std::mt19937_64 random(3);
+  std::vector<int8_t> a(64 * 32), b(64 * 32);
+  for (auto& x : a) x = static_cast<int8_t>(random());
+  for (auto& x : b) x = static_cast<int8_t>(random());
+  const There<int8_t> a_there(a), b_there(b);
+  for (const bool registers : {false, true}) {
+    const There<int32_t> c(64 * 64);
+    wgmma_kernel<<<1, 128>>>(a_there.data, b_there.data, c.data, registers);
+    CHECKED(cudaGetLastError());
+    CHECKED(cudaDeviceSynchronize());
+    std::vector<int32_t> expected(64 * 64, 0);
+    for (size_t i = 0; i < expected.size(); ++i)
+      for (size_t k = 0; k < 32; ++k) {
+        const int8_t left = a[i / 64 * 32 + k];
+        expected[i] += (registers ? static_cast<int32_t>(static_cast<uint8_t>(left)) : left) * b[i % 64 * 32 + k];
+      }
+    case_name = registers ? "left operand in registers" : "both operands in shared memory";
+    compare("wgmma", c.back(), expected, 64);
+  }
+  std::printf("wgmma: %s\n", failures == 0 ? "as described" : "WRONG");
+}
+
+void checks(const char* name, int from, int to) {
+  const std::string_view wanted = name;
+  const Form form = wanted == "mma"     ? Form::kMma
+                    : wanted == "whole" ? Form::kWhole
+                    : wanted == "split" ? Form::kSplit
+                                        : Form::kReference;
+  on_gpu = form != Form::kReference;
+  form_name = name;
+  end_case = to;
+  Cases cases(name, form, from, to);
+  cases.all();
+  std::printf("\n%s: %d cases from %d, %d wrong\n", name, cases.checked(), from, failures);
 }
 
 }  // namespace kaiju::cuda::bench

@@ -1,5 +1,6 @@
-"""What exactness costs whole steps: kaiju-bench step by the contract, with the hardware's exp2 in attention, and for prompts with scores found
-once besides (which give other bits), in turns on one GPU. Prints the medians of the turns, and what the contract's are longer by.
+"""What exactness costs whole steps: times kaiju-bench step by the contract, with the hardware's exp2 in attention, and for prompts also with
+scores computed once (both give other bits). The programs take turns on one GPU. Prints the medians of the turns, and by how much the contract's
+are longer.
 
     cmake --build --preset cuda --target kaiju-bench kaiju-bench-exp2 kaiju-bench-one-pass
     python3 bench/cuda/exactness.py small.safetensors [--programs build/cuda/bin] [--turns 3] [options of kaiju-bench step]

@@ -1,11 +1,11 @@
-"""What the kernels of a layer add to a step, by what libkaiju-trace.so wrote: a table for each kind of step, products beside the ceilings.
+"""What the kernels of a layer add to a step, from what libkaiju-trace.so wrote: a table for each kind of step, GEMMs beside their ceilings.
 
     python3 bench/cuda/layers.py steps.txt [--preset small] [--context 4096]
 
-`adds` is by how much a kernel moves the end of all so far (bench/cuda/trace.cpp), the mean over a layer's kind. `bound`: its share of reading
-what it reads at 4.40 TB/s, or of multiplying at 1,500 TOP/s, whichever takes longer. `goal`: up to 64 rows the same of memory alone, above the share of
-what cuBLASLt reaches at the nearest shape; between two numbers of rows that were measured, of the higher. --context: keys of a decode step, for
-attention's share of memory where all rows decode.
+`adds`: by how much a kernel moves the end of everything so far (bench/cuda/trace.cpp), the mean over layers of a kind. `bound`: the time of its
+reads at 4.40 TB/s, or of its products at 1,500 TOP/s, whichever is longer, as a share of `adds`. `goal`: up to 64 rows the same for memory alone;
+above, the share of what cuBLASLt reaches at the nearest shape, the higher of the two measured numbers of rows around it. --context: keys of a
+decode step, for attention's share of memory where all rows decode.
 """
 import argparse
 import re
@@ -27,7 +27,7 @@ CEILINGS = {
     4096: (1513, 1513, 1416, 1536),
     16384: (1463, 1600, 1525, 1485),
 }
-PRODUCTS = ["linear", "up", "o", "down"]  # by cuda::Product
+GEMMS = ["linear", "up", "o", "down"]  # by cuda::GemmKind
 COLUMN = {"q, k, v": 0, "q alone": 0, "o": 0, "up": 1, "down": 2, "logits": 3}
 
 
@@ -63,21 +63,21 @@ def name_kernels(kernels, layers):
     """[(name, us)], and the rows of a layer and of the logits; None where the step is not kernel by kernel."""
     owns, named, layer, rows, part = owns_slot(layers), [], 0, [], "once"
     for i, (us, kernel) in enumerate(kernels):
-        product = re.search(r"kernel<\(Product\)(\d)", kernel)
+        gemm = re.search(r"kernel<\(GemmKind\)(\d)", kernel)
         if kernel.startswith("norm_kernel"):
             name, part = ("norm", "layer") if layer < layers else ("once: last norm", "once")
             rows.append(int(re.search(r"\[(\d+) x", kernel)[1]))
-        elif product:
-            name = PRODUCTS[int(product[1])]
+        elif gemm:
+            name = GEMMS[int(gemm[1])]
             if name == "linear":
-                heads_follow = i + 1 < len(kernels) and kernels[i + 1][1].startswith("heads_kernel")
-                name = "logits" if not heads_follow else "q, k, v" if owns[layer % layers] else "q alone"
+                rope_follows = i + 1 < len(kernels) and kernels[i + 1][1].startswith("rope_quantise_kernel")
+                name = "logits" if not rope_follows else "q, k, v" if owns[layer % layers] else "q alone"
             part = "layer"
             if name == "down":
                 layer += 1
-        elif kernel.startswith("heads_kernel"):
-            name, part = "heads", "attention"
-        elif kernel.startswith("plan_kernel"):
+        elif kernel.startswith("rope_quantise_kernel"):
+            name, part = "rope, quantise", "attention"
+        elif kernel.startswith("sm90_decode_plan_kernel"):
             name = "once: plan of attention"
         elif part == "attention":
             name = "attention, global" if layer % 7 == 6 else "attention, window"
@@ -121,12 +121,12 @@ def main():
         named, rows, logit_rows = found
         print(f"\n{rows} rows; {heading}\n\n| | times | adds, us | bound | goal |\n| --- | --- | --- | --- | --- |")
         sums = {}
-        for name, us in named + [("all products", us) for name, us in named if name in COLUMN and name != "logits"]:
+        for name, us in named + [("all GEMMs", us) for name, us in named if name in COLUMN and name != "logits"]:
             sums.setdefault(name, []).append(us)
         context = options.context if rows == logit_rows else 0
         all_bounds = sum(bounds_of(name, rows, model, 0)[0] for name, _ in named if name in COLUMN and name != "logits")
         for name, adds in sums.items():
-            all_of_layer = name == "all products"
+            all_of_layer = name == "all GEMMs"
             bound, goal = (all_bounds / layers, 0) if all_of_layer else bounds_of(name, logit_rows if name == "logits" else rows, model, context)
             us = sum(adds) / (layers if all_of_layer else len(adds))
             print(f"| {name} | {layers if all_of_layer else len(adds)} | {us:.1f} |" + "".join(f" {100 * most / us:.0f}% |" if most else " |" for most in (bound, goal)))

@@ -1,4 +1,4 @@
-"""The preset `small` in PyTorch, bf16, random weights: the speeds that kaiju-bench step's are put beside.
+"""The preset `small` in PyTorch, bf16, random weights: the speeds that those of kaiju-bench step are compared with.
 
     python3 bench/cuda/torch_bf16.py [--json FILE] [--rows decode,prefill,after,attention] [--layers 49]
 

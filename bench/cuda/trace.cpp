@@ -1,15 +1,15 @@
-// Where a step's time goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes, when the
-// program ends, tables of what the GPU did.
+// Where the time of a step goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes
+// tables of what the GPU did when the program ends.
 //
-// A step is what lies between two waits for the GPU. One that was started behind another has begun before the wait for
-// that is over: what it does first is shown as the last of the other. Steps that launched the same kernels in the same
-// order are one kind; of every kind that came at least kLeastSteps times the one of median length is shown: what the
-// GPU did, one line each, then by kernel, then the host's calls. Kernels overlap, and one that waits for those in front
-// is there long before it does anything; so what counts is `adds`, by how much the last end so far moves on, gaps
-// included: these sum up to the step.
+// A step is what lies between two waits for the GPU. A step that was started while another ran begins before the wait
+// for that one is over; its first launches are shown as the last of the other. Steps that launched the same kernels in
+// the same order are one kind. Of every kind that came at least kLeastSteps times, the step of median length is shown:
+// what the GPU did, one line each, then by kernel, then the host's calls. Kernels overlap, and a kernel that waits for
+// the ones in front of it is there long before it does anything. So the column that counts is `adds`: by how much a
+// kernel moves the end of everything so far, gaps included. These add up to the step.
 //
-// Recording makes the start of a graph slower: of a decode step of `small` it takes the host some 100 us longer, which
-// the first kernel behind the copy `adds`.
+// Recording makes the start of a graph slower: a decode step of `small` takes the host some 100 us longer, which are
+// shown as added by the first kernel after the copy.
 //
 // KAIJU_TRACE=FILE: where to write; standard error without it.
 #include <cupti.h>
@@ -62,7 +62,7 @@ std::string short_name(const char* mangled) {
                                                      std::free);
   std::string name = status == 0 ? whole.get() : mangled;
   for (const std::string_view part :
-       {"void ", "kaiju::cuda::", "(anonymous namespace)::", "(kaiju::cuda::Product)", "(int)", "(bool)"})
+       {"void ", "kaiju::cuda::", "(anonymous namespace)::", "(kaiju::cuda::GemmKind)", "(int)", "(bool)"})
     for (size_t at; (at = name.find(part)) != std::string::npos;) name.erase(at, part.size());
   const size_t parameters = name.rfind('(');
   return name.substr(0, std::min(parameters, size_t{60}));

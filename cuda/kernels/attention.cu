@@ -1,17 +1,17 @@
-// Which kernel serves attention: those for Hopper what they can (attention_sm90.cu), that for every chip the rest
-// (attention_mma.cuh).
-#include "attention_mma.cuh"
+// The choice of an attention kernel: those for Hopper where they serve the shape (sm90_attention.cu), else the one for
+// every chip (sm80_attention.cuh).
+#include "sm80_attention.cuh"
 
 namespace kaiju::cuda {
 
 cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
                    const KvSlot& kv, const AttentionScratch& scratch) {
   return attends_sm90(args, kv, scratch) ? attend_sm90(stream, args, batch, kv, scratch)
-                                         : attend_mma(stream, chip, args, batch, kv, scratch);
+                                         : attend_sm80(stream, chip, args, batch, kv, scratch);
 }
 
-cudaError_t attend_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
-                       const KvSlot& kv, const AttentionScratch& scratch) {
+cudaError_t attend_sm80(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                        const KvSlot& kv, const AttentionScratch& scratch) {
   const bool one_row_each = batch.row_count == static_cast<int32_t>(batch.segments.size());
   const auto launch = [&]<class Few, class Many>() {
     const bool few =

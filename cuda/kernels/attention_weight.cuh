@@ -1,5 +1,6 @@
-// The weights of scores, as attention finds them on tensor cores: the contract's; and in the programs that measure what
-// exactness costs (bench/CMakeLists.txt), which say so by KAIJU_INEXACT, others in their place, that give other bits.
+// The softmax weights of scores, as the attention kernels on tensor cores compute them: the contract's. Programs that
+// measure what exactness costs (bench/CMakeLists.txt) define KAIJU_INEXACT and get weights of other bits in their
+// place.
 #pragma once
 
 #include <cstdint>

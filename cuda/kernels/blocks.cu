@@ -1,8 +1,8 @@
-// Copies of KV blocks within the GPU. A block of threads takes 16 KiB of a copy: 256 threads with four pieces of 16
-// bytes each, loaded before the first is stored. The list lies in pinned memory of the host's, where each reads its 24
-// bytes: a copy of it to the GPU would be one more in front of the step. Bound: memory, reading and writing each byte
+// Copies of KV blocks within the GPU. A block of threads copies 16 KiB: each of 256 threads loads four pieces of 16
+// bytes before it stores the first. The list lies in pinned host memory, where each block of threads reads its 24
+// bytes: copying the list to the GPU first would cost the step another copy. Bound: memory, each byte read and written
 // once.
-#include "../tiles/overlap.cuh"
+#include "../tiles/dependent_launch.cuh"
 #include "blocks.hpp"
 
 namespace kaiju::cuda {
@@ -29,8 +29,8 @@ __global__ void copy_blocks_kernel(const CopiedBlock* copies, int32_t count) {
 
 cudaError_t copy_blocks(cudaStream_t stream, const CopiedBlock* copies, int32_t count, int64_t most_bytes) {
   constexpr int64_t kBytes = int64_t{16} * kThreads * kVectors;
-  return launch_behind(stream, copy_blocks_kernel, {count * ((most_bytes + kBytes - 1) / kBytes), kThreads}, copies,
-                       count);
+  return launch_in_order(stream, copy_blocks_kernel, {count * ((most_bytes + kBytes - 1) / kBytes), kThreads}, copies,
+                         count);
 }
 
 }  // namespace kaiju::cuda

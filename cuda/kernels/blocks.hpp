@@ -1,4 +1,4 @@
-// Copies of whole KV blocks within the GPU, all of a step at once.
+// Copies of whole KV blocks within the GPU, all of a step in one launch (blocks.cu).
 #pragma once
 
 #include <cuda_runtime_api.h>

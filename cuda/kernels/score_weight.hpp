@@ -1,6 +1,7 @@
-// The contract's weights of scores (docs/arithmetic.md, section 5) by fewer instructions than the contract writes down,
-// bit for bit the same: tests/cuda/weights.cpp tries every difference on the host. One source for host and device, but
-// for bounded_difference, whose one instruction there conformance tests and every engine's self-check run.
+// The contract's softmax weights of scores (docs/arithmetic.md, section 5) by fewer instructions than the contract
+// writes down, with the same bits: tests/cuda/weights.cpp tries every difference on the host. One source for host and
+// device, except for the one instruction of bounded_difference(), which conformance tests and every engine's self-check
+// run.
 #pragma once
 
 #include <cstdint>
@@ -55,15 +56,15 @@ KAIJU_HOST_DEVICE inline int32_t bounded_difference(int32_t a, int32_t b, int32_
 // number in [0.5, 1) is rounded to an integer, as all there are multiples of 2^-24; and as the last eight bits of that
 // number are the exponent of 65535, those of the sum are the exponent of 65535 * 2^n.
 //
-// Products share cycles with whatever multiplies and adds floats, and integers where the compiler makes multiplications
-// of them. So the two steps that need not be floats are what only other units do: a minimum, which bounds -d, and a
-// shift with an addition.
+// wgmma shares cycles with the units that multiply and add floats, and integers where the compiler uses
+// multiplications. So the two steps that need not be floats are what only other units do: a minimum, which bounds -d,
+// and a shift with an addition.
 struct ScoreWeight {
   static constexpr bool kMaximaFirst = true;
   static constexpr float kMostZ = 8.0f;                                  // less than that
   static constexpr uint32_t kExponent = 127 + 15, kFraction = 0x7FFF00;  // of 65535
   static constexpr float kZero = 0.75f + kExponent * 0x1p-24f;
-  float slope;    // z / 2^24, of floats that are 2^-149 times what they stand for
+  float slope;    // z / 2^24, for floats that are 2^-149 times their value
   int32_t bound;  // of -d: from -d z = 17 on weights are 0
   KAIJU_HOST_DEVICE explicit ScoreWeight(float z)
       : slope(z * 0x1p125f), bound(18.0f / z < 0x1p23f ? static_cast<int32_t>(18.0f / z) + 1 : (1 << 23) - 1) {}

@@ -1,6 +1,6 @@
-// Block tables: the edits of a step. And what the kernels were compiled for.
+// Writes of a step's edits to the block tables. And the capability that the kernels were compiled for.
 #include "../kernels.hpp"
-#include "../tiles/overlap.cuh"
+#include "../tiles/dependent_launch.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -20,7 +20,7 @@ cudaError_t find_capability(int32_t& capability) {
 }
 
 cudaError_t write_tables(cudaStream_t stream, const TableWrite* writes, int32_t count, BlockId* tables) {
-  return launch_behind(stream, write_tables_kernel, {(count + 255) / 256, 256}, writes, count, tables);
+  return launch_in_order(stream, write_tables_kernel, {(count + 255) / 256, 256}, writes, count, tables);
 }
 
 }  // namespace kaiju::cuda

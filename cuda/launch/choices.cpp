@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kFirstLine = "kaiju products 1", kOwn = "own";
 
-// Takes what stands before the next `end`, and `end`; false where there is none.
+// Takes the text before the next `end`, and `end`; false where there is none.
 bool take_until(std::string_view& text, char end, std::string_view& taken) {
   const size_t at = text.find(end);
   if (at == text.npos) return false;
@@ -35,7 +35,7 @@ bool take_number(std::string_view& text, int base, T& number) {
 }
 
 bool read_line(std::string_view line, Choices& choices) {
-  ProductSize size;
+  GemmSize size;
   for (int32_t* number : {&size.out, &size.in, &size.rows})
     if (!take_number(line, 10, *number) || *number <= 0) return false;
   std::optional<Algorithm> algorithm;

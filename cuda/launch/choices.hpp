@@ -1,5 +1,5 @@
-// Choices: which of cuBLASLt's algorithms serves products of a shape, at so many rows, and the file they are kept in.
-// Host data alone, compiled with and without CUDA.
+// Choices: which algorithm of cuBLASLt serves GEMMs of a shape and number of rows, and the file that keeps them. Host
+// data alone, compiled with and without CUDA.
 #pragma once
 
 #include <array>
@@ -14,17 +14,17 @@
 
 namespace kaiju::cuda {
 
-struct ProductSize {
+struct GemmSize {
   int32_t out = 0, in = 0, rows = 0;
-  auto operator<=>(const ProductSize&) const = default;
+  auto operator<=>(const GemmSize&) const = default;
 };
 
 using Algorithm =
     std::array<uint64_t, 8>;  // a cublasLtMatmulAlgo_t, which means something to the cuBLASLt that made it alone
 
 struct Choices {
-  std::string machine;                                 // GPU and version of cuBLASLt that they were searched on
-  std::map<ProductSize, std::optional<Algorithm>> of;  // none: a kernel of our own
+  std::string machine;                              // GPU and version of cuBLASLt that they were searched on
+  std::map<GemmSize, std::optional<Algorithm>> of;  // none: a kernel of our own
 };
 
 // One line that says what the file is, one of the machine, one of each choice: outputs, summed index, rows, and "own"

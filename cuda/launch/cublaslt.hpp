@@ -1,9 +1,9 @@
-// CublasLt: products by NVIDIA's cuBLASLt, for chips that have no tiles of their own here. It multiplies into int32
-// sums, in a fixed scratch, the rows piece by piece where they are many; kernels/sums.cu turns the sums into results:
-// the bits of every other kernel.
+// CublasLt: GEMMs by NVIDIA's cuBLASLt, for chips without wgmma kernels of our own. It multiplies into int32 sums in a
+// buffer of fixed size, many rows in pieces; kernels/cublaslt_epilogue.cu turns sums into results with the bits of
+// every other kernel.
 //
-// The library is looked for when a process first wants it (libcublasLt.so of the major version that this was compiled
-// with): without it, everything is as in a build without it.
+// The library (libcublasLt.so of the major version compiled with) is looked up when a process first needs it. Without
+// it everything runs as in a build without it.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@
 
 namespace kaiju::cuda {
 
-struct CublasLtProduct {
-  Product product = Product::kLinear;
-  ProductArgs args{};
+struct CublasLtGemm {
+  GemmKind kind = GemmKind::kLinear;
+  GemmArgs args{};
   const int32_t* row_sum = nullptr;  // [out] of the weights; for kAddDown alone
 };
 
@@ -26,16 +26,16 @@ class CublasLt {
   static Result<std::unique_ptr<CublasLt>> open(std::shared_ptr<Device> device);
   virtual ~CublasLt() = default;
 
-  // For every shape among `products`, up to as many rows as theirs: chooses what serves it, and runs that once, since
-  // kernels are loaded when they first run. Without a file what cuBLASLt itself holds for the best; else what the file
-  // says, where it is of this GPU and this cuBLASLt, and what it does not say is searched by running everything that
-  // cuBLASLt offers, and our own kernel, and kept there. Writes to the products' results.
-  virtual Status choose(std::span<const CublasLtProduct> products, const std::string& file) = 0;
+  // Chooses what serves every shape among `gemms`, up to as many rows as theirs, and runs each choice once, since
+  // kernels are loaded when they first run. Without a file, a choice is what cuBLASLt itself considers best. With one,
+  // it is what the file says, if the file is of this GPU and this cuBLASLt; what the file lacks is searched, by running
+  // everything that cuBLASLt offers and our own kernel, and added to it. Writes to the results of `gemms`.
+  virtual Status choose(std::span<const CublasLtGemm> gemms, const std::string& file) = 0;
 
-  // Whether a product had better be made by multiply().
+  // Whether multiply() is the faster way for a GEMM of this shape.
   virtual bool serves(int32_t rows, int32_t out, int32_t in) = 0;
-  // Failures are the device's.
-  virtual void multiply(const CublasLtProduct& product) = 0;
+  // Failures are kept by the device.
+  virtual void multiply(const CublasLtGemm& gemm) = 0;
 };
 
 }  // namespace kaiju::cuda

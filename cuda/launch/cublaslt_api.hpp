@@ -1,5 +1,5 @@
-// What is called of cuBLASLt, looked up when the process first asks: a program that was built with it starts where it
-// is not installed, too.
+// The functions of cuBLASLt that are called, looked up at run time: a program built with it also starts where it is not
+// installed.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,5 +1,5 @@
-// The choice of a tile: a model with few constants, fitted to the times of every tile at the products of the presets, 2
-// to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/products_hopper.md; the times are in
+// The choice of a GEMM's tile: a model with few constants, fitted to the measured times of every tile at the GEMMs of
+// the presets, 2 to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/gemm_hopper.md; the times are in
 // tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
@@ -11,7 +11,7 @@
 namespace kaiju::cuda {
 namespace {
 
-// Of each of kHopperTiles.
+// Of each of kSm90Tiles.
 struct Cost {
   double step;    // us of one stage of the pipeline in one block
   double ending;  // us around the stages of a block: start, first copies, ending
@@ -25,11 +25,11 @@ constexpr Cost kCosts[] = {
     {0.596, 4.1}, {0.332, 4.2}, {0.654, 1.8}, {0.705, 2.4},  // 192x160, 256x80/2, 256x112, 256x128
     {0.832, 4.0},                                            // 256x160
 };
-static_assert(std::size(kCosts) == std::size(kHopperTiles));
-constexpr double kBehind =
-    4.0;  // us of the last blocks' ending behind which the next kernel starts, of tiles that are not divided
-// us for which a block waits that wants a multiprocessor for itself: of up to 16 rows, and behind attention, the kernel
-// in front leaves half of one here and there and seldom a whole one.
+static_assert(std::size(kCosts) == std::size(kSm90Tiles));
+// us of the last blocks' epilogues that overlap with the next kernel's start, of tiles that are not split.
+constexpr double kBehind = 4.0;
+// us for which a block waits that needs a multiprocessor of its own: with up to 16 rows, and after attention, the
+// kernel before it frees half of one here and there, seldom a whole one.
 constexpr double kAlone = 1.0;
 
 // us of reading the weights once: 4.4 TB/s by 132 multiprocessors.
@@ -52,7 +52,7 @@ double skinny_time(int32_t rows, double memory) {
 
 // Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the
 // other.
-double tile_time(const Tile& tile, const Cost& cost, int32_t rows, const ProductShape& shape, int32_t multiprocessors,
+double tile_time(const Tile& tile, const Cost& cost, int32_t rows, const GemmShape& shape, int32_t multiprocessors,
                  double memory) {
   const int32_t cluster = tile.split * tile.share, row_units = pieces(pieces(rows, tile.rows), tile.share),
                 clusters = row_units * pieces(shape.out, tile.outs);
@@ -83,25 +83,25 @@ bool serves(const Tile& tile, int32_t rows, int32_t in) {
 
 }  // namespace
 
-Tile choose_tile(const Chip& chip, int32_t rows, const ProductShape& shape) {
+Tile choose_tile(const Chip& chip, int32_t rows, const GemmShape& shape) {
   const int32_t out = shape.out, in = shape.in;
   const Tile plain{rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
 #if !defined(KAIJU_CUDA_SM90A)
   return plain;
 #endif
-  if (rows == 1 || !hopper_fits(chip, out, in)) return plain;
+  if (rows == 1 || !sm90_gemm_fits(chip, out, in)) return plain;
   const double memory = memory_time(out, in, chip.multiprocessors);
   Tile best = plain;
   double least = skinny_serves(rows, out, in) ? skinny_time(rows, memory) : HUGE_VAL;
-  for (size_t i = 0; i < std::size(kHopperTiles); ++i) {
-    if (!serves(kHopperTiles[i], rows, in)) continue;
-    const double time = tile_time(kHopperTiles[i], kCosts[i], rows, shape, chip.multiprocessors, memory);
-    if (time < least) best = kHopperTiles[i], least = time;
+  for (size_t i = 0; i < std::size(kSm90Tiles); ++i) {
+    if (!serves(kSm90Tiles[i], rows, in)) continue;
+    const double time = tile_time(kSm90Tiles[i], kCosts[i], rows, shape, chip.multiprocessors, memory);
+    if (time < least) best = kSm90Tiles[i], least = time;
   }
   return best;
 }
 
-std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const ProductShape> shapes, int32_t most) {
+std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const GemmShape> shapes, int32_t most) {
   std::vector<int32_t> counts;
   std::vector<std::vector<Tile>> seen(shapes.size());
   for (int32_t rows = 1; rows <= most; ++rows) {

@@ -1,4 +1,4 @@
-// Tiles: which kernel, with which tile, serves a product. Host arithmetic alone, compiled with and without CUDA.
+// Tiles: which kernel serves a GEMM, with which tile. Host arithmetic alone, compiled with and without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,17 @@
 namespace kaiju::cuda {
 
 enum class Path {
-  kTiled,   // mma.sync tiles, any chip and shape (kernels/products.cu)
-  kSkinny,  // weights straight to registers, up to kSkinnyRows rows, any chip (kernels/products.cu)
-  kHopper,  // wgmma and the tensor copy engine, capability 9.0 (kernels/hopper/product.cuh)
+  kTiled,   // mma.sync tiles, any chip and shape (kernels/gemm.cu)
+  kSkinny,  // weights straight to registers, up to kSkinnyRows rows, any chip (kernels/gemm.cu)
+  kSm90,    // wgmma and the tensor copy engine, capability 9.0 (kernels/sm90_gemm.cuh)
 };
 inline constexpr int32_t kSkinnyRows = 64;
 // One row on Path::kSkinny has a kernel of its own, whose warps take so many bytes of a weight row at once.
-inline constexpr int32_t kStreamBytes = 512;
-constexpr bool streams(int32_t rows, int32_t in) { return rows == 1 && in % kStreamBytes == 0; }
+inline constexpr int32_t kGemvBytes = 512;
+constexpr bool serves_gemv(int32_t rows, int32_t in) { return rows == 1 && in % kGemvBytes == 0; }
 
-// rows x outs of a block and how blocks form clusters; the last four for kHopper alone. Blocks of a cluster either
-// divide the summed index
-// (`split` of them) or take neighbouring row tiles and fetch their weights once (`share`).
+// rows x outs of a block, and how blocks form clusters; the last four for kSm90 alone. Blocks of a cluster either
+// divide the summed index (`split` of them) or take neighbouring row tiles and fetch their weights once (`share`).
 struct Tile {
   Path path = Path::kTiled;
   int32_t rows = 0;
@@ -31,48 +30,48 @@ struct Tile {
   constexpr bool operator==(const Tile&) const = default;
 };
 
-// Blocks of kHopper that share a multiprocessor. Of 64 rows two do, but not where two divide the summed index: each
-// alone has twice the stages, and the outputs of `small` make 112 to 128 of them.
+// Blocks of kSm90 that share a multiprocessor. Of 64 rows two do, but not where two divide the summed index: alone each
+// has twice the stages, and the outputs of `small` make 112 to 128 blocks.
 constexpr int32_t blocks_together(const Tile& tile) { return tile.rows == 64 && tile.split != 2 ? 2 : 1; }
 
-// Those of kHopper: each is the fastest somewhere, most often because its blocks come to just below a whole number of
+// Those of kSm90: each is the fastest somewhere, most often because its blocks come to just below a whole number of
 // rounds.
-inline constexpr Tile kHopperTiles[] = {
-    {Path::kHopper, 64, 48, 1, 1},   {Path::kHopper, 64, 80, 1, 1},   {Path::kHopper, 64, 80, 2, 1},
-    {Path::kHopper, 64, 96, 2, 1},   {Path::kHopper, 64, 96, 4, 1},   {Path::kHopper, 64, 112, 2, 1},
-    {Path::kHopper, 64, 128, 1, 1},  {Path::kHopper, 64, 128, 2, 1},  {Path::kHopper, 128, 80, 2, 1},
-    {Path::kHopper, 128, 96, 1, 1},  {Path::kHopper, 128, 96, 2, 1},  {Path::kHopper, 128, 112, 1, 1},
-    {Path::kHopper, 128, 112, 2, 1}, {Path::kHopper, 128, 128, 1, 1}, {Path::kHopper, 128, 144, 1, 1},
-    {Path::kHopper, 128, 160, 1, 1}, {Path::kHopper, 128, 176, 1, 1}, {Path::kHopper, 128, 192, 1, 1},
-    {Path::kHopper, 128, 208, 1, 1}, {Path::kHopper, 128, 256, 1, 2}, {Path::kHopper, 192, 160, 1, 1},
-    {Path::kHopper, 256, 80, 2, 1},  {Path::kHopper, 256, 112, 1, 1}, {Path::kHopper, 256, 128, 1, 1},
-    {Path::kHopper, 256, 160, 1, 1},
+inline constexpr Tile kSm90Tiles[] = {
+    {Path::kSm90, 64, 48, 1, 1},   {Path::kSm90, 64, 80, 1, 1},   {Path::kSm90, 64, 80, 2, 1},
+    {Path::kSm90, 64, 96, 2, 1},   {Path::kSm90, 64, 96, 4, 1},   {Path::kSm90, 64, 112, 2, 1},
+    {Path::kSm90, 64, 128, 1, 1},  {Path::kSm90, 64, 128, 2, 1},  {Path::kSm90, 128, 80, 2, 1},
+    {Path::kSm90, 128, 96, 1, 1},  {Path::kSm90, 128, 96, 2, 1},  {Path::kSm90, 128, 112, 1, 1},
+    {Path::kSm90, 128, 112, 2, 1}, {Path::kSm90, 128, 128, 1, 1}, {Path::kSm90, 128, 144, 1, 1},
+    {Path::kSm90, 128, 160, 1, 1}, {Path::kSm90, 128, 176, 1, 1}, {Path::kSm90, 128, 192, 1, 1},
+    {Path::kSm90, 128, 208, 1, 1}, {Path::kSm90, 128, 256, 1, 2}, {Path::kSm90, 192, 160, 1, 1},
+    {Path::kSm90, 256, 80, 2, 1},  {Path::kSm90, 256, 112, 1, 1}, {Path::kSm90, 256, 128, 1, 1},
+    {Path::kSm90, 256, 160, 1, 1},
 };
 
 // Shared memory that a block of four that divide the summed index may take: then it finds room beside a pair of blocks
-// of attention (kernels/attention_window.cuh), and o begins while windows still run.
+// of attention (kernels/sm90_attention_decode_window.cuh), and o begins while windows still run.
 inline constexpr int32_t kBesidePairBytes = 106 * 1024;
 
-inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kHopper's pipeline
+inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kSm90's pipeline
 
-// Whether kHopper can compute such a product at all.
-constexpr bool hopper_fits(const Chip& chip, int32_t out, int32_t in) {
+// Whether kSm90 can compute a GEMM of this shape at all.
+constexpr bool sm90_gemm_fits(const Chip& chip, int32_t out, int32_t in) {
   return chip.capability == 90 && chip.encode_tensor_map && out % 32 == 0 && in % 64 == 0;
 }
 
 constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1) / size; }
 
-// A product, whatever its rows.
-struct ProductShape {
+// A GEMM, whatever its rows.
+struct GemmShape {
   int32_t out = 0, in = 0;
   bool behind_attention = false;  // it begins while attention ends (o)
 };
 // The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to
 // them. Any rows, out and in from 1 up.
-Tile choose_tile(const Chip& chip, int32_t rows, const ProductShape& shape);
+Tile choose_tile(const Chip& chip, int32_t rows, const GemmShape& shape);
 
-// Ascending numbers of rows, the powers of two up to `most` and `most` among them: products of so many rows use every
-// tile that choose_tile() gives for the shapes at 1 to `most` rows.
-std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const ProductShape> shapes, int32_t most);
+// Ascending numbers of rows, among them the powers of two up to `most` and `most`: GEMMs of so many rows use every tile
+// that choose_tile() gives for the shapes at 1 to `most` rows.
+std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const GemmShape> shapes, int32_t most);
 
 }  // namespace kaiju::cuda

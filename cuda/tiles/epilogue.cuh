@@ -1,4 +1,4 @@
-// Epilogues: what becomes of a product's exact sums, four of them (docs/arithmetic.md, section 4).
+// Epilogues: what becomes of a GEMM's exact int32 sums. Four kinds (docs/arithmetic.md, section 4).
 #pragma once
 
 #include "../kernels.hpp"
@@ -7,12 +7,12 @@
 namespace kaiju::cuda {
 
 // Stores the sum of output n of the row that begins at `at` = row * out.
-template <Product kProduct>
-__device__ __forceinline__ void store_sum(const ProductArgs& args, int64_t at, int32_t n, int32_t sum) {
+template <GemmKind kKind>
+__device__ __forceinline__ void store_sum(const GemmArgs& args, int64_t at, int32_t n, int32_t sum) {
   const float scale = args.scale[n];
-  if constexpr (kProduct == Product::kLinear) {
+  if constexpr (kKind == GemmKind::kLinear) {
     static_cast<float*>(args.result)[at + n] = arith::mul(static_cast<float>(sum), scale);
-  } else if constexpr (kProduct == Product::kUp) {
+  } else if constexpr (kKind == GemmKind::kUp) {
     static_cast<uint8_t*>(args.result)[at + n] = arith::square_byte(arith::up_byte(sum, scale));
   } else {
     arith::bf16& x = static_cast<arith::bf16*>(args.result)[at + n];
@@ -20,7 +20,7 @@ __device__ __forceinline__ void store_sum(const ProductArgs& args, int64_t at, i
   }
 }
 
-// square_byte(up_byte(sum, alpha)) in the lowest byte; above it there is rubbish. Adding 1.5 * 2^23 rounds to an
+// square_byte(up_byte(sum, alpha)) in the lowest byte; the others are meaningless. Adding 1.5 * 2^23 rounds to an
 // integer, ties to even, and leaves it in the low bits; u^2 is exact in a float, and u^2 / 255 is never nearer than
 // 1/510 to a tie, so that its product with a rounded 1/255 rounds to the same integer.
 __device__ __forceinline__ uint32_t up_squared(int32_t sum, float alpha) {
@@ -47,7 +47,7 @@ struct alignas(2 * kCount) Bf16Run {
   uint32_t two[kCount / 2];
 };
 template <int kCount>
-__device__ __forceinline__ Bf16Run<kCount>& bf16_run(const ProductArgs& args, int64_t at) {
+__device__ __forceinline__ Bf16Run<kCount>& bf16_run(const GemmArgs& args, int64_t at) {
   return *reinterpret_cast<Bf16Run<kCount>*>(static_cast<arith::bf16*>(args.result) + at);
 }
 
@@ -65,11 +65,11 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
 }
 
 // store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what
-// stands there, where the product adds to it.
-template <Product kProduct, int kCount>
-__device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, const int32_t (&sum)[kCount],
+// was there, where the GEMM adds to it.
+template <GemmKind kKind, int kCount>
+__device__ __forceinline__ void store_sums(const GemmArgs& args, int64_t at, const int32_t (&sum)[kCount],
                                            const float (&scale)[kCount], const Bf16Run<kCount>& before) {
-  if constexpr (kProduct == Product::kLinear) {
+  if constexpr (kKind == GemmKind::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
@@ -77,7 +77,7 @@ __device__ __forceinline__ void store_sums(const ProductArgs& args, int64_t at, 
                     arith::mul(static_cast<float>(sum[i + 1]), scale[i + 1]),
                     arith::mul(static_cast<float>(sum[i + 2]), scale[i + 2]),
                     arith::mul(static_cast<float>(sum[i + 3]), scale[i + 3])};
-  } else if constexpr (kProduct == Product::kUp) {
+  } else if constexpr (kKind == GemmKind::kUp) {
     struct alignas(kCount) {
       uint32_t four[kCount / 4];
     } out;

@@ -1,9 +1,9 @@
-// How the 64 keys and values of a block lie in the KV cache: as the matrix units read them, so that a half block copied
-// as it is into shared memory is an operand.
+// The layout of the 64 keys and values of a block in the KV cache: as the matrix units read them, so that half a block,
+// copied unchanged into shared memory, is an operand.
 //
-// A half is a matrix of rows and bytes (keys: 64 rows of head_dim channels; values: head_dim rows of 64 places) cut
-// into columns of 16 bytes; a column holds its rows one after another. Eight rows of a column are 128 bytes in a row: a
-// "core matrix" of Hopper's instructions, and an ldmatrix without bank conflicts.
+// A half is a matrix of rows and bytes (keys: 64 rows of head_dim channels; values: head_dim rows of 64 places), cut
+// into columns of 16 bytes. A column holds its rows one after another. Eight rows of a column are 128 contiguous bytes:
+// a core matrix of wgmma, and an ldmatrix without bank conflicts.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ __host__ __device__ constexpr int32_t byte_in_columns(int32_t rows, int32_t row,
   return byte / kColumnBytes * rows * kColumnBytes + row * kColumnBytes + byte % kColumnBytes;
 }
 
-// Where a key's value stands among the 64 of its block: within each 32, the order in which the scores of a matrix
+// The place of a key's value among the 64 of its block: within each 32, the order in which the scores of a matrix
 // product lie in the registers of a thread, so that weights go from the first product of attention to the second
 // without leaving them. Place 16 h + 4 t + i of 32 holds key 16 h + 8 (i / 2) + 2 t + i % 2.
 __host__ __device__ constexpr int32_t place_of_key(int32_t key) {

@@ -1,12 +1,12 @@
-// arith::quantise() for finite x * c, without a conversion: a float below 2^22 plus 1.5 * 2^23 is rounded to an
-// integer, whose byte is its last one.
+// arith::quantise() for finite x * c without a conversion instruction: 1.5 * 2^23 added to a float below 2^22 rounds it
+// to an integer, which then is the last byte of the bits.
 #pragma once
 
 #include "kaiju/arith/quantise.hpp"
 
 namespace kaiju::cuda {
 
-// In the lowest byte; the others are rubbish.
+// In the lowest byte; the others are meaningless.
 __device__ __forceinline__ uint32_t quantised(float x, float c) {
   return arith::bits_of(arith::add(fminf(fmaxf(arith::mul(x, c), -127.0f), 127.0f), 12582912.0f));
 }

@@ -1,5 +1,5 @@
-// The sum of a row's squares as the contract takes it (docs/arithmetic.md, section 4), where a block of threads has the
-// 256 partial sums in shared memory.
+// The sum of a row's squares in the order of the contract (docs/arithmetic.md, section 4), with its 256 partial sums in
+// the shared memory of a block of threads; and the norm of a row.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ __device__ __forceinline__ void add_squares(uint32_t both, float& low, float& hi
   const float first = arith::float_of(both << 16), second = arith::float_of(both & 0xFFFF0000u);
   low = arith::fma(first, first, low), high = arith::fma(second, second, high);
 }
-// The tree over them. Every warp that asks folds them all.
+// The tree over them. Every warp that calls it folds them all.
 __device__ __forceinline__ float fold_partials(const float* partials) {
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32;
   float sum[4];
@@ -38,8 +38,8 @@ __device__ __forceinline__ void sync_first() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }
 
-// The norm of a row in shared memory, by the first kThreads threads of the block: its bytes at `memory`, from the row
-// behind them.
+// The norm of a row in shared memory, by the first kThreads threads of the block: its bytes at `memory`, computed from
+// the row that lies after them.
 __host__ __device__ constexpr int32_t norm_bytes(int32_t width) {
   return 3 * width + static_cast<int32_t>(arith::kRmsPartials * sizeof(float));
 }

@@ -1,4 +1,4 @@
-// Products by cuBLASLt, which serves chips without tiles of their own: on any GPU, taken for one of compute
+// GEMMs by cuBLASLt, which serves chips without tiles of their own: on any GPU, taken for one of compute
 // capability 8.0.
 #include "world.hpp"
 #if KAIJU_CUDA
@@ -90,7 +90,7 @@ TEST_CASE("products of more rows than cuBLASLt makes at once give the reference'
   const OlderChip older;
   auto device = cuda::Device::open();
   REQUIRE(device.ok());
-  cuda::OnHost gpu(*device);
+  cuda::StagedBackend gpu(*device);
   ReferenceBackend reference;
   Random random(seed_of_run());
   for (const int32_t rows : {33, 4097, 5003}) {

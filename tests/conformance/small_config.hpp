@@ -6,7 +6,7 @@
 namespace kaiju::test {
 
 // Of narrow rows; or of multiples of 1,024, which a GPU may take all layers of at once where there is one row
-// (cuda/kernels/hopper/row_step.cu).
+// (cuda/kernels/sm90_row_step.cu).
 inline ModelConfig small_config(const char* name, bool wide) {
   ModelConfig config;
   config.name = name;

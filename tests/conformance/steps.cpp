@@ -208,7 +208,7 @@ TEST_CASE("every backend, thread count, chunk size and batch gives the reference
 }
 
 TEST_CASE("one row a step gives the reference's bits over chunks, windows and shared slots") {
-  // Widths that a GPU may take all layers of as one kernel (cuda/kernels/hopper/row_step.cuh).
+  // Widths that a GPU may take all layers of as one kernel (cuda/kernels/sm90_row_step.cuh).
   struct Shape {
     int32_t head_dim, kv_heads, heads, d_ff, window;
     size_t tokens;

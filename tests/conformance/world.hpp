@@ -17,7 +17,7 @@
 #include "kaiju/backend/reference.hpp"
 #if KAIJU_CUDA
 #include "cuda/cuda.hpp"
-#include "cuda/on_host.hpp"
+#include "cuda/staged_backend.hpp"
 #endif
 
 namespace kaiju::test {
@@ -57,7 +57,8 @@ inline void add_cuda([[maybe_unused]] std::vector<std::unique_ptr<AnyBackend>>& 
   auto device = cuda::Device::open();
   INFO(device.status().message());
   REQUIRE(device.ok());
-  list.push_back(std::make_unique<Held<cuda::OnHost>>(std::make_unique<cuda::OnHost>(device.value()), "cuda"));
+  list.push_back(
+      std::make_unique<Held<cuda::StagedBackend>>(std::make_unique<cuda::StagedBackend>(device.value()), "cuda"));
 #else
   FAIL("this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
 #endif

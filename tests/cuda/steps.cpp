@@ -122,7 +122,7 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
   const auto checkpoint = test::random_checkpoint(config, 3);
   ExecutorOptions options;
   options.backend = "cuda";
-  options.slot_count = 170;  // more windows than go by pairs of blocks (cuda/kernels/attention_window.cuh)
+  options.slot_count = 170;  // more windows than go by pairs of blocks (cuda/kernels/sm90_attention_decode_window.cuh)
   options.step_tokens = 1200;
   options.graphs = GENERATE(false, true);
   launched.clear();

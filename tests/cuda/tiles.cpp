@@ -1,4 +1,4 @@
-// The choice of a tile for a product, held to times measured on one H200 (132 multiprocessors). Needs no GPU and no
+// The choice of a tile for a GEMM, held to times measured on one H200 (132 multiprocessors). Needs no GPU and no
 // CUDA.
 #include "cuda/launch/tiles.hpp"
 
@@ -14,8 +14,8 @@ namespace {
 
 // The skinny kernel and all tiles, in the order of a line's times.
 constexpr auto kForms = [] {
-  std::array<Tile, 1 + std::size(kHopperTiles)> forms{{{Path::kSkinny}}};
-  std::copy(std::begin(kHopperTiles), std::end(kHopperTiles), forms.begin() + 1);
+  std::array<Tile, 1 + std::size(kSm90Tiles)> forms{{{Path::kSkinny}}};
+  std::copy(std::begin(kSm90Tiles), std::end(kSm90Tiles), forms.begin() + 1);
   return forms;
 }();
 
@@ -23,7 +23,7 @@ struct Measured {
   int32_t rows, out, in;
   double time[kForms.size()];  // us; 0: not measured
 };
-// By kaiju-bench-products, of the kernels as they are; of earlier ones at one row, at 1,709, 1,900 and from 4,096 rows
+// By kaiju-bench-gemm, of the kernels as they are; of earlier ones at one row, at 1,709, 1,900 and from 4,096 rows
 // on, of the logits from 1,024 rows on, of `large` at 2,048, of its down, and of the other down but for 192x160. Those
 // of `medium` are of another H200, and so are 64x112/2, 64x128, 64x128/2 and 128x112/2 everywhere.
 // clang-format off
@@ -338,12 +338,12 @@ constexpr Measured kMeasured[] = {
 // clang-format on
 
 Chip hopper(int32_t multiprocessors) {
-  static int something = 0;  // hopper_fits asks only whether there is a function
+  static int something = 0;  // sm90_gemm_fits asks only whether there is a function
   return {90, multiprocessors, &something};
 }
 
 // What each form takes alone decides, but for the skinny kernel: whole steps say that it serves one row
-// (docs/kernels/products_few_rows.md).
+// (docs/kernels/gemm_few_rows.md).
 bool competes(const Tile& form, const Measured& line) { return form.path != Path::kSkinny || line.rows == 1; }
 
 TEST_CASE("the chosen form is within 10% of the fastest measured, and within 1% on average") {
@@ -416,16 +416,16 @@ TEST_CASE("weights that fill the chip are never divided, and a few blocks of a l
 
 // So that no kernel is loaded, and takes memory, within a step.
 TEST_CASE("the steps that kernels are loaded by use every tile that any step can") {
-  const ProductShape shapes[] = {{5376, 5120},       {5120, 5120},   {5120, 5120, true}, {20480, 5120}, {5120, 20480},
-                                 {65536, 5120},      {12544, 12288}, {51200, 12288},     {12, 5120},    {7424, 7168},
-                                 {7168, 7168, true}, {29696, 7168},  {7168, 29696}};
+  const GemmShape shapes[] = {{5376, 5120},       {5120, 5120},   {5120, 5120, true}, {20480, 5120}, {5120, 20480},
+                              {65536, 5120},      {12544, 12288}, {51200, 12288},     {12, 5120},    {7424, 7168},
+                              {7168, 7168, true}, {29696, 7168},  {7168, 29696}};
   for (const int32_t most : {1, 3, 300, 4096}) {
     const std::vector<int32_t> counts = rows_of_all_tiles(hopper(132), shapes, most);
     CHECK(std::is_sorted(counts.begin(), counts.end()));
     CHECK(counts.front() == 1);
     CHECK(counts.back() == most);
     CHECK(counts.size() <= 64);  // each is a recording of a whole step
-    for (const ProductShape& shape : shapes)
+    for (const GemmShape& shape : shapes)
       for (int32_t rows = 1; rows <= most; ++rows) {
         const Tile tile = choose_tile(hopper(132), rows, shape);
         CAPTURE(most, rows, shape.out, shape.in);
@@ -444,13 +444,13 @@ TEST_CASE("clusters of four are not counted on to fill the chip") {
 TEST_CASE(
     "behind attention of up to 64 rows o's blocks leave room for a pair of attention's, whatever is fastest alone") {
   for (const int32_t rows : {2, 16, 17, 33, 64})
-    CHECK(choose_tile(hopper(132), rows, {5120, 5120, true}) == Tile{Path::kHopper, 64, 96, 4, 1});
+    CHECK(choose_tile(hopper(132), rows, {5120, 5120, true}) == Tile{Path::kSm90, 64, 96, 4, 1});
   CHECK(choose_tile(hopper(132), 64, {5120, 5120}).split == 2);
 }
 
 TEST_CASE("o's blocks of which there would be too many beside attention's take a multiprocessor each") {
   for (const int32_t rows : {2, 16, 17, 33, 64})
-    CHECK(choose_tile(hopper(132), rows, {7168, 7168, true}) == Tile{Path::kHopper, 64, 112, 2, 1});
+    CHECK(choose_tile(hopper(132), rows, {7168, 7168, true}) == Tile{Path::kSm90, 64, 112, 2, 1});
 }
 
 TEST_CASE("chips and shapes that wgmma does not serve get the kernels that run everywhere") {

@@ -1,7 +1,0 @@
-#include "product.cuh"
-
-namespace kaiju::cuda {
-
-template cudaError_t multiply_hopper<Product::kAddLinear>(cudaStream_t, const Chip&, const Tile&, const ProductArgs&);
-
-}  // namespace kaiju::cuda

@@ -1,0 +1,68 @@
+// What changes logits before drawing: the tokens that each slot has seen, the repetition penalty, biases. A thread for
+// each item. Bound: memory, or the latency of a launch.
+#include "../tiles/dependent_launch.cuh"
+#include "kaiju/arith/sampling.hpp"
+
+namespace kaiju::cuda {
+namespace {
+
+constexpr int32_t kThreads = 256;
+__host__ __device__ constexpr int32_t blocks_for(int32_t items) { return (items + kThreads - 1) / kThreads; }
+
+__global__ void mark_seen_kernel(const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen) {
+  const int32_t i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < count) seen[int64_t{marks[i].slot} * vocab + marks[i].token] = 1;
+}
+
+__global__ void mark_rows_kernel(int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot, int32_t rows,
+                                 int32_t vocab, const int32_t* last, uint8_t* seen) {
+  let_next_start();
+  const int32_t row = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (row >= rows) return;
+  const int32_t slot = segment_slot[row_segment[row]];
+  if (tokens[row] == kDrawnToken) tokens[row] = last[slot];
+  seen[int64_t{slot} * vocab + tokens[row]] = 1;
+}
+
+__global__ void penalise_kernel(const float* logits, const Draw* draws, int32_t vocab, const uint8_t* seen,
+                                float* adjusted) {
+  const int32_t pieces = blocks_for(vocab), row = static_cast<int32_t>(blockIdx.x) / pieces;
+  const Draw& draw = draws[row];
+  if (!draw.adjusted) return;
+  const int32_t token = static_cast<int32_t>(blockIdx.x) % pieces * kThreads + static_cast<int32_t>(threadIdx.x);
+  if (token >= vocab) return;
+  const int64_t at = int64_t{row} * vocab + token;
+  const bool penalised = draw.penalty != 1.0f && seen[int64_t{draw.slot} * vocab + token];
+  adjusted[at] = penalised ? arith::penalise(logits[at], draw.penalty) : logits[at];
+}
+
+__global__ void add_biases_kernel(const Bias* biases, int32_t count, int32_t vocab, float* adjusted) {
+  const int32_t i = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= count) return;
+  float& logit = adjusted[int64_t{biases[i].row} * vocab + biases[i].token];
+  logit = arith::add(logit, biases[i].bias);
+}
+
+}  // namespace
+
+cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen) {
+  return launch_in_order(stream, mark_seen_kernel, {blocks_for(count), kThreads}, marks, count, vocab, seen);
+}
+
+cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot,
+                      int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen) {
+  return launch_in_order(stream, mark_rows_kernel, {blocks_for(rows), kThreads}, tokens, row_segment, segment_slot,
+                         rows, vocab, last, seen);
+}
+
+cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab,
+                     const uint8_t* seen, float* adjusted) {
+  return launch_in_order(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kThreads}, logits, draws, vocab,
+                         seen, adjusted);
+}
+
+cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted) {
+  return launch_in_order(stream, add_biases_kernel, {blocks_for(count), kThreads}, biases, count, vocab, adjusted);
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,120 @@
+// Attention on the tensor cores of every chip since 8.0 (mma.sync), for what the Hopper kernels do not serve: head_dim
+// 256, and all of head_dim 64, 128 and 256 on other chips. Any number of rows.
+//
+// The rows of a segment are its tokens times the query heads that share a KV head, token after token. A block of
+// threads takes a tile of rows and goes through the chunks of 512 keys that they see. In a chunk every warp computes
+// the scores of every kWarps-th block of 64 keys, once, and keeps them in registers. Maxima of rows go through shared
+// memory, and so do the two bytes of weights. Then every warp has some channels of the sums, over all keys of the
+// chunk: exact integers, each in one place (sm80_attention_scores.cuh, sm80_attention_tile.cuh).
+//
+// Keys and values go from the cache straight to registers, since no other warp needs a warp's keys, or its channels. A
+// lane reads four bytes, so that a warp's load is one line of 128: with 16 bytes a lane it touches four lines, which
+// takes longer. The next blocks are prefetched into the L2 cache meanwhile.
+//
+// Where tiles are few, several blocks of threads take the chunks of one tile and keep their sums apart; the last to end
+// folds them in order. Bound: the tensor cores, with 6 operations a key, row and channel where 4 are counted; for few
+// rows memory.
+#pragma once
+
+#include <algorithm>
+
+#include "../tiles/dependent_launch.cuh"
+#include "sm80_attention_tile.cuh"
+
+namespace kaiju::cuda {
+
+// The tile of this block of threads; one without rows where there are fewer. By a whole warp.
+template <int kRows>
+__device__ RowTile find_tile(const MmaWork& work, int32_t at) {
+  const int32_t groups = work.kv.kv_heads, singles = work.segment_count - work.single_from,
+                single_tiles = (work.heads + kRows - 1) / kRows;
+  int32_t segment, offset;
+  if (at < singles * single_tiles * groups) {
+    segment = work.single_from + at / (single_tiles * groups), offset = at % (single_tiles * groups);
+  } else {
+    at = work.tiles - 1 - at;  // the longest histories first
+    const Found found = find_unit(at, work, work.single_from, [&](const BatchSegment& s) {
+      return (s.row_count * work.heads + kRows - 1) / kRows * groups;
+    });
+    if (found.segment < 0) return {};
+    segment = found.segment, offset = found.offset;
+  }
+  return make_tile(work, segment, offset % groups, offset / groups * kRows, kRows);
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    sm80_attention_kernel(const __grid_constant__ MmaWork work) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  auto& shared = *reinterpret_cast<MmaShared<Shape>*>(memory);
+  let_next_start();
+  wait_for_inputs();
+  const auto at = static_cast<int32_t>(blockIdx.x) / work.pieces,
+             piece = static_cast<int32_t>(blockIdx.x) % work.pieces;
+  const RowTile tile = find_tile<Shape::kRows>(work, at);
+  if (tile.rows == 0) return;
+  const int32_t chunks = tile.end_chunk - tile.chunk;
+  const bool apart = work.pieces > 1 && chunks > 1 && chunks <= work.kept_each;
+  const int32_t pieces = apart ? work.pieces : 1;
+  const auto share = [&](int32_t p) { return tile.chunk + static_cast<int32_t>(int64_t{chunks} * p / pieces); };
+  if (piece >= pieces || share(piece) == share(piece + 1)) return;
+  const int64_t kept = apart ? int64_t{at} * work.kept_each : -1;
+  MmaAttention<Shape> attention(work, tile, shared);
+  attention.run(share(piece), share(piece + 1), kept);
+  if (apart) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      shared.last = atomicAdd(&work.counters[at], 1) == min(chunks, pieces) - 1;
+      if (shared.last) work.counters[at] = 0;
+      __threadfence();
+    }
+    __syncthreads();
+    if (!shared.last) return;
+    attention.fold_kept(kept);
+  }
+  attention.finish();
+}
+
+inline int32_t single_segments(const Batch& batch) {
+  const auto segments = static_cast<int32_t>(batch.segments.size());
+  return batch.row_count == segments ? segments : segments - std::min(segments, batch.single_from);
+}
+// As many tiles as a batch can have.
+template <class Shape>
+int32_t mma_tiles(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+  const int32_t heads = args.heads / kv.kv_heads, singles = single_segments(batch),
+                others = static_cast<int32_t>(batch.segments.size()) - singles;
+  return kv.kv_heads * (singles * ((heads + Shape::kRows - 1) / Shape::kRows) +
+                        (batch.row_count - singles) * heads / Shape::kRows + others);
+}
+
+template <class Shape>
+cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+                       const KvSlot& kv, const AttentionScratch& scratch) {
+  const int32_t tiles = mma_tiles<Shape>(args, batch, kv), segments = static_cast<int32_t>(batch.segments.size()),
+                most_chunks = kv.window == 0 ? INT32_MAX : (kv.window + Shape::kRows) / arith::kChunkKeys + 2;
+  MmaWork work;
+  work.args = args;
+  work.kv = kv;
+  work.segments = batch.segments.data();
+  work.segment_count = segments;
+  work.heads = args.heads / kv.kv_heads;
+  work.single_from = segments - single_segments(batch);
+  work.tiles = tiles;
+  work.weight = WideWeight(args.z);
+  work.pieces = scratch.units < tiles ? 1 : std::clamp(Shape::kBlocks * chip.multiprocessors / tiles, 1, most_chunks);
+  work.kept_each = scratch.units / tiles * (kAttentionTileRows / Shape::kRows);
+  work.kept = reinterpret_cast<float4*>(scratch.sums);
+  work.parts = scratch.parts;
+  work.counters = scratch.counters;
+  const auto kernel = sm80_attention_kernel<Shape>;
+  constexpr auto kBytes = static_cast<int32_t>(sizeof(MmaShared<Shape>));
+  if constexpr (kBytes > 48 << 10)  // what a launch may have unasked
+    if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+        error != cudaSuccess)
+      return error;
+  return launch(stream, chip, kernel, {int64_t{tiles} * work.pieces, Shape::kThreads, kBytes}, work);
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,39 @@
+#include "kv_pool.hpp"
+
+#include <utility>
+
+#include "tiles/layout.cuh"
+
+namespace kaiju::cuda {
+
+Result<KvPool> KvPool::make(const Facts& facts, std::vector<KvSlot> slots) {
+  KvPool pool;
+  KAIJU_TRY(take(pool.memory_, static_cast<size_t>(facts.cache_bytes()), "the KV cache"));
+  BlockAddresses& blocks = pool.blocks_;
+  for (int32_t kind = 0; kind < kBlockKinds; ++kind)
+    blocks.bytes[kind] = facts.block_bytes[kind], blocks.count[kind] = facts.block_count[kind];
+  blocks.first[1] = pool.memory_.data();
+  blocks.first[0] = facts.shares_memory() ? blocks.first[1] : blocks.first[1] + blocks.bytes[1] * blocks.count[1];
+  pool.slots_ = std::move(slots);
+  for (KvSlot& slot : pool.slots_) slot.pool = blocks.first[static_cast<int32_t>(slot.kind)];
+  return pool;
+}
+
+cudaError_t KvPool::copy(const BlockCopy& copy, cudaStream_t stream) const {
+  return cudaMemcpyAsync(blocks_.of(copy.kind, copy.to), blocks_.of(copy.kind, copy.from),
+                         static_cast<size_t>(blocks_.bytes_of(copy.kind)), cudaMemcpyDeviceToDevice, stream);
+}
+
+void KvPool::clear_tail(const BlockTransfer& transfer) const {
+  for (KvSlot slot : slots_) {
+    if (slot.kind != transfer.kind) continue;
+    slot.pool = transfer.host;
+    for (int32_t head = 0; head < slot.kv_heads; ++head)
+      for (int32_t token = transfer.token_count; token < kBlockTokens; ++token)
+        for (int32_t channel = 0; channel < slot.head_dim; ++channel)
+          slot.keys(0, head)[key_byte(token, channel)] =
+              slot.values(0, head)[value_byte(slot.head_dim, token, channel)] = std::byte{0};
+  }
+}
+
+}  // namespace kaiju::cuda

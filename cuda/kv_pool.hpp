@@ -1,0 +1,47 @@
+// KvPool: the KV cache in the memory of one GPU: the blocks of both kinds, and where each KV slot of the model lies in
+// them. How keys and values lie within a block: tiles/layout.cuh.
+#pragma once
+
+#include <vector>
+
+#include "kaiju/backend/batch.hpp"
+#include "kaiju/step/plan.hpp"
+#include "memory.hpp"
+
+namespace kaiju::cuda {
+
+// Where blocks lie, by kind. Valid as long as their pool.
+struct BlockAddresses {
+  std::byte* first[kBlockKinds] = {nullptr, nullptr};
+  int64_t bytes[kBlockKinds] = {0, 0};  // of a block
+  int32_t count[kBlockKinds] = {0, 0};
+
+  std::byte* of(BlockKind kind, BlockId block) const {
+    return first[static_cast<int32_t>(kind)] + block * bytes_of(kind);
+  }
+  int64_t bytes_of(BlockKind kind) const { return bytes[static_cast<int32_t>(kind)]; }
+};
+
+class KvPool {
+ public:
+  // Takes facts.cache_bytes() of memory, zeroed. `slots`: the model's, without pools.
+  static Result<KvPool> make(const Facts& facts, std::vector<KvSlot> slots);
+
+  // [slots of the model]
+  const std::vector<KvSlot>& slots() const { return slots_; }
+  const BlockAddresses& blocks() const { return blocks_; }
+
+  // Copies a whole block to another one of its kind.
+  cudaError_t copy(const BlockCopy& copy, cudaStream_t stream) const;
+  // Zeros the tokens from `token_count` on in the host's copy of a block.
+  void clear_tail(const BlockTransfer& transfer) const;
+
+ private:
+  KvPool() = default;
+
+  DeviceBuffer<std::byte> memory_;
+  BlockAddresses blocks_;
+  std::vector<KvSlot> slots_;
+};
+
+}  // namespace kaiju::cuda

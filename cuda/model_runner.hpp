@@ -1,0 +1,76 @@
+// ModelRunner: the model on one GPU: its weights, the KV pool, and the workspaces of a step. Launches the forward pass
+// over the rows of a step, from tokens to logits and classifier scores. All launches are asynchronous on the device's
+// stream; failures are kept by the device.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "backend.hpp"
+#include "kaiju/model/forward.hpp"
+#include "kaiju/run/slots.hpp"
+#include "kv_pool.hpp"
+#include "one_row_step.hpp"
+#include "step_inputs.hpp"
+
+namespace kaiju::cuda {
+
+class ModelRunner {
+ public:
+  using Inputs = StepInputs::Placed;
+
+  // Copies the weights to the GPU and takes all memory of the forward pass. kOutOfMemory names what wanted how much.
+  static Result<ModelRunner> make(std::shared_ptr<Device> device, Weights weights, const Facts& facts,
+                                  std::vector<KvSlot> slots, const ExecutorSizes& sizes);
+
+  const Weights& weights() const { return weights_; }  // on the GPU
+  const KvPool& pool() const { return pool_; }
+  const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
+  int32_t logit_rows() const { return logit_rows_; }
+  // [slot_count + step_tokens, labels] without their bias: of the rows drawn from, in the order of the draws, then from
+  // slot_count on of the rows whose logits are returned. Empty where the model has no classifier.
+  const float* scores() const { return scores_.data(); }
+
+  // All rows through all layers: keys and values to the cache, the residual stream to the workspace.
+  void run_layers(const Inputs& inputs);
+  // After run_layers(): logits and scores of the rows drawn from, in the order of the draws.
+  void run_drawn_logits(const Inputs& inputs);
+  // After run_layers(): logits of the batch's rows `first` to `first` + `count`, at most logit_rows().
+  void run_logits(int32_t first, int32_t count);
+  // The classifier's scores of these rows, to place `at` of scores(); nothing where there is no classifier.
+  void run_scores(int32_t first, int32_t count, int32_t at);
+
+  // A step of one row as one kernel: whether it serves the model; whether a row at this position; its launch, from the
+  // token to logits and scores, in place of run_layers() and run_drawn_logits().
+  bool has_one_row_step() const { return one_row_.has_value(); }
+  bool one_row_step_serves(int32_t position) const { return one_row_ && one_row_->serves(position); }
+  void run_one_row(const Inputs& inputs);
+
+  // Every kernel of attention that a batch may take, in a recording that never runs.
+  void load_attention(const Batch& batch);
+
+ private:
+  ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, KvPool pool);
+  Status take_workspaces(const Facts& facts, int32_t row_capacity);
+  Status take_rotary(int32_t rows);
+  void fill_angles(const Batch& batch);
+  void classify_rows(const arith::bf16* x, int32_t rows, int32_t at);
+
+  std::shared_ptr<Device> device_;
+  Weights weights_;
+  DeviceBuffer<std::byte> weight_memory_;
+  CudaBackend backend_;
+  KvPool pool_;
+  int32_t logit_rows_ = 0;
+  DeviceBuffer<arith::bf16> x_, last_x_;
+  DeviceBuffer<int8_t> a_, queries_;
+  DeviceBuffer<float> q_, logits_, scores_;
+  DeviceBuffer<uint8_t> h_;
+  DeviceBuffer<uint64_t> frequencies_;               // [RoPE tables, head_dim / 2]
+  std::vector<DeviceBuffer<arith::CosSin>> angles_;  // per RoPE table: [rows, head_dim / 2]
+  Workspace workspace_;
+  std::optional<OneRowStep> one_row_;
+};
+
+}  // namespace kaiju::cuda

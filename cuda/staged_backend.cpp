@@ -1,0 +1,221 @@
+#include "staged_backend.hpp"
+
+#include <algorithm>
+
+#include "memory.hpp"
+
+namespace kaiju::cuda {
+
+// The device memory of one operation.
+class StagedBackend::Call {
+ public:
+  explicit Call(StagedBackend& owner) : device_(owner.backend_.device()), shortage_(owner.shortage_) {}
+
+  // A copy on the device.
+  template <class T>
+  T* in(const T* from, size_t count) {
+    T* to = out<T>(count);
+    if (to && device_.ok())
+      device_.check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyHostToDevice, device_.stream()),
+                    "a copy to the GPU");
+    return to;
+  }
+  // Memory for a result, full of 0xA5: what the operation leaves unwritten shows.
+  template <class T>
+  T* out(size_t count) {
+    DeviceBuffer<std::byte>& buffer = buffers_.emplace_back();
+    if (const Status taken = take(buffer, std::max<size_t>(count * sizeof(T), 16), "an operation"); !taken.ok()) {
+      if (shortage_.ok()) shortage_ = taken;
+      device_.check(cudaErrorMemoryAllocation, "an operation's memory");  // nothing is launched from here on
+      return nullptr;
+    }
+    device_.check(cudaMemsetAsync(buffer.data(), 0xA5, count * sizeof(T), device_.stream()), "filling memory");
+    return reinterpret_cast<T*>(buffer.data());
+  }
+  Matrix in(const Matrix& w) {
+    return {in(w.weight, static_cast<size_t>(w.out) * w.in),
+            w.row_sum ? in(w.row_sum, static_cast<size_t>(w.out)) : nullptr, w.out, w.in};
+  }
+
+  template <class T>
+  void back(T* to, const T* from, size_t count) {
+    if (device_.ok())
+      device_.check(cudaMemcpyAsync(to, from, count * sizeof(T), cudaMemcpyDeviceToHost, device_.stream()),
+                    "a copy from the GPU");
+    device_.check(cudaStreamSynchronize(device_.stream()), "an operation");
+  }
+
+  // The batch with everything it points to; `pool_blocks` becomes the number of cache blocks that its rows may touch.
+  Batch in(const Batch& batch, const KvSlot& kv, int32_t& pool_blocks) {
+    const auto rows = static_cast<size_t>(batch.row_count);
+    const auto kind = static_cast<size_t>(kv.kind);
+    pool_blocks = 0;
+    std::vector<BatchSegment> segments(batch.segments.begin(), batch.segments.end());
+    int32_t single_from = 0;
+    for (size_t s = 0; s < segments.size(); ++s)
+      if (segments[s].row_count > 1) single_from = static_cast<int32_t>(s) + 1;
+    for (BatchSegment& segment : segments) {
+      const int32_t first = kv.first_visible(segment.position) / kBlockTokens,
+                    last = (segment.position + segment.row_count - 1) / kBlockTokens;
+      std::vector<BlockId> table(static_cast<size_t>(last) + 1, kNoBlock);
+      for (int32_t i = first; i <= last; ++i) {
+        table[i] = segment.table[kind][i];
+        pool_blocks = std::max(pool_blocks, table[i] + 1);
+      }
+      segment.table[0] = segment.table[1] = nullptr;
+      segment.table[kind] = in(table.data(), table.size());
+      wait();  // the table's host memory goes
+    }
+    const Batch there{batch.row_count,
+                      {in(batch.tokens.data(), rows), rows},
+                      {in(batch.positions.data(), rows), rows},
+                      {in(segments.data(), segments.size()), segments.size()},
+                      {in(batch.row_segment.data(), rows), rows},
+                      single_from};
+    wait();
+    return there;
+  }
+
+ private:
+  void wait() { device_.check(cudaStreamSynchronize(device_.stream()), "a copy to the GPU"); }
+
+  Device& device_;
+  Status& shortage_;
+  std::vector<DeviceBuffer<std::byte>> buffers_;
+};
+
+StagedBackend::StagedBackend(std::shared_ptr<Device> device) : backend_(std::move(device)) {
+  shortage_ = backend_.take_memory(256);  // any head_dim
+  if (!shortage_.ok()) backend_.device().check(cudaErrorMemoryAllocation, "the sums of attention");
+}
+StagedBackend::~StagedBackend() = default;
+
+Status StagedBackend::status() const { return shortage_.ok() ? backend_.device().status() : shortage_; }
+
+void StagedBackend::embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) {
+  Call call(*this);
+  const size_t count = tokens.size() * static_cast<size_t>(table.in);
+  auto* out = call.out<arith::bf16>(count);
+  backend_.embed(call.in(table), call.in(scale, static_cast<size_t>(table.out)),
+                 {call.in(tokens.data(), tokens.size()), tokens.size()}, out);
+  call.back(x, out, count);
+}
+
+void StagedBackend::norm(const NormArgs& norm) {
+  Call call(*this);
+  const size_t count = static_cast<size_t>(norm.rows) * norm.width;
+  NormArgs there = norm;
+  there.x = call.in(norm.x, count), there.a = call.out<int8_t>(count);
+  backend_.norm(there);
+  call.back(norm.a, there.a, count);
+}
+
+void StagedBackend::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
+  Call call(*this);
+  const size_t count = static_cast<size_t>(rows) * w.out;
+  auto* there = call.out<float>(count);
+  backend_.linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows,
+                  call.in(scale, static_cast<size_t>(w.out)), there);
+  call.back(out, there, count);
+}
+
+void StagedBackend::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
+  Call call(*this);
+  const size_t count = static_cast<size_t>(rows) * w.out;
+  auto* there = call.out<uint8_t>(count);
+  backend_.up(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows,
+              call.in(alpha, static_cast<size_t>(w.out)), there);
+  call.back(h, there, count);
+}
+
+void StagedBackend::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
+  Call call(*this);
+  const size_t count = static_cast<size_t>(rows) * w.out;
+  auto* there = call.in(x, count);
+  backend_.add_linear(call.in(w), call.in(a, static_cast<size_t>(rows) * w.in), rows,
+                      call.in(scale, static_cast<size_t>(w.out)), there);
+  call.back(x, there, count);
+}
+
+void StagedBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
+  Call call(*this);
+  const size_t count = static_cast<size_t>(rows) * w.out;
+  auto* there = call.in(x, count);
+  backend_.add_down(call.in(w), call.in(h, static_cast<size_t>(rows) * w.in), rows,
+                    call.in(scale, static_cast<size_t>(w.out)), there);
+  call.back(x, there, count);
+}
+
+void StagedBackend::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads,
+                            int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
+  Call call(*this);
+  const size_t rows = static_cast<size_t>(batch.row_count), count = rows * heads * head_dim;
+  auto* there = call.out<int8_t>(count);
+  backend_.queries(call.in(q, count), {batch.row_count, {}, {}, {}, {}}, call.in(angles, rows * (head_dim / 2)), heads,
+                   kv_heads, head_dim, call.in(inverse, static_cast<size_t>(kv_heads) * head_dim), there);
+  call.back(out, there, count);
+}
+
+void StagedBackend::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
+                           const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+  Call call(*this);
+  const size_t rows = static_cast<size_t>(batch.row_count), width = static_cast<size_t>(kv.kv_heads) * kv.head_dim;
+  int32_t blocks = 0;
+  const Batch there = call.in(batch, kv, blocks);
+  KvSlot slot = kv;
+  const auto bytes = static_cast<size_t>(blocks * kv.block_bytes);
+  slot.pool = call.in(kv.pool, bytes);
+  backend_.append(call.in(k, rows * width), call.in(v, rows * width), there, call.in(angles, rows * (kv.head_dim / 2)),
+                  call.in(k_inverse, width), call.in(v_inverse, width), slot);
+  call.back(kv.pool, slot.pool, bytes);
+}
+
+void StagedBackend::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+  Call call(*this);
+  const size_t count = static_cast<size_t>(batch.row_count) * args.heads * kv.head_dim;
+  int32_t blocks = 0;
+  const Batch there = call.in(batch, kv, blocks);
+  KvSlot slot = kv;
+  slot.pool = call.in(kv.pool, static_cast<size_t>(blocks * kv.block_bytes));
+  auto* out = call.out<int8_t>(count);
+  backend_.begin_batch();
+  backend_.attend({call.in(args.queries, count), args.heads, args.z,
+                   call.in(args.out_inverse, static_cast<size_t>(kv.kv_heads) * kv.head_dim), out},
+                  there, slot);
+  call.back(args.out, out, count);
+}
+
+void StagedBackend::sample(const SampleArgs& args, SampledToken& result) {
+  Call call(*this);
+  Device& device = backend_.device();
+  const auto vocab = static_cast<size_t>(args.vocab_size);
+  SamplingSpec spec = *args.spec;
+  if (!args.seen) spec.repetition_penalty = 1.0f;
+  const Draw draw = draw_of(spec, 0, args.position, args.top_logprobs);
+  const Draw* draws = call.in(&draw, 1);
+  const float* logits = call.in(args.logits, vocab);
+  auto* adjusted = call.out<float>(vocab);
+  auto* there = call.out<Drawn>(1);
+  auto* top_there = call.out<Alternative>(kMostTop);
+  auto* last_there = call.out<int32_t>(1);
+  const uint8_t* seen = args.seen ? call.in(args.seen, vocab) : call.out<uint8_t>(vocab);
+  if (device.ok())
+    device.check(penalise(device.stream(), logits, draws, 1, args.vocab_size, seen, adjusted), "penalties");
+  for (const auto& [token, bias] : spec.logit_bias) {  // one launch each: a token may come twice here
+    const Bias one{0, token, bias};
+    if (device.ok())
+      device.check(add_biases(device.stream(), call.in(&one, 1), 1, args.vocab_size, adjusted), "biases");
+    device.check(cudaStreamSynchronize(device.stream()), "biases");
+  }
+  if (device.ok())
+    device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, draws, 1, args.vocab_size, last_there,
+                              there, top_there),
+                 "sampling");
+  Drawn drawn{};
+  call.back(&drawn, there, 1);
+  Alternative top[kMostTop];
+  call.back(top, top_there, kMostTop);
+  if (device.ok()) read_drawn(drawn, top, result);
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,44 @@
+// StagedBackend: the CUDA backend as a Backend whose pointers are host memory. Each operation copies its inputs to the
+// GPU, runs there, and copies the outputs back. For the golden self-check and the conformance tests, which hold every
+// backend to the same cases; not for speed.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend.hpp"
+
+namespace kaiju::cuda {
+
+class StagedBackend {
+ public:
+  explicit StagedBackend(std::shared_ptr<Device> device);
+  ~StagedBackend();
+
+  const char* isa() const { return "cuda"; }
+  // The first failure of an operation; later ones do nothing.
+  Status status() const;
+
+  void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
+  void norm(const NormArgs& norm);
+  void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
+  void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
+  void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);
+  void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x);
+  void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
+               int32_t head_dim, const float* inverse, int8_t* out);
+  void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
+              const float* v_inverse, const KvSlot& kv);
+  void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+  void sample(const SampleArgs& args, SampledToken& result);
+
+ private:
+  class Call;
+  CudaBackend backend_;
+  Status shortage_;  // of memory, before any other failure
+};
+
+static_assert(Backend<StagedBackend>);
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,64 @@
+// StepOutputs: what a step answers, on its way from one GPU to the host: drawn tokens, logits, classifier scores. Also
+// what drawing keeps on the GPU: the tokens that each slot has seen, and the token that it drew last. Host memory that
+// the GPU writes exists twice, for two steps in turn.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "device.hpp"
+#include "kaiju/model/weights.hpp"
+#include "kaiju/step/plan.hpp"
+#include "kaiju/step/result.hpp"
+#include "memory.hpp"
+#include "step_inputs.hpp"
+#include "step_intake.hpp"
+#include "step_lists.hpp"
+
+namespace kaiju::cuda {
+
+class StepOutputs {
+ public:
+  using Inputs = StepInputs::Placed;
+
+  static Result<StepOutputs> make(std::shared_ptr<Device> device, const Facts& facts);
+
+  // Launches and copies, asynchronous on the device's stream.
+  // Clears the seen tokens of slots that start, and marks those of their histories.
+  void start_slots(const CheckedStep& step, StepLists& lists);
+  // Replaces tokens drawn by the step before, which the host does not know yet, and marks all tokens of the batch as
+  // seen.
+  void mark_rows(const Inputs& inputs);
+  // Penalties and biases: fills adjusted logits of the rows that have any.
+  void adjust(const float* logits, const Inputs& inputs, std::span<const Bias> biases, StepLists& lists);
+  // Draws from all rows; without `adjusted` not from those whose logits penalties or biases change.
+  void draw(const float* logits, const Inputs& inputs, bool adjusted);
+  void return_logits(const float* logits, int64_t rows, float* to);
+  // The first `rows` rows of the step's scores.
+  void return_scores(const float* scores, int32_t rows, int32_t turn);
+
+  // After the step has ended: its answer in that turn.
+  void read_draws(const StepPlan& plan, int32_t turn, StepResult& answer) const;
+  void read_scores(const StepPlan& plan, const Weights& weights, int32_t turn, StepResult& answer) const;
+
+  // Every kernel that is launched here, in a recording that never runs.
+  void load_kernels(const float* logits, const Inputs& inputs, const StepLists& lists);
+
+ private:
+  StepOutputs(std::shared_ptr<Device> device, const Facts& facts) : device_(std::move(device)), facts_(facts) {}
+  Drawn* drawn() const { return reinterpret_cast<Drawn*>(drawn_.data()); }
+  Alternative* top() const { return reinterpret_cast<Alternative*>(top_.data()); }
+  size_t score_count() const { return static_cast<size_t>(facts_.slot_count + facts_.step_tokens) * labels(); }
+  size_t labels() const { return static_cast<size_t>(facts_.label_count); }
+
+  std::shared_ptr<Device> device_;
+  Facts facts_;
+  DeviceBuffer<uint8_t> seen_;        // [slots, vocab_size]
+  DeviceBuffer<int32_t> last_drawn_;  // [slots]
+  DeviceBuffer<float> adjusted_;      // [slots, vocab_size]
+  PinnedBuffer drawn_;                // [2, slots] Drawn, written by the GPU
+  PinnedBuffer top_;                  // [2, slots, kMostTop] Alternative, written by the GPU
+  PinnedBuffer scores_;               // [2, score_count()] float
+};
+
+}  // namespace kaiju::cuda

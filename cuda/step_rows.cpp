@@ -1,0 +1,72 @@
+#include "step_rows.hpp"
+
+#include <algorithm>
+
+#include "backend.hpp"
+
+namespace kaiju::cuda {
+
+StepRows::StepRows(const Facts& facts) {
+  const auto rows = static_cast<size_t>(facts.step_tokens), slots = static_cast<size_t>(facts.slot_count);
+  for (auto* of_rows : {&tokens_, &positions_, &row_segment_}) of_rows->reserve(rows);
+  for (auto* of_slots : {&segment_slot_, &draw_row_}) of_slots->reserve(slots);
+  segments_.reserve(slots);
+  draws_.reserve(slots);
+}
+
+StepRows StepRows::blank(int32_t rows, int32_t segments, int32_t draws) {
+  StepRows blank;
+  for (auto* of_rows : {&blank.tokens_, &blank.positions_, &blank.row_segment_})
+    of_rows->assign(static_cast<size_t>(rows), 0);
+  blank.segments_.assign(static_cast<size_t>(segments), {});
+  blank.segment_slot_.assign(static_cast<size_t>(segments), 0);
+  blank.draw_row_.assign(static_cast<size_t>(draws), 0);
+  blank.draws_.assign(static_cast<size_t>(draws), {});
+  blank.single_from_ = segments < rows ? segments : 0;
+  return blank;
+}
+
+void StepRows::gather(const StepPlan& plan, const Slots& slots) {
+  tokens_.assign(plan.tokens.begin(), plan.tokens.begin() + slots.row_count());
+  positions_.assign(slots.positions().begin(), slots.positions().end());
+  row_segment_.resize(tokens_.size());
+  segments_.clear();
+  segment_slot_.clear();
+  for (size_t s = 0; s < plan.segments.size(); ++s)
+    if (plan.segments[s].token_count > 1) add_segment(plan.segments[s], slots.segments()[s]);
+  single_from_ = static_cast<int32_t>(segments_.size());
+  for (size_t s = 0; s < plan.segments.size(); ++s)
+    if (plan.segments[s].token_count == 1) add_segment(plan.segments[s], slots.segments()[s]);
+  draws_.clear();
+  draw_row_.clear();
+  for (const Segment& segment : plan.segments) {
+    if (!segment.sample) continue;
+    draws_.push_back(draw_of(slots[segment.slot].sampling, segment.slot,
+                             int64_t{segment.position} + segment.token_count, segment.top_logprobs));
+    draw_row_.push_back(segment.first_token + segment.token_count - 1);
+  }
+}
+
+void StepRows::fill_up(int32_t rows) {
+  const auto shortest =
+      static_cast<size_t>(std::min_element(positions_.begin(), positions_.end()) - positions_.begin());
+  for (int32_t row = row_count(); row < rows; ++row) {
+    tokens_.push_back(tokens_[shortest]);
+    positions_.push_back(positions_[shortest]);
+    row_segment_.push_back(row);
+    segments_.push_back(segments_[shortest]);
+    segments_.back().first_row = row;
+    segment_slot_.push_back(segment_slot_[shortest]);
+    draw_row_.push_back(row);
+    draws_.push_back(draws_[shortest]);
+  }
+}
+
+void StepRows::add_segment(const Segment& segment, const BatchSegment& rows) {
+  std::fill_n(row_segment_.begin() + segment.first_token, segment.token_count, static_cast<int32_t>(segments_.size()));
+  segments_.push_back(rows);
+  segments_.back().table[0] = segments_.back().table[1] = nullptr;
+  segment_slot_.push_back(segment.slot);
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,157 @@
+#include "worker.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "graph_rows.hpp"
+#include "kaiju/base/owner_process.hpp"
+
+namespace kaiju::cuda {
+
+Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Weights weights, const StepIntake& intake,
+                                             const ExecutorSizes& sizes) {
+  const CurrentDevice current(device->index());
+  const Facts& facts = intake.facts();
+  Result<ModelRunner> runner = ModelRunner::make(device, std::move(weights), facts, intake.kv_slots(), sizes);
+  if (!runner.ok()) return runner.status();
+  Result<StepInputs> inputs = StepInputs::make(facts);
+  if (!inputs.ok()) return inputs.status();
+  Result<StepLists> lists = StepLists::make(device, facts);
+  if (!lists.ok()) return lists.status();
+  Result<StepOutputs> outputs = StepOutputs::make(device, facts);
+  if (!outputs.ok()) return outputs.status();
+  const StepGraphs::Parts recorded{*device, *runner, *inputs, *outputs};
+  load_kernels(recorded, *lists, facts);
+  Result<StepGraphs> graphs = StepGraphs::make(recorded, most_graph_rows(sizes));
+  if (!graphs.ok()) return graphs.status();
+  Event ended[2];
+  for (Event& event : ended)
+    if (!device->check(Event::make(event), "an event after a step")) return device->status();
+  device->creation_done();
+  return std::unique_ptr<Worker>(new Worker({std::move(device),
+                                             std::move(runner).value(),
+                                             std::move(inputs).value(),
+                                             std::move(lists).value(),
+                                             std::move(outputs).value(),
+                                             std::move(graphs).value(),
+                                             {std::move(ended[0]), std::move(ended[1])}},
+                                            facts));
+}
+
+Worker::Worker(Parts parts, const Facts& facts)
+    : device_(std::move(parts.device)),
+      facts_(facts),
+      runner_(std::move(parts.runner)),
+      inputs_(std::move(parts.inputs)),
+      lists_(std::move(parts.lists)),
+      outputs_(std::move(parts.outputs)),
+      transfers_(device_, runner_.pool().blocks()),
+      graphs_(std::move(parts.graphs)),
+      ended_{std::move(parts.ended[0]), std::move(parts.ended[1])} {}
+
+Worker::~Worker() {
+  leaving_.emplace(device_->index());
+  device_->check(cudaStreamSynchronize(device_->stream()), "a step");
+  transfers_.wait();
+}
+
+void Worker::start(const CheckedStep& step, int32_t turn, bool alone, StepResult& answer) {
+  const CurrentDevice current(device_->index());
+  lists_.begin(alone);
+  outputs_.start_slots(step, lists_);
+  lists_.send(step.table_writes, "table edits", [&](const TableWrite* writes, int32_t count) {
+    return write_tables(device_->stream(), writes, count, inputs_.tables());
+  });
+  transfers_.send_down(step.plan.transfers);
+  for (const BlockCopy& copy : step.plan.copies)
+    if (copy.from != copy.to)
+      device_->attempt("a block copy", [&] { return runner_.pool().copy(copy, device_->stream()); });
+  transfers_.bring_up(step.plan.transfers, step.segments);
+  if (!step.plan.segments.empty()) run_rows(step, turn, answer);
+  transfers_.start_beside();
+  device_->attempt("an event after a step", [&] { return cudaEventRecord(ended_[turn].get(), device_->stream()); });
+}
+
+void Worker::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer) {
+  const StepInputs::Placed inputs = inputs_.place(step.rows, turn);
+  device_->attempt("a step's inputs", [&] { return inputs_.send(inputs, turn, device_->stream()); });
+  const Segment& first = step.plan.segments[0];
+  const bool as_one_kernel =
+      step.rows.row_count() == 1 && (first.sample || first.all_logits) && runner_.one_row_step_serves(first.position);
+  const Graph* const graph = step.graph_rows > 0 ? graphs_.find(step.graph_rows, as_one_kernel) : nullptr;
+  if (graph) {
+    device_->attempt("a decode step", [&] { return graph->launch(device_->stream()); });
+  } else {
+    outputs_.mark_rows(inputs);
+    if (as_one_kernel)
+      runner_.run_one_row(inputs);
+    else
+      runner_.run_layers(inputs);
+    return_logits(step, as_one_kernel, answer);
+    if (!as_one_kernel) runner_.run_drawn_logits(inputs);
+  }
+  if (step.adjusts) outputs_.adjust(runner_.logits(), inputs, step.biases, lists_);
+  if (step.adjusts || !graph) outputs_.draw(runner_.logits(), inputs, true);
+  return_scores(step.plan, turn);
+}
+
+// Computes the logits of segments that ask for those of all rows, and copies them to the answer. `there`: the logits of
+// the only row have been computed.
+void Worker::return_logits(const CheckedStep& step, bool there, StepResult& answer) {
+  const std::vector<Segment>& segments = step.plan.segments;
+  int64_t rows = 0;
+  for (const Segment& segment : segments) rows += segment.all_logits ? segment.token_count : 0;
+  answer.logits.resize(static_cast<size_t>(rows * facts_.vocab_size));
+  float* out = answer.logits.data();
+  int32_t score_at = facts_.slot_count;
+  for (const Segment& segment : segments)
+    for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += runner_.logit_rows()) {
+      const int32_t first = segment.first_token + done,
+                    count = std::min(runner_.logit_rows(), segment.token_count - done);
+      if (!there) runner_.run_logits(first, count);
+      outputs_.return_logits(runner_.logits(), count, out);
+      out += int64_t{count} * facts_.vocab_size;
+      if (!segment.scores) continue;
+      runner_.run_scores(first, count, score_at);
+      score_at += count;
+    }
+}
+
+void Worker::return_scores(const StepPlan& plan, int32_t turn) {
+  int32_t rows = 0;
+  for (const Segment& segment : plan.segments)
+    if (segment.scores) rows = std::max(rows, facts_.slot_count) + (segment.all_logits ? segment.token_count : 0);
+  if (rows > 0) outputs_.return_scores(runner_.scores(), rows, turn);
+}
+
+Status Worker::finish(const StepPlan& plan, int32_t turn, StepResult& answer) {
+  const CurrentDevice current(device_->index());
+  device_->attempt("a step", [&] { return cudaEventSynchronize(ended_[turn].get()); });
+  transfers_.wait();
+  if (!device_->ok()) {
+    cudaStreamSynchronize(device_->stream());  // launches before the failure may still write to the host's memory
+    return device_->status();
+  }
+  outputs_.read_draws(plan, turn, answer);
+  outputs_.read_scores(plan, runner_.weights(), turn, answer);
+  for (const BlockTransfer& transfer : plan.transfers)
+    if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens)
+      runner_.pool().clear_tail(transfer);
+  return {};
+}
+
+Result<HostMemory> Worker::host_memory(size_t bytes, const char* what) {
+  const CurrentDevice current(device_->index());
+  KAIJU_TRY(transfers_.travel_beside_steps());
+  PinnedBuffer pinned;
+  KAIJU_TRY(take(pinned, bytes, what));
+  const std::shared_ptr<PinnedBuffer> shared(
+      new PinnedBuffer(std::move(pinned)), [index = device_->index(), process = OwnerProcess()](PinnedBuffer* gone) {
+        if (!process.is_this()) return;  // a child of fork() has none of CUDA
+        const CurrentDevice leaving(index);
+        delete gone;
+      });
+  return HostMemory(shared, shared->data());
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,66 @@
+// Worker: everything on one GPU that takes part in steps: its device and stream, the model with its weights, KV pool
+// and workspaces, the recorded steps, and what travels to and from the host. Runs checked steps; the executor decides
+// which. Nothing outside of it assumes a device.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "kaiju/step/executor.hpp"
+#include "model_runner.hpp"
+#include "step_graphs.hpp"
+#include "step_outputs.hpp"
+#include "transfers.hpp"
+
+namespace kaiju::cuda {
+
+class Worker {
+ public:
+  // Takes all memory of computing on the GPU and copies the weights there. kOutOfMemory names what wanted how much.
+  // `intake` is not kept.
+  static Result<std::unique_ptr<Worker>> make(std::shared_ptr<Device> device, Weights weights, const StepIntake& intake,
+                                              const ExecutorSizes& sizes);
+  // Waits for steps under way, which write to the host's memory.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Ok, or the first failure on the device.
+  const Status& status() const { return device_->status(); }
+  // Launches a step in turn 0 or 1; `alone`: the step before it has been finished. Returned logits go to `answer`,
+  // which stays where it is until finish(). Failures are told by finish().
+  void start(const CheckedStep& step, int32_t turn, bool alone, StepResult& answer);
+  // Waits for the step started in that turn and completes its answer.
+  Status finish(const StepPlan& plan, int32_t turn, StepResult& answer);
+  // As Executor::host_memory().
+  Result<HostMemory> host_memory(size_t bytes, const char* what);
+
+ private:
+  struct Parts {
+    std::shared_ptr<Device> device;
+    ModelRunner runner;
+    StepInputs inputs;
+    StepLists lists;
+    StepOutputs outputs;
+    StepGraphs graphs;
+    Event ended[2];
+  };
+  Worker(Parts parts, const Facts& facts);
+
+  void run_rows(const CheckedStep& step, int32_t turn, StepResult& answer);
+  void return_logits(const CheckedStep& step, bool there, StepResult& answer);
+  void return_scores(const StepPlan& plan, int32_t turn);
+
+  std::optional<CurrentDevice> leaving_;  // the first member: set by the destructor, until all others are destroyed
+  std::shared_ptr<Device> device_;
+  Facts facts_;
+  ModelRunner runner_;
+  StepInputs inputs_;
+  StepLists lists_;
+  StepOutputs outputs_;
+  Transfers transfers_;
+  StepGraphs graphs_;
+  Event ended_[2];  // recorded after the last step started in each turn
+};
+
+}  // namespace kaiju::cuda

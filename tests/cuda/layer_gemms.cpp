@@ -1,0 +1,61 @@
+// Which gemms a layer is on a GPU. Needs no GPU and no CUDA.
+#include "cuda/launch/layer_gemms.hpp"
+
+#include "catch.hpp"
+
+namespace kaiju::cuda {
+namespace {
+
+using Gemm = std::tuple<Site, Operation, int32_t, int32_t>;
+
+std::vector<Gemm> list(const std::vector<LayerGemm>& gemms) {
+  std::vector<Gemm> out;
+  for (const LayerGemm& p : gemms) out.emplace_back(p.input, p.operation, p.out, p.in);
+  return out;
+}
+
+ModelConfig two_layers_on_a_slot() {
+  ModelConfig config;
+  config.vocab_size = 4096;
+  config.d_model = 1024;
+  config.n_heads = 6;
+  config.n_kv_heads = 2;
+  config.head_dim = 128;
+  config.d_ff = 3072;
+  config.layers = {{LayerKind::kGlobal, 0, 0, 0}, {LayerKind::kGlobal, 0, 0, 0}};
+  config.derive_counts();
+  return config;
+}
+
+TEST_CASE("matrices of one input are one gemm of a layer: q, and k and v where the layer owns its slot") {
+  const ModelConfig config = two_layers_on_a_slot();
+  const std::vector<Gemm> rest = {{Site::kAttentionOut, Operation::kAddLinear, 1024, 768},
+                                     {Site::kFfnIn, Operation::kUp, 3072, 1024},
+                                     {Site::kFfnMid, Operation::kAddDown, 1024, 3072}};
+  std::vector<Gemm> owner = {{Site::kAttentionIn, Operation::kLinear, 768 + 2 * 256, 1024}},
+                       reader = {{Site::kAttentionIn, Operation::kLinear, 768, 1024}};
+  owner.insert(owner.end(), rest.begin(), rest.end());
+  reader.insert(reader.end(), rest.begin(), rest.end());
+  CHECK(list(gemms_of(config, 0)) == owner);
+  CHECK(list(gemms_of(config, 1)) == reader);
+}
+
+TEST_CASE("the shapes of a model's gemms are each there once") {
+  ModelConfig config = two_layers_on_a_slot();
+  const auto shapes = [&] {
+    std::vector<std::tuple<int32_t, int32_t, bool>> out;
+    for (const GemmShape& shape : gemm_shapes(config))
+      out.emplace_back(shape.out, shape.in, shape.behind_attention);
+    return out;
+  };
+  std::vector<std::tuple<int32_t, int32_t, bool>> wanted = {{1280, 1024, false}, {1024, 768, true},
+                                                            {3072, 1024, false}, {1024, 3072, false},
+                                                            {768, 1024, false},  {4096, 1024, false}};
+  CHECK(shapes() == wanted);
+  config.labels = {"one", "two", "three"};
+  wanted.emplace_back(3, 1024, false);
+  CHECK(shapes() == wanted);
+}
+
+}  // namespace
+}  // namespace kaiju::cuda
