@@ -65,16 +65,16 @@ class GpuOps {
     group_ = fmt::format("{}, {}", name, device_->name());
     const int32_t width = heads * head_dim;
     for (const int32_t rows : options_.rows) {
-      gemm<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
+      matmul<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
           "q, k, v", d_model, width + 2 * head_dim, rows);
-      gemm<&CpuBackend::add_linear, &cuda::StagedBackend::add_linear, &cuda::CudaBackend::add_linear, int8_t,
+      matmul<&CpuBackend::add_linear, &cuda::StagedBackend::add_linear, &cuda::CudaBackend::add_linear, int8_t,
            arith::bf16>("o", width, d_model, rows);
-      gemm<&CpuBackend::up, &cuda::StagedBackend::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff,
+      matmul<&CpuBackend::up, &cuda::StagedBackend::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff,
                                                                                                rows);
-      gemm<&CpuBackend::add_down, &cuda::StagedBackend::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>(
+      matmul<&CpuBackend::add_down, &cuda::StagedBackend::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>(
           "down", d_ff, d_model, rows);
       if (rows <= 256)
-        gemm<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
+        matmul<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
             "logits", d_model, vocab, rows);
     }
     for (const int32_t rows : options_.rows) norm(d_model, rows);
@@ -134,7 +134,7 @@ class GpuOps {
     if (!options_.json) std::fputs(".", stderr);
   }
 
-  std::string path_of(int32_t rows, const cuda::GemmShape& shape) const {
+  std::string path_of(int32_t rows, const cuda::MatmulShape& shape) const {
     if (gpu_.cublaslt() && gpu_.cublaslt()->serves(rows, shape.out, shape.in)) return "cuBLASLt";
     const cuda::Tile tile = cuda::choose_tile(device_->chip(), rows, shape);
     switch (tile.path) {
@@ -149,12 +149,12 @@ class GpuOps {
   }
 
   template <auto kCpu, auto kChecked, auto kTimed, class A, class Out>
-  void gemm(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
+  void matmul(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
     if (!wanted(operation)) return;
-    constexpr cuda::GemmKind kKind = std::is_same_v<A, uint8_t>     ? cuda::GemmKind::kAddDown
-                                     : std::is_same_v<Out, float>   ? cuda::GemmKind::kLinear
-                                     : std::is_same_v<Out, uint8_t> ? cuda::GemmKind::kUp
-                                                                    : cuda::GemmKind::kAddLinear;
+    constexpr cuda::MatmulKind kKind = std::is_same_v<A, uint8_t>     ? cuda::MatmulKind::kAddDown
+                                     : std::is_same_v<Out, float>   ? cuda::MatmulKind::kLinear
+                                     : std::is_same_v<Out, uint8_t> ? cuda::MatmulKind::kUp
+                                                                    : cuda::MatmulKind::kAddLinear;
     const auto bytes = static_cast<size_t>(in) * static_cast<size_t>(out),
                inputs = static_cast<size_t>(rows) * static_cast<size_t>(in);
     const size_t outputs = static_cast<size_t>(rows) * static_cast<size_t>(out);
@@ -195,7 +195,7 @@ class GpuOps {
       return Matrix{pool_.data() + static_cast<size_t>(i % copies) * bytes, row_sum_there.data(), out, in};
     };
     if (cuda::CublasLt* const cublaslt = gpu_.cublaslt()) {
-      std::vector<cuda::CublasLtGemm> alike;
+      std::vector<cuda::CublasLtMatmul> alike;
       for (int32_t i = 0; i < copies; ++i)
         alike.push_back({kKind,
                          {weights(i).weight, out, in, a_there.data(), rows, scale_there.data(), out_there.data()},
@@ -452,7 +452,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
     };
     if (!options.json)
       tools::print(
-          "GEMMs: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
+          "Matmuls: by which kernel; a tile is rows x outputs/blocks that divide the sum/blocks that share weights. "
           "Attention's operations: 4 a visible key, row and\n"
           "channel, where the matrix units do 8.\n");
     ops.model("small", 5120, 40, 128, 20480, 65536);

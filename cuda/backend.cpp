@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kaiju/base/random.hpp"
-#include "launch/layer_gemms.hpp"
+#include "launch/packed_matmuls.hpp"
 
 namespace kaiju::cuda {
 
@@ -26,18 +26,18 @@ Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t t
 }
 
 namespace {
-GemmKind kind_of(Operation operation) {
+MatmulKind kind_of(Operation operation) {
   switch (operation) {
     case Operation::kLinear:
-      return GemmKind::kLinear;
+      return MatmulKind::kLinear;
     case Operation::kUp:
-      return GemmKind::kUp;
+      return MatmulKind::kUp;
     case Operation::kAddLinear:
-      return GemmKind::kAddLinear;
+      return MatmulKind::kAddLinear;
     case Operation::kAddDown:
       break;
   }
-  return GemmKind::kAddDown;
+  return MatmulKind::kAddDown;
 }
 }  // namespace
 
@@ -71,16 +71,16 @@ Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
   return {};
 }
 
-Status CudaBackend::choose_gemms(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
+Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
                                  int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
-  std::vector<CublasLtGemm> products;
-  const auto add = [&](GemmKind product, const Matrix& w, const void* a, int32_t most, const float* scale,
+  std::vector<CublasLtMatmul> products;
+  const auto add = [&](MatmulKind product, const Matrix& w, const void* a, int32_t most, const float* scale,
                        void* result) {
     products.push_back({product, {w.weight, w.out, w.in, a, most, scale, result}, w.row_sum});
   };
   for (size_t l = 0; l < weights.layers.size(); ++l)
-    for (const LayerGemm& product : gemms_of(weights.config, static_cast<int32_t>(l))) {
+    for (const PackedMatmul& product : packed_matmuls_of(weights.config, static_cast<int32_t>(l))) {
       const Linear& w = weights.layers[l].packed_at(product.input);
       const void* a = product.input == Site::kFfnMid ? static_cast<const void*>(workspace.h) : workspace.a;
       void* result = workspace.x;
@@ -88,9 +88,9 @@ Status CudaBackend::choose_gemms(const Weights& weights, const Workspace& worksp
       if (product.operation == Operation::kUp) result = workspace.h;
       add(kind_of(product.operation), w, a, rows, w.scale, result);
     }
-  add(GemmKind::kLinear, weights.embed, workspace.a, logit_rows, weights.logit_scale.data(), logits);
+  add(MatmulKind::kLinear, weights.embed, workspace.a, logit_rows, weights.logit_scale.data(), logits);
   if (weights.classifier.weight)
-    add(GemmKind::kLinear, weights.classifier, workspace.a, logit_rows, weights.classifier_scale.data(), logits);
+    add(MatmulKind::kLinear, weights.classifier, workspace.a, logit_rows, weights.classifier_scale.data(), logits);
   return cublaslt_->choose(products, file);
 }
 

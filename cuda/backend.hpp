@@ -37,7 +37,7 @@ class CudaBackend {
   CublasLt* cublaslt() const { return cublaslt_.get(); }
   // Chooses what serves each of the model's products then (CublasLt::choose): up to `rows` of the workspace, and
   // `logit_rows` of logits.
-  Status choose_gemms(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
+  Status choose_matmuls(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
                       int32_t logit_rows, const std::string& file);
 
   // From now on all activations that products read have memory for so many rows.
@@ -60,22 +60,22 @@ class CudaBackend {
     });
   }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
-    multiply(GemmKind::kLinear, w, a, rows, scale, out);
+    multiply(MatmulKind::kLinear, w, a, rows, scale, out);
   }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
-    multiply(GemmKind::kUp, w, a, rows, alpha, h);
+    multiply(MatmulKind::kUp, w, a, rows, alpha, h);
   }
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
-    multiply(GemmKind::kAddLinear, w, a, rows, scale, x);
+    multiply(MatmulKind::kAddLinear, w, a, rows, scale, x);
   }
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
-    multiply(GemmKind::kAddDown, w, h, rows, scale, x);
+    multiply(MatmulKind::kAddDown, w, h, rows, scale, x);
   }
   void norm_linear(const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
-    multiply_normed(GemmKind::kLinear, norm, w, scale, out);
+    multiply_normed(MatmulKind::kLinear, norm, w, scale, out);
   }
   void norm_up(const NormArgs& norm, const Matrix& w, const float* alpha, uint8_t* h) {
-    multiply_normed(GemmKind::kUp, norm, w, alpha, h);
+    multiply_normed(MatmulKind::kUp, norm, w, alpha, h);
   }
   void queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads, int32_t kv_heads,
                int32_t head_dim, const float* inverse, int8_t* out) {
@@ -121,19 +121,19 @@ class CudaBackend {
   void launch(const char* what, Launch&& work) {
     if (device_->ok()) device_->check(work(device_->stream()), what);
   }
-  void multiply(GemmKind product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
+  void multiply(MatmulKind product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
     multiply(product, {w.weight, w.out, w.in, a, rows, scale, result}, w.row_sum);
   }
-  void multiply(GemmKind product, GemmArgs args, const int32_t* row_sum) {
+  void multiply(MatmulKind product, MatmulArgs args, const int32_t* row_sum) {
     args.room = room_;
     if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in))
       return cublaslt_->multiply({product, args, row_sum});
-    launch("a GEMM", [&](cudaStream_t s) { return cuda::gemm(s, device_->chip(), product, args); });
+    launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), product, args); });
   }
 
   // In one kernel where there is one that takes the norm with it.
-  void multiply_normed(GemmKind product, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
-    GemmArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
+  void multiply_normed(MatmulKind product, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
+    MatmulArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
     if (joins_norm(device_->chip(), input.rows, w.out, w.in))
       args.x = input.x, args.eps = input.eps, args.inverse_scale = input.inverse_scale;
     else

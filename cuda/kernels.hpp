@@ -27,12 +27,12 @@ cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* po
 cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count,
                         int32_t width, arith::bf16* out);
 
-// ---- kernels/gemm.cu ----
-// A GEMM by its operands and epilogue (docs/arithmetic.md, section 4).
-enum class GemmKind { kLinear, kUp, kAddLinear, kAddDown };
-constexpr GemmShape shape_of(GemmKind kind, int32_t out, int32_t in) { return {out, in, kind == GemmKind::kAddLinear}; }
+// ---- kernels/matmul.cu ----
+// A matmul by its operands and epilogue (docs/arithmetic.md, section 4).
+enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown };
+constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) { return {out, in, kind == MatmulKind::kAddLinear}; }
 
-struct GemmArgs {
+struct MatmulArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
   int32_t out, in;
   const void* a;  // [rows, in] int8; uint8 for kAddDown
@@ -45,16 +45,16 @@ struct GemmArgs {
   const arith::bf16* x = nullptr;
   float eps = 0.0f, inverse_scale = 0.0f;
 };
-// Whether a GEMM of `rows` rows can compute the norm of its input itself.
+// Whether a matmul of `rows` rows can compute the norm of its input itself.
 bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
 // By the fastest kernel known for the chip and the shape (launch/tiles.hpp).
-cudaError_t gemm(cudaStream_t stream, const Chip& chip, GemmKind kind, const GemmArgs& args);
+cudaError_t matmul(cudaStream_t stream, const Chip& chip, MatmulKind kind, const MatmulArgs& args);
 // By the kernel that `tile` names, which must fit.
-cudaError_t gemm_with_tile(cudaStream_t stream, const Chip& chip, const Tile& tile, GemmKind kind,
-                           const GemmArgs& args);
-// ---- kernels/sm90_gemm.cuh ----
-template <GemmKind kKind>
-cudaError_t gemm_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args);
+cudaError_t matmul_with_tile(cudaStream_t stream, const Chip& chip, const Tile& tile, MatmulKind kind,
+                           const MatmulArgs& args);
+// ---- kernels/sm90_matmul.cuh ----
+template <MatmulKind kKind>
+cudaError_t matmul_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const MatmulArgs& args);
 
 // ---- kernels/rope_quantise.cu ----
 cudaError_t queries(cudaStream_t stream, const Chip& chip, const float* q, int32_t rows, const arith::CosSin* angles,

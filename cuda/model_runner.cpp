@@ -9,7 +9,7 @@
 namespace kaiju::cuda {
 namespace {
 
-constexpr int32_t kMostTileRows = 256;  // of a GEMM's tile, or of two that share their weights
+constexpr int32_t kMostTileRows = 256;  // of a matmul's tile, or of two that share their weights
 constexpr int32_t kLogitRows = 64;      // of a piece, where the logits of every row are asked for
 
 Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConfig& config, const Facts& facts,
@@ -53,7 +53,7 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
       made.device_, made.weights_, {made.pool_.slots(), workspace.angles, workspace.x, made.logits_.data()});
   if (!one_row.ok()) return one_row.status();
   made.one_row_ = std::move(one_row).value();
-  KAIJU_TRY(made.backend_.choose_gemms(made.weights_, workspace, facts.step_tokens, made.logits_.data(), logit_rows,
+  KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, workspace, facts.step_tokens, made.logits_.data(), logit_rows,
                                        sizes.products_file));
   return made;
 }

@@ -4,7 +4,7 @@
 
 #include "graph_rows.hpp"
 #include "kernels/blocks.hpp"
-#include "launch/layer_gemms.hpp"
+#include "launch/packed_matmuls.hpp"
 
 namespace kaiju::cuda {
 
@@ -52,7 +52,7 @@ void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const 
   Device& device = parts.device;
   ModelRunner& runner = parts.runner;
   StepOutputs& outputs = parts.outputs;
-  const std::vector<GemmShape> shapes = gemm_shapes(runner.weights().config);
+  const std::vector<MatmulShape> shapes = matmul_shapes(runner.weights().config);
   for (const int32_t rows : rows_of_all_tiles(device.chip(), shapes, facts.step_tokens)) {
     if (!device.ok()) return;
     const StepInputs::Placed placed = parts.inputs.place(StepRows::blank(rows, 1, std::min(rows, facts.slot_count)), 0);

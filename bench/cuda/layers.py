@@ -1,4 +1,4 @@
-"""What the kernels of a layer add to a step, from what libkaiju-trace.so wrote: a table for each kind of step, GEMMs beside their ceilings.
+"""What the kernels of a layer add to a step, from what libkaiju-trace.so wrote: a table for each kind of step, matmuls beside their ceilings.
 
     python3 bench/cuda/layers.py steps.txt [--preset small] [--context 4096]
 
@@ -27,7 +27,7 @@ CEILINGS = {
     4096: (1513, 1513, 1416, 1536),
     16384: (1463, 1600, 1525, 1485),
 }
-GEMMS = ["linear", "up", "o", "down"]  # by cuda::GemmKind
+MATMULS = ["linear", "up", "o", "down"]  # by cuda::MatmulKind
 COLUMN = {"q, k, v": 0, "q alone": 0, "o": 0, "up": 1, "down": 2, "logits": 3}
 
 
@@ -63,12 +63,12 @@ def name_kernels(kernels, layers):
     """[(name, us)], and the rows of a layer and of the logits; None where the step is not kernel by kernel."""
     owns, named, layer, rows, part = owns_slot(layers), [], 0, [], "once"
     for i, (us, kernel) in enumerate(kernels):
-        gemm = re.search(r"kernel<\(GemmKind\)(\d)", kernel)
+        matmul = re.search(r"kernel<\(MatmulKind\)(\d)", kernel)
         if kernel.startswith("norm_kernel"):
             name, part = ("norm", "layer") if layer < layers else ("once: last norm", "once")
             rows.append(int(re.search(r"\[(\d+) x", kernel)[1]))
-        elif gemm:
-            name = GEMMS[int(gemm[1])]
+        elif matmul:
+            name = MATMULS[int(matmul[1])]
             if name == "linear":
                 rope_follows = i + 1 < len(kernels) and kernels[i + 1][1].startswith("rope_quantise_kernel")
                 name = "logits" if not rope_follows else "q, k, v" if owns[layer % layers] else "q alone"
@@ -121,12 +121,12 @@ def main():
         named, rows, logit_rows = found
         print(f"\n{rows} rows; {heading}\n\n| | times | adds, us | bound | goal |\n| --- | --- | --- | --- | --- |")
         sums = {}
-        for name, us in named + [("all GEMMs", us) for name, us in named if name in COLUMN and name != "logits"]:
+        for name, us in named + [("all matmuls", us) for name, us in named if name in COLUMN and name != "logits"]:
             sums.setdefault(name, []).append(us)
         context = options.context if rows == logit_rows else 0
         all_bounds = sum(bounds_of(name, rows, model, 0)[0] for name, _ in named if name in COLUMN and name != "logits")
         for name, adds in sums.items():
-            all_of_layer = name == "all GEMMs"
+            all_of_layer = name == "all matmuls"
             bound, goal = (all_bounds / layers, 0) if all_of_layer else bounds_of(name, logit_rows if name == "logits" else rows, model, context)
             us = sum(adds) / (layers if all_of_layer else len(adds))
             print(f"| {name} | {layers if all_of_layer else len(adds)} | {us:.1f} |" + "".join(f" {100 * most / us:.0f}% |" if most else " |" for most in (bound, goal)))

@@ -62,7 +62,7 @@ std::string short_name(const char* mangled) {
                                                      std::free);
   std::string name = status == 0 ? whole.get() : mangled;
   for (const std::string_view part :
-       {"void ", "kaiju::cuda::", "(anonymous namespace)::", "(kaiju::cuda::GemmKind)", "(int)", "(bool)"})
+       {"void ", "kaiju::cuda::", "(anonymous namespace)::", "(kaiju::cuda::MatmulKind)", "(int)", "(bool)"})
     for (size_t at; (at = name.find(part)) != std::string::npos;) name.erase(at, part.size());
   const size_t parameters = name.rfind('(');
   return name.substr(0, std::min(parameters, size_t{60}));

@@ -1,4 +1,4 @@
-// What completes a GEMM whose int32 sums cuBLASLt computes (launch/cublaslt.hpp): its epilogue; and before it, where
+// What completes a matmul whose int32 sums cuBLASLt computes (launch/cublaslt.hpp): its epilogue; and before it, where
 // activations are unsigned bytes, their shift by 128, since cuBLASLt multiplies signed bytes. Bound: memory, or the L2
 // cache where the sums of few rows still lie there.
 #include "../launch/tiles.hpp"
@@ -23,14 +23,14 @@ __global__ void __launch_bounds__(kThreads) shift_kernel(const uint4* from, int6
 }
 
 // So many neighbouring outputs of a thread that it stores 8 or 16 bytes at once.
-template <GemmKind kKind>
-constexpr int kOuts = kKind == GemmKind::kLinear ? 4 : 8;
+template <MatmulKind kKind>
+constexpr int kOuts = kKind == MatmulKind::kLinear ? 4 : 8;
 
-template <GemmKind kKind>
+template <MatmulKind kKind>
 __global__ void __launch_bounds__(kThreads)
-    epilogue_kernel(GemmArgs args, const int32_t* sums, const int32_t* row_sum) {
+    epilogue_kernel(MatmulArgs args, const int32_t* sums, const int32_t* row_sum) {
   constexpr int kCount = kOuts<kKind>;
-  constexpr bool kAdds = kKind == GemmKind::kAddLinear || kKind == GemmKind::kAddDown;
+  constexpr bool kAdds = kKind == MatmulKind::kAddLinear || kKind == MatmulKind::kAddDown;
   const int32_t across = (args.out + kThreads * kCount - 1) / (kThreads * kCount);
   const int32_t block = static_cast<int32_t>(blockIdx.x),
                 first = (block % across * kThreads + static_cast<int32_t>(threadIdx.x)) * kCount;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     scale[i] = args.scale[first + i];
-    if constexpr (kKind == GemmKind::kAddDown) more[i] = 128 * row_sum[first + i];
+    if constexpr (kKind == MatmulKind::kAddDown) more[i] = 128 * row_sum[first + i];
   }
   const int32_t row = block / across * kRows;
 #pragma unroll
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <GemmKind kKind>
-cudaError_t apply_epilogue_of(cudaStream_t stream, const Chip& chip, const GemmArgs& args, const int32_t* sums,
+template <MatmulKind kKind>
+cudaError_t apply_epilogue_of(cudaStream_t stream, const Chip& chip, const MatmulArgs& args, const int32_t* sums,
                               const int32_t* row_sum) {
   const int64_t blocks = int64_t{pieces(args.rows, kRows)} * pieces(args.out, kThreads * kOuts<kKind>);
   return launch(stream, chip, epilogue_kernel<kKind>, {blocks, kThreads}, args, sums, row_sum);
@@ -77,17 +77,17 @@ cudaError_t shift_to_signed(cudaStream_t stream, const Chip& chip, const uint8_t
                 reinterpret_cast<const uint4*>(from), runs, reinterpret_cast<uint4*>(to));
 }
 
-cudaError_t apply_epilogue(cudaStream_t stream, const Chip& chip, GemmKind kind, const GemmArgs& args,
+cudaError_t apply_epilogue(cudaStream_t stream, const Chip& chip, MatmulKind kind, const MatmulArgs& args,
                            const int32_t* sums, const int32_t* row_sum) {
   switch (kind) {
-    case GemmKind::kLinear:
-      return apply_epilogue_of<GemmKind::kLinear>(stream, chip, args, sums, row_sum);
-    case GemmKind::kUp:
-      return apply_epilogue_of<GemmKind::kUp>(stream, chip, args, sums, row_sum);
-    case GemmKind::kAddLinear:
-      return apply_epilogue_of<GemmKind::kAddLinear>(stream, chip, args, sums, row_sum);
+    case MatmulKind::kLinear:
+      return apply_epilogue_of<MatmulKind::kLinear>(stream, chip, args, sums, row_sum);
+    case MatmulKind::kUp:
+      return apply_epilogue_of<MatmulKind::kUp>(stream, chip, args, sums, row_sum);
+    case MatmulKind::kAddLinear:
+      return apply_epilogue_of<MatmulKind::kAddLinear>(stream, chip, args, sums, row_sum);
     default:
-      return apply_epilogue_of<GemmKind::kAddDown>(stream, chip, args, sums, row_sum);
+      return apply_epilogue_of<MatmulKind::kAddDown>(stream, chip, args, sums, row_sum);
   }
 }
 

@@ -1,4 +1,4 @@
-// GEMM of one row (GEMV) by dp4a, any chip, and of few outputs.
+// Matmul of one row (GEMV) by dp4a, any chip, and of few outputs.
 //
 // One row: one block a multiprocessor (more where outputs are too many for its shared memory) takes an equal share of
 // the outputs, whose weights are contiguous. Its warps share these weights equally, wherever outputs begin, and add
@@ -14,7 +14,7 @@
 #include <algorithm>
 
 #include "../tiles/rms.cuh"
-#include "gemm_common.cuh"
+#include "matmul_common.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -24,8 +24,8 @@ constexpr int32_t kGemvWarps = kGemvThreads / 32;
 constexpr int32_t kGemvOuts = (48 << 10) / 4;  // that a block has room for the sums of
 
 // With kNorm every block computes the norm of the whole row itself, which takes less time than another kernel.
-template <GemmKind kKind, bool kNorm>
-__global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(GemmArgs args) {
+template <MatmulKind kKind, bool kNorm>
+__global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(MatmulArgs args) {
   constexpr int kAhead = 8;
   extern __shared__ __align__(16)
       uint8_t gemv_memory[];  // with kNorm the row's bytes, the row, and its partial sums; the block's sums
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(GemmArgs args) {
   for (int32_t i = tid; i < outs; i += kGemvThreads) store_sum<kKind>(args, 0, first + i, sums[i]);
 }
 
-template <GemmKind kKind, bool kNorm = false>
-cudaError_t launch_gemv(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
+template <MatmulKind kKind, bool kNorm = false>
+cudaError_t launch_gemv(cudaStream_t stream, const Chip& chip, const MatmulArgs& args) {
   const int32_t blocks = std::max(std::min(chip.multiprocessors, args.out), pieces(args.out, kGemvOuts));
   const int32_t bytes =
       (kNorm ? norm_bytes(args.in) : 0) + pieces(args.out, blocks) * static_cast<int32_t>(sizeof(int32_t));
@@ -88,7 +88,7 @@ cudaError_t launch_gemv(cudaStream_t stream, const Chip& chip, const GemmArgs& a
 constexpr int32_t kNarrowOuts = 32;
 
 // A warp computes one output of one row.
-__global__ void __launch_bounds__(kThreads) gemm_narrow_kernel(GemmArgs args) {
+__global__ void __launch_bounds__(kThreads) matmul_narrow_kernel(MatmulArgs args) {
   let_next_start();
   wait_for_inputs();
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) gemm_narrow_kernel(GemmArgs args) {
         w.x, b.x, dot4<Sign::kSigned>(w.y, b.y, dot4<Sign::kSigned>(w.z, b.z, dot4<Sign::kSigned>(w.w, b.w, c))));
   }
   const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
-  if (lane == 0) store_sum<GemmKind::kLinear>(args, row * args.out, n, sum);
+  if (lane == 0) store_sum<MatmulKind::kLinear>(args, row * args.out, n, sum);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // latency.
 //
 // queries() and append() are the operations of a Backend; rope_quantise() does both in one launch, from q, k and v side
-// by side as one GEMM stores them.
+// by side as one matmul stores them.
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/layout.cuh"
 #include "../tiles/quantise.cuh"

@@ -8,7 +8,7 @@
 // odd rows: a thread pushes its sums of the other's rows into the other's shared memory, where the thread of the same
 // number folds them with its own.
 //
-// Blocks of the next GEMM, where they are small, find room beside a pair. They are let in when the queries have
+// Blocks of the next matmul, where they are small, find room beside a pair. They are let in when the queries have
 // arrived: earlier, they would ask for their weights before these. Bound: the latency of one step after the other, then
 // instructions.
 #pragma once
@@ -35,7 +35,7 @@ class WindowDecoder : WindowTiles<kHeadDim, kRows, Weight> {
 
  public:
   static constexpr int32_t kBytes = Map::kEnd;
-  // With a block of the next GEMM beside, on a multiprocessor; each has a KiB more.
+  // With a block of the next matmul beside, on a multiprocessor; each has a KiB more.
   static_assert(kBytes + sizeof(WindowShared<kRows>) + 1024 + kBesidePairBytes + 1024 <= 228 * 1024);
 
   __device__ WindowDecoder(const AttentionWork& work, WindowShared<kRows>& shared, uint8_t* memory)
@@ -360,7 +360,7 @@ cudaError_t launch_window_of(cudaStream_t stream, const AttentionWork& work, int
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
     return error;
-  // All shared memory that there is: blocks of the next GEMM run beside.
+  // All shared memory that there is: blocks of the next matmul run beside.
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
       error != cudaSuccess)

@@ -1,6 +1,6 @@
 // What decode attention over a window on Hopper brings to shared memory, and where it lies there: which keys each block
 // of a pair has, and the tiles of their keys, queries and values (sm90_attention_decode_window.cuh). Values come where
-// keys were, weights where queries were, the other block's sums where weights were, so that blocks of the next GEMM
+// keys were, weights where queries were, the other block's sums where weights were, so that blocks of the next matmul
 // find room beside a pair.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace kaiju::cuda {
 constexpr int32_t kPairGroups = 3;  // warpgroups
 constexpr int32_t kPairThreads = 128 * kPairGroups;
 constexpr int32_t kPairRegisters =
-    104;  // of a thread: with more, blocks of o would find no room beside a pair's (sm90_gemm.cuh)
+    104;  // of a thread: with more, blocks of o would find no room beside a pair's (sm90_matmul.cuh)
 constexpr int32_t kPairBlocks = kChunkBlocks + 1;                // of keys, that a block of threads has at most
 constexpr int32_t kPairGroupBlocks = kPairBlocks / kPairGroups;  // that a warpgroup has
 constexpr int64_t kPairChunks = 3;                               // that an item has at most

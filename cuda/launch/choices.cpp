@@ -35,7 +35,7 @@ bool take_number(std::string_view& text, int base, T& number) {
 }
 
 bool read_line(std::string_view line, Choices& choices) {
-  GemmSize size;
+  MatmulSize size;
   for (int32_t* number : {&size.out, &size.in, &size.rows})
     if (!take_number(line, 10, *number) || *number <= 0) return false;
   std::optional<Algorithm> algorithm;

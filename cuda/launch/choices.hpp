@@ -1,4 +1,4 @@
-// Choices: which algorithm of cuBLASLt serves GEMMs of a shape and number of rows, and the file that keeps them. Host
+// Choices: which algorithm of cuBLASLt serves matmuls of a shape and number of rows, and the file that keeps them. Host
 // data alone, compiled with and without CUDA.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace kaiju::cuda {
 
-struct GemmSize {
+struct MatmulSize {
   int32_t out = 0, in = 0, rows = 0;
-  auto operator<=>(const GemmSize&) const = default;
+  auto operator<=>(const MatmulSize&) const = default;
 };
 
 using Algorithm =
@@ -24,7 +24,7 @@ using Algorithm =
 
 struct Choices {
   std::string machine;                              // GPU and version of cuBLASLt that they were searched on
-  std::map<GemmSize, std::optional<Algorithm>> of;  // none: a kernel of our own
+  std::map<MatmulSize, std::optional<Algorithm>> of;  // none: a kernel of our own
 };
 
 // One line that says what the file is, one of the machine, one of each choice: outputs, summed index, rows, and "own"

@@ -35,7 +35,7 @@ constexpr int32_t kRowCounts[] = {16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 7
 constexpr int32_t kLeastRows = 48;  // that it serves unsearched: below, our own kernel for few rows is faster
 constexpr int kOffers = 12;         // algorithms that a search tries
 
-// Of a GEMM that is cut into pieces, how many rows are computed at once; 0 where cuBLASLt or the epilogue does not take
+// Of a matmul that is cut into pieces, how many rows are computed at once; 0 where cuBLASLt or the epilogue does not take
 // the shape.
 int32_t most_rows(int32_t out, int32_t in) {
   if (out % 16 != 0 || out <= 32 || in % 16 != 0) return 0;
@@ -49,7 +49,7 @@ int32_t row_count(int32_t rows) { return *std::lower_bound(std::begin(kRowCounts
 
 // Calls work(rows) for every number of rows that a choice is made at, and the last time with as many as there can be.
 template <class Work>
-void each_row_count(const GemmArgs& args, Work&& work) {
+void each_row_count(const MatmulArgs& args, Work&& work) {
   const int32_t most = most_rows(args.out, args.in);
   for (const int32_t rows : kRowCounts) {
     if (rows > most) return;
@@ -58,18 +58,18 @@ void each_row_count(const GemmArgs& args, Work&& work) {
   }
 }
 
-// Rows `first` to `first` + `rows` of a GEMM.
-CublasLtGemm part(CublasLtGemm gemm, int32_t first, int32_t rows) {
-  GemmArgs& args = gemm.args;
-  const size_t item = gemm.kind == GemmKind::kLinear ? sizeof(float)
-                      : gemm.kind == GemmKind::kUp   ? sizeof(uint8_t)
+// Rows `first` to `first` + `rows` of a matmul.
+CublasLtMatmul part(CublasLtMatmul matmul, int32_t first, int32_t rows) {
+  MatmulArgs& args = matmul.args;
+  const size_t item = matmul.kind == MatmulKind::kLinear ? sizeof(float)
+                      : matmul.kind == MatmulKind::kUp   ? sizeof(uint8_t)
                                                      : sizeof(arith::bf16);
   args.a = static_cast<const int8_t*>(args.a) + int64_t{first} * args.in;
   args.result =
       static_cast<std::byte*>(args.result) + static_cast<size_t>(first) * static_cast<size_t>(args.out) * item;
   args.rows = rows;
   args.room = std::max(args.room - first, 0);
-  return gemm;
+  return matmul;
 }
 
 class OpenCublasLt final : public CublasLt {
@@ -98,7 +98,7 @@ class OpenCublasLt final : public CublasLt {
     return device_->status();
   }
 
-  Status choose(std::span<const CublasLtGemm> gemms, const std::string& file) override {
+  Status choose(std::span<const CublasLtMatmul> matmuls, const std::string& file) override {
     Choices kept{machine(), {}};
     if (!file.empty()) {
       Result<Choices> read = read_choices(file);
@@ -107,28 +107,28 @@ class OpenCublasLt final : public CublasLt {
       else if (!read.ok() && read.status().code() != StatusCode::kNotFound)
         return read.status();
     }
-    std::map<std::pair<int32_t, int32_t>, std::vector<CublasLtGemm>> shapes;
-    for (const CublasLtGemm& gemm : gemms) {  // of a shape those with the most rows
-      std::vector<CublasLtGemm>& alike = shapes[{gemm.args.out, gemm.args.in}];
-      if (!alike.empty() && alike[0].args.rows < gemm.args.rows) alike.clear();
-      if (alike.empty() || alike[0].args.rows == gemm.args.rows) alike.push_back(gemm);
+    std::map<std::pair<int32_t, int32_t>, std::vector<CublasLtMatmul>> shapes;
+    for (const CublasLtMatmul& matmul : matmuls) {  // of a shape those with the most rows
+      std::vector<CublasLtMatmul>& alike = shapes[{matmul.args.out, matmul.args.in}];
+      if (!alike.empty() && alike[0].args.rows < matmul.args.rows) alike.clear();
+      if (alike.empty() || alike[0].args.rows == matmul.args.rows) alike.push_back(matmul);
     }
     bool searched = false;
     for (const auto& [shape, alike] : shapes) {
       if (file.empty()) break;
       each_row_count(alike.front().args, [&](int32_t rows) {
-        const GemmSize size{shape.first, shape.second, row_count(rows)};
+        const MatmulSize size{shape.first, shape.second, row_count(rows)};
         const auto known = kept.of.find(size);
         const bool serves = known != kept.of.end() && (!known->second || fits(*known->second, size));
         if (!serves) kept.of[size] = search(alike, rows), searched = true;
         choices_[size] = kept.of[size];
       });
     }
-    std::set<std::tuple<GemmKind, int32_t, int32_t>> ran;
-    for (const CublasLtGemm& gemm : gemms)
-      if (ran.emplace(gemm.kind, gemm.args.out, gemm.args.in).second)
-        each_row_count(gemm.args, [&](int32_t rows) { multiply(part(gemm, 0, rows)); });
-    device_->check(cudaStreamSynchronize(device_->stream()), "a GEMM by cuBLASLt");
+    std::set<std::tuple<MatmulKind, int32_t, int32_t>> ran;
+    for (const CublasLtMatmul& matmul : matmuls)
+      if (ran.emplace(matmul.kind, matmul.args.out, matmul.args.in).second)
+        each_row_count(matmul.args, [&](int32_t rows) { multiply(part(matmul, 0, rows)); });
+    device_->check(cudaStreamSynchronize(device_->stream()), "a matmul by cuBLASLt");
     KAIJU_TRY(device_->status());
     return searched ? write_choices(file, kept) : Status();
   }
@@ -138,12 +138,12 @@ class OpenCublasLt final : public CublasLt {
     return rows > 1 && most > 0 && choice(out, in, std::min(rows, most)).has_value();
   }
 
-  void multiply(const CublasLtGemm& gemm) override {
-    const auto& [out, in, rows] = std::tie(gemm.args.out, gemm.args.in, gemm.args.rows);
+  void multiply(const CublasLtMatmul& matmul) override {
+    const auto& [out, in, rows] = std::tie(matmul.args.out, matmul.args.in, matmul.args.rows);
     const int32_t most = most_rows(out, in), even = pieces(rows, pieces(rows, most)),
                   size = std::min(pieces(even, 64) * 64, most);
     for (int32_t first = 0; first < rows && device_->ok(); first += size) {
-      const CublasLtGemm piece = part(gemm, first, std::min(size, rows - first));
+      const CublasLtMatmul piece = part(matmul, first, std::min(size, rows - first));
       const std::optional<Algorithm>& algorithm = choice(out, in, piece.args.rows);
       const cublasStatus_t status = algorithm ? run(*algorithm, piece) : CUBLAS_STATUS_NOT_SUPPORTED;
       if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
@@ -171,7 +171,7 @@ class OpenCublasLt final : public CublasLt {
 
   // The weights are the transposed left operand, the activations the right one: to cuBLASLt, whose matrices lie column
   // by column, the sums are [out, rows].
-  bool lay_out(const GemmSize& size, Layouts& layouts) {
+  bool lay_out(const MatmulSize& size, Layouts& layouts) {
     const auto out = static_cast<uint64_t>(size.out), in = static_cast<uint64_t>(size.in),
                rows = static_cast<uint64_t>(size.rows);
     return check(api_.init_layout(&layouts.weights, sizeof layouts.weights, CUDA_R_8I, in, out, size.in)) &&
@@ -180,7 +180,7 @@ class OpenCublasLt final : public CublasLt {
   }
 
   // What cuBLASLt has for the size, best first by its own reckoning.
-  std::vector<Algorithm> offers(const GemmSize& size, int most) {
+  std::vector<Algorithm> offers(const MatmulSize& size, int most) {
     Layouts l;
     if (!lay_out(size, l)) return {};
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
@@ -195,7 +195,7 @@ class OpenCublasLt final : public CublasLt {
     return found;
   }
 
-  bool fits(const Algorithm& algorithm, const GemmSize& size) {
+  bool fits(const Algorithm& algorithm, const MatmulSize& size) {
     Layouts l;
     cublasLtMatmulHeuristicResult_t result{};
     const cublasLtMatmulAlgo_t algo = std::bit_cast<cublasLtMatmulAlgo_t>(algorithm);
@@ -207,7 +207,7 @@ class OpenCublasLt final : public CublasLt {
 
   // What serves so many rows, at most most_rows(); unsearched what cuBLASLt offers first.
   const std::optional<Algorithm>& choice(int32_t out, int32_t in, int32_t rows) {
-    const GemmSize size{out, in, row_count(rows)};
+    const MatmulSize size{out, in, row_count(rows)};
     const auto [at, fresh] = choices_.try_emplace(size);
     if (fresh && size.rows >= kLeastRows)
       if (const std::vector<Algorithm> offered = offers(size, 1); !offered.empty()) at->second = offered[0];
@@ -215,12 +215,12 @@ class OpenCublasLt final : public CublasLt {
   }
 
   // Of at most most_rows() rows. What it answers is cuBLASLt's, which has launched nothing then.
-  cublasStatus_t run(const Algorithm& algorithm, const CublasLtGemm& gemm) {
-    const GemmArgs& args = gemm.args;
+  cublasStatus_t run(const Algorithm& algorithm, const CublasLtMatmul& matmul) {
+    const MatmulArgs& args = matmul.args;
     Layouts l;
     if (!lay_out({args.out, args.in, args.rows}, l)) return CUBLAS_STATUS_SUCCESS;
     const void* a = args.a;
-    if (gemm.kind == GemmKind::kAddDown) {
+    if (matmul.kind == MatmulKind::kAddDown) {
       auto* shifted = reinterpret_cast<int8_t*>(sums_.data()) +
                       sizeof(int32_t) * static_cast<size_t>(args.out) * static_cast<size_t>(args.rows);
       device_->check(shift_to_signed(device_->stream(), device_->chip(), static_cast<const uint8_t*>(args.a),
@@ -235,19 +235,19 @@ class OpenCublasLt final : public CublasLt {
         api_.multiply(handle_, &operation_, &one, args.weight, &l.weights, a, &l.activations, &none, sums, &l.sums,
                       sums, &l.sums, &algo, workspace_.data(), kWorkspaceBytes, device_->stream());
     if (status == CUBLAS_STATUS_SUCCESS)
-      device_->check(apply_epilogue(device_->stream(), device_->chip(), gemm.kind, args, sums, gemm.row_sum),
-                     "the epilogue of a GEMM");
+      device_->check(apply_epilogue(device_->stream(), device_->chip(), matmul.kind, args, sums, matmul.row_sum),
+                     "the epilogue of a matmul");
     return status;
   }
 
-  void multiply_ourselves(const CublasLtGemm& gemm) {
-    const GemmArgs& args = gemm.args;
-    device_->check(cuda::gemm(device_->stream(), device_->chip(), gemm.kind, args), "a GEMM");
+  void multiply_ourselves(const CublasLtMatmul& matmul) {
+    const MatmulArgs& args = matmul.args;
+    device_->check(cuda::matmul(device_->stream(), device_->chip(), matmul.kind, args), "a matmul");
   }
 
-  // The fastest for the first `rows` rows of GEMMs of one shape; they take turns, so that their weights come from
+  // The fastest for the first `rows` rows of matmuls of one shape; they take turns, so that their weights come from
   // memory as in a step.
-  std::optional<Algorithm> search(const std::vector<CublasLtGemm>& alike, int32_t rows) {
+  std::optional<Algorithm> search(const std::vector<CublasLtMatmul>& alike, int32_t rows) {
     const auto milliseconds = [&](const auto& work) {
       bool taken = true;
       const float time = milliseconds_of([&] {
@@ -256,13 +256,13 @@ class OpenCublasLt final : public CublasLt {
       return taken ? time : HUGE_VALF;
     };
     std::optional<Algorithm> best;
-    float least = milliseconds([&](const CublasLtGemm& gemm) {
-      multiply_ourselves(gemm);
+    float least = milliseconds([&](const CublasLtMatmul& matmul) {
+      multiply_ourselves(matmul);
       return true;
     });
     for (const Algorithm& algorithm : offers({alike[0].args.out, alike[0].args.in, rows}, kOffers)) {
       const float time =
-          milliseconds([&](const CublasLtGemm& gemm) { return run(algorithm, gemm) == CUBLAS_STATUS_SUCCESS; });
+          milliseconds([&](const CublasLtMatmul& matmul) { return run(algorithm, matmul) == CUBLAS_STATUS_SUCCESS; });
       if (time < least) best = algorithm, least = time;
     }
     return best;
@@ -287,9 +287,9 @@ class OpenCublasLt final : public CublasLt {
     for (size_t run = 0; run < kRuns && device_->ok(); ++run) {
       float time = HUGE_VALF;
       device_->check(cudaEventRecord(before.event, device_->stream()), "an event");
-      device_->check(graph.launch(device_->stream()), "searched GEMMs");
+      device_->check(graph.launch(device_->stream()), "searched matmuls");
       device_->check(cudaEventRecord(after.event, device_->stream()), "an event");
-      device_->check(cudaStreamSynchronize(device_->stream()), "searched GEMMs");
+      device_->check(cudaStreamSynchronize(device_->stream()), "searched matmuls");
       device_->check(cudaEventElapsedTime(&time, before.event, after.event), "an event");
       least = std::min(least, time);
     }
@@ -302,7 +302,7 @@ class OpenCublasLt final : public CublasLt {
   cublasLtMatmulDescOpaque_t operation_{};
   cublasLtMatmulPreferenceOpaque_t preference_{};
   DeviceBuffer<std::byte> workspace_, sums_;
-  std::map<GemmSize, std::optional<Algorithm>> choices_;
+  std::map<MatmulSize, std::optional<Algorithm>> choices_;
 };
 
 }  // namespace

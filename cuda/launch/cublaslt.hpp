@@ -1,4 +1,4 @@
-// CublasLt: GEMMs by NVIDIA's cuBLASLt, for chips without wgmma kernels of our own. It multiplies into int32 sums in a
+// CublasLt: matmuls by NVIDIA's cuBLASLt, for chips without wgmma kernels of our own. It multiplies into int32 sums in a
 // buffer of fixed size, many rows in pieces; kernels/cublaslt_epilogue.cu turns sums into results with the bits of
 // every other kernel.
 //
@@ -14,9 +14,9 @@
 
 namespace kaiju::cuda {
 
-struct CublasLtGemm {
-  GemmKind kind = GemmKind::kLinear;
-  GemmArgs args{};
+struct CublasLtMatmul {
+  MatmulKind kind = MatmulKind::kLinear;
+  MatmulArgs args{};
   const int32_t* row_sum = nullptr;  // [out] of the weights; for kAddDown alone
 };
 
@@ -26,16 +26,16 @@ class CublasLt {
   static Result<std::unique_ptr<CublasLt>> open(std::shared_ptr<Device> device);
   virtual ~CublasLt() = default;
 
-  // Chooses what serves every shape among `gemms`, up to as many rows as theirs, and runs each choice once, since
+  // Chooses what serves every shape among `matmuls`, up to as many rows as theirs, and runs each choice once, since
   // kernels are loaded when they first run. Without a file, a choice is what cuBLASLt itself considers best. With one,
   // it is what the file says, if the file is of this GPU and this cuBLASLt; what the file lacks is searched, by running
-  // everything that cuBLASLt offers and our own kernel, and added to it. Writes to the results of `gemms`.
-  virtual Status choose(std::span<const CublasLtGemm> gemms, const std::string& file) = 0;
+  // everything that cuBLASLt offers and our own kernel, and added to it. Writes to the results of `matmuls`.
+  virtual Status choose(std::span<const CublasLtMatmul> matmuls, const std::string& file) = 0;
 
-  // Whether multiply() is the faster way for a GEMM of this shape.
+  // Whether multiply() is the faster way for a matmul of this shape.
   virtual bool serves(int32_t rows, int32_t out, int32_t in) = 0;
   // Failures are kept by the device.
-  virtual void multiply(const CublasLtGemm& gemm) = 0;
+  virtual void multiply(const CublasLtMatmul& matmul) = 0;
 };
 
 }  // namespace kaiju::cuda

@@ -1,5 +1,5 @@
-// The choice of a GEMM's tile: a model with few constants, fitted to the measured times of every tile at the GEMMs of
-// the presets, 2 to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/gemm_hopper.md; the times are in
+// The choice of a matmul's tile: a model with few constants, fitted to the measured times of every tile at the matmuls of
+// the presets, 2 to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/matmul_hopper.md; the times are in
 // tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
@@ -52,7 +52,7 @@ double skinny_time(int32_t rows, double memory) {
 
 // Blocks run in rounds of as many as fit; rounds and memory overlap, the better the more one of them outweighs the
 // other.
-double tile_time(const Tile& tile, const Cost& cost, int32_t rows, const GemmShape& shape, int32_t multiprocessors,
+double tile_time(const Tile& tile, const Cost& cost, int32_t rows, const MatmulShape& shape, int32_t multiprocessors,
                  double memory) {
   const int32_t cluster = tile.split * tile.share, row_units = pieces(pieces(rows, tile.rows), tile.share),
                 clusters = row_units * pieces(shape.out, tile.outs);
@@ -83,13 +83,13 @@ bool serves(const Tile& tile, int32_t rows, int32_t in) {
 
 }  // namespace
 
-Tile choose_tile(const Chip& chip, int32_t rows, const GemmShape& shape) {
+Tile choose_tile(const Chip& chip, int32_t rows, const MatmulShape& shape) {
   const int32_t out = shape.out, in = shape.in;
   const Tile plain{rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
 #if !defined(KAIJU_CUDA_SM90A)
   return plain;
 #endif
-  if (rows == 1 || !sm90_gemm_fits(chip, out, in)) return plain;
+  if (rows == 1 || !sm90_matmul_fits(chip, out, in)) return plain;
   const double memory = memory_time(out, in, chip.multiprocessors);
   Tile best = plain;
   double least = skinny_serves(rows, out, in) ? skinny_time(rows, memory) : HUGE_VAL;
@@ -101,7 +101,7 @@ Tile choose_tile(const Chip& chip, int32_t rows, const GemmShape& shape) {
   return best;
 }
 
-std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const GemmShape> shapes, int32_t most) {
+std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const MatmulShape> shapes, int32_t most) {
   std::vector<int32_t> counts;
   std::vector<std::vector<Tile>> seen(shapes.size());
   for (int32_t rows = 1; rows <= most; ++rows) {

@@ -1,4 +1,4 @@
-// Tiles: which kernel serves a GEMM, with which tile. Host arithmetic alone, compiled with and without CUDA.
+// Tiles: which kernel serves a matmul, with which tile. Host arithmetic alone, compiled with and without CUDA.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace kaiju::cuda {
 
 enum class Path {
-  kTiled,   // mma.sync tiles, any chip and shape (kernels/gemm.cu)
-  kSkinny,  // weights straight to registers, up to kSkinnyRows rows, any chip (kernels/gemm.cu)
-  kSm90,    // wgmma and the tensor copy engine, capability 9.0 (kernels/sm90_gemm.cuh)
+  kTiled,   // mma.sync tiles, any chip and shape (kernels/matmul.cu)
+  kSkinny,  // weights straight to registers, up to kSkinnyRows rows, any chip (kernels/matmul.cu)
+  kSm90,    // wgmma and the tensor copy engine, capability 9.0 (kernels/sm90_matmul.cuh)
 };
 inline constexpr int32_t kSkinnyRows = 64;
 // One row on Path::kSkinny has a kernel of its own, whose warps take so many bytes of a weight row at once.
@@ -54,24 +54,24 @@ inline constexpr int32_t kBesidePairBytes = 106 * 1024;
 
 inline constexpr int32_t kStepBytes = 128;  // of the summed index, in one stage of kSm90's pipeline
 
-// Whether kSm90 can compute a GEMM of this shape at all.
-constexpr bool sm90_gemm_fits(const Chip& chip, int32_t out, int32_t in) {
+// Whether kSm90 can compute a matmul of this shape at all.
+constexpr bool sm90_matmul_fits(const Chip& chip, int32_t out, int32_t in) {
   return chip.capability == 90 && chip.encode_tensor_map && out % 32 == 0 && in % 64 == 0;
 }
 
 constexpr int32_t pieces(int32_t count, int32_t size) { return (count + size - 1) / size; }
 
-// A GEMM, whatever its rows.
-struct GemmShape {
+// A matmul, whatever its rows.
+struct MatmulShape {
   int32_t out = 0, in = 0;
   bool behind_attention = false;  // it begins while attention ends (o)
 };
 // The fastest by a model of the chip that was fitted to measured times (tiles.cpp); tests/cuda/tiles.cpp holds it to
 // them. Any rows, out and in from 1 up.
-Tile choose_tile(const Chip& chip, int32_t rows, const GemmShape& shape);
+Tile choose_tile(const Chip& chip, int32_t rows, const MatmulShape& shape);
 
-// Ascending numbers of rows, among them the powers of two up to `most` and `most`: GEMMs of so many rows use every tile
+// Ascending numbers of rows, among them the powers of two up to `most` and `most`: matmuls of so many rows use every tile
 // that choose_tile() gives for the shapes at 1 to `most` rows.
-std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const GemmShape> shapes, int32_t most);
+std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const MatmulShape> shapes, int32_t most);
 
 }  // namespace kaiju::cuda

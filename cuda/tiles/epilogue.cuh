@@ -1,4 +1,4 @@
-// Epilogues: what becomes of a GEMM's exact int32 sums. Four kinds (docs/arithmetic.md, section 4).
+// Epilogues: what becomes of a matmul's exact int32 sums. Four kinds (docs/arithmetic.md, section 4).
 #pragma once
 
 #include "../kernels.hpp"
@@ -7,12 +7,12 @@
 namespace kaiju::cuda {
 
 // Stores the sum of output n of the row that begins at `at` = row * out.
-template <GemmKind kKind>
-__device__ __forceinline__ void store_sum(const GemmArgs& args, int64_t at, int32_t n, int32_t sum) {
+template <MatmulKind kKind>
+__device__ __forceinline__ void store_sum(const MatmulArgs& args, int64_t at, int32_t n, int32_t sum) {
   const float scale = args.scale[n];
-  if constexpr (kKind == GemmKind::kLinear) {
+  if constexpr (kKind == MatmulKind::kLinear) {
     static_cast<float*>(args.result)[at + n] = arith::mul(static_cast<float>(sum), scale);
-  } else if constexpr (kKind == GemmKind::kUp) {
+  } else if constexpr (kKind == MatmulKind::kUp) {
     static_cast<uint8_t*>(args.result)[at + n] = arith::square_byte(arith::up_byte(sum, scale));
   } else {
     arith::bf16& x = static_cast<arith::bf16*>(args.result)[at + n];
@@ -47,7 +47,7 @@ struct alignas(2 * kCount) Bf16Run {
   uint32_t two[kCount / 2];
 };
 template <int kCount>
-__device__ __forceinline__ Bf16Run<kCount>& bf16_run(const GemmArgs& args, int64_t at) {
+__device__ __forceinline__ Bf16Run<kCount>& bf16_run(const MatmulArgs& args, int64_t at) {
   return *reinterpret_cast<Bf16Run<kCount>*>(static_cast<arith::bf16*>(args.result) + at);
 }
 
@@ -65,11 +65,11 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
 }
 
 // store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what
-// was there, where the GEMM adds to it.
-template <GemmKind kKind, int kCount>
-__device__ __forceinline__ void store_sums(const GemmArgs& args, int64_t at, const int32_t (&sum)[kCount],
+// was there, where the matmul adds to it.
+template <MatmulKind kKind, int kCount>
+__device__ __forceinline__ void store_sums(const MatmulArgs& args, int64_t at, const int32_t (&sum)[kCount],
                                            const float (&scale)[kCount], const Bf16Run<kCount>& before) {
-  if constexpr (kKind == GemmKind::kLinear) {
+  if constexpr (kKind == MatmulKind::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)
@@ -77,7 +77,7 @@ __device__ __forceinline__ void store_sums(const GemmArgs& args, int64_t at, con
                     arith::mul(static_cast<float>(sum[i + 1]), scale[i + 1]),
                     arith::mul(static_cast<float>(sum[i + 2]), scale[i + 2]),
                     arith::mul(static_cast<float>(sum[i + 3]), scale[i + 3])};
-  } else if constexpr (kKind == GemmKind::kUp) {
+  } else if constexpr (kKind == MatmulKind::kUp) {
     struct alignas(kCount) {
       uint32_t four[kCount / 4];
     } out;

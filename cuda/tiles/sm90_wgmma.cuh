@@ -1,5 +1,5 @@
 // What all users of wgmma share: its order and waits, registers that move between warpgroups, and barriers of one or
-// two warpgroups. The products themselves: sm90_wgmma_gemm.cuh, sm90_wgmma_attention.cuh. Compiles for sm_90a alone.
+// two warpgroups. The products themselves: sm90_wgmma_matmul.cuh, sm90_wgmma_attention.cuh. Compiles for sm_90a alone.
 #pragma once
 
 #include <cstdint>

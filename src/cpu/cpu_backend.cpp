@@ -144,19 +144,19 @@ void CpuBackend::norm(const NormArgs& norm) {
 }
 
 void CpuBackend::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
-  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, out, cpu::Product::kLinear, nullptr};
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, out, cpu::MatmulKind::kLinear, nullptr};
   multiply(args);
 }
 void CpuBackend::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
-  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, alpha, h, cpu::Product::kUp, nullptr};
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, alpha, h, cpu::MatmulKind::kUp, nullptr};
   multiply(args);
 }
 void CpuBackend::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
-  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, x, cpu::Product::kAddLinear, nullptr};
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, x, cpu::MatmulKind::kAddLinear, nullptr};
   multiply(args);
 }
 void CpuBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
-  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, h, rows, scale, x, cpu::Product::kAddDown, nullptr};
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, h, rows, scale, x, cpu::MatmulKind::kAddDown, nullptr};
   multiply(args);
 }
 
@@ -174,7 +174,7 @@ void CpuBackend::multiply(cpu::MatmulArgs& args) {
   const int32_t out_parts =
       static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(out_units, most_parts)));
   const int32_t row_parts = std::clamp(std::min(most_parts / out_parts, args.rows / kRowsPerPart), 1, row_units);
-  const auto multiply_piece = kernels_.matmul[static_cast<int32_t>(args.product)];
+  const auto multiply_piece = kernels_.matmul[static_cast<int32_t>(args.kind)];
   pool_.parallel_for(out_parts * row_parts, [&](int32_t part, int32_t) {
     const int64_t out_part = part / row_parts, row_part = part % row_parts;
     cpu::MatmulPiece piece;

@@ -20,7 +20,7 @@ inline constexpr int32_t kChunk = 512;        // keys under one maximum (arithme
 inline constexpr int32_t kMaxQueryRows = 48;  // query rows (row x head) of one piece of attention
 inline constexpr int32_t kMaxHeadDim = 256;
 
-enum class Product : int32_t { kLinear, kUp, kAddLinear, kAddDown };
+enum class MatmulKind : int32_t { kLinear, kUp, kAddLinear, kAddDown };
 inline constexpr int32_t kProducts = 4;
 
 // result[row, n] = epilogue(sum over k of bytes[row, k] * weight[n, k])
@@ -33,7 +33,7 @@ struct MatmulArgs {
   int32_t rows = 0;
   const float* scale = nullptr;  // [out]
   void* result = nullptr;        // [rows, out]: float, uint8 (kUp) or bf16
-  Product product = Product::kLinear;
+  MatmulKind kind = MatmulKind::kLinear;
   void* prepared = nullptr;  // what prepare() made of the bytes
 };
 

@@ -1,4 +1,4 @@
-// GEMMs by cuBLASLt, which serves chips without tiles of their own: on any GPU, taken for one of compute
+// matmuls by cuBLASLt, which serves chips without tiles of their own: on any GPU, taken for one of compute
 // capability 8.0.
 #include "world.hpp"
 #if KAIJU_CUDA

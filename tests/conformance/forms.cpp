@@ -1,4 +1,4 @@
-// Every form that a GEMM has on a GPU gives the reference's bits, also those that no shape of the other tests is
+// Every form that a matmul has on a GPU gives the reference's bits, also those that no shape of the other tests is
 // large enough to choose.
 #include "world.hpp"
 #if KAIJU_CUDA
@@ -9,7 +9,7 @@ namespace kaiju::test {
 namespace {
 
 using cuda::DeviceBuffer;
-using cuda::GemmKind;
+using cuda::MatmulKind;
 using cuda::Path;
 using cuda::Tile;
 
@@ -32,28 +32,28 @@ std::vector<uint8_t> bytes_of(const std::vector<T>& items) {
 struct Case {
   static constexpr int32_t kRows = 2 * 256 + 5, kRoom = 3 * 256;  // two of the largest tiles and a bit; whole tiles
 
-  Case(GemmKind kind_, uint64_t seed, int32_t out, int32_t in)
+  Case(MatmulKind kind_, uint64_t seed, int32_t out, int32_t in)
       : kind(kind_),
         random(seed),
         w(random, out, in),
         a(random.bytes(size_t{kRows} * in)),
         x(random.stream(size_t{kRows} * out, 1.0f)) {
-    scale = random.scales(out, kind == GemmKind::kUp ? 1e-4f : 1e-5f);
+    scale = random.scales(out, kind == MatmulKind::kUp ? 1e-4f : 1e-5f);
     ReferenceBackend reference;
     std::vector<float> floats(size_t{kRows} * out);
     std::vector<uint8_t> squares(floats.size());
     std::vector<arith::bf16> sums = x;
     switch (kind) {
-      case GemmKind::kLinear:
+      case MatmulKind::kLinear:
         reference.linear(w.view(), a.data(), kRows, scale.data(), floats.data()), expected = bytes_of(floats);
         break;
-      case GemmKind::kUp:
+      case MatmulKind::kUp:
         reference.up(w.view(), a.data(), kRows, scale.data(), squares.data()), expected = bytes_of(squares);
         break;
-      case GemmKind::kAddLinear:
+      case MatmulKind::kAddLinear:
         reference.add_linear(w.view(), a.data(), kRows, scale.data(), sums.data()), expected = bytes_of(sums);
         break;
-      case GemmKind::kAddDown:
+      case MatmulKind::kAddDown:
         reference.add_down(w.view(), reinterpret_cast<const uint8_t*>(a.data()), kRows, scale.data(), sums.data()),
             expected = bytes_of(sums);
         break;
@@ -61,20 +61,20 @@ struct Case {
   }
 
   void check(cuda::Device& device, const Tile& tile, int32_t rows, bool with_room) {
-    INFO("GEMM " << static_cast<int>(kind) << ", " << w.out << " x " << w.in << ", rows " << rows << ", path "
+    INFO("matmul " << static_cast<int>(kind) << ", " << w.out << " x " << w.in << ", rows " << rows << ", path "
                  << static_cast<int>(tile.path) << ", tile " << tile.rows << "x" << tile.outs << "/" << tile.split
                  << "/" << tile.share << ", room " << with_room);
     const size_t bytes = expected.size() / kRows * static_cast<size_t>(rows);
-    const bool adds = kind == GemmKind::kAddLinear || kind == GemmKind::kAddDown;
+    const bool adds = kind == MatmulKind::kAddLinear || kind == MatmulKind::kAddDown;
     const std::vector<int8_t> some(a.begin(), a.begin() + int64_t{rows} * w.in);
     const auto a_there = there(some, with_room ? size_t{kRoom} * w.in : some.size());
     const auto w_there = there(w.weight, w.weight.size());
     const auto scale_there = there(scale, scale.size());
     const auto result = there(adds ? bytes_of(x) : std::vector<uint8_t>(), expected.size());
     REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
-    const cuda::GemmArgs args{
+    const cuda::MatmulArgs args{
         w_there.data(), w.out, w.in, a_there.data(), rows, scale_there.data(), result.data(), with_room ? kRoom : 0};
-    REQUIRE(cuda::gemm_with_tile(device.stream(), device.chip(), tile, kind, args) == cudaSuccess);
+    REQUIRE(cuda::matmul_with_tile(device.stream(), device.chip(), tile, kind, args) == cudaSuccess);
     REQUIRE(cudaStreamSynchronize(device.stream()) == cudaSuccess);
     std::vector<uint8_t> got(expected.size());
     REQUIRE(cudaMemcpy(got.data(), result.data(), got.size(), cudaMemcpyDeviceToHost) == cudaSuccess);
@@ -84,7 +84,7 @@ struct Case {
                      behind.begin() + static_cast<int64_t>(bytes)));  // nothing behind the rows is written
   }
 
-  GemmKind kind;
+  MatmulKind kind;
   Random random;
   OwnedMatrix w;
   std::vector<int8_t> a;
@@ -111,14 +111,14 @@ TEST_CASE("every form of a product on a GPU gives the reference's bits and write
   cuda::Device& device = *opened;
   for (const auto& [out, in] :
        {std::pair{224, 576}, {320, 1024}, {11552, 64}, {7072, 512}})  // the last two: several units of work a block
-    for (const GemmKind kind : {GemmKind::kLinear, GemmKind::kUp, GemmKind::kAddLinear, GemmKind::kAddDown}) {
+    for (const MatmulKind kind : {MatmulKind::kLinear, MatmulKind::kUp, MatmulKind::kAddLinear, MatmulKind::kAddDown}) {
       Case c(kind, seed_of_run() + 5000, out, in);
       for (const int32_t rows : {1, 7, 64}) c.check(device, {Path::kSkinny}, rows, false);
       for (const int32_t rows : {1, 65, 300}) c.check(device, {Path::kTiled}, rows, false);
-      if (!cuda::sm90_gemm_fits(device.chip(), out, in)) continue;
+      if (!cuda::sm90_matmul_fits(device.chip(), out, in)) continue;
       for (const Tile& tile : cuda::kSm90Tiles) {
         if (tile.split > cuda::pieces(in, cuda::kStepBytes)) {  // a block would have nothing to add up
-          CHECK(cuda::gemm_with_tile(device.stream(), device.chip(), tile, kind,
+          CHECK(cuda::matmul_with_tile(device.stream(), device.chip(), tile, kind,
                                      {nullptr, out, in, nullptr, 1, nullptr, nullptr, 0}) ==
                 cudaErrorInvalidConfiguration);
           continue;
@@ -138,19 +138,19 @@ TEST_CASE("blocks of a cluster stay until no other reaches them any more") {
   if (!opened) return;
   cuda::Device& device = *opened;
   constexpr int32_t kOut = 7168, kIn = 7168, kRows = 512, kLaunches = 1000;
-  if (!cuda::sm90_gemm_fits(device.chip(), kOut, kIn)) return;
+  if (!cuda::sm90_matmul_fits(device.chip(), kOut, kIn)) return;
   const auto a = there(std::vector<int8_t>(size_t{kRows} * kIn, 1), size_t{kRows} * kIn),
              w = there(std::vector<int8_t>(size_t{kOut} * kIn, 1), size_t{kOut} * kIn);
   const auto scale = there(std::vector<float>(kOut, 1e-5f), kOut);
   const auto result = there(std::vector<float>(size_t{kRows} * kOut), size_t{kRows} * kOut);
   for (const Tile& tile : cuda::kSm90Tiles) {
     if (tile.split * tile.share == 1) continue;
-    for (const GemmKind kind : {GemmKind::kLinear, GemmKind::kUp, GemmKind::kAddLinear, GemmKind::kAddDown})
+    for (const MatmulKind kind : {MatmulKind::kLinear, MatmulKind::kUp, MatmulKind::kAddLinear, MatmulKind::kAddDown})
       for (const int32_t rows : {tile.rows * tile.share, 2 * tile.rows * tile.share}) {
         CAPTURE(tile.rows, tile.outs, tile.split, tile.share, static_cast<int>(kind), rows);
-        const cuda::GemmArgs args{w.data(), kOut, kIn, a.data(), rows, scale.data(), result.data(), kRows};
+        const cuda::MatmulArgs args{w.data(), kOut, kIn, a.data(), rows, scale.data(), result.data(), kRows};
         for (int32_t i = 0; i < kLaunches; ++i)
-          if (cuda::gemm_with_tile(device.stream(), device.chip(), tile, kind, args) != cudaSuccess)
+          if (cuda::matmul_with_tile(device.stream(), device.chip(), tile, kind, args) != cudaSuccess)
             FAIL("launch " << i);
         REQUIRE(cudaStreamSynchronize(device.stream()) == cudaSuccess);
       }

@@ -98,7 +98,7 @@ cudaError_t __wrap_cudaSetDevice(int device) {
   return pretended < 0 ? __real_cudaSetDevice(device) : (pretended = device, cudaSuccess);
 }
 
-// cuBLASLt is looked up while the process runs: its GEMMs fail by what is found.
+// cuBLASLt is looked up while the process runs: its matmuls fail by what is found.
 void* __real_dlsym(void* library, const char* name);
 void* __wrap_dlsym(void* library, const char* name) {
   void* const found = __real_dlsym(library, name);

@@ -1,4 +1,4 @@
-// The choice of a tile for a GEMM, held to times measured on one H200 (132 multiprocessors). Needs no GPU and no
+// The choice of a tile for a matmul, held to times measured on one H200 (132 multiprocessors). Needs no GPU and no
 // CUDA.
 #include "cuda/launch/tiles.hpp"
 
@@ -23,7 +23,7 @@ struct Measured {
   int32_t rows, out, in;
   double time[kForms.size()];  // us; 0: not measured
 };
-// By kaiju-bench-gemm, of the kernels as they are; of earlier ones at one row, at 1,709, 1,900 and from 4,096 rows
+// By kaiju-bench-matmul, of the kernels as they are; of earlier ones at one row, at 1,709, 1,900 and from 4,096 rows
 // on, of the logits from 1,024 rows on, of `large` at 2,048, of its down, and of the other down but for 192x160. Those
 // of `medium` are of another H200, and so are 64x112/2, 64x128, 64x128/2 and 128x112/2 everywhere.
 // clang-format off
@@ -338,12 +338,12 @@ constexpr Measured kMeasured[] = {
 // clang-format on
 
 Chip hopper(int32_t multiprocessors) {
-  static int something = 0;  // sm90_gemm_fits asks only whether there is a function
+  static int something = 0;  // sm90_matmul_fits asks only whether there is a function
   return {90, multiprocessors, &something};
 }
 
 // What each form takes alone decides, but for the skinny kernel: whole steps say that it serves one row
-// (docs/kernels/gemm_few_rows.md).
+// (docs/kernels/matmul_few_rows.md).
 bool competes(const Tile& form, const Measured& line) { return form.path != Path::kSkinny || line.rows == 1; }
 
 TEST_CASE("the chosen form is within 10% of the fastest measured, and within 1% on average") {
@@ -416,7 +416,7 @@ TEST_CASE("weights that fill the chip are never divided, and a few blocks of a l
 
 // So that no kernel is loaded, and takes memory, within a step.
 TEST_CASE("the steps that kernels are loaded by use every tile that any step can") {
-  const GemmShape shapes[] = {{5376, 5120},       {5120, 5120},   {5120, 5120, true}, {20480, 5120}, {5120, 20480},
+  const MatmulShape shapes[] = {{5376, 5120},       {5120, 5120},   {5120, 5120, true}, {20480, 5120}, {5120, 20480},
                               {65536, 5120},      {12544, 12288}, {51200, 12288},     {12, 5120},    {7424, 7168},
                               {7168, 7168, true}, {29696, 7168},  {7168, 29696}};
   for (const int32_t most : {1, 3, 300, 4096}) {
@@ -425,7 +425,7 @@ TEST_CASE("the steps that kernels are loaded by use every tile that any step can
     CHECK(counts.front() == 1);
     CHECK(counts.back() == most);
     CHECK(counts.size() <= 64);  // each is a recording of a whole step
-    for (const GemmShape& shape : shapes)
+    for (const MatmulShape& shape : shapes)
       for (int32_t rows = 1; rows <= most; ++rows) {
         const Tile tile = choose_tile(hopper(132), rows, shape);
         CAPTURE(most, rows, shape.out, shape.in);

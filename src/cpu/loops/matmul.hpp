@@ -110,7 +110,7 @@ KAIJU_INLINE void collect(const Ints* sums, int stride, Ints (&out)[kRows]) {
 
 // ---- activations ----
 
-constexpr bool flipped(Product product) { return (product == Product::kAddDown) != kUnsignedPanel; }
+constexpr bool flipped(MatmulKind kind) { return (kind == MatmulKind::kAddDown) != kUnsignedPanel; }
 
 size_t prepared_bytes(int32_t rows, int32_t in) {
   return static_cast<size_t>(rows + kMostRows) * static_cast<size_t>(in);
@@ -155,7 +155,7 @@ void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8
 
 // first_row is a multiple of row_unit.
 void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
-  const auto flip = static_cast<uint8_t>(flipped(args.product) ? 0x80 : 0);
+  const auto flip = static_cast<uint8_t>(flipped(args.kind) ? 0x80 : 0);
   Group group;
   for (int32_t row = first_row; row < end_row; row += group.size()) {
     group = group_of(args.rows - row);
@@ -234,13 +234,13 @@ BlockSums block_sums_of(const Group& group) {
 // ---- epilogue ----
 
 // Stores `count` outputs of one row, kLanes or fewer.
-template <Product P>
+template <MatmulKind P>
 KAIJU_INLINE void store_outputs(const MatmulArgs& args, int32_t row, int32_t n, Ints acc, Floats scale, int32_t count) {
   const int64_t at = int64_t{row} * args.out + n;
   const Floats sum = to_floats(acc);
-  if constexpr (P == Product::kLinear) {
+  if constexpr (P == MatmulKind::kLinear) {
     store_some(static_cast<float*>(args.result) + at, sum * scale, count);
-  } else if constexpr (P == Product::kUp) {
+  } else if constexpr (P == MatmulKind::kUp) {
     const Floats shifted = sum * scale + floats(-128.0f);
     const Floats u = to_floats(round_saturate(shifted, -128.0f, 127.0f) + 128);
     // rint(u * u / 255): no quotient lies within 1/510 of a tie, so this float form gives the integers of
@@ -253,7 +253,7 @@ KAIJU_INLINE void store_outputs(const MatmulArgs& args, int32_t row, int32_t n, 
 }
 
 // What a tile's sums still need: rows [row, end) of a group, up to 16 outputs from n on.
-template <Product P, int kRows>
+template <MatmulKind P, int kRows>
 void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vectors, int32_t n, const Ints* sums) {
   for (int32_t c = 0; c < kBlockOuts && n + c < args.out; c += kLanes) {
     const int32_t count = args.out - n - c;
@@ -271,14 +271,14 @@ void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vect
 }
 
 // Asks for the lines of a group's results while its sums are computed.
-template <Product P>
+template <MatmulKind P>
 KAIJU_INLINE void prefetch_results(const MatmulArgs& args, int32_t row, int32_t end, int32_t n) {
-  constexpr int64_t kBytes = P == Product::kLinear ? 4 : P == Product::kUp ? 1 : 2;
+  constexpr int64_t kBytes = P == MatmulKind::kLinear ? 4 : P == MatmulKind::kUp ? 1 : 2;
   for (; row < end; ++row)
     __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{row} * args.out + n), 1, 3);
 }
 
-template <Product P>
+template <MatmulKind P>
 void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
   alignas(64) Ints sums[kBlockOuts * kMostVectors];
   const int32_t at_once = most(static_cast<int32_t>(kRowsBytes / args.in) / kMostRows, 1) * kMostRows;

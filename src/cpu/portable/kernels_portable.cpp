@@ -45,12 +45,12 @@ void norm(const Bf16* x, int32_t rows, int32_t width, float eps, float inverse, 
 
 // ---- products ----
 
-template <Product P>
+template <MatmulKind P>
 inline void store(const MatmulArgs& args, int64_t at, int32_t n, int32_t acc) {
   const auto sum = static_cast<float>(acc);
-  if constexpr (P == Product::kLinear) {
+  if constexpr (P == MatmulKind::kLinear) {
     static_cast<float*>(args.result)[at] = sum * args.scale[n];
-  } else if constexpr (P == Product::kUp) {
+  } else if constexpr (P == MatmulKind::kUp) {
     const float shifted = sum * args.scale[n] + -128.0f;
     const auto u =
         static_cast<uint32_t>(static_cast<int32_t>(nearest(at_most(at_least(shifted, -128.0f), 127.0f))) + 128);
@@ -63,7 +63,7 @@ inline void store(const MatmulArgs& args, int64_t at, int32_t n, int32_t acc) {
 
 constexpr int32_t kOuts = 16;  // outputs whose sums wait for a common epilogue
 
-template <Product P, int kRows>
+template <MatmulKind P, int kRows>
 void multiply_rows(const MatmulArgs& args, int32_t row, int32_t n, int32_t count) {
   int32_t acc[kRows * kOuts] = {};
   const int16_t* a = static_cast<const int16_t*>(args.prepared) + int64_t{row} * args.in;
@@ -73,7 +73,7 @@ void multiply_rows(const MatmulArgs& args, int32_t row, int32_t n, int32_t count
     for (int32_t o = 0; o < count; ++o) store<P>(args, int64_t{row + r} * args.out + n + o, n + o, acc[r * kOuts + o]);
 }
 
-template <Product P>
+template <MatmulKind P>
 void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
   for (int32_t n = piece.first_out; n < piece.end_out; n += kOuts) {
     const int32_t count = least(kOuts, piece.end_out - n);
@@ -90,7 +90,7 @@ size_t prepared_bytes(int32_t rows, int32_t in) {
 void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
   auto* wide = static_cast<int16_t*>(args.prepared);
   const int64_t first = int64_t{first_row} * args.in, end = int64_t{end_row} * args.in;
-  if (args.product == Product::kAddDown) {
+  if (args.kind == MatmulKind::kAddDown) {
     const auto* bytes = static_cast<const uint8_t*>(args.bytes);
     for (int64_t i = first; i < end; ++i) wide[i] = bytes[i];
   } else {
@@ -134,10 +134,10 @@ Kernels make_table() {
   kernels.prepared_bytes = prepared_bytes;
   kernels.prepare = prepare;
   kernels.out_unit = kOuts;
-  kernels.matmul[static_cast<int>(Product::kLinear)] = multiply<Product::kLinear>;
-  kernels.matmul[static_cast<int>(Product::kUp)] = multiply<Product::kUp>;
-  kernels.matmul[static_cast<int>(Product::kAddLinear)] = multiply<Product::kAddLinear>;
-  kernels.matmul[static_cast<int>(Product::kAddDown)] = multiply<Product::kAddDown>;
+  kernels.matmul[static_cast<int>(MatmulKind::kLinear)] = multiply<MatmulKind::kLinear>;
+  kernels.matmul[static_cast<int>(MatmulKind::kUp)] = multiply<MatmulKind::kUp>;
+  kernels.matmul[static_cast<int>(MatmulKind::kAddLinear)] = multiply<MatmulKind::kAddLinear>;
+  kernels.matmul[static_cast<int>(MatmulKind::kAddDown)] = multiply<MatmulKind::kAddDown>;
   kernels.maximum = maximum;
   kernels.masses = masses;
   add_attention_portable(kernels);

@@ -1,8 +1,8 @@
-// The producer thread of a Hopper GEMM (sm90_gemm.cuh): keeps the ring full with rows and weights over all units of its
+// The producer thread of a Hopper matmul (sm90_matmul.cuh): keeps the ring full with rows and weights over all units of its
 // block, brings residuals, and stores results that replaced them.
 #pragma once
 
-#include "sm90_gemm_block.cuh"
+#include "sm90_matmul_block.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -10,7 +10,7 @@ namespace kaiju::cuda {
 namespace sm90 {
 
 // The producer thread. It keeps the ring full over all units of the block.
-template <GemmKind kKind, int kRows, int kOuts, int kSplit, int kShare>
+template <MatmulKind kKind, int kRows, int kOuts, int kSplit, int kShare>
 class TileProducer {
   using Block = TileBlock<kKind, kRows, kOuts, kSplit, kShare>;
   using S = typename Block::S;
@@ -68,14 +68,14 @@ class TileProducer {
     step_ = b_.first_step;
     if constexpr (S::kThroughRing) load_residuals(row, out);
     if (kSplit > 1) {  // a share of the sums of every 16 rows that exist, from each of the other blocks
-      const int32_t sixteens = min(kRows, b_.args.gemm.rows - row + 15) / 16;
+      const int32_t sixteens = min(kRows, b_.args.matmul.rows - row + 15) / 16;
       barrier_expect(b_.arrived, static_cast<uint32_t>(sixteens * (16 * kOuts * 4 / kSplit) * (kSplit - 1)));
     }
   }
   __device__ __forceinline__ void load_scales(int32_t out) {
-    const uint32_t bytes = static_cast<uint32_t>(min(kOuts, b_.args.gemm.out - out)) * 4;
+    const uint32_t bytes = static_cast<uint32_t>(min(kOuts, b_.args.matmul.out - out)) * 4;
     barrier_expect_more(b_.full + 8 * stage_, bytes);
-    copy_bulk(b_.base + S::kScales + (scales_ ^= 1) * kOuts * 4, b_.args.gemm.scale + out, bytes, b_.full + 8 * stage_);
+    copy_bulk(b_.base + S::kScales + (scales_ ^= 1) * kOuts * 4, b_.args.matmul.scale + out, bytes, b_.full + 8 * stage_);
   }
 
   // Residuals of a unit, to the stages after its steps; results replace them there and are stored when their stage is
@@ -97,7 +97,7 @@ class TileProducer {
   // Calls use(row, offset in the stage) for the boxes of a part that have rows.
   template <class Use>
   __device__ __forceinline__ void each_box(int32_t part, int32_t unit_row, const Use& use) const {
-    for (int32_t r = part * S::kPartRows; r < min((part + 1) * S::kPartRows, kRows) && unit_row + r < b_.args.gemm.rows;
+    for (int32_t r = part * S::kPartRows; r < min((part + 1) * S::kPartRows, kRows) && unit_row + r < b_.args.matmul.rows;
          r += 64)
       use(unit_row + r, static_cast<uint32_t>(r % S::kPartRows / 64 * S::kBoxBytes));
   }

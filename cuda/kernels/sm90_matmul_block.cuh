@@ -1,4 +1,4 @@
-// A block of threads of a Hopper GEMM (sm90_gemm.cuh): its share of the work, where its ring and barriers lie in shared
+// A block of threads of a Hopper matmul (sm90_matmul.cuh): its share of the work, where its ring and barriers lie in shared
 // memory, and the copies into the ring that producer and consumers make.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "../tiles/sm90_barrier.cuh"
 #include "../tiles/sm90_cluster.cuh"
 #include "../tiles/sm90_copy.cuh"
-#include "sm90_gemm_shape.cuh"
+#include "sm90_matmul_shape.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -21,7 +21,7 @@ struct TileMaps {
 };
 
 // A block of threads: its share of the work, where ring and barriers lie, and copies into the ring.
-template <GemmKind kKind, int kRows, int kOuts, int kSplit, int kShare>
+template <MatmulKind kKind, int kRows, int kOuts, int kSplit, int kShare>
 struct TileBlock {
   static_assert(kSplit == 1 || kShare == 1);
   using S = Shape<kKind, kRows, kOuts, kSplit>;
@@ -41,7 +41,7 @@ struct TileBlock {
         lane(tid % 32),
         split_rank(kSplit > 1 ? cluster_rank() : 0),
         share_rank(kShare > 1 ? cluster_rank() : 0),
-        steps((args.gemm.in + kStepBytes - 1) / kStepBytes),
+        steps((args.matmul.in + kStepBytes - 1) / kStepBytes),
         first_step(steps * split_rank / kSplit),
         last_step(steps * (split_rank + 1) / kSplit),
         units(args.row_units * args.out_tiles),
@@ -89,12 +89,12 @@ struct TileBlock {
   __device__ __forceinline__ void start_weights(int32_t from, int32_t end) const {
     int32_t row, out;
     corner(first_unit, row, out);
-    const uint32_t scale_bytes = from == 0 ? static_cast<uint32_t>(min(kOuts, args.gemm.out - out)) * 4 : 0;
+    const uint32_t scale_bytes = from == 0 ? static_cast<uint32_t>(min(kOuts, args.matmul.out - out)) * 4 : 0;
     for (int32_t s = from; s < end; ++s) {
       barrier_expect(full + 8 * s, stage_bytes + (s == 0 ? scale_bytes : 0));
       load_weights(s, out, first_step + s);
     }
-    if (from == 0) copy_bulk(base + S::kScales, args.gemm.scale + out, scale_bytes, full);
+    if (from == 0) copy_bulk(base + S::kScales, args.matmul.scale + out, scale_bytes, full);
   }
 
   // By all threads: barriers, and the first copies of weights, before the block's threads meet.

@@ -1,16 +1,16 @@
-// Which gemms a layer is on a GPU. Needs no GPU and no CUDA.
-#include "cuda/launch/layer_gemms.hpp"
+// Which matmuls a layer is on a GPU. Needs no GPU and no CUDA.
+#include "cuda/launch/packed_matmuls.hpp"
 
 #include "catch.hpp"
 
 namespace kaiju::cuda {
 namespace {
 
-using Gemm = std::tuple<Site, Operation, int32_t, int32_t>;
+using Matmul = std::tuple<Site, Operation, int32_t, int32_t>;
 
-std::vector<Gemm> list(const std::vector<LayerGemm>& gemms) {
-  std::vector<Gemm> out;
-  for (const LayerGemm& p : gemms) out.emplace_back(p.input, p.operation, p.out, p.in);
+std::vector<Matmul> list(const std::vector<PackedMatmul>& matmuls) {
+  std::vector<Matmul> out;
+  for (const PackedMatmul& p : matmuls) out.emplace_back(p.input, p.operation, p.out, p.in);
   return out;
 }
 
@@ -27,24 +27,24 @@ ModelConfig two_layers_on_a_slot() {
   return config;
 }
 
-TEST_CASE("matrices of one input are one gemm of a layer: q, and k and v where the layer owns its slot") {
+TEST_CASE("matrices of one input are one matmul of a layer: q, and k and v where the layer owns its slot") {
   const ModelConfig config = two_layers_on_a_slot();
-  const std::vector<Gemm> rest = {{Site::kAttentionOut, Operation::kAddLinear, 1024, 768},
+  const std::vector<Matmul> rest = {{Site::kAttentionOut, Operation::kAddLinear, 1024, 768},
                                      {Site::kFfnIn, Operation::kUp, 3072, 1024},
                                      {Site::kFfnMid, Operation::kAddDown, 1024, 3072}};
-  std::vector<Gemm> owner = {{Site::kAttentionIn, Operation::kLinear, 768 + 2 * 256, 1024}},
+  std::vector<Matmul> owner = {{Site::kAttentionIn, Operation::kLinear, 768 + 2 * 256, 1024}},
                        reader = {{Site::kAttentionIn, Operation::kLinear, 768, 1024}};
   owner.insert(owner.end(), rest.begin(), rest.end());
   reader.insert(reader.end(), rest.begin(), rest.end());
-  CHECK(list(gemms_of(config, 0)) == owner);
-  CHECK(list(gemms_of(config, 1)) == reader);
+  CHECK(list(packed_matmuls_of(config, 0)) == owner);
+  CHECK(list(packed_matmuls_of(config, 1)) == reader);
 }
 
-TEST_CASE("the shapes of a model's gemms are each there once") {
+TEST_CASE("the shapes of a model's matmuls are each there once") {
   ModelConfig config = two_layers_on_a_slot();
   const auto shapes = [&] {
     std::vector<std::tuple<int32_t, int32_t, bool>> out;
-    for (const GemmShape& shape : gemm_shapes(config))
+    for (const MatmulShape& shape : matmul_shapes(config))
       out.emplace_back(shape.out, shape.in, shape.behind_attention);
     return out;
   };

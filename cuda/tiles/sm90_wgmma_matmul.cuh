@@ -1,4 +1,4 @@
-// wgmma as GEMMs use it: both int8 operands in shared memory, swizzled by TMA in rows of 128 bytes, and as many output
+// wgmma as matmuls use it: both int8 operands in shared memory, swizzled by TMA in rows of 128 bytes, and as many output
 // columns as a tile has. Compiles for sm_90a alone.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the GEMM kernels for every chip share.
+// What the matmul kernels for every chip share.
 #pragma once
 
 #include "../launch/tiles.hpp"
@@ -13,8 +13,8 @@ constexpr int32_t kThreads = 256;
 constexpr int32_t kWarps = kThreads / 32;
 constexpr int32_t kStep = 64;  // summed index of one step; divides every `in`
 
-template <GemmKind kKind>
-constexpr Sign kActivation = kKind == GemmKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
+template <MatmulKind kKind>
+constexpr Sign kActivation = kKind == MatmulKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
 
 // 16 bytes of weights, past the L1 cache.
 __device__ __forceinline__ uint4 load_once(const int8_t* p) {

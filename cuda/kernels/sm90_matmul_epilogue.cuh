@@ -1,4 +1,4 @@
-// The epilogues of a Hopper GEMM's tile (sm90_gemm.cuh): from a thread's int32 sums to stored results. Three ways:
+// The epilogues of a Hopper matmul's tile (sm90_matmul.cuh): from a thread's int32 sums to stored results. Three ways:
 // whole sums to global memory; whole sums added to residuals in shared memory, which TMA then stores; sums of a split
 // summed index, exchanged among the blocks of a cluster.
 #pragma once
@@ -6,8 +6,8 @@
 #include "../tiles/epilogue.cuh"
 #include "../tiles/sm90_barrier.cuh"
 #include "../tiles/sm90_cluster.cuh"
-#include "../tiles/sm90_wgmma_gemm.cuh"
-#include "sm90_gemm_shape.cuh"
+#include "../tiles/sm90_wgmma_matmul.cuh"
+#include "sm90_matmul_shape.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -25,8 +25,8 @@ __device__ __forceinline__ void load_run(const float* from, float (&to)[kCount])
 }
 
 // Stores a tile of whole sums. `row` and `out` begin the tile; `scales` are those of its outputs.
-template <GemmKind kKind, class S, int kTiles, int kSums>
-__device__ __forceinline__ void store_tile(const GemmArgs& args, const int32_t (&c)[kTiles][kSums], int32_t row,
+template <MatmulKind kKind, class S, int kTiles, int kSums>
+__device__ __forceinline__ void store_tile(const MatmulArgs& args, const int32_t (&c)[kTiles][kSums], int32_t row,
                                            int32_t out, const float* scales) {
   const auto tid = static_cast<int32_t>(threadIdx.x), lane = tid % 32;
   scales += S::kRun * (lane % 4);
@@ -92,8 +92,8 @@ __device__ __forceinline__ void add_to_parts(const At& part_at, const int32_t (&
 // share of every thread's sums, pushed into its shared memory at `memory` once `ready` tells that the stages there have
 // been multiplied; it adds up and stores its share once `arrived` tells that all sums are there. A share is a lane's
 // upper or lower row; with four blocks, one half of its outputs.
-template <GemmKind kKind, class S, int kSplit, int kTiles, int kSums>
-__device__ __forceinline__ void store_split_tile(const GemmArgs& args, const int32_t (&c)[kTiles][kSums],
+template <MatmulKind kKind, class S, int kSplit, int kTiles, int kSums>
+__device__ __forceinline__ void store_split_tile(const MatmulArgs& args, const int32_t (&c)[kTiles][kSums],
                                                  uint32_t memory, uint32_t ready, uint32_t arrived, int32_t rank,
                                                  int32_t row, int32_t out, const float* scales) {
   constexpr int kWidth = 2 * S::kRun / kSplit,

@@ -1,9 +1,9 @@
-// GEMMs alone on a GPU: every kernel and tile of the library's own at the shapes of the presets, and beside them
+// Matmuls alone on a GPU: every kernel and tile of the library's own at the shapes of the presets, and beside them
 // cuBLASLt with its algorithms searched. Launches follow one another as in a step, recorded in a graph, on weights that
 // take more memory than the L2 cache has.
 //
-//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-gemm
-//   build/cuda/bin/kaiju-bench-gemm [--rows 1,16,64] [--presets small] [--forms 128x96/2] [--theirs 0]
+//   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-matmul
+//   build/cuda/bin/kaiju-bench-matmul [--rows 1,16,64] [--presets small] [--forms 128x96/2] [--theirs 0]
 //
 // cuBLASLt multiplies into int32, which the library's own kernels never store: its epilogue (scale, ReLU^2 to a byte,
 // residual) would be another kernel. Where cuBLASLt offers an int8 output that is timed too. Its activations are signed
@@ -56,24 +56,24 @@ struct Shape {
   const char* preset;
   const char* name;
   int32_t out, in;
-  cuda::GemmKind kind;
+  cuda::MatmulKind kind;
 };
 constexpr Shape kShapes[] = {
-    {"small", "o", 5120, 5120, cuda::GemmKind::kAddLinear},
-    {"small", "q, k, v", 5376, 5120, cuda::GemmKind::kLinear},
-    {"small", "up", 20480, 5120, cuda::GemmKind::kUp},
-    {"small", "down", 5120, 20480, cuda::GemmKind::kAddDown},
-    {"small", "logits", 65536, 5120, cuda::GemmKind::kLinear},
-    {"medium", "o", 7168, 7168, cuda::GemmKind::kAddLinear},
-    {"medium", "q, k, v", 7424, 7168, cuda::GemmKind::kLinear},
-    {"medium", "up", 29696, 7168, cuda::GemmKind::kUp},
-    {"medium", "down", 7168, 29696, cuda::GemmKind::kAddDown},
-    {"medium", "logits", 65536, 7168, cuda::GemmKind::kLinear},
-    {"large", "o", 12288, 12288, cuda::GemmKind::kAddLinear},
-    {"large", "q, k, v", 12544, 12288, cuda::GemmKind::kLinear},
-    {"large", "up", 51200, 12288, cuda::GemmKind::kUp},
-    {"large", "down", 12288, 51200, cuda::GemmKind::kAddDown},
-    {"large", "logits", 65536, 12288, cuda::GemmKind::kLinear},
+    {"small", "o", 5120, 5120, cuda::MatmulKind::kAddLinear},
+    {"small", "q, k, v", 5376, 5120, cuda::MatmulKind::kLinear},
+    {"small", "up", 20480, 5120, cuda::MatmulKind::kUp},
+    {"small", "down", 5120, 20480, cuda::MatmulKind::kAddDown},
+    {"small", "logits", 65536, 5120, cuda::MatmulKind::kLinear},
+    {"medium", "o", 7168, 7168, cuda::MatmulKind::kAddLinear},
+    {"medium", "q, k, v", 7424, 7168, cuda::MatmulKind::kLinear},
+    {"medium", "up", 29696, 7168, cuda::MatmulKind::kUp},
+    {"medium", "down", 7168, 29696, cuda::MatmulKind::kAddDown},
+    {"medium", "logits", 65536, 7168, cuda::MatmulKind::kLinear},
+    {"large", "o", 12288, 12288, cuda::MatmulKind::kAddLinear},
+    {"large", "q, k, v", 12544, 12288, cuda::MatmulKind::kLinear},
+    {"large", "up", 51200, 12288, cuda::MatmulKind::kUp},
+    {"large", "down", 12288, 51200, cuda::MatmulKind::kAddDown},
+    {"large", "logits", 65536, 12288, cuda::MatmulKind::kLinear},
 };
 
 // The kernel that serves every shape says what the others' bits must be.
@@ -97,9 +97,9 @@ struct Options {
   bool theirs = true;  // cuBLASLt too
 };
 
-class GemmBench {
+class MatmulBench {
  public:
-  explicit GemmBench(const Options& options) : options_(options), device_(value_of(cuda::Device::open())) {
+  explicit MatmulBench(const Options& options) : options_(options), device_(value_of(cuda::Device::open())) {
     check(cublasLtCreate(&lt_), "cublasLtCreate");
     pool_ = value_of(DeviceBuffer<int8_t>::make(kPoolBytes, "weights"));
     std::vector<int8_t> random(size_t{64} << 20);
@@ -127,7 +127,7 @@ class GemmBench {
     check(cudaEventCreate(&before_), "an event");
     check(cudaEventCreate(&after_), "an event");
   }
-  ~GemmBench() {
+  ~MatmulBench() {
     cudaEventDestroy(before_), cudaEventDestroy(after_);
     cublasLtDestroy(lt_);
   }
@@ -182,7 +182,7 @@ class GemmBench {
     const size_t bytes = size_t(shape.out) * static_cast<size_t>(shape.in);
     return pool_.data() + static_cast<size_t>(i) % (kPoolBytes / bytes) * bytes;
   }
-  cuda::GemmArgs args(const Shape& shape, int32_t rows, int32_t i) {
+  cuda::MatmulArgs args(const Shape& shape, int32_t rows, int32_t i) {
     return {weights(shape, i),
             shape.out,
             shape.in,
@@ -194,14 +194,14 @@ class GemmBench {
   }
 
   std::vector<std::byte> result_of(std::string_view what, const Tile& tile, const Shape& shape, int32_t rows) {
-    const size_t item = shape.kind == cuda::GemmKind::kLinear ? sizeof(float)
-                        : shape.kind == cuda::GemmKind::kUp   ? 1
+    const size_t item = shape.kind == cuda::MatmulKind::kLinear ? sizeof(float)
+                        : shape.kind == cuda::MatmulKind::kUp   ? 1
                                                               : sizeof(arith::bf16);
     std::vector<std::byte> result(static_cast<size_t>(rows) * static_cast<size_t>(shape.out) * item);
     check(cudaMemsetAsync(result_.data(), 0, result.size(), device_->stream()), what);
-    cuda::GemmArgs scaled = args(shape, rows, 0);
+    cuda::MatmulArgs scaled = args(shape, rows, 0);
     scaled.scale = factors_.data();
-    check(cuda::gemm_with_tile(device_->stream(), device_->chip(), tile, shape.kind, scaled), what);
+    check(cuda::matmul_with_tile(device_->stream(), device_->chip(), tile, shape.kind, scaled), what);
     check(cudaMemcpyAsync(result.data(), result_.data(), result.size(), cudaMemcpyDeviceToHost, device_->stream()),
           what);
     check(cudaStreamSynchronize(device_->stream()), what);
@@ -230,7 +230,7 @@ class GemmBench {
       if (result_of(what, tile, shape, rows) != expected)
         throw Failed{internal_error(fmt::format("{} gives other bits", what))};
       const double us = time(what, rows, options_.seconds, [&](int32_t i) {
-        return cuda::gemm_with_tile(device_->stream(), device_->chip(), tile, shape.kind, args(shape, rows, i)) ==
+        return cuda::matmul_with_tile(device_->stream(), device_->chip(), tile, shape.kind, args(shape, rows, i)) ==
                cudaSuccess;
       });
       if (us == 0) continue;
@@ -319,11 +319,11 @@ class GemmBench {
       std::vector<int32_t> theirs(static_cast<size_t>(rows) * static_cast<size_t>(shape.out));
       std::vector<float> ours(theirs.size());
       run(best, 0);
-      check(cudaStreamSynchronize(device_->stream()), "a GEMM");
+      check(cudaStreamSynchronize(device_->stream()), "a matmul");
       check(cudaMemcpy(theirs.data(), result_.data(), theirs.size() * sizeof(int32_t), cudaMemcpyDeviceToHost),
             "a result");
-      check(cuda::gemm(device_->stream(), device_->chip(), cuda::GemmKind::kLinear, args(shape, rows, 0)), "a GEMM");
-      check(cudaStreamSynchronize(device_->stream()), "a GEMM");
+      check(cuda::matmul(device_->stream(), device_->chip(), cuda::MatmulKind::kLinear, args(shape, rows, 0)), "a matmul");
+      check(cudaStreamSynchronize(device_->stream()), "a matmul");
       check(cudaMemcpy(ours.data(), result_.data(), ours.size() * sizeof(float), cudaMemcpyDeviceToHost), "a result");
       for (size_t i = 0; i < ours.size(); ++i) found.wrong |= static_cast<float>(theirs[i]) != ours[i];
     }
@@ -353,8 +353,8 @@ static int run(int argc, char** argv) {
   std::vector<std::string> names;
   for (const cuda::Tile& tile : forms()) names.push_back(name_of(tile));
   CLI::App app(
-      "GEMMs on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it",
-      "kaiju-bench-gemm");
+      "Matmuls on a GPU, alone: every tile of the library's own at the shapes of the presets, cuBLASLt beside it",
+      "kaiju-bench-matmul");
   app.add_option("--rows", options.rows, "numbers of rows")
       ->delimiter(',')
       ->check(tools::whole_number(1, 65536))
@@ -371,8 +371,8 @@ static int run(int argc, char** argv) {
       ->check(tools::number_from(0.001, 60))
       ->capture_default_str();
   if (const auto stop = tools::parse(app, argc, argv)) return *stop;
-  GemmBench(options).run();
+  MatmulBench(options).run();
   return 0;
 }
 
-int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-bench-gemm", run, argc, argv); }
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-bench-matmul", run, argc, argv); }

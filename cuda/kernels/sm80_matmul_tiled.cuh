@@ -1,10 +1,10 @@
-// GEMM of many rows by mma.sync, any chip and shape: tiles of 64 or 128 rows x 128 outputs in shared memory, copied
+// Matmul of many rows by mma.sync, any chip and shape: tiles of 64 or 128 rows x 128 outputs in shared memory, copied
 // some stages ahead by cp.async. The eight warps of a block stand 2 (rows) x 4 (outputs). Activations are the 16-row
 // operand, so that a lane ends with two neighbouring outputs. Bound: the tensor cores.
 #pragma once
 
 #include "../tiles/sm80_copy.cuh"
-#include "gemm_common.cuh"
+#include "matmul_common.cuh"
 
 namespace kaiju::cuda {
 namespace {
@@ -18,8 +18,8 @@ __device__ __forceinline__ uint32_t place(int32_t row, int32_t piece) {
   return static_cast<uint32_t>(row * kStep + ((piece ^ (row / 2 % 4)) * 16));
 }
 
-template <GemmKind kKind, int kTileRows>
-__global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(GemmArgs args) {
+template <MatmulKind kKind, int kTileRows>
+__global__ void __launch_bounds__(kThreads) matmul_tiled_kernel(MatmulArgs args) {
   constexpr int kRowTiles = kTileRows / 32, kOutTiles = 4, kStageBytes = (kTileRows + kTileOuts) * kStep;
   extern __shared__ __align__(128) uint8_t memory[];
   const uint32_t base = shared_address(memory);
@@ -97,10 +97,10 @@ __global__ void __launch_bounds__(kThreads) gemm_tiled_kernel(GemmArgs args) {
       }
 }
 
-template <GemmKind kKind, int kTileRows>
-cudaError_t launch_tiled(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
+template <MatmulKind kKind, int kTileRows>
+cudaError_t launch_tiled(cudaStream_t stream, const Chip& chip, const MatmulArgs& args) {
   constexpr int kBytes = kStages * (kTileRows + kTileOuts) * kStep;
-  const auto kernel = gemm_tiled_kernel<kKind, kTileRows>;
+  const auto kernel = matmul_tiled_kernel<kKind, kTileRows>;
   // Per device and kernel; cheap, and needed anew for every device a process uses.
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)

@@ -1,11 +1,11 @@
-// Launches a Hopper GEMM (sm90_gemm.cuh): the tensor maps of its operands, its grid, and the kernel of a tile.
+// Launches a Hopper matmul (sm90_matmul.cuh): the tensor maps of its operands, its grid, and the kernel of a tile.
 #pragma once
 
 #include <iterator>
 #include <utility>
 
 #include "../tiles/dependent_launch.cuh"
-#include "sm90_gemm.cuh"
+#include "sm90_matmul.cuh"
 
 namespace kaiju::cuda {
 namespace sm90 {
@@ -46,8 +46,8 @@ inline CUresult residuals_map(Encode encode, CUtensorMap* map, void* residuals, 
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
-template <GemmKind kKind, Tile kTile>
-cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
+template <MatmulKind kKind, Tile kTile>
+cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const MatmulArgs& args) {
   using S = Shape<kKind, kTile.rows, kTile.outs, kTile.split>;
   static_assert(S::kGroups % kTile.share == 0);
   if (kTile.split > pieces(args.in, kStepBytes))
@@ -69,7 +69,7 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const GemmArgs& a
       (S::kThroughRing &&
        residuals_map(encode, &residuals, args.result, args.rows, args.out, kTile.outs) != CUDA_SUCCESS))
     return cudaErrorInvalidValue;
-  const auto kernel = sm90_gemm_kernel<kKind, kTile.rows, kTile.outs, kTile.split, kTile.share>;
+  const auto kernel = sm90_matmul_kernel<kKind, kTile.rows, kTile.outs, kTile.split, kTile.share>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
       error != cudaSuccess)
     return error;
@@ -84,8 +84,8 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const GemmArgs& a
                              rows, weights, residuals, tiles);
 }
 
-template <GemmKind kKind, size_t... kIndex>
-cudaError_t launch_any(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args,
+template <MatmulKind kKind, size_t... kIndex>
+cudaError_t launch_any(cudaStream_t stream, const Chip& chip, const Tile& tile, const MatmulArgs& args,
                        std::index_sequence<kIndex...>) {
   cudaError_t error = cudaErrorInvalidConfiguration;
   ((tile == kSm90Tiles[kIndex] && (error = launch_tile<kKind, kSm90Tiles[kIndex]>(stream, chip, args), true)) || ...);
@@ -94,8 +94,8 @@ cudaError_t launch_any(cudaStream_t stream, const Chip& chip, const Tile& tile, 
 
 }  // namespace sm90
 
-template <GemmKind kKind>
-cudaError_t gemm_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const GemmArgs& args) {
+template <MatmulKind kKind>
+cudaError_t matmul_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const MatmulArgs& args) {
   return sm90::launch_any<kKind>(stream, chip, tile, args, std::make_index_sequence<std::size(kSm90Tiles)>());
 }
 

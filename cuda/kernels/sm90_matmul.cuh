@@ -1,4 +1,4 @@
-// GEMM on Hopper: int8 weights [out, in] times int8 or uint8 activations [rows, in], exact int32 sums, with the
+// Matmul on Hopper: int8 weights [out, in] times int8 or uint8 activations [rows, in], exact int32 sums, with the
 // epilogue fused in (tiles/epilogue.cuh). One kernel, in the tiles of kSm90Tiles, for 2 rows and more; in a multiple of
 // 64, out of 32. Bound: up to some 200 rows the memory that the weights come from, above it the tensor cores.
 //
@@ -22,14 +22,14 @@
 // four neighbouring outputs: eight for bytes and bf16, four for floats, so that the four lanes of a row store whole
 // sectors of 32 bytes.
 //
-// This file has the consumers and the kernel. The tile's shape: sm90_gemm_shape.cuh; block and producer:
-// sm90_gemm_block.cuh, sm90_gemm_producer.cuh; epilogues: sm90_gemm_epilogue.cuh; launch: sm90_gemm_launch.cuh.
+// This file has the consumers and the kernel. The tile's shape: sm90_matmul_shape.cuh; block and producer:
+// sm90_matmul_block.cuh, sm90_matmul_producer.cuh; epilogues: sm90_matmul_epilogue.cuh; launch: sm90_matmul_launch.cuh.
 #pragma once
 
 #include <cuda.h>
 
-#include "sm90_gemm_epilogue.cuh"
-#include "sm90_gemm_producer.cuh"
+#include "sm90_matmul_epilogue.cuh"
+#include "sm90_matmul_producer.cuh"
 
 namespace kaiju::cuda {
 namespace sm90 {
@@ -37,12 +37,12 @@ namespace sm90 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // A consumer thread: multiplies what is in the ring, one unit after another, and has its share of the epilogue.
-template <GemmKind kKind, int kRows, int kOuts, int kSplit, int kShare>
+template <MatmulKind kKind, int kRows, int kOuts, int kSplit, int kShare>
 class TileConsumer {
   using Block = TileBlock<kKind, kRows, kOuts, kSplit, kShare>;
   using S = typename Block::S;
   using Sums = int32_t[S::kTiles][kOuts / 2];
-  static constexpr Sign kSign = kKind == GemmKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
+  static constexpr Sign kSign = kKind == MatmulKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
 
  public:
   __device__ __forceinline__ explicit TileConsumer(const Block& block) : b_(block) {}
@@ -60,7 +60,7 @@ class TileConsumer {
       __syncwarp();
       // Where there are several rounds, tiles of 64 rows that do not exist are not multiplied. In a single round that
       // would gain nothing, and blocks that read the same weights would read them at different times.
-      const int32_t tiles = (b_.args.gemm.rows - row - b_.tid / 128 * (64 * S::kTiles) + 63) / 64;
+      const int32_t tiles = (b_.args.matmul.rows - row - b_.tid / 128 * (64 * S::kTiles) + 63) / 64;
       const bool one_round = b_.units <= b_.stride;
       if (!S::kRepeats || tiles >= S::kTiles || one_round)
         multiply<S::kTiles>(c);
@@ -127,16 +127,16 @@ class TileConsumer {
   }
 
   __device__ __forceinline__ void store(const Sums& c, int32_t row, int32_t out, bool first) {
-    const GemmArgs& gemm = b_.args.gemm;
+    const MatmulArgs& matmul = b_.args.matmul;
     const auto* scales = reinterpret_cast<const float*>(b_.memory + S::kScales) + scales_ * kOuts;
     if constexpr (kSplit > 1) {  // one unit a block
       __syncwarp();
       cluster_wait();
-      store_split_tile<kKind, S, kSplit>(gemm, c, b_.sums_base, b_.ready, b_.arrived, b_.split_rank, row, out, scales);
+      store_split_tile<kKind, S, kSplit>(matmul, c, b_.sums_base, b_.ready, b_.arrived, b_.split_rank, row, out, scales);
     } else if constexpr (S::kThroughRing) {
       add_to_residuals(c, scales, out, first);
     } else {
-      store_tile<kKind, S>(gemm, c, row, out, b_.scales_come || first ? scales : gemm.scale + out);
+      store_tile<kKind, S>(matmul, c, row, out, b_.scales_come || first ? scales : matmul.scale + out);
     }
   }
   // Results replace the residuals of the unit, in the stages after its steps.
@@ -146,7 +146,7 @@ class TileConsumer {
       barrier_wait(b_.full + 8 * part_stage(part), part_stage(part) < stage_ ? parity_ ^ 1 : parity_);
     add_to_parts<S>(
         [&](int32_t part) { return reinterpret_cast<arith::bf16*>(b_.memory + part_stage(part) * S::kStageBytes); }, c,
-        b_.scales_come || first ? scales : b_.args.gemm.scale + out, b_.args.gemm.out - out);
+        b_.scales_come || first ? scales : b_.args.matmul.scale + out, b_.args.matmul.out - out);
     publish_stores();
     for (int32_t part = 0; part < S::kParts; ++part) barrier_arrive(b_.written + 8 * part);
     if ((stage_ += S::kParts) >= b_.ring) stage_ -= b_.ring, parity_ ^= 1;
@@ -160,10 +160,10 @@ class TileConsumer {
 
 #endif
 
-template <GemmKind kKind, int kRows, int kOuts, int kSplit, int kShare>
+template <MatmulKind kKind, int kRows, int kOuts, int kSplit, int kShare>
 __global__ void __launch_bounds__(Shape<kKind, kRows, kOuts, kSplit>::kThreads,
                                   Shape<kKind, kRows, kOuts, kSplit>::kBlocksByRegisters)
-    sm90_gemm_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map,
+    sm90_matmul_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map,
                      const __grid_constant__ CUtensorMap residuals_map, const TileArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shape<kKind, kRows, kOuts, kSplit>;

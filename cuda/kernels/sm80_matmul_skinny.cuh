@@ -1,4 +1,4 @@
-// GEMM of up to 64 rows by mma.sync, any chip. A block takes 16 or 32 outputs; its warps share the summed index and add
+// Matmul of up to 64 rows by mma.sync, any chip. A block takes 16 or 32 outputs; its warps share the summed index and add
 // their sums in shared memory, which in integers needs no order. Bound: memory, reading the weights once.
 //
 // A warp takes pieces of 64 bytes of the summed index, two neighbouring ones (a cache line) at a time, and loads each
@@ -10,13 +10,13 @@
 // places that lane t holds in two instructions.
 #pragma once
 
-#include "gemm_common.cuh"
+#include "matmul_common.cuh"
 
 namespace kaiju::cuda {
 namespace {
 
-template <GemmKind kKind, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
-__global__ void __launch_bounds__(kThreads, kBlocks) gemm_skinny_kernel(GemmArgs args) {
+template <MatmulKind kKind, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
+__global__ void __launch_bounds__(kThreads, kBlocks) matmul_skinny_kernel(MatmulArgs args) {
   constexpr int kOuts = 16 * kOutTiles, kRows = 8 * kRowTiles;
   static_assert(kAhead % 2 == 0);
   __shared__ int32_t sums[kOuts][kRows + 1];
@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) gemm_skinny_kernel(GemmArgs
   }
 }
 
-template <GemmKind kKind, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
-cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const GemmArgs& args) {
-  const auto kernel = gemm_skinny_kernel<kKind, kOutTiles, kRowTiles, kAhead, kBlocks>;
+template <MatmulKind kKind, int kOutTiles, int kRowTiles, int kAhead, int kBlocks>
+cudaError_t launch_skinny(cudaStream_t stream, const Chip& chip, const MatmulArgs& args) {
+  const auto kernel = matmul_skinny_kernel<kKind, kOutTiles, kRowTiles, kAhead, kBlocks>;
   return launch(stream, chip, kernel, {pieces(args.out, 16 * kOutTiles), kThreads}, args);
 }
 

@@ -1,4 +1,4 @@
-// The shape of a Hopper GEMM's tile (sm90_gemm.cuh): its threads and registers, the stages of its ring, and where
+// The shape of a Hopper matmul's tile (sm90_matmul.cuh): its threads and registers, the stages of its ring, and where
 // everything lies in shared memory. Constants alone.
 #pragma once
 
@@ -11,17 +11,17 @@ namespace kaiju::cuda {
 namespace sm90 {
 
 struct TileArgs {
-  GemmArgs gemm;
+  MatmulArgs matmul;
   int32_t row_units, out_tiles;  // a row unit is kShare row tiles
   int32_t copied_rows;           // of a row tile; fewer than its rows where there is only one row tile
   int32_t stages;                // of the ring, where its size depends on the rows (Shape::kFits)
   int32_t begun;                 // of these: stages whose weights are copied before the inputs are there
 };
 
-template <GemmKind kKind>
-constexpr bool kAdds = kKind == GemmKind::kAddLinear || kKind == GemmKind::kAddDown;
+template <MatmulKind kKind>
+constexpr bool kAdds = kKind == MatmulKind::kAddLinear || kKind == MatmulKind::kAddDown;
 
-template <GemmKind kKind, int kRows, int kOuts, int kSplit>
+template <MatmulKind kKind, int kRows, int kOuts, int kSplit>
 struct Shape {
   static_assert(kRows % 64 == 0 && kOuts % 16 == 0);
 
@@ -44,7 +44,7 @@ struct Shape {
   // ---- outputs ----
   // A lane has kRun neighbouring outputs of each group. Floats go by four, for whole sectors; of a tile split in four a
   // block stores only four of a lane's eight anyway.
-  static constexpr bool kByFour = kOuts % 32 != 0 || (kKind == GemmKind::kLinear && kSplit < 4);
+  static constexpr bool kByFour = kOuts % 32 != 0 || (kKind == MatmulKind::kLinear && kSplit < 4);
   static constexpr int kGroup = kByFour ? 16 : 32, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;
 
@@ -68,8 +68,8 @@ struct Shape {
   // beyond the last are not stored.
   static constexpr bool kFits = kRows == 64;
   // Whether a norm comes right before: its rows arrive late when many weights are being copied, so only so many KiB of
-  // weights on a multiprocessor are copied first (measured: docs/kernels/gemm_hopper.md).
-  static constexpr bool kBehindNorm = kFits && (kKind == GemmKind::kLinear || kKind == GemmKind::kUp);
+  // weights on a multiprocessor are copied first (measured: docs/kernels/matmul_hopper.md).
+  static constexpr bool kBehindNorm = kFits && (kKind == MatmulKind::kLinear || kKind == MatmulKind::kUp);
   static constexpr int begun_stages(int rows) { return (160 - rows) * 1024 / kBlocks / kWeightBytes; }
 
   // ---- shared memory ----

@@ -1,0 +1,8 @@
+// Matmul on Hopper (sm90_matmul.cuh), compiled for MatmulKind::kAddDown. A file for each kind: they compile in parallel.
+#include "sm90_matmul_launch.cuh"
+
+namespace kaiju::cuda {
+
+template cudaError_t matmul_sm90<MatmulKind::kAddDown>(cudaStream_t, const Chip&, const Tile&, const MatmulArgs&);
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,39 @@
+#include "packed_matmuls.hpp"
+
+#include <algorithm>
+
+#include "kaiju/format/layer_tensors.hpp"
+
+namespace kaiju::cuda {
+
+std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t layer) {
+  std::vector<PackedMatmul> all;
+  for (const LayerMatmul& matmul : matmuls_of(config, layer)) {
+    const auto same = std::find_if(all.begin(), all.end(), [&](const PackedMatmul& packed) {
+      return packed.input == matmul.row->input && packed.operation == matmul.row->operation;
+    });
+    if (same == all.end())
+      all.push_back({matmul.row->input, matmul.row->operation, matmul.out, matmul.in});
+    else
+      same->out += matmul.out;
+  }
+  return all;
+}
+
+std::vector<MatmulShape> matmul_shapes(const ModelConfig& config) {
+  std::vector<MatmulShape> shapes;
+  const auto add = [&](int32_t out, int32_t in, bool behind_attention = false) {
+    if (std::none_of(shapes.begin(), shapes.end(), [&](const MatmulShape& shape) {
+          return shape.out == out && shape.in == in && shape.behind_attention == behind_attention;
+        }))
+      shapes.push_back({out, in, behind_attention});
+  };
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+    for (const PackedMatmul& matmul : packed_matmuls_of(config, layer))
+      add(matmul.out, matmul.in, matmul.input == Site::kAttentionOut);
+  add(config.vocab_size, config.d_model);
+  if (config.label_count() > 0) add(config.label_count(), config.d_model);
+  return shapes;
+}
+
+}  // namespace kaiju::cuda

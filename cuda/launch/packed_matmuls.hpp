@@ -1,0 +1,24 @@
+// The matmuls of the layers of a model on a GPU. Matrices that read the same bytes are one matmul, as upload()
+// packs them. Host data alone, compiled with and without CUDA.
+#pragma once
+
+#include <vector>
+
+#include "kaiju/format/config.hpp"
+#include "tiles.hpp"
+
+namespace kaiju::cuda {
+
+struct PackedMatmul {
+  Site input;
+  Operation operation;
+  int32_t out, in;
+};
+
+// In the order in which a step computes them.
+std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t layer);
+
+// Of all matmuls of a step, the logits' and the classifier's included, each once.
+std::vector<MatmulShape> matmul_shapes(const ModelConfig& config);
+
+}  // namespace kaiju::cuda
