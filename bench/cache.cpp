@@ -55,7 +55,8 @@ Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_
 }
 
 // One prompt through a lease: found or inserted, computed, left behind.
-int32_t pass(Tree& tree, const Regions& regions, const std::vector<int32_t>& prompt, int32_t ticket, StepPlan& plan) {
+int32_t pass(PrefixTree& tree, const Regions& regions, const std::vector<int32_t>& prompt, int32_t ticket,
+             StepPlan& plan) {
   Lease lease;
   plan.clear();
   const LeaseRequest request{
@@ -79,7 +80,7 @@ Result<std::vector<Figure>> lookup_and_insert(const Options& options) {
   facts->window = 0;  // one kind: a million nodes
   facts->slab_blocks[0] = facts->slab_blocks[1] = facts->block_count[1] = 0;
   facts->block_count[0] = options.blocks;
-  Tree tree(*facts, {});
+  PrefixTree tree(*facts, {});
   Regions regions;
   regions.shared = tree.domains().hold(DomainKind::kShared, "c", tree.namer());
   regions.own = tree.domains().hold(DomainKind::kSalt, "s", tree.namer());
@@ -157,7 +158,7 @@ Result<std::vector<Figure>> planning(const Options& options) {
 Result<std::vector<Figure>> bookkeeping(const Options& options) {
   Result<Facts> facts = facts_of("small", options.blocks, options.blocks / 16, 8, 256);
   if (!facts.ok()) return facts.status();
-  const Tree tree(*facts, {});
+  const PrefixTree tree(*facts, {});
   return std::vector<Figure>{
       {"books, preset small",
        100.0 * static_cast<double>(tree.bookkeeping_bytes()) / static_cast<double>(facts->cache_bytes()), "% of the KV",

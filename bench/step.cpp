@@ -216,7 +216,7 @@ double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& 
   for (const LayerConfig& layer : config.layers) {
     double read = 0, seen = 0;  // keys, of one KV head
     for (const Rows& part : step) {
-      const int32_t end = part.from + part.count, window = layer.kind == LayerKind::kSliding ? layer.window : end;
+      const int32_t end = part.from + part.count, window = layer.kind == LayerKind::kWindow ? layer.window : end;
       read += double{1} * part.sequences * std::min(end, window + part.count - 1);
       for (int32_t i = part.from; i < end; ++i) seen += double{1} * part.sequences * std::min(i + 1, window);
     }

@@ -64,7 +64,7 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   constexpr int64_t kMostBlocks = INT32_MAX / 2;
   int64_t global_block_bytes = 0;
   int32_t window = 0;
-  for (int32_t s = 0; s < config.slot_count; ++s) {
+  for (int32_t s = 0; s < config.kv_slot_count; ++s) {
     const LayerConfig& owner = config.layers[config.owner_of(s)];
     if (owner.kind == LayerKind::kGlobal)
       global_block_bytes += int64_t{2} * kBlockTokens * config.kv_width();

@@ -38,7 +38,7 @@ Summary summarise(const Checkpoint& checkpoint) {
   }
   const ModelConfig& config = checkpoint.config();
   const int64_t slot_bytes = 2 * int64_t{config.kv_width()};  // a key and a value, int8
-  for (int32_t slot = 0; slot < config.slot_count; ++slot) {
+  for (int32_t slot = 0; slot < config.kv_slot_count; ++slot) {
     const LayerConfig& owner = config.layers[static_cast<size_t>(config.owner_of(slot))];
     if (owner.kind == LayerKind::kGlobal) {
       ++out.global_slots;
@@ -142,9 +142,9 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
          fmt::format("{} label{}: {}", c.labels.size(), c.labels.size() == 1 ? "" : "s", labels_text(c.labels)));
 
   print("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", "slot", "kind", "window", "rope", "layers (the first one writes)");
-  for (int32_t slot = 0; slot < c.slot_count; ++slot) {
+  for (int32_t slot = 0; slot < c.kv_slot_count; ++slot) {
     const LayerConfig& owner = c.layers[static_cast<size_t>(c.owner_of(slot))];
-    const std::string window = owner.kind == LayerKind::kSliding ? fmt::format("{}", owner.window) : "-";
+    const std::string window = owner.kind == LayerKind::kWindow ? fmt::format("{}", owner.window) : "-";
     print("  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", slot, kind_name(owner), window, owner.rope, readers_text(c, slot));
   }
 

@@ -108,7 +108,7 @@ Status read_layer(const Json& value, const std::string& path, LayerConfig& layer
   std::string kind;
   KAIJU_TRY(reader.string("kind", kind));
   if (kind == "sliding") {
-    layer.kind = LayerKind::kSliding;
+    layer.kind = LayerKind::kWindow;
     KAIJU_TRY(reader.number("window", layer.window));
   } else if (kind == "global") {
     layer.kind = LayerKind::kGlobal;
@@ -224,9 +224,9 @@ Status check_layers(const ModelConfig& c) {
     const auto refuse = [&](const char* field, int64_t value, const std::string& rule) {
       return bad_model(fmt::format("config.layers[{}].{} is {}: {}", i, field, value, rule));
     };
-    if (layer.kind != LayerKind::kSliding && layer.kind != LayerKind::kGlobal)
+    if (layer.kind != LayerKind::kWindow && layer.kind != LayerKind::kGlobal)
       return refuse("kind", static_cast<int64_t>(layer.kind), "must be sliding or global");
-    if (layer.kind == LayerKind::kSliding && (layer.window < 1 || layer.window > kMostPositions))
+    if (layer.kind == LayerKind::kWindow && (layer.window < 1 || layer.window > kMostPositions))
       return refuse("window", layer.window, fmt::format("must be from 1 to {}", kMostPositions));
     if (layer.kind == LayerKind::kGlobal && layer.window != 0)
       return refuse("window", layer.window, "a global layer has none");
@@ -287,8 +287,8 @@ Status check_config(const ModelConfig& config) {
   ModelConfig derived = config;
   derived.derive_counts();
   KAIJU_TRY(check_layers(derived));
-  if (config.slot_count != derived.slot_count || config.rope_count != derived.rope_count)
-    return bad_model("config.slot_count and rope_count do not match the layers: call derive_counts()");
+  if (config.kv_slot_count != derived.kv_slot_count || config.rope_count != derived.rope_count)
+    return bad_model("config.kv_slot_count and rope_count do not match the layers: call derive_counts()");
   KAIJU_TRY(check_labels(config.labels));
   for (const ChatField& field : kChatFields) {
     const int32_t id = config.chat.*field.member;
@@ -311,7 +311,7 @@ std::string config_to_json(const ModelConfig& config) {
       format::json_string(config.name), config.vocab_size, config.d_model, config.n_heads, config.n_kv_heads,
       config.head_dim, config.d_ff, config.context, format::json_number(norm_eps));
   for (const LayerConfig& layer : config.layers) {
-    const bool sliding = layer.kind == LayerKind::kSliding;
+    const bool sliding = layer.kind == LayerKind::kWindow;
     if (text.back() != '[') text += ',';
     text += fmt::format("{{\"kind\":\"{}\"", sliding ? "sliding" : "global");
     if (sliding) text += fmt::format(",\"window\":{}", layer.window);

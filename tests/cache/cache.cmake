@@ -43,16 +43,16 @@ set(weak "return {out.low64 & 3, out.high64 & 3}")
 
 # Not a mutant: names that collide all the time cost time and nothing else.
 kaiju_mutant(none_weak_names "no difference" name.hpp "${hash}" "${weak}")
-kaiju_mutant(tokens_not_compared difference name.hpp "${hash}" "${weak}" tree.hpp "${same_tokens}" "true")
-kaiju_mutant(salt_dropped difference name.hpp "text.domain = domain" "text.domain = BlockName()" tree.hpp "node.domain == key.domain && " "")
-kaiju_mutant(salt_of_tails_dropped difference tree.hpp " || (!shared && node.domain != regions.own)" "")
-kaiju_mutant(last_token_dropped difference tree.hpp "${same_tokens}" "std::memcmp(node.tokens, key.tokens.data(), key.tokens.size_bytes() - sizeof(int32_t)) == 0"
+kaiju_mutant(tokens_not_compared difference name.hpp "${hash}" "${weak}" prefix_tree.hpp "${same_tokens}" "true")
+kaiju_mutant(salt_dropped difference name.hpp "text.domain = domain" "text.domain = BlockName()" prefix_tree.hpp "node.domain == key.domain && " "")
+kaiju_mutant(salt_of_tails_dropped difference prefix_tree.hpp " || (!shared && node.domain != regions.own)" "")
+kaiju_mutant(last_token_dropped difference prefix_tree.hpp "${same_tokens}" "std::memcmp(node.tokens, key.tokens.data(), key.tokens.size_bytes() - sizeof(int32_t)) == 0"
              name.hpp "return hash(&text, 2 * sizeof(BlockName) + static_cast<size_t>(count)" "return hash(&text, 2 * sizeof(BlockName) + static_cast<size_t>(count - 1)")
-kaiju_mutant(reference_dropped difference tree.hpp "++node(id).refs;" "")
-kaiju_mutant(window_reference_dropped difference tree.hpp "++node(id).window_refs;" "")
+kaiju_mutant(reference_dropped difference prefix_tree.hpp "++node(id).refs;" "")
+kaiju_mutant(window_reference_dropped difference prefix_tree.hpp "++node(id).window_refs;" "")
 kaiju_mutant(write_mask_dropped difference lease.hpp "return ready_ * kBlockTokens;" "return 0;")
-kaiju_mutant(epoch_dropped difference tree.hpp "purge(static_cast<DomainId>(id));" "continue;" tree.hpp "Namer(options_.key, identity(epoch))" "Namer(options_.key, identity(0))")
-kaiju_mutant(window_taken_too_early difference tree.hpp "std::max(0, position - window_ + 1)" "std::max(0, position - window_ + 2)")
+kaiju_mutant(epoch_dropped difference prefix_tree.hpp "purge(static_cast<DomainId>(id));" "continue;" prefix_tree.hpp "Namer(options_.key, identity(epoch))" "Namer(options_.key, identity(0))")
+kaiju_mutant(window_taken_too_early difference prefix_tree.hpp "std::max(0, position - window_ + 1)" "std::max(0, position - window_ + 2)")
 kaiju_mutant(copy_dropped difference lease_start.hpp "found.tail != kNoNode, sink" "false, sink")
 # The same in lower tiers.
 set(mutant_run 400000 20 1)
@@ -60,4 +60,4 @@ kaiju_mutant(salt_below_dropped difference name.hpp "text.domain = domain" "text
 kaiju_mutant(salt_of_tails_below_dropped difference tiers.hpp " || (!shared && stored.domain != regions.own)" "")
 kaiju_mutant(parent_below_not_compared difference name.hpp "${hash}" "${weak}" tiers.hpp "stored.parent == parent && " "")
 kaiju_mutant(failed_copy_down_used difference tiers.hpp "if (stored.gone || failed(i))" "if (stored.gone)")
-kaiju_mutant(failed_copy_up_used difference fetch.hpp "if (piece.kind == BlockKind::kGlobal && failed(first_transfer_ + i))" "if (false)")
+kaiju_mutant(failed_copy_up_used difference promotion.hpp "if (piece.kind == BlockKind::kGlobal && failed(first_transfer_ + i))" "if (false)")

@@ -42,7 +42,7 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
   const Facts facts = facts_of(random);
   CacheOptions options;
   options.retention.turns = static_cast<int32_t>(below(3));
-  options.retention.junctions = below(2);
+  options.retention.branch_points = below(2);
   options.retention.every_tokens = below(3) == 0 ? 1 + static_cast<int32_t>(below(200)) : 0;
   if (seed % 2 == 0) {
     options.host_bytes = kBlockBytes * static_cast<int64_t>(1 + below(60));

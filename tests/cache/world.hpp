@@ -35,20 +35,20 @@ class World {
     Lease lease;
     std::vector<uint64_t> words;  // what each position must hold
     StepPlan plan;
-    Fetch fetch;  // while waiting: its copies have run, and it does not know yet
+    Promotion promotion;  // while waiting: its copies have run, and it does not know yet
     bool waiting = false;
     std::set<size_t> failed;  // of its transfers
     uint64_t began = 0;       // the operation it was
   };
 
   World(const Facts& facts, const CacheOptions& options, int32_t chunk, size_t lines)
-      : facts_(facts), chunk_(chunk), tree_(std::make_unique<Tree>(facts, options)), lines_(lines) {
+      : facts_(facts), chunk_(chunk), tree_(std::make_unique<PrefixTree>(facts, options)), lines_(lines) {
     for (const BlockKind kind : kBothKinds)
       memory_[kind].resize(static_cast<size_t>(facts.block_count[kind]) * kBlockTokens);
     if (options.host_bytes == 0) return;
     CacheOptions with_file = options;
     if (options.file_bytes > 0) with_file.file = std::make_shared<WordFile>(*this);
-    tree_ = std::make_unique<Tree>(facts, with_file);
+    tree_ = std::make_unique<PrefixTree>(facts, with_file);
     if (const Status status = tree_->add_tiers(facts); !status.ok()) differ(status.message());
   }
   ~World() {
@@ -58,7 +58,7 @@ class World {
     }
   }
 
-  Tree& tree() { return *tree_; }
+  PrefixTree& tree() { return *tree_; }
   Line& line(size_t i) { return lines_[i]; }
   size_t line_count() const { return lines_.size(); }
   uint64_t hits() const { return hits_; }
@@ -78,13 +78,13 @@ class World {
     line.regions.own = tree_->domains().hold(DomainKind::kSalt, own, tree_->namer());
     line.regions.shared_tokens = shared;
     line.words = words_of(line.tokens);
-    line.fetch = Fetch();
+    line.promotion = Promotion();
     BlockNeed promised;
-    const Fetch::Outcome outcome = line.fetch.begin(*tree_, request_of(i), promised);
-    run_transfers(outcome == Fetch::Outcome::kBegun ? &line : nullptr);
-    if (outcome == Fetch::Outcome::kNothing) return start_lease(i);
+    const Promotion::Outcome outcome = line.promotion.begin(*tree_, request_of(i), promised);
+    run_transfers(outcome == Promotion::Outcome::kBegun ? &line : nullptr);
+    if (outcome == Promotion::Outcome::kNothing) return start_lease(i);
     line.began = operations_;
-    if (outcome == Fetch::Outcome::kBegun)
+    if (outcome == Promotion::Outcome::kBegun)
       line.waiting = true;
     else
       release(line);
@@ -94,24 +94,24 @@ class World {
   bool arrive(size_t i) {
     Line& line = lines_[i];
     line.waiting = false;
-    line.fetch.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
+    line.promotion.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
     const bool started = start_lease(i);
     if (started && all_reused_ && line.began == operations_ && line.failed.empty() &&
-        line.lease.next() < line.fetch.resident() + Fetch::kLeastGain)
+        line.lease.next() < line.promotion.resident() + Promotion::kLeastGain)
       differ("what came from below is of no use: starts at " + std::to_string(line.lease.next()) + ", without at " +
-             std::to_string(line.fetch.resident()) + ", fetched for " + std::to_string(line.fetch.position()) +
+             std::to_string(line.promotion.resident()) + ", promoted for " + std::to_string(line.promotion.position()) +
              " window " + std::to_string(facts_.window) + " prompt " + std::to_string(line.prompt_count) + " shared " +
              std::to_string(line.regions.shared_tokens));
-    if (started) hits_below_ += static_cast<uint64_t>(std::max(0, line.lease.next() - line.fetch.resident()));
-    line.fetch.let_go(*tree_);
+    if (started) hits_below_ += static_cast<uint64_t>(std::max(0, line.lease.next() - line.promotion.resident()));
+    line.promotion.let_go(*tree_);
     return started;
   }
   // The request leaves while its promotion is under way.
   void give_up(size_t i) {
     Line& line = lines_[i];
     line.waiting = false;
-    line.fetch.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
-    line.fetch.let_go(*tree_);
+    line.promotion.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
+    line.promotion.let_go(*tree_);
     release(line);
   }
   bool start_lease(size_t i) {
@@ -137,7 +137,7 @@ class World {
       break;
     }
     if (!started) {
-      if (alone && !pinned_ && tree_->arena().could_ever_hold(Lease::need_alone(line.most, chunk_, facts_)))
+      if (alone && !pinned_ && tree_->pool().could_ever_hold(Lease::need_alone(line.most, chunk_, facts_)))
         differ("a request that fits an empty cache does not fit one that nobody uses");
       release(line);
       return false;
@@ -209,13 +209,13 @@ class World {
   void check() const {
     if (const Status status = check_tree(*tree_); !status.ok()) differ(status.message());
     std::vector<const Lease*> leases;
-    std::vector<const Fetch*> promotions;
+    std::vector<const Promotion*> promotions;
     // A node's holders are the leases and promotions whose path it is on.
     std::map<NodeId, int32_t> refs;
     for (const Line& line : lines_) {
       if (line.waiting) {
-        promotions.push_back(&line.fetch);
-        for (const NodeId node : line.fetch.path()) ++refs[node];
+        promotions.push_back(&line.promotion);
+        for (const NodeId node : line.promotion.path()) ++refs[node];
       }
       if (!line.running) continue;
       leases.push_back(&line.lease);
@@ -264,7 +264,7 @@ class World {
     StepPlan plan;
     std::set<size_t> failed;
     tree_->tiers()->write_downs(plan);
-    if (line) line->fetch.write(plan);
+    if (line) line->promotion.write(plan);
     for (size_t i = 0; i < plan.transfers.size(); ++i) {
       const BlockTransfer& transfer = plan.transfers[i];
       const auto block = memory_[transfer.kind].begin() + transfer.block * kBlockTokens;
@@ -423,7 +423,7 @@ class World {
 
   Facts facts_;
   int32_t chunk_;
-  std::unique_ptr<Tree> tree_;
+  std::unique_ptr<PrefixTree> tree_;
   std::vector<Line> lines_;
   PerKind<std::vector<Word>> memory_;
   std::map<const std::byte*, std::vector<Word>> below_;  // host memory, by place

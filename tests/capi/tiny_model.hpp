@@ -39,7 +39,7 @@ inline ModelConfig tiny_config(int32_t vocab_size, int32_t context) {
   config.head_dim = 64;
   config.d_ff = 128;
   config.context = context;
-  config.layers = {{LayerKind::kSliding, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
+  config.layers = {{LayerKind::kWindow, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
   config.derive_counts();
   return config;
 }

@@ -69,7 +69,7 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
   config.head_dim = 64;
   config.d_ff = 64;
   config.context = 1024;
-  config.layers = {{LayerKind::kSliding, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kSliding, 128, 2, 0}};
+  config.layers = {{LayerKind::kWindow, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kWindow, 128, 2, 0}};
   config.labels = {"violence", "self-harm", "spam"};
   config.derive_counts();
   const std::string path =

@@ -161,7 +161,7 @@ TEST_CASE("sequences that see thousands of chunks between them draw alike on eve
   config.head_dim = 128;
   config.context = 65536;
   config.layers = {{LayerKind::kGlobal, 0, 0, 0}};
-  config.slot_count = 1;
+  config.kv_slot_count = 1;
   const auto checkpoint = test::random_checkpoint(config, 5);
   std::vector<SampledToken> expected;
   for (const std::string& backend : test::isas()) {

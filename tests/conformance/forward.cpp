@@ -91,9 +91,9 @@ Results run(B& backend, const Weights& model, int32_t rows) {
 
   Results results;
   const int64_t block_bytes = int64_t{2} * kBlockTokens * config.kv_width();
-  results.cache.assign(static_cast<size_t>(config.slot_count * 2 * block_bytes), std::byte{0x5A});
+  results.cache.assign(static_cast<size_t>(config.kv_slot_count * 2 * block_bytes), std::byte{0x5A});
   std::vector<KvSlot> slots;
-  for (int32_t s = 0; s < config.slot_count; ++s) {
+  for (int32_t s = 0; s < config.kv_slot_count; ++s) {
     const LayerConfig& owner = config.layers[config.owner_of(s)];
     slots.push_back({results.cache.data() + s * 2 * block_bytes, block_bytes, 0, config.n_kv_heads, config.head_dim,
                      owner.window > 0 ? BlockKind::kWindow : BlockKind::kGlobal, owner.window});

@@ -8,10 +8,10 @@ namespace {
 
 ModelConfig one_layer_of_each_kind() {
   ModelConfig config;
-  config.vocab_size = 64, config.context = 1024, config.n_kv_heads = 1, config.head_dim = 64, config.slot_count = 2;
+  config.vocab_size = 64, config.context = 1024, config.n_kv_heads = 1, config.head_dim = 64, config.kv_slot_count = 2;
   config.layers.resize(2);
   config.layers[0].kind = LayerKind::kGlobal, config.layers[0].kv_slot = 0;
-  config.layers[1].kind = LayerKind::kSliding, config.layers[1].kv_slot = 1, config.layers[1].window = 128;
+  config.layers[1].kind = LayerKind::kWindow, config.layers[1].kv_slot = 1, config.layers[1].window = 128;
   return config;
 }
 

@@ -18,8 +18,8 @@ inline ModelConfig small_config(const char* name, bool wide) {
   config.d_ff = wide ? 1024 : 192;
   config.context = 512;
   config.rope_count = 1;
-  config.slot_count = 2;
-  config.layers = {{LayerKind::kSliding, 65, 0, 0}, {LayerKind::kGlobal, 0, 1, 0}, {LayerKind::kSliding, 65, 0, 0}};
+  config.kv_slot_count = 2;
+  config.layers = {{LayerKind::kWindow, 65, 0, 0}, {LayerKind::kGlobal, 0, 1, 0}, {LayerKind::kWindow, 65, 0, 0}};
   return config;
 }
 

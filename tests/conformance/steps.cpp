@@ -105,11 +105,10 @@ ModelConfig random_config(std::mt19937& random, int index) {
     ++slot;
     const int32_t sharers = pick({1, 2});
     for (int32_t i = 0; i < sharers; ++i)
-      config.layers.push_back(
-          {global ? LayerKind::kGlobal : LayerKind::kSliding, global ? 0 : window, slot, group % 2});
+      config.layers.push_back({global ? LayerKind::kGlobal : LayerKind::kWindow, global ? 0 : window, slot, group % 2});
   }
   if (groups == 1) config.rope_count = 1;
-  config.slot_count = slot + 1;
+  config.kv_slot_count = slot + 1;
   return config;
 }
 
@@ -133,9 +132,9 @@ ModelConfig attention_config(int32_t head_dim, int32_t kv_heads, int32_t heads, 
   config.d_ff = d_ff;
   config.context = 2048;
   config.rope_count = 2;
-  config.slot_count = 2;
-  config.layers = {{LayerKind::kSliding, window, 0, 0},
-                   {LayerKind::kSliding, window, 0, 0},
+  config.kv_slot_count = 2;
+  config.layers = {{LayerKind::kWindow, window, 0, 0},
+                   {LayerKind::kWindow, window, 0, 0},
                    {LayerKind::kGlobal, 0, 1, 1},
                    {LayerKind::kGlobal, 0, 1, 1}};
   return config;
@@ -253,11 +252,11 @@ TEST_CASE(
     "layers of different windows give the reference's bits, of several rows of a sequence and of many sequences") {
   ModelConfig config = attention_config(64, 1, 2, 64, 0);
   config.d_model = 64;
-  config.slot_count = 3;
-  config.layers = {{LayerKind::kSliding, 65, 0, 0},
-                   {LayerKind::kSliding, 513, 1, 0},
-                   {LayerKind::kSliding, 130, 2, 1},
-                   {LayerKind::kSliding, 513, 1, 0}};
+  config.kv_slot_count = 3;
+  config.layers = {{LayerKind::kWindow, 65, 0, 0},
+                   {LayerKind::kWindow, 513, 1, 0},
+                   {LayerKind::kWindow, 130, 2, 1},
+                   {LayerKind::kWindow, 513, 1, 0}};
   std::mt19937 random(16);
   const TemporaryModel model(config, random());
   const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, 1060);
@@ -276,7 +275,7 @@ TEST_CASE("two prompts in a step that decodes nothing give the reference's bits,
   // for those in front all the same, or what follows reads attention's results too early.
   ModelConfig config = attention_config(128, 1, 40, 512, 1024);
   config.layers.resize(2);  // the window's
-  config.slot_count = config.rope_count = 1;
+  config.kv_slot_count = config.rope_count = 1;
   std::mt19937 random(12);
   const TemporaryModel model(config, random());
   const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, 1000);

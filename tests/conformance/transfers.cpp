@@ -29,7 +29,7 @@ std::shared_ptr<const Checkpoint> small_model() {
   config.head_dim = 64;
   config.d_ff = 64;
   config.context = kBlocks * kBlockTokens;
-  config.layers = {{LayerKind::kSliding, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kSliding, 150, 2, 0}};
+  config.layers = {{LayerKind::kWindow, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kWindow, 150, 2, 0}};
   config.derive_counts();
   return test::random_checkpoint(config, 3);
 }

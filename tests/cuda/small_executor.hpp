@@ -40,7 +40,7 @@ inline std::shared_ptr<const Checkpoint> small_model() {
   config.head_dim = 64;
   config.d_ff = 64;
   config.context = 512;
-  config.layers = {{LayerKind::kSliding, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
+  config.layers = {{LayerKind::kWindow, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
   config.derive_counts();
   return test::random_checkpoint(config, 3);
 }

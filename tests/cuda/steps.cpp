@@ -114,7 +114,7 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
   config.d_ff = 4096;
   config.context = 2048;
   config.labels = {"one", "two", "three"};
-  config.layers = {{LayerKind::kSliding, 512, 0, 0}};
+  config.layers = {{LayerKind::kWindow, 512, 0, 0}};
   std::vector<BlockKind> kinds{BlockKind::kWindow};
   const bool only_windows = GENERATE(false, true);
   if (!only_windows) config.layers.push_back({LayerKind::kGlobal, 0, 1, 1}), kinds.push_back(BlockKind::kGlobal);

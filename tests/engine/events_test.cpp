@@ -25,7 +25,7 @@ struct Routed : Harness {
     options.cache.event_capacity = event_capacity;
     return options;
   }
-  Tree& cache() { return const_cast<Tree&>(engine->cache()); }
+  PrefixTree& cache() { return const_cast<PrefixTree&>(engine->cache()); }
   void serve(uint64_t what) {
     RequestOptions options = asking(2);
     options.scope = {"wren", 64 * static_cast<int32_t>(what % 4), "a"};

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "kaiju/cache/tree.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/engine/scheduler.hpp"
 #include "kaiju/sample/params.hpp"
@@ -135,11 +135,11 @@ struct Harness {
   }
   // What is free now must not be read, but for copies into lower tiers that are due.
   void poison_free() {
-    const Arena& arena = engine->cache().arena();
+    const BlockPool& pool = engine->cache().pool();
     const Tiers* tiers = engine->cache().tiers();
     for (const BlockKind kind : kBothKinds)
-      for (BlockId block = 0; block < arena.total(kind); ++block)
-        if (arena.state(kind, block) == BlockState::kFree && !(tiers && tiers->awaited(kind, block)))
+      for (BlockId block = 0; block < pool.total(kind); ++block)
+        if (pool.state(kind, block) == BlockState::kFree && !(tiers && tiers->awaited(kind, block)))
           executor->poison(kind, block);
   }
   void check() {
@@ -160,8 +160,8 @@ struct Harness {
     return ScriptReference::generate(facts, check_sampling(options.sampling, facts.vocab_size).value(), prompt, count,
                                      options.stop_tokens);
   }
-  int32_t used(BlockKind kind) const { return engine->cache().arena().used_count(kind); }
-  int32_t count(BlockKind kind, BlockState state) const { return engine->cache().arena().count(kind, state); }
+  int32_t used(BlockKind kind) const { return engine->cache().pool().used_count(kind); }
+  int32_t count(BlockKind kind, BlockState state) const { return engine->cache().pool().count(kind, state); }
 
   Facts facts;
   ScriptedExecutor* executor = nullptr;  // owned by the engine

@@ -207,7 +207,7 @@ TEST_CASE(
   shorter.context = 256;
   Harness small(shorter, of_model("one"));
   CHECK(says(restored(small, plain), StatusCode::kBadModel, "the context is 256"));
-  const_cast<Tree&>(harness.engine->cache()).set_epoch(9);
+  const_cast<PrefixTree&>(harness.engine->cache()).set_epoch(9);
   CHECK(says(restored(harness, plain), StatusCode::kUnsupported, "epoch 0"));
 }
 

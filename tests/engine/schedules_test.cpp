@@ -85,7 +85,7 @@ class Schedule {
     if (below(2)) options.reserve_tokens = 1 + static_cast<int32_t>(below(100));
     options.clock = [this] { return time_; };
     options.cache.retention.turns = static_cast<int32_t>(below(4));
-    options.cache.retention.junctions = below(2);
+    options.cache.retention.branch_points = below(2);
     options.cache.retention.every_tokens = below(3) == 0 ? 1 + static_cast<int32_t>(below(300)) : 0;
     return options;
   }

@@ -194,7 +194,7 @@ TEST_CASE("a config survives the way to JSON and back") {
   const kaiju::ModelConfig& b = back.value();
   CHECK(b.name == config.name);
   CHECK(b.norm_eps == config.norm_eps);
-  CHECK(b.slot_count == 2);
+  CHECK(b.kv_slot_count == 2);
   CHECK(b.rope_count == 2);
   CHECK(b.layers.size() == 3);
   CHECK(b.layers[0].window == 8);
@@ -236,7 +236,7 @@ TEST_CASE("a config's text and its numbers are the same in every locale and roun
 TEST_CASE("a config made by hand is checked like one from a file") {
   kaiju::ModelConfig config = tiny::config();
   CHECK(kaiju::check_config(config).ok());
-  config.slot_count = 1;
+  config.kv_slot_count = 1;
   CHECK(tiny::contains(kaiju::check_config(config).message(), "slot_count"));
   config = tiny::config();
   config.chat.user = 16;
@@ -268,7 +268,7 @@ TEST_CASE("presets have the parameters and the cache they are named for") {
   };
   const auto kv = [](const kaiju::ModelConfig& config, LayerKind kind) {
     int64_t bytes = 0;
-    for (int32_t slot = 0; slot < config.slot_count; ++slot) {
+    for (int32_t slot = 0; slot < config.kv_slot_count; ++slot) {
       const auto& owner = config.layers[static_cast<size_t>(config.owner_of(slot))];
       if (owner.kind == kind) bytes += int64_t{2} * config.kv_width() * std::max(owner.window, 1);
     }
@@ -291,7 +291,7 @@ TEST_CASE("presets have the parameters and the cache they are named for") {
     CHECK(config.value().layers.size() == want.layers);
     CHECK(std::abs(count(config.value()) - want.parameters) < want.tolerance);
     CHECK(kv(config.value(), LayerKind::kGlobal) == want.global_bytes);
-    CHECK(kv(config.value(), LayerKind::kSliding) == want.window_bytes);
+    CHECK(kv(config.value(), LayerKind::kWindow) == want.window_bytes);
     for (int layers = 1; layers <= 256; ++layers) {
       const auto cut = kaiju::preset(want.name, layers);
       REQUIRE(cut.ok());

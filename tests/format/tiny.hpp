@@ -85,7 +85,7 @@ inline ModelConfig config(int layers = 2) {
   c.head_dim = 64;
   c.d_ff = 64;
   c.context = 256;
-  c.layers = {{LayerKind::kSliding, 8, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kSliding, 8, 0, 0}};
+  c.layers = {{LayerKind::kWindow, 8, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kWindow, 8, 0, 0}};
   c.layers.resize(static_cast<size_t>(layers));
   c.chat.begin = 1;
   c.chat.close = 6;

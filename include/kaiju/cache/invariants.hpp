@@ -1,5 +1,6 @@
-// Validators of the cache's books: each recounts what the comments above Arena, Node, Tree, TierPool and Tiers promise.
-// Pure functions over const state; an error names what is broken. For tests and for EngineOptions::check_ledger.
+// Validators of the cache's books: each recounts what the comments above BlockPool, Node, PrefixTree, TierPool and
+// Tiers promise. Pure functions over const state; an error names what is broken. For tests and for
+// EngineOptions::check_ledger.
 #pragma once
 
 #include <algorithm>
@@ -9,57 +10,57 @@
 #include <vector>
 
 #include "kaiju/base/status.hpp"
-#include "kaiju/cache/fetch.hpp"
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
+#include "kaiju/cache/promotion.hpp"
 #include "kaiju/cache/tiers.hpp"
-#include "kaiju/cache/tree.hpp"
 
 namespace kaiju {
 
-inline Status ledger_error(const Arena& arena, BlockKind kind, const std::string& what) {
+inline Status ledger_error(const BlockPool& pool, BlockKind kind, const std::string& what) {
   const auto counted = [&](const char* name, BlockState state) {
-    return std::string(", ") + name + " " + std::to_string(arena.count(kind, state));
+    return std::string(", ") + name + " " + std::to_string(pool.count(kind, state));
   };
   return internal_error(std::string("cache ledger: ") + name_of(kind) + " blocks: " + what + " (total " +
-                        std::to_string(arena.total(kind)) + counted("free", BlockState::kFree) +
+                        std::to_string(pool.total(kind)) + counted("free", BlockState::kFree) +
                         counted("cached", BlockState::kCached) + counted("live", BlockState::kLive) +
                         counted("pinned", BlockState::kPinned) + counted("arriving", BlockState::kArriving) + ")");
 }
 
 // The pool of blocks: states, slabs, lists and counts. O(blocks).
-inline Status check_blocks(const Arena& arena) {
+inline Status check_blocks(const BlockPool& pool) {
   struct Seen {
     int32_t used = 0, busy = 0;
   };
-  std::vector<Seen> seen(arena.slabs_.size());
+  std::vector<Seen> seen(pool.slabs_.size());
   for (const BlockKind kind : kBothKinds) {
-    const Arena::Kind& k = arena.kinds_[kind];
+    const BlockPool::Kind& k = pool.kinds_[kind];
     int32_t count[kBlockStates] = {};
     for (BlockId block = 0; block < k.total; ++block) {
-      const BlockState state = arena.state(kind, block);
+      const BlockState state = pool.state(kind, block);
       ++count[static_cast<size_t>(state)];
-      const auto slab = static_cast<size_t>(arena.slab_of(kind, block));
+      const auto slab = static_cast<size_t>(pool.slab_of(kind, block));
       if (state == BlockState::kFree) continue;
-      if (arena.slabs_[slab].kind != kind)
-        return ledger_error(arena, kind, "block " + std::to_string(block) + " is used in a slab of the other kind");
+      if (pool.slabs_[slab].kind != kind)
+        return ledger_error(pool, kind, "block " + std::to_string(block) + " is used in a slab of the other kind");
       ++seen[slab].used;
-      seen[slab].busy += Arena::is_busy(state) ? 1 : 0;
+      seen[slab].busy += BlockPool::is_busy(state) ? 1 : 0;
     }
     for (size_t state = 1; state < kBlockStates; ++state)
-      if (count[state] != k.count[state]) return ledger_error(arena, kind, "the states do not add up");
+      if (count[state] != k.count[state]) return ledger_error(pool, kind, "the states do not add up");
   }
   PerKind<int32_t> room, open, idle;
-  for (size_t number = 0; number < arena.slabs_.size(); ++number) {
-    const Arena::Slab& slab = arena.slabs_[number];
-    const Arena::Kind& k = arena.kinds_[slab.kind];
+  for (size_t number = 0; number < pool.slabs_.size(); ++number) {
+    const BlockPool::Slab& slab = pool.slabs_[number];
+    const BlockPool::Kind& k = pool.kinds_[slab.kind];
     const auto broken = [&](const char* what) {
-      return ledger_error(arena, slab.kind, "slab " + std::to_string(number) + " " + what);
+      return ledger_error(pool, slab.kind, "slab " + std::to_string(number) + " " + what);
     };
     if (slab.used != seen[number].used || slab.busy != seen[number].busy) return broken("is miscounted");
     if (slab.used == 0) continue;
     int32_t free = 0;
     for (BlockId block = slab.first_free; block != kNoBlock; block = k.next_free[static_cast<size_t>(block)], ++free)
-      if (arena.state(slab.kind, block) != BlockState::kFree || free > k.per_slab)
+      if (pool.state(slab.kind, block) != BlockState::kFree || free > k.per_slab)
         return broken("has a block among the free ones that is not free");
     if (free + slab.used != k.per_slab) return broken("has lost a block");
     if ((slab.open_place >= 0) != (free > 0)) return broken("is listed as open wrongly");
@@ -69,10 +70,10 @@ inline Status check_blocks(const Arena& arena) {
     if (slab.busy > 0) room[slab.kind] += k.per_slab - slab.busy;
   }
   for (const BlockKind kind : kBothKinds) {
-    const Arena::Kind& k = arena.kinds_[kind];
-    if (room[kind] != k.room) return ledger_error(arena, kind, "the room in busy slabs is miscounted");
+    const BlockPool::Kind& k = pool.kinds_[kind];
+    if (room[kind] != k.room) return ledger_error(pool, kind, "the room in busy slabs is miscounted");
     if (open[kind] != std::ssize(k.open) || idle[kind] != std::ssize(k.idle))
-      return ledger_error(arena, kind, "a list of slabs has one too many");
+      return ledger_error(pool, kind, "a list of slabs has one too many");
   }
   return {};
 }
@@ -124,10 +125,10 @@ inline Status check_tiers(const Tiers& tiers) {
 }
 
 // One node; `domain` is the one in whose list it was found.
-inline Status check_node(const Tree& tree, NodeId id, DomainId domain) {
+inline Status check_node(const PrefixTree& tree, NodeId id, DomainId domain) {
   const Node& node = tree.at(id);
   const auto broken = [&](const char* what) {
-    return ledger_error(tree.arena(), BlockKind::kGlobal, "node " + std::to_string(id) + " " + what);
+    return ledger_error(tree.pool(), BlockKind::kGlobal, "node " + std::to_string(id) + " " + what);
   };
   if (node.domain != domain || node.parent == kNoNode) return broken("is in the wrong domain");
   if (node.count < 1 || node.count > kBlockTokens || (node.count < kBlockTokens && node.first_child != kNoNode))
@@ -138,7 +139,7 @@ inline Status check_node(const Tree& tree, NodeId id, DomainId domain) {
   for (const BlockKind kind : kBothKinds) {
     if (!node.has(kind)) continue;
     if (tree.node_of(kind, node.block[kind]) != id) return broken("has a block that is another's");
-    if (tree.arena().state(kind, node.block[kind]) != node.state_of(kind))
+    if (tree.pool().state(kind, node.block[kind]) != node.state_of(kind))
       return broken("has a block in a state that its counts do not ask for");
   }
   if (node.refs < 0 || node.window_refs < 0 || node.pins < 0 || node.window_pins < 0 || node.points < 0 ||
@@ -158,8 +159,8 @@ inline Status check_node(const Tree& tree, NodeId id, DomainId domain) {
 }
 
 // All of the cache's books. O(nodes + blocks).
-inline Status check_tree(const Tree& tree) {
-  KAIJU_TRY(check_blocks(tree.arena()));
+inline Status check_tree(const PrefixTree& tree) {
+  KAIJU_TRY(check_blocks(tree.pool()));
   int32_t seen = 0;
   for (size_t d = 0; d < tree.domains().end(); ++d) {
     const auto domain = static_cast<DomainId>(d);
@@ -175,11 +176,11 @@ inline Status check_tree(const Tree& tree) {
 }
 
 // Every used block has one holder: a node, or the hand of one of these leases and promotions. O(blocks).
-inline Status check_holders(const Tree& tree, std::span<const Lease* const> leases,
-                            std::span<const Fetch* const> promotions) {
-  const Arena& arena = tree.arena();
+inline Status check_holders(const PrefixTree& tree, std::span<const Lease* const> leases,
+                            std::span<const Promotion* const> promotions) {
+  const BlockPool& pool = tree.pool();
   for (const BlockKind kind : kBothKinds) {
-    std::vector<int32_t> holders(static_cast<size_t>(arena.total(kind)), 0);
+    std::vector<int32_t> holders(static_cast<size_t>(pool.total(kind)), 0);
     const auto hold = [&](BlockId block) {
       if (block != kNoBlock && tree.node_of(kind, block) == kNoNode) ++holders[static_cast<size_t>(block)];
     };
@@ -187,12 +188,12 @@ inline Status check_holders(const Tree& tree, std::span<const Lease* const> leas
       std::ranges::for_each(lease->stash(kind), hold);
       std::ranges::for_each(lease->blocks(kind), hold);
     }
-    for (const Fetch* promotion : promotions) promotion->for_blocks(kind, hold);
-    for (BlockId block = 0; block < arena.total(kind); ++block) {
-      const bool used = arena.state(kind, block) != BlockState::kFree;
+    for (const Promotion* promotion : promotions) promotion->for_blocks(kind, hold);
+    for (BlockId block = 0; block < pool.total(kind); ++block) {
+      const bool used = pool.state(kind, block) != BlockState::kFree;
       const int32_t count = holders[static_cast<size_t>(block)] + (tree.node_of(kind, block) != kNoNode ? 1 : 0);
       if (count != (used ? 1 : 0))
-        return ledger_error(arena, kind,
+        return ledger_error(pool, kind,
                             "block " + std::to_string(block) + (used ? " is in use and has " : " is free and has ") +
                                 std::to_string(count) + " holders");
     }

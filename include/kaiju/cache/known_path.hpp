@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kaiju/cache/tree.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
 
 namespace kaiju {
 
@@ -17,7 +17,7 @@ struct KnownPath {
 
   // What is computed of `tokens` in these two domains, either of which may be kNoDomain. A tail counts when all of it
   // is in `tokens`.
-  static KnownPath find(const Tree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
+  static KnownPath find(const PrefixTree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
     KnownPath path;
     NodeId parent = kRoot;
     const auto whole = [&](DomainId domain) {
@@ -48,7 +48,7 @@ class PathBuilder {
  public:
   // `trusted`: its KV may enter the shared region, where others will use it. `owner` is the session. `tokens` must
   // outlive it.
-  PathBuilder(Tree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
+  PathBuilder(PrefixTree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
       : tree_(tree), regions_(regions), trusted_(trusted), tokens_(tokens), owner_(owner) {
     path_.reserve(tokens.size() / kBlockTokens + 1);
     window_.reserve(tokens.size() / kBlockTokens + 1);
@@ -132,7 +132,7 @@ class PathBuilder {
     window_.back() = brings ? kBrought : kFound;
   }
 
-  Tree& tree_;
+  PrefixTree& tree_;
   Regions regions_;
   bool trusted_;
   std::span<const int32_t> tokens_;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kaiju/cache/need.hpp"
-#include "kaiju/cache/tree.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
 #include "kaiju/step/plan.hpp"
 
 namespace kaiju {
@@ -66,7 +66,7 @@ class Lease {
   }
 
   // Finds what the prompt begins with, holds it, and takes every block the request may ever need.
-  Outcome start(Tree& tree, const LeaseRequest& request, Reuse reuse, const EditSink& sink) {
+  Outcome start(PrefixTree& tree, const LeaseRequest& request, Reuse reuse, const EditSink& sink) {
     request_ = request;
     prompt_count_ = static_cast<int32_t>(request.prompt.size());
     const Found found = find(tree, reuse);
@@ -86,21 +86,21 @@ class Lease {
   int32_t write_from() const { return ready_ * kBlockTokens; }
 
   // Before a step is planned: takes over what others have computed meanwhile.
-  void prepare(Tree& tree, const EditSink& sink) {
+  void prepare(PrefixTree& tree, const EditSink& sink) {
     follow(tree);
     if (shared_tail_ != kNoNode && next_ <= request_.regions.shared_tokens) pass_shared_tail(tree, sink);
   }
   // Whether the slot has been started with the tokens below next(), and has these tables.
   bool bound() const { return bound_; }
   // Tokens from next() on that may be computed now; 0: others are computing them, or memory for them comes later.
-  int32_t room(Tree& tree, int32_t wanted);
+  int32_t room(PrefixTree& tree, int32_t wanted);
   // Writes the whole of both tables into a slot that was just started.
   void bind(const EditSink& sink);
   // Provides blocks for positions below `end`, which `room` allowed; tells a bound slot what has changed. False: a
   // block is missing, which breaks the promise of start.
-  bool extend(Tree& tree, int32_t end, const EditSink& sink);
+  bool extend(PrefixTree& tree, int32_t end, const EditSink& sink);
   // `count` tokens from next() on have been computed; `tokens` are the whole sequence.
-  void commit(Tree& tree, std::span<const int32_t> tokens, int32_t count) {
+  void commit(PrefixTree& tree, std::span<const int32_t> tokens, int32_t count) {
     count_computed(tree, count);
     next_ += count;
     for (; (completed_ + 1) * kBlockTokens <= next_; ++completed_) complete(tree, tokens, completed_);
@@ -110,7 +110,7 @@ class Lease {
   }
   // Leaves everything computed behind and holds nothing any more. Returns the resume points of this turn, for the
   // session to drop one day.
-  std::vector<NodeRef> finish(Tree& tree, std::span<const int32_t> tokens) {
+  std::vector<NodeRef> finish(PrefixTree& tree, std::span<const int32_t> tokens) {
     leave_pending(tree);
     leave_tail(tree, tokens);
     const bool joined = !detached_;
@@ -150,57 +150,57 @@ class Lease {
   }
 
   // -- start: lease_start.hpp --
-  Found find(const Tree& tree, Reuse reuse);
-  void find_tail(const Tree& tree, Found& found);
-  void find_resume(const Tree& tree, Found& found, Reuse reuse);
+  Found find(const PrefixTree& tree, Reuse reuse);
+  void find_tail(const PrefixTree& tree, Found& found);
+  void find_resume(const PrefixTree& tree, Found& found, Reuse reuse);
   NodeId copied_from(const Found& found) const;
-  void hold(Tree& tree, const Found& found);
-  BlockNeed need(const Tree& tree, const Found& found) const;
-  void begin(Tree& tree, const Found& found, const EditSink& sink);
-  void insert_prompt(Tree& tree, const Found& found);
-  void fill_tables(Tree& tree, const Found& found, const EditSink& sink);
+  void hold(PrefixTree& tree, const Found& found);
+  BlockNeed need(const PrefixTree& tree, const Found& found) const;
+  void begin(PrefixTree& tree, const Found& found, const EditSink& sink);
+  void insert_prompt(PrefixTree& tree, const Found& found);
+  void fill_tables(PrefixTree& tree, const Found& found, const EditSink& sink);
 
   // -- following others, and the shared tail: lease_follow.hpp --
-  void follow(Tree& tree);
-  void pass_shared_tail(Tree& tree, const EditSink& sink);
-  void complete_shared_tail(Tree& tree);
-  void drop_shared_tail(Tree& tree);
-  void enter_block(Tree& tree, NodeId source, int32_t position, bool copy_global, const EditSink& sink);
+  void follow(PrefixTree& tree);
+  void pass_shared_tail(PrefixTree& tree, const EditSink& sink);
+  void complete_shared_tail(PrefixTree& tree);
+  void drop_shared_tail(PrefixTree& tree);
+  void enter_block(PrefixTree& tree, NodeId source, int32_t position, bool copy_global, const EditSink& sink);
 
   // -- blocks that are handed out, become full, or leave the window: lease_blocks.hpp --
-  void complete(Tree& tree, std::span<const int32_t> tokens, int32_t index);
-  bool append(Tree& tree, std::span<const int32_t> tokens, int32_t index);
-  void give_window(Tree& tree, NodeId node, int32_t index);
-  void release_windows(Tree& tree, const EditSink& sink);
-  void release_window(Tree& tree, int32_t index, BlockId block);
+  void complete(PrefixTree& tree, std::span<const int32_t> tokens, int32_t index);
+  bool append(PrefixTree& tree, std::span<const int32_t> tokens, int32_t index);
+  void give_window(PrefixTree& tree, NodeId node, int32_t index);
+  void release_windows(PrefixTree& tree, const EditSink& sink);
+  void release_window(PrefixTree& tree, int32_t index, BlockId block);
   void flush(const EditSink& sink);
   BlockId pop(BlockKind kind);
-  BlockId global_for(const Tree& tree, int32_t index);
+  BlockId global_for(const PrefixTree& tree, int32_t index);
   void put(BlockKind kind, int32_t index, BlockId block, const EditSink& sink);
 
   // -- resume points: lease_points.hpp --
   template <class Visit>
   void for_turn_points(Visit visit) const;
-  bool keeps(const Tree& tree, int32_t index) const;
-  void mark_found(Tree& tree);
-  void mark_at(Tree& tree, int32_t index, NodeId node);
-  void mark_turn(Tree& tree, NodeId node);
+  bool keeps(const PrefixTree& tree, int32_t index) const;
+  void mark_found(PrefixTree& tree);
+  void mark_at(PrefixTree& tree, int32_t index, NodeId node);
+  void mark_turn(PrefixTree& tree, NodeId node);
 
   // -- counts: lease_counts.hpp --
-  void count_found(Tree& tree, const Found& found);
-  void find_evicted(const Tree& tree);
-  void count_hit(Tree& tree, NodeId node, int32_t position, int32_t tokens) const;
-  void count_computed(Tree& tree, int32_t count) const;
+  void count_found(PrefixTree& tree, const Found& found);
+  void find_evicted(const PrefixTree& tree);
+  void count_hit(PrefixTree& tree, NodeId node, int32_t position, int32_t tokens) const;
+  void count_computed(PrefixTree& tree, int32_t count) const;
 
   // -- the end: lease_finish.hpp --
-  void leave_pending(Tree& tree);
-  void leave(Tree& tree, NodeId node, bool keep_global);
+  void leave_pending(PrefixTree& tree);
+  void leave(PrefixTree& tree, NodeId node, bool keep_global);
   bool holds(BlockKind kind, BlockId block) const;
-  void leave_tail(Tree& tree, std::span<const int32_t> tokens);
-  void mark_end(Tree& tree, NodeId node);
-  bool owns(const Tree& tree, int32_t index) const;
-  void let_go(Tree& tree);
-  void drop_superseded(Tree& tree);
+  void leave_tail(PrefixTree& tree, std::span<const int32_t> tokens);
+  void mark_end(PrefixTree& tree, NodeId node);
+  bool owns(const PrefixTree& tree, int32_t index) const;
+  void let_go(PrefixTree& tree);
+  void drop_superseded(PrefixTree& tree);
 
   LeaseRequest request_;
   int32_t prompt_count_ = 0;

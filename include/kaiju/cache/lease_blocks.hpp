@@ -6,7 +6,7 @@
 
 namespace kaiju {
 
-inline int32_t Lease::room(Tree& tree, int32_t wanted) {
+inline int32_t Lease::room(PrefixTree& tree, int32_t wanted) {
   int32_t end = next_ + wanted;
   if (shared_tail_ != kNoNode && next_ < request_.regions.shared_tokens) {
     const bool mine = tree.at(shared_tail_).claimed_by(request_.ticket);
@@ -32,7 +32,7 @@ inline void Lease::bind(const EditSink& sink) {
   bound_ = true;
 }
 
-inline bool Lease::extend(Tree& tree, int32_t end, const EditSink& sink) {
+inline bool Lease::extend(PrefixTree& tree, int32_t end, const EditSink& sink) {
   release_windows(tree, sink);
   for (const BlockKind kind : kBothKinds) {
     if (!tree.uses(kind)) continue;
@@ -51,7 +51,7 @@ inline bool Lease::extend(Tree& tree, int32_t end, const EditSink& sink) {
 
 // -- blocks that become full --
 
-inline void Lease::complete(Tree& tree, std::span<const int32_t> tokens, int32_t index) {
+inline void Lease::complete(PrefixTree& tree, std::span<const int32_t> tokens, int32_t index) {
   if (index < path_count()) {
     const NodeId node = path_[at(index)];
     give_window(tree, node, index);
@@ -65,7 +65,7 @@ inline void Lease::complete(Tree& tree, std::span<const int32_t> tokens, int32_t
 }
 
 // A block beyond the prompt joins the tree. False: it cannot, and nothing behind it.
-inline bool Lease::append(Tree& tree, std::span<const int32_t> tokens, int32_t index) {
+inline bool Lease::append(PrefixTree& tree, std::span<const int32_t> tokens, int32_t index) {
   if (detached_ || index != path_count()) return false;
   const NodeKey key = tree.key(parent_of(index), request_.regions.of_block(index),
                                tokens.subspan(at(index * kBlockTokens), at(kBlockTokens)));
@@ -84,7 +84,7 @@ inline bool Lease::append(Tree& tree, std::span<const int32_t> tokens, int32_t i
   return true;
 }
 
-inline void Lease::give_window(Tree& tree, NodeId node, int32_t index) {
+inline void Lease::give_window(PrefixTree& tree, NodeId node, int32_t index) {
   if (!tree.uses(BlockKind::kWindow) || tree.at(node).has(BlockKind::kWindow)) return;
   const BlockId block = table_[BlockKind::kWindow][at(index)];
   if (block == kNoBlock) return;
@@ -94,7 +94,7 @@ inline void Lease::give_window(Tree& tree, NodeId node, int32_t index) {
 
 // -- window blocks that left the window --
 
-inline void Lease::release_windows(Tree& tree, const EditSink& sink) {
+inline void Lease::release_windows(PrefixTree& tree, const EditSink& sink) {
   if (!tree.uses(BlockKind::kWindow)) return;
   std::vector<BlockId>& windows = table_[BlockKind::kWindow];
   const int32_t end = std::min(static_cast<int32_t>(windows.size()), tree.first_kept(next_));
@@ -114,7 +114,7 @@ inline void Lease::release_windows(Tree& tree, const EditSink& sink) {
 }
 
 // What came out of the hand comes back into it: this block, if nobody has use for it, or another one.
-inline void Lease::release_window(Tree& tree, int32_t index, BlockId block) {
+inline void Lease::release_window(PrefixTree& tree, int32_t index, BlockId block) {
   const NodeId id = tree.node_of(BlockKind::kWindow, block);
   if (id == kNoNode) {
     stash_[BlockKind::kWindow].push_back(block);
@@ -148,7 +148,7 @@ inline BlockId Lease::pop(BlockKind kind) {
 
 // The block for global KV at `index`: the node's, found or claimed; the shared tail's while this lease makes it; else
 // one in hand.
-inline BlockId Lease::global_for(const Tree& tree, int32_t index) {
+inline BlockId Lease::global_for(const PrefixTree& tree, int32_t index) {
   if (shared_tail_ != kNoNode && index == shared_tail_index() && next_ < request_.regions.shared_tokens &&
       tree.at(shared_tail_).claimed_by(request_.ticket))
     return tree.at(shared_tail_).block[BlockKind::kGlobal];

@@ -6,7 +6,7 @@
 
 namespace kaiju {
 
-inline void Lease::count_found(Tree& tree, const Found& found) {
+inline void Lease::count_found(PrefixTree& tree, const Found& found) {
   if (request_.counted_from >= prompt_count_) return;
   if (request_.counted_from < 0) tree.stats().prompt_tokens += static_cast<uint64_t>(prompt_count_);
   for (int32_t index = 0; index < found.resume / kBlockTokens; ++index)
@@ -18,7 +18,7 @@ inline void Lease::count_found(Tree& tree, const Found& found) {
 }
 
 // What of the rest was here once: whole blocks, and the beginning of the block behind them, which was a tail.
-inline void Lease::find_evicted(const Tree& tree) {
+inline void Lease::find_evicted(const PrefixTree& tree) {
   evicted_.assign(at(blocks_for(prompt_count_)), 0);
   const auto name_of = [&](const BlockName& parent, int32_t index, int32_t count) {
     const int32_t end = index * kBlockTokens + count;
@@ -39,7 +39,7 @@ inline void Lease::find_evicted(const Tree& tree) {
     if (tree.was_evicted(name_of(tip, next, count))) evicted_[at(next)] = static_cast<uint8_t>(count);
 }
 
-inline void Lease::count_hit(Tree& tree, NodeId id, int32_t position, int32_t tokens) const {
+inline void Lease::count_hit(PrefixTree& tree, NodeId id, int32_t position, int32_t tokens) const {
   const Node& node = tree.at(id);
   CacheStats& stats = tree.stats();
   uint64_t& hits = node.domain == request_.regions.shared ? stats.hit_shared
@@ -48,7 +48,7 @@ inline void Lease::count_hit(Tree& tree, NodeId id, int32_t position, int32_t to
   hits += static_cast<uint64_t>(std::max(0, position + tokens - std::max(position, request_.counted_from)));
 }
 
-inline void Lease::count_computed(Tree& tree, int32_t count) const {
+inline void Lease::count_computed(PrefixTree& tree, int32_t count) const {
   CacheStats& stats = tree.stats();
   const int32_t begin = std::max(next_, request_.counted_from), end = std::min(next_ + count, prompt_count_);
   if (begin >= end) return;

@@ -7,7 +7,7 @@
 namespace kaiju {
 
 // Blocks that this lease was to compute and did not: the next lease that wants them will, or they go.
-inline void Lease::leave_pending(Tree& tree) {
+inline void Lease::leave_pending(PrefixTree& tree) {
   const int32_t half = next_ % kBlockTokens > 0 ? next_ / kBlockTokens : -1;  // the block that is left as a tail
   if (shared_tail_ != kNoNode) leave(tree, shared_tail_, shared_tail_index() == half);
   while (path_count() > ready_) {
@@ -16,7 +16,7 @@ inline void Lease::leave_pending(Tree& tree) {
   }
 }
 
-inline void Lease::leave(Tree& tree, NodeId id, bool keep_global) {
+inline void Lease::leave(PrefixTree& tree, NodeId id, bool keep_global) {
   if (tree.at(id).claimed_by(request_.ticket)) tree.abandon(id);
   const Node& node = tree.at(id);
   if (node.claimed_by(kUnclaimed) && node.refs == 1) {
@@ -31,7 +31,7 @@ inline void Lease::leave(Tree& tree, NodeId id, bool keep_global) {
 }
 
 // A half-full last block stays, for the sequence that goes on from here.
-inline void Lease::leave_tail(Tree& tree, std::span<const int32_t> tokens) {
+inline void Lease::leave_tail(PrefixTree& tree, std::span<const int32_t> tokens) {
   const int32_t index = next_ / kBlockTokens, count = next_ % kBlockTokens;
   if (count == 0) {
     if (index > 0 && index == path_count()) mark_end(tree, path_.back());
@@ -57,12 +57,12 @@ inline void Lease::leave_tail(Tree& tree, std::span<const int32_t> tokens) {
   if (tree.at(node).ready()) mark_at(tree, index, node), mark_end(tree, node);
 }
 
-inline void Lease::mark_end(Tree& tree, NodeId node) {
+inline void Lease::mark_end(PrefixTree& tree, NodeId node) {
   if (tree.retention().turns > 0) mark_turn(tree, node);
 }
 
 // Whether the table's blocks at `index` are this lease's own.
-inline bool Lease::owns(const Tree& tree, int32_t index) const {
+inline bool Lease::owns(const PrefixTree& tree, int32_t index) const {
   for (const BlockKind kind : kBothKinds)
     if (tree.uses(kind) && (std::ssize(table_[kind]) <= index || table_[kind][at(index)] == kNoBlock ||
                             tree.node_of(kind, table_[kind][at(index)]) != kNoNode))
@@ -74,7 +74,7 @@ inline bool Lease::holds(BlockKind kind, BlockId block) const {
   return std::find(table_[kind].begin(), table_[kind].end(), block) != table_[kind].end();
 }
 
-inline void Lease::let_go(Tree& tree) {
+inline void Lease::let_go(PrefixTree& tree) {
   for (const BlockId block : table_[BlockKind::kWindow])
     if (block != kNoBlock) {
       if (const NodeId node = tree.node_of(BlockKind::kWindow, block); node != kNoNode)
@@ -103,7 +103,7 @@ inline void Lease::let_go(Tree& tree) {
 }
 
 // The tail that this sequence went on from is now the beginning of a longer block.
-inline void Lease::drop_superseded(Tree& tree) {
+inline void Lease::drop_superseded(PrefixTree& tree) {
   if (!tree.alive(superseded_)) return;
   const Node& node = tree.at(superseded_.node);
   if (node.count < kBlockTokens && !node.branch_point && node.refs == 0 && node.pins == 0 &&

@@ -6,7 +6,7 @@
 
 namespace kaiju {
 
-inline void Lease::follow(Tree& tree) {
+inline void Lease::follow(PrefixTree& tree) {
   while (ready_ < path_count() && tree.at(path_[at(ready_)]).ready()) ++ready_;
   const bool windows = tree.uses(BlockKind::kWindow);
   while (next_ % kBlockTokens == 0 && next_ / kBlockTokens < ready_) {
@@ -32,7 +32,7 @@ inline void Lease::follow(Tree& tree) {
 }
 
 // At the shared tail, made by another lease or by this one: what follows is written into a copy.
-inline void Lease::pass_shared_tail(Tree& tree, const EditSink& sink) {
+inline void Lease::pass_shared_tail(PrefixTree& tree, const EditSink& sink) {
   const int32_t first = shared_tail_index() * kBlockTokens;
   if (next_ == first) tree.claim(shared_tail_, request_.ticket);
   const Node& tail = tree.at(shared_tail_);
@@ -55,7 +55,7 @@ inline void Lease::pass_shared_tail(Tree& tree, const EditSink& sink) {
   drop_shared_tail(tree);
 }
 
-inline void Lease::complete_shared_tail(Tree& tree) {
+inline void Lease::complete_shared_tail(PrefixTree& tree) {
   if (tree.uses(BlockKind::kWindow)) {
     tree.hold_window(shared_tail_);
     tree.attach(shared_tail_, BlockKind::kWindow, table_[BlockKind::kWindow][at(shared_tail_index())]);
@@ -64,13 +64,14 @@ inline void Lease::complete_shared_tail(Tree& tree) {
   tree.mark_branch_point(shared_tail_);
 }
 
-inline void Lease::drop_shared_tail(Tree& tree) {
+inline void Lease::drop_shared_tail(PrefixTree& tree) {
   tree.let_go(shared_tail_);
   shared_tail_ = kNoNode;
 }
 
 // Goes on at `position`, in the middle of a block that `source` holds.
-inline void Lease::enter_block(Tree& tree, NodeId source, int32_t position, bool copy_global, const EditSink& sink) {
+inline void Lease::enter_block(PrefixTree& tree, NodeId source, int32_t position, bool copy_global,
+                               const EditSink& sink) {
   const int32_t index = position / kBlockTokens, count = position % kBlockTokens;
   const Node& from = tree.at(source);
   if (tree.uses(BlockKind::kGlobal)) {

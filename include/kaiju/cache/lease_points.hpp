@@ -13,7 +13,7 @@ void Lease::for_turn_points(Visit visit) const {
 }
 
 // Whether a resume point to come needs the window block at `index`.
-inline bool Lease::keeps(const Tree& tree, int32_t index) const {
+inline bool Lease::keeps(const PrefixTree& tree, int32_t index) const {
   const Retention& retention = tree.retention();
   bool kept = false;
   const auto look = [&](int32_t position) {
@@ -21,13 +21,13 @@ inline bool Lease::keeps(const Tree& tree, int32_t index) const {
     kept = kept || (index <= node && index >= node - tree.reach());
   };
   if (retention.turns > 0) for_turn_points(look);
-  if (const int32_t end = request_.regions.shared_tokens; retention.junctions && end > 0 && end <= prompt_count_)
+  if (const int32_t end = request_.regions.shared_tokens; retention.branch_points && end > 0 && end <= prompt_count_)
     look(end);
   if (const int32_t every = retention.every_tokens; every > 0) look((index * kBlockTokens / every + 1) * every);
   return kept;
 }
 
-inline void Lease::mark_found(Tree& tree) {
+inline void Lease::mark_found(PrefixTree& tree) {
   next_at_start_ = next_;
   if (tree.retention().turns > 0)
     for_turn_points([&](int32_t position) {
@@ -38,7 +38,7 @@ inline void Lease::mark_found(Tree& tree) {
     if (const NodeId node = path_[at(next_ / kBlockTokens - 1)]; tree.has_branches(node)) tree.mark_branch_point(node);
 }
 
-inline void Lease::mark_at(Tree& tree, int32_t index, NodeId node) {
+inline void Lease::mark_at(PrefixTree& tree, int32_t index, NodeId node) {
   const Retention& retention = tree.retention();
   if (retention.turns > 0)
     for_turn_points([&](int32_t position) {
@@ -50,7 +50,7 @@ inline void Lease::mark_at(Tree& tree, int32_t index, NodeId node) {
     tree.add_point(node);
 }
 
-inline void Lease::mark_turn(Tree& tree, NodeId node) {
+inline void Lease::mark_turn(PrefixTree& tree, NodeId node) {
   tree.add_point(node);
   points_.push_back(tree.ref(node));
 }

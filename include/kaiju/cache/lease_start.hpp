@@ -5,7 +5,7 @@
 
 namespace kaiju {
 
-inline Lease::Found Lease::find(const Tree& tree, Reuse reuse) {
+inline Lease::Found Lease::find(const PrefixTree& tree, Reuse reuse) {
   Found found;
   if (reuse == Reuse::kNothing) {
     detached_ = true;  // what is there stays there; nothing is added beside it
@@ -27,7 +27,7 @@ inline Lease::Found Lease::find(const Tree& tree, Reuse reuse) {
 }
 
 // What continues the path within a block: the shared tail, or the longest beginning of another block.
-inline void Lease::find_tail(const Tree& tree, Found& found) {
+inline void Lease::find_tail(const PrefixTree& tree, Found& found) {
   const int32_t index = path_count();
   const std::span<const int32_t> rest = request_.prompt.subspan(at(index * kBlockTokens));
   if (index == shared_tail_index() && shared_tail_possible()) {
@@ -49,7 +49,7 @@ inline void Lease::find_tail(const Tree& tree, Found& found) {
 }
 
 // The last position whose window is whole.
-inline void Lease::find_resume(const Tree& tree, Found& found, Reuse reuse) {
+inline void Lease::find_resume(const PrefixTree& tree, Found& found, Reuse reuse) {
   const bool windows = tree.uses(BlockKind::kWindow);
   const int32_t whole = ready_ * kBlockTokens;
   int32_t position = std::min(limit(), whole + found.tail_tokens);
@@ -74,7 +74,7 @@ inline NodeId Lease::copied_from(const Found& found) const {
   return found.tail != kNoNode ? found.tail : path_[at(found.resume / kBlockTokens)];
 }
 
-inline void Lease::hold(Tree& tree, const Found& found) {
+inline void Lease::hold(PrefixTree& tree, const Found& found) {
   for (const NodeId node : path_) tree.hold(node);
   if (shared_tail_ != kNoNode) tree.hold(shared_tail_);
   for (const BlockKind kind : kBothKinds)
@@ -95,13 +95,13 @@ inline void Lease::hold(Tree& tree, const Found& found) {
   }
 }
 
-inline BlockNeed Lease::need(const Tree& tree, const Found& found) const {
+inline BlockNeed Lease::need(const PrefixTree& tree, const Found& found) const {
   return blocks_needed(request_.size(), {path_count(), found.resume, found.shared_tail}, tree.uses(BlockKind::kGlobal),
                        tree.window());
 }
 
 // With all blocks in hand.
-inline void Lease::begin(Tree& tree, const Found& found, const EditSink& sink) {
+inline void Lease::begin(PrefixTree& tree, const Found& found, const EditSink& sink) {
   next_ = found.resume;
   completed_ = next_ / kBlockTokens;
   count_found(tree, found);
@@ -111,7 +111,7 @@ inline void Lease::begin(Tree& tree, const Found& found, const EditSink& sink) {
 }
 
 // The prompt's other blocks become nodes at once, so that others who want them see that they are being computed.
-inline void Lease::insert_prompt(Tree& tree, const Found& found) {
+inline void Lease::insert_prompt(PrefixTree& tree, const Found& found) {
   const auto claim = [&](int32_t index, DomainId domain, int32_t count) {
     const NodeId node =
         tree.insert(tree.key(parent_of(index), domain, prompt_block(index, count)), request_.ticket, request_.owner);
@@ -132,7 +132,7 @@ inline void Lease::insert_prompt(Tree& tree, const Found& found) {
 
 // The block that the resume point lies in: global KV of a found block is used behind the write mask; everything else is
 // a copy of the lease's own.
-inline void Lease::fill_tables(Tree& tree, const Found& found, const EditSink& sink) {
+inline void Lease::fill_tables(PrefixTree& tree, const Found& found, const EditSink& sink) {
   if (copy_source_ != kNoNode) {
     enter_block(tree, copy_source_, found.resume, found.tail != kNoNode, sink);
     tree.let_go_window(copy_source_);

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kaiju/cache/arena.hpp"
+#include "kaiju/cache/block_pool.hpp"
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/name.hpp"
 

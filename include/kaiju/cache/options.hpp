@@ -16,8 +16,8 @@ namespace kaiju {
 struct Retention {
   // Of a session's newest turns: where the prompt ended (for a swipe) and where the reply ended (for the next turn).
   int32_t turns = 2;
-  bool junctions = true;     // where a shared region ends, and where sequences were seen to branch
-  int32_t every_tokens = 0;  // besides, every so many positions; 0: off
+  bool branch_points = true;  // where a shared region ends, and where sequences were seen to branch
+  int32_t every_tokens = 0;   // besides, every so many positions; 0: off
 };
 
 struct CacheOptions {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kaiju/cache/arena.hpp"
+#include "kaiju/cache/block_pool.hpp"
 #include "kaiju/cache/stored_block.hpp"
 
 namespace kaiju {
@@ -22,7 +22,7 @@ class TierPool {
   // As many places as `bytes` has room for, for blocks as large as the device's.
   TierPool(const Facts& device, int64_t bytes) : TierPool(lay_out(device, bytes)) {}
 
-  const Arena& places() const { return places_; }
+  const BlockPool& places() const { return places_; }
   // Most blocks that may lie here at once.
   int64_t most_blocks() const {
     const int64_t global = places_.total(BlockKind::kGlobal), window = places_.total(BlockKind::kWindow);
@@ -123,8 +123,8 @@ class TierPool {
     (s.newer == kNoBlock ? list.newest : spot(kind, s.newer).older) = s.older;
   }
 
-  // As the tree does (Tree::evict_for): a slab of the other kind changes hands when all of it has lain longer than the
-  // oldest of this kind; else that one goes.
+  // As the tree does (PrefixTree::evict_for): a slab of the other kind changes hands when all of it has lain longer
+  // than the oldest of this kind; else that one goes.
   template <class Drop>
   bool make_room(BlockKind kind, Drop& drop) {
     const BlockKind other = other_kind(kind);
@@ -155,7 +155,7 @@ class TierPool {
       if (places_.state(kind, place) == BlockState::kCached) drop(kind, place);
   }
 
-  Arena places_;
+  BlockPool places_;
   int64_t slab_bytes_;
   PerKind<int64_t> block_bytes_;
   PerKind<std::vector<Spot>> spots_;

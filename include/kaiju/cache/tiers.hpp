@@ -1,7 +1,7 @@
 // Tiers: host memory behind the device's blocks, and a file behind that. What the tree evicts goes down; what a prompt
-// can be resumed with is brought up again (fetch.hpp). The executor copies between device and host memory, as the plan
-// says; the BlockFile copies between host memory and the file, at once. The tiers never look at a byte. The index is in
-// tiers_index.hpp, host memory and the file in tiers_file.hpp.
+// can be resumed with is brought up again (promotion.hpp). The executor copies between device and host memory, as the
+// plan says; the BlockFile copies between host memory and the file, at once. The tiers never look at a byte. The index
+// is in tiers_index.hpp, host memory and the file in tiers_file.hpp.
 #pragma once
 
 #include <algorithm>

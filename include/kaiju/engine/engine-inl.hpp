@@ -74,6 +74,6 @@ KAIJU_INLINE const Facts& Engine::facts() const { return impl_->facts(); }
 KAIJU_INLINE const Pieces* Engine::pieces() const { return impl_->pieces(); }
 KAIJU_INLINE TimePoint Engine::now() const { return impl_->now(); }
 KAIJU_INLINE Status Engine::check_ledger() const { return impl_->check_ledger(); }
-KAIJU_INLINE const Tree& Engine::cache() const { return impl_->cache(); }
+KAIJU_INLINE const PrefixTree& Engine::cache() const { return impl_->cache(); }
 
 }  // namespace kaiju

@@ -42,7 +42,7 @@ namespace kaiju {
 class EngineImpl;
 class Executor;
 class Pieces;
-class Tree;
+class PrefixTree;
 
 struct EngineOptions {
   int32_t step_tokens = 0;     // most tokens a step computes; 0: what the executor allows
@@ -150,7 +150,7 @@ class Engine {
   // Recounts every block against every table; kInternal with the ledger when they differ. On the thread that steps.
   Status check_ledger() const;
   // The block books, for tests and tools. On the thread that steps.
-  const Tree& cache() const;  // kaiju/cache/tree.hpp
+  const PrefixTree& cache() const;  // kaiju/cache/prefix_tree.hpp
 
  private:
   explicit Engine(std::unique_ptr<EngineImpl> impl);

@@ -64,7 +64,7 @@ class EngineImpl {
   const Pieces* pieces() const { return pieces_.get(); }  // of the tokenizer; null where there is none
   TimePoint now() const { return options_.clock ? options_.clock() : steady_now(); }
   Status check_ledger() const { return scheduler_.check_ledger(); }
-  const Tree& cache() const { return scheduler_.cache(); }
+  const PrefixTree& cache() const { return scheduler_.cache(); }
 
  private:
   EngineImpl(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces, const EngineOptions& options,

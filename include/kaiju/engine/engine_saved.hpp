@@ -55,7 +55,7 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
       saved.tokens = (*history)->tokens;
       return {};
     }));
-    const Tree& tree = scheduler_.cache();
+    const PrefixTree& tree = scheduler_.cache();
     saved.identity = tree.identity();
     saved.layout = facts().kv_layout;
     saved.head.epoch = tree.epoch();
@@ -128,7 +128,7 @@ inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& optio
 }
 
 inline Status EngineImpl::check_saved(const SavedSession& saved, const Scope& scope) const {
-  const Tree& tree = scheduler_.cache();
+  const PrefixTree& tree = scheduler_.cache();
   if (saved.identity != tree.identity())
     return {StatusCode::kUnsupported, "the session was saved with the model " + saved.identity + "; this engine's is " +
                                           tree.identity() + ": restore it there"};
@@ -149,7 +149,7 @@ inline Status EngineImpl::check_saved(const SavedSession& saved, const Scope& sc
 // Reads all blocks; puts those to use that can be.
 inline Status EngineImpl::restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved,
                                      SessionReader& reader) {
-  Tree& tree = scheduler_.cache();
+  PrefixTree& tree = scheduler_.cache();
   const auto kv_tokens = static_cast<int32_t>(saved.head.kv_tokens);
   bool usable = saved.layout == facts().kv_layout && !saved.layout.empty();
   const uint32_t must = tree.uses(BlockKind::kGlobal) ? kSavedGlobal : 0;

@@ -14,9 +14,9 @@ inline void EngineImpl::metrics_from_scheduler() {
   metrics_.cache = scheduler_.cache().stats();
   metrics_.tokens_from_cache = metrics_.cache.hits();
   for (const BlockKind kind : kBothKinds) {
-    const Arena& arena = scheduler_.cache().arena();
-    const auto count = [&](BlockState state) { return arena.count(kind, state); };
-    metrics_.blocks[static_cast<int>(kind)] = {arena.total(kind), count(BlockState::kFree), count(BlockState::kCached),
+    const BlockPool& pool = scheduler_.cache().pool();
+    const auto count = [&](BlockState state) { return pool.count(kind, state); };
+    metrics_.blocks[static_cast<int>(kind)] = {pool.total(kind), count(BlockState::kFree), count(BlockState::kCached),
                                                count(BlockState::kLive), count(BlockState::kPinned)};
   }
   if (const Tiers* tiers = scheduler_.cache().tiers()) {

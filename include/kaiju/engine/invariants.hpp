@@ -12,14 +12,14 @@ namespace kaiju {
 
 // Recounts the cache's books, and that every block has one holder: the tree, the lease of a running sequence (null: one
 // that has just left), or a promotion. O(nodes + blocks).
-inline Status check_ledger(const Tree& tree, const std::vector<std::unique_ptr<Sequence>>& running,
-                           const std::vector<Fetch>& promotions) {
+inline Status check_ledger(const PrefixTree& tree, const std::vector<std::unique_ptr<Sequence>>& running,
+                           const std::vector<Promotion>& promotions) {
   KAIJU_TRY(check_tree(tree));
   std::vector<const Lease*> leases;
   for (const auto& sequence : running)
     if (sequence) leases.push_back(&sequence->lease);
-  std::vector<const Fetch*> under_way;
-  for (const Fetch& promotion : promotions) under_way.push_back(&promotion);
+  std::vector<const Promotion*> under_way;
+  for (const Promotion& promotion : promotions) under_way.push_back(&promotion);
   return check_holders(tree, leases, under_way);
 }
 

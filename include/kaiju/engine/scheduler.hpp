@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/cache/fetch.hpp"
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/cache/promotion.hpp"
 #include "kaiju/engine/invariants.hpp"
 #include "kaiju/engine/policy.hpp"
 #include "kaiju/engine/sequence.hpp"
@@ -80,13 +80,13 @@ class Scheduler {
   Status check_fits(int32_t prompt_tokens, int32_t max_tokens) const {
     const int32_t positions = prompt_tokens + std::max(0, max_tokens - 1);
     const BlockNeed need = Lease::need_alone(positions, options_.chunk_tokens, facts_);
-    if (tree_.arena().could_ever_hold(need)) return {};
-    const bool shared = tree_.arena().shared();
+    if (tree_.pool().could_ever_hold(need)) return {};
+    const bool shared = tree_.pool().shared();
     std::string needed, whole;
     for (const BlockKind kind : kBothKinds) {
       if (!tree_.uses(kind)) continue;
       const std::string blocks = std::string(" ") + name_of(kind) + " blocks",
-                        total = std::to_string(tree_.arena().total(kind));
+                        total = std::to_string(tree_.pool().total(kind));
       needed += (needed.empty() ? "" : " and ") + std::to_string(need.count[kind]) + blocks +
                 (shared ? "" : " (of " + total + ")");
       whole += (whole.empty() ? "" : " or ") + total + blocks;
@@ -156,8 +156,8 @@ class Scheduler {
   // Whose memory had to be renewed in the last plan; a slot of -1: there was none, and it waits.
   const std::vector<Sequence*>& displaced() const { return displaced_; }
   SessionBooks& books() { return books_; }
-  Tree& cache() { return tree_; }
-  const Tree& cache() const { return tree_; }
+  PrefixTree& cache() { return tree_; }
+  const PrefixTree& cache() const { return tree_; }
 
   // -- the step --
   // Admits whom it can and writes the next step; Sequence::granted says what each computes. A plan without segments:
@@ -177,7 +177,7 @@ class Scheduler {
       if (sequence.granted > 0) KAIJU_TRY(write_segment(sequence, plan));
     }
     write_downs(plan);
-    for (Fetch& fetch : fetching_) fetch.write(plan);
+    for (Promotion& promotion : promoting_) promotion.write(plan);
     return {};
   }
   // Writes the step behind the one that is being run, where only draws are still to be known of that: everybody
@@ -213,12 +213,12 @@ class Scheduler {
       return std::find(failed.begin(), failed.end(), static_cast<int32_t>(i)) != failed.end();
     };
     tree_.tiers()->downs_ran(has_failed);
-    for (Fetch& fetch : fetching_) {
-      fetch.ran(tree_, has_failed);
-      fetched_.push_back(std::move(fetch));
+    for (Promotion& promotion : promoting_) {
+      promotion.ran(tree_, has_failed);
+      promoted_.push_back(std::move(promotion));
     }
-    fetching_.clear();
-    if (waiting_.empty()) let_go_fetched();
+    promoting_.clear();
+    if (waiting_.empty()) let_go_promoted();
   }
   // The step has run: what was granted is computed.
   void commit(Sequence& sequence) {
@@ -228,7 +228,7 @@ class Scheduler {
   }
 
   // Recounts every block, see invariants.hpp. O(blocks).
-  Status check_ledger() const { return kaiju::check_ledger(tree_, running_, fetching_); }
+  Status check_ledger() const { return kaiju::check_ledger(tree_, running_, promoting_); }
 
  private:
   // Takes a sequence out of its list.
@@ -236,8 +236,8 @@ class Scheduler {
     if (sequence.slot >= 0) return stop(sequence.row);
     if (const auto place = suspended_.find(sequence); place != suspended_.end())
       return std::move(suspended_.extract(place).value());
-    sequence.fetched = false;
-    let_go_fetched();
+    sequence.promoted = false;
+    let_go_promoted();
     blocked_ = false;
     return std::move(waiting_.extract(waiting_.find(sequence)).value());
   }
@@ -259,7 +259,7 @@ class Scheduler {
     free_slots_.push_back(sequence->slot);
     sequence->slot = -1;
     sequence->granted = sequence->granted_next = 0;
-    sequence->fetched = false;
+    sequence->promoted = false;
     blocked_ = false;
     return sequence;
   }
@@ -307,7 +307,7 @@ class Scheduler {
   // Blocks that running sequences let go of are free again without anybody's leaving.
   bool blocked() {
     for (const BlockKind kind : kBothKinds)
-      if (tree_.arena().busy_count(kind) < busy_when_blocked_[kind]) blocked_ = false;
+      if (tree_.pool().busy_count(kind) < busy_when_blocked_[kind]) blocked_ = false;
     return blocked_;
   }
 
@@ -315,43 +315,43 @@ class Scheduler {
   // free. Whom lower tiers can help waits a step for that, with all behind it, for whom the same is done meanwhile.
   void admit(StepPlan& plan, TimePoint now) {
     BlockNeed promised;
-    size_t fetching = 0;  // of the waiting, from the first on
+    size_t promoting = 0;  // of the waiting, from the first on
     auto next = waiting_.begin();
     while (!blocked() && next != waiting_.end() &&
-           running_.size() + fetching < static_cast<size_t>(options_.max_running)) {
+           running_.size() + promoting < static_cast<size_t>(options_.max_running)) {
       Sequence& sequence = **next;
-      if (fetch(sequence, promised) || fetching > 0) {
-        ++fetching;
+      if (promote(sequence, promised) || promoting > 0) {
+        ++promoting;
         ++next;
         continue;
       }
-      if (!start(sequence, plan) && !(let_go_fetched() && start(sequence, plan))) {
+      if (!start(sequence, plan) && !(let_go_promoted() && start(sequence, plan))) {
         blocked_ = true;
-        for (const BlockKind kind : kBothKinds) busy_when_blocked_[kind] = tree_.arena().busy_count(kind);
+        for (const BlockKind kind : kBothKinds) busy_when_blocked_[kind] = tree_.pool().busy_count(kind);
         break;
       }
       if (!sequence.started()) sequence.admitted = now;
       running_.insert(place_for(running_, sequence), std::move(waiting_.extract(next++).value()));
     }
-    let_go_fetched();
+    let_go_promoted();
   }
   // Begins to bring up what lower tiers have for it. False: it need not wait.
-  bool fetch(Sequence& sequence, BlockNeed& promised) {
-    if (sequence.fetched || !tree_.tiers()) return false;
-    Fetch fetch;
-    const Fetch::Outcome outcome = fetch.begin(tree_, lease_request(sequence), promised);
-    if (outcome != Fetch::Outcome::kBegun) return outcome == Fetch::Outcome::kWait;
-    sequence.fetched = true;
-    sequence.fetched_from_file = fetch.from_file();
-    sequence.resident = fetch.resident();
-    fetching_.push_back(std::move(fetch));
+  bool promote(Sequence& sequence, BlockNeed& promised) {
+    if (sequence.promoted || !tree_.tiers()) return false;
+    Promotion promotion;
+    const Promotion::Outcome outcome = promotion.begin(tree_, lease_request(sequence), promised);
+    if (outcome != Promotion::Outcome::kBegun) return outcome == Promotion::Outcome::kWait;
+    sequence.promoted = true;
+    sequence.promoted_from_file = promotion.from_file();
+    sequence.resident = promotion.resident();
+    promoting_.push_back(std::move(promotion));
     return true;
   }
   // What was brought up is held until those it is for could start; from then on it is cached like everything else.
-  bool let_go_fetched() {
-    for (Fetch& fetch : fetched_) fetch.let_go(tree_);
-    const bool any = !fetched_.empty();
-    fetched_.clear();
+  bool let_go_promoted() {
+    for (Promotion& promotion : promoted_) promotion.let_go(tree_);
+    const bool any = !promoted_.empty();
+    promoted_.clear();
     return any;
   }
 
@@ -378,8 +378,8 @@ class Scheduler {
       sequence.next = sequence.lease.next();
       sequence.counts.prompt_tokens = sequence.prompt_count;
       if (!sequence.restarted) sequence.counts.cached_tokens = sequence.next;
-      if (sequence.fetched)
-        (sequence.fetched_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) +=
+      if (sequence.promoted)
+        (sequence.promoted_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) +=
             static_cast<uint64_t>(std::max(0, sequence.next - std::max(sequence.resident, sequence.counted)));
       return true;
     }
@@ -434,7 +434,7 @@ class Scheduler {
 
   Facts facts_;
   SchedulerOptions options_;
-  Tree tree_;
+  PrefixTree tree_;
   SessionBooks books_;
   WaitingSequences waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in the order of service (policy.hpp)
@@ -443,8 +443,8 @@ class Scheduler {
   bool has_gaps_ = false;                          // among the running
   uint64_t last_set_aside_ = 0;
   std::vector<Sequence*> displaced_;  // by the last plan
-  std::vector<Fetch> fetching_;       // in the last plan
-  std::vector<Fetch> fetched_;        // by the one before
+  std::vector<Promotion> promoting_;  // in the last plan
+  std::vector<Promotion> promoted_;   // by the one before
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the oldest did not fit, and nothing has become free since
   PerKind<int32_t> busy_when_blocked_;

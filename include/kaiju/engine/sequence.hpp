@@ -43,8 +43,8 @@ struct Sequence {
                          // -1: it never ran
   int32_t leased_positions = 0;                    // it has memory for these
   std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time it was computed
-  bool fetched = false;                            // what lower tiers had of it was brought up for the start to come
-  bool fetched_from_file = false;
+  bool promoted = false;                           // what lower tiers had of it was brought up for the start to come
+  bool promoted_from_file = false;
   int32_t resident = 0;  // where it could have started without
   Lease lease;           // while running
   ReplyText text;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kaiju/cache/known_path.hpp"
-#include "kaiju/cache/tree.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
 #include "kaiju/engine/request.hpp"
 
 namespace kaiju {
@@ -27,7 +27,7 @@ struct SessionBook {
 // One thread at a time.
 class SessionBooks {
  public:
-  explicit SessionBooks(Tree& tree) : tree_(tree) {}
+  explicit SessionBooks(PrefixTree& tree) : tree_(tree) {}
 
   void open(SessionId session) { (void)book(session); }
   // The child shares its parent's family.
@@ -90,7 +90,7 @@ class SessionBooks {
       if (*domain != kNoDomain) tree_.release(std::exchange(*domain, kNoDomain));
   }
 
-  Tree& tree_;
+  PrefixTree& tree_;
   std::unordered_map<SessionId, SessionBook> books_;
 };
 

@@ -15,8 +15,8 @@ inline constexpr int32_t kMostLayers = 256;
 inline constexpr size_t kMostLabels = 64;
 
 enum class LayerKind : int32_t {
-  kSliding = 0,  // sees the last `window` positions, itself included
-  kGlobal = 1,   // sees everything before it
+  kWindow = 0,  // sees the last `window` positions, itself included
+  kGlobal = 1,  // sees everything before it
 };
 
 struct LayerConfig {
@@ -48,9 +48,9 @@ struct ModelConfig {
   int32_t d_ff = 0;
   int32_t context = 0;  // most positions of one sequence
   float norm_eps = 1e-5f;
-  LayerShape shape;        // of every layer; the checkpoint does not state it, for there is one
-  int32_t slot_count = 0;  // KV slots named by the layers (derived)
-  int32_t rope_count = 0;  // RoPE tables named by the layers (derived)
+  LayerShape shape;           // of every layer; the checkpoint does not state it, for there is one
+  int32_t kv_slot_count = 0;  // KV slots named by the layers (derived)
+  int32_t rope_count = 0;     // RoPE tables named by the layers (derived)
   std::vector<LayerConfig> layers;
   ChatSymbols chat;
   std::vector<std::string> labels;  // what the classifier scores; empty: the model has none
@@ -62,12 +62,12 @@ struct ModelConfig {
     return -1;
   }
   bool owns_slot(int32_t layer) const { return owner_of(layers[static_cast<size_t>(layer)].kv_slot) == layer; }
-  // Fills slot_count and rope_count from the layers; for configs made by hand. Numbers out of range are left for
+  // Fills kv_slot_count and rope_count from the layers; for configs made by hand. Numbers out of range are left for
   // check_config to name.
   void derive_counts() {
-    slot_count = rope_count = 0;
+    kv_slot_count = rope_count = 0;
     for (const LayerConfig& layer : layers) {
-      if (layer.kv_slot >= slot_count && layer.kv_slot < kMostLayers) slot_count = layer.kv_slot + 1;
+      if (layer.kv_slot >= kv_slot_count && layer.kv_slot < kMostLayers) kv_slot_count = layer.kv_slot + 1;
       if (layer.rope >= rope_count && layer.rope < kMostLayers) rope_count = layer.rope + 1;
     }
   }

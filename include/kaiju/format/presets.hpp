@@ -32,7 +32,7 @@ inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t 
       layers.push_back({LayerKind::kGlobal, 0, group_slot[group], slidings > 0 ? 1 : 0});
     } else {
       const bool shares = run++ % 3 != 0;
-      layers.push_back({LayerKind::kSliding, window, shares ? layers.back().kv_slot : next_slot++, 0});
+      layers.push_back({LayerKind::kWindow, window, shares ? layers.back().kv_slot : next_slot++, 0});
     }
   }
   return layers;

@@ -123,7 +123,7 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
     const auto table = checkpoint->view<uint64_t>("rope." + std::to_string(r));
     w.rope.emplace_back(table.begin(), table.end());
   }
-  w.slots.resize(static_cast<size_t>(config.slot_count));
+  w.slots.resize(static_cast<size_t>(config.kv_slot_count));
   for (int32_t l = 0; l < static_cast<int32_t>(config.layers.size()); ++l) {
     const LayerConstants constants(*checkpoint, l);
     const std::string k_clip = constants.clip_name(Site::kKey), v_clip = constants.clip_name(Site::kValue);

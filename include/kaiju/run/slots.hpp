@@ -81,7 +81,7 @@ class Slots {
   // Gives each KV slot its place within the blocks of its kind.
   void lay_out_cache(const ModelConfig& config, const ExecutorSizes& sizes) {
     const int64_t slot_bytes = int64_t{2} * kBlockTokens * config.kv_width();
-    for (int32_t s = 0; s < config.slot_count; ++s) {
+    for (int32_t s = 0; s < config.kv_slot_count; ++s) {
       const LayerConfig& owner = config.layers[config.owner_of(s)];
       const bool global = owner.kind == LayerKind::kGlobal;
       const BlockKind kind = global ? BlockKind::kGlobal : BlockKind::kWindow;

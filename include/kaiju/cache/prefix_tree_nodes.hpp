@@ -1,23 +1,23 @@
-// How the Tree's nodes come, settle into the states and lists that their counts ask for, and go. Part of tree.hpp,
-// which says what it promises.
+// How the PrefixTree's nodes come, settle into the states and lists that their counts ask for, and go. Part of
+// prefix_tree.hpp, which says what it promises.
 #pragma once
 
-#include "kaiju/cache/tree.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
 
 namespace kaiju {
 
-inline void Tree::reset_root() {
+inline void PrefixTree::reset_root() {
   Node& root = node(kRoot);
   root = {};
   root.first_child = kNoNode;
   root.name = namer_.root();
   used_nodes_ = 1;
-  for (const BlockKind kind : kBothKinds) owner_of_[kind].assign(static_cast<size_t>(arena_.total(kind)), kNoNode);
+  for (const BlockKind kind : kBothKinds) owner_of_[kind].assign(static_cast<size_t>(pool_.total(kind)), kNoNode);
 }
 
 // -- coming --
 
-inline NodeId Tree::fresh_node() {
+inline NodeId PrefixTree::fresh_node() {
   while (free_node_ == kNoNode && used_nodes_ == capacity_)
     if (nodes_list_.oldest == kNoNode || !evict_node(nodes_list_.oldest)) return kNoNode;
   if (free_node_ == kNoNode) return used_nodes_++;
@@ -26,7 +26,7 @@ inline NodeId Tree::fresh_node() {
   return id;
 }
 
-inline NodeId Tree::insert(const NodeKey& key, int32_t claim, uint64_t owner) {
+inline NodeId PrefixTree::insert(const NodeKey& key, int32_t claim, uint64_t owner) {
   const NodeId id = fresh_node();
   if (id == kNoNode) return kNoNode;
   Node& added = node(id);
@@ -58,22 +58,22 @@ inline NodeId Tree::insert(const NodeKey& key, int32_t claim, uint64_t owner) {
   return id;
 }
 
-inline BlockId Tree::detach(NodeId id, BlockKind kind) {
+inline BlockId PrefixTree::detach(NodeId id, BlockKind kind) {
   const BlockId block = at(id).block[kind];
   if (kind == BlockKind::kWindow) unlist_window(id);
   node(id).block[kind] = kNoBlock;
   owner_slot(kind, block) = kNoNode;
-  arena_.set(kind, block, BlockState::kLive);
+  pool_.set(kind, block, BlockState::kLive);
   return block;
 }
 
 // -- settling --
 
 // Puts a node's blocks into the states, and itself and its window block into the lists, that its counts ask for.
-inline void Tree::settle(NodeId id) {
+inline void PrefixTree::settle(NodeId id) {
   const Node& settled = at(id);
   for (const BlockKind kind : kBothKinds)
-    if (settled.has(kind)) arena_.set(kind, settled.block[kind], settled.state_of(kind));
+    if (settled.has(kind)) pool_.set(kind, settled.block[kind], settled.state_of(kind));
   if (settled.has(BlockKind::kWindow)) {
     if (settled.state_of(BlockKind::kWindow) != BlockState::kCached)
       unlist_window(id);
@@ -89,19 +89,19 @@ inline void Tree::settle(NodeId id) {
   }
 }
 
-inline void Tree::list(NodeId id) {
+inline void PrefixTree::list(NodeId id) {
   node(id).listed = true;
   node(id).used = ++clock_;
   link(nodes_list_, id, &Node::older, &Node::newer);
 }
 
-inline void Tree::unlist(NodeId id) {
+inline void PrefixTree::unlist(NodeId id) {
   if (!at(id).listed) return;
   node(id).listed = false;
   unlink(nodes_list_, id, &Node::older, &Node::newer);
 }
 
-inline void Tree::list_window(NodeId id, WindowList which) {
+inline void PrefixTree::list_window(NodeId id, WindowList which) {
   if (at(id).window_list == which) return;
   unlist_window(id);
   node(id).window_list = which;
@@ -109,20 +109,20 @@ inline void Tree::list_window(NodeId id, WindowList which) {
   link(window_lists_[which], id, &Node::window_older, &Node::window_newer);
 }
 
-inline void Tree::unlist_window(NodeId id) {
+inline void PrefixTree::unlist_window(NodeId id) {
   if (at(id).window_list < 0) return;
   unlink(window_lists_[at(id).window_list], id, &Node::window_older, &Node::window_newer);
   node(id).window_list = -1;
 }
 
-inline void Tree::link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+inline void PrefixTree::link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
   node(id).*older = list.newest;
   node(id).*newer = kNoNode;
   (list.newest == kNoNode ? list.oldest : node(list.newest).*newer) = id;
   list.newest = id;
 }
 
-inline void Tree::unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+inline void PrefixTree::unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
   const NodeId before = at(id).*older, after = at(id).*newer;
   (before == kNoNode ? list.oldest : node(before).*newer) = after;
   (after == kNoNode ? list.newest : node(after).*older) = before;
@@ -130,7 +130,7 @@ inline void Tree::unlink(List& list, NodeId id, NodeId Node::* older, NodeId Nod
 
 // The nodes whose window blocks a resume point at the end of `id` needs, and one more.
 template <class Visit>
-void Tree::for_reach(NodeId id, Visit visit) {
+void PrefixTree::for_reach(NodeId id, Visit visit) {
   for (int32_t i = 0; i <= reach_ && id != kRoot; ++i) {
     const NodeId parent = at(id).parent;
     visit(id);
@@ -138,7 +138,7 @@ void Tree::for_reach(NodeId id, Visit visit) {
   }
 }
 
-inline void Tree::change_retainers(NodeId id, int32_t by) {
+inline void PrefixTree::change_retainers(NodeId id, int32_t by) {
   for_reach(id, [&](NodeId each) {
     Node& reached = node(each);
     reached.retainers += by;
@@ -147,7 +147,7 @@ inline void Tree::change_retainers(NodeId id, int32_t by) {
   });
 }
 
-inline void Tree::change_pins(NodeId tip, int32_t by) {
+inline void PrefixTree::change_pins(NodeId tip, int32_t by) {
   for_reach(tip, [&](NodeId each) { node(each).window_pins += by; });
   for (NodeId id = tip; id != kRoot;) {
     const NodeId parent = at(id).parent;
@@ -160,7 +160,7 @@ inline void Tree::change_pins(NodeId tip, int32_t by) {
 // -- going --
 
 // Children first, without recursion: down to a leaf, erase it, up again.
-inline void Tree::remove_all(NodeId top, bool evicted) {
+inline void PrefixTree::remove_all(NodeId top, bool evicted) {
   for (NodeId id = top;;) {
     while (at(id).first_child != kNoNode) id = at(id).first_child;
     const NodeId parent = at(id).parent;
@@ -171,7 +171,7 @@ inline void Tree::remove_all(NodeId top, bool evicted) {
   }
 }
 
-inline void Tree::purge(DomainId id) {
+inline void PrefixTree::purge(DomainId id) {
   domains_.kill(id);
   ++domains_.at(id).holders;  // not forgotten meanwhile
   if (tiers_) tiers_->purge(id);
@@ -184,7 +184,7 @@ inline void Tree::purge(DomainId id) {
   domains_.forget_if_unused(id);
 }
 
-inline void Tree::erase(NodeId id, bool evicted) {
+inline void PrefixTree::erase(NodeId id, bool evicted) {
   Node& erased = node(id);
   if (erased.points > 0) {
     erased.points = 0;
@@ -194,7 +194,7 @@ inline void Tree::erase(NodeId id, bool evicted) {
   for (const BlockKind kind : kBothKinds) {
     if (!erased.has(kind)) continue;
     if (evicted) tell_evicted(kind, id);
-    arena_.give_back(kind, detach(id, kind));
+    pool_.give_back(kind, detach(id, kind));
   }
   if (evicted && erased.ready()) evicted_.add(erased.name);
   if (erased.ready()) publish(CacheEventKind::kRemoved, erased);

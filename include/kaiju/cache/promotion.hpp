@@ -1,6 +1,6 @@
-// Fetch: brings up from the lower tiers what a prompt can be resumed with, before its request's lease starts. It
-// chooses the blocks (fetch_look.hpp), makes room for them, puts them into the tree as arriving, and makes them ready
-// once the plan with their copies has run. It holds what it brought until let_go.
+// Promotion: brings up from the lower tiers what a prompt can be resumed with, before its request's lease starts. It
+// chooses the blocks (promotion_look.hpp), makes room for them, puts them into the tree as arriving, and makes them
+// ready once the plan with their copies has run. It holds what it brought until let_go.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
 #include "kaiju/cache/tiers.hpp"
-#include "kaiju/cache/tree.hpp"
 
 namespace kaiju {
 
@@ -22,7 +22,7 @@ namespace kaiju {
 // - The window blocks of `windows_` are held.
 // Until the plan has run, the tiers still have all that is copied: a plan that is tried again, or a request that leaves
 // meanwhile, loses nothing. One thread at a time; let go before the tree goes.
-class Fetch {
+class Promotion {
  public:
   enum class Outcome {
     kNothing,  // nothing to gain, or no room: start the lease with what is on the device
@@ -33,7 +33,7 @@ class Fetch {
   static constexpr int32_t kLeastGain = 16;
 
   // `promised`: what the other promotions of this plan leave for their leases to take; what this one leaves is added.
-  Outcome begin(Tree& tree, const LeaseRequest& request, BlockNeed& promised) {
+  Outcome begin(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
     for (int tries = 0; tries < kTries && tree.tiers(); ++tries) {
       const Outcome found = look(tree, request);
       if (found != Outcome::kBegun) return found;
@@ -53,7 +53,7 @@ class Fetch {
   }
   // The plan has run; failed(i) says which of its transfers did not.
   template <class Failed>
-  void ran(Tree& tree, Failed failed) {
+  void ran(PrefixTree& tree, Failed failed) {
     Tiers& tiers = *tree.tiers();
     size_t good = nodes_.size();  // nodes before it are whole
     for (size_t i = 0; i < pieces_.size(); ++i) {
@@ -78,7 +78,7 @@ class Fetch {
     first_new_ = good;
   }
   // What it brought is in the tree like everything else.
-  void let_go(Tree& tree) {
+  void let_go(PrefixTree& tree) {
     for (const NodeId node : windows_) tree.let_go_window(node);
     for (size_t i = nodes_.size(); i-- > 0;) tree.let_go(nodes_[i]);
     windows_.clear();
@@ -119,18 +119,18 @@ class Fetch {
     bool lost = false;
   };
 
-  // -- looking: fetch_look.hpp --
-  Outcome look(const Tree& tree, const LeaseRequest& request);
-  NodeId unready_shared_tail(const Tree& tree, const LeaseRequest& request, NodeId last) const;
-  Spot device_tail(const Tree& tree, const LeaseRequest& request, NodeId last) const;
-  void find_below(const Tree& tree, const LeaseRequest& request, NodeId last, Spot& tail);
-  static bool on_device(const Tree& tree, NodeId parent, StoredId id);
-  int32_t resume(const Tree& tree, int32_t limit, Spot& tail, bool below);
-  static bool has_window(const Tree& tree, Spot& spot, bool below);
+  // -- looking: promotion_look.hpp --
+  Outcome look(const PrefixTree& tree, const LeaseRequest& request);
+  NodeId unready_shared_tail(const PrefixTree& tree, const LeaseRequest& request, NodeId last) const;
+  Spot device_tail(const PrefixTree& tree, const LeaseRequest& request, NodeId last) const;
+  void find_below(const PrefixTree& tree, const LeaseRequest& request, NodeId last, Spot& tail);
+  static bool on_device(const PrefixTree& tree, NodeId parent, StoredId id);
+  int32_t resume(const PrefixTree& tree, int32_t limit, Spot& tail, bool below);
+  static bool has_window(const PrefixTree& tree, Spot& spot, bool below);
 
   // -- beginning --
   // Holds all that is needed where it is now: on the device, and below.
-  void hold(Tree& tree) {
+  void hold(PrefixTree& tree) {
     const int32_t first_window = tree.uses(kWindow) ? tree.first_visible(position_) : INT32_MAX;
     for (size_t i = 0; i < spots_.size(); ++i) {
       Spot& spot = spots_[i];
@@ -149,13 +149,13 @@ class Fetch {
       }
     }
   }
-  void keep(Tree& tree, size_t i, BlockKind kind) {
+  void keep(PrefixTree& tree, size_t i, BlockKind kind) {
     tree.tiers()->keep(spots_[i].stored, kind);
     pieces_.push_back({i, kind, spots_[i].stored, kNoBlock, nullptr, false});
   }
   // Has all bytes in host memory, and blocks of the device to copy them to. Into host memory first: what then leaves
   // the device for these blocks wants places there, too.
-  Staged prepare(Tree& tree, const LeaseRequest& request, BlockNeed& promised) {
+  Staged prepare(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
     const BlockNeed rest = left_for_lease(tree, request);
     if (!feasible(tree, promised, rest)) return Staged::kNoRoom;
     if (const Staged staged = stage(tree); staged != Staged::kReady) return staged;
@@ -164,7 +164,7 @@ class Fetch {
     return Staged::kReady;
   }
   // What the lease will take beside what is brought up.
-  BlockNeed left_for_lease(const Tree& tree, const LeaseRequest& request) const {
+  BlockNeed left_for_lease(const PrefixTree& tree, const LeaseRequest& request) const {
     const int32_t shared = request.regions.shared_tokens;
     const bool makes_tail = shared % kBlockTokens > 0 && position_ < shared;
     return blocks_needed(
@@ -177,13 +177,13 @@ class Fetch {
     for (const Piece& piece : pieces_) ++own.count[piece.kind];
     return own;
   }
-  bool feasible(const Tree& tree, const BlockNeed& promised, const BlockNeed& rest) const {
+  bool feasible(const PrefixTree& tree, const BlockNeed& promised, const BlockNeed& rest) const {
     BlockNeed all = own_need();
     all += promised;
     all += rest;
-    return tree.arena().feasible(all);
+    return tree.pool().feasible(all);
   }
-  Staged stage(Tree& tree) {
+  Staged stage(PrefixTree& tree) {
     from_file_ = false;
     Tiers& tiers = *tree.tiers();
     for (Piece& piece : pieces_) {
@@ -195,7 +195,7 @@ class Fetch {
     }
     return Staged::kReady;
   }
-  bool take(Tree& tree) {
+  bool take(PrefixTree& tree) {
     PerKind<std::vector<BlockId>> taken;
     if (!tree.take(own_need(), taken)) return false;
     for (Piece& piece : pieces_) {
@@ -204,7 +204,7 @@ class Fetch {
     }
     return true;
   }
-  bool insert(Tree& tree) {
+  bool insert(PrefixTree& tree) {
     branch_points_.clear();
     for (const Piece& piece : pieces_) {
       if (piece.kind != kGlobal) continue;
@@ -222,7 +222,7 @@ class Fetch {
   }
 
   // -- ending --
-  void settle_window(Tree& tree, const Piece& piece, bool used) {
+  void settle_window(PrefixTree& tree, const Piece& piece, bool used) {
     if (used && !tree.at(nodes_[piece.index]).has(kWindow)) {
       const NodeId node = nodes_[piece.index];
       tree.hold_window(node);
@@ -234,7 +234,7 @@ class Fetch {
     }
   }
   // Removes the new nodes from `good` on, last first.
-  void remove_new(Tree& tree, size_t good) {
+  void remove_new(PrefixTree& tree, size_t good) {
     for (; nodes_.size() > good; nodes_.pop_back()) {
       const NodeId node = nodes_.back();
       tree.abandon(node);  // a lease that waits for it computes it
@@ -243,7 +243,7 @@ class Fetch {
       if (alone) tree.remove(node);
     }
   }
-  void give_up(Tree& tree) {
+  void give_up(PrefixTree& tree) {
     const size_t inserted = nodes_.size();
     size_t global = first_new_;
     for (const Piece& piece : pieces_) {
@@ -269,4 +269,4 @@ class Fetch {
 
 }  // namespace kaiju
 
-#include "kaiju/cache/fetch_look.hpp"
+#include "kaiju/cache/promotion_look.hpp"

@@ -1,13 +1,13 @@
-// How the Tree makes room: which node or window block is evicted first, and what of it goes to the lower tiers. Part of
-// tree.hpp, which says what it promises.
+// How the PrefixTree makes room: which node or window block is evicted first, and what of it goes to the lower tiers.
+// Part of prefix_tree.hpp, which says what it promises.
 #pragma once
 
-#include "kaiju/cache/tree.hpp"
+#include "kaiju/cache/prefix_tree.hpp"
 
 namespace kaiju {
 
-inline bool Tree::take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks) {
-  if (!arena_.feasible(need)) return false;
+inline bool PrefixTree::take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks) {
+  if (!pool_.feasible(need)) return false;
   PerKind<size_t> before;
   for (const BlockKind kind : kBothKinds) {
     before[kind] = blocks[kind].size();
@@ -17,65 +17,65 @@ inline bool Tree::take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blo
   // There is room, but one kind took slabs that the other needs: begin again with what only one of them can use.
   for (const BlockKind kind : kBothKinds)
     while (blocks[kind].size() > before[kind]) {
-      arena_.give_back(kind, blocks[kind].back());
+      pool_.give_back(kind, blocks[kind].back());
       blocks[kind].pop_back();
     }
   return take_each(need, blocks, [&](BlockKind kind) { return take_beside_busy(kind); });
 }
 
 // Evicts one thing so that a block of this kind can be taken, or is nearer to being so. False: nothing may be evicted.
-inline bool Tree::evict_for(BlockKind kind) {
+inline bool PrefixTree::evict_for(BlockKind kind) {
   const BlockKind other = other_kind(kind);
   const NodeId own = oldest(kind);
   // The split between the kinds follows use: a slab of the other kind changes hands when all of it was used before the
   // oldest of this kind. With anything newer in it, blocks used every minute would go, and all that is behind them.
-  if (arena_.shared()) {
+  if (pool_.shared()) {
     const uint64_t then = own == kNoNode ? UINT64_MAX : age(kind, own);
     NodeId theirs = oldest(other);
     for (int32_t looked = 0; looked < kSlabsLooked && theirs != kNoNode && age(other, theirs) < then; ++looked) {
-      const int32_t slab = arena_.slab_of(other, at(theirs).block[other]);
-      if (arena_.is_idle(slab) && used_before(other, slab, then)) return clear_slab(other, slab);
+      const int32_t slab = pool_.slab_of(other, at(theirs).block[other]);
+      if (pool_.is_idle(slab) && used_before(other, slab, then)) return clear_slab(other, slab);
       theirs = next_oldest(other, theirs);
     }
-    if (own == kNoNode && !arena_.idle_slabs(other).empty()) return clear_slab(other, arena_.idle_slabs(other).back());
+    if (own == kNoNode && !pool_.idle_slabs(other).empty()) return clear_slab(other, pool_.idle_slabs(other).back());
   }
   if (own == kNoNode) return false;
   return kind == BlockKind::kGlobal ? evict_node(own) : evict_window(own);
 }
 
 // The node whose block of this kind is evicted first; kNoNode: none may be.
-inline NodeId Tree::oldest(BlockKind kind) const {
+inline NodeId PrefixTree::oldest(BlockKind kind) const {
   if (kind == BlockKind::kGlobal) return nodes_list_.oldest;
   return window_lists_[kPassing].oldest != kNoNode ? window_lists_[kPassing].oldest : window_lists_[kRetained].oldest;
 }
 
 // The one after `id`.
-inline NodeId Tree::next_oldest(BlockKind kind, NodeId id) const {
+inline NodeId PrefixTree::next_oldest(BlockKind kind, NodeId id) const {
   if (kind == BlockKind::kGlobal) return at(id).newer;
   if (at(id).window_newer != kNoNode) return at(id).window_newer;
   return at(id).window_list == kPassing ? window_lists_[kRetained].oldest : kNoNode;
 }
 
-inline uint64_t Tree::age(BlockKind kind, NodeId id) const {
+inline uint64_t PrefixTree::age(BlockKind kind, NodeId id) const {
   return kind == BlockKind::kWindow && at(id).window_list == kPassing ? 0 : at(id).used;
 }
 
-inline bool Tree::evict_node(NodeId id) { return removable(id) && (remove_all(id, true), true); }
+inline bool PrefixTree::evict_node(NodeId id) { return removable(id) && (remove_all(id, true), true); }
 
-inline bool Tree::evict_window(NodeId id) {
+inline bool PrefixTree::evict_window(NodeId id) {
   tell_evicted(BlockKind::kWindow, id);
-  arena_.give_back(BlockKind::kWindow, detach(id, BlockKind::kWindow));
+  pool_.give_back(BlockKind::kWindow, detach(id, BlockKind::kWindow));
   return true;
 }
 
-inline void Tree::tell_evicted(BlockKind kind, NodeId id) {
+inline void PrefixTree::tell_evicted(BlockKind kind, NodeId id) {
   ++stats_.blocks_evicted[kind];
   if (tiers_) put_below(kind, id);
   if (on_evict) on_evict({kind, at(id).block[kind], &at(id)});
 }
 
 // Lower tiers take global blocks, and window blocks that a resume point wants, here or below.
-inline void Tree::put_below(BlockKind kind, NodeId id) {
+inline void PrefixTree::put_below(BlockKind kind, NodeId id) {
   const Node& node = at(id);
   const bool wanted = kind == BlockKind::kGlobal || node.retainers > 0 || node.window_wanted_below;
   if (!wanted || !node.ready() || domains_.at(node.domain).dead) return;
@@ -86,49 +86,49 @@ inline void Tree::put_below(BlockKind kind, NodeId id) {
 }
 
 // Whether all that an idle slab holds was used before `then`.
-inline bool Tree::used_before(BlockKind kind, int32_t slab, uint64_t then) const {
-  const BlockId first = arena_.first_block(kind, slab);
-  for (BlockId block = first; block < first + arena_.per_slab(kind); ++block)
-    if (arena_.state(kind, block) == BlockState::kCached && age(kind, node_of(kind, block)) >= then) return false;
+inline bool PrefixTree::used_before(BlockKind kind, int32_t slab, uint64_t then) const {
+  const BlockId first = pool_.first_block(kind, slab);
+  for (BlockId block = first; block < first + pool_.per_slab(kind); ++block)
+    if (pool_.state(kind, block) == BlockState::kCached && age(kind, node_of(kind, block)) >= then) return false;
   return true;
 }
 
 // Evicts all that an idle slab holds: all of it is cached.
-inline bool Tree::clear_slab(BlockKind kind, int32_t slab) {
-  const BlockId first = arena_.first_block(kind, slab);
-  for (BlockId block = first; block < first + arena_.per_slab(kind); ++block)
-    if (arena_.state(kind, block) == BlockState::kCached && !evict_block(kind, block)) return false;
+inline bool PrefixTree::clear_slab(BlockKind kind, int32_t slab) {
+  const BlockId first = pool_.first_block(kind, slab);
+  for (BlockId block = first; block < first + pool_.per_slab(kind); ++block)
+    if (pool_.state(kind, block) == BlockState::kCached && !evict_block(kind, block)) return false;
   return true;
 }
 
-inline bool Tree::evict_block(BlockKind kind, BlockId block) {
+inline bool PrefixTree::evict_block(BlockKind kind, BlockId block) {
   const NodeId id = owner_slot(kind, block);
   return kind == BlockKind::kGlobal ? evict_node(id) : evict_window(id);
 }
 
 // A block from the slabs that have busy blocks, which the other kind cannot use; from the others when there is none.
-inline BlockId Tree::take_beside_busy(BlockKind kind) {
-  const int32_t slab = arena_.slab_with_room(kind);
+inline BlockId PrefixTree::take_beside_busy(BlockKind kind) {
+  const int32_t slab = pool_.slab_with_room(kind);
   if (slab < 0) return take_whole(kind);
-  if (const BlockId block = arena_.take_in(kind, slab); block != kNoBlock) return block;
-  const BlockId first = arena_.first_block(kind, slab);
-  for (BlockId block = first; block < first + arena_.per_slab(kind); ++block)
-    if (arena_.state(kind, block) == BlockState::kCached && evict_block(kind, block)) return arena_.take_in(kind, slab);
+  if (const BlockId block = pool_.take_in(kind, slab); block != kNoBlock) return block;
+  const BlockId first = pool_.first_block(kind, slab);
+  for (BlockId block = first; block < first + pool_.per_slab(kind); ++block)
+    if (pool_.state(kind, block) == BlockState::kCached && evict_block(kind, block)) return pool_.take_in(kind, slab);
   return kNoBlock;
 }
 
-inline BlockId Tree::take_whole(BlockKind kind) {
-  if (!arena_.has_free(kind))
+inline BlockId PrefixTree::take_whole(BlockKind kind) {
+  if (!pool_.has_free(kind))
     for (const BlockKind of : {other_kind(kind), kind})
-      if ((arena_.shared() || of == kind) && !arena_.idle_slabs(of).empty()) {
-        if (!clear_slab(of, arena_.idle_slabs(of).back())) return kNoBlock;
+      if ((pool_.shared() || of == kind) && !pool_.idle_slabs(of).empty()) {
+        if (!clear_slab(of, pool_.idle_slabs(of).back())) return kNoBlock;
         break;
       }
-  return arena_.take(kind);
+  return pool_.take(kind);
 }
 
 template <class Take>
-bool Tree::take_each(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks, Take take) {
+bool PrefixTree::take_each(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks, Take take) {
   for (const BlockKind kind : kBothKinds)
     for (int32_t i = 0; i < need.count[kind]; ++i) {
       const BlockId block = take(kind);

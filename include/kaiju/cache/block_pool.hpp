@@ -1,5 +1,5 @@
-// Arena: the blocks of both kinds: which state each is in, and the slabs they are cut from. It knows block numbers and
-// never touches memory.
+// BlockPool: the blocks of both kinds: which state each is in, and the slabs they are cut from. It knows block numbers
+// and never touches memory.
 #pragma once
 
 #include <algorithm>
@@ -35,9 +35,9 @@ inline constexpr int32_t kBlockStates = 5;
 // - The counts of the states are those of the blocks.
 //
 // One thread at a time. Every call is O(1), except slab_with_room, which is O(slabs).
-class Arena {
+class BlockPool {
  public:
-  explicit Arena(const Facts& facts) : shared_(facts.shares_memory()) {
+  explicit BlockPool(const Facts& facts) : shared_(facts.shares_memory()) {
     int32_t slabs = 0;
     for (const BlockKind kind : kBothKinds) {
       Kind& k = kinds_[kind];
@@ -146,7 +146,7 @@ class Arena {
   }
 
  private:
-  friend Status check_blocks(const Arena& arena);
+  friend Status check_blocks(const BlockPool& pool);
 
   struct Slab {
     BlockKind kind = BlockKind::kGlobal;  // while used > 0

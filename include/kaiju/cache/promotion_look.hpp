@@ -1,12 +1,12 @@
-// What a Fetch finds: how far a prompt can be resumed with what is on the device, and how much further with what lies
-// in the lower tiers. Part of fetch.hpp, which says what it promises.
+// What a Promotion finds: how far a prompt can be resumed with what is on the device, and how much further with what
+// lies in the lower tiers. Part of promotion.hpp, which says what it promises.
 #pragma once
 
-#include "kaiju/cache/fetch.hpp"
+#include "kaiju/cache/promotion.hpp"
 
 namespace kaiju {
 
-inline Fetch::Outcome Fetch::look(const Tree& tree, const LeaseRequest& request) {
+inline Promotion::Outcome Promotion::look(const PrefixTree& tree, const LeaseRequest& request) {
   const std::span<const int32_t> prompt = request.prompt;
   const auto limit = static_cast<int32_t>(prompt.size()) - 1;
   spots_.clear();
@@ -39,7 +39,7 @@ inline Fetch::Outcome Fetch::look(const Tree& tree, const LeaseRequest& request)
 }
 
 // The shared tail, where the path leads up to it and it is in the tree but not ready; else kNoNode.
-inline NodeId Fetch::unready_shared_tail(const Tree& tree, const LeaseRequest& request, NodeId last) const {
+inline NodeId Promotion::unready_shared_tail(const PrefixTree& tree, const LeaseRequest& request, NodeId last) const {
   const auto end = static_cast<size_t>(request.regions.shared_tokens);
   if (end % kBlockTokens == 0 || end > request.prompt.size() || end / kBlockTokens != spots_.size()) return kNoNode;
   const std::span<const int32_t> tokens = request.prompt.subspan(spots_.size() * kBlockTokens, end % kBlockTokens);
@@ -48,7 +48,7 @@ inline NodeId Fetch::unready_shared_tail(const Tree& tree, const LeaseRequest& r
 }
 
 // The beginning of a block on the device that continues the path.
-inline Fetch::Spot Fetch::device_tail(const Tree& tree, const LeaseRequest& request, NodeId last) const {
+inline Promotion::Spot Promotion::device_tail(const PrefixTree& tree, const LeaseRequest& request, NodeId last) const {
   Spot tail;
   tail.node = tree.find_partial(last, request.regions, static_cast<int32_t>(spots_.size()),
                                 request.prompt.subspan(spots_.size() * kBlockTokens), tail.count);
@@ -57,7 +57,7 @@ inline Fetch::Spot Fetch::device_tail(const Tree& tree, const LeaseRequest& requ
 
 // Appends the whole blocks that lie below behind `last`, and replaces `tail` by one from there that is longer, or that
 // is behind them.
-inline void Fetch::find_below(const Tree& tree, const LeaseRequest& request, NodeId last, Spot& tail) {
+inline void Promotion::find_below(const PrefixTree& tree, const LeaseRequest& request, NodeId last, Spot& tail) {
   const Tiers& tiers = *tree.tiers();
   if (!tree.uses(kGlobal)) return;  // nothing else says that a path is whole
   uint64_t path = tree.at(last).path;
@@ -85,13 +85,13 @@ inline void Fetch::find_below(const Tree& tree, const LeaseRequest& request, Nod
 
 // Whether the tree has this block, too, among more children of `parent` than it looks through: then there must not be a
 // second one.
-inline bool Fetch::on_device(const Tree& tree, NodeId parent, StoredId id) {
+inline bool Promotion::on_device(const PrefixTree& tree, NodeId parent, StoredId id) {
   const StoredBlock& stored = tree.tiers()->at(id);
   return tree.find({parent, stored.domain, stored.known_tokens(), stored.name}) != kNoNode;
 }
 
 // The last position whose window is whole: on the device, or with what lies below.
-inline int32_t Fetch::resume(const Tree& tree, int32_t limit, Spot& tail, bool below) {
+inline int32_t Promotion::resume(const PrefixTree& tree, int32_t limit, Spot& tail, bool below) {
   const auto whole = static_cast<int32_t>(spots_.size());
   int32_t position = std::min(limit, whole * kBlockTokens + tail.count);
   if (!tree.uses(kWindow)) return position;
@@ -101,7 +101,7 @@ inline int32_t Fetch::resume(const Tree& tree, int32_t limit, Spot& tail, bool b
   return position;
 }
 
-inline bool Fetch::has_window(const Tree& tree, Spot& spot, bool below) {
+inline bool Promotion::has_window(const PrefixTree& tree, Spot& spot, bool below) {
   if (spot.node != kNoNode && tree.at(spot.node).has(kWindow)) return true;
   if (!below) return false;
   if (spot.stored == kNoStored && spot.node != kNoNode)

@@ -1,6 +1,6 @@
-// Tree: the blocks whose tokens are known, as a prefix tree. It finds, holds and pins them, keeps resume points, and
-// gives blocks out, evicting what was used longest ago. It knows numbers and tokens and never touches memory. How nodes
-// come, settle and go is in tree_nodes.hpp; what is evicted first, in tree_eviction.hpp.
+// PrefixTree: the blocks whose tokens are known, as a prefix tree. It finds, holds and pins them, keeps resume points,
+// and gives blocks out, evicting what was used longest ago. It knows numbers and tokens and never touches memory. How
+// nodes come, settle and go is in prefix_tree_nodes.hpp; what is evicted first, in prefix_tree_eviction.hpp.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "kaiju/base/buffer.hpp"
-#include "kaiju/cache/arena.hpp"
+#include "kaiju/cache/block_pool.hpp"
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/events.hpp"
 #include "kaiju/cache/evicted_names.hpp"
@@ -25,7 +25,7 @@
 
 namespace kaiju {
 
-// Which block: `tokens`, 64 or the fewer of a tail, behind `parent`, in a domain. Made by Tree::key.
+// Which block: `tokens`, 64 or the fewer of a tail, behind `parent`, in a domain. Made by PrefixTree::key.
 struct NodeKey {
   NodeId parent = kRoot;
   DomainId domain = kNoDomain;
@@ -35,7 +35,7 @@ struct NodeKey {
   int32_t count() const { return static_cast<int32_t>(tokens.size()); }
 };
 
-// Invariants beside those of a node (node.hpp) and of the blocks (arena.hpp); check_tree and check_holders
+// Invariants beside those of a node (node.hpp) and of the blocks (block_pool.hpp); check_tree and check_holders
 // (invariants.hpp) recount them:
 // - A used block belongs to one node, or is in the hand of one lease, promotion or path builder.
 // - The tokens and domains of a node's path say what its KV is. No two nodes have the same parent, domain and tokens.
@@ -44,15 +44,15 @@ struct NodeKey {
 //
 // Nodes are read through at() and changed by the methods below alone. One thread at a time. Costs do not depend on the
 // number of blocks, except purge and set_epoch, which visit the nodes they remove.
-class Tree {
+class PrefixTree {
  public:
   // Takes its memory here (std::bad_alloc); pages never used cost nothing.
-  Tree(const Facts& facts, const CacheOptions& options)
+  PrefixTree(const Facts& facts, const CacheOptions& options)
       : options_(options),
         has_global_(facts.has_global),
         window_(facts.window),
         reach_(facts.window > 0 ? (facts.window + kBlockTokens - 2 + kBlockTokens - 1) / kBlockTokens : 0),
-        arena_(facts),
+        pool_(facts),
         events_(options.event_capacity),
         namer_(options.key, identity(0)) {
     // With global blocks every node has one. Without, a node outlives its window block for a while: its path is still
@@ -68,14 +68,14 @@ class Tree {
     evicted_ = EvictedNames(make_table<uint64_t>(EvictedNames::words_for(names)));
     reset_root();
   }
-  Tree(const Tree&) = delete;
-  Tree& operator=(const Tree&) = delete;
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
 
   bool uses(BlockKind kind) const { return kind == BlockKind::kGlobal ? has_global_ : window_ > 0; }
   int32_t window() const { return window_; }
   int32_t reach() const { return reach_; }  // nodes before that of a resume point whose window blocks it needs
   const Retention& retention() const { return options_.retention; }
-  const Arena& arena() const { return arena_; }
+  const BlockPool& pool() const { return pool_; }
   Domains& domains() { return domains_; }
   const Domains& domains() const { return domains_; }
   const Namer& namer() const { return namer_; }
@@ -84,7 +84,7 @@ class Tree {
   CacheEvents& events() { return events_; }
   CacheStats& stats() { return stats_; }
   const CacheStats& stats() const { return stats_; }
-  const Node& at(NodeId id) const { return const_cast<Tree*>(this)->node(id); }
+  const Node& at(NodeId id) const { return const_cast<PrefixTree*>(this)->node(id); }
   int32_t node_count() const { return node_count_; }
   bool alive(const NodeRef& ref) const {
     return ref.node != kNoNode && at(ref.node).generation == ref.generation && at(ref.node).parent != kNoNode;
@@ -94,7 +94,7 @@ class Tree {
   size_t bookkeeping_bytes() const {
     size_t bytes = nodes_.bytes() + buckets_.bytes() + evicted_.bytes() + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
     for (const BlockKind kind : kBothKinds)
-      bytes += (sizeof(BlockState) + sizeof(BlockId)) * static_cast<size_t>(arena_.total(kind)) +
+      bytes += (sizeof(BlockState) + sizeof(BlockId)) * static_cast<size_t>(pool_.total(kind)) +
                sizeof(NodeId) * owner_of_[kind].size();
     return bytes;
   }
@@ -226,7 +226,7 @@ class Tree {
   }
   // Sequences part at the end of this node: a resume point for good, where the options keep such points.
   void mark_branch_point(NodeId id) {
-    if (!options_.retention.junctions || at(id).branch_point) return;
+    if (!options_.retention.branch_points || at(id).branch_point) return;
     node(id).branch_point = true;
     add_point(id);
   }
@@ -237,14 +237,14 @@ class Tree {
   // A block, live, evicting what is cached if need be; kNoBlock when all are busy.
   BlockId take(BlockKind kind) {
     do {
-      if (const BlockId block = arena_.take(kind); block != kNoBlock) return block;
+      if (const BlockId block = pool_.take(kind); block != kNoBlock) return block;
     } while (evict_for(kind));
     return kNoBlock;
   }
   // Takes all of `need`, appending to `blocks`, or nothing.
   bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
   // Gives back a block from the caller's hand.
-  void give_back(BlockKind kind, BlockId block) { arena_.give_back(kind, block); }
+  void give_back(BlockKind kind, BlockId block) { pool_.give_back(kind, block); }
 
   // Removes a node nobody holds, and what is behind it. False when some of it is held or pinned.
   bool remove(NodeId id) {
@@ -299,14 +299,14 @@ class Tree {
   std::string identity(uint64_t epoch) const { return options_.identity + '\n' + std::to_string(epoch); }
   Node& node(NodeId id) { return nodes_.data()[id]; }
   NodeId& owner_slot(BlockKind kind, BlockId block) { return owner_of_[kind][static_cast<size_t>(block)]; }
-  NodeId bucket(const BlockName& name) const { return const_cast<Tree*>(this)->bucket_of(name); }
+  NodeId bucket(const BlockName& name) const { return const_cast<PrefixTree*>(this)->bucket_of(name); }
   NodeId& bucket_of(const BlockName& name) { return buckets_.data()[name.low & (buckets_.size() - 1)]; }
   void publish(CacheEventKind kind, const Node& node) {
     if (domains_.at(node.domain).kind == DomainKind::kShared || options_.publish_private)
       events_.push({kind, node.name, at(node.parent).name, node.count});
   }
 
-  // -- nodes: tree_nodes.hpp --
+  // -- nodes: prefix_tree_nodes.hpp --
   void reset_root();
   NodeId fresh_node();
   void settle(NodeId id);
@@ -325,7 +325,7 @@ class Tree {
   void remove_all(NodeId top, bool evicted);
   void erase(NodeId id, bool evicted);
 
-  // -- eviction: tree_eviction.hpp --
+  // -- eviction: prefix_tree_eviction.hpp --
   bool evict_for(BlockKind kind);
   NodeId oldest(BlockKind kind) const;
   NodeId next_oldest(BlockKind kind, NodeId id) const;
@@ -346,7 +346,7 @@ class Tree {
   bool has_global_;
   int32_t window_;
   int32_t reach_;
-  Arena arena_;
+  BlockPool pool_;
   Domains domains_;
   CacheEvents events_;
   Namer namer_;
@@ -366,5 +366,5 @@ class Tree {
 
 }  // namespace kaiju
 
-#include "kaiju/cache/tree_eviction.hpp"
-#include "kaiju/cache/tree_nodes.hpp"
+#include "kaiju/cache/prefix_tree_eviction.hpp"
+#include "kaiju/cache/prefix_tree_nodes.hpp"
