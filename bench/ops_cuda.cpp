@@ -68,9 +68,9 @@ class GpuOps {
       matmul<&CpuBackend::linear, &cuda::StagedBackend::linear, &cuda::CudaBackend::linear, int8_t, float>(
           "q, k, v", d_model, width + 2 * head_dim, rows);
       matmul<&CpuBackend::add_linear, &cuda::StagedBackend::add_linear, &cuda::CudaBackend::add_linear, int8_t,
-           arith::bf16>("o", width, d_model, rows);
+             arith::bf16>("o", width, d_model, rows);
       matmul<&CpuBackend::up, &cuda::StagedBackend::up, &cuda::CudaBackend::up, int8_t, uint8_t>("up", d_model, d_ff,
-                                                                                               rows);
+                                                                                                 rows);
       matmul<&CpuBackend::add_down, &cuda::StagedBackend::add_down, &cuda::CudaBackend::add_down, uint8_t, arith::bf16>(
           "down", d_ff, d_model, rows);
       if (rows <= 256)
@@ -152,9 +152,9 @@ class GpuOps {
   void matmul(const std::string& operation, int32_t in, int32_t out, int32_t rows) {
     if (!wanted(operation)) return;
     constexpr cuda::MatmulKind kKind = std::is_same_v<A, uint8_t>     ? cuda::MatmulKind::kAddDown
-                                     : std::is_same_v<Out, float>   ? cuda::MatmulKind::kLinear
-                                     : std::is_same_v<Out, uint8_t> ? cuda::MatmulKind::kUp
-                                                                    : cuda::MatmulKind::kAddLinear;
+                                       : std::is_same_v<Out, float>   ? cuda::MatmulKind::kLinear
+                                       : std::is_same_v<Out, uint8_t> ? cuda::MatmulKind::kUp
+                                                                      : cuda::MatmulKind::kAddLinear;
     const auto bytes = static_cast<size_t>(in) * static_cast<size_t>(out),
                inputs = static_cast<size_t>(rows) * static_cast<size_t>(in);
     const size_t outputs = static_cast<size_t>(rows) * static_cast<size_t>(out);

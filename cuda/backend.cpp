@@ -72,7 +72,7 @@ Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
 }
 
 Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
-                                 int32_t logit_rows, const std::string& file) {
+                                   int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
   std::vector<CublasLtMatmul> products;
   const auto add = [&](MatmulKind product, const Matrix& w, const void* a, int32_t most, const float* scale,

@@ -38,7 +38,7 @@ class CudaBackend {
   // Chooses what serves each of the model's products then (CublasLt::choose): up to `rows` of the workspace, and
   // `logit_rows` of logits.
   Status choose_matmuls(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
-                      int32_t logit_rows, const std::string& file);
+                        int32_t logit_rows, const std::string& file);
 
   // From now on all activations that products read have memory for so many rows.
   void have_room(int32_t rows) { room_ = rows; }
@@ -102,17 +102,17 @@ class CudaBackend {
   void project(const PackedProjection& p, const Batch& batch, const KvSlot& kv) {
     norm_linear(p.norm, p.qkv, p.qkv.scale, p.floats);
     const RopeArgs args{p.floats,
-                         batch.row_count,
-                         p.qkv.out,
-                         p.angles,
-                         p.heads,
-                         p.kv_heads,
-                         p.head_dim,
-                         p.q_inverse,
-                         p.k_inverse,
-                         p.v_inverse,
-                         p.k_inverse != nullptr,
-                         p.queries};
+                        batch.row_count,
+                        p.qkv.out,
+                        p.angles,
+                        p.heads,
+                        p.kv_heads,
+                        p.head_dim,
+                        p.q_inverse,
+                        p.k_inverse,
+                        p.v_inverse,
+                        p.k_inverse != nullptr,
+                        p.queries};
     launch("rope_quantise", [&](cudaStream_t s) { return cuda::rope_quantise(s, device_->chip(), args, batch, kv); });
   }
 

@@ -30,7 +30,9 @@ cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16
 // ---- kernels/matmul.cu ----
 // A matmul by its operands and epilogue (docs/arithmetic.md, section 4).
 enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown };
-constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) { return {out, in, kind == MatmulKind::kAddLinear}; }
+constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) {
+  return {out, in, kind == MatmulKind::kAddLinear};
+}
 
 struct MatmulArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
@@ -51,7 +53,7 @@ bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
 cudaError_t matmul(cudaStream_t stream, const Chip& chip, MatmulKind kind, const MatmulArgs& args);
 // By the kernel that `tile` names, which must fit.
 cudaError_t matmul_with_tile(cudaStream_t stream, const Chip& chip, const Tile& tile, MatmulKind kind,
-                           const MatmulArgs& args);
+                             const MatmulArgs& args);
 // ---- kernels/sm90_matmul.cuh ----
 template <MatmulKind kKind>
 cudaError_t matmul_sm90(cudaStream_t stream, const Chip& chip, const Tile& tile, const MatmulArgs& args);

@@ -54,7 +54,7 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
   if (!one_row.ok()) return one_row.status();
   made.one_row_ = std::move(one_row).value();
   KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, workspace, facts.step_tokens, made.logits_.data(), logit_rows,
-                                       sizes.products_file));
+                                         sizes.products_file));
   return made;
 }
 

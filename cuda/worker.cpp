@@ -145,12 +145,12 @@ Result<HostMemory> Worker::host_memory(size_t bytes, const char* what) {
   KAIJU_TRY(transfers_.travel_beside_steps());
   PinnedBuffer pinned;
   KAIJU_TRY(take(pinned, bytes, what));
-  const std::shared_ptr<PinnedBuffer> shared(
-      new PinnedBuffer(std::move(pinned)), [index = device_->index(), process = OwnerProcess()](PinnedBuffer* gone) {
-        if (!process.is_this()) return;  // a child of fork() has none of CUDA
-        const CurrentDevice leaving(index);
-        delete gone;
-      });
+  const std::shared_ptr<PinnedBuffer> shared(new PinnedBuffer(std::move(pinned)),
+                                             [index = device_->index(), process = OwnerProcess()](PinnedBuffer* gone) {
+                                               if (!process.is_this()) return;  // a child of fork() has none of CUDA
+                                               const CurrentDevice leaving(index);
+                                               delete gone;
+                                             });
   return HostMemory(shared, shared->data());
 }
 

@@ -196,7 +196,7 @@ class MatmulBench {
   std::vector<std::byte> result_of(std::string_view what, const Tile& tile, const Shape& shape, int32_t rows) {
     const size_t item = shape.kind == cuda::MatmulKind::kLinear ? sizeof(float)
                         : shape.kind == cuda::MatmulKind::kUp   ? 1
-                                                              : sizeof(arith::bf16);
+                                                                : sizeof(arith::bf16);
     std::vector<std::byte> result(static_cast<size_t>(rows) * static_cast<size_t>(shape.out) * item);
     check(cudaMemsetAsync(result_.data(), 0, result.size(), device_->stream()), what);
     cuda::MatmulArgs scaled = args(shape, rows, 0);
@@ -322,7 +322,8 @@ class MatmulBench {
       check(cudaStreamSynchronize(device_->stream()), "a matmul");
       check(cudaMemcpy(theirs.data(), result_.data(), theirs.size() * sizeof(int32_t), cudaMemcpyDeviceToHost),
             "a result");
-      check(cuda::matmul(device_->stream(), device_->chip(), cuda::MatmulKind::kLinear, args(shape, rows, 0)), "a matmul");
+      check(cuda::matmul(device_->stream(), device_->chip(), cuda::MatmulKind::kLinear, args(shape, rows, 0)),
+            "a matmul");
       check(cudaStreamSynchronize(device_->stream()), "a matmul");
       check(cudaMemcpy(ours.data(), result_.data(), ours.size() * sizeof(float), cudaMemcpyDeviceToHost), "a result");
       for (size_t i = 0; i < ours.size(); ++i) found.wrong |= static_cast<float>(theirs[i]) != ours[i];

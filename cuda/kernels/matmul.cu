@@ -30,7 +30,7 @@ cudaError_t matmul_of(cudaStream_t stream, const Chip& chip, const Tile& tile, c
 }  // namespace
 
 cudaError_t matmul_with_tile(cudaStream_t stream, const Chip& chip, const Tile& tile, MatmulKind kind,
-                           const MatmulArgs& args) {
+                             const MatmulArgs& args) {
   switch (kind) {
     case MatmulKind::kLinear:
       return matmul_of<MatmulKind::kLinear>(stream, chip, tile, args);

@@ -1,5 +1,5 @@
-// Matmul of up to 64 rows by mma.sync, any chip. A block takes 16 or 32 outputs; its warps share the summed index and add
-// their sums in shared memory, which in integers needs no order. Bound: memory, reading the weights once.
+// Matmul of up to 64 rows by mma.sync, any chip. A block takes 16 or 32 outputs; its warps share the summed index and
+// add their sums in shared memory, which in integers needs no order. Bound: memory, reading the weights once.
 //
 // A warp takes pieces of 64 bytes of the summed index, two neighbouring ones (a cache line) at a time, and loads each
 // piece of its weights kAhead pieces before it multiplies: the first ones even before the kernels in front have ended,

@@ -132,7 +132,8 @@ class TileConsumer {
     if constexpr (kSplit > 1) {  // one unit a block
       __syncwarp();
       cluster_wait();
-      store_split_tile<kKind, S, kSplit>(matmul, c, b_.sums_base, b_.ready, b_.arrived, b_.split_rank, row, out, scales);
+      store_split_tile<kKind, S, kSplit>(matmul, c, b_.sums_base, b_.ready, b_.arrived, b_.split_rank, row, out,
+                                         scales);
     } else if constexpr (S::kThroughRing) {
       add_to_residuals(c, scales, out, first);
     } else {
@@ -164,7 +165,7 @@ template <MatmulKind kKind, int kRows, int kOuts, int kSplit, int kShare>
 __global__ void __launch_bounds__(Shape<kKind, kRows, kOuts, kSplit>::kThreads,
                                   Shape<kKind, kRows, kOuts, kSplit>::kBlocksByRegisters)
     sm90_matmul_kernel(const __grid_constant__ CUtensorMap rows_map, const __grid_constant__ CUtensorMap weights_map,
-                     const __grid_constant__ CUtensorMap residuals_map, const TileArgs args) {
+                       const __grid_constant__ CUtensorMap residuals_map, const TileArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using S = Shape<kKind, kRows, kOuts, kSplit>;
   extern __shared__ __align__(1024) uint8_t memory[];

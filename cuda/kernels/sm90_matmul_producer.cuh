@@ -1,5 +1,5 @@
-// The producer thread of a Hopper matmul (sm90_matmul.cuh): keeps the ring full with rows and weights over all units of its
-// block, brings residuals, and stores results that replaced them.
+// The producer thread of a Hopper matmul (sm90_matmul.cuh): keeps the ring full with rows and weights over all units of
+// its block, brings residuals, and stores results that replaced them.
 #pragma once
 
 #include "sm90_matmul_block.cuh"
@@ -75,7 +75,8 @@ class TileProducer {
   __device__ __forceinline__ void load_scales(int32_t out) {
     const uint32_t bytes = static_cast<uint32_t>(min(kOuts, b_.args.matmul.out - out)) * 4;
     barrier_expect_more(b_.full + 8 * stage_, bytes);
-    copy_bulk(b_.base + S::kScales + (scales_ ^= 1) * kOuts * 4, b_.args.matmul.scale + out, bytes, b_.full + 8 * stage_);
+    copy_bulk(b_.base + S::kScales + (scales_ ^= 1) * kOuts * 4, b_.args.matmul.scale + out, bytes,
+              b_.full + 8 * stage_);
   }
 
   // Residuals of a unit, to the stages after its steps; results replace them there and are stored when their stage is
@@ -97,8 +98,8 @@ class TileProducer {
   // Calls use(row, offset in the stage) for the boxes of a part that have rows.
   template <class Use>
   __device__ __forceinline__ void each_box(int32_t part, int32_t unit_row, const Use& use) const {
-    for (int32_t r = part * S::kPartRows; r < min((part + 1) * S::kPartRows, kRows) && unit_row + r < b_.args.matmul.rows;
-         r += 64)
+    for (int32_t r = part * S::kPartRows;
+         r < min((part + 1) * S::kPartRows, kRows) && unit_row + r < b_.args.matmul.rows; r += 64)
       use(unit_row + r, static_cast<uint32_t>(r % S::kPartRows / 64 * S::kBoxBytes));
   }
   // Stores the oldest part that is not stored yet, and releases its stage.

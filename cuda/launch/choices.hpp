@@ -23,7 +23,7 @@ using Algorithm =
     std::array<uint64_t, 8>;  // a cublasLtMatmulAlgo_t, which means something to the cuBLASLt that made it alone
 
 struct Choices {
-  std::string machine;                              // GPU and version of cuBLASLt that they were searched on
+  std::string machine;                                // GPU and version of cuBLASLt that they were searched on
   std::map<MatmulSize, std::optional<Algorithm>> of;  // none: a kernel of our own
 };
 

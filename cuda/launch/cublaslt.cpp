@@ -35,8 +35,8 @@ constexpr int32_t kRowCounts[] = {16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 7
 constexpr int32_t kLeastRows = 48;  // that it serves unsearched: below, our own kernel for few rows is faster
 constexpr int kOffers = 12;         // algorithms that a search tries
 
-// Of a matmul that is cut into pieces, how many rows are computed at once; 0 where cuBLASLt or the epilogue does not take
-// the shape.
+// Of a matmul that is cut into pieces, how many rows are computed at once; 0 where cuBLASLt or the epilogue does not
+// take the shape.
 int32_t most_rows(int32_t out, int32_t in) {
   if (out % 16 != 0 || out <= 32 || in % 16 != 0) return 0;
   int32_t most = 0;
@@ -63,7 +63,7 @@ CublasLtMatmul part(CublasLtMatmul matmul, int32_t first, int32_t rows) {
   MatmulArgs& args = matmul.args;
   const size_t item = matmul.kind == MatmulKind::kLinear ? sizeof(float)
                       : matmul.kind == MatmulKind::kUp   ? sizeof(uint8_t)
-                                                     : sizeof(arith::bf16);
+                                                         : sizeof(arith::bf16);
   args.a = static_cast<const int8_t*>(args.a) + int64_t{first} * args.in;
   args.result =
       static_cast<std::byte*>(args.result) + static_cast<size_t>(first) * static_cast<size_t>(args.out) * item;

@@ -1,5 +1,5 @@
-// CublasLt: matmuls by NVIDIA's cuBLASLt, for chips without wgmma kernels of our own. It multiplies into int32 sums in a
-// buffer of fixed size, many rows in pieces; kernels/cublaslt_epilogue.cu turns sums into results with the bits of
+// CublasLt: matmuls by NVIDIA's cuBLASLt, for chips without wgmma kernels of our own. It multiplies into int32 sums in
+// a buffer of fixed size, many rows in pieces; kernels/cublaslt_epilogue.cu turns sums into results with the bits of
 // every other kernel.
 //
 // The library (libcublasLt.so of the major version compiled with) is looked up when a process first needs it. Without

@@ -1,5 +1,5 @@
-// The choice of a matmul's tile: a model with few constants, fitted to the measured times of every tile at the matmuls of
-// the presets, 2 to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/matmul_hopper.md; the times are in
+// The choice of a matmul's tile: a model with few constants, fitted to the measured times of every tile at the matmuls
+// of the presets, 2 to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/matmul_hopper.md; the times are in
 // tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 

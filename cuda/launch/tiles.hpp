@@ -70,8 +70,8 @@ struct MatmulShape {
 // them. Any rows, out and in from 1 up.
 Tile choose_tile(const Chip& chip, int32_t rows, const MatmulShape& shape);
 
-// Ascending numbers of rows, among them the powers of two up to `most` and `most`: matmuls of so many rows use every tile
-// that choose_tile() gives for the shapes at 1 to `most` rows.
+// Ascending numbers of rows, among them the powers of two up to `most` and `most`: matmuls of so many rows use every
+// tile that choose_tile() gives for the shapes at 1 to `most` rows.
 std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const MatmulShape> shapes, int32_t most);
 
 }  // namespace kaiju::cuda

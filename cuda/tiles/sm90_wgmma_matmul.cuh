@@ -1,5 +1,5 @@
-// wgmma as matmuls use it: both int8 operands in shared memory, swizzled by TMA in rows of 128 bytes, and as many output
-// columns as a tile has. Compiles for sm_90a alone.
+// wgmma as matmuls use it: both int8 operands in shared memory, swizzled by TMA in rows of 128 bytes, and as many
+// output columns as a tile has. Compiles for sm_90a alone.
 #pragma once
 
 #include <cstdint>

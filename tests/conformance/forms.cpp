@@ -62,8 +62,8 @@ struct Case {
 
   void check(cuda::Device& device, const Tile& tile, int32_t rows, bool with_room) {
     INFO("matmul " << static_cast<int>(kind) << ", " << w.out << " x " << w.in << ", rows " << rows << ", path "
-                 << static_cast<int>(tile.path) << ", tile " << tile.rows << "x" << tile.outs << "/" << tile.split
-                 << "/" << tile.share << ", room " << with_room);
+                   << static_cast<int>(tile.path) << ", tile " << tile.rows << "x" << tile.outs << "/" << tile.split
+                   << "/" << tile.share << ", room " << with_room);
     const size_t bytes = expected.size() / kRows * static_cast<size_t>(rows);
     const bool adds = kind == MatmulKind::kAddLinear || kind == MatmulKind::kAddDown;
     const std::vector<int8_t> some(a.begin(), a.begin() + int64_t{rows} * w.in);
@@ -119,7 +119,7 @@ TEST_CASE("every form of a product on a GPU gives the reference's bits and write
       for (const Tile& tile : cuda::kSm90Tiles) {
         if (tile.split > cuda::pieces(in, cuda::kStepBytes)) {  // a block would have nothing to add up
           CHECK(cuda::matmul_with_tile(device.stream(), device.chip(), tile, kind,
-                                     {nullptr, out, in, nullptr, 1, nullptr, nullptr, 0}) ==
+                                       {nullptr, out, in, nullptr, 1, nullptr, nullptr, 0}) ==
                 cudaErrorInvalidConfiguration);
           continue;
         }

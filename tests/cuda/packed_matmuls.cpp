@@ -30,10 +30,10 @@ ModelConfig two_layers_on_a_slot() {
 TEST_CASE("matrices of one input are one matmul of a layer: q, and k and v where the layer owns its slot") {
   const ModelConfig config = two_layers_on_a_slot();
   const std::vector<Matmul> rest = {{Site::kAttentionOut, Operation::kAddLinear, 1024, 768},
-                                     {Site::kFfnIn, Operation::kUp, 3072, 1024},
-                                     {Site::kFfnMid, Operation::kAddDown, 1024, 3072}};
+                                    {Site::kFfnIn, Operation::kUp, 3072, 1024},
+                                    {Site::kFfnMid, Operation::kAddDown, 1024, 3072}};
   std::vector<Matmul> owner = {{Site::kAttentionIn, Operation::kLinear, 768 + 2 * 256, 1024}},
-                       reader = {{Site::kAttentionIn, Operation::kLinear, 768, 1024}};
+                      reader = {{Site::kAttentionIn, Operation::kLinear, 768, 1024}};
   owner.insert(owner.end(), rest.begin(), rest.end());
   reader.insert(reader.end(), rest.begin(), rest.end());
   CHECK(list(packed_matmuls_of(config, 0)) == owner);

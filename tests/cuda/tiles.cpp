@@ -417,8 +417,8 @@ TEST_CASE("weights that fill the chip are never divided, and a few blocks of a l
 // So that no kernel is loaded, and takes memory, within a step.
 TEST_CASE("the steps that kernels are loaded by use every tile that any step can") {
   const MatmulShape shapes[] = {{5376, 5120},       {5120, 5120},   {5120, 5120, true}, {20480, 5120}, {5120, 20480},
-                              {65536, 5120},      {12544, 12288}, {51200, 12288},     {12, 5120},    {7424, 7168},
-                              {7168, 7168, true}, {29696, 7168},  {7168, 29696}};
+                                {65536, 5120},      {12544, 12288}, {51200, 12288},     {12, 5120},    {7424, 7168},
+                                {7168, 7168, true}, {29696, 7168},  {7168, 29696}};
   for (const int32_t most : {1, 3, 300, 4096}) {
     const std::vector<int32_t> counts = rows_of_all_tiles(hopper(132), shapes, most);
     CHECK(std::is_sorted(counts.begin(), counts.end()));
