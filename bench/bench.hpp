@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "kaiju/base/detail/thread_pool.hpp"
 #include "kaiju/base/status.hpp"
-#include "kaiju/base/thread_pool.hpp"
 #include "kaiju/run/executors.hpp"
 
 namespace CLI {

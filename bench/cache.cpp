@@ -9,7 +9,7 @@
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "kaiju/base/random.hpp"
-#include "kaiju/engine/scheduler.hpp"
+#include "kaiju/engine/detail/scheduler.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/run/slots.hpp"
 
@@ -41,9 +41,9 @@ std::vector<int32_t> tokens_of(uint64_t conversation, int32_t count) {
   return tokens;
 }
 
-// Facts of a model's executor, the KV itself left out. Memory for so many blocks of each kind.
-Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_blocks, int32_t slots,
-                       int32_t step_tokens) {
+// ExecutorInfo of a model's executor, the KV itself left out. Memory for so many blocks of each kind.
+Result<ExecutorInfo> facts_of(const char* shape, int32_t global_blocks, int32_t window_blocks, int32_t slots,
+                              int32_t step_tokens) {
   Result<ModelConfig> config = preset(shape);
   if (!config.ok()) return config.status();
   ExecutorSizes sizes;
@@ -51,7 +51,7 @@ Result<Facts> facts_of(const char* shape, int32_t global_blocks, int32_t window_
   sizes.block_count[0] = global_blocks, sizes.block_count[1] = window_blocks;
   Slots layout;
   layout.create(*config, sizes);
-  return layout.facts();
+  return layout.info();
 }
 
 // One prompt through a lease: found or inserted, computed, left behind.
@@ -75,12 +75,12 @@ int32_t pass(PrefixTree& tree, const Regions& regions, const std::vector<int32_t
 }
 
 Result<std::vector<Figure>> lookup_and_insert(const Options& options) {
-  Result<Facts> facts = facts_of("small", options.blocks, options.blocks / 16, 8, 256);
-  if (!facts.ok()) return facts.status();
-  facts->window = 0;  // one kind: a million nodes
-  facts->slab_blocks[0] = facts->slab_blocks[1] = facts->block_count[1] = 0;
-  facts->block_count[0] = options.blocks;
-  PrefixTree tree(*facts, {});
+  Result<ExecutorInfo> info = facts_of("small", options.blocks, options.blocks / 16, 8, 256);
+  if (!info.ok()) return info.status();
+  info->window = 0;  // one kind: a million nodes
+  info->slab_blocks[0] = info->slab_blocks[1] = info->block_count[1] = 0;
+  info->block_count[0] = options.blocks;
+  PrefixTree tree(*info, {});
   Regions regions;
   regions.shared = tree.domains().hold(DomainKind::kShared, "c", tree.namer());
   regions.own = tree.domains().hold(DomainKind::kSalt, "s", tree.namer());
@@ -120,11 +120,12 @@ Result<std::vector<Figure>> lookup_and_insert(const Options& options) {
 
 Result<std::vector<Figure>> planning(const Options& options) {
   constexpr int32_t kGlobal = 80, kWindow = 40;  // blocks a sequence, more than it needs
-  Result<Facts> facts = facts_of("small", options.rows * kGlobal, options.rows * kWindow, options.rows, options.rows);
-  if (!facts.ok()) return facts.status();
+  Result<ExecutorInfo> info =
+      facts_of("small", options.rows * kGlobal, options.rows * kWindow, options.rows, options.rows);
+  if (!info.ok()) return info.status();
   SchedulerOptions scheduling;
   scheduling.step_tokens = scheduling.chunk_tokens = scheduling.max_running = options.rows;
-  Scheduler scheduler(*facts, scheduling);
+  Scheduler scheduler(*info, scheduling);
   for (int32_t i = 0; i < options.rows; ++i) {
     auto sequence = std::make_unique<Sequence>();
     sequence->request = sequence->session = static_cast<uint64_t>(i) + 1;
@@ -156,12 +157,12 @@ Result<std::vector<Figure>> planning(const Options& options) {
 }
 
 Result<std::vector<Figure>> bookkeeping(const Options& options) {
-  Result<Facts> facts = facts_of("small", options.blocks, options.blocks / 16, 8, 256);
-  if (!facts.ok()) return facts.status();
-  const PrefixTree tree(*facts, {});
+  Result<ExecutorInfo> info = facts_of("small", options.blocks, options.blocks / 16, 8, 256);
+  if (!info.ok()) return info.status();
+  const PrefixTree tree(*info, {});
   return std::vector<Figure>{
       {"books, preset small",
-       100.0 * static_cast<double>(tree.bookkeeping_bytes()) / static_cast<double>(facts->cache_bytes()), "% of the KV",
+       100.0 * static_cast<double>(tree.bookkeeping_bytes()) / static_cast<double>(info->cache_bytes()), "% of the KV",
        2}};
 }
 

@@ -78,9 +78,9 @@ void check_lengths(const replay::Trace& trace, const ModelConfig& config) {
 // counts.
 replay::Figures drive_scripted(const replay::Trace& trace, const ModelConfig& config, double part, double bytes,
                                const Options& options) {
-  Facts facts = replay::facts_without_memory(config, options.slots, options.step_tokens);
-  replay::give_memory(facts, bytes);
-  auto executor = std::make_unique<replay::ScriptedReplies>(facts, replay::step_cost(config));
+  ExecutorInfo info = replay::facts_without_memory(config, options.slots, options.step_tokens);
+  replay::give_memory(info, bytes);
+  auto executor = std::make_unique<replay::ScriptedReplies>(info, replay::step_cost(config));
   const replay::ScriptedReplies& script = *executor;
   EngineOptions settings;
   settings.max_sessions = trace.conversation_count + 1;
@@ -111,7 +111,7 @@ std::unique_ptr<Executor> make_executor(const std::shared_ptr<const Checkpoint>&
 replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<const Checkpoint>& checkpoint,
                           const Options& options, replay::Report& report) {
   std::unique_ptr<Executor> executor = make_executor(checkpoint, trace.conversation_count, options);
-  const Facts facts = executor->facts();
+  const ExecutorInfo info = executor->info();
   EngineOptions settings;
   settings.cache.retention = options.retention;
   settings.cache.host_bytes = options.host_bytes;
@@ -129,7 +129,7 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
   report.differing = value_of(replay::count_differing(driven.samples, *alone));
   replay::Point point;
   for (const BlockKind kind : kBothKinds)
-    point.memory_bytes += static_cast<double>(facts.block_count[kind]) * static_cast<double>(facts.block_bytes[kind]);
+    point.memory_bytes += static_cast<double>(info.block_count[kind]) * static_cast<double>(info.block_bytes[kind]);
   point.memory_share = point.memory_bytes / report.footprint_bytes;
   point.engine = std::move(driven.figures);
   return point;
@@ -142,15 +142,15 @@ int run(Options options) {
   const ModelConfig config = checkpoint ? checkpoint->config() : value_of(preset(options.preset));
   const replay::Trace trace = make_trace(options);
   check_lengths(trace, config);
-  const Facts facts = replay::facts_without_memory(config, 1, 1);
-  const replay::KvSizes sizes = replay::kv_sizes(facts);
+  const ExecutorInfo info = replay::facts_without_memory(config, 1, 1);
+  const replay::KvSizes sizes = replay::kv_sizes(info);
   const replay::Bounds bounds(trace);
   replay::Report report;
   report.source = describe(options);
   report.machine = checkpoint ? fmt::format("{} computes, backend {}", config.name, options.backend)
                               : fmt::format("KV of {}, {} slots, {} tokens a step, step times modelled", config.name,
                                             options.slots, options.step_tokens);
-  for (const BlockKind kind : kBothKinds) report.block_bytes[kind] = static_cast<double>(facts.block_bytes[kind]);
+  for (const BlockKind kind : kBothKinds) report.block_bytes[kind] = static_cast<double>(info.block_bytes[kind]);
   report.footprint_bytes = replay::whole_footprint(trace, sizes);
   for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
   if (report.requests == 0)

@@ -16,7 +16,7 @@
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
-#include "kaiju/format/layer_tensors.hpp"
+#include "kaiju/format/detail/layer_tensors.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/step/executor.hpp"
 
@@ -44,15 +44,14 @@ constexpr double kQuickReference =
     200e6;  // bytes of weights up to which the scalar reference checks the answer; above, the fastest CPU backend
 
 // Blocks of `kind` that a conversation of so many tokens keeps: its window ends within a block.
-int32_t kept_blocks(const Facts& facts, int32_t kind, int32_t tokens) {
+int32_t kept_blocks(const ExecutorInfo& info, int32_t kind, int32_t tokens) {
   const auto blocks = [](int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; };
   return static_cast<BlockKind>(kind) == BlockKind::kGlobal ? blocks(tokens)
-                                                            : std::min(blocks(tokens), blocks(facts.window) + 1);
+                                                            : std::min(blocks(tokens), blocks(info.window) + 1);
 }
-int64_t conversation_bytes(const Facts& facts, int32_t tokens) {
+int64_t conversation_bytes(const ExecutorInfo& info, int32_t tokens) {
   int64_t bytes = 0;
-  for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-    bytes += facts.block_bytes[kind] * kept_blocks(facts, kind, tokens);
+  for (int32_t kind = 0; kind < kBlockKinds; ++kind) bytes += info.block_bytes[kind] * kept_blocks(info, kind, tokens);
   return bytes;
 }
 
@@ -75,7 +74,7 @@ class Steps {
     if (!made.ok()) throw Failed{made.status()};
     executor_ = std::move(made).value();
     if (moved > 0)
-      host_ = value_of(executor_->host_memory(static_cast<size_t>(2 * moved * conversation_bytes(facts(), positions)),
+      host_ = value_of(executor_->host_memory(static_cast<size_t>(2 * moved * conversation_bytes(info(), positions)),
                                               "sequences on their way"));
   }
 
@@ -95,7 +94,7 @@ class Steps {
     std::byte* host = host_.get();
     for (int32_t s = 0; s < 2 * count; ++s)
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-        for (int32_t i = 0; i < kept_blocks(facts(), kind, positions); ++i, host += facts().block_bytes[kind])
+        for (int32_t i = 0; i < kept_blocks(info(), kind, positions); ++i, host += info().block_bytes[kind])
           transfers_.push_back({s < count ? BlockTransfer::Way::kDown : BlockTransfer::Way::kUp,
                                 static_cast<BlockKind>(kind), (computed_ + s) * ring(kind) + i, host});
   }
@@ -112,7 +111,7 @@ class Steps {
   }
   // Whether the executor gives the reference's bits: those of the programs that measure what exactness costs do not,
   // and say so.
-  bool exact() const { return !executor_->facts().kv_layout.ends_with("inexact"); }
+  bool exact() const { return !executor_->info().kv_layout.ends_with("inexact"); }
 
   // Gives the first `sequences` sequences the same `tokens` positions, each in blocks of its own: the first one's are
   // computed, the others' copied.
@@ -128,7 +127,7 @@ class Steps {
     run();
   }
 
-  const Facts& facts() const { return executor_->facts(); }
+  const ExecutorInfo& info() const { return executor_->info(); }
 
   void prefill(int32_t sequences, int32_t tokens) {
     const int32_t chunk = std::max(chunk_ / sequences, 1);
@@ -136,7 +135,7 @@ class Steps {
   }
 
  private:
-  int32_t ring(int32_t kind) const { return executor_->facts().block_count[kind] / sequences_; }
+  int32_t ring(int32_t kind) const { return executor_->info().block_count[kind] / sequences_; }
 
   // A sequence's blocks for positions [from, from + count).
   void add_blocks(int32_t s, int32_t from, int32_t count) {
@@ -158,7 +157,7 @@ class Steps {
     segment.all_logits = all_logits;
     plan_.segments.push_back(segment);
     for (int32_t i = 0; i < count; ++i)
-      plan_.tokens.push_back((7 + 131 * (from + i) + 17 * s) % executor_->facts().vocab_size);
+      plan_.tokens.push_back((7 + 131 * (from + i) + 17 * s) % executor_->info().vocab_size);
   }
 
   const StepResult& run() {
@@ -311,10 +310,10 @@ int run(Options options) {
               options.products_file, moved);
   GpuMemory memory;
   if (on_gpu) {
-    memory.weights = static_cast<int64_t>(cost.weights + cost.logits), memory.cache = steps.facts().cache_bytes(),
+    memory.weights = static_cast<int64_t>(cost.weights + cost.logits), memory.cache = steps.info().cache_bytes(),
     memory.free = first_gpu().free_bytes;
     memory.others = before.free_bytes - memory.free - memory.weights - memory.cache;
-    memory.context = options.context, memory.conversation = conversation_bytes(steps.facts(), options.context);
+    memory.context = options.context, memory.conversation = conversation_bytes(steps.info(), options.context);
   }
   std::FILE* const said = options.json ? stderr : stdout;
   const auto check = [&](const std::vector<float>& logits, const char* whose) {
@@ -397,7 +396,7 @@ int run(Options options) {
       steps.move(0, 0);
       add({group, "moving", fmt::format("{} stream{}, {} down and up", streams, streams == 1 ? "" : "s", count),
            streams, 1e6 * together,
-           1e-9 * static_cast<double>(count * conversation_bytes(steps.facts(), options.context)) / together,
+           1e-9 * static_cast<double>(count * conversation_bytes(steps.info(), options.context)) / together,
            "GB/s a way", 0, ""},
           floor({{streams, options.context, 1}}));
     }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "handles.hpp"
-#include "kaiju/text/truncate.hpp"
+#include "kaiju/text/detail/truncate.hpp"
 #include "options.hpp"
 
 using kaiju::Status;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kaiju/base/detail/number_text.hpp"
 #include "kaiju/base/float_state.hpp"
-#include "kaiju/base/number_text.hpp"
 #include "kaiju/sample/params.hpp"
 
 namespace {

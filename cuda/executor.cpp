@@ -21,7 +21,7 @@ class CudaExecutor final : public Executor {
   CudaExecutor(StepIntake intake, std::unique_ptr<Worker> worker)
       : intake_(std::move(intake)), worker_(std::move(worker)) {}
 
-  const Facts& facts() const override { return intake_.facts(); }
+  const ExecutorInfo& info() const override { return intake_.info(); }
   bool runs_beside_host() const override { return true; }
 
   Status run(const StepPlan& plan, StepResult& result) override {

@@ -6,14 +6,14 @@
 
 namespace kaiju::cuda {
 
-Result<KvPool> KvPool::make(const Facts& facts, std::vector<KvSlot> slots) {
+Result<KvPool> KvPool::make(const ExecutorInfo& info, std::vector<KvSlot> slots) {
   KvPool pool;
-  KAIJU_TRY(take(pool.memory_, static_cast<size_t>(facts.cache_bytes()), "the KV cache"));
+  KAIJU_TRY(take(pool.memory_, static_cast<size_t>(info.cache_bytes()), "the KV cache"));
   BlockAddresses& blocks = pool.blocks_;
   for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-    blocks.bytes[kind] = facts.block_bytes[kind], blocks.count[kind] = facts.block_count[kind];
+    blocks.bytes[kind] = info.block_bytes[kind], blocks.count[kind] = info.block_count[kind];
   blocks.first[1] = pool.memory_.data();
-  blocks.first[0] = facts.shares_memory() ? blocks.first[1] : blocks.first[1] + blocks.bytes[1] * blocks.count[1];
+  blocks.first[0] = info.shares_memory() ? blocks.first[1] : blocks.first[1] + blocks.bytes[1] * blocks.count[1];
   pool.slots_ = std::move(slots);
   for (KvSlot& slot : pool.slots_) slot.pool = blocks.first[static_cast<int32_t>(slot.kind)];
   return pool;

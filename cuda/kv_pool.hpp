@@ -24,8 +24,8 @@ struct BlockAddresses {
 
 class KvPool {
  public:
-  // Takes facts.cache_bytes() of memory, zeroed. `slots`: the model's, without pools.
-  static Result<KvPool> make(const Facts& facts, std::vector<KvSlot> slots);
+  // Takes info.cache_bytes() of memory, zeroed. `slots`: the model's, without pools.
+  static Result<KvPool> make(const ExecutorInfo& info, std::vector<KvSlot> slots);
 
   // [slots of the model]
   const std::vector<KvSlot>& slots() const { return slots_; }

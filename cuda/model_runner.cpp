@@ -12,13 +12,13 @@ namespace {
 constexpr int32_t kMostTileRows = 256;  // of a matmul's tile, or of two that share their weights
 constexpr int32_t kLogitRows = 64;      // of a piece, where the logits of every row are asked for
 
-Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConfig& config, const Facts& facts,
+Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConfig& config, const ExecutorInfo& info,
                                  int32_t row_capacity) {
   CudaBackend backend(std::move(device));
   const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys,
                 heads = config.n_heads / config.n_kv_heads,
                 items = config.n_kv_heads * ((heads + kAttentionItemRows - 1) / kAttentionItemRows);
-  KAIJU_TRY(backend.take_memory(config.head_dim, facts.slot_count * chunks * items));
+  KAIJU_TRY(backend.take_memory(config.head_dim, info.slot_count * chunks * items));
   backend.have_room(row_capacity);
   return backend;
 }
@@ -28,23 +28,23 @@ Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConf
 ModelRunner::ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, KvPool pool)
     : device_(std::move(device)), backend_(std::move(backend)), pool_(std::move(pool)) {}
 
-Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights weights, const Facts& facts,
+Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights weights, const ExecutorInfo& info,
                                       std::vector<KvSlot> slots, const ExecutorSizes& sizes) {
   DeviceBuffer<std::byte> weight_memory;
   KAIJU_TRY(upload(weights, device->stream(), weight_memory));
-  Result<KvPool> pool = KvPool::make(facts, std::move(slots));
+  Result<KvPool> pool = KvPool::make(info, std::move(slots));
   if (!pool.ok()) return pool.status();
-  const int32_t logit_rows = std::max(facts.slot_count, std::min(facts.step_tokens, kLogitRows)),
-                row_capacity = pieces(std::max(facts.step_tokens, logit_rows), kMostTileRows) * kMostTileRows;
-  Result<CudaBackend> backend = make_backend(device, weights.config, facts, row_capacity);
+  const int32_t logit_rows = std::max(info.slot_count, std::min(info.step_tokens, kLogitRows)),
+                row_capacity = pieces(std::max(info.step_tokens, logit_rows), kMostTileRows) * kMostTileRows;
+  Result<CudaBackend> backend = make_backend(device, weights.config, info, row_capacity);
   if (!backend.ok()) return backend.status();
 
   ModelRunner made(std::move(device), std::move(backend).value(), std::move(pool).value());
   made.weights_ = std::move(weights);
   made.weight_memory_ = std::move(weight_memory);
   made.logit_rows_ = logit_rows;
-  KAIJU_TRY(made.take_workspaces(facts, row_capacity));
-  KAIJU_TRY(made.take_rotary(facts.step_tokens));
+  KAIJU_TRY(made.take_workspaces(info, row_capacity));
+  KAIJU_TRY(made.take_rotary(info.step_tokens));
   Workspace& workspace = made.workspace_;
   workspace = {made.x_.data(), made.a_.data(), made.q_.data(), made.queries_.data(),
                nullptr,        nullptr,        made.h_.data(), {}};
@@ -53,14 +53,14 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
       made.device_, made.weights_, {made.pool_.slots(), workspace.angles, workspace.x, made.logits_.data()});
   if (!one_row.ok()) return one_row.status();
   made.one_row_ = std::move(one_row).value();
-  KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, workspace, facts.step_tokens, made.logits_.data(), logit_rows,
+  KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, workspace, info.step_tokens, made.logits_.data(), logit_rows,
                                          sizes.products_file));
   return made;
 }
 
-Status ModelRunner::take_workspaces(const Facts& facts, int32_t row_capacity) {
+Status ModelRunner::take_workspaces(const ExecutorInfo& info, int32_t row_capacity) {
   const ModelConfig& config = weights_.config;
-  const auto rows = static_cast<size_t>(facts.step_tokens), slots = static_cast<size_t>(facts.slot_count),
+  const auto rows = static_cast<size_t>(info.step_tokens), slots = static_cast<size_t>(info.slot_count),
              capacity = static_cast<size_t>(row_capacity);
   const WorkspaceWidths widths(config);
   KAIJU_TRY(take(x_, rows * widths.x, "the residual stream"));
@@ -70,7 +70,7 @@ Status ModelRunner::take_workspaces(const Facts& facts, int32_t row_capacity) {
   KAIJU_TRY(take(h_, capacity * widths.h, "the feed-forward activations"));
   KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
   KAIJU_TRY(take(logits_, static_cast<size_t>(logit_rows_) * config.vocab_size, "the logits"));
-  return take(scores_, (slots + rows) * static_cast<size_t>(facts.label_count), "the scores");
+  return take(scores_, (slots + rows) * static_cast<size_t>(info.label_count), "the scores");
 }
 
 Status ModelRunner::take_rotary(int32_t rows) {

@@ -21,7 +21,7 @@ class ModelRunner {
   using Inputs = StepInputs::Placed;
 
   // Copies the weights to the GPU and takes all memory of the forward pass. kOutOfMemory names what wanted how much.
-  static Result<ModelRunner> make(std::shared_ptr<Device> device, Weights weights, const Facts& facts,
+  static Result<ModelRunner> make(std::shared_ptr<Device> device, Weights weights, const ExecutorInfo& info,
                                   std::vector<KvSlot> slots, const ExecutorSizes& sizes);
 
   const Weights& weights() const { return weights_; }  // on the GPU
@@ -52,7 +52,7 @@ class ModelRunner {
 
  private:
   ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, KvPool pool);
-  Status take_workspaces(const Facts& facts, int32_t row_capacity);
+  Status take_workspaces(const ExecutorInfo& info, int32_t row_capacity);
   Status take_rotary(int32_t rows);
   void fill_angles(const Batch& batch);
   void classify_rows(const arith::bf16* x, int32_t rows, int32_t at);

@@ -48,14 +48,14 @@ const Graph* StepGraphs::find(int32_t rows, bool as_one_kernel) const {
   return found != recorded_.end() && found->rows == rows ? &found->graph : nullptr;
 }
 
-void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const Facts& facts) {
+void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const ExecutorInfo& info) {
   Device& device = parts.device;
   ModelRunner& runner = parts.runner;
   StepOutputs& outputs = parts.outputs;
   const std::vector<MatmulShape> shapes = matmul_shapes(runner.weights().config);
-  for (const int32_t rows : rows_of_all_tiles(device.chip(), shapes, facts.step_tokens)) {
+  for (const int32_t rows : rows_of_all_tiles(device.chip(), shapes, info.step_tokens)) {
     if (!device.ok()) return;
-    const StepInputs::Placed placed = parts.inputs.place(StepRows::blank(rows, 1, std::min(rows, facts.slot_count)), 0);
+    const StepInputs::Placed placed = parts.inputs.place(StepRows::blank(rows, 1, std::min(rows, info.slot_count)), 0);
     Graph never_run;
     device.check(
         Graph::record(device.stream(), never_run,

@@ -42,6 +42,6 @@ class StepGraphs {
 
 // Launches every kernel that a step may use, in recordings that never run: the driver loads a kernel, and takes memory
 // for it, when it is first launched or recorded. What fails is kept by the device.
-void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const Facts& facts);
+void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const ExecutorInfo& info);
 
 }  // namespace kaiju::cuda

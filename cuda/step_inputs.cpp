@@ -5,12 +5,12 @@
 
 namespace kaiju::cuda {
 
-Result<StepInputs> StepInputs::make(const Facts& facts) {
-  StepInputs made(facts);
-  const auto rows = static_cast<size_t>(facts.step_tokens), slots = static_cast<size_t>(facts.slot_count);
+Result<StepInputs> StepInputs::make(const ExecutorInfo& info) {
+  StepInputs made(info);
+  const auto rows = static_cast<size_t>(info.step_tokens), slots = static_cast<size_t>(info.slot_count);
   made.bytes_ = 3 * aligned_for_copy(rows * sizeof(int32_t)) + aligned_for_copy(slots * sizeof(BatchSegment)) +
                 2 * aligned_for_copy(slots * sizeof(int32_t)) + aligned_for_copy(slots * sizeof(Draw));
-  KAIJU_TRY(take(made.tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks(facts)), "the block tables"));
+  KAIJU_TRY(take(made.tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks(info)), "the block tables"));
   KAIJU_TRY(take(made.memory_, made.bytes_, "a step's inputs"));
   KAIJU_TRY(take(made.host_memory_, 2 * made.bytes_, "a step's inputs"));
   return made;
@@ -43,8 +43,8 @@ StepInputs::Placed StepInputs::place(const StepRows& rows, int32_t turn) {
 
   for (size_t s = 0; s < segments.size(); ++s)
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-      segments_here[s].table[kind] = tables_.data() + table_offset(facts_, rows.segment_slot()[s], kind);
-  for (int32_t i = 0; i < placed.draw_rows; ++i) draws_here[i].answer = turn * facts_.slot_count + i;
+      segments_here[s].table[kind] = tables_.data() + table_offset(info_, rows.segment_slot()[s], kind);
+  for (int32_t i = 0; i < placed.draw_rows; ++i) draws_here[i].answer = turn * info_.slot_count + i;
   return placed;
 }
 

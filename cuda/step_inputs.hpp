@@ -22,7 +22,7 @@ class StepInputs {
     size_t bytes = 0;
   };
 
-  static Result<StepInputs> make(const Facts& facts);
+  static Result<StepInputs> make(const ExecutorInfo& info);
 
   BlockId* tables() const { return tables_.data(); }  // as table_offset() has them
 
@@ -32,9 +32,9 @@ class StepInputs {
   cudaError_t send(const Placed& placed, int32_t turn, cudaStream_t stream);
 
  private:
-  explicit StepInputs(const Facts& facts) : facts_(facts) {}
+  explicit StepInputs(const ExecutorInfo& info) : info_(info) {}
 
-  Facts facts_;
+  ExecutorInfo info_;
   size_t bytes_ = 0;  // of a layout
   DeviceBuffer<BlockId> tables_;
   DeviceBuffer<std::byte> memory_;

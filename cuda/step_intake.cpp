@@ -9,8 +9,8 @@ namespace kaiju::cuda {
 
 StepIntake::StepIntake(const ModelConfig& config, const ExecutorSizes& sizes) {
   slots_.create(config, sizes);
-  rows_ = StepRows(facts());
-  table_writes_.reserve(static_cast<size_t>(facts().slot_count) * kBlockKinds);
+  rows_ = StepRows(info());
+  table_writes_.reserve(static_cast<size_t>(info().slot_count) * kBlockKinds);
   graph_row_counts_ = graph_row_counts(most_graph_rows(sizes));
 }
 
@@ -57,7 +57,7 @@ void StepIntake::gather_table_writes(const StepPlan& plan) {
   for (const TableEdit& edit : plan.table_edits) {
     const auto kind = static_cast<int32_t>(edit.kind);
     table_writes_.push_back(
-        {table_offset(facts(), edit.slot, kind) + edit.index, slots_[edit.slot].table[kind][edit.index], 0});
+        {table_offset(info(), edit.slot, kind) + edit.index, slots_[edit.slot].table[kind][edit.index], 0});
   }
 }
 

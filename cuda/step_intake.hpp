@@ -26,7 +26,7 @@ class StepIntake {
  public:
   StepIntake(const ModelConfig& config, const ExecutorSizes& sizes);
 
-  const Facts& facts() const { return slots_.facts(); }
+  const ExecutorInfo& info() const { return slots_.info(); }
   // Of every KV slot of the model, without pools.
   const std::vector<KvSlot>& kv_slots() const { return slots_.kv_slots(); }
 

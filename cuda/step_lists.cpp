@@ -4,11 +4,11 @@ namespace kaiju::cuda {
 
 constexpr size_t kBiasBytes = 1 << 20, kMostBytes = 32 << 20;
 
-Result<StepLists> StepLists::make(std::shared_ptr<Device> device, const Facts& facts) {
+Result<StepLists> StepLists::make(std::shared_ptr<Device> device, const ExecutorInfo& info) {
   StepLists made(std::move(device));
-  const auto slots = static_cast<size_t>(facts.slot_count);
-  const size_t table_bytes = slots * kBlockKinds * static_cast<size_t>(table_blocks(facts)) * sizeof(TableWrite),
-               history_bytes = slots * static_cast<size_t>(facts.context) * sizeof(TokenMark);
+  const auto slots = static_cast<size_t>(info.slot_count);
+  const size_t table_bytes = slots * kBlockKinds * static_cast<size_t>(table_blocks(info)) * sizeof(TableWrite),
+               history_bytes = slots * static_cast<size_t>(info.context) * sizeof(TokenMark);
   const size_t bytes = std::min(kMostBytes, table_bytes + history_bytes + kBiasBytes);
   KAIJU_TRY(take(made.memory_, bytes, "a step's lists"));
   KAIJU_TRY(take(made.host_memory_, bytes, "a step's lists"));

@@ -16,7 +16,7 @@ namespace kaiju::cuda {
 class StepLists {
  public:
   // Room for the lists of a step and of the one before it: all tables, 4 million tokens of history, 1 MiB of biases.
-  static Result<StepLists> make(std::shared_ptr<Device> device, const Facts& facts);
+  static Result<StepLists> make(std::shared_ptr<Device> device, const ExecutorInfo& info);
 
   // Begins the lists of a step; `alone`: no earlier step is running. The step before the last has ended.
   void begin(bool alone);

@@ -5,43 +5,43 @@
 
 namespace kaiju::cuda {
 
-Result<StepOutputs> StepOutputs::make(std::shared_ptr<Device> device, const Facts& facts) {
-  StepOutputs made(std::move(device), facts);
-  const auto slots = static_cast<size_t>(facts.slot_count), vocab = static_cast<size_t>(facts.vocab_size);
+Result<StepOutputs> StepOutputs::make(std::shared_ptr<Device> device, const ExecutorInfo& info) {
+  StepOutputs made(std::move(device), info);
+  const auto slots = static_cast<size_t>(info.slot_count), vocab = static_cast<size_t>(info.vocab_size);
   KAIJU_TRY(take(made.adjusted_, slots * vocab, "the penalised logits"));
   KAIJU_TRY(take(made.seen_, slots * vocab, "the seen tokens"));
   KAIJU_TRY(take(made.last_drawn_, slots, "the draws"));
   KAIJU_TRY(take(made.drawn_, 2 * slots * sizeof(Drawn), "the draws"));
   KAIJU_TRY(take(made.top_, 2 * slots * kMostTop * sizeof(Alternative), "the alternatives"));
-  if (facts.label_count > 0) KAIJU_TRY(take(made.scores_, 2 * made.score_count() * sizeof(float), "the scores"));
+  if (info.label_count > 0) KAIJU_TRY(take(made.scores_, 2 * made.score_count() * sizeof(float), "the scores"));
   return made;
 }
 
 void StepOutputs::start_slots(const CheckedStep& step, StepLists& lists) {
   for (const SlotStart& start : step.plan.starts)
     device_->attempt("clearing a slot", [&] {
-      return cudaMemsetAsync(seen_.data() + int64_t{start.slot} * facts_.vocab_size, 0,
-                             static_cast<size_t>(facts_.vocab_size), device_->stream());
+      return cudaMemsetAsync(seen_.data() + int64_t{start.slot} * info_.vocab_size, 0,
+                             static_cast<size_t>(info_.vocab_size), device_->stream());
     });
   lists.send(step.history, "histories", [&](const TokenMark* marks, int32_t count) {
-    return mark_seen(device_->stream(), marks, count, facts_.vocab_size, seen_.data());
+    return mark_seen(device_->stream(), marks, count, info_.vocab_size, seen_.data());
   });
 }
 
 void StepOutputs::mark_rows(const Inputs& inputs) {
   device_->attempt("marking tokens", [&] {
     return cuda::mark_rows(device_->stream(), inputs.tokens, inputs.batch.row_segment.data(), inputs.segment_slot,
-                           inputs.batch.row_count, facts_.vocab_size, last_drawn_.data(), seen_.data());
+                           inputs.batch.row_count, info_.vocab_size, last_drawn_.data(), seen_.data());
   });
 }
 
 void StepOutputs::adjust(const float* logits, const Inputs& inputs, std::span<const Bias> biases, StepLists& lists) {
   device_->attempt("penalties", [&] {
-    return penalise(device_->stream(), logits, inputs.draws, inputs.draw_rows, facts_.vocab_size, seen_.data(),
+    return penalise(device_->stream(), logits, inputs.draws, inputs.draw_rows, info_.vocab_size, seen_.data(),
                     adjusted_.data());
   });
   lists.send(biases, "biases", [&](const Bias* some, int32_t count) {
-    return add_biases(device_->stream(), some, count, facts_.vocab_size, adjusted_.data());
+    return add_biases(device_->stream(), some, count, info_.vocab_size, adjusted_.data());
   });
 }
 
@@ -49,13 +49,13 @@ void StepOutputs::draw(const float* logits, const Inputs& inputs, bool adjusted)
   if (inputs.draw_rows == 0) return;
   device_->attempt("sampling", [&] {
     return sample(device_->stream(), device_->chip(), logits, adjusted ? adjusted_.data() : nullptr, inputs.draws,
-                  inputs.draw_rows, facts_.vocab_size, last_drawn_.data(), drawn(), top());
+                  inputs.draw_rows, info_.vocab_size, last_drawn_.data(), drawn(), top());
   });
 }
 
 void StepOutputs::return_logits(const float* logits, int64_t rows, float* to) {
   device_->attempt("returning logits", [&] {
-    return cudaMemcpyAsync(to, logits, static_cast<size_t>(rows * facts_.vocab_size) * sizeof(float),
+    return cudaMemcpyAsync(to, logits, static_cast<size_t>(rows * info_.vocab_size) * sizeof(float),
                            cudaMemcpyDeviceToHost, device_->stream());
   });
 }
@@ -69,7 +69,7 @@ void StepOutputs::return_scores(const float* scores, int32_t rows, int32_t turn)
 }
 
 void StepOutputs::read_draws(const StepPlan& plan, int32_t turn, StepResult& answer) const {
-  int64_t at = int64_t{turn} * facts_.slot_count;
+  int64_t at = int64_t{turn} * info_.slot_count;
   for (const Segment& segment : plan.segments) {
     if (!segment.sample) continue;
     SampledToken& token = answer.sampled.emplace_back();
@@ -84,7 +84,7 @@ void StepOutputs::read_scores(const StepPlan& plan, const Weights& weights, int3
     return reinterpret_cast<const float*>(scores_.data()) + static_cast<size_t>(turn) * score_count() +
            static_cast<size_t>(at) * labels();
   };
-  int32_t drawn_rows = 0, returned_row = facts_.slot_count;
+  int32_t drawn_rows = 0, returned_row = info_.slot_count;
   for (const Segment& segment : plan.segments) {
     if (segment.sample) {
       if (segment.scores)
@@ -99,13 +99,13 @@ void StepOutputs::read_scores(const StepPlan& plan, const Weights& weights, int3
 
 void StepOutputs::load_kernels(const float* logits, const Inputs& inputs, const StepLists& lists) {
   device_->attempt("loading", [&] {
-    return mark_seen(device_->stream(), lists.any<TokenMark>(), 1, facts_.vocab_size, seen_.data());
+    return mark_seen(device_->stream(), lists.any<TokenMark>(), 1, info_.vocab_size, seen_.data());
   });
   device_->attempt("loading", [&] {
-    return penalise(device_->stream(), logits, inputs.draws, 1, facts_.vocab_size, seen_.data(), adjusted_.data());
+    return penalise(device_->stream(), logits, inputs.draws, 1, info_.vocab_size, seen_.data(), adjusted_.data());
   });
   device_->attempt("loading", [&] {
-    return add_biases(device_->stream(), lists.any<Bias>(), 1, facts_.vocab_size, adjusted_.data());
+    return add_biases(device_->stream(), lists.any<Bias>(), 1, info_.vocab_size, adjusted_.data());
   });
   draw(logits, inputs, true);
 }

@@ -21,7 +21,7 @@ class StepOutputs {
  public:
   using Inputs = StepInputs::Placed;
 
-  static Result<StepOutputs> make(std::shared_ptr<Device> device, const Facts& facts);
+  static Result<StepOutputs> make(std::shared_ptr<Device> device, const ExecutorInfo& info);
 
   // Launches and copies, asynchronous on the device's stream.
   // Clears the seen tokens of slots that start, and marks those of their histories.
@@ -45,14 +45,14 @@ class StepOutputs {
   void load_kernels(const float* logits, const Inputs& inputs, const StepLists& lists);
 
  private:
-  StepOutputs(std::shared_ptr<Device> device, const Facts& facts) : device_(std::move(device)), facts_(facts) {}
+  StepOutputs(std::shared_ptr<Device> device, const ExecutorInfo& info) : device_(std::move(device)), info_(info) {}
   Drawn* drawn() const { return reinterpret_cast<Drawn*>(drawn_.data()); }
   Alternative* top() const { return reinterpret_cast<Alternative*>(top_.data()); }
-  size_t score_count() const { return static_cast<size_t>(facts_.slot_count + facts_.step_tokens) * labels(); }
-  size_t labels() const { return static_cast<size_t>(facts_.label_count); }
+  size_t score_count() const { return static_cast<size_t>(info_.slot_count + info_.step_tokens) * labels(); }
+  size_t labels() const { return static_cast<size_t>(info_.label_count); }
 
   std::shared_ptr<Device> device_;
-  Facts facts_;
+  ExecutorInfo info_;
   DeviceBuffer<uint8_t> seen_;        // [slots, vocab_size]
   DeviceBuffer<int32_t> last_drawn_;  // [slots]
   DeviceBuffer<float> adjusted_;      // [slots, vocab_size]

@@ -6,8 +6,8 @@
 
 namespace kaiju::cuda {
 
-StepRows::StepRows(const Facts& facts) {
-  const auto rows = static_cast<size_t>(facts.step_tokens), slots = static_cast<size_t>(facts.slot_count);
+StepRows::StepRows(const ExecutorInfo& info) {
+  const auto rows = static_cast<size_t>(info.step_tokens), slots = static_cast<size_t>(info.slot_count);
   for (auto* of_rows : {&tokens_, &positions_, &row_segment_}) of_rows->reserve(rows);
   for (auto* of_slots : {&segment_slot_, &draw_row_}) of_slots->reserve(slots);
   segments_.reserve(slots);

@@ -11,16 +11,16 @@
 namespace kaiju::cuda {
 
 // The block tables of all slots as they lie on a GPU, [slots, kinds, table_blocks()]: where a slot's begins.
-inline int32_t table_blocks(const Facts& facts) { return (facts.context + kBlockTokens - 1) / kBlockTokens; }
-inline int64_t table_offset(const Facts& facts, int32_t slot, int32_t kind) {
-  return (int64_t{slot} * kBlockKinds + kind) * table_blocks(facts);
+inline int32_t table_blocks(const ExecutorInfo& info) { return (info.context + kBlockTokens - 1) / kBlockTokens; }
+inline int64_t table_offset(const ExecutorInfo& info, int32_t slot, int32_t kind) {
+  return (int64_t{slot} * kBlockKinds + kind) * table_blocks(info);
 }
 
 class StepRows {
  public:
   StepRows() = default;
   // With memory for a step of the largest size.
-  explicit StepRows(const Facts& facts);
+  explicit StepRows(const ExecutorInfo& info);
   // For a recording: so many rows, segments and draws, all of them zeros.
   static StepRows blank(int32_t rows, int32_t segments, int32_t draws);
 

@@ -4,24 +4,24 @@
 #include <utility>
 
 #include "graph_rows.hpp"
-#include "kaiju/base/owner_process.hpp"
+#include "kaiju/base/detail/owner_process.hpp"
 
 namespace kaiju::cuda {
 
 Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Weights weights, const StepIntake& intake,
                                              const ExecutorSizes& sizes) {
   const CurrentDevice current(device->index());
-  const Facts& facts = intake.facts();
-  Result<ModelRunner> runner = ModelRunner::make(device, std::move(weights), facts, intake.kv_slots(), sizes);
+  const ExecutorInfo& info = intake.info();
+  Result<ModelRunner> runner = ModelRunner::make(device, std::move(weights), info, intake.kv_slots(), sizes);
   if (!runner.ok()) return runner.status();
-  Result<StepInputs> inputs = StepInputs::make(facts);
+  Result<StepInputs> inputs = StepInputs::make(info);
   if (!inputs.ok()) return inputs.status();
-  Result<StepLists> lists = StepLists::make(device, facts);
+  Result<StepLists> lists = StepLists::make(device, info);
   if (!lists.ok()) return lists.status();
-  Result<StepOutputs> outputs = StepOutputs::make(device, facts);
+  Result<StepOutputs> outputs = StepOutputs::make(device, info);
   if (!outputs.ok()) return outputs.status();
   const StepGraphs::Parts recorded{*device, *runner, *inputs, *outputs};
-  load_kernels(recorded, *lists, facts);
+  load_kernels(recorded, *lists, info);
   Result<StepGraphs> graphs = StepGraphs::make(recorded, most_graph_rows(sizes));
   if (!graphs.ok()) return graphs.status();
   Event ended[2];
@@ -35,12 +35,12 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
                                              std::move(outputs).value(),
                                              std::move(graphs).value(),
                                              {std::move(ended[0]), std::move(ended[1])}},
-                                            facts));
+                                            info));
 }
 
-Worker::Worker(Parts parts, const Facts& facts)
+Worker::Worker(Parts parts, const ExecutorInfo& info)
     : device_(std::move(parts.device)),
-      facts_(facts),
+      info_(info),
       runner_(std::move(parts.runner)),
       inputs_(std::move(parts.inputs)),
       lists_(std::move(parts.lists)),
@@ -101,16 +101,16 @@ void Worker::return_logits(const CheckedStep& step, bool there, StepResult& answ
   const std::vector<Segment>& segments = step.plan.segments;
   int64_t rows = 0;
   for (const Segment& segment : segments) rows += segment.all_logits ? segment.token_count : 0;
-  answer.logits.resize(static_cast<size_t>(rows * facts_.vocab_size));
+  answer.logits.resize(static_cast<size_t>(rows * info_.vocab_size));
   float* out = answer.logits.data();
-  int32_t score_at = facts_.slot_count;
+  int32_t score_at = info_.slot_count;
   for (const Segment& segment : segments)
     for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += runner_.logit_rows()) {
       const int32_t first = segment.first_token + done,
                     count = std::min(runner_.logit_rows(), segment.token_count - done);
       if (!there) runner_.run_logits(first, count);
       outputs_.return_logits(runner_.logits(), count, out);
-      out += int64_t{count} * facts_.vocab_size;
+      out += int64_t{count} * info_.vocab_size;
       if (!segment.scores) continue;
       runner_.run_scores(first, count, score_at);
       score_at += count;
@@ -120,7 +120,7 @@ void Worker::return_logits(const CheckedStep& step, bool there, StepResult& answ
 void Worker::return_scores(const StepPlan& plan, int32_t turn) {
   int32_t rows = 0;
   for (const Segment& segment : plan.segments)
-    if (segment.scores) rows = std::max(rows, facts_.slot_count) + (segment.all_logits ? segment.token_count : 0);
+    if (segment.scores) rows = std::max(rows, info_.slot_count) + (segment.all_logits ? segment.token_count : 0);
   if (rows > 0) outputs_.return_scores(runner_.scores(), rows, turn);
 }
 

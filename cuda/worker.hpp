@@ -45,7 +45,7 @@ class Worker {
     StepGraphs graphs;
     Event ended[2];
   };
-  Worker(Parts parts, const Facts& facts);
+  Worker(Parts parts, const ExecutorInfo& info);
 
   void run_rows(const CheckedStep& step, int32_t turn, StepResult& answer);
   void return_logits(const CheckedStep& step, bool there, StepResult& answer);
@@ -53,7 +53,7 @@ class Worker {
 
   std::optional<CurrentDevice> leaving_;  // the first member: set by the destructor, until all others are destroyed
   std::shared_ptr<Device> device_;
-  Facts facts_;
+  ExecutorInfo info_;
   ModelRunner runner_;
   StepInputs inputs_;
   StepLists lists_;

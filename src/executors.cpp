@@ -7,8 +7,8 @@
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/base/float_state.hpp"
-#include "kaiju/base/owner_process.hpp"
 #include "kaiju/run/executor_for.hpp"
 #include "kaiju/step/executor.hpp"
 #if KAIJU_CUDA
@@ -29,7 +29,7 @@ class ProcessExecutor final : public Executor {
     if (!process_.is_this()) (void)executor_.release();
   }
 
-  const Facts& facts() const override { return executor_->facts(); }
+  const ExecutorInfo& info() const override { return executor_->info(); }
   Status run(const StepPlan& plan, StepResult& result) override {
     KAIJU_TRY(check_process());
     return executor_->run(plan, result);

@@ -131,7 +131,7 @@ class Driver {
   void write_prompt(int32_t prompt) {
     const auto& texts = trace_.texts;
     tokens_.resize(static_cast<size_t>(texts[static_cast<size_t>(prompt)].end));
-    const int32_t vocab = engine_.facts().vocab_size;
+    const int32_t vocab = engine_.info().vocab_size;
     for (int32_t index = prompt; index != kNone; index = texts[static_cast<size_t>(index)].before) {
       const Text& text = texts[static_cast<size_t>(index)];
       const int32_t count = trace_.token_count(index);

@@ -43,29 +43,29 @@ inline StepCost step_cost(const ModelConfig& config) {
   return cost;
 }
 
-inline Facts facts_without_memory(const ModelConfig& config, int32_t slot_count, int32_t step_tokens) {
+inline ExecutorInfo facts_without_memory(const ModelConfig& config, int32_t slot_count, int32_t step_tokens) {
   ExecutorSizes sizes;
   sizes.slot_count = slot_count, sizes.step_tokens = step_tokens, sizes.kv_layout = "replay";
   Slots slots;
   slots.create(config, sizes);
-  return slots.facts();
+  return slots.info();
 }
 
 // Gives the kinds one memory for KV, in slabs of whole blocks of either kind.
-inline void give_memory(Facts& facts, double bytes) {
-  const auto [global, window] = facts.block_bytes.values;
+inline void give_memory(ExecutorInfo& info, double bytes) {
+  const auto [global, window] = info.block_bytes.values;
   const int64_t slab = global > 0 && window > 0 ? std::lcm(global, window) : std::max(global, window);
   for (const BlockKind kind : kBothKinds) {
-    if (facts.block_bytes[kind] == 0) continue;
-    const int64_t per_slab = slab / facts.block_bytes[kind];
-    facts.block_count[kind] = static_cast<int32_t>(static_cast<int64_t>(bytes) / slab * per_slab);
-    if (global > 0 && window > 0) facts.slab_blocks[kind] = static_cast<int32_t>(per_slab);
+    if (info.block_bytes[kind] == 0) continue;
+    const int64_t per_slab = slab / info.block_bytes[kind];
+    info.block_count[kind] = static_cast<int32_t>(static_cast<int64_t>(bytes) / slab * per_slab);
+    if (global > 0 && window > 0) info.slab_blocks[kind] = static_cast<int32_t>(per_slab);
   }
 }
 
-inline KvSizes kv_sizes(const Facts& facts) {
-  return {static_cast<double>(facts.block_bytes[BlockKind::kGlobal]) / kBlockTokens,
-          static_cast<double>(facts.block_bytes[BlockKind::kWindow]) / kBlockTokens, facts.window};
+inline KvSizes kv_sizes(const ExecutorInfo& info) {
+  return {static_cast<double>(info.block_bytes[BlockKind::kGlobal]) / kBlockTokens,
+          static_cast<double>(info.block_bytes[BlockKind::kWindow]) / kBlockTokens, info.window};
 }
 
 }  // namespace kaiju::replay

@@ -14,23 +14,23 @@ namespace kaiju::replay {
 // A reply's content is its request's seed, and its tokens are named by their positions.
 class ScriptedReplies final : public Executor {
  public:
-  ScriptedReplies(const Facts& facts, const StepCost& cost)
-      : facts_(facts), cost_(cost), contents_(static_cast<size_t>(facts.slot_count), 0) {}
+  ScriptedReplies(const ExecutorInfo& info, const StepCost& cost)
+      : info_(info), cost_(cost), contents_(static_cast<size_t>(info.slot_count), 0) {}
 
-  const Facts& facts() const override { return facts_; }
+  const ExecutorInfo& info() const override { return info_; }
   Status run(const StepPlan& plan, StepResult& result) override {
     result.clear();
     for (const SlotStart& start : plan.starts)
       contents_[static_cast<size_t>(start.slot)] = static_cast<int32_t>(start.sampling.seed);
     int64_t global_tokens = 0, window_tokens = 0, transfer_bytes = 0;
-    for (const BlockTransfer& transfer : plan.transfers) transfer_bytes += facts_.block_bytes[transfer.kind];
+    for (const BlockTransfer& transfer : plan.transfers) transfer_bytes += info_.block_bytes[transfer.kind];
     for (const Segment& segment : plan.segments) {
       const int32_t next = segment.position + segment.token_count;
       if (segment.token_count == 1) global_tokens += next, window_tokens += std::min(next, cost_.window);
       if (!segment.sample) continue;
       result.sampled.emplace_back();
       result.sampled.back().slot = segment.slot;
-      result.sampled.back().token = token_of(contents_[static_cast<size_t>(segment.slot)], next, facts_.vocab_size);
+      result.sampled.back().token = token_of(contents_[static_cast<size_t>(segment.slot)], next, info_.vocab_size);
     }
     seconds_ = cost_.seconds(static_cast<int32_t>(plan.tokens.size()), global_tokens, window_tokens, transfer_bytes);
     return {};
@@ -40,7 +40,7 @@ class ScriptedReplies final : public Executor {
   double seconds() const { return seconds_; }
 
  private:
-  Facts facts_;
+  ExecutorInfo info_;
   StepCost cost_;
   std::vector<int32_t> contents_;  // of the reply that a slot generates
   double seconds_ = 0;

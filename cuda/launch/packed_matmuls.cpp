@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kaiju/format/layer_tensors.hpp"
+#include "kaiju/format/detail/layer_tensors.hpp"
 
 namespace kaiju::cuda {
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju::cuda {
 

@@ -22,9 +22,9 @@ class Scorer {
 
   explicit Scorer(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
 
-  int32_t vocab_size() const { return executor_->facts().vocab_size; }
-  int32_t context() const { return executor_->facts().context; }
-  int32_t label_count() const { return executor_->facts().label_count; }
+  int32_t vocab_size() const { return executor_->info().vocab_size; }
+  int32_t context() const { return executor_->info().context; }
+  int32_t label_count() const { return executor_->info().label_count; }
 
   // From now on with the classifier's scores; of models that have one.
   void ask_for_scores() { scores_ = true; }
@@ -34,18 +34,18 @@ class Scorer {
   // Scores sequences[0] in chunks of at most `chunk` tokens, the first of `first` if that is not 0. The other sequences
   // are strangers that ride in the same steps. kInvalidArgument for a sequence that does not fit the context.
   Status score(const std::vector<std::vector<int32_t>>& sequences, int32_t chunk, const Rows& rows, int32_t first = 0) {
-    const Facts& facts = executor_->facts();
+    const ExecutorInfo& info = executor_->info();
     for (const std::vector<int32_t>& sequence : sequences)
-      if (sequence.size() > static_cast<size_t>(facts.context))
+      if (sequence.size() > static_cast<size_t>(info.context))
         return invalid_argument(std::to_string(sequence.size()) + " tokens do not fit the model's context of " +
-                                std::to_string(facts.context));
+                                std::to_string(info.context));
     int64_t step = first > 0 ? first : chunk;
     for (int64_t position = 0; position < static_cast<int64_t>(sequences[0].size()); position += step, step = chunk) {
       plan_.clear();
       for (size_t s = 0; s < sequences.size(); ++s) {
         const auto left = static_cast<int64_t>(sequences[s].size()) - position;
         if (left > 0)
-          add_segment(facts, static_cast<int32_t>(s), static_cast<int32_t>(sequences.size()), sequences[s], position,
+          add_segment(info, static_cast<int32_t>(s), static_cast<int32_t>(sequences.size()), sequences[s], position,
                       std::min(left, step));
       }
       KAIJU_TRY(executor_->run(plan_, result_));
@@ -55,13 +55,13 @@ class Scorer {
   }
 
  private:
-  void add_segment(const Facts& facts, int32_t slot, int32_t slots, const std::vector<int32_t>& tokens,
+  void add_segment(const ExecutorInfo& info, int32_t slot, int32_t slots, const std::vector<int32_t>& tokens,
                    int64_t position, int64_t count) {
     if (position == 0) plan_.starts.push_back({slot, {}, {}});
     const int64_t first = position == 0 ? 0 : (position - 1) / kBlockTokens + 1,
                   last = (position + count - 1) / kBlockTokens;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
-      const int32_t ring = facts.block_count[kind] / slots;
+      const int32_t ring = info.block_count[kind] / slots;
       if (ring == 0) continue;
       for (int64_t i = first; i <= last; ++i)
         plan_.table_edits.push_back({slot, static_cast<BlockKind>(kind), static_cast<int32_t>(i),

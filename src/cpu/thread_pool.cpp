@@ -1,5 +1,5 @@
-// ThreadPool: the part that waits. See include/kaiju/base/thread_pool.hpp for the rules.
-#include "kaiju/base/thread_pool.hpp"
+// ThreadPool: the part that waits. See include/kaiju/base/detail/thread_pool.hpp for the rules.
+#include "kaiju/base/detail/thread_pool.hpp"
 
 #include <signal.h>
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "header.hpp"
-#include "kaiju/format/layer_tensors.hpp"
+#include "kaiju/format/detail/layer_tensors.hpp"
 
 namespace kaiju {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "digest.hpp"
-#include "kaiju/format/layer_constants.hpp"
+#include "kaiju/format/detail/layer_constants.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

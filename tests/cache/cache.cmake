@@ -53,7 +53,7 @@ kaiju_mutant(window_reference_dropped difference prefix_tree.hpp "++node(id).win
 kaiju_mutant(write_mask_dropped difference lease.hpp "return ready_ * kBlockTokens;" "return 0;")
 kaiju_mutant(epoch_dropped difference prefix_tree.hpp "purge(static_cast<DomainId>(id));" "continue;" prefix_tree.hpp "Namer(options_.key, identity(epoch))" "Namer(options_.key, identity(0))")
 kaiju_mutant(window_taken_too_early difference prefix_tree.hpp "std::max(0, position - window_ + 1)" "std::max(0, position - window_ + 2)")
-kaiju_mutant(copy_dropped difference lease_start.hpp "found.tail != kNoNode, sink" "false, sink")
+kaiju_mutant(copy_dropped difference detail/lease_start.hpp "found.tail != kNoNode, sink" "false, sink")
 # The same in lower tiers.
 set(mutant_run 400000 20 1)
 kaiju_mutant(salt_below_dropped difference name.hpp "text.domain = domain" "text.domain = BlockName()" tiers.hpp "stored.domain == domain && " "")

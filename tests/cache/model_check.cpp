@@ -14,24 +14,24 @@ namespace {
 
 constexpr int64_t kBlockBytes = 64;  // that name a place; the words are kept beside
 
-Facts facts_of(std::mt19937_64& random) {
+ExecutorInfo facts_of(std::mt19937_64& random) {
   const auto below = [&](int32_t n) { return static_cast<int32_t>(random() % static_cast<uint64_t>(n)); };
-  Facts facts;
-  facts.has_global = below(5) > 0;
+  ExecutorInfo info;
+  info.has_global = below(5) > 0;
   const int32_t windows[] = {0, 1, 40, 64, 65, 129, 200};
-  facts.window = windows[below(7)];
-  if (!facts.has_global && facts.window == 0) facts.window = 65;
-  facts.block_count[0] = facts.has_global ? 8 + below(24) : 0;
-  facts.block_count[1] = facts.window > 0 ? 9 + below(24) : 0;
-  facts.kv_layout = "words";
-  if (facts.has_global) facts.block_bytes[0] = kBlockBytes;
-  if (facts.window > 0) facts.block_bytes[1] = below(2) ? kBlockBytes : kBlockBytes / 4;
-  if (facts.has_global && facts.window > 0 && below(2)) {
+  info.window = windows[below(7)];
+  if (!info.has_global && info.window == 0) info.window = 65;
+  info.block_count[0] = info.has_global ? 8 + below(24) : 0;
+  info.block_count[1] = info.window > 0 ? 9 + below(24) : 0;
+  info.kv_layout = "words";
+  if (info.has_global) info.block_bytes[0] = kBlockBytes;
+  if (info.window > 0) info.block_bytes[1] = below(2) ? kBlockBytes : kBlockBytes / 4;
+  if (info.has_global && info.window > 0 && below(2)) {
     const int32_t slabs = 8 + below(20);
-    for (int32_t& count : facts.slab_blocks) count = 1 + below(5);
-    for (const BlockKind kind : kBothKinds) facts.block_count[kind] = slabs * facts.slab_blocks[kind];
+    for (int32_t& count : info.slab_blocks) count = 1 + below(5);
+    for (const BlockKind kind : kBothKinds) info.block_count[kind] = slabs * info.slab_blocks[kind];
   }
-  return facts;
+  return info;
 }
 
 uint64_t hits_below = 0;
@@ -39,7 +39,7 @@ uint64_t hits_below = 0;
 uint64_t random_walk(uint64_t seed, int64_t operations) {
   std::mt19937_64 random(seed);
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
-  const Facts facts = facts_of(random);
+  const ExecutorInfo info = facts_of(random);
   CacheOptions options;
   options.retention.turns = static_cast<int32_t>(below(3));
   options.retention.branch_points = below(2);
@@ -48,7 +48,7 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
     options.host_bytes = kBlockBytes * static_cast<int64_t>(1 + below(60));
     if (below(2)) options.file_bytes = kBlockBytes * static_cast<int64_t>(1 + below(60));
   }
-  World world(facts, options, 1 + static_cast<int32_t>(below(100)), 4);
+  World world(info, options, 1 + static_cast<int32_t>(below(100)), 4);
   std::vector<std::vector<int32_t>> stories(3);
   for (auto& story : stories)
     for (int i = 0; i < 330; ++i) story.push_back(static_cast<int32_t>(below(2)));
@@ -109,18 +109,18 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
 // Every sequence of `depth` operations on three lines, with two prompts that part in the middle of a block, in a memory
 // of few blocks.
 void all_strings(int depth) {
-  Facts facts;
-  facts.has_global = true;
-  facts.window = 64;
-  facts.slab_blocks[0] = 2, facts.slab_blocks[1] = 1;
-  facts.block_count[0] = 16, facts.block_count[1] = 8;
+  ExecutorInfo info;
+  info.has_global = true;
+  info.window = 64;
+  info.slab_blocks[0] = 2, info.slab_blocks[1] = 1;
+  info.block_count[0] = 16, info.block_count[1] = 8;
   std::vector<int32_t> prompts[2];
   for (int32_t which = 0; which < 2; ++which)
     for (int32_t i = 0; i < 90; ++i) prompts[which].push_back(i < 80 ? 7 : which);
   std::vector<int> string(static_cast<size_t>(depth), 0);
   constexpr int kOperations = 9;
   while (true) {
-    World world(facts, {}, 64, 3);
+    World world(info, {}, 64, 3);
     for (const int operation : string) {
       const auto i = static_cast<size_t>(operation % 3);
       const bool running = world.line(i).running;

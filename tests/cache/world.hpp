@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/cache/invariants.hpp"
+#include "kaiju/cache/detail/invariants.hpp"
 
 namespace kaiju::test {
 
@@ -41,15 +41,15 @@ class World {
     uint64_t began = 0;       // the operation it was
   };
 
-  World(const Facts& facts, const CacheOptions& options, int32_t chunk, size_t lines)
-      : facts_(facts), chunk_(chunk), tree_(std::make_unique<PrefixTree>(facts, options)), lines_(lines) {
+  World(const ExecutorInfo& info, const CacheOptions& options, int32_t chunk, size_t lines)
+      : info_(info), chunk_(chunk), tree_(std::make_unique<PrefixTree>(info, options)), lines_(lines) {
     for (const BlockKind kind : kBothKinds)
-      memory_[kind].resize(static_cast<size_t>(facts.block_count[kind]) * kBlockTokens);
+      memory_[kind].resize(static_cast<size_t>(info.block_count[kind]) * kBlockTokens);
     if (options.host_bytes == 0) return;
     CacheOptions with_file = options;
     if (options.file_bytes > 0) with_file.file = std::make_shared<WordFile>(*this);
-    tree_ = std::make_unique<PrefixTree>(facts, with_file);
-    if (const Status status = tree_->add_tiers(facts); !status.ok()) differ(status.message());
+    tree_ = std::make_unique<PrefixTree>(info, with_file);
+    if (const Status status = tree_->add_tiers(info); !status.ok()) differ(status.message());
   }
   ~World() {
     for (size_t i = 0; i < lines_.size(); ++i) {
@@ -100,7 +100,7 @@ class World {
         line.lease.next() < line.promotion.resident() + Promotion::kLeastGain)
       differ("what came from below is of no use: starts at " + std::to_string(line.lease.next()) + ", without at " +
              std::to_string(line.promotion.resident()) + ", promoted for " + std::to_string(line.promotion.position()) +
-             " window " + std::to_string(facts_.window) + " prompt " + std::to_string(line.prompt_count) + " shared " +
+             " window " + std::to_string(info_.window) + " prompt " + std::to_string(line.prompt_count) + " shared " +
              std::to_string(line.regions.shared_tokens));
     if (started) hits_below_ += static_cast<uint64_t>(std::max(0, line.lease.next() - line.promotion.resident()));
     line.promotion.let_go(*tree_);
@@ -137,7 +137,7 @@ class World {
       break;
     }
     if (!started) {
-      if (alone && !pinned_ && tree_->pool().could_ever_hold(Lease::need_alone(line.most, chunk_, facts_)))
+      if (alone && !pinned_ && tree_->pool().could_ever_hold(Lease::need_alone(line.most, chunk_, info_)))
         differ("a request that fits an empty cache does not fit one that nobody uses");
       release(line);
       return false;
@@ -340,7 +340,7 @@ class World {
     const int32_t next = line.lease.next();
     for (const BlockKind kind : kBothKinds) {
       if (!tree_->uses(kind)) continue;
-      for (int32_t position = kind == BlockKind::kWindow ? std::max(0, next - facts_.window + 1) : 0; position < next;
+      for (int32_t position = kind == BlockKind::kWindow ? std::max(0, next - info_.window + 1) : 0; position < next;
            ++position) {
         const BlockId block = line.lease.blocks(kind)[static_cast<size_t>(position / kBlockTokens)];
         if (block == kNoBlock) differ("a read without a block");
@@ -398,8 +398,8 @@ class World {
     const auto resume_with = [&](NodeId tail, int32_t tail_tokens) {
       for (int32_t position = std::min(limit, whole * kBlockTokens + tail_tokens); position > 0; --position) {
         bool here = true;
-        for (int32_t p = std::max(0, position - facts_.window + 1) / kBlockTokens;
-             facts_.window > 0 && p < blocks_for(position); ++p)
+        for (int32_t p = std::max(0, position - info_.window + 1) / kBlockTokens;
+             info_.window > 0 && p < blocks_for(position); ++p)
           here = here && tree_->at(p < whole ? path[static_cast<size_t>(p)] : tail).has(BlockKind::kWindow);
         if (here) return position;
       }
@@ -421,7 +421,7 @@ class World {
     return {tails.size() <= 8 ? std::min(best, resume_with(kNoNode, 0)) : 0, best};
   }
 
-  Facts facts_;
+  ExecutorInfo info_;
   int32_t chunk_;
   std::unique_ptr<PrefixTree> tree_;
   std::vector<Line> lines_;

@@ -89,8 +89,8 @@ Answers answers_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Ru
   auto executor = make_executor(checkpoint, options);
   INFO(executor.status().message());
   REQUIRE(executor.ok());
-  const Facts& facts = (*executor)->facts();
-  const auto labels = static_cast<size_t>(facts.label_count), vocab = static_cast<size_t>(facts.vocab_size);
+  const ExecutorInfo& info = (*executor)->info();
+  const auto labels = static_cast<size_t>(info.label_count), vocab = static_cast<size_t>(info.vocab_size);
   Answers answers;
   StepPlan plan;
   StepResult result;
@@ -102,7 +102,7 @@ Answers answers_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Ru
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
         for (int32_t i = (position + kBlockTokens - 1) / kBlockTokens; i <= (position + count - 1) / kBlockTokens; ++i)
           plan.table_edits.push_back(
-              {s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
+              {s, static_cast<BlockKind>(kind), i, s * (info.block_count[kind] / info.slot_count) + i});
       Segment segment;
       segment.slot = s;
       segment.position = position;
@@ -112,7 +112,7 @@ Answers answers_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Ru
       segment.all_logits = position < kPrompt;
       segment.scores = segment.all_logits || (s + position) % 3 != 0;
       plan.segments.push_back(segment);
-      for (int32_t i = 0; i < count; ++i) plan.tokens.push_back((s * 31 + (position + i) * (7 + s)) % facts.vocab_size);
+      for (int32_t i = 0; i < count; ++i) plan.tokens.push_back((s * 31 + (position + i) * (7 + s)) % info.vocab_size);
     }
     const Status ran = (*executor)->run(plan, result);
     INFO(ran.message());

@@ -64,7 +64,7 @@ class Sequences {
 
  private:
   StepPlan plan_of(int32_t count) {
-    const Facts& facts = executor_.facts();
+    const ExecutorInfo& info = executor_.info();
     StepPlan plan;
     for (int32_t s = 0; s < count; ++s) {
       int32_t& position = position_[static_cast<size_t>(s)];
@@ -80,9 +80,9 @@ class Sequences {
         for (int32_t i = (position + kBlockTokens - 1) / kBlockTokens;
              i <= (position + segment.token_count - 1) / kBlockTokens; ++i)
           plan.table_edits.push_back(
-              {s, static_cast<BlockKind>(kind), i, s * (facts.block_count[kind] / facts.slot_count) + i});
+              {s, static_cast<BlockKind>(kind), i, s * (info.block_count[kind] / info.slot_count) + i});
       for (int32_t i = 0; i < segment.token_count; ++i)
-        plan.tokens.push_back(position == 0 ? (s * 31 + i * 7) % facts.vocab_size : next_[static_cast<size_t>(s)]);
+        plan.tokens.push_back(position == 0 ? (s * 31 + i * 7) % info.vocab_size : next_[static_cast<size_t>(s)]);
       position += segment.token_count;
       plan.segments.push_back(segment);
     }

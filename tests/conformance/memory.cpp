@@ -84,9 +84,9 @@ TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, K
   options.step_tokens = 64;
   auto executor = kaiju::make_executor(*checkpoint, options);
   REQUIRE(executor.ok());
-  const kaiju::Facts& facts = executor.value()->facts();
+  const kaiju::ExecutorInfo& info = executor.value()->info();
   const int64_t weights = static_cast<int64_t>(std::filesystem::file_size(model));
-  const int64_t cache = facts.cache_bytes();
+  const int64_t cache = info.cache_bytes();
   INFO("peak " << peak << ", weights " << weights << ", KV cache " << cache);
   CHECK(peak <= weights + cache + (int64_t{64} << 20));
   CHECK(peak > weights / 2);  // it did run the model

@@ -72,7 +72,7 @@ using namespace kaiju;
 constexpr int32_t kSlots = 4, kRows = 160;
 
 // One segment a slot, from position 0, every table filled.
-StepPlan plan_of(const Facts& facts, const std::vector<int32_t>& rows) {
+StepPlan plan_of(const ExecutorInfo& info, const std::vector<int32_t>& rows) {
   StepPlan plan;
   for (int32_t slot = 0; slot < static_cast<int32_t>(rows.size()); ++slot) {
     SlotStart start;
@@ -84,14 +84,14 @@ StepPlan plan_of(const Facts& facts, const std::vector<int32_t>& rows) {
     const int32_t blocks = (rows[static_cast<size_t>(slot)] + kBlockTokens - 1) / kBlockTokens;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
       for (int32_t i = 0; i < blocks; ++i)
-        plan.table_edits.push_back({slot, static_cast<BlockKind>(kind), i, (slot * 3 + i) % facts.block_count[kind]});
+        plan.table_edits.push_back({slot, static_cast<BlockKind>(kind), i, (slot * 3 + i) % info.block_count[kind]});
     Segment segment;
     segment.slot = slot;
     segment.first_token = static_cast<int32_t>(plan.tokens.size());
     segment.token_count = rows[static_cast<size_t>(slot)];
     segment.sample = true;
     plan.segments.push_back(segment);
-    for (int32_t i = 0; i < segment.token_count; ++i) plan.tokens.push_back((slot * 31 + i * 7) % facts.vocab_size);
+    for (int32_t i = 0; i < segment.token_count; ++i) plan.tokens.push_back((slot * 31 + i * 7) % info.vocab_size);
   }
   return plan;
 }
@@ -120,7 +120,7 @@ TEST_CASE("no step allocates, not even the first of the largest shape") {
       result.sampled.reserve(kSlots);  // what a step returns is its caller's
       for (const std::vector<int32_t>& rows :
            {std::vector<int32_t>{kRows}, {1, 1, 1, 1}, {40, 40, 40, 40}, {1, 157, 1, 1}}) {
-        const StepPlan plan = plan_of((*executor)->facts(), rows);
+        const StepPlan plan = plan_of((*executor)->info(), rows);
         allocations = 0;
         counting = true;
         const Status ran = (*executor)->run(plan, result);

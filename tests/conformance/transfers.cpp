@@ -48,8 +48,8 @@ class Sequences {
     REQUIRE(made.ok());
     executor_ = std::move(made).value();
     for (size_t kind = 0; kind < kBlockKinds; ++kind) {
-      block_bytes_[kind] = static_cast<size_t>(executor_->facts().block_bytes[kind]);
-      for (BlockId block = 0; block < executor_->facts().block_count[kind]; ++block) free_[kind].push_back(block);
+      block_bytes_[kind] = static_cast<size_t>(executor_->info().block_bytes[kind]);
+      for (BlockId block = 0; block < executor_->info().block_count[kind]; ++block) free_[kind].push_back(block);
     }
     const size_t bytes = kSequences * kBlocks * (block_bytes_[0] + block_bytes_[1]);
     auto memory = own_memory ? executor_->host_memory(bytes, "a test") : plain_memory(bytes, "a test");

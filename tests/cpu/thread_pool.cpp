@@ -1,5 +1,5 @@
 // The thread pool: every part once, nothing left running, the float state as the contract wants it. TSan runs this too.
-#include "kaiju/base/thread_pool.hpp"
+#include "kaiju/base/detail/thread_pool.hpp"
 
 #include <signal.h>
 #include <sys/resource.h>

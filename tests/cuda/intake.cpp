@@ -108,7 +108,7 @@ TEST_CASE("table writes are what edited entries ended as") {
   REQUIRE(step.ok());
   REQUIRE(step->table_writes.size() == 5);
   for (const TableWrite& write : step->table_writes)
-    if (write.index == table_offset(intake.facts(), 1, 0)) CHECK(write.block == 5);
+    if (write.index == table_offset(intake.info(), 1, 0)) CHECK(write.block == 5);
 }
 
 TEST_CASE("a plan that asks for more alternatives than the backend reports is refused, with the most there are") {

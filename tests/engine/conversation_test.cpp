@@ -14,8 +14,8 @@ namespace {
 const std::vector<int32_t> kClose = {6};
 
 struct Chat {
-  explicit Chat(const Facts& facts = small_facts(), size_t head_size = 200)
-      : Chat(std::make_shared<Harness>(facts), head_size) {}
+  explicit Chat(const ExecutorInfo& info = small_facts(), size_t head_size = 200)
+      : Chat(std::make_shared<Harness>(info), head_size) {}
   Chat(std::shared_ptr<Harness> harness, size_t head_size)
       : h(std::move(harness)),
         engine(h->engine.get(), [](Engine*) {}),
@@ -70,14 +70,14 @@ struct Chat {
   Conversation talk;
 };
 
-std::vector<Facts> shapes() {
-  std::vector<Facts> all;
+std::vector<ExecutorInfo> shapes() {
+  std::vector<ExecutorInfo> all;
   for (const auto& [global, window] :
        {std::pair(true, 0), std::pair(true, 128), std::pair(true, 65), std::pair(false, 128)}) {
-    Facts facts = small_facts();
-    facts.has_global = global;
-    facts.window = window;
-    all.push_back(facts);
+    ExecutorInfo info = small_facts();
+    info.has_global = global;
+    info.window = window;
+    all.push_back(info);
   }
   return all;
 }
@@ -87,9 +87,9 @@ int32_t computed(const Reply& reply) { return reply.counts.prompt_tokens - reply
 }  // namespace
 
 TEST_CASE("turns follow one another, each with its reply and its close") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Chat chat(facts);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Chat chat(info);
     auto history = chat.head;
     for (uint64_t i = 0; i < 4; ++i) {
       const auto input = tokens_from(i, 15 + 10 * i);
@@ -105,9 +105,9 @@ TEST_CASE("turns follow one another, each with its reply and its close") {
 }
 
 TEST_CASE("a swipe resumes at the first generated token: it computes one token of the prompt again") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Chat chat(facts);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Chat chat(info);
     chat.say(tokens_from(1, 30));
     const Reply first = chat.say(tokens_from(2, 40), 150);
     std::vector<std::vector<int32_t>> replies = {Chat::without_end(first.tokens)};
@@ -123,15 +123,15 @@ TEST_CASE("a swipe resumes at the first generated token: it computes one token o
     REQUIRE(chat.talk.choose(2).ok());
     CHECK(chat.talk.turn(1, TurnPart::kReply).value() == replies[2]);
     const Reply next = chat.say(tokens_from(3, 10));
-    if (facts.window == 0) CHECK(computed(next) <= 10 + 2 + kBlockTokens);
+    if (info.window == 0) CHECK(computed(next) <= 10 + 2 + kBlockTokens);
     CHECK(chat.talk.choose(1).code() == StatusCode::kNotFound);
   }
 }
 
 TEST_CASE("an edit in the last block computes at most the edited tail and one block") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Chat chat(facts);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Chat chat(info);
     chat.say(tokens_from(1, 60));
     for (uint64_t i = 0; i < 6; ++i) {
       const auto input = tokens_from(10 + i, 20 + 11 * i);
@@ -170,9 +170,9 @@ TEST_CASE("an edit of an earlier input takes later turns away, one of an earlier
 }
 
 TEST_CASE("undo gives back the chat as it was") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Chat chat(facts);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Chat chat(info);
     chat.say(tokens_from(1, 50));
     const auto before = chat.talk.history();
     const Reply once = chat.say(tokens_from(2, 30), 40);
@@ -189,9 +189,9 @@ TEST_CASE("undo gives back the chat as it was") {
 }
 
 TEST_CASE("a fork never changes its parent, and shares its KV") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Chat chat(facts);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Chat chat(info);
     for (uint64_t i = 0; i < 3; ++i) chat.say(tokens_from(i, 25));
     chat.swipe(1);
     const auto history = chat.talk.history();
@@ -222,9 +222,9 @@ TEST_CASE("a swipe in a fork draws from a stream that its turn has not had") {
 }
 
 TEST_CASE("a chat longer than the context is cut in large steps, and its prefix stays between them") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Chat chat(facts, 300);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Chat chat(info, 300);
     int64_t prompts = 0, cached = 0;
     size_t cuts = 0;
     for (uint64_t i = 0; i < 150; ++i) {

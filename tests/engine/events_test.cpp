@@ -12,13 +12,13 @@ namespace {
 
 // An engine whose router polls now and then, and what the router believes.
 struct Routed : Harness {
-  explicit Routed(size_t event_capacity) : Harness(facts(), with(event_capacity)) {}
+  explicit Routed(size_t event_capacity) : Harness(info(), with(event_capacity)) {}
 
-  static Facts facts() {
-    Facts facts = small_facts();
-    facts.block_count[0] = 10;
-    facts.block_count[1] = 11;
-    return facts;
+  static ExecutorInfo info() {
+    ExecutorInfo info = small_facts();
+    info.block_count[0] = 10;
+    info.block_count[1] = 11;
+    return info;
   }
   static EngineOptions with(size_t event_capacity) {
     EngineOptions options;

@@ -16,7 +16,7 @@ BlockName name_of(uint64_t i) { return {mix(2 * i), mix(2 * i + 1)}; }
 // Conversations that come back in random order, in memory for few of them. Every prompt begins with all that was
 // computed of its conversation before, so the exact counts are known.
 struct Traffic {
-  explicit Traffic(int64_t evicted_names) : h(facts(), options(evicted_names)) {
+  explicit Traffic(int64_t evicted_names) : h(info(), options(evicted_names)) {
     std::mt19937_64 random(7);
     std::vector<SessionId> sessions;
     for (uint64_t i = 0; i < 40; ++i) sessions.push_back(h.session());
@@ -35,11 +35,11 @@ struct Traffic {
     CHECK(stats.prompt_tokens == prompt_tokens);
     CHECK(prompt_tokens == stats.hits() + stats.miss_new + stats.miss_evicted + stats.miss_window + stats.miss_last);
   }
-  static Facts facts() {
-    Facts facts = small_facts();
-    facts.window = 0;
-    facts.block_count[0] = 40;
-    return facts;
+  static ExecutorInfo info() {
+    ExecutorInfo info = small_facts();
+    info.window = 0;
+    info.block_count[0] = 40;
+    return info;
   }
   static EngineOptions options(int64_t evicted_names) {
     EngineOptions options;
@@ -64,9 +64,9 @@ TEST_CASE("a prompt found whole computes one token, which counts as its last, wh
   for (const int32_t window : {0, 128})
     for (const size_t length : {2, 19, 63, 64, 65, 127, 128, 200, 320}) {
       CAPTURE(window, length);
-      Facts facts = small_facts();
-      facts.window = window;
-      Harness h(facts);
+      ExecutorInfo info = small_facts();
+      info.window = window;
+      Harness h(info);
       RequestOptions asked = asking(3);
       asked.scope.salt = "salt";
       const std::vector<int32_t> prompt = tokens_from(7, length);

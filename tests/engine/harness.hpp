@@ -9,11 +9,11 @@
 
 #include "catch.hpp"
 #include "kaiju/cache/prefix_tree.hpp"
+#include "kaiju/engine/detail/scheduler.hpp"
 #include "kaiju/engine/engine.hpp"
-#include "kaiju/engine/scheduler.hpp"
 #include "kaiju/sample/params.hpp"
 #include "kaiju/step/executor.hpp"
-#include "kaiju/text/pieces.hpp"
+#include "kaiju/text/detail/pieces.hpp"
 #include "tests/engine/scripted_executor.hpp"
 
 namespace kaiju {
@@ -51,19 +51,19 @@ class ScriptedPieces final : public Pieces {
   std::vector<std::string> pieces_;
 };
 
-inline Facts small_facts() {
-  Facts facts;
-  facts.vocab_size = 97;
-  facts.context = 2048;
-  facts.window = 128;
-  facts.has_global = true;
-  facts.slot_count = 4;
-  facts.step_tokens = 96;
-  facts.block_count[0] = 128;
-  facts.block_count[1] = 64;
-  facts.block_bytes[0] = facts.block_bytes[1] = kBlockTokens * ScriptedExecutor::kWordBytes;
-  facts.kv_layout = "scripted";
-  return facts;
+inline ExecutorInfo small_facts() {
+  ExecutorInfo info;
+  info.vocab_size = 97;
+  info.context = 2048;
+  info.window = 128;
+  info.has_global = true;
+  info.slot_count = 4;
+  info.step_tokens = 96;
+  info.block_count[0] = 128;
+  info.block_count[1] = 64;
+  info.block_bytes[0] = info.block_bytes[1] = kBlockTokens * ScriptedExecutor::kWordBytes;
+  info.kv_layout = "scripted";
+  return info;
 }
 
 inline std::vector<int32_t> tokens_from(uint64_t seed, size_t count, int32_t vocab = 97) {
@@ -87,11 +87,11 @@ struct Reply {
 };
 
 struct Harness {
-  explicit Harness(const Facts& f = small_facts(), EngineOptions options = {}) : facts(f) {
+  explicit Harness(const ExecutorInfo& f = small_facts(), EngineOptions options = {}) : info(f) {
     options.check_ledger = true;
-    auto owned = std::make_unique<ScriptedExecutor>(facts);
+    auto owned = std::make_unique<ScriptedExecutor>(info);
     executor = owned.get();
-    auto made = Engine::create(std::move(owned), std::make_shared<ScriptedPieces>(facts.vocab_size), options);
+    auto made = Engine::create(std::move(owned), std::make_shared<ScriptedPieces>(info.vocab_size), options);
     REQUIRE(made.status().message() == "");
     engine = std::move(made).value();
     // What others know must not be written.
@@ -157,13 +157,13 @@ struct Harness {
   }
   std::vector<int32_t> reference(const std::vector<int32_t>& prompt, int32_t count,
                                  const RequestOptions& options = {}) const {
-    return ScriptReference::generate(facts, check_sampling(options.sampling, facts.vocab_size).value(), prompt, count,
+    return ScriptReference::generate(info, check_sampling(options.sampling, info.vocab_size).value(), prompt, count,
                                      options.stop_tokens);
   }
   int32_t used(BlockKind kind) const { return engine->cache().pool().used_count(kind); }
   int32_t count(BlockKind kind, BlockState state) const { return engine->cache().pool().count(kind, state); }
 
-  Facts facts;
+  ExecutorInfo info;
   ScriptedExecutor* executor = nullptr;  // owned by the engine
   std::unique_ptr<Engine> engine;
   std::map<RequestId, Reply> replies;

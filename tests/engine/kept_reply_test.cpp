@@ -1,6 +1,6 @@
 // A stop string's own tokens leave the turn: what stays spells what the user saw, and the next prompt goes on from
 // that.
-#include "kaiju/engine/kept_reply.hpp"
+#include "kaiju/engine/detail/kept_reply.hpp"
 
 #include "kaiju/engine/conversation.hpp"
 #include "tests/engine/harness.hpp"

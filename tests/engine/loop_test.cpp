@@ -53,10 +53,10 @@ TEST_CASE("tokens are shared out: decode first, then prefill by age and chunk") 
 }
 
 TEST_CASE("the oldest waits first and nobody overtakes it") {
-  Facts facts = small_facts();
-  facts.block_count[0] = 20;
-  facts.window = 0;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.block_count[0] = 20;
+  info.window = 0;
+  Harness h(info);
   const RequestId a = h.submit(h.session(), tokens_from(1, 600), asking(100));  // 11 blocks
   const RequestId b = h.submit(h.session(), tokens_from(2, 700), asking(100));  // 13: must wait for a
   const RequestId c = h.submit(h.session(), tokens_from(3, 10), asking(10));    // would fit at once
@@ -70,13 +70,13 @@ TEST_CASE("the oldest waits first and nobody overtakes it") {
 }
 
 TEST_CASE("who waits for window blocks begins when a running sequence has let enough of them go") {
-  Facts facts = small_facts();
-  facts.context = 4096;
-  facts.step_tokens = 64;
-  facts.window = 512;
-  facts.block_count[0] = 200;
-  facts.block_count[1] = 24;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.context = 4096;
+  info.step_tokens = 64;
+  info.window = 512;
+  info.block_count[0] = 200;
+  info.block_count[1] = 24;
+  Harness h(info);
   const SessionId first = h.session();
   h.run(first, tokens_from(1, 640), asking(1));
   const RequestId running = h.submit(first, {2}, asking(3000));  // its window is one that was found
@@ -92,10 +92,10 @@ TEST_CASE("who waits for window blocks begins when a running sequence has let en
 }
 
 TEST_CASE("idle sessions make room, the least recently used first, and compute again") {
-  Facts facts = small_facts();
-  facts.block_count[0] = 20;
-  facts.window = 0;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.block_count[0] = 20;
+  info.window = 0;
+  Harness h(info);
   std::vector<SessionId> sessions;
   std::vector<std::vector<int32_t>> histories;
   for (uint64_t i = 0; i < 3; ++i) {  // 6 blocks each
@@ -114,9 +114,9 @@ TEST_CASE("idle sessions make room, the least recently used first, and compute a
 }
 
 TEST_CASE("a request that can never fit is refused with the numbers, and others go on") {
-  Facts facts = small_facts();
-  facts.block_count[0] = 10;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.block_count[0] = 10;
+  Harness h(info);
   const SessionId session = h.session();
   const auto refused = h.engine->submit(session, tokens_from(1, 700), asking(100));
   REQUIRE(refused.status().code() == StatusCode::kOutOfMemory);
@@ -128,17 +128,17 @@ TEST_CASE("a request that can never fit is refused with the numbers, and others 
 }
 
 TEST_CASE("a window pool that holds a window and little more is enough for any length") {
-  Facts facts = small_facts();
-  facts.block_count[1] = (128 + 189 + 1 + 63) / 64;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.block_count[1] = (128 + 189 + 1 + 63) / 64;
+  Harness h(info);
   const auto prompt = tokens_from(1, 600);
   const SessionId session = h.session();
   const Reply& reply = h.run(session, prompt, asking(100));
   CHECK(reply.tokens == h.reference(prompt, 100));
   CHECK(h.run(session, tokens_from(2, 100), asking(100)).tokens ==
         h.reference(prompt + reply.tokens + tokens_from(2, 100), 100));
-  facts.block_count[1] -= 2;
-  Harness small(facts);
+  info.block_count[1] -= 2;
+  Harness small(info);
   const auto refused = small.engine->submit(small.session(), prompt, asking(100));
   CHECK(refused.status().code() == StatusCode::kOutOfMemory);
   CHECK(refused.status().message().find("window blocks") != std::string::npos);
@@ -213,11 +213,11 @@ TEST_CASE("a busy session refuses all but its end") {
 }
 
 TEST_CASE("a request may be cancelled in every state") {
-  Facts facts = small_facts();
-  facts.slot_count = 1;
+  ExecutorInfo info = small_facts();
+  info.slot_count = 1;
   const auto prompt = tokens_from(1, 300);
   for (int steps = 0; steps < 12; ++steps) {
-    Harness h(facts);
+    Harness h(info);
     const SessionId session = h.session(), other = h.session();
     const RequestId request = h.submit(session, prompt, asking(8));
     const RequestId waiting = h.submit(other, {5, 6}, asking(3));
@@ -291,9 +291,9 @@ TEST_CASE("alternatives are reported as asked") {
 TEST_CASE("scores come with each token where they are asked for, and are refused of a model without a classifier") {
   RequestOptions options = asking(3);
   options.scores = true;
-  Facts facts = small_facts();
-  facts.label_count = 2;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.label_count = 2;
+  Harness h(info);
   CHECK(h.run(h.session(), {1, 5}, options).scores == std::vector<std::vector<float>>{{2, 2}, {3, 3}, {4, 4}});
   CHECK(h.run(h.session(), {1, 5}, asking(1)).scores == std::vector<std::vector<float>>{{}});
   Harness without;
@@ -392,8 +392,8 @@ TEST_CASE("a step that could not happen yet is tried again unchanged") {
 TEST_CASE("an executor that answers nonsense stops the engine, not the process") {
   class Liar final : public Executor {
    public:
-    explicit Liar(int mode) : mode_(mode), facts_(small_facts()) {}
-    const Facts& facts() const override { return facts_; }
+    explicit Liar(int mode) : mode_(mode), info_(small_facts()) {}
+    const ExecutorInfo& info() const override { return info_; }
     Status run(const StepPlan&, StepResult& result) override {
       result.clear();
       if (mode_ == 1) result.sampled.push_back({0, 5000, 0, {}, {}});
@@ -403,7 +403,7 @@ TEST_CASE("an executor that answers nonsense stops the engine, not the process")
       return {};
     }
     int mode_;
-    Facts facts_;
+    ExecutorInfo info_;
   };
   for (int mode = 0; mode < 5; ++mode) {
     auto engine = std::move(Engine::create(std::make_unique<Liar>(mode), nullptr, {})).value();

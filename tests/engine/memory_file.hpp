@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "kaiju/cache/block_file.hpp"
+#include "kaiju/cache/detail/block_file.hpp"
 
 namespace kaiju::test {
 

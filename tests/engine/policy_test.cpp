@@ -31,7 +31,7 @@ constexpr State kStates[] = {State::kInbox,     State::kWaiting,          State:
 
 // One slot, so that a second request waits behind the first.
 struct Stage {
-  explicit Stage(State state) : h(facts(), clock.options()), prompt(tokens_from(1, 250)) {
+  explicit Stage(State state) : h(info(), clock.options()), prompt(tokens_from(1, 250)) {
     session = h.session();
     const bool waits = state == State::kWaiting || state == State::kSuspendedWaiting;
     if (waits) front = h.submit(h.session(), tokens_from(2, 30), asking(40));
@@ -67,10 +67,10 @@ struct Stage {
         break;
     }
   }
-  static Facts facts() {
-    Facts facts = small_facts();
-    facts.slot_count = 1;
-    return facts;
+  static ExecutorInfo info() {
+    ExecutorInfo info = small_facts();
+    info.slot_count = 1;
+    return info;
   }
   // Every step is tried; an executor that is busy is no matter.
   void step() {
@@ -109,11 +109,11 @@ TEST_CASE(
   for (const bool beside_host : {false, true}) {
     INFO("beside the host: " << beside_host);
     constexpr size_t kCount = 60;
-    Facts facts = small_facts();
-    facts.slot_count = kCount;
-    facts.step_tokens = 256;
-    facts.block_count[0] = facts.block_count[1] = 2 * kCount;
-    Harness h(facts);
+    ExecutorInfo info = small_facts();
+    info.slot_count = kCount;
+    info.step_tokens = 256;
+    info.block_count[0] = info.block_count[1] = 2 * kCount;
+    Harness h(info);
     h.executor->beside_host = beside_host;
     std::vector<SessionId> sessions;
     std::vector<RequestId> requests;
@@ -249,10 +249,10 @@ TEST_CASE("an executor that fails for good ends a request in every state") {
 }
 
 TEST_CASE("a suspended request whose KV made room for others computes it again and draws the same tokens") {
-  Facts facts = small_facts();
-  facts.block_count[0] = 12;
-  facts.window = 0;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.block_count[0] = 12;
+  info.window = 0;
+  Harness h(info);
   RequestOptions options = asking(60);
   options.sampling.repetition_penalty = 1.3;
   options.sampling.temperature = 1;
@@ -285,9 +285,9 @@ TEST_CASE("the newest word about a request counts, and the inbox holds one comma
 }
 
 TEST_CASE("higher priorities are admitted first and prefilled first, equal ones in order of arrival") {
-  Facts facts = small_facts();
-  facts.slot_count = 2;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.slot_count = 2;
+  Harness h(info);
   RequestOptions low = asking(1), high = asking(1);
   low.priority = -3;
   high.priority = 7;
@@ -304,9 +304,9 @@ TEST_CASE("higher priorities are admitted first and prefilled first, equal ones 
 }
 
 TEST_CASE("a suspended request comes back to its old place in the order of service") {
-  Facts facts = small_facts();
-  facts.slot_count = 1;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.slot_count = 1;
+  Harness h(info);
   const RequestId front = h.submit(h.session(), tokens_from(1, 20), asking(12));
   const RequestId first = h.submit(h.session(), tokens_from(2, 20), asking(2));
   const RequestId second = h.submit(h.session(), tokens_from(3, 20), asking(2));
@@ -327,10 +327,10 @@ TEST_CASE("a suspended request comes back to its old place in the order of servi
 TEST_CASE("the order of service does not depend on what another tenant has cached") {
   std::vector<std::vector<RequestId>> orders;
   for (const bool cached : {false, true}) {
-    Facts facts = small_facts();
-    facts.block_count[0] = 24;
-    facts.window = 0;
-    Harness h(facts);
+    ExecutorInfo info = small_facts();
+    info.block_count[0] = 24;
+    info.window = 0;
+    Harness h(info);
     const auto shared = tokens_from(9, 500);
     const SessionId warm = h.session();
     if (cached) h.run(warm, shared, asking(1));
@@ -430,13 +430,13 @@ TEST_CASE("timings are told on the host's clock") {
 }
 
 TEST_CASE("memory reserved in parts lets more run at once; who finds none left is suspended and goes on by itself") {
-  Facts facts = small_facts();
-  facts.block_count[0] = 20;
-  facts.window = 0;
+  ExecutorInfo info = small_facts();
+  info.block_count[0] = 20;
+  info.window = 0;
   for (const int32_t reserve : {0, 40}) {
     EngineOptions options;
     options.reserve_tokens = reserve;
-    Harness h(facts, options);
+    Harness h(info, options);
     std::vector<RequestId> requests;
     for (uint64_t i = 0; i < 4; ++i)
       requests.push_back(h.submit(h.session(), tokens_from(i, 100), asking(500)));  // 10 blocks each

@@ -132,9 +132,9 @@ TEST_CASE("500 random conversations saved and restored at random give the tokens
 }
 
 TEST_CASE("every truncation, every flipped bit and every byte that claims otherwise is refused, and nothing stays") {
-  Facts facts = small_facts();
-  facts.window = 64;
-  Harness harness(facts, of_model("m"));
+  ExecutorInfo info = small_facts();
+  info.window = 64;
+  Harness harness(info, of_model("m"));
   const SessionId session = harness.session();
   harness.run(session, tokens_from(1, 40), asking(4));
   for (const Sealer& key : {Sealer(), toy_key(5)}) {
@@ -176,7 +176,7 @@ TEST_CASE("blocks of one saved session cannot be put into another, nor swapped")
   };
   const Bytes one = made(1), other = made(2);
   REQUIRE(one.size() == other.size());
-  const size_t block = 8 + static_cast<size_t>(harness.facts.block_bytes[0] + harness.facts.block_bytes[1]) + 32;
+  const size_t block = 8 + static_cast<size_t>(harness.info.block_bytes[0] + harness.info.block_bytes[1]) + 32;
   Bytes mixed = one;
   std::copy(other.end() - static_cast<std::ptrdiff_t>(block), other.end(),
             mixed.end() - static_cast<std::ptrdiff_t>(block));
@@ -203,7 +203,7 @@ TEST_CASE(
   CHECK(says(restored(harness, keyed), StatusCode::kInvalidArgument, "give the same one"));
   CHECK(says(restored(harness, plain, {toy_key(1), {}}), StatusCode::kInvalidArgument, "without a key"));
   CHECK(says(restored(harness, keyed, {toy_key(2), {}}), StatusCode::kBadModel, "the key is another"));
-  Facts shorter = small_facts();
+  ExecutorInfo shorter = small_facts();
   shorter.context = 256;
   Harness small(shorter, of_model("one"));
   CHECK(says(restored(small, plain), StatusCode::kBadModel, "the context is 256"));
@@ -216,7 +216,7 @@ TEST_CASE("KV that was laid out otherwise is not used: the session is restored a
   const SessionId session = before.session();
   before.run(session, tokens_from(3, 300), asking(4));
   const std::vector<int32_t> history = before.engine->session_tokens(session).value();
-  Facts other = small_facts();
+  ExecutorInfo other = small_facts();
   other.kv_layout = "otherwise";
   Harness after(other, of_model("m"));
   const Result<SessionId> again = restored(after, saved(before, session));
@@ -362,9 +362,9 @@ TEST_CASE("a cache too full for what was saved restores what fits") {
   const std::vector<int32_t> history = before.engine->session_tokens(session).value();
   const Bytes bytes = saved(before, session);
   for (const int32_t blocks : {0, 1, 7, 19, 30}) {
-    Facts facts = small_facts();
-    facts.block_count[0] = 40;
-    Harness after(facts, of_model("m"));
+    ExecutorInfo info = small_facts();
+    info.block_count[0] = 40;
+    Harness after(info, of_model("m"));
     const RequestId busy =
         after.submit(after.session(), tokens_from(9, static_cast<size_t>(64 * blocks + 1)), asking(100));
     after.step();

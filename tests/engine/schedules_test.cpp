@@ -28,7 +28,7 @@ struct Company {
 class Schedule {
  public:
   explicit Schedule(uint64_t seed, bool tiers = false)
-      : random_(seed), facts_(random_facts()), options_(random_options()), made_(make(tiers)), h_(*made_) {
+      : random_(seed), info_(random_facts()), options_(random_options()), made_(make(tiers)), h_(*made_) {
     if (below(3) == 0)
       h_.executor->before_run = [this](const StepPlan&) {
         return below(10) == 0 ? Status(StatusCode::kBusy, "not now") : Status();
@@ -55,31 +55,31 @@ class Schedule {
  private:
   uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
 
-  Facts random_facts() {
-    Facts facts = small_facts();
-    facts.context = 700;
-    facts.has_global = below(4) != 0;
+  ExecutorInfo random_facts() {
+    ExecutorInfo info = small_facts();
+    info.context = 700;
+    info.has_global = below(4) != 0;
     const int32_t windows[] = {0, 1, 40, 63, 64, 65, 128, 200, 900};
-    facts.window = windows[below(9)];
-    if (!facts.has_global && facts.window == 0) facts.window = 64;
-    facts.slot_count = 1 + static_cast<int32_t>(below(6));
-    facts.step_tokens = 1 + static_cast<int32_t>(below(3) == 0 ? below(8) : below(200));
-    facts.block_count[0] = facts.has_global ? 4 + static_cast<int32_t>(below(40)) : 0;
-    facts.block_count[1] = facts.window > 0 ? 4 + static_cast<int32_t>(below(40)) : 0;
-    if (facts.has_global && facts.window > 0 && below(2)) {  // one memory for both kinds
+    info.window = windows[below(9)];
+    if (!info.has_global && info.window == 0) info.window = 64;
+    info.slot_count = 1 + static_cast<int32_t>(below(6));
+    info.step_tokens = 1 + static_cast<int32_t>(below(3) == 0 ? below(8) : below(200));
+    info.block_count[0] = info.has_global ? 4 + static_cast<int32_t>(below(40)) : 0;
+    info.block_count[1] = info.window > 0 ? 4 + static_cast<int32_t>(below(40)) : 0;
+    if (info.has_global && info.window > 0 && below(2)) {  // one memory for both kinds
       const int32_t slabs = 2 + static_cast<int32_t>(below(30));
       for (const BlockKind kind : kBothKinds) {
-        facts.slab_blocks[static_cast<int>(kind)] = 1 + static_cast<int32_t>(below(6));
-        facts.block_count[static_cast<int>(kind)] = slabs * facts.slab_blocks[static_cast<int>(kind)];
+        info.slab_blocks[static_cast<int>(kind)] = 1 + static_cast<int32_t>(below(6));
+        info.block_count[static_cast<int>(kind)] = slabs * info.slab_blocks[static_cast<int>(kind)];
       }
     }
-    return facts;
+    return info;
   }
   EngineOptions random_options() {
     EngineOptions options;
-    if (below(2)) options.chunk_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
+    if (below(2)) options.chunk_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(info_.step_tokens)));
     if (below(3) == 0)
-      options.prefill_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(facts_.step_tokens)));
+      options.prefill_tokens = 1 + static_cast<int32_t>(below(static_cast<uint32_t>(info_.step_tokens)));
     if (below(4) == 0) options.max_running = 1;
     options.max_waiting = 1 + static_cast<int32_t>(below(20));
     if (below(2)) options.reserve_tokens = 1 + static_cast<int32_t>(below(100));
@@ -91,20 +91,20 @@ class Schedule {
   }
   std::unique_ptr<Harness> make(bool tiers) {
     if (tiers) add_tiers();
-    return std::make_unique<Harness>(facts_, options_);
+    return std::make_unique<Harness>(info_, options_);
   }
   // Behind a device that holds little: host memory for a few blocks or for all, and sometimes a file that loses or
   // spoils some, or ends.
   void add_tiers() {
     for (const BlockKind kind : kBothKinds) {
-      int32_t& count = facts_.block_count[static_cast<int>(kind)];
-      const int32_t per_slab = std::max(1, facts_.slab_blocks[static_cast<int>(kind)]);
+      int32_t& count = info_.block_count[static_cast<int>(kind)];
+      const int32_t per_slab = std::max(1, info_.slab_blocks[static_cast<int>(kind)]);
       if (count > 0) count = std::max(per_slab, std::min(count, 16) / per_slab * per_slab);
     }
-    if (facts_.shares_memory())
+    if (info_.shares_memory())
       for (const BlockKind kind : kBothKinds)
-        facts_.block_count[static_cast<int>(kind)] = 8 * facts_.slab_blocks[static_cast<int>(kind)];
-    const auto block = std::max(facts_.block_bytes[0], facts_.block_bytes[1]);
+        info_.block_count[static_cast<int>(kind)] = 8 * info_.slab_blocks[static_cast<int>(kind)];
+    const auto block = std::max(info_.block_bytes[0], info_.block_bytes[1]);
     options_.cache.host_bytes = block * (1 + below(below(3) ? 200 : 12));
     if (below(3) == 0) return;
     options_.cache.host_bytes = block * (6 + below(20));
@@ -245,7 +245,7 @@ class Schedule {
       const auto found = expected_.find(id);
       if (found == expected_.end()) continue;
       const Expected& expected = found->second;
-      const int32_t room = h_.facts.context - static_cast<int32_t>(expected.prompt.size());
+      const int32_t room = h_.info.context - static_cast<int32_t>(expected.prompt.size());
       const int32_t most = expected.options.max_tokens == kToContextEnd ? room : expected.options.max_tokens;
       auto tokens = h_.reference(expected.prompt, most, expected.options);
       if (reply.reason == DoneReason::kDeadline) CHECK(expected.options.deadline <= time_);
@@ -268,7 +268,7 @@ class Schedule {
 
   std::mt19937_64 random_;
   Clock::time_point time_{Clock::duration(1)};
-  Facts facts_;
+  ExecutorInfo info_;
   EngineOptions options_;
   std::unique_ptr<Harness> made_;
   Harness& h_;

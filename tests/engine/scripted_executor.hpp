@@ -46,30 +46,31 @@ struct Script {
 // One-at-a-time decoding, with plain arrays instead of blocks.
 class ScriptReference {
  public:
-  ScriptReference(const Facts& facts, const SamplingSpec& spec) : facts_(facts), spec_(spec) {}
+  ScriptReference(const ExecutorInfo& info, const SamplingSpec& spec) : info_(info), spec_(spec) {}
 
   void push(int32_t token) {
     const auto position = static_cast<int32_t>(window_.size());
     uint64_t global = Script::word(BlockKind::kGlobal, token, position, global_sum_, window_sum_);
     uint64_t window = Script::word(BlockKind::kWindow, token, position, global_sum_, window_sum_);
-    if (facts_.has_global) global_sum_ += global;
+    if (info_.has_global) global_sum_ += global;
     window_.push_back(window);
-    if (facts_.window > 0) {
+    if (info_.window > 0) {
       window_sum_ += window;
       // The next query sees positions above position + 1 - window.
       drawn_sum_ = window_sum_;
-      if (position + 1 - facts_.window >= 0) window_sum_ -= window_[static_cast<size_t>(position + 1 - facts_.window)];
+      if (position + 1 - info_.window >= 0) window_sum_ -= window_[static_cast<size_t>(position + 1 - info_.window)];
     }
     if (occurring_.insert(token).second) occurrence_ += Script::occurrence(token);
   }
   int32_t draw() const {
     return Script::draw(spec_, static_cast<int32_t>(window_.size()), global_sum_, drawn_sum_, occurrence_,
-                        facts_.vocab_size);
+                        info_.vocab_size);
   }
   // The next `count` tokens after `prompt`.
-  static std::vector<int32_t> generate(const Facts& facts, const SamplingSpec& spec, const std::vector<int32_t>& prompt,
-                                       int32_t count, const std::vector<int32_t>& stop_tokens = {}) {
-    ScriptReference reference(facts, spec);
+  static std::vector<int32_t> generate(const ExecutorInfo& info, const SamplingSpec& spec,
+                                       const std::vector<int32_t>& prompt, int32_t count,
+                                       const std::vector<int32_t>& stop_tokens = {}) {
+    ScriptReference reference(info, spec);
     for (const int32_t token : prompt) reference.push(token);
     std::vector<int32_t> generated;
     while (static_cast<int32_t>(generated.size()) < count) {
@@ -81,7 +82,7 @@ class ScriptReference {
   }
 
  private:
-  Facts facts_;
+  ExecutorInfo info_;
   SamplingSpec spec_;
   std::vector<uint64_t> window_;
   uint64_t global_sum_ = 0, window_sum_ = 0, drawn_sum_ = 0;
@@ -92,12 +93,12 @@ class ScriptReference {
 class ScriptedExecutor final : public Executor {
  public:
   static constexpr int64_t kWordBytes = 16;  // of a token in a block, with what the script notes beside it
-  explicit ScriptedExecutor(const Facts& facts) : facts_(facts), slots_(static_cast<size_t>(facts.slot_count)) {
+  explicit ScriptedExecutor(const ExecutorInfo& info) : info_(info), slots_(static_cast<size_t>(info.slot_count)) {
     for (int kind = 0; kind < kBlockKinds; ++kind)
-      pool_[kind].resize(static_cast<size_t>(facts.block_count[kind]) * kBlockTokens);
+      pool_[kind].resize(static_cast<size_t>(info.block_count[kind]) * kBlockTokens);
   }
 
-  const Facts& facts() const override { return facts_; }
+  const ExecutorInfo& info() const override { return info_; }
 
   Status run(const StepPlan& plan, StepResult& result) override {
     result.clear();
@@ -116,7 +117,7 @@ class ScriptedExecutor final : public Executor {
     transfer(BlockTransfer::Way::kDown);
     for (const BlockCopy& copy : plan.copies) apply(copy);
     transfer(BlockTransfer::Way::kUp);
-    if (static_cast<int32_t>(plan.tokens.size()) > facts_.step_tokens) fault("more tokens than a step may carry");
+    if (static_cast<int32_t>(plan.tokens.size()) > info_.step_tokens) fault("more tokens than a step may carry");
     std::set<int32_t> used;
     for (const Segment& segment : plan.segments) {
       if (!used.insert(segment.slot).second) fault("two segments of one slot");
@@ -189,11 +190,11 @@ class ScriptedExecutor final : public Executor {
     return pool_[static_cast<int>(kind)][static_cast<size_t>(block) * kBlockTokens + static_cast<size_t>(offset)];
   }
   bool valid(BlockKind kind, BlockId block) const {
-    return block >= 0 && block < facts_.block_count[static_cast<int>(kind)];
+    return block >= 0 && block < info_.block_count[static_cast<int>(kind)];
   }
 
   void begin(const SlotStart& start) {
-    if (start.slot < 0 || start.slot >= facts_.slot_count) return fault("start of a slot that does not exist");
+    if (start.slot < 0 || start.slot >= info_.slot_count) return fault("start of a slot that does not exist");
     Slot& slot = slots_[static_cast<size_t>(start.slot)];
     slot = {};
     slot.started = true;
@@ -205,9 +206,9 @@ class ScriptedExecutor final : public Executor {
     if (slot.occurring.insert(token).second) slot.occurrence += Script::occurrence(token);
   }
   void apply(const TableEdit& edit) {
-    if (edit.slot < 0 || edit.slot >= facts_.slot_count) return fault("edit of a slot that does not exist");
+    if (edit.slot < 0 || edit.slot >= info_.slot_count) return fault("edit of a slot that does not exist");
     if (edit.block != kNoBlock && !valid(edit.kind, edit.block)) return fault("edit names a block that does not exist");
-    if (edit.index < 0 || edit.index > facts_.context / kBlockTokens)
+    if (edit.index < 0 || edit.index > info_.context / kBlockTokens)
       return fault("edit of an index beyond the context");
     auto& table = slots_[static_cast<size_t>(edit.slot)].table[static_cast<int>(edit.kind)];
     if (static_cast<int32_t>(table.size()) <= edit.index) table.resize(static_cast<size_t>(edit.index) + 1, kNoBlock);
@@ -284,45 +285,45 @@ class ScriptedExecutor final : public Executor {
   }
 
   void compute(const StepPlan& plan, const Segment& segment, StepResult& result) {
-    if (segment.slot < 0 || segment.slot >= facts_.slot_count) return fault("segment of a slot that does not exist");
+    if (segment.slot < 0 || segment.slot >= info_.slot_count) return fault("segment of a slot that does not exist");
     Slot& slot = slots_[static_cast<size_t>(segment.slot)];
     if (!slot.started) return fault("segment of a slot that was not started");
     if (segment.token_count < 1 || segment.position != slot.next)
       return fault("segment does not go on where the slot ended");
-    if (segment.position + segment.token_count > facts_.context) return fault("segment beyond the context");
+    if (segment.position + segment.token_count > info_.context) return fault("segment beyond the context");
     live_.clear();
     for (const Segment& other : plan.segments) live_.insert(other.slot);
 
     // A word's inputs are sums of what is visible, read through the tables once per segment and moved along.
     uint64_t global = 0, window = 0;
-    if (facts_.has_global)
+    if (info_.has_global)
       for (int32_t p = 0; p < segment.position; ++p) global += read(slot, BlockKind::kGlobal, segment, p);
-    if (facts_.window > 0)
-      for (int32_t p = std::max(0, segment.position - facts_.window + 1); p < segment.position; ++p)
+    if (info_.window > 0)
+      for (int32_t p = std::max(0, segment.position - info_.window + 1); p < segment.position; ++p)
         window += read(slot, BlockKind::kWindow, segment, p);
     uint64_t drawn = 0;
     for (int32_t i = 0; i < segment.token_count; ++i) {
       const int32_t position = segment.position + i;
       int32_t token = plan.tokens[static_cast<size_t>(segment.first_token + i)];
       if (token == kDrawnToken && beside_host) token = slot.drawn;
-      if (token < 0 || token >= facts_.vocab_size)
+      if (token < 0 || token >= info_.vocab_size)
         return fault("token " + std::to_string(token) + " of slot " + std::to_string(segment.slot));
       ++rows;
       note(slot, token);
       const uint64_t own_global = Script::word(BlockKind::kGlobal, token, position, global, window);
       const uint64_t own_window = Script::word(BlockKind::kWindow, token, position, global, window);
-      if (facts_.has_global) {
+      if (info_.has_global) {
         if (position >= segment.write_from)
           write(slot, BlockKind::kGlobal, segment, position, own_global);
         else if (read(slot, BlockKind::kGlobal, segment, position) != own_global)
           fault("the cache holds another token's" + where(BlockKind::kGlobal, segment, position));
         global += own_global;
       }
-      if (facts_.window > 0) {
+      if (info_.window > 0) {
         write(slot, BlockKind::kWindow, segment, position, own_window);
         window += own_window;
         drawn = window;
-        if (const int32_t left = position + 1 - facts_.window; left >= 0)
+        if (const int32_t left = position + 1 - info_.window; left >= 0)
           window -= read(slot, BlockKind::kWindow, segment, left);
       }
     }
@@ -331,13 +332,13 @@ class ScriptedExecutor final : public Executor {
     SampledToken sampled;
     sampled.slot = segment.slot;
     sampled.token = slot.drawn =
-        Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, facts_.vocab_size);
+        Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, info_.vocab_size);
     for (int32_t i = 0; i < segment.top_logprobs; ++i) sampled.top.push_back({i, -1.0f * static_cast<float>(i)});
-    if (segment.scores) sampled.scores.assign(static_cast<size_t>(facts_.label_count), static_cast<float>(slot.next));
+    if (segment.scores) sampled.scores.assign(static_cast<size_t>(info_.label_count), static_cast<float>(slot.next));
     result.sampled.push_back(std::move(sampled));
   }
 
-  Facts facts_;
+  ExecutorInfo info_;
   std::vector<Entry> pool_[kBlockKinds];
   std::vector<Slot> slots_;
   std::set<int32_t> live_;          // slots of the plan being run

@@ -8,9 +8,9 @@ TEST_CASE("a second session finds its character's prompt, wherever in a block th
   for (const int32_t window : {0, 1, 63, 64, 65, 128})
     for (const int32_t card_tokens : {1, 63, 64, 65, 127, 128, 129, 300}) {
       INFO("window " << window << " card " << card_tokens);
-      Facts facts = small_facts();
-      facts.window = window;
-      Harness h(facts);
+      ExecutorInfo info = small_facts();
+      info.window = window;
+      Harness h(info);
       const auto card = tokens_from(1, static_cast<size_t>(card_tokens));
       h.run(h.session(), card + tokens_from(2, 50), in_scope("wren@1", card_tokens, ""));
       const auto prompt = card + std::vector<int32_t>{96} + tokens_from(3, 40);
@@ -73,9 +73,9 @@ TEST_CASE("the KV of a destroyed session stays for its salt") {
 }
 
 TEST_CASE("a prefix that several requests want is computed once: the others follow its leader block by block") {
-  Facts facts = small_facts();
-  facts.step_tokens = 64;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.step_tokens = 64;
+  Harness h(info);
   const auto card = tokens_from(1, 500);
   std::vector<RequestId> requests;
   for (uint64_t i = 0; i < 4; ++i)
@@ -100,9 +100,9 @@ TEST_CASE("when a leader leaves at any step, the next follower leads and compute
         Clock::time_point time{Clock::duration(1)};
         EngineOptions engine_options;
         engine_options.clock = [&] { return time; };
-        Facts facts = small_facts();
-        facts.step_tokens = 50;
-        Harness h(facts, engine_options);
+        ExecutorInfo info = small_facts();
+        info.step_tokens = 50;
+        Harness h(info, engine_options);
         std::vector<SessionId> sessions;
         std::vector<RequestId> requests;
         for (uint64_t i = 0; i < 3; ++i) {
@@ -141,9 +141,9 @@ TEST_CASE("a request that finds a shared tail being made goes on from its end, w
   for (const size_t same : {70u, 99u, 100u, 110u})  // tokens that agree with what the salt knows already
     for (const bool cancelled : {false, true}) {
       INFO("the same for " << same << (cancelled ? ", its maker cancelled" : ""));
-      Facts facts = small_facts();
-      facts.step_tokens = 12;  // the boundary is reached with the end of a step
-      Harness h(facts);
+      ExecutorInfo info = small_facts();
+      info.step_tokens = 12;  // the boundary is reached with the end of a step
+      Harness h(info);
       const auto prompt = card + tokens_from(2, 60);
       auto known = prompt;
       for (size_t i = same; i < known.size(); ++i) known[i] = (known[i] + 1) % 97;
@@ -160,9 +160,9 @@ TEST_CASE("a request that finds a shared tail being made goes on from its end, w
 }
 
 TEST_CASE("a request never follows a leader with another salt") {
-  Facts facts = small_facts();
-  facts.step_tokens = 64;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.step_tokens = 64;
+  Harness h(info);
   const auto prompt = tokens_from(1, 300);
   for (const char* salt : {"a", "b"}) h.submit(h.session(), prompt, in_scope("", 0, salt, 1));
   h.drain();
@@ -170,9 +170,9 @@ TEST_CASE("a request never follows a leader with another salt") {
 }
 
 TEST_CASE("a block whose window block is gone is computed again, and its global block is not rewritten") {
-  Facts facts = small_facts();
-  facts.block_count[1] = 8;  // a window, a chunk, and little to keep
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.block_count[1] = 8;  // a window, a chunk, and little to keep
+  Harness h(info);
   const SessionId session = h.session();
   const auto prompt = tokens_from(1, 1000);
   h.run(session, prompt, asking(2));
@@ -185,10 +185,10 @@ TEST_CASE("a block whose window block is gone is computed again, and its global 
 }
 
 TEST_CASE("the metrics tell evicted tokens from new ones") {
-  Facts facts = small_facts();
-  facts.window = 0;
-  facts.block_count[0] = 10;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.window = 0;
+  info.block_count[0] = 10;
+  Harness h(info);
   const auto first = tokens_from(1, 600), second = tokens_from(2, 600);
   h.run(h.session(), first, in_scope("", 0, "a", 1));
   h.run(h.session(), second, in_scope("", 0, "a", 1));
@@ -209,10 +209,10 @@ TEST_CASE("a shared region longer than the prompt is refused by name") {
 
 TEST_CASE("sessions in turn keep their hits until memory is short, in one memory for both kinds") {
   for (const int occupancy : {25, 50, 75, 95}) {
-    Facts facts = small_facts();
-    facts.slab_blocks[0] = 6, facts.slab_blocks[1] = 1;
-    facts.block_count[0] = 60 * 6, facts.block_count[1] = 60;
-    Harness h(facts);
+    ExecutorInfo info = small_facts();
+    info.slab_blocks[0] = 6, info.slab_blocks[1] = 1;
+    info.block_count[0] = 60 * 6, info.block_count[1] = 60;
+    Harness h(info);
     // A session of 300 tokens ends with 5 global blocks and 4 window blocks: about 5 slabs.
     const int count = 60 * occupancy / 100 / 5;
     std::vector<SessionId> sessions;

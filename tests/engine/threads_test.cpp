@@ -9,9 +9,9 @@ using namespace kaiju;
 using namespace kaiju::test;
 
 TEST_CASE("ten threads submit while one drives, and each gets its tokens") {
-  Facts facts = small_facts();
-  facts.slot_count = 8;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.slot_count = 8;
+  Harness h(info);
   constexpr int kThreads = 10, kTurns = 12;
   std::atomic<int> writing{kThreads};
   std::atomic<int> finished{0};

@@ -11,11 +11,11 @@ namespace {
 constexpr int64_t kBlockBytes = kBlockTokens * ScriptedExecutor::kWordBytes;
 
 // A device for one conversation of 500 tokens and little more.
-Facts tight_facts() {
-  Facts facts = small_facts();
-  facts.block_count[0] = 10;
-  facts.block_count[1] = 11;
-  return facts;
+ExecutorInfo tight_facts() {
+  ExecutorInfo info = small_facts();
+  info.block_count[0] = 10;
+  info.block_count[1] = 11;
+  return info;
 }
 
 struct HasFile {
@@ -248,12 +248,12 @@ TEST_CASE("events say in which tier a shared block is") {
 }
 
 TEST_CASE("the prefixes of several requests are brought up in one step, and the requests are served in order") {
-  Facts facts = small_facts();
-  facts.block_count[0] = 24;
-  facts.block_count[1] = 24;
+  ExecutorInfo info = small_facts();
+  info.block_count[0] = 24;
+  info.block_count[1] = 24;
   EngineOptions options;
   options.cache.host_bytes = 200 * kBlockBytes;
-  Harness h(facts, options);
+  Harness h(info, options);
   std::vector<std::vector<int32_t>> prompts;
   for (uint64_t i = 0; i < 3; ++i) prompts.push_back(tokens_from(10 + i, 300));
   for (const auto& prompt : prompts) h.run(h.session(), prompt, in_scope("", 0, "a"));
@@ -270,13 +270,13 @@ TEST_CASE("the prefixes of several requests are brought up in one step, and the 
 
 TEST_CASE("host memory never exceeds host_bytes, and impossible sizes are refused") {
   const auto refused = [](int64_t host, int64_t in_file, bool file, const char* layout = "scripted") {
-    Facts facts = tight_facts();
-    facts.kv_layout = layout;
+    ExecutorInfo info = tight_facts();
+    info.kv_layout = layout;
     EngineOptions options;
     options.cache.host_bytes = host;
     options.cache.file_bytes = in_file;
     if (file) options.cache.file = std::make_shared<MemoryFile>();
-    auto engine = Engine::create(std::make_unique<ScriptedExecutor>(facts), nullptr, options);
+    auto engine = Engine::create(std::make_unique<ScriptedExecutor>(info), nullptr, options);
     if (engine.ok()) CHECK((*engine)->metrics().host.bytes <= host);
     return engine.status().code();
   };

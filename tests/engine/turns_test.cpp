@@ -6,17 +6,17 @@ using namespace kaiju::test;
 
 namespace {
 
-std::vector<Facts> shapes() {
-  std::vector<Facts> all;
+std::vector<ExecutorInfo> shapes() {
+  std::vector<ExecutorInfo> all;
   for (const bool global : {true, false})
     for (const int32_t window : {0, 1, 63, 64, 65, 128, 1000}) {
       if (!global && window == 0) continue;
-      Facts facts = small_facts();
-      facts.has_global = global;
-      facts.window = window;
-      if (!global) facts.block_count[0] = 0;
-      if (window == 0) facts.block_count[1] = 0;
-      all.push_back(facts);
+      ExecutorInfo info = small_facts();
+      info.has_global = global;
+      info.window = window;
+      if (!global) info.block_count[0] = 0;
+      if (window == 0) info.block_count[1] = 0;
+      all.push_back(info);
     }
   return all;
 }
@@ -24,18 +24,18 @@ std::vector<Facts> shapes() {
 }  // namespace
 
 TEST_CASE("a reply is that of one-at-a-time decoding, with or without global and sliding layers") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Harness h(facts);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Harness h(info);
     const auto prompt = tokens_from(1, 500);
     CHECK(h.run(h.session(), prompt, asking(300)).tokens == h.reference(prompt, 300));
   }
 }
 
 TEST_CASE("a second turn computes only what is new, and the last drawn token") {
-  for (const Facts& facts : shapes()) {
-    INFO("global " << facts.has_global << " window " << facts.window);
-    Harness h(facts);
+  for (const ExecutorInfo& info : shapes()) {
+    INFO("global " << info.has_global << " window " << info.window);
+    Harness h(info);
     const SessionId session = h.session();
     const auto first = tokens_from(1, 300), second = tokens_from(2, 30);
     const auto reply = h.run(session, first, asking(50)).tokens;
@@ -157,10 +157,10 @@ TEST_CASE("a fork never changes its parent, nor the parent its fork") {
 }
 
 TEST_CASE("window blocks are given back as the window moves on") {
-  Facts facts = small_facts();
-  facts.slot_count = 1;
-  facts.block_count[1] = 16;
-  Harness h(facts);
+  ExecutorInfo info = small_facts();
+  info.slot_count = 1;
+  info.block_count[1] = 16;
+  Harness h(info);
   const SessionId session = h.session();
   h.submit(session, tokens_from(1, 1200), asking(600));
   int32_t most = 0;

@@ -1,10 +1,13 @@
-// The house keeps its floors: no file includes one above it, and the two towers never meet (docs/architecture.md).
+// Every folder includes what docs/architecture.md allows it, and files stay short: read from the sources, no build
+// needed.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -57,6 +60,69 @@ std::vector<std::string> includes_of(const std::string& text) {
   return found;
 }
 
+// Where quoted includes that do not begin with kaiju/ may lead from a folder of the project: files beside it, and of
+// the project's other folders these. A path is looked for beside the file, then in the folders that the build searches.
+struct QuotedRule {
+  std::string folder;
+  std::set<std::string> may_include;
+};
+const std::vector<QuotedRule> kQuoted = {
+    // the first that a file is in counts
+    {"src/format", {"src/format"}},
+    {"src/text", {"src/text", "src/format"}},
+    {"src/cpu/isa", {"src/cpu"}},
+    {"src/cpu", {"src/cpu"}},
+    {"src", {"src", "cuda/cuda.hpp"}},
+    {"cuda/tiles", {"cuda/tiles", "cuda/kernels.hpp"}},
+    {"cuda/kernels", {"cuda/kernels", "cuda/tiles", "cuda/launch/tiles.hpp", "cuda/kernels.hpp"}},
+    {"cuda/launch", {"cuda", "src/format"}},
+    {"cuda", {"cuda"}},
+    {"capi", {"capi"}},
+    {"bench/cuda", {"bench", "cuda", "examples/tools", "tests/cuda", "tests/conformance"}},
+    {"bench", {"bench", "cuda", "examples/tools", "src"}},
+};
+const char* const kSearched[] = {"src", "cuda", "capi", "bench", "."};
+
+// The file of the project that `include` in `file` means; empty: none of the project's.
+fs::path included_file(const fs::path& root, const fs::path& file, const std::string& include) {
+  std::vector<fs::path> places = {(root / file).parent_path()};
+  for (const char* folder : kSearched) places.push_back(root / folder);
+  for (const fs::path& place : places)
+    if (const fs::path found = place / include; fs::exists(found))
+      return fs::relative(fs::weakly_canonical(found), fs::weakly_canonical(root));
+  return {};
+}
+
+bool is_in(const fs::path& file, const std::string& folder) {
+  const std::string name = file.generic_string();
+  return name == folder || name.starts_with(folder + "/");
+}
+
+// One line for each quoted include that the first rule of the file's folder does not allow.
+std::vector<std::string> forbidden_quotes(const fs::path& root, const fs::path& file, const std::string& text) {
+  static const std::regex pattern("#\\s*include\\s*\"([^\"]+)\"");
+  std::vector<std::string> out;
+  for (const QuotedRule& rule : kQuoted) {
+    if (!is_in(file, rule.folder)) continue;
+    for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
+      const std::string include = (*it)[1];
+      if (include.starts_with("kaiju/")) continue;
+      const fs::path target = included_file(root, file, include);
+      bool allowed = target.empty();
+      for (const std::string& folder : rule.may_include) allowed |= is_in(target, folder);
+      if (!allowed) out.push_back(file.generic_string() + " includes " + target.generic_string());
+    }
+    break;
+  }
+  return out;
+}
+
+// Whether a file outside of the library includes one of its details.
+bool includes_detail(const std::string& text) {
+  static const std::regex pattern("#\\s*include\\s*[\"<]kaiju/[^\">]*detail/");
+  return std::regex_search(text, pattern);
+}
+
 bool is_source(const fs::path& path) {
   static const std::set<std::string> kEndings = {".hpp", ".cpp", ".h", ".c", ".cu", ".cuh", ".inc"};
   return kEndings.count(path.extension().string()) > 0;
@@ -104,6 +170,57 @@ TEST_CASE("a climbing include would be noticed") {
   CHECK(climbs("include/kaiju/backend", "x.hpp", "#include \"kaiju/cache/blocks.hpp\"\n").size() == 1);
   CHECK(climbs("capi", "kaiju.cpp", "#  include <kaiju/engine/engine.hpp>\n").size() == 1);
   CHECK(climbs("include/kaiju/engine", "x.hpp", "#include \"kaiju/cache/blocks.hpp\"\n").empty());
+}
+
+TEST_CASE("quoted includes inside cuda, src, capi and bench lead only where the folder's rule allows") {
+  const fs::path root = KAIJU_SOURCE_DIR;
+  int files = 0;
+  for (const char* folder : {"src", "cuda", "capi", "bench"})
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      ++files;
+      for (const std::string& found : forbidden_quotes(root, fs::relative(entry.path(), root), read(entry.path())))
+        FAIL_CHECK(found);
+    }
+  CHECK(files > 100);
+}
+
+TEST_CASE("a quoted include that climbs would be noticed") {
+  const fs::path root = KAIJU_SOURCE_DIR;
+  CHECK(forbidden_quotes(root, "cuda/tiles/x.cuh", "#include \"../worker.hpp\"\n").size() == 1);
+  CHECK(forbidden_quotes(root, "cuda/kernels/x.cu", "#include \"worker.hpp\"\n").size() == 1);
+  CHECK(forbidden_quotes(root, "src/format/x.cpp", "#include \"text/sentencepiece_model.hpp\"\n").size() == 1);
+  CHECK(forbidden_quotes(root, "cuda/x.cpp", "#include \"launch/tiles.hpp\"\n").empty());
+}
+
+TEST_CASE("programs of examples include no detail of the library, as any user should") {
+  const fs::path root = KAIJU_SOURCE_DIR;
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(root / "examples")) {
+    if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+    ++files;
+    if (includes_detail(read(entry.path())))
+      FAIL_CHECK(fs::relative(entry.path(), root).generic_string() + " includes a header of a detail folder");
+  }
+  CHECK(files > 30);
+  CHECK(includes_detail("#include \"kaiju/engine/detail/scheduler.hpp\"\n"));
+  CHECK_FALSE(includes_detail("#include \"kaiju/engine/engine.hpp\"\n"));
+}
+
+TEST_CASE("files of the library are short: nine in ten under 400 lines, none over 600") {
+  const fs::path root = KAIJU_SOURCE_DIR;
+  std::vector<std::pair<size_t, std::string>> lengths;
+  for (const char* folder : {"include", "src", "cuda", "capi"})
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      const std::string text = read(entry.path());
+      lengths.emplace_back(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')),
+                           fs::relative(entry.path(), root).generic_string());
+    }
+  std::sort(lengths.begin(), lengths.end());
+  CHECK(lengths[lengths.size() * 9 / 10].first < 400);
+  for (const auto& [lines, file] : lengths)
+    if (lines > 600) FAIL_CHECK(file + " has " + std::to_string(lines) + " lines");
 }
 
 TEST_CASE("every folder of the core has its rule") {

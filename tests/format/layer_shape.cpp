@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "catch.hpp"
-#include "kaiju/format/layer_tensors.hpp"
+#include "kaiju/format/detail/layer_tensors.hpp"
 #include "tiny.hpp"
 
 namespace {

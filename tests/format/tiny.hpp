@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "kaiju/format/checkpoint.hpp"
-#include "kaiju/format/layer_tensors.hpp"
+#include "kaiju/format/detail/layer_tensors.hpp"
 #include "kaiju/format/random_model.hpp"
 
 namespace tiny {

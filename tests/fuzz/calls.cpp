@@ -32,17 +32,17 @@ kaiju_model* model() {
 
 constexpr int32_t kContext = 160;  // small numbers everywhere: a run is short, and whatever is scarce runs out
 
-kaiju::Facts facts() {
-  kaiju::Facts facts;
-  facts.vocab_size = kaiju::tests::kTinyVocabulary;
-  facts.context = kContext;
-  facts.window = 64;
-  facts.slot_count = 3;
-  facts.step_tokens = 48;
-  facts.block_count[0] = 5;
-  facts.block_count[1] = 7;
-  facts.block_bytes[0] = facts.block_bytes[1] = kaiju::kBlockTokens * 8;
-  return facts;
+kaiju::ExecutorInfo info() {
+  kaiju::ExecutorInfo info;
+  info.vocab_size = kaiju::tests::kTinyVocabulary;
+  info.context = kContext;
+  info.window = 64;
+  info.slot_count = 3;
+  info.step_tokens = 48;
+  info.block_count[0] = 5;
+  info.block_count[1] = 7;
+  info.block_bytes[0] = info.block_bytes[1] = kaiju::kBlockTokens * 8;
+  return info;
 }
 
 // Reads every byte it is given, so that a sanitizer sees the ones that are not there.
@@ -174,14 +174,15 @@ class Host {
     Engine& slot = pick(engines_);
     destroy(slot);
     const auto options = kaiju::capi::run_options(pick(options_)).engine;
-    auto executor = std::make_unique<ScriptedExecutor>(facts());
+    auto executor = std::make_unique<ScriptedExecutor>(info());
     ScriptedExecutor* const scripted = executor.get();
     auto checked = options;
     checked.check_ledger = true;
     auto engine = kaiju::Engine::create(std::move(executor), model()->model->tokenizer().value(), checked);
     if (!engine.ok()) {
       const kaiju::Status& why = engine.status();
-      // The scripted executor moves no blocks (no Facts::kv_layout): host memory for them is refused whatever its size.
+      // The scripted executor moves no blocks (no ExecutorInfo::kv_layout): host memory for them is refused whatever
+      // its size.
       const bool host_memory = options.cache.host_bytes > 0 && why.code() == kaiju::StatusCode::kUnsupported &&
                                why.message().find("host_bytes") != std::string::npos;
       return promise(host_memory || why.code() == kaiju::StatusCode::kInvalidArgument,

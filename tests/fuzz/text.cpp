@@ -1,7 +1,7 @@
 // Fuzz: text on its way to tokens and back, through a tokenizer with byte fallback and one that normalises; UTF-8
 // streams and stop strings however the text is cut.
 #include "examples/chat/utf8.hpp"
-#include "kaiju/sample/stop.hpp"
+#include "kaiju/sample/detail/stop.hpp"
 #include "kaiju/text/chat.hpp"
 #include "kaiju/text/utf8_stream.hpp"
 #include "tests/fuzz/fuzz.hpp"

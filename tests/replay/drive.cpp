@@ -46,16 +46,16 @@ struct Outcome {
 // window_part: share of the memory for window blocks alone; 0: the kinds share one memory.
 Outcome outcome(const Trace& trace, double memory_share, double window_part = 0) {
   ModelConfig config = preset("nano").value();
-  Facts facts = facts_without_memory(config, 16, 256);
-  const KvSizes sizes = kv_sizes(facts);
+  ExecutorInfo info = facts_without_memory(config, 16, 256);
+  const KvSizes sizes = kv_sizes(info);
   const double memory = memory_share * whole_footprint(trace, sizes);
   if (window_part == 0) {
-    give_memory(facts, memory);
+    give_memory(info, memory);
   } else {
-    facts.block_count[0] = static_cast<int32_t>(memory * (1 - window_part) / static_cast<double>(facts.block_bytes[0]));
-    facts.block_count[1] = static_cast<int32_t>(memory * window_part / static_cast<double>(facts.block_bytes[1]));
+    info.block_count[0] = static_cast<int32_t>(memory * (1 - window_part) / static_cast<double>(info.block_bytes[0]));
+    info.block_count[1] = static_cast<int32_t>(memory * window_part / static_cast<double>(info.block_bytes[1]));
   }
-  auto executor = std::make_unique<ScriptedReplies>(facts, step_cost(config));
+  auto executor = std::make_unique<ScriptedReplies>(info, step_cost(config));
   const ScriptedReplies& script = *executor;
   EngineOptions settings;
   settings.check_ledger = true;
@@ -98,9 +98,9 @@ TEST_CASE("a drive serves every measured request and accounts for each of its to
 TEST_CASE("a drive reports every token once, later than its request and than the token before it") {
   const Trace trace = make_in_turn(3, 2, 100);
   ModelConfig config = preset("nano").value();
-  Facts facts = facts_without_memory(config, 16, 256);
-  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
-  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(config)), nullptr, {}).value();
+  ExecutorInfo info = facts_without_memory(config, 16, 256);
+  give_memory(info, 2 * whole_footprint(trace, kv_sizes(info)));
+  const auto engine = Engine::create(std::make_unique<ScriptedReplies>(info, step_cost(config)), nullptr, {}).value();
   std::vector<double> last(trace.requests.size(), 0);
   std::vector<int32_t> count(trace.requests.size(), 0);
   DriveOptions options;
@@ -117,10 +117,10 @@ TEST_CASE("a drive reports every token once, later than its request and than the
 TEST_CASE(
     "a drive separates steps with prompt tokens from steps without, and counts each measured token in one of them") {
   const Trace trace = make_in_turn(3, 2, 100);
-  Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
-  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
+  ExecutorInfo info = facts_without_memory(preset("nano").value(), 16, 256);
+  give_memory(info, 2 * whole_footprint(trace, kv_sizes(info)));
   const auto engine =
-      Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+      Engine::create(std::make_unique<ScriptedReplies>(info, step_cost(preset("nano").value())), nullptr, {}).value();
   DriveOptions options;
   options.step_seconds = [] { return 0.01; };
   const Figures figures = drive(trace, *engine, options).value().figures;
@@ -134,10 +134,10 @@ TEST_CASE(
 
 TEST_CASE("a drive ends after the step whose callback says so, with the tokens of that step reported") {
   const Trace trace = make_in_turn(3, 2, 100);
-  Facts facts = facts_without_memory(preset("nano").value(), 16, 256);
-  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
+  ExecutorInfo info = facts_without_memory(preset("nano").value(), 16, 256);
+  give_memory(info, 2 * whole_footprint(trace, kv_sizes(info)));
   const auto engine =
-      Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+      Engine::create(std::make_unique<ScriptedReplies>(info, step_cost(preset("nano").value())), nullptr, {}).value();
   uint64_t told = 0;
   DriveOptions options;
   options.step_seconds = [] { return 0.01; };
@@ -159,10 +159,10 @@ TEST_CASE("in a cache that has the characters' prompts, conversations compute on
   chats.reply_tokens = 100;
   chats.seconds = 150;
   const Trace trace = make_chats(chats);
-  Facts facts = facts_without_memory(preset("nano").value(), 64, 512);
-  give_memory(facts, 2 * whole_footprint(trace, kv_sizes(facts)));
+  ExecutorInfo info = facts_without_memory(preset("nano").value(), 64, 512);
+  give_memory(info, 2 * whole_footprint(trace, kv_sizes(info)));
   const auto engine =
-      Engine::create(std::make_unique<ScriptedReplies>(facts, step_cost(preset("nano").value())), nullptr, {}).value();
+      Engine::create(std::make_unique<ScriptedReplies>(info, step_cost(preset("nano").value())), nullptr, {}).value();
   DriveOptions options;
   options.step_seconds = [] { return 0.005; };
   REQUIRE(drive(make_prompts(chats, 0, 6), *engine, options).ok());
@@ -213,16 +213,16 @@ TEST_CASE("sessions in turn find all but new tokens while their histories fill 2
 
 TEST_CASE("under chat traffic in little memory every reply equals that of one-at-a-time decoding") {
   Trace trace = chats();
-  Facts facts;
-  facts.vocab_size = 97;
-  facts.context = 2048;
-  facts.window = 128;
-  facts.slot_count = 6;
-  facts.step_tokens = 256;
-  facts.block_bytes[0] = 3 * kBlockTokens;
-  facts.block_bytes[1] = 7 * kBlockTokens;
-  give_memory(facts, 0.4 * whole_footprint(trace, kv_sizes(facts)));
-  auto scripted = std::make_unique<test::ScriptedExecutor>(facts);
+  ExecutorInfo info;
+  info.vocab_size = 97;
+  info.context = 2048;
+  info.window = 128;
+  info.slot_count = 6;
+  info.step_tokens = 256;
+  info.block_bytes[0] = 3 * kBlockTokens;
+  info.block_bytes[1] = 7 * kBlockTokens;
+  give_memory(info, 0.4 * whole_footprint(trace, kv_sizes(info)));
+  auto scripted = std::make_unique<test::ScriptedExecutor>(info);
   const test::ScriptedExecutor& executor = *scripted;
   const auto engine = Engine::create(std::move(scripted), nullptr, {}).value();
   DriveOptions options;
@@ -236,8 +236,8 @@ TEST_CASE("under chat traffic in little memory every reply equals that of one-at
   CHECK(driven->figures.cache.blocks_evicted[0] > 0);
   CHECK(driven->figures.found() > driven->figures.prompt_tokens / 2);
   REQUIRE(driven->samples.size() > 20);
-  give_memory(facts, 4e6);
-  const auto alone = Engine::create(std::make_unique<test::ScriptedExecutor>(facts), nullptr, {}).value();
+  give_memory(info, 4e6);
+  const auto alone = Engine::create(std::make_unique<test::ScriptedExecutor>(info), nullptr, {}).value();
   CHECK(count_differing(driven->samples, *alone).value() == 0);
   ++driven->samples[3].prompt[5];
   CHECK(count_differing(driven->samples, *alone).value() == 1);

@@ -1,5 +1,5 @@
 // Stop strings in streamed text.
-#include "kaiju/sample/stop.hpp"
+#include "kaiju/sample/detail/stop.hpp"
 
 #include <random>
 #include <string>

@@ -408,14 +408,14 @@ TEST_CASE("blocks that move between device, host memory and file while memory ru
           };
           {
             const heap::Pause pause;
-            kaiju::Facts facts = kaiju::test::small_facts();
-            facts.block_count[0] = facts.block_count[1] = 8;
+            kaiju::ExecutorInfo info = kaiju::test::small_facts();
+            info.block_count[0] = info.block_count[1] = 8;
             kaiju::EngineOptions options;
-            options.cache.host_bytes = 12 * facts.block_bytes[0];
-            options.cache.file_bytes = 40 * facts.block_bytes[0];
+            options.cache.host_bytes = 12 * info.block_bytes[0];
+            options.cache.file_bytes = 40 * info.block_bytes[0];
             options.cache.file = std::make_shared<kaiju::test::MemoryFile>();
-            engine = std::move(kaiju::Engine::create(std::make_unique<kaiju::test::ScriptedExecutor>(facts), nullptr,
-                                                     options))
+            engine = std::move(
+                         kaiju::Engine::create(std::make_unique<kaiju::test::ScriptedExecutor>(info), nullptr, options))
                          .value();
             for (uint64_t seed = 1; seed < 5; ++seed) REQUIRE(run(seed) == StatusCode::kOk);
           }

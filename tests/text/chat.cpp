@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "catch.hpp"
-#include "kaiju/text/truncate.hpp"
+#include "kaiju/text/detail/truncate.hpp"
 #include "tests/text/tiny_tokenizer.hpp"
 
 using namespace kaiju;

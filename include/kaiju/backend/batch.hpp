@@ -6,7 +6,7 @@
 #include <span>
 
 #include "kaiju/arith/rotary.hpp"
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 

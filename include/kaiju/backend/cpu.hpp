@@ -12,8 +12,8 @@
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/base/buffer.hpp"
+#include "kaiju/base/detail/thread_pool.hpp"
 #include "kaiju/base/status.hpp"
-#include "kaiju/base/thread_pool.hpp"
 
 namespace kaiju {
 

@@ -8,7 +8,7 @@
 
 #include "kaiju/base/status.hpp"
 #include "kaiju/cache/need.hpp"
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 
@@ -37,12 +37,12 @@ inline constexpr int32_t kBlockStates = 5;
 // One thread at a time. Every call is O(1), except slab_with_room, which is O(slabs).
 class BlockPool {
  public:
-  explicit BlockPool(const Facts& facts) : shared_(facts.shares_memory()) {
+  explicit BlockPool(const ExecutorInfo& info) : shared_(info.shares_memory()) {
     int32_t slabs = 0;
     for (const BlockKind kind : kBothKinds) {
       Kind& k = kinds_[kind];
-      k.total = facts.block_count[kind];
-      k.per_slab = shared_ ? facts.slab_blocks[kind] : 1;
+      k.total = info.block_count[kind];
+      k.per_slab = shared_ ? info.slab_blocks[kind] : 1;
       k.base = shared_ ? 0 : slabs;
       slabs = shared_ ? std::max(slabs, k.total / k.per_slab) : slabs + k.total;
       k.states.assign(static_cast<size_t>(k.total), BlockState::kFree);

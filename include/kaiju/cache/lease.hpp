@@ -61,8 +61,8 @@ class Lease {
 
   static constexpr int32_t kWindowSlack = kaiju::kWindowSlack;
   // What a sequence that finds nothing needs.
-  static BlockNeed need_alone(int32_t positions, int32_t chunk_tokens, const Facts& facts) {
-    return blocks_needed({positions, chunk_tokens}, {}, facts.has_global, facts.window);
+  static BlockNeed need_alone(int32_t positions, int32_t chunk_tokens, const ExecutorInfo& info) {
+    return blocks_needed({positions, chunk_tokens}, {}, info.has_global, info.window);
   }
 
   // Finds what the prompt begins with, holds it, and takes every block the request may ever need.
@@ -226,9 +226,9 @@ class Lease {
 
 }  // namespace kaiju
 
-#include "kaiju/cache/lease_blocks.hpp"
-#include "kaiju/cache/lease_counts.hpp"
-#include "kaiju/cache/lease_finish.hpp"
-#include "kaiju/cache/lease_follow.hpp"
-#include "kaiju/cache/lease_points.hpp"
-#include "kaiju/cache/lease_start.hpp"
+#include "kaiju/cache/detail/lease_blocks.hpp"
+#include "kaiju/cache/detail/lease_counts.hpp"
+#include "kaiju/cache/detail/lease_finish.hpp"
+#include "kaiju/cache/detail/lease_follow.hpp"
+#include "kaiju/cache/detail/lease_points.hpp"
+#include "kaiju/cache/detail/lease_start.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "kaiju/cache/block_name.hpp"
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 

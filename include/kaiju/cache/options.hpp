@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "kaiju/cache/block_file.hpp"
+#include "kaiju/cache/detail/block_file.hpp"
 #include "kaiju/step/kinds.hpp"
 
 namespace kaiju {

@@ -16,9 +16,9 @@
 
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/cache/block_pool.hpp"
+#include "kaiju/cache/detail/evicted_names.hpp"
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/events.hpp"
-#include "kaiju/cache/evicted_names.hpp"
 #include "kaiju/cache/node.hpp"
 #include "kaiju/cache/options.hpp"
 #include "kaiju/cache/tiers.hpp"
@@ -47,18 +47,18 @@ struct NodeKey {
 class PrefixTree {
  public:
   // Takes its memory here (std::bad_alloc); pages never used cost nothing.
-  PrefixTree(const Facts& facts, const CacheOptions& options)
+  PrefixTree(const ExecutorInfo& info, const CacheOptions& options)
       : options_(options),
-        has_global_(facts.has_global),
-        window_(facts.window),
-        reach_(facts.window > 0 ? (facts.window + kBlockTokens - 2 + kBlockTokens - 1) / kBlockTokens : 0),
-        pool_(facts),
+        has_global_(info.has_global),
+        window_(info.window),
+        reach_(info.window > 0 ? (info.window + kBlockTokens - 2 + kBlockTokens - 1) / kBlockTokens : 0),
+        pool_(info),
         events_(options.event_capacity),
         namer_(options.key, identity(0)) {
     // With global blocks every node has one. Without, a node outlives its window block for a while: its path is still
     // its name.
-    const int64_t nodes = facts.has_global ? int64_t{facts.block_count[BlockKind::kGlobal]}
-                                           : int64_t{8} * facts.block_count[BlockKind::kWindow];
+    const int64_t nodes = info.has_global ? int64_t{info.block_count[BlockKind::kGlobal]}
+                                          : int64_t{8} * info.block_count[BlockKind::kWindow];
     capacity_ = static_cast<int32_t>(std::min<int64_t>(nodes + 1, INT32_MAX / 2));
     size_t buckets = 16;
     while (buckets < static_cast<size_t>(capacity_)) buckets *= 2;
@@ -102,8 +102,8 @@ class PrefixTree {
   std::function<void(const EvictedBlock&)> on_evict;
 
   // Adds tiers behind the executor's blocks, before anything is known. Errors: see Tiers::make.
-  Status add_tiers(const Facts& facts, const Tiers::HostSource& host = plain_memory) {
-    Result<std::unique_ptr<Tiers>> made = Tiers::make(facts, options_, domains_, events_, host);
+  Status add_tiers(const ExecutorInfo& info, const Tiers::HostSource& host = plain_memory) {
+    Result<std::unique_ptr<Tiers>> made = Tiers::make(info, options_, domains_, events_, host);
     if (!made.ok()) return made.status();
     tiers_ = std::move(made).value();
     return {};
@@ -366,5 +366,5 @@ class PrefixTree {
 
 }  // namespace kaiju
 
-#include "kaiju/cache/prefix_tree_eviction.hpp"
-#include "kaiju/cache/prefix_tree_nodes.hpp"
+#include "kaiju/cache/detail/prefix_tree_eviction.hpp"
+#include "kaiju/cache/detail/prefix_tree_nodes.hpp"

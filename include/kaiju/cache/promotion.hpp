@@ -269,4 +269,4 @@ class Promotion {
 
 }  // namespace kaiju
 
-#include "kaiju/cache/promotion_look.hpp"
+#include "kaiju/cache/detail/promotion_look.hpp"

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "kaiju/base/buffer.hpp"
+#include "kaiju/cache/detail/stored_block.hpp"
+#include "kaiju/cache/detail/tier_pool.hpp"
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/events.hpp"
 #include "kaiju/cache/options.hpp"
-#include "kaiju/cache/stored_block.hpp"
-#include "kaiju/cache/tier_pool.hpp"
 #include "kaiju/step/plan.hpp"
 
 namespace kaiju {
@@ -54,12 +54,12 @@ class Tiers {
   using HostSource = std::function<Result<HostMemory>(size_t bytes, const char* what)>;
   // Takes all memory here. kOutOfMemory, kInvalidArgument, and kUnsupported for an executor without transfers. The tree
   // outlives it.
-  static Result<std::unique_ptr<Tiers>> make(const Facts& facts, const CacheOptions& options, Domains& domains,
+  static Result<std::unique_ptr<Tiers>> make(const ExecutorInfo& info, const CacheOptions& options, Domains& domains,
                                              CacheEvents& events, const HostSource& host) {
-    if (facts.kv_layout.empty())
+    if (info.kv_layout.empty())
       return Status(StatusCode::kUnsupported, "this executor moves no blocks to host memory: host_bytes must be 0");
     // The bytes first: asking for more than there is fails before books are made for them.
-    const int64_t least = std::max(facts.block_bytes[BlockKind::kGlobal], facts.block_bytes[BlockKind::kWindow]);
+    const int64_t least = std::max(info.block_bytes[BlockKind::kGlobal], info.block_bytes[BlockKind::kWindow]);
     if (least <= 0 || options.host_bytes < least)
       return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " +
                               std::to_string(least) + " bytes");
@@ -68,7 +68,7 @@ class Tiers {
                               std::to_string(least) + " bytes");
     Result<HostMemory> bytes = host(static_cast<size_t>(options.host_bytes), "the cache's host memory");
     if (!bytes.ok()) return bytes.status();
-    std::unique_ptr<Tiers> tiers(new Tiers(facts, options, domains, events));
+    std::unique_ptr<Tiers> tiers(new Tiers(info, options, domains, events));
     tiers->host_memory_ = std::move(bytes).value();
     KAIJU_TRY(tiers->make_books());
     return tiers;
@@ -221,14 +221,14 @@ class Tiers {
     BlockId block;
   };
 
-  Tiers(const Facts& facts, const CacheOptions& options, Domains& domains, CacheEvents& events)
+  Tiers(const ExecutorInfo& info, const CacheOptions& options, Domains& domains, CacheEvents& events)
       : domains_(domains),
         events_(events),
         publish_private_(options.publish_private),
-        has_global_(facts.has_global),
+        has_global_(info.has_global),
         file_(options.file),
-        host_pool_(facts, options.host_bytes),
-        file_pool_(facts, options.file ? options.file_bytes : 0) {}
+        host_pool_(info, options.host_bytes),
+        file_pool_(info, options.file ? options.file_bytes : 0) {}
 
   StoredBlock& entry(StoredId id) { return stored_.data()[id]; }
   CacheTier tier(StoredId id, BlockKind kind) const { return at(id).tier[kind]; }
@@ -291,5 +291,5 @@ class Tiers {
 
 }  // namespace kaiju
 
-#include "kaiju/cache/tiers_file.hpp"
-#include "kaiju/cache/tiers_index.hpp"
+#include "kaiju/cache/detail/tiers_file.hpp"
+#include "kaiju/cache/detail/tiers_index.hpp"

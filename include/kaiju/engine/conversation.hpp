@@ -130,5 +130,5 @@ class Conversation {
 }  // namespace kaiju
 
 #if defined(KAIJU_HEADER_ONLY)
-#include "kaiju/engine/conversation-inl.hpp"
+#include "kaiju/engine/detail/conversation-inl.hpp"
 #endif

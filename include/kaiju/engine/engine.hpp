@@ -35,7 +35,7 @@
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/request.hpp"
 #include "kaiju/engine/save_options.hpp"
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 
@@ -144,9 +144,9 @@ class Engine {
   Metrics metrics() const;
   // The error that stopped the engine, or why this process may not use it, or ok.
   Status status() const;
-  const Facts& facts() const;    // of the executor; constant
-  const Pieces* pieces() const;  // of the tokenizer; null where there is none
-  TimePoint now() const;         // on the engine's clock
+  const ExecutorInfo& info() const;  // of the executor; constant
+  const Pieces* pieces() const;      // of the tokenizer; null where there is none
+  TimePoint now() const;             // on the engine's clock
   // Recounts every block against every table; kInternal with the ledger when they differ. On the thread that steps.
   Status check_ledger() const;
   // The block books, for tests and tools. On the thread that steps.
@@ -161,5 +161,5 @@ class Engine {
 }  // namespace kaiju
 
 #if defined(KAIJU_HEADER_ONLY)
-#include "kaiju/engine/engine-inl.hpp"
+#include "kaiju/engine/detail/engine-inl.hpp"
 #endif

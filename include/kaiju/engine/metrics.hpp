@@ -5,7 +5,7 @@
 
 #include "kaiju/base/status.hpp"
 #include "kaiju/cache/options.hpp"
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 

@@ -1,7 +1,7 @@
 // LayerShape: what the layers of a model are made of, as data, and two tables that say what follows from it: the sites
 // where a layer's floats become bytes, and its matrix products. Names, shapes and order of a layer's tensors, its
 // constants, the workspaces of the forward pass and the lists of products of every backend are read from these tables
-// (format/layer_tensors.hpp). Sizes are the config's (format/config.hpp).
+// (format/detail/layer_tensors.hpp). Sizes are the config's (format/config.hpp).
 #pragma once
 
 #include <cstdint>

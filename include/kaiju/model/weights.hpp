@@ -12,7 +12,7 @@
 
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/format/checkpoint.hpp"
-#include "kaiju/format/layer_constants.hpp"
+#include "kaiju/format/detail/layer_constants.hpp"
 #include "kaiju/tensor/matrix.hpp"
 
 namespace kaiju {

@@ -26,7 +26,7 @@ class ExecutorFor final : public Executor {
     return std::unique_ptr<Executor>(std::move(executor));
   }
 
-  const Facts& facts() const override { return slots_.facts(); }
+  const ExecutorInfo& info() const override { return slots_.info(); }
 
   Status run(const StepPlan& plan, StepResult& result) override {
     const FloatState float_state;
@@ -60,10 +60,10 @@ class ExecutorFor final : public Executor {
   Status take_memory(const ExecutorSizes& sizes) {
     const ModelConfig& config = weights_.config;
     slots_.create(config, sizes);
-    const Facts& facts = slots_.facts();
-    KAIJU_TRY(take(cache_, static_cast<size_t>(facts.cache_bytes()), "the KV cache"));
+    const ExecutorInfo& info = slots_.info();
+    KAIJU_TRY(take(cache_, static_cast<size_t>(info.cache_bytes()), "the KV cache"));
     pool_[1] = cache_.data();
-    pool_[0] = facts.shares_memory() ? pool_[1] : pool_[1] + facts.block_bytes[1] * facts.block_count[1];
+    pool_[0] = info.shares_memory() ? pool_[1] : pool_[1] + info.block_bytes[1] * info.block_count[1];
     kv_slots_ = slots_.kv_slots();
     for (KvSlot& slot : kv_slots_) slot.pool = pool_[static_cast<int32_t>(slot.kind)];
 
@@ -99,10 +99,10 @@ class ExecutorFor final : public Executor {
     return {};
   }
 
-  uint8_t* seen(int32_t slot) { return seen_.data() + int64_t{slot} * slots_.facts().vocab_size; }
+  uint8_t* seen(int32_t slot) { return seen_.data() + int64_t{slot} * slots_.info().vocab_size; }
 
   void forget_tokens(const SlotStart& start) {
-    std::memset(seen(start.slot), 0, static_cast<size_t>(slots_.facts().vocab_size));
+    std::memset(seen(start.slot), 0, static_cast<size_t>(slots_.info().vocab_size));
     for (const int32_t token : start.history) seen(start.slot)[token] = 1;
   }
 
@@ -115,13 +115,13 @@ class ExecutorFor final : public Executor {
   // is never visible.
   void copy_block(const BlockCopy& copy) {
     const auto kind = static_cast<int32_t>(copy.kind);
-    const int64_t bytes = slots_.facts().block_bytes[kind];
+    const int64_t bytes = slots_.info().block_bytes[kind];
     std::memcpy(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes));
   }
 
   void transfer_block(const BlockTransfer& transfer) {
     const auto kind = static_cast<int32_t>(transfer.kind);
-    const int64_t bytes = slots_.facts().block_bytes[kind];
+    const int64_t bytes = slots_.info().block_bytes[kind];
     auto* block = pool_[kind] + transfer.block * bytes;
     if (transfer.way == BlockTransfer::Way::kUp) {
       std::memcpy(block, transfer.host, static_cast<size_t>(bytes));
@@ -161,7 +161,7 @@ class ExecutorFor final : public Executor {
   }
 
   void return_logits(const StepPlan& plan, StepResult& result) {
-    const int64_t vocab = slots_.facts().vocab_size, d_model = weights_.config.d_model;
+    const int64_t vocab = slots_.info().vocab_size, d_model = weights_.config.d_model;
     int64_t rows = 0;
     for (const Segment& segment : plan.segments) rows += segment.all_logits ? segment.token_count : 0;
     result.logits.resize(static_cast<size_t>(rows * vocab));
@@ -178,7 +178,7 @@ class ExecutorFor final : public Executor {
   }
 
   void sample(const StepPlan& plan, StepResult& result) {
-    const int64_t vocab = slots_.facts().vocab_size, d_model = weights_.config.d_model;
+    const int64_t vocab = slots_.info().vocab_size, d_model = weights_.config.d_model;
     int32_t rows = 0;
     for (const Segment& segment : plan.segments)
       if (segment.sample)
@@ -195,7 +195,7 @@ class ExecutorFor final : public Executor {
       if (!segment.sample) continue;
       SampledToken token;
       token.slot = segment.slot;
-      backend_->sample({row, slots_.facts().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot),
+      backend_->sample({row, slots_.info().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot),
                         int64_t{segment.position} + segment.token_count, segment.top_logprobs},
                        token);
       if (segment.scores) append_scores(weights_, products, 1, token.scores);

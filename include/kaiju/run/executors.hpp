@@ -19,8 +19,8 @@ struct ExecutorOptions {
   int32_t step_tokens = 256;     // most tokens one step processes
   int64_t cache_bytes = 0;  // memory for KV beside the windows of live sequences; more keeps more of what is known; 0:
                             // slot_count whole contexts
-  bool share_memory = false;  // one memory for both kinds of block (Facts::slab_blocks): who writes the plans must mind
-                              // the slabs, as the engine does
+  bool share_memory = false;  // one memory for both kinds of block (ExecutorInfo::slab_blocks): who writes the plans
+                              // must mind the slabs, as the engine does
   bool graphs =
       true;  // on a GPU: decode steps start as a whole, recorded at creation; false: launch by launch. The same bits
   std::string products_file;  // on a GPU whose products are cuBLASLt's: its fastest algorithms are searched at

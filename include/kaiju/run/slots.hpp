@@ -21,7 +21,7 @@ struct ExecutorSizes {
   int32_t block_count[kBlockKinds] = {0, 0};
   bool share_memory =
       false;              // one memory for both kinds, at least as large; a block of either lies at block * block_bytes
-  std::string kv_layout;  // see Facts
+  std::string kv_layout;  // see ExecutorInfo
   bool graphs = true;     // see ExecutorOptions, like the next
   std::string products_file;
 };
@@ -39,13 +39,13 @@ class Slots {
   };
 
   void create(const ModelConfig& config, const ExecutorSizes& sizes) {
-    facts_.vocab_size = config.vocab_size;
-    facts_.context = config.context;
-    facts_.has_global = false;
-    facts_.kv_layout = sizes.kv_layout;
-    facts_.slot_count = sizes.slot_count;
-    facts_.step_tokens = sizes.step_tokens;
-    facts_.label_count = config.label_count();
+    info_.vocab_size = config.vocab_size;
+    info_.context = config.context;
+    info_.has_global = false;
+    info_.kv_layout = sizes.kv_layout;
+    info_.slot_count = sizes.slot_count;
+    info_.step_tokens = sizes.step_tokens;
+    info_.label_count = config.label_count();
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
     for (Slot& slot : slots_)
@@ -56,7 +56,7 @@ class Slots {
     row_segment_.resize(positions_.size());
   }
 
-  const Facts& facts() const { return facts_; }
+  const ExecutorInfo& info() const { return info_; }
   // Of every KV slot of the model; pools are null.
   const std::vector<KvSlot>& kv_slots() const { return kv_slots_; }
   const Slot& operator[](int32_t slot) const { return slots_[slot]; }
@@ -85,33 +85,33 @@ class Slots {
       const LayerConfig& owner = config.layers[config.owner_of(s)];
       const bool global = owner.kind == LayerKind::kGlobal;
       const BlockKind kind = global ? BlockKind::kGlobal : BlockKind::kWindow;
-      int64_t& block_bytes = facts_.block_bytes[static_cast<int32_t>(kind)];
+      int64_t& block_bytes = info_.block_bytes[static_cast<int32_t>(kind)];
       kv_slots_.push_back(
           {nullptr, 0, block_bytes, config.n_kv_heads, config.head_dim, kind, global ? 0 : owner.window});
       block_bytes += slot_bytes;
-      facts_.has_global |= global;
-      if (!global) facts_.window = std::max(facts_.window, owner.window);
+      info_.has_global |= global;
+      if (!global) info_.window = std::max(info_.window, owner.window);
     }
-    for (KvSlot& slot : kv_slots_) slot.block_bytes = facts_.block_bytes[static_cast<int32_t>(slot.kind)];
+    for (KvSlot& slot : kv_slots_) slot.block_bytes = info_.block_bytes[static_cast<int32_t>(slot.kind)];
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-      facts_.block_count[kind] = facts_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
-    if (sizes.share_memory && facts_.has_global && facts_.window > 0) share_memory();
+      info_.block_count[kind] = info_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
+    if (sizes.share_memory && info_.has_global && info_.window > 0) share_memory();
   }
   // A slab is the least memory that both kinds fill without a rest: blocks are whole KV slots, so that is a few blocks
   // of each.
   void share_memory() {
-    const int64_t slab_bytes = std::lcm(facts_.block_bytes[0], facts_.block_bytes[1]);
-    if (slab_bytes > 64 * std::max(facts_.block_bytes[0], facts_.block_bytes[1]))
+    const int64_t slab_bytes = std::lcm(info_.block_bytes[0], info_.block_bytes[1]);
+    if (slab_bytes > 64 * std::max(info_.block_bytes[0], info_.block_bytes[1]))
       return;  // an odd shape: better two memories than huge slabs
     int64_t slabs = 0;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
-      facts_.slab_blocks[kind] = static_cast<int32_t>(slab_bytes / facts_.block_bytes[kind]);
-      slabs += (facts_.block_count[kind] + facts_.slab_blocks[kind] - 1) / facts_.slab_blocks[kind];
+      info_.slab_blocks[kind] = static_cast<int32_t>(slab_bytes / info_.block_bytes[kind]);
+      slabs += (info_.block_count[kind] + info_.slab_blocks[kind] - 1) / info_.slab_blocks[kind];
     }
     slabs = std::min<int64_t>(
-        slabs, INT32_MAX / std::max(facts_.slab_blocks[0], facts_.slab_blocks[1]));  // so that blocks can be numbered
+        slabs, INT32_MAX / std::max(info_.slab_blocks[0], info_.slab_blocks[1]));  // so that blocks can be numbered
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
-      facts_.block_count[kind] = static_cast<int32_t>(slabs * facts_.slab_blocks[kind]);
+      info_.block_count[kind] = static_cast<int32_t>(slabs * info_.slab_blocks[kind]);
   }
 
   Status begin_slot(const SlotStart& start) {
@@ -133,7 +133,7 @@ class Slots {
     const auto kind = static_cast<int32_t>(edit.kind);
     if (!is_slot(edit.slot) || edit.index < 0 ||
         edit.index >= static_cast<int32_t>(slots_[edit.slot].table[kind].size()) || edit.block < kNoBlock ||
-        edit.block >= facts_.block_count[kind])
+        edit.block >= info_.block_count[kind])
       return internal_error("a plan edits a block table out of range: slot " + std::to_string(edit.slot) + ", index " +
                             std::to_string(edit.index) + ", block " + std::to_string(edit.block));
     slots_[edit.slot].table[kind][edit.index] = edit.block;
@@ -143,14 +143,14 @@ class Slots {
 
   Status check_transfer(const BlockTransfer& transfer) const {
     if (transfer.host && transfer.token_count >= 0 && transfer.token_count <= kBlockTokens && transfer.block >= 0 &&
-        transfer.block < facts_.block_count[static_cast<int32_t>(transfer.kind)])
+        transfer.block < info_.block_count[static_cast<int32_t>(transfer.kind)])
       return {};
     return internal_error("a plan transfers a block out of range, or to no memory");
   }
 
   Status check_copy(const BlockCopy& copy) const {
     const auto in_pool = [&](BlockId block) {
-      return block >= 0 && block < facts_.block_count[static_cast<int32_t>(copy.kind)];
+      return block >= 0 && block < info_.block_count[static_cast<int32_t>(copy.kind)];
     };
     return in_pool(copy.from) && in_pool(copy.to) ? Status() : internal_error("a plan copies a block out of range");
   }
@@ -163,16 +163,16 @@ class Slots {
     for (const Segment& segment : plan.segments) {
       if (!is_slot(segment.slot))
         return internal_error("a plan names slot " + std::to_string(segment.slot) + ", which does not exist");
-      if (segment.token_count > facts_.step_tokens - row_count_)
-        return internal_error("a plan carries more than the " + std::to_string(facts_.step_tokens) +
+      if (segment.token_count > info_.step_tokens - row_count_)
+        return internal_error("a plan carries more than the " + std::to_string(info_.step_tokens) +
                               " tokens a step was sized for");
       if (segment.token_count < 1 || segment.first_token != row_count_ ||
           row_count_ + segment.token_count > static_cast<int32_t>(plan.tokens.size()))
         return internal_error("a plan's segments do not follow one another");
-      if (segment.scores && facts_.label_count == 0)
+      if (segment.scores && info_.label_count == 0)
         return internal_error("a plan asks for scores of a model without a classifier");
       if (segment.top_logprobs < 0) return internal_error("a plan asks for a negative number of alternatives");
-      if (segment.position < 0 || segment.position > facts_.context - segment.token_count)
+      if (segment.position < 0 || segment.position > info_.context - segment.token_count)
         return internal_error("a plan runs past the context");
       Slot& slot = slots_[segment.slot];
       KAIJU_TRY(check_blocks(slot, segment));
@@ -197,10 +197,9 @@ class Slots {
   // Every position a segment's rows read or write needs a block.
   Status check_blocks(Slot& slot, const Segment& segment) const {
     const int32_t last = (segment.position + segment.token_count - 1) / kBlockTokens;
-    const int32_t window_first =
-        facts_.window > 0 ? std::max(0, segment.position - facts_.window + 1) / kBlockTokens : 0;
+    const int32_t window_first = info_.window > 0 ? std::max(0, segment.position - info_.window + 1) / kBlockTokens : 0;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
-      if (facts_.block_bytes[kind] == 0) continue;
+      if (info_.block_bytes[kind] == 0) continue;
       const int32_t first = kind == static_cast<int32_t>(BlockKind::kWindow) ? window_first : 0;
       if (slot.found[kind].first <= first && last < slot.found[kind].end) continue;
       for (int32_t i = first; i <= last; ++i)
@@ -212,10 +211,10 @@ class Slots {
     return {};
   }
 
-  bool is_slot(int32_t slot) const { return slot >= 0 && slot < facts_.slot_count; }
-  bool is_token(int32_t token) const { return token >= 0 && token < facts_.vocab_size; }
+  bool is_slot(int32_t slot) const { return slot >= 0 && slot < info_.slot_count; }
+  bool is_token(int32_t token) const { return token >= 0 && token < info_.vocab_size; }
 
-  Facts facts_;
+  ExecutorInfo info_;
   std::vector<KvSlot> kv_slots_;
   std::vector<Slot> slots_;
   int32_t row_count_ = 0;

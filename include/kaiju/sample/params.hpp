@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kaiju/base/detail/number_text.hpp"
 #include "kaiju/base/float_state.hpp"
-#include "kaiju/base/number_text.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/sample/sampling_params.hpp"
 #include "kaiju/step/plan.hpp"

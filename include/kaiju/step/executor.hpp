@@ -12,7 +12,7 @@ namespace kaiju {
 class Executor {
  public:
   virtual ~Executor() = default;
-  virtual const Facts& facts() const = 0;
+  virtual const ExecutorInfo& info() const = 0;
   // Order within a step: starts, table edits, transfers down, copies, transfers up, then all segments as one batch.
   // `result` is cleared first. A plan without segments may carry transfers alone. A transfer that fails is told in the
   // result; the step happens all the same. An error means the step did not happen as a whole. After kOutOfMemory, kBusy

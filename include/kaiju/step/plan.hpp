@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 

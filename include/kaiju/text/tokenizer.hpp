@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kaiju/base/status.hpp"
-#include "kaiju/text/pieces.hpp"
+#include "kaiju/text/detail/pieces.hpp"
 
 namespace kaiju {
 

@@ -48,16 +48,16 @@ void must(const Status& status) {
   if (!status.ok()) fail(status.message());
 }
 
-Facts facts_of_soak() {
-  Facts facts;
-  facts.vocab_size = 97;
-  facts.context = 1024;
-  facts.window = 128;
-  facts.slot_count = 6;
-  facts.step_tokens = 256;
-  facts.block_count[0] = 160;
-  facts.block_count[1] = 120;
-  return facts;
+ExecutorInfo facts_of_soak() {
+  ExecutorInfo info;
+  info.vocab_size = 97;
+  info.context = 1024;
+  info.window = 128;
+  info.slot_count = 6;
+  info.step_tokens = 256;
+  info.block_count[0] = 160;
+  info.block_count[1] = 120;
+  return info;
 }
 
 class Soak {

@@ -6,13 +6,13 @@
 namespace {
 
 struct Counting : kaiju::Executor {
-  kaiju::Facts facts_;
+  kaiju::ExecutorInfo info_;
   Counting() {
-    facts_.vocab_size = 100;
-    facts_.context = facts_.step_tokens = kaiju::kBlockTokens;
-    facts_.slot_count = facts_.block_count[0] = 1;
+    info_.vocab_size = 100;
+    info_.context = info_.step_tokens = kaiju::kBlockTokens;
+    info_.slot_count = info_.block_count[0] = 1;
   }
-  const kaiju::Facts& facts() const override { return facts_; }
+  const kaiju::ExecutorInfo& info() const override { return info_; }
   kaiju::Status run(const kaiju::StepPlan& plan, kaiju::StepResult& result) override {
     result.clear();
     for (const kaiju::Segment& segment : plan.segments)

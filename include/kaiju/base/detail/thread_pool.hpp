@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "kaiju/base/owner_process.hpp"
+#include "kaiju/base/detail/owner_process.hpp"
 
 namespace kaiju {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kaiju/cache/block_pool.hpp"
-#include "kaiju/cache/stored_block.hpp"
+#include "kaiju/cache/detail/stored_block.hpp"
 
 namespace kaiju {
 
@@ -20,7 +20,7 @@ namespace kaiju {
 class TierPool {
  public:
   // As many places as `bytes` has room for, for blocks as large as the device's.
-  TierPool(const Facts& device, int64_t bytes) : TierPool(lay_out(device, bytes)) {}
+  TierPool(const ExecutorInfo& device, int64_t bytes) : TierPool(lay_out(device, bytes)) {}
 
   const BlockPool& places() const { return places_; }
   // Most blocks that may lie here at once.
@@ -76,7 +76,7 @@ class TierPool {
 
  private:
   struct Layout {
-    Facts facts;
+    ExecutorInfo info;
     int64_t slab_bytes = 0;
   };
   struct Spot {
@@ -89,27 +89,27 @@ class TierPool {
   };
 
   explicit TierPool(const Layout& layout)
-      : places_(layout.facts), slab_bytes_(layout.slab_bytes), block_bytes_(layout.facts.block_bytes) {
+      : places_(layout.info), slab_bytes_(layout.slab_bytes), block_bytes_(layout.info.block_bytes) {
     for (const BlockKind kind : kBothKinds) spots_[kind].resize(static_cast<size_t>(places_.total(kind)));
   }
   // Slabs of a few blocks of the larger kind: as many as waste least when the smaller kind fills them.
-  static Layout lay_out(const Facts& device, int64_t bytes) {
+  static Layout lay_out(const ExecutorInfo& device, int64_t bytes) {
     Layout out;
     for (const BlockKind kind : kBothKinds)
-      if (device.block_count[kind] > 0) out.facts.block_bytes[kind] = device.block_bytes[kind];
+      if (device.block_count[kind] > 0) out.info.block_bytes[kind] = device.block_bytes[kind];
     const auto [small, large] =
-        std::minmax(out.facts.block_bytes[BlockKind::kGlobal], out.facts.block_bytes[BlockKind::kWindow]);
+        std::minmax(out.info.block_bytes[BlockKind::kGlobal], out.info.block_bytes[BlockKind::kWindow]);
     out.slab_bytes = std::max<int64_t>(1, large);
     if (small > 0)
       for (int64_t blocks = 2; blocks <= 16 && blocks * large * 16 <= bytes; ++blocks)
         if ((blocks * large % small) * out.slab_bytes < (out.slab_bytes % small) * blocks * large)
           out.slab_bytes = blocks * large;
     for (const BlockKind kind : kBothKinds) {
-      if (out.facts.block_bytes[kind] == 0) continue;
-      const int64_t per_slab = out.slab_bytes / out.facts.block_bytes[kind];
+      if (out.info.block_bytes[kind] == 0) continue;
+      const int64_t per_slab = out.slab_bytes / out.info.block_bytes[kind];
       const int64_t slabs = std::min(bytes / out.slab_bytes, int64_t{INT32_MAX} / 2 / per_slab);
-      out.facts.block_count[kind] = static_cast<int32_t>(slabs * per_slab);
-      if (small > 0) out.facts.slab_blocks[kind] = static_cast<int32_t>(per_slab);
+      out.info.block_count[kind] = static_cast<int32_t>(slabs * per_slab);
+      if (small > 0) out.info.slab_blocks[kind] = static_cast<int32_t>(per_slab);
     }
     return out;
   }

@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "kaiju/engine/sequence.hpp"
+#include "kaiju/engine/detail/sequence.hpp"
 
 namespace kaiju {
 

@@ -1,15 +1,15 @@
-// Conversation's calls. Part of conversation.hpp, which says what each promises; base/inline.hpp says how it is
+// Conversation's calls. Part of conversation.hpp, which says what each promises; base/detail/inline.hpp says how it is
 // compiled.
 #pragma once
 
 #include <algorithm>
 #include <utility>
 
-#include "kaiju/base/inline.hpp"
+#include "kaiju/base/detail/inline.hpp"
 #include "kaiju/engine/conversation.hpp"
-#include "kaiju/engine/kept_reply.hpp"
-#include "kaiju/text/pieces.hpp"
-#include "kaiju/text/truncate.hpp"
+#include "kaiju/engine/detail/kept_reply.hpp"
+#include "kaiju/text/detail/pieces.hpp"
+#include "kaiju/text/detail/truncate.hpp"
 
 namespace kaiju {
 
@@ -17,7 +17,7 @@ KAIJU_INLINE Result<Conversation> Conversation::create(std::shared_ptr<Engine> e
                                                        std::span<const int32_t> close) {
   return guarded<Result<Conversation>>([&]() -> Result<Conversation> {
     if (!engine) return invalid_argument("no engine");
-    const auto context = static_cast<size_t>(engine->facts().context);
+    const auto context = static_cast<size_t>(engine->info().context);
     if (head.size() > context / 2)
       return invalid_argument("the head is " + std::to_string(head.size()) +
                               " tokens long; it may fill half of the context, " + std::to_string(context / 2));
@@ -33,9 +33,9 @@ KAIJU_INLINE Result<Conversation> Conversation::create(std::shared_ptr<Engine> e
 
 KAIJU_INLINE Status Conversation::check_tokens(std::span<const int32_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || tokens[i] >= engine_->facts().vocab_size)
+    if (tokens[i] < 0 || tokens[i] >= engine_->info().vocab_size)
       return invalid_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; tokens are 0 to " +
-                              std::to_string(engine_->facts().vocab_size - 1));
+                              std::to_string(engine_->info().vocab_size - 1));
   return {};
 }
 
@@ -67,7 +67,7 @@ KAIJU_INLINE Status Conversation::settle() {
         std::find(asked_.stop_tokens.begin(), asked_.stop_tokens.end(), reply.back()) != asked_.stop_tokens.end())
       reply.pop_back();
     if (!asked_.stop_strings.empty())
-      reply = kept_reply(reply, asked_.stop_strings, *engine_->pieces(), engine_->facts().vocab_size);
+      reply = kept_reply(reply, asked_.stop_strings, *engine_->pieces(), engine_->info().vocab_size);
     turns_.back().replies.push_back(std::move(reply));
     turns_.back().chosen = turns_.back().replies.size() - 1;
     asked_ = {};
@@ -77,8 +77,8 @@ KAIJU_INLINE Status Conversation::settle() {
 
 KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t stream,
                                                  RequestOptions options) {
-  const auto context = static_cast<size_t>(engine_->facts().context);
-  if (options.max_tokens < 0) options.max_tokens = engine_->facts().context;
+  const auto context = static_cast<size_t>(engine_->info().context);
+  if (options.max_tokens < 0) options.max_tokens = engine_->info().context;
   const size_t reserved =
       std::min<size_t>(std::max<size_t>(context / 4, 1), static_cast<size_t>(std::max(options.max_tokens, 1)));
   std::vector<size_t> sizes;

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "kaiju/base/inline.hpp"
+#include "kaiju/base/detail/inline.hpp"
+#include "kaiju/engine/detail/engine_impl.hpp"
 #include "kaiju/engine/engine.hpp"
-#include "kaiju/engine/engine_impl.hpp"
 
 namespace kaiju {
 
@@ -70,7 +70,7 @@ KAIJU_INLINE Status Engine::generate(SessionId session, std::span<const int32_t>
 }
 KAIJU_INLINE Metrics Engine::metrics() const { return impl_->metrics(); }
 KAIJU_INLINE Status Engine::status() const { return impl_->status(); }
-KAIJU_INLINE const Facts& Engine::facts() const { return impl_->facts(); }
+KAIJU_INLINE const ExecutorInfo& Engine::info() const { return impl_->info(); }
 KAIJU_INLINE const Pieces* Engine::pieces() const { return impl_->pieces(); }
 KAIJU_INLINE TimePoint Engine::now() const { return impl_->now(); }
 KAIJU_INLINE Status Engine::check_ledger() const { return impl_->check_ledger(); }

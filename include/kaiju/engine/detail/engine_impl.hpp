@@ -13,18 +13,18 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/base/owner_process.hpp"
+#include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/base/status.hpp"
-#include "kaiju/engine/desk.hpp"
+#include "kaiju/engine/detail/inbox.hpp"
+#include "kaiju/engine/detail/saved_session.hpp"
+#include "kaiju/engine/detail/scheduler.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/request.hpp"
-#include "kaiju/engine/saved_session.hpp"
-#include "kaiju/engine/scheduler.hpp"
 #include "kaiju/sample/params.hpp"
 #include "kaiju/step/executor.hpp"
-#include "kaiju/text/pieces.hpp"
+#include "kaiju/text/detail/pieces.hpp"
 
 namespace kaiju {
 
@@ -60,7 +60,7 @@ class EngineImpl {
                   const Function<bool(std::string_view text)>& on_text, Event& done);
   Metrics metrics() const;
   Status status() const;
-  const Facts& facts() const;                             // of the executor; constant
+  const ExecutorInfo& info() const;                       // of the executor; constant
   const Pieces* pieces() const { return pieces_.get(); }  // of the tokenizer; null where there is none
   TimePoint now() const { return options_.clock ? options_.clock() : steady_now(); }
   Status check_ledger() const { return scheduler_.check_ledger(); }
@@ -72,9 +72,9 @@ class EngineImpl {
       : executor_(std::move(executor)),
         pieces_(std::move(pieces)),
         options_(options),
-        scheduler_(executor_->facts(), scheduling) {
+        scheduler_(executor_->info(), scheduling) {
     metrics_from_scheduler();
-    desk_.metrics = metrics_;
+    inbox_.metrics = metrics_;
   }
 
   // `own_events`: where the request's events go; null: to poll.
@@ -107,9 +107,9 @@ class EngineImpl {
   void end_planned(Sequence& sequence, DoneReason reason);
   void end_request(RequestId request, DoneReason reason);
   void let_leave();
-  // Leaves a command about an unfinished request at the desk.
+  // Leaves a command about an unfinished request in the inbox.
   template <class Change>
-  Status change_wish(RequestId request, Change change);
+  Status change_control(RequestId request, Change change);
   Status commit();
   void commit_token(Sequence& sequence, SampledToken& sampled, TimePoint now, bool& done, DoneReason& reason);
   void tell_end(Event event, Ending ending);
@@ -119,17 +119,17 @@ class EngineImpl {
   void metrics_from_scheduler();
   void publish() {
     metrics_from_scheduler();
-    desk_.publish(events_, endings_, metrics_, !scheduler_.running().empty(), deadlines_.earliest());
+    inbox_.publish(events_, endings_, metrics_, !scheduler_.running().empty(), deadlines_.earliest());
   }
 
-  // Finds an idle session under the desk's lock, or says why not.
-  static Result<History*> idle_session(Desk& desk, SessionId session);
+  // Finds an idle session under the inbox's lock, or says why not.
+  static Result<History*> idle_session(Inbox& inbox, SessionId session);
 
   const OwnerProcess process_;
   std::unique_ptr<Executor> executor_;
   std::shared_ptr<const Pieces> pieces_;
   EngineOptions options_;
-  Desk desk_;
+  Inbox inbox_;
 
   // Of the thread that steps.
   Scheduler scheduler_;
@@ -152,6 +152,6 @@ class EngineImpl {
 
 }  // namespace kaiju
 
-#include "kaiju/engine/engine_calls.hpp"
-#include "kaiju/engine/engine_saved.hpp"
-#include "kaiju/engine/engine_step.hpp"
+#include "kaiju/engine/detail/engine_calls.hpp"
+#include "kaiju/engine/detail/engine_saved.hpp"
+#include "kaiju/engine/detail/engine_step.hpp"

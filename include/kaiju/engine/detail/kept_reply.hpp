@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/engine/reply_text.hpp"
-#include "kaiju/text/pieces.hpp"
+#include "kaiju/engine/detail/reply_text.hpp"
+#include "kaiju/text/detail/pieces.hpp"
 
 namespace kaiju {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/engine/detail/reply_text.hpp"
 #include "kaiju/engine/event.hpp"
-#include "kaiju/engine/reply_text.hpp"
 
 namespace kaiju {
 

@@ -1,6 +1,6 @@
-// Desk: what any thread may touch: the inbox, the sessions' histories, the events to poll, the figures, which thread
-// steps, the error that stopped the engine. One mutex, held for moments and never during a step's work. Engine checks
-// what comes in and does what is in the inbox.
+// Inbox: the part of the engine that any thread may touch: commands for the next step, the sessions' histories, events
+// to poll, metrics, which thread is in step, and the error that stopped the engine. One mutex guards it; it is held for
+// moments and never during a step's work. EngineImpl checks calls before they come here and carries out the commands.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +15,17 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/base/ring.hpp"
+#include "kaiju/base/detail/ring.hpp"
 #include "kaiju/base/time.hpp"
+#include "kaiju/engine/detail/sequence.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
-#include "kaiju/engine/sequence.hpp"
 
 namespace kaiju {
 
-// What the host wants of an unfinished request; its newest word counts, so there is never more than one command of a
-// request in the inbox.
-struct Wish {
+// What the host wants of an unfinished request. Only its latest call counts, so a request has at most one command in
+// the inbox.
+struct RequestControl {
   bool cancel = false;
   bool suspend = false;
   bool told = false;      // a command is on its way
@@ -37,11 +37,11 @@ struct Wish {
 
 // What waits for the next step, in order of arrival.
 struct Command {
-  enum class Kind { kSubmit, kWish, kFork, kDestroy };
+  enum class Kind { kSubmit, kControl, kFork, kDestroy };
   Kind kind = Kind::kSubmit;
   std::unique_ptr<Sequence> sequence;  // kSubmit
-  RequestId request = 0;               // kWish; kDestroy: the session's unfinished one
-  Wish wish;                           // kWish
+  RequestId request = 0;               // kControl; kDestroy: the session's unfinished one
+  RequestControl control;              // kControl
   SessionId session = 0;               // kFork: the parent; kDestroy
   SessionId child = 0;                 // kFork
 };
@@ -57,7 +57,7 @@ struct History {
   bool known = false;     // the scheduler may know it
 };
 
-// How a request ended, for the desk's books.
+// How a request ended, for its session's history.
 struct Ending {
   RequestId request = 0;
   SessionId session = 0;
@@ -68,7 +68,7 @@ struct Ending {
 inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }
 
 // Every member function is threadsafe.
-class Desk {
+class Inbox {
   using Clock = std::chrono::steady_clock;
 
  public:
@@ -85,23 +85,23 @@ class Desk {
   }
 
   // Driving thread: everything that arrived, oldest first.
-  void take_inbox(std::vector<Command>& commands) {
+  void take_commands(std::vector<Command>& taken) {
     const std::lock_guard lock(mutex_);
-    commands.clear();
-    inbox.reserve(inbox.size() + destroyed.size());
+    taken.clear();
+    commands.reserve(commands.size() + destroyed.size());
     for (const Destroyed& session : destroyed) {
-      Command& command = inbox.emplace_back();
+      Command& command = commands.emplace_back();
       command.kind = Command::Kind::kDestroy;
       command.session = session.session;
       command.request = session.request;
     }
     destroyed.clear();
-    std::swap(commands, inbox);
-    for (Command& command : commands) {
-      if (command.kind != Command::Kind::kWish) continue;
+    std::swap(taken, commands);
+    for (Command& command : taken) {
+      if (command.kind != Command::Kind::kControl) continue;
       if (const auto found = unfinished.find(command.request); found != unfinished.end()) {
         found->second.told = false;
-        command.wish = found->second;
+        command.control = found->second;
       }
     }
   }
@@ -147,15 +147,15 @@ class Desk {
     {
       const std::lock_guard lock(mutex_);
       while (!unfinished.empty()) {
-        const auto& [request, wish] = *unfinished.begin();
+        const auto& [request, control] = *unfinished.begin();
         Event event;
         event.kind = EventKind::kFailed;
         event.request = request;
-        event.session = wish.session;
-        event.user_data = wish.user_data;
+        event.session = control.session;
+        event.user_data = control.user_data;
         event.status = stopped;
         deliver(std::move(event));
-        if (History* const history = waits_for(wish.session, request)) history->request = 0;
+        if (History* const history = waits_for(control.session, request)) history->request = 0;
         ++metrics.requests_failed;
         unfinished.erase(unfinished.begin());
       }
@@ -249,10 +249,10 @@ class Desk {
     const size_t most = destroyed.size() + sessions.size() + 1;
     if (destroyed.capacity() < most) destroyed.reserve(2 * most);
   }
-  std::vector<Command> inbox;
-  std::vector<Destroyed> destroyed;  // come behind what is in the inbox
+  std::vector<Command> commands;     // for the next step, in order of arrival
+  std::vector<Destroyed> destroyed;  // after them
   std::unordered_map<SessionId, History> sessions;
-  std::unordered_map<RequestId, Wish> unfinished;
+  std::unordered_map<RequestId, RequestControl> unfinished;
   Ring<Event> events;  // bounded: step refuses while the host leaves too many
   size_t pending = 0;
   Metrics metrics;  // as of the last step
@@ -289,7 +289,7 @@ class Desk {
 
   bool stepping() const { return stepper_ != std::thread::id(); }
   // Without deadlines: those need the engine's clock.
-  bool has_steps() const { return !inbox.empty() || !destroyed.empty() || metrics.requests_waiting > 0 || running_; }
+  bool has_steps() const { return !commands.empty() || !destroyed.empty() || metrics.requests_waiting > 0 || running_; }
   // Sleeps until `ready` or `end`; `overdue` becomes whether the earliest deadline has passed.
   template <class Now, class Ready>
   void sleep(std::unique_lock<std::mutex>& lock, Clock::time_point end, const Now& now, bool& overdue,

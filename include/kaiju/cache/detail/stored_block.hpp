@@ -7,7 +7,7 @@
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/events.hpp"
 #include "kaiju/cache/name.hpp"
-#include "kaiju/step/facts.hpp"
+#include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
 

@@ -1,4 +1,4 @@
-// Facts: what the host tower must know of a model and its executor to plan steps. Plain data.
+// ExecutorInfo: what the host tower must know of a model and its executor to plan steps. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr int32_t kBlockTokens = 64;  // tokens per cache block, anchored
 using BlockId = int32_t;  // number of a block within its kind's pool
 inline constexpr BlockId kNoBlock = -1;
 
-struct Facts {
+struct ExecutorInfo {
   int32_t vocab_size = 0;
   int32_t context = 0;           // most positions of one sequence
   int32_t window = 0;            // the widest sliding window; 0: no layer has one

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/sample/stop.hpp"
+#include "kaiju/sample/detail/stop.hpp"
 #include "kaiju/text/utf8_stream.hpp"
 
 namespace kaiju {

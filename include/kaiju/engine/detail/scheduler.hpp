@@ -12,10 +12,10 @@
 
 #include "kaiju/cache/lease.hpp"
 #include "kaiju/cache/promotion.hpp"
-#include "kaiju/engine/invariants.hpp"
-#include "kaiju/engine/policy.hpp"
-#include "kaiju/engine/sequence.hpp"
-#include "kaiju/engine/session.hpp"
+#include "kaiju/engine/detail/invariants.hpp"
+#include "kaiju/engine/detail/policy.hpp"
+#include "kaiju/engine/detail/sequence.hpp"
+#include "kaiju/engine/detail/session.hpp"
 #include "kaiju/step/plan.hpp"
 
 namespace kaiju {
@@ -63,15 +63,15 @@ struct SchedulerOptions {
 // One thread at a time.
 class Scheduler {
  public:
-  Scheduler(const Facts& facts, const SchedulerOptions& options)
-      : facts_(facts), options_(options), tree_(facts, options.cache), books_(tree_) {
-    if (facts.window > 0) {
+  Scheduler(const ExecutorInfo& info, const SchedulerOptions& options)
+      : info_(info), options_(options), tree_(info, options.cache), books_(tree_) {
+    if (info.window > 0) {
       // Memory for a window and little more wants small chunks rather than refusals.
-      const int64_t room = int64_t{facts.block_count[1]} * kBlockTokens - facts.window - Lease::kWindowSlack;
+      const int64_t room = int64_t{info.block_count[1]} * kBlockTokens - info.window - Lease::kWindowSlack;
       options_.chunk_tokens = static_cast<int32_t>(std::clamp<int64_t>(room, 1, options_.chunk_tokens));
     }
     running_.reserve(static_cast<size_t>(options.max_running));
-    for (int32_t slot = facts.slot_count - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+    for (int32_t slot = info.slot_count - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   }
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -79,7 +79,7 @@ class Scheduler {
   // kOutOfMemory, with the numbers, when a sequence of this size could not run even alone. Safe from any thread.
   Status check_fits(int32_t prompt_tokens, int32_t max_tokens) const {
     const int32_t positions = prompt_tokens + std::max(0, max_tokens - 1);
-    const BlockNeed need = Lease::need_alone(positions, options_.chunk_tokens, facts_);
+    const BlockNeed need = Lease::need_alone(positions, options_.chunk_tokens, info_);
     if (tree_.pool().could_ever_hold(need)) return {};
     const bool shared = tree_.pool().shared();
     std::string needed, whole;
@@ -432,7 +432,7 @@ class Scheduler {
     return {};
   }
 
-  Facts facts_;
+  ExecutorInfo info_;
   SchedulerOptions options_;
   PrefixTree tree_;
   SessionBooks books_;

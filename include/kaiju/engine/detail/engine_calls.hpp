@@ -1,8 +1,8 @@
-// Engine's calls from any thread: they check, then leave word at the desk. Part of engine_impl.hpp, and engine.hpp says
-// what each promises.
+// Engine's calls from any thread: they check, then leave a command in the inbox. Part of engine_impl.hpp, and
+// engine.hpp says what each promises.
 #pragma once
 
-#include "kaiju/engine/engine_impl.hpp"
+#include "kaiju/engine/detail/engine_impl.hpp"
 
 namespace kaiju {
 
@@ -12,9 +12,9 @@ inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Ex
   using Answer = Result<std::unique_ptr<EngineImpl>>;
   return guarded<Answer>([&]() -> Answer {
     if (!executor) return invalid_argument("an engine needs an executor");
-    const Facts& facts = executor->facts();
-    if (facts.vocab_size < 1 || facts.context < 1 || facts.slot_count < 1 || facts.step_tokens < 1 ||
-        facts.window < 0 || facts.block_count[0] < 0 || facts.block_count[1] < 0)
+    const ExecutorInfo& info = executor->info();
+    if (info.vocab_size < 1 || info.context < 1 || info.slot_count < 1 || info.step_tokens < 1 || info.window < 0 ||
+        info.block_count[0] < 0 || info.block_count[1] < 0)
       return internal_error(
           "the executor's facts make no sense: vocabulary, context, slots and step tokens must be positive");
     const auto in_range = [](const char* name, int32_t value, int32_t low, int32_t high) -> Status {
@@ -22,10 +22,10 @@ inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Ex
       return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " +
                               std::to_string(low) + " to " + std::to_string(high));
     };
-    KAIJU_TRY(in_range("step_tokens", options.step_tokens, 0, facts.step_tokens));
-    KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, facts.step_tokens));
-    KAIJU_TRY(in_range("prefill_tokens", options.prefill_tokens, 0, facts.step_tokens));
-    KAIJU_TRY(in_range("max_running", options.max_running, 0, facts.slot_count));
+    KAIJU_TRY(in_range("step_tokens", options.step_tokens, 0, info.step_tokens));
+    KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, info.step_tokens));
+    KAIJU_TRY(in_range("prefill_tokens", options.prefill_tokens, 0, info.step_tokens));
+    KAIJU_TRY(in_range("max_running", options.max_running, 0, info.slot_count));
     KAIJU_TRY(in_range("max_waiting", options.max_waiting, 1, INT32_MAX));
     KAIJU_TRY(in_range("reserve_tokens", options.reserve_tokens, 0, INT32_MAX));
     KAIJU_TRY(in_range("max_events", options.max_events, 1, INT32_MAX));
@@ -36,13 +36,13 @@ inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Ex
       return invalid_argument("evicted_names is " + std::to_string(options.cache.evicted_names) +
                               "; it must be from 0 to " + std::to_string(INT32_MAX));
     SchedulerOptions scheduling;
-    scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : facts.step_tokens;
+    scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : info.step_tokens;
     scheduling.chunk_tokens =
         options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
     scheduling.prefill_tokens = options.prefill_tokens > 0 ? options.prefill_tokens : scheduling.step_tokens;
     scheduling.cache = options.cache;
     scheduling.reserve_tokens = options.reserve_tokens;
-    scheduling.max_running = options.max_running > 0 ? options.max_running : facts.slot_count;
+    scheduling.max_running = options.max_running > 0 ? options.max_running : info.slot_count;
     if (options.cache.host_bytes < 0 || options.cache.file_bytes < 0)
       return invalid_argument("host_bytes and file_bytes must be 0 or more");
     if ((options.cache.file || options.cache.file_bytes > 0) && options.cache.host_bytes == 0)
@@ -56,7 +56,7 @@ inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Ex
     std::unique_ptr<EngineImpl> engine(::new EngineImpl(std::move(executor), std::move(pieces), options, scheduling));
     if (options.cache.host_bytes > 0) {
       const auto host = [&](size_t bytes, const char* what) { return engine->executor_->host_memory(bytes, what); };
-      KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->facts(), host));
+      KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->info(), host));
     }
     return engine;
   });
@@ -70,10 +70,10 @@ inline void EngineImpl::operator delete(EngineImpl* engine, std::destroying_dele
 
 // ---- sessions
 
-inline Result<History*> EngineImpl::idle_session(Desk& desk, SessionId session) {
-  if (!desk.stopped.ok()) return desk.stopped;
-  const auto found = desk.sessions.find(session);
-  if (found == desk.sessions.end())
+inline Result<History*> EngineImpl::idle_session(Inbox& inbox, SessionId session) {
+  if (!inbox.stopped.ok()) return inbox.stopped;
+  const auto found = inbox.sessions.find(session);
+  if (found == inbox.sessions.end())
     return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
   if (found->second.request != 0)
     return Status(StatusCode::kBusy, "session " + std::to_string(session) + " is busy with request " +
@@ -85,14 +85,14 @@ inline Result<History*> EngineImpl::idle_session(Desk& desk, SessionId session) 
 inline Result<SessionId> EngineImpl::create_session() {
   KAIJU_TRY(check_process());
   return guarded<Result<SessionId>>([&] {
-    return desk_.locked([&](Desk& desk) -> Result<SessionId> {
-      if (!desk.stopped.ok()) return desk.stopped;
-      if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
+    return inbox_.locked([&](Inbox& inbox) -> Result<SessionId> {
+      if (!inbox.stopped.ok()) return inbox.stopped;
+      if (inbox.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy,
                       "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
-      desk.reserve_destroyed();
-      desk.sessions.try_emplace(desk.last_session + 1);
-      return ++desk.last_session;
+      inbox.reserve_destroyed();
+      inbox.sessions.try_emplace(inbox.last_session + 1);
+      return ++inbox.last_session;
     });
   });
 }
@@ -100,17 +100,17 @@ inline Result<SessionId> EngineImpl::create_session() {
 inline Result<SessionId> EngineImpl::fork_session(SessionId parent, size_t length) {
   KAIJU_TRY(check_process());
   Result<SessionId> answer = guarded<Result<SessionId>>([&] {
-    return desk_.locked([&](Desk& desk) -> Result<SessionId> {
-      Result<History*> history = idle_session(desk, parent);
+    return inbox_.locked([&](Inbox& inbox) -> Result<SessionId> {
+      Result<History*> history = idle_session(inbox, parent);
       if (!history.ok()) return history.status();
       const std::vector<int32_t>& tokens = (*history)->tokens;
       if (length > tokens.size())
         return invalid_argument("a fork of " + std::to_string(length) + " tokens was asked of a session of " +
                                 std::to_string(tokens.size()));
-      if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
+      if (inbox.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy,
                       "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
-      if (desk.inbox.size() + desk.destroyed.size() >
+      if (inbox.commands.size() + inbox.destroyed.size() >
           static_cast<size_t>(options_.max_sessions))  // forks and destroys without a step in between
         return Status(StatusCode::kBusy, "too much waits for the next step: call step first");
       History child;
@@ -119,24 +119,24 @@ inline Result<SessionId> EngineImpl::fork_session(SessionId parent, size_t lengt
       Command command;
       command.kind = Command::Kind::kFork;
       command.session = parent;
-      command.child = desk.last_session + 1;
-      desk.inbox.reserve(desk.inbox.size() + 1);
-      desk.reserve_destroyed();
-      desk.sessions.emplace(command.child, std::move(child));
-      desk.inbox.push_back(std::move(command));
+      command.child = inbox.last_session + 1;
+      inbox.commands.reserve(inbox.commands.size() + 1);
+      inbox.reserve_destroyed();
+      inbox.sessions.emplace(command.child, std::move(child));
+      inbox.commands.push_back(std::move(command));
       (*history)->known = true;
-      return ++desk.last_session;
+      return ++inbox.last_session;
     });
   });
-  desk_.notify();
+  inbox_.notify();
   return answer;
 }
 
 inline Status EngineImpl::truncate_session(SessionId session, size_t length) {
   KAIJU_TRY(check_process());
   return guarded<Status>([&] {
-    return desk_.locked([&](Desk& desk) -> Status {
-      Result<History*> history = idle_session(desk, session);
+    return inbox_.locked([&](Inbox& inbox) -> Status {
+      Result<History*> history = idle_session(inbox, session);
       if (!history.ok()) return history.status();
       if (length > (*history)->tokens.size())
         return invalid_argument("a cut at " + std::to_string(length) + " was asked of a session of " +
@@ -151,12 +151,12 @@ inline Status EngineImpl::set_session_tokens(SessionId session, std::span<const 
   KAIJU_TRY(check_process());
   return guarded<Status>([&]() -> Status {
     KAIJU_TRY(check_tokens(tokens));
-    if (tokens.size() > static_cast<size_t>(facts().context))
+    if (tokens.size() > static_cast<size_t>(info().context))
       return invalid_argument("a history of " + std::to_string(tokens.size()) + " tokens exceeds the context of " +
-                              std::to_string(facts().context));
+                              std::to_string(info().context));
     std::vector<int32_t> copy(tokens.begin(), tokens.end());
-    return desk_.locked([&](Desk& desk) -> Status {
-      Result<History*> history = idle_session(desk, session);
+    return inbox_.locked([&](Inbox& inbox) -> Status {
+      Result<History*> history = idle_session(inbox, session);
       if (!history.ok()) return history.status();
       (*history)->tokens = std::move(copy);
       return {};
@@ -168,9 +168,9 @@ inline Result<std::vector<int32_t>> EngineImpl::session_tokens(SessionId session
   KAIJU_TRY(check_process());
   using Answer = Result<std::vector<int32_t>>;
   return guarded<Answer>([&] {
-    return desk_.locked([&](const Desk& desk) -> Answer {
-      const auto found = desk.sessions.find(session);
-      if (found == desk.sessions.end())
+    return inbox_.locked([&](const Inbox& inbox) -> Answer {
+      const auto found = inbox.sessions.find(session);
+      if (found == inbox.sessions.end())
         return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
       return found->second.tokens;
     });
@@ -181,9 +181,9 @@ inline Result<RequestId> EngineImpl::unfinished_request(SessionId session) const
   KAIJU_TRY(check_process());
   using Answer = Result<RequestId>;
   return guarded<Answer>([&] {
-    return desk_.locked([&](const Desk& desk) -> Answer {
-      const auto found = desk.sessions.find(session);
-      if (found == desk.sessions.end())
+    return inbox_.locked([&](const Inbox& inbox) -> Answer {
+      const auto found = inbox.sessions.find(session);
+      if (found == inbox.sessions.end())
         return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
       return found->second.request;
     });
@@ -193,23 +193,23 @@ inline Result<RequestId> EngineImpl::unfinished_request(SessionId session) const
 inline Status EngineImpl::destroy_session(SessionId session) {
   KAIJU_TRY(check_process());
   Status status = guarded<Status>([&] {
-    return desk_.locked([&](Desk& desk) -> Status {
-      const auto found = desk.sessions.find(session);
-      if (found == desk.sessions.end())
+    return inbox_.locked([&](Inbox& inbox) -> Status {
+      const auto found = inbox.sessions.find(session);
+      if (found == inbox.sessions.end())
         return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
-      if (desk.stopped.ok() && found->second.known) desk.destroyed.push_back({session, found->second.request});
-      desk.sessions.erase(found);
+      if (inbox.stopped.ok() && found->second.known) inbox.destroyed.push_back({session, found->second.request});
+      inbox.sessions.erase(found);
       return {};
     });
   });
-  desk_.notify();
+  inbox_.notify();
   return status;
 }
 
 // ---- requests
 
 inline Status EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
-  const int32_t vocab = facts().vocab_size;
+  const int32_t vocab = info().vocab_size;
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab)
       return invalid_argument("token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; tokens are 0 to " +
@@ -218,20 +218,20 @@ inline Status EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
 }
 
 inline Result<std::unique_ptr<Sequence>> EngineImpl::prepare(const RequestOptions& options) const {
-  Result<SamplingSpec> sampling = check_sampling(options.sampling, facts().vocab_size);
+  Result<SamplingSpec> sampling = check_sampling(options.sampling, info().vocab_size);
   if (!sampling.ok()) return sampling.status();
   if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
     return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
                             "; it must be 0 or more, or -1 for what fits the context");
-  if (options.logprobs < 0 || options.logprobs > std::min(kMaxTopLogprobs, facts().vocab_size))
+  if (options.logprobs < 0 || options.logprobs > std::min(kMaxTopLogprobs, info().vocab_size))
     return invalid_argument("logprobs is " + std::to_string(options.logprobs) + "; it must be from 0 to " +
-                            std::to_string(std::min(kMaxTopLogprobs, facts().vocab_size)));
-  if (options.scores && facts().label_count == 0)
+                            std::to_string(std::min(kMaxTopLogprobs, info().vocab_size)));
+  if (options.scores && info().label_count == 0)
     return Status(StatusCode::kUnsupported, "the model has no classifier: ask for tokens without scores");
   for (const int32_t token : options.stop_tokens)
-    if (token < 0 || token >= facts().vocab_size)
+    if (token < 0 || token >= info().vocab_size)
       return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " +
-                              std::to_string(facts().vocab_size - 1));
+                              std::to_string(info().vocab_size - 1));
   if (!options.stop_strings.empty() && !pieces_)
     return invalid_argument("stop strings need a tokenizer, and this engine has none");
   if (options.stop_strings.size() > kMaxStopStrings)
@@ -261,7 +261,7 @@ inline Result<std::unique_ptr<Sequence>> EngineImpl::prepare(const RequestOption
 }
 
 inline Status EngineImpl::check_length(Sequence& sequence) const {
-  const int64_t prompt = static_cast<int64_t>(sequence.tokens.size()), context = facts().context;
+  const int64_t prompt = static_cast<int64_t>(sequence.tokens.size()), context = info().context;
   if (prompt == 0) return invalid_argument("the prompt is empty: a session without history needs at least one token");
   const int64_t room = context - prompt;
   if (room < 0 || (room == 0 && sequence.max_tokens != 0))
@@ -288,40 +288,41 @@ inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<
   Result<RequestId> answer = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
     KAIJU_TRY(status());
     KAIJU_TRY(check_tokens(tokens));
-    if (tokens.size() > static_cast<size_t>(facts().context))
+    if (tokens.size() > static_cast<size_t>(info().context))
       return invalid_argument(std::to_string(tokens.size()) + " tokens exceed the context of " +
-                              std::to_string(facts().context));
+                              std::to_string(info().context));
     Result<std::unique_ptr<Sequence>> prepared = prepare(options);
     if (!prepared.ok()) return prepared.status();
-    return desk_.locked([&](Desk& desk) -> Result<RequestId> {
-      Result<History*> found = idle_session(desk, session);
+    return inbox_.locked([&](Inbox& inbox) -> Result<RequestId> {
+      Result<History*> found = idle_session(inbox, session);
       if (!found.ok()) return found.status();
       History& history = **found;
-      if (desk.waiting_count() >= static_cast<size_t>(options_.max_waiting))
+      if (inbox.waiting_count() >= static_cast<size_t>(options_.max_waiting))
         return Status(StatusCode::kBusy,
-                      std::to_string(desk.waiting_count()) + " requests are waiting or suspended (max_waiting is " +
+                      std::to_string(inbox.waiting_count()) + " requests are waiting or suspended (max_waiting is " +
                           std::to_string(options_.max_waiting) + ") and " +
-                          std::to_string(desk.metrics.requests_running) + " are running: try again later");
+                          std::to_string(inbox.metrics.requests_running) + " are running: try again later");
       Sequence& sequence = **prepared;
       if (!whole) sequence.tokens = history.tokens;
       sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
       KAIJU_TRY(check_length(sequence));
       sequence.session = session;
-      sequence.request = desk.last_request + 1;
+      sequence.request = inbox.last_request + 1;
       Command command;
       command.sequence = std::move(*prepared);
-      if (desk.inbox.size() == desk.inbox.capacity()) desk.inbox.reserve(2 * desk.inbox.size() + 1);
-      desk.unfinished.try_emplace(sequence.request,
-                                  Wish{.session = session, .user_data = sequence.user_data, .own_events = own_events});
+      if (inbox.commands.size() == inbox.commands.capacity()) inbox.commands.reserve(2 * inbox.commands.size() + 1);
+      inbox.unfinished.try_emplace(
+          sequence.request,
+          RequestControl{.session = session, .user_data = sequence.user_data, .own_events = own_events});
       // Nothing below fails.
-      desk.inbox.push_back(std::move(command));
+      inbox.commands.push_back(std::move(command));
       history.known = true;
-      ++desk.pending;
-      history.request = ++desk.last_request;
+      ++inbox.pending;
+      history.request = ++inbox.last_request;
       return history.request;
     });
   });
-  desk_.notify();
+  inbox_.notify();
   return answer;
 }
 
@@ -335,43 +336,43 @@ inline Result<RequestId> EngineImpl::submit_history(SessionId session, std::span
 }
 
 template <class Change>
-Status EngineImpl::change_wish(RequestId request, Change change) {
+Status EngineImpl::change_control(RequestId request, Change change) {
   KAIJU_TRY(check_process());
   Status status = guarded<Status>([&] {
-    return desk_.locked([&](Desk& desk) -> Status {
-      if (!desk.stopped.ok()) return desk.stopped;
-      const auto found = desk.unfinished.find(request);
-      if (found == desk.unfinished.end()) return {};
-      Wish& wish = found->second;
-      if (!wish.told) {
+    return inbox_.locked([&](Inbox& inbox) -> Status {
+      if (!inbox.stopped.ok()) return inbox.stopped;
+      const auto found = inbox.unfinished.find(request);
+      if (found == inbox.unfinished.end()) return {};
+      RequestControl& control = found->second;
+      if (!control.told) {
         Command command;
-        command.kind = Command::Kind::kWish;
+        command.kind = Command::Kind::kControl;
         command.request = request;
-        desk.inbox.push_back(std::move(command));
-        wish.told = true;
+        inbox.commands.push_back(std::move(command));
+        control.told = true;
       }
-      change(wish);
+      change(control);
       return {};
     });
   });
-  desk_.notify();
+  inbox_.notify();
   return status;
 }
 
 inline Status EngineImpl::cancel(RequestId request) {
-  return change_wish(request, [](Wish& wish) { wish.cancel = true; });
+  return change_control(request, [](RequestControl& control) { control.cancel = true; });
 }
 inline Status EngineImpl::suspend(RequestId request) {
-  return change_wish(request, [](Wish& wish) { wish.suspend = true; });
+  return change_control(request, [](RequestControl& control) { control.suspend = true; });
 }
 inline Status EngineImpl::resume(RequestId request) {
-  return change_wish(request, [](Wish& wish) { wish.suspend = false; });
+  return change_control(request, [](RequestControl& control) { control.suspend = false; });
 }
 
 inline Status EngineImpl::generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                                    const Function<bool(std::string_view text)>& on_text, Event& done) {
   KAIJU_TRY(check_process());
-  if (desk_.in_step())
+  if (inbox_.in_step())
     return {StatusCode::kBusy, "generate is called by a callback of a save or a restore: call it when that is through"};
   // However this is left, nobody waits for the request's events any more.
   struct Own {
@@ -381,7 +382,7 @@ inline Status EngineImpl::generate(SessionId session, std::span<const int32_t> t
     ~Own() {
       if (request == 0) return;
       (void)engine.cancel(request);  // fails only with the engine, and then the request has failed with it
-      engine.desk_.give_up(request, events);
+      engine.inbox_.give_up(request, events);
     }
   } own{*this};
   Result<RequestId> request = submit_tokens(session, tokens, false, options, &own.events);
@@ -391,8 +392,8 @@ inline Status EngineImpl::generate(SessionId session, std::span<const int32_t> t
   Status failed;  // a step that failed once may succeed again without this request; one that fails twice will not
   while (true) {
     Status stepped;
-    if (desk_.enter_step_unless_told(own.events, [this] { return now(); })) stepped = step_entered();
-    for (Event event; desk_.poll(own.events, event);) {
+    if (inbox_.enter_step_unless_told(own.events, [this] { return now(); })) stepped = step_entered();
+    for (Event event; inbox_.poll(own.events, event);) {
       if (event.kind == EventKind::kDone || event.kind == EventKind::kFailed) own.request = 0;
       if (event.kind == EventKind::kFailed) return failed.ok() ? event.status : failed;
       if (!event.text.empty() && on_text && !stopped && !on_text(event.text)) {
@@ -412,30 +413,30 @@ inline Status EngineImpl::generate(SessionId session, std::span<const int32_t> t
 
 // ---- the loop, seen from outside
 
-inline bool EngineImpl::poll(Event& event) { return process_.is_this() && desk_.poll(event); }
+inline bool EngineImpl::poll(Event& event) { return process_.is_this() && inbox_.poll(event); }
 inline bool EngineImpl::wait(Nanoseconds timeout) {
-  return process_.is_this() && desk_.wait(timeout, [this] { return now(); });
+  return process_.is_this() && inbox_.wait(timeout, [this] { return now(); });
 }
 inline void EngineImpl::wake() {
-  if (process_.is_this()) desk_.wake();
+  if (process_.is_this()) inbox_.wake();
 }
 inline size_t EngineImpl::pending() const {
   if (!process_.is_this()) return 0;
-  return desk_.locked([](const Desk& desk) { return desk.pending; });
+  return inbox_.locked([](const Inbox& inbox) { return inbox.pending; });
 }
 inline Status EngineImpl::status() const {
   KAIJU_TRY(check_process());
-  return desk_.locked([](const Desk& desk) { return desk.stopped; });
+  return inbox_.locked([](const Inbox& inbox) { return inbox.stopped; });
 }
-inline const Facts& EngineImpl::facts() const { return executor_->facts(); }
+inline const ExecutorInfo& EngineImpl::info() const { return executor_->info(); }
 
 inline Metrics EngineImpl::metrics() const {
   if (!process_.is_this()) return {};
-  return desk_.locked([](const Desk& desk) {
-    Metrics metrics = desk.metrics;
+  return inbox_.locked([](const Inbox& inbox) {
+    Metrics metrics = inbox.metrics;
     metrics.requests_waiting =
-        desk.waiting_count() - std::min<size_t>(desk.waiting_count(), metrics.requests_suspended);
-    metrics.sessions = desk.sessions.size();
+        inbox.waiting_count() - std::min<size_t>(inbox.waiting_count(), metrics.requests_suspended);
+    metrics.sessions = inbox.sessions.size();
     return metrics;
   });
 }

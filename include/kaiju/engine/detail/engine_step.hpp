@@ -1,7 +1,7 @@
 // Engine's step: inbox, plan, run, commit, tell. Part of engine_impl.hpp, which says what it promises.
 #pragma once
 
-#include "kaiju/engine/engine_impl.hpp"
+#include "kaiju/engine/detail/engine_impl.hpp"
 
 namespace kaiju {
 
@@ -28,7 +28,7 @@ inline void EngineImpl::metrics_from_scheduler() {
 
 inline Status EngineImpl::step() {
   KAIJU_TRY(check_process());
-  if (!desk_.enter_step())
+  if (!inbox_.enter_step())
     return {StatusCode::kBusy, "another thread is in step: try again when it is through, wait waits for that"};
   return step_entered();
 }
@@ -47,17 +47,17 @@ inline Status EngineImpl::step_entered() {
   } else if (!all_failed_) {
     stop(answer);
   }
-  desk_.leave_step();
+  inbox_.leave_step();
   return answer;
 }
 
 // What must hold before a step, and is no reason to stop when it does not.
 inline Status EngineImpl::ready_to_step() const {
-  return desk_.locked([&](const Desk& desk) -> Status {
-    if (desk.stopped.ok() && desk.events.size() >= static_cast<size_t>(options_.max_events))
-      return {StatusCode::kBusy, std::to_string(desk.events.size()) + " events are unread, and max_events is " +
+  return inbox_.locked([&](const Inbox& inbox) -> Status {
+    if (inbox.stopped.ok() && inbox.events.size() >= static_cast<size_t>(options_.max_events))
+      return {StatusCode::kBusy, std::to_string(inbox.events.size()) + " events are unread, and max_events is " +
                                      std::to_string(options_.max_events) + ": poll them first"};
-    return desk.stopped;
+    return inbox.stopped;
   });
 }
 
@@ -127,7 +127,7 @@ inline Status EngineImpl::finish() {
 }
 
 inline void EngineImpl::do_inbox() {
-  desk_.take_inbox(commands_);
+  inbox_.take_commands(commands_);
   for (Command& command : commands_) {
     switch (command.kind) {
       case Command::Kind::kSubmit:
@@ -137,7 +137,7 @@ inline void EngineImpl::do_inbox() {
       case Command::Kind::kFork:
         scheduler_.fork(command.session, command.child);
         break;
-      case Command::Kind::kWish:
+      case Command::Kind::kControl:
         do_wish(command);
         break;
       case Command::Kind::kDestroy:
@@ -154,13 +154,13 @@ inline void EngineImpl::do_inbox() {
 
 inline void EngineImpl::do_wish(const Command& command) {
   Sequence* const in_plan = planned(command.request);
-  if (command.wish.cancel) {
+  if (command.control.cancel) {
     end_request(command.request, DoneReason::kCancelled);
   } else if (in_plan) {
     if (in_plan->ended) return;  // meanwhile
-    in_plan->aside = command.wish.suspend;
+    in_plan->aside = command.control.suspend;
     if (in_plan->aside) tell_suspended(*in_plan);
-  } else if (command.wish.suspend) {
+  } else if (command.control.suspend) {
     if (Sequence* sequence = scheduler_.suspend(command.request)) tell_suspended(*sequence);
   } else {
     scheduler_.resume(command.request);
@@ -249,8 +249,8 @@ inline Status EngineImpl::commit() {
     DoneReason reason = DoneReason::kLength;
     if (ran.sample) {
       if (sampled >= result_.sampled.size() || result_.sampled[sampled].slot != ran.slot ||
-          result_.sampled[sampled].token < 0 || result_.sampled[sampled].token >= facts().vocab_size ||
-          result_.sampled[sampled].scores.size() != static_cast<size_t>(ran.scores ? facts().label_count : 0))
+          result_.sampled[sampled].token < 0 || result_.sampled[sampled].token >= info().vocab_size ||
+          result_.sampled[sampled].scores.size() != static_cast<size_t>(ran.scores ? info().label_count : 0))
         return internal_error("the executor's answer does not fit the plan: row " + std::to_string(sampled) + " of " +
                               std::to_string(result_.sampled.size()));
       commit_token(sequence, result_.sampled[sampled++], computed, done, reason);
@@ -328,7 +328,7 @@ inline void EngineImpl::end(Sequence& sequence, DoneReason reason) {
 // Latches the error and fails everything that is here or still arrives. What memory does not suffice for is left to the
 // next call of step.
 inline void EngineImpl::stop(const Status& error) {
-  if (all_failed_) desk_.stop(error);  // from here on submit refuses, so the inbox is the last
+  if (all_failed_) inbox_.stop(error);  // from here on submit refuses, so the inbox is the last
   all_failed_ = false;
   const Status stopped = guarded<Status>([&]() -> Status {
     publish();
@@ -348,13 +348,13 @@ inline void EngineImpl::stop(const Status& error) {
         if (command.sequence) fail(*command.sequence);
     };
     fail_commands();  // those of this step that were not come to
-    desk_.take_inbox(commands_);
+    inbox_.take_commands(commands_);
     fail_commands();
     commands_.clear();
     scheduler_.abandon();
     deadlines_.clear();
     publish();
-    desk_.fail_unfinished();  // who was on the way from one list to another when memory ran short
+    inbox_.fail_unfinished();  // who was on the way from one list to another when memory ran short
     all_failed_ = true;
     return {};
   });

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "kaiju/cache/invariants.hpp"
-#include "kaiju/engine/sequence.hpp"
+#include "kaiju/cache/detail/invariants.hpp"
+#include "kaiju/engine/detail/sequence.hpp"
 
 namespace kaiju {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kaiju/cache/known_path.hpp"
-#include "kaiju/engine/engine_impl.hpp"
+#include "kaiju/engine/detail/engine_impl.hpp"
 
 namespace kaiju {
 
@@ -11,7 +11,7 @@ namespace kaiju {
 template <class Answer, class Body>
 inline Answer EngineImpl::between_steps(Body body) {
   KAIJU_TRY(check_process());
-  if (!desk_.enter_step())
+  if (!inbox_.enter_step())
     return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
   Answer answer = guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(status());
@@ -27,7 +27,7 @@ inline Answer EngineImpl::between_steps(Body body) {
     KAIJU_TRY(told);
     return body();
   });
-  desk_.leave_step();
+  inbox_.leave_step();
   return answer;
 }
 
@@ -49,19 +49,19 @@ inline Status EngineImpl::transfer(const BlockTransfer& transfer) {
 inline Status EngineImpl::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
   return between_steps<Status>([&]() -> Status {
     SavedSession saved;
-    KAIJU_TRY(desk_.locked([&](Desk& desk) -> Status {
-      Result<History*> history = idle_session(desk, session);
+    KAIJU_TRY(inbox_.locked([&](Inbox& inbox) -> Status {
+      Result<History*> history = idle_session(inbox, session);
       if (!history.ok()) return history.status();
       saved.tokens = (*history)->tokens;
       return {};
     }));
     const PrefixTree& tree = scheduler_.cache();
     saved.identity = tree.identity();
-    saved.layout = facts().kv_layout;
+    saved.layout = info().kv_layout;
     saved.head.epoch = tree.epoch();
     for (const BlockKind kind : kBothKinds)
       saved.head.block_bytes[static_cast<int>(kind)] =
-          static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]);
+          static_cast<uint64_t>(info().block_bytes[static_cast<int>(kind)]);
     if (saved.identity.size() > SavedPieces::kMostIdentity || saved.layout.size() > SavedPieces::kMostLayout)
       return invalid_argument("the cache's identity or the KV layout's name is too long to save");
     KnownPath path;
@@ -78,13 +78,13 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
           node.block[1] != kNoBlock && (static_cast<int32_t>(i) >= first_window || node.retainers > 0)};
       size_t bytes = 0;
       for (const BlockKind kind : kBothKinds)
-        bytes += has[static_cast<int>(kind)] ? static_cast<size_t>(facts().block_bytes[static_cast<int>(kind)]) : 0;
+        bytes += has[static_cast<int>(kind)] ? static_cast<size_t>(info().block_bytes[static_cast<int>(kind)]) : 0;
       std::byte* to = writer.block(
           (has[0] ? kSavedGlobal : 0) | (has[1] ? kSavedWindow : 0) | (node.points > 0 ? kSavedPoint : 0), bytes);
       for (const BlockKind kind : kBothKinds) {
         if (!has[static_cast<int>(kind)]) continue;
         KAIJU_TRY(transfer({BlockTransfer::Way::kDown, kind, node.block[static_cast<int>(kind)], to, node.count}));
-        to += facts().block_bytes[static_cast<int>(kind)];
+        to += info().block_bytes[static_cast<int>(kind)];
       }
       KAIJU_TRY(writer.end());
     }
@@ -96,13 +96,13 @@ inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& optio
   return between_steps<Result<SessionId>>([&]() -> Result<SessionId> {
     SessionReader reader(options.key, read);
     SavedSession saved;
-    KAIJU_TRY(reader.head(static_cast<size_t>(facts().context), saved));
+    KAIJU_TRY(reader.head(static_cast<size_t>(info().context), saved));
     KAIJU_TRY(check_saved(saved, options.scope));
-    const Result<SessionId> session = desk_.locked([&](Desk& desk) -> Result<SessionId> {
-      if (desk.sessions.size() >= static_cast<size_t>(options_.max_sessions))
+    const Result<SessionId> session = inbox_.locked([&](Inbox& inbox) -> Result<SessionId> {
+      if (inbox.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy,
                       "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
-      return ++desk.last_session;
+      return ++inbox.last_session;
     });
     if (!session.ok()) return session.status();
     // Until it is told of, the session is the scheduler's alone; what was restored of one that is refused goes with it.
@@ -110,12 +110,12 @@ inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& optio
       PathBuilder path(scheduler_.cache(), scheduler_.books().regions(session.value(), options.scope),
                        static_cast<bool>(options.key), saved.tokens, session.value());
       KAIJU_TRY(restore_kv(session.value(), path, saved, reader));
-      desk_.locked([&](Desk& desk) {
+      inbox_.locked([&](Inbox& inbox) {
         History history;
         history.known = true;
         history.tokens = std::move(saved.tokens);
-        desk.reserve_destroyed();
-        desk.sessions.emplace(session.value(), std::move(history));
+        inbox.reserve_destroyed();
+        inbox.sessions.emplace(session.value(), std::move(history));
       });
       path.keep();
       return {};
@@ -137,7 +137,7 @@ inline Status EngineImpl::check_saved(const SavedSession& saved, const Scope& sc
                                           "; this engine is at " + std::to_string(tree.epoch())};
   for (const BlockKind kind : kBothKinds)
     if (saved.head.block_bytes[static_cast<int>(kind)] !=
-        static_cast<uint64_t>(facts().block_bytes[static_cast<int>(kind)]))
+        static_cast<uint64_t>(info().block_bytes[static_cast<int>(kind)]))
       return SessionReader::damaged("its blocks have another size than the model's");
   if (const Status tokens = check_tokens(saved.tokens); !tokens.ok()) return SessionReader::damaged(tokens.message());
   if (scope.shared_tokens < 0 || static_cast<size_t>(scope.shared_tokens) > saved.tokens.size())
@@ -151,7 +151,7 @@ inline Status EngineImpl::restore_kv(SessionId session, PathBuilder& path, const
                                      SessionReader& reader) {
   PrefixTree& tree = scheduler_.cache();
   const auto kv_tokens = static_cast<int32_t>(saved.head.kv_tokens);
-  bool usable = saved.layout == facts().kv_layout && !saved.layout.empty();
+  bool usable = saved.layout == info().kv_layout && !saved.layout.empty();
   const uint32_t must = tree.uses(BlockKind::kGlobal) ? kSavedGlobal : 0;
   const uint32_t may = must | kSavedPoint | (tree.uses(BlockKind::kWindow) ? kSavedWindow : 0);
   std::vector<NodeRef> points;
@@ -161,7 +161,7 @@ inline Status EngineImpl::restore_kv(SessionId session, PathBuilder& path, const
     KAIJU_TRY(reader.block(saved.head, must, may, flags, bytes));
     const auto fill = [&](BlockKind kind, BlockId block) {
       const bool after_global = kind == BlockKind::kWindow && (flags & kSavedGlobal);
-      return transfer({BlockTransfer::Way::kUp, kind, block, bytes + (after_global ? facts().block_bytes[0] : 0)}).ok();
+      return transfer({BlockTransfer::Way::kUp, kind, block, bytes + (after_global ? info().block_bytes[0] : 0)}).ok();
     };
     usable = usable && path.add(std::min(kBlockTokens, kv_tokens - first), flags & kSavedWindow, fill);
     KAIJU_TRY(status());

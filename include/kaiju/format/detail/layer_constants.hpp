@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kaiju/format/checkpoint.hpp"
-#include "kaiju/format/layer_tensors.hpp"
+#include "kaiju/format/detail/layer_tensors.hpp"
 
 namespace kaiju {
 
