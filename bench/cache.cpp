@@ -123,15 +123,17 @@ Result<std::vector<Figure>> planning(const Options& options) {
   Result<ExecutorInfo> info =
       facts_of("small", options.rows * kGlobal, options.rows * kWindow, options.rows, options.rows);
   if (!info.ok()) return info.status();
-  SchedulerOptions scheduling;
-  scheduling.step_tokens = scheduling.chunk_tokens = scheduling.max_running = options.rows;
-  Scheduler scheduler(*info, scheduling);
+  StepLimits limits;
+  limits.step_tokens = limits.chunk_tokens = limits.prefill_tokens = limits.max_running = options.rows;
+  Scheduler scheduler(*info, limits, {});
   for (int32_t i = 0; i < options.rows; ++i) {
     auto sequence = std::make_unique<Sequence>();
-    sequence->request = sequence->session = static_cast<uint64_t>(i) + 1;
-    sequence->tokens = tokens_of(static_cast<uint64_t>(i), 200);
-    sequence->prompt_count = 200;
-    sequence->max_tokens = 3000;
+    sequence->request = std::make_shared<Request>();
+    sequence->request->id = sequence->request->session = static_cast<uint64_t>(i) + 1;
+    sequence->request->prompt_count = 200;
+    sequence->request->max_tokens = 3000;
+    sequence->request->sequences.resize(1);
+    *sequence->tokens = tokens_of(static_cast<uint64_t>(i), 200);
     scheduler.add(std::move(sequence));
   }
   StepPlan plan;
@@ -146,12 +148,12 @@ Result<std::vector<Figure>> planning(const Options& options) {
     const auto committing = Clock::now();
     for (const auto& sequence : scheduler.running()) {
       if (sequence->granted == 0) continue;
-      scheduler.commit(*sequence);
-      if (sequence->remaining() == 0) sequence->tokens.push_back(steps % 1000);
+      scheduler.commit(*sequence, sequence->granted);
+      if (sequence->remaining() == 0) sequence->tokens->push_back(steps % 1000);
     }
     const double committed = std::chrono::duration<double, std::micro>(Clock::now() - committing).count();
     if (decode) best = std::min(best, planned + committed);
-    if (scheduler.running().front()->tokens.size() > 2000) break;
+    if (scheduler.running().front()->token_count() > 2000) break;
   }
   return std::vector<Figure>{{fmt::format("plan + commit of {} decode rows", options.rows), best, "us a step", 60}};
 }

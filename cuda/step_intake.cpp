@@ -38,7 +38,7 @@ Status StepIntake::check_alternatives(const StepPlan& plan) const {
 int32_t StepIntake::graph_rows(const StepPlan& plan) const {
   if (plan.segments.empty()) return 0;
   for (const Segment& segment : plan.segments)
-    if (segment.token_count != 1 || !segment.sample || segment.all_logits) return 0;
+    if (segment.token_count != 1 || segment.draw_count == 0 || segment.all_logits) return 0;
   const auto found = std::lower_bound(graph_row_counts_.begin(), graph_row_counts_.end(), slots_.row_count());
   return found == graph_row_counts_.end() ? 0 : *found;
 }

@@ -71,7 +71,7 @@ void StepOutputs::return_scores(const float* scores, int32_t rows, int32_t turn)
 void StepOutputs::read_draws(const StepPlan& plan, int32_t turn, StepResult& answer) const {
   int64_t at = int64_t{turn} * info_.slot_count;
   for (const Segment& segment : plan.segments) {
-    if (!segment.sample) continue;
+    if (segment.draw_count == 0) continue;
     SampledToken& token = answer.sampled.emplace_back();
     token.slot = segment.slot;
     read_drawn(drawn()[at], top() + at * kMostTop, token);
@@ -86,7 +86,7 @@ void StepOutputs::read_scores(const StepPlan& plan, const Weights& weights, int3
   };
   int32_t drawn_rows = 0, returned_row = info_.slot_count;
   for (const Segment& segment : plan.segments) {
-    if (segment.sample) {
+    if (segment.draw_count > 0) {
       if (segment.scores)
         append_scores(weights, row(drawn_rows), 1, answer.sampled[static_cast<size_t>(drawn_rows)].scores);
       ++drawn_rows;

@@ -40,7 +40,7 @@ void StepRows::gather(const StepPlan& plan, const Slots& slots) {
   draws_.clear();
   draw_row_.clear();
   for (const Segment& segment : plan.segments) {
-    if (!segment.sample) continue;
+    if (segment.draw_count == 0) continue;
     draws_.push_back(draw_of(slots[segment.slot].sampling, segment.slot,
                              int64_t{segment.position} + segment.token_count, segment.top_logprobs));
     draw_row_.push_back(segment.first_token + segment.token_count - 1);

@@ -73,7 +73,7 @@ class Sequences {
       segment.position = position;
       segment.first_token = static_cast<int32_t>(plan.tokens.size());
       segment.token_count = position == 0 ? 1 + s * 29 % 90 : 1;
-      segment.sample = true;
+      segment.draw_count = 1;
       segment.top_logprobs = s % 3;
       if (position == 0) plan.starts.push_back({s, spec_of(s), {}});
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
@@ -186,7 +186,7 @@ TEST_CASE("sequences that see thousands of chunks between them draw alike on eve
     REQUIRE((*executor)->run(plan, result).ok());
     plan.clear();
     segment.token_count = 1;
-    segment.sample = true;
+    segment.draw_count = 1;
     segment.top_logprobs = 2;
     for (int32_t s = 0; s < kSequences; ++s) {
       segment.slot = segment.first_token = s;

@@ -87,13 +87,13 @@ TEST_CASE("a plan may name what its slot drew last, of an executor that knows it
   StepPlan drawn = plan_at(1);
   drawn.tokens[0] = kDrawnToken;
   CHECK_FALSE(slots.apply(drawn, true).ok());
-  plan.segments[0].sample = true;
+  plan.segments[0].draw_count = 1;
   CHECK(slots.apply(plan, true).ok());
   CHECK(slots.apply(drawn, true).ok());
   CHECK(slots.apply(drawn, true).ok());  // still
   CHECK_FALSE(slots.apply(drawn).ok());
   plan.starts.push_back({0, {}, {}});
-  plan.segments[0].sample = false;
+  plan.segments[0].draw_count = 0;
   CHECK(slots.apply(plan, true).ok());
   CHECK_FALSE(slots.apply(drawn, true).ok());
 }

@@ -21,7 +21,7 @@ TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step 
     segment.slot = slot;
     segment.first_token = slot * 20;
     segment.token_count = 20;
-    segment.sample = true;
+    segment.draw_count = 1;
     plan.segments.push_back(segment);
   }
   for (int32_t i = 0; i < 40; ++i) plan.tokens.push_back(i);
@@ -148,7 +148,7 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was m
       for (int32_t i = 0; i * kBlockTokens < rows; ++i) plan.table_edits.push_back({0, kind, i, i});
     Segment segment;
     segment.token_count = rows;
-    segment.sample = true;
+    segment.draw_count = 1;
     segment.all_logits = rows < 300;
     plan.segments.push_back(segment);
     for (int32_t i = 0; i < rows; ++i) plan.tokens.push_back(i);

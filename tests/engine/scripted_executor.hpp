@@ -291,6 +291,8 @@ class ScriptedExecutor final : public Executor {
     if (segment.token_count < 1 || segment.position != slot.next)
       return fault("segment does not go on where the slot ended");
     if (segment.position + segment.token_count > info_.context) return fault("segment beyond the context");
+    if (segment.draw_count < 0 || segment.draw_count > std::min(segment.token_count, info_.most_draws))
+      return fault("more draws than a segment may have");
     live_.clear();
     for (const Segment& other : plan.segments) live_.insert(other.slot);
 
@@ -326,15 +328,19 @@ class ScriptedExecutor final : public Executor {
         if (const int32_t left = position + 1 - info_.window; left >= 0)
           window -= read(slot, BlockKind::kWindow, segment, left);
       }
+      if (i >= segment.token_count - segment.draw_count) draw(slot, segment, position, global, drawn, result);
     }
     slot.next = segment.position + segment.token_count;
-    if (!segment.sample) return;
+  }
+  // The token that follows the one at `position`, from what that sees.
+  void draw(Slot& slot, const Segment& segment, int32_t position, uint64_t global, uint64_t window,
+            StepResult& result) {
     SampledToken sampled;
     sampled.slot = segment.slot;
     sampled.token = slot.drawn =
-        Script::draw(slot.sampling, slot.next, global, drawn, slot.occurrence, info_.vocab_size);
+        Script::draw(slot.sampling, position + 1, global, window, slot.occurrence, info_.vocab_size);
     for (int32_t i = 0; i < segment.top_logprobs; ++i) sampled.top.push_back({i, -1.0f * static_cast<float>(i)});
-    if (segment.scores) sampled.scores.assign(static_cast<size_t>(info_.label_count), static_cast<float>(slot.next));
+    if (segment.scores) sampled.scores.assign(static_cast<size_t>(info_.label_count), static_cast<float>(position + 1));
     result.sampled.push_back(std::move(sampled));
   }
 

@@ -92,6 +92,8 @@ class Lease {
   }
   // Whether the slot has been started with the tokens below next(), and has these tables.
   bool bound() const { return bound_; }
+  // The slot holds something else now: it must be started again before its next segment.
+  void unbind() { bound_ = false; }
   // Tokens from next() on that may be computed now; 0: others are computing them, or memory for them comes later.
   int32_t room(PrefixTree& tree, int32_t wanted);
   // Writes the whole of both tables into a slot that was just started.

@@ -43,6 +43,7 @@ class Conversation {
         close_(std::move(other.close_)),
         turns_(std::move(other.turns_)),
         dropped_(other.dropped_),
+        reserved_(other.reserved_),
         asked_(std::exchange(other.asked_, {})) {}
   Conversation& operator=(Conversation&& other) noexcept {
     std::swap(engine_, other.engine_);
@@ -51,6 +52,7 @@ class Conversation {
     std::swap(close_, other.close_);
     std::swap(turns_, other.turns_);
     std::swap(dropped_, other.dropped_);
+    std::swap(reserved_, other.reserved_);
     std::swap(asked_, other.asked_);
     return *this;
   }
@@ -59,11 +61,12 @@ class Conversation {
   }
 
   // -- asking for a reply --
-  // A new turn. max_tokens is cut to what the context has room for; a quarter of the context, or max_tokens if that is
-  // less, is kept free for it. kInvalidArgument, with the room there is, for an input that does not fit even so; else
-  // what Engine::submit answers.
+  // A new turn. Oldest turns are dropped until a quarter of the context, or max_tokens if that is less, is free for the
+  // reply; max_tokens is cut to what the context has room for. kInvalidArgument, with the room there is, for an input
+  // that leaves no room for a reply even without older turns; else what Engine::submit answers.
   Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
-  // Another reply to the newest turn, after those it has; each is drawn from the next stream of the seed.
+  // Another reply to the newest turn, after those it has. Each is drawn from a stream that no reply of the turn had:
+  // the next one, or sampling.stream plus the number of replies, whichever is larger.
   Result<RequestId> swipe(const RequestOptions& options);
 
   // -- the book --
@@ -88,7 +91,8 @@ class Conversation {
   size_t chosen_reply() const { return turns_.empty() ? 0 : turns_.back().chosen; }
   // Without the close. Empty where there is no reply yet; kNotFound for an unknown turn.
   Result<std::vector<int32_t>> turn(size_t turn, TurnPart part) const;
-  // What the next turn goes on from. Of all calls this one throws where memory runs short.
+  // What the next turn goes on from, unless its input or its max_tokens make it drop more turns. Of all calls this one
+  // throws where memory runs short.
   std::vector<int32_t> history() const { return history_of(turns_.size()); }
   SessionId session() const { return session_; }
   const std::shared_ptr<Engine>& engine() const { return engine_; }
@@ -98,7 +102,9 @@ class Conversation {
     std::vector<int32_t> input;
     std::vector<std::vector<int32_t>> replies;
     size_t chosen = 0;
-    uint32_t streams = 0;  // replies asked for
+    uint32_t streams = 0;      // replies asked for
+    uint32_t next_stream = 0;  // after the last one drawn from
+    bool greeting = false;     // appended without an input
 
     size_t reply_size() const { return replies.empty() ? 0 : replies[chosen].size(); }
   };
@@ -115,6 +121,8 @@ class Conversation {
   Status check_tokens(std::span<const int32_t> tokens) const;
   // Head and turns [dropped, count), each closed.
   std::vector<int32_t> history_of(size_t count) const;
+  // Oldest turns of the first `count` that a next turn with an input of so many tokens leaves out.
+  size_t turns_to_drop(size_t count, size_t input) const;
   // Submits the turns before `turn`, and its input.
   Result<RequestId> ask(size_t turn, std::span<const int32_t> input, uint32_t stream, RequestOptions options);
 
@@ -124,6 +132,7 @@ class Conversation {
   std::vector<int32_t> close_;
   std::vector<Turn> turns_;
   size_t dropped_ = 0;
+  size_t reserved_ = 1;  // tokens of the context that the last request kept free for its reply
   Asked asked_;
 };
 

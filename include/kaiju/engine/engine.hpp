@@ -35,6 +35,7 @@
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/request.hpp"
 #include "kaiju/engine/save_options.hpp"
+#include "kaiju/engine/step_limits.hpp"
 #include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
@@ -44,14 +45,7 @@ class Executor;
 class Pieces;
 class PrefixTree;
 
-struct EngineOptions {
-  int32_t step_tokens = 0;     // most tokens a step computes; 0: what the executor allows
-  int32_t chunk_tokens = 0;    // most prompt tokens of one request in a step; 0: step_tokens
-  int32_t prefill_tokens = 0;  // most prompt tokens of a step in which replies go on; 0: as many as step_tokens leaves.
-                               // Fewer: replies come more evenly, and begin later
-  int32_t max_running = 0;     // requests computed at once; 0: the executor's slot_count
-  int32_t reserve_tokens = 0;  // memory is reserved for so many generated tokens at a time; 0: for all of max_tokens.
-                               // Where the next part is not to be had, a request is suspended and goes on by itself
+struct EngineOptions : StepLimits {
   int32_t max_waiting = 4096;  // requests waiting or suspended; a submit beyond is refused with kBusy
   int32_t max_events = 16384;  // events to poll; while there are as many, step refuses with kBusy
   int32_t max_sessions = 65536;
@@ -115,6 +109,33 @@ class Engine {
   Status suspend(RequestId request);
   // Lets it go on at its old place in the order of service: kResumed comes once it is computed again.
   Status resume(RequestId request);
+
+  // -- sequences of a request --
+  // A request has one sequence, or RequestOptions::sequence_count; each is scheduled and ends by itself. A sequence
+  // that ends before the last one of its request gives kSequenceDone, the last one kDone. cancel, suspend, resume and
+  // the deadline act on all of them. max_running and the executor's slots count sequences; max_waiting and pending
+  // count requests. All calls below take effect at the next step. kNotFound: no unfinished request, or no sequence of
+  // it, has this number. kBusy: too many such calls wait for the next step.
+  //
+  // Makes another sequence of the request, with the tokens that `sequence` has by then and a stream number of its own,
+  // and returns its index. It shares the KV of all whole blocks, and generates what a request with these tokens as its
+  // prompt would. Where `sequence` has ended by then, the new one ends at once with kCancelled. kBusy: the request has
+  // kMaxSequences.
+  Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t stream);
+  // Cuts a sequence back to its first `length` tokens, the prompt included, from where it goes on; Event::counts of the
+  // next tokens say where they belong. No effect where it has fewer. kInvalidArgument: less than the prompt.
+  Status cut_sequence(RequestId request, int32_t sequence, int32_t length);
+  // Ends a sequence with kCancelled.
+  Status end_sequence(RequestId request, int32_t sequence);
+  // Chooses the sequence whose tokens become the session's history when the request is done; without a choice sequence
+  // 0. Takes effect at once.
+  Status keep_sequence(RequestId request, int32_t sequence);
+  // Proposes tokens that may follow those of a decoding sequence (speculative decoding). The next step computes them
+  // beside the token that is due, and keeps as many as equal what is drawn, plus one more draw: the tokens are those
+  // that come without proposals, whatever is proposed, in fewer steps. A later call replaces an earlier one. Ignored
+  // while the sequence does not decode. kUnsupported: the executor draws from one row of a segment
+  // (ExecutorInfo::most_draws).
+  Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
 
   // -- the loop --
   // Admits, plans, runs and commits one step. Ok with nothing to do. An error that is not final (kOutOfMemory, kBusy,

@@ -20,6 +20,8 @@ enum class EventKind : int32_t {
   kSuspended =
       7,  // not computed for now: by suspend, or because memory reserved in parts ran short (then it goes on by itself)
   kResumed = 8,  // computed again
+  // Not in the C header, whose requests have one sequence:
+  kSequenceDone = 101,  // a sequence ended, and its request has others that go on: `sequence`, `reason`, `counts`
 };
 
 enum class DoneReason : int32_t {
@@ -47,6 +49,7 @@ struct Event {
   EventKind kind = EventKind::kNone;
   RequestId request = 0;
   SessionId session = 0;
+  int32_t sequence = 0;  // of the request, whom the event is about; kDone: the sequence that ended last
   void* user_data = nullptr;
   DoneReason reason = DoneReason::kNone;
   Status status;                  // kFailed: why

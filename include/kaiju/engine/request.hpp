@@ -18,11 +18,16 @@ using RequestId = uint64_t;  // never reused; 0 is none; later requests have lar
 // As many tokens as the context has room for (memory is reserved for all of them).
 inline constexpr int32_t kToContextEnd = -1;
 inline constexpr int32_t kMaxTopLogprobs = 64;
+inline constexpr int32_t kMaxSequences = 256;  // of one request, those that have ended included
 inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 
 struct RequestOptions {
-  SamplingParams sampling;   // seed and stream number included
+  SamplingParams sampling;  // seed and stream number included
+  // Sequences that the request generates from the same prompt, 1 to the executor's slot_count; sequence i draws with
+  // stream number sampling.stream + i. Each generates what a request of its own with that stream would. Not 1: Engine
+  // alone, not Engine::generate, not Conversation.
+  int32_t sequence_count = 1;
   int32_t max_tokens = 256;  // generated tokens; 0: only compute the prompt's KV; kToContextEnd
   // UTF-8, none empty. The stop string is not part of the reply's text; its tokens are part of the session's history,
   // but not of a Conversation's turn.

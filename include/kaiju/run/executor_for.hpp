@@ -49,7 +49,7 @@ class ExecutorFor final : public Executor {
                       slots_.row_segment()};
     forward(*backend_, weights_, kv_slots_, batch, workspace_);
     return_logits(plan, result);
-    sample(plan, result);
+    draw(plan, result);
     return {};
   }
 
@@ -59,7 +59,10 @@ class ExecutorFor final : public Executor {
 
   Status take_memory(const ExecutorSizes& sizes) {
     const ModelConfig& config = weights_.config;
-    slots_.create(config, sizes);
+    ExecutorSizes own_sizes = sizes;
+    own_sizes.most_draws = sizes.step_tokens;
+    slots_.create(config, own_sizes);
+    drawn_rows_.reserve(static_cast<size_t>(sizes.step_tokens));
     const ExecutorInfo& info = slots_.info();
     KAIJU_TRY(take(cache_, static_cast<size_t>(info.cache_bytes()), "the KV cache"));
     pool_[1] = cache_.data();
@@ -78,7 +81,7 @@ class ExecutorFor final : public Executor {
     KAIJU_TRY(take(h_, rows * widths.h, "the feed-forward activations"));
     KAIJU_TRY(take(last_x_, static_cast<size_t>(sizes.slot_count) * config.d_model, "the sampled rows"));
     KAIJU_TRY(take(last_logits_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the logits"));
-    KAIJU_TRY(take(products_, rows * weights_.classifier_bias.size(), "the scores"));
+    KAIJU_TRY(take(scores_, rows * weights_.classifier_bias.size(), "the scores"));
     KAIJU_TRY(take(seen_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the seen tokens"));
     if constexpr (TakesMemory<B>)
       KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count, widest_input(config), config.n_heads,
@@ -106,9 +109,14 @@ class ExecutorFor final : public Executor {
     for (const int32_t token : start.history) seen(start.slot)[token] = 1;
   }
 
+  // Tokens after the first row that is drawn from are marked when their own rows are drawn (draw_rows).
   void mark_tokens(const StepPlan& plan) {
     for (const Segment& segment : plan.segments)
-      for (int32_t i = 0; i < segment.token_count; ++i) seen(segment.slot)[plan.tokens[segment.first_token + i]] = 1;
+      for (int32_t i = 0; i < segment.token_count - std::max(0, segment.draw_count - 1); ++i)
+        mark_token(plan, segment, i);
+  }
+  void mark_token(const StepPlan& plan, const Segment& segment, int32_t index) {
+    seen(segment.slot)[plan.tokens[segment.first_token + index]] = 1;
   }
 
   // The whole block is copied: how tokens lie within it is the backend's affair, and what lies past the copied tokens
@@ -172,36 +180,53 @@ class ExecutorFor final : public Executor {
       out += segment.token_count * vocab;
       if (!segment.scores) continue;
       classify(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(),
-               products_.data());
-      append_scores(weights_, products_.data(), segment.token_count, result.scores);
+               scores_.data());
+      append_scores(weights_, scores_.data(), segment.token_count, result.scores);
     }
   }
 
-  void sample(const StepPlan& plan, StepResult& result) {
-    const int64_t vocab = slots_.info().vocab_size, d_model = weights_.config.d_model;
-    int32_t rows = 0;
+  // Row `index` of a segment, which is drawn from.
+  struct DrawnRow {
+    const Segment* segment;
+    int32_t index;
+  };
+
+  void draw(const StepPlan& plan, StepResult& result) {
+    drawn_rows_.clear();
     for (const Segment& segment : plan.segments)
-      if (segment.sample)
-        std::copy_n(x_.data() + (segment.first_token + segment.token_count - 1) * d_model, d_model,
-                    last_x_.data() + rows++ * d_model);
-    if (rows == 0) return;
-    logits(*backend_, weights_, last_x_.data(), rows, a_.data(), last_logits_.data());
-    if (std::any_of(plan.segments.begin(), plan.segments.end(),
-                    [](const Segment& segment) { return segment.sample && segment.scores; }))
-      classify(*backend_, weights_, last_x_.data(), rows, a_.data(), products_.data());
-    const float* row = last_logits_.data();
-    const float* products = products_.data();
-    for (const Segment& segment : plan.segments) {
-      if (!segment.sample) continue;
+      for (int32_t i = segment.token_count - segment.draw_count; i < segment.token_count; ++i)
+        drawn_rows_.push_back({&segment, i});
+    const auto at_once = static_cast<size_t>(slots_.info().slot_count);  // that there is room for
+    for (std::span<const DrawnRow> left(drawn_rows_); !left.empty();) {
+      const std::span<const DrawnRow> rows = left.first(std::min(at_once, left.size()));
+      draw_rows(plan, rows, result);
+      left = left.subspan(rows.size());
+    }
+  }
+
+  void draw_rows(const StepPlan& plan, std::span<const DrawnRow> rows, StepResult& result) {
+    const int64_t vocab = slots_.info().vocab_size, d_model = weights_.config.d_model;
+    const auto count = static_cast<int32_t>(rows.size());
+    for (int64_t r = 0; r < count; ++r)
+      std::copy_n(x_.data() + (rows[r].segment->first_token + rows[r].index) * d_model, d_model,
+                  last_x_.data() + r * d_model);
+    logits(*backend_, weights_, last_x_.data(), count, a_.data(), last_logits_.data());
+    if (std::any_of(rows.begin(), rows.end(), [](const DrawnRow& row) { return row.segment->scores; }))
+      classify(*backend_, weights_, last_x_.data(), count, a_.data(), scores_.data());
+    const float* row_logits = last_logits_.data();
+    const float* row_scores = scores_.data();
+    for (const DrawnRow& row : rows) {
+      const Segment& segment = *row.segment;
+      if (row.index > segment.token_count - segment.draw_count) mark_token(plan, segment, row.index);
       SampledToken token;
       token.slot = segment.slot;
-      backend_->sample({row, slots_.info().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot),
-                        int64_t{segment.position} + segment.token_count, segment.top_logprobs},
+      backend_->sample({row_logits, slots_.info().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot),
+                        int64_t{segment.position} + row.index + 1, segment.top_logprobs},
                        token);
-      if (segment.scores) append_scores(weights_, products, 1, token.scores);
+      if (segment.scores) append_scores(weights_, row_scores, 1, token.scores);
       result.sampled.push_back(std::move(token));
-      row += vocab;
-      products += weights_.classifier_bias.size();
+      row_logits += vocab;
+      row_scores += weights_.classifier_bias.size();
     }
   }
 
@@ -213,10 +238,11 @@ class ExecutorFor final : public Executor {
   std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // where block 0 of each kind lies
   Buffer<arith::bf16> x_, last_x_;
   Buffer<int8_t> a_, queries_;
-  Buffer<float> q_, k_, v_, last_logits_, products_;
+  Buffer<float> q_, k_, v_, last_logits_, scores_;
   Buffer<uint8_t> h_, seen_;
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;
+  std::vector<DrawnRow> drawn_rows_;  // of the step being run
 };
 
 }  // namespace kaiju

@@ -18,6 +18,7 @@ namespace kaiju {
 struct ExecutorSizes {
   int32_t slot_count = 1;    // live sequences
   int32_t step_tokens = 64;  // most tokens of one plan
+  int32_t most_draws = 1;    // see ExecutorInfo
   int32_t block_count[kBlockKinds] = {0, 0};
   bool share_memory =
       false;              // one memory for both kinds, at least as large; a block of either lies at block * block_bytes
@@ -45,6 +46,7 @@ class Slots {
     info_.kv_layout = sizes.kv_layout;
     info_.slot_count = sizes.slot_count;
     info_.step_tokens = sizes.step_tokens;
+    info_.most_draws = sizes.most_draws;
     info_.label_count = config.label_count();
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
@@ -171,6 +173,10 @@ class Slots {
         return internal_error("a plan's segments do not follow one another");
       if (segment.scores && info_.label_count == 0)
         return internal_error("a plan asks for scores of a model without a classifier");
+      if (segment.draw_count < 0 || segment.draw_count > std::min(segment.token_count, info_.most_draws))
+        return internal_error("a plan draws from " + std::to_string(segment.draw_count) + " rows of a segment of " +
+                              std::to_string(segment.token_count) + "; this executor draws from at most " +
+                              std::to_string(info_.most_draws));
       if (segment.top_logprobs < 0) return internal_error("a plan asks for a negative number of alternatives");
       if (segment.position < 0 || segment.position > info_.context - segment.token_count)
         return internal_error("a plan runs past the context");
@@ -189,7 +195,7 @@ class Slots {
                            segment.write_from,
                            {slot.table[0].data(), slot.table[1].data()}});
       row_count_ += segment.token_count;
-      slot.drawn = slot.drawn || segment.sample;
+      slot.drawn = slot.drawn || segment.draw_count > 0;
     }
     return {};
   }

@@ -70,12 +70,15 @@ struct Segment {
   int32_t position = 0;     // of the first token
   int32_t first_token = 0;  // index into StepPlan::tokens
   int32_t token_count = 0;
-  bool sample = false;       // draw the token that follows the last one of this segment
+  // Rows that a token is drawn from: the last `draw_count` of this segment, each giving the token that follows its own.
+  // 0: none; at most ExecutorInfo::most_draws. Each draw sees what a sequence that ended at its row would show it.
+  int32_t draw_count = 0;
   bool all_logits = false;   // return the logits of every row of this segment
-  int32_t top_logprobs = 0;  // with sample: how many alternatives to report
+  int32_t top_logprobs = 0;  // with draw_count: how many alternatives to report with each draw
   // Global-slot KV of positions below this is already in the cache and must not be rewritten (shared blocks).
   int32_t write_from = 0;
-  bool scores = false;  // with sample, with all_logits: the classifier's scores of those rows; of models that have one
+  bool scores =
+      false;  // with draw_count, with all_logits: the classifier's scores of those rows; of models that have one
 };
 
 // A token that the slot drew last, when the host need not know it yet: of an executor that runs beside the host.

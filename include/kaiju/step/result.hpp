@@ -11,7 +11,7 @@ struct TokenLogprob {
   float logprob = 0.0f;  // natural log, of the plain model: no penalty, temperature 1
 };
 
-// One per segment with `sample`, in plan order.
+// One for each row that is drawn from (Segment::draw_count): in plan order, within a segment row by row.
 struct SampledToken {
   int32_t slot = 0;
   int32_t token = -1;

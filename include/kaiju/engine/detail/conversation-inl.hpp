@@ -81,22 +81,22 @@ KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const in
   if (options.max_tokens < 0) options.max_tokens = engine_->info().context;
   const size_t reserved =
       std::min<size_t>(std::max<size_t>(context / 4, 1), static_cast<size_t>(std::max(options.max_tokens, 1)));
-  std::vector<size_t> sizes;
-  for (size_t i = 0; i < turn; ++i) sizes.push_back(turns_[i].input.size() + turns_[i].reply_size() + close_.size());
-  sizes.push_back(input.size());
-  const size_t dropped = std::exchange(dropped_, chat_turns_to_drop(sizes, head_.size(), reserved, context));
+  const size_t reserved_before = std::exchange(reserved_, reserved),
+               dropped = std::exchange(dropped_, turns_to_drop(turn, input.size()));
   size_t prompt_count = 0;
   Result<RequestId> request = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
+    if (options.sequence_count != 1) return invalid_argument("sequence_count must be 1: a turn has one reply");
     std::vector<int32_t> prompt = history_of(turn);
     const size_t before = prompt.size();
     prompt.insert(prompt.end(), input.begin(), input.end());
     prompt_count = prompt.size();
-    if (prompt.size() + reserved > context)
+    const size_t least = options.max_tokens > 0 ? 1 : 0;  // generated
+    if (prompt.size() + least > context)
       return invalid_argument("the input is " + std::to_string(input.size()) + " tokens long; there is room for " +
-                              std::to_string(context - std::min(context, reserved + before)));
+                              std::to_string(context - std::min(context, least + before)));
     options.max_tokens =
         static_cast<int32_t>(std::min(static_cast<size_t>(options.max_tokens), context - prompt.size()));
-    options.sampling.stream += stream;
+    options.sampling.stream = stream;
     if (!options.scope.character.empty() && options.scope.shared_tokens == 0)
       options.scope.shared_tokens = static_cast<int32_t>(head_.size());
     return engine_->submit_history(session_, prompt, options);
@@ -104,8 +104,15 @@ KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const in
   if (request.ok())
     asked_ = {request.value(), prompt_count, std::move(options.stop_tokens), std::move(options.stop_strings)};
   else
-    dropped_ = dropped;
+    dropped_ = dropped, reserved_ = reserved_before;
   return request;
+}
+
+KAIJU_INLINE size_t Conversation::turns_to_drop(size_t count, size_t input) const {
+  std::vector<size_t> sizes;
+  for (size_t i = 0; i < count; ++i) sizes.push_back(turns_[i].input.size() + turns_[i].reply_size() + close_.size());
+  sizes.push_back(input);
+  return chat_turns_to_drop(sizes, head_.size(), reserved_, static_cast<size_t>(engine_->info().context));
 }
 
 KAIJU_INLINE Result<RequestId> Conversation::say(std::span<const int32_t> input, const RequestOptions& options) {
@@ -114,8 +121,9 @@ KAIJU_INLINE Result<RequestId> Conversation::say(std::span<const int32_t> input,
     Turn turn;
     turn.input.assign(input.begin(), input.end());
     turn.streams = 1;
+    turn.next_stream = options.sampling.stream + 1;
     turns_.reserve(turns_.size() + 1);
-    Result<RequestId> request = ask(turns_.size(), input, 0, options);
+    Result<RequestId> request = ask(turns_.size(), input, options.sampling.stream, options);
     if (request.ok()) turns_.push_back(std::move(turn));
     return request;
   });
@@ -124,11 +132,14 @@ KAIJU_INLINE Result<RequestId> Conversation::say(std::span<const int32_t> input,
 KAIJU_INLINE Result<RequestId> Conversation::swipe(const RequestOptions& options) {
   return guarded<Result<RequestId>>([&]() -> Result<RequestId> {
     KAIJU_TRY(settle());
-    if (turns_.empty() || turns_.back().input.empty()) return invalid_argument("there is no turn to answer again");
+    if (turns_.empty()) return invalid_argument("there is no turn to answer again");
     Turn& turn = turns_.back();
+    if (turn.greeting)
+      return invalid_argument("the newest turn was appended without an input: there is nothing to answer again");
     turn.replies.reserve(turn.replies.size() + 1);
-    Result<RequestId> request = ask(turns_.size() - 1, turn.input, turn.streams, options);
-    if (request.ok()) ++turn.streams;
+    const uint32_t stream = std::max(options.sampling.stream + turn.streams, turn.next_stream);
+    Result<RequestId> request = ask(turns_.size() - 1, turn.input, stream, options);
+    if (request.ok()) ++turn.streams, turn.next_stream = stream + 1;
     return request;
   });
 }
@@ -141,8 +152,10 @@ KAIJU_INLINE Status Conversation::append(std::span<const int32_t> input, std::sp
     Turn turn;
     turn.input.assign(input.begin(), input.end());
     turn.replies.emplace_back(reply.begin(), reply.end());
-    turn.streams = 1;
+    turn.streams = turn.next_stream = 1;
+    turn.greeting = input.empty();
     turns_.push_back(std::move(turn));
+    dropped_ = turns_to_drop(turns_.size(), 0);
     return {};
   });
 }
@@ -170,11 +183,12 @@ KAIJU_INLINE Status Conversation::edit(size_t turn, TurnPart part, std::span<con
     if (part == TurnPart::kReply) {
       if (edited.replies.empty()) edited.replies.emplace_back();
       edited.replies[edited.chosen] = std::move(copy);
-      return {};
+    } else {
+      edited = Turn();
+      edited.input = std::move(copy);
+      turns_.resize(turn + 1);
     }
-    edited = {std::move(copy), {}, 0, 0};
-    turns_.resize(turn + 1);
-    dropped_ = std::min(dropped_, turn);
+    dropped_ = turns_to_drop(turns_.size(), 0);
     return {};
   });
 }
@@ -184,7 +198,7 @@ KAIJU_INLINE Status Conversation::undo() {
     KAIJU_TRY(settle());
     if (turns_.empty()) return {StatusCode::kNotFound, "there is no turn to undo"};
     turns_.pop_back();
-    dropped_ = std::min(dropped_, turns_.size());
+    dropped_ = turns_to_drop(turns_.size(), 0);
     return {};
   });
 }
@@ -203,11 +217,14 @@ KAIJU_INLINE Result<Conversation> Conversation::fork(size_t turns) {
         std::mismatch(tokens->begin(), tokens->end(), wanted.begin(), wanted.end()).first - tokens->begin());
     Conversation child(engine_, 0, head_, close_);
     for (size_t i = 0; i < turns; ++i) {
-      Turn turn = {turns_[i].input, {}, 0, turns_[i].streams};
+      Turn turn = turns_[i];
+      turn.replies.clear();
+      turn.chosen = 0;
       if (!turns_[i].replies.empty()) turn.replies.push_back(turns_[i].replies[turns_[i].chosen]);
       child.turns_.push_back(std::move(turn));
     }
-    child.dropped_ = std::min(dropped_, turns);
+    child.reserved_ = reserved_;
+    child.dropped_ = child.turns_to_drop(turns, 0);
     Result<SessionId> session = engine_->fork_session(session_, same);
     if (!session.ok()) return session.status();
     child.session_ = session.value();

@@ -59,6 +59,21 @@ KAIJU_INLINE Result<RequestId> Engine::submit_history(SessionId session, std::sp
 KAIJU_INLINE Status Engine::cancel(RequestId request) { return impl_->cancel(request); }
 KAIJU_INLINE Status Engine::suspend(RequestId request) { return impl_->suspend(request); }
 KAIJU_INLINE Status Engine::resume(RequestId request) { return impl_->resume(request); }
+KAIJU_INLINE Result<int32_t> Engine::fork_sequence(RequestId request, int32_t sequence, uint32_t stream) {
+  return impl_->fork_sequence(request, sequence, stream);
+}
+KAIJU_INLINE Status Engine::cut_sequence(RequestId request, int32_t sequence, int32_t length) {
+  return impl_->cut_sequence(request, sequence, length);
+}
+KAIJU_INLINE Status Engine::end_sequence(RequestId request, int32_t sequence) {
+  return impl_->end_sequence(request, sequence);
+}
+KAIJU_INLINE Status Engine::keep_sequence(RequestId request, int32_t sequence) {
+  return impl_->keep_sequence(request, sequence);
+}
+KAIJU_INLINE Status Engine::propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens) {
+  return impl_->propose(request, sequence, tokens);
+}
 KAIJU_INLINE Status Engine::step() { return impl_->step(); }
 KAIJU_INLINE bool Engine::poll(Event& event) { return impl_->poll(event); }
 KAIJU_INLINE bool Engine::wait(Nanoseconds timeout) { return impl_->wait(timeout); }

@@ -6,6 +6,28 @@
 
 namespace kaiju {
 
+inline Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return {};
+  return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " +
+                          std::to_string(low) + " to " + std::to_string(high));
+}
+
+// The limits with every 0 replaced by what it stands for. kInvalidArgument names the one that is out of range.
+inline Result<StepLimits> resolve(const StepLimits& asked, const ExecutorInfo& info) {
+  KAIJU_TRY(check_range("step_tokens", asked.step_tokens, 0, info.step_tokens));
+  KAIJU_TRY(check_range("chunk_tokens", asked.chunk_tokens, 0, info.step_tokens));
+  KAIJU_TRY(check_range("prefill_tokens", asked.prefill_tokens, 0, info.step_tokens));
+  KAIJU_TRY(check_range("max_running", asked.max_running, 0, info.slot_count));
+  KAIJU_TRY(check_range("reserve_tokens", asked.reserve_tokens, 0, INT32_MAX));
+  StepLimits limits = asked;
+  if (limits.step_tokens == 0) limits.step_tokens = info.step_tokens;
+  limits.chunk_tokens =
+      limits.chunk_tokens > 0 ? std::min(limits.chunk_tokens, limits.step_tokens) : limits.step_tokens;
+  if (limits.prefill_tokens == 0) limits.prefill_tokens = limits.step_tokens;
+  if (limits.max_running == 0) limits.max_running = info.slot_count;
+  return limits;
+}
+
 inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Executor> executor,
                                                               std::shared_ptr<const Pieces> pieces,
                                                               const EngineOptions& options) {
@@ -16,33 +38,15 @@ inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Ex
     if (info.vocab_size < 1 || info.context < 1 || info.slot_count < 1 || info.step_tokens < 1 || info.window < 0 ||
         info.block_count[0] < 0 || info.block_count[1] < 0)
       return internal_error(
-          "the executor's facts make no sense: vocabulary, context, slots and step tokens must be positive");
-    const auto in_range = [](const char* name, int32_t value, int32_t low, int32_t high) -> Status {
-      if (value >= low && value <= high) return {};
-      return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " +
-                              std::to_string(low) + " to " + std::to_string(high));
-    };
-    KAIJU_TRY(in_range("step_tokens", options.step_tokens, 0, info.step_tokens));
-    KAIJU_TRY(in_range("chunk_tokens", options.chunk_tokens, 0, info.step_tokens));
-    KAIJU_TRY(in_range("prefill_tokens", options.prefill_tokens, 0, info.step_tokens));
-    KAIJU_TRY(in_range("max_running", options.max_running, 0, info.slot_count));
-    KAIJU_TRY(in_range("max_waiting", options.max_waiting, 1, INT32_MAX));
-    KAIJU_TRY(in_range("reserve_tokens", options.reserve_tokens, 0, INT32_MAX));
-    KAIJU_TRY(in_range("max_events", options.max_events, 1, INT32_MAX));
-    KAIJU_TRY(in_range("max_sessions", options.max_sessions, 1, INT32_MAX));
-    KAIJU_TRY(in_range("retention.turns", options.cache.retention.turns, 0, INT32_MAX));
-    KAIJU_TRY(in_range("retention.every_tokens", options.cache.retention.every_tokens, 0, INT32_MAX));
-    if (options.cache.evicted_names < 0 || options.cache.evicted_names > INT32_MAX)
-      return invalid_argument("evicted_names is " + std::to_string(options.cache.evicted_names) +
-                              "; it must be from 0 to " + std::to_string(INT32_MAX));
-    SchedulerOptions scheduling;
-    scheduling.step_tokens = options.step_tokens > 0 ? options.step_tokens : info.step_tokens;
-    scheduling.chunk_tokens =
-        options.chunk_tokens > 0 ? std::min(options.chunk_tokens, scheduling.step_tokens) : scheduling.step_tokens;
-    scheduling.prefill_tokens = options.prefill_tokens > 0 ? options.prefill_tokens : scheduling.step_tokens;
-    scheduling.cache = options.cache;
-    scheduling.reserve_tokens = options.reserve_tokens;
-    scheduling.max_running = options.max_running > 0 ? options.max_running : info.slot_count;
+          "the executor's info makes no sense: vocabulary, context, slots and step tokens must be positive");
+    Result<StepLimits> limits = resolve(options, info);
+    if (!limits.ok()) return limits.status();
+    KAIJU_TRY(check_range("max_waiting", options.max_waiting, 1, INT32_MAX));
+    KAIJU_TRY(check_range("max_events", options.max_events, 1, INT32_MAX));
+    KAIJU_TRY(check_range("max_sessions", options.max_sessions, 1, INT32_MAX));
+    KAIJU_TRY(check_range("retention.turns", options.cache.retention.turns, 0, INT32_MAX));
+    KAIJU_TRY(check_range("retention.every_tokens", options.cache.retention.every_tokens, 0, INT32_MAX));
+    KAIJU_TRY(check_range("evicted_names", options.cache.evicted_names, 0, INT32_MAX));
     if (options.cache.host_bytes < 0 || options.cache.file_bytes < 0)
       return invalid_argument("host_bytes and file_bytes must be 0 or more");
     if ((options.cache.file || options.cache.file_bytes > 0) && options.cache.host_bytes == 0)
@@ -53,7 +57,7 @@ inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Ex
                                                  : "file_bytes is " + std::to_string(options.cache.file_bytes) +
                                                        " and there is no file of that size: give a tier_file");
     // `::`, so that a constructor that throws has its memory given back by the global operator delete.
-    std::unique_ptr<EngineImpl> engine(::new EngineImpl(std::move(executor), std::move(pieces), options, scheduling));
+    std::unique_ptr<EngineImpl> engine(::new EngineImpl(std::move(executor), std::move(pieces), options, *limits));
     if (options.cache.host_bytes > 0) {
       const auto host = [&](size_t bytes, const char* what) { return engine->executor_->host_memory(bytes, what); };
       KAIJU_TRY(engine->scheduler_.cache().add_tiers(engine->info(), host));
@@ -103,10 +107,9 @@ inline Result<SessionId> EngineImpl::fork_session(SessionId parent, size_t lengt
     return inbox_.locked([&](Inbox& inbox) -> Result<SessionId> {
       Result<History*> history = idle_session(inbox, parent);
       if (!history.ok()) return history.status();
-      const std::vector<int32_t>& tokens = (*history)->tokens;
-      if (length > tokens.size())
+      if (length > (*history)->length)
         return invalid_argument("a fork of " + std::to_string(length) + " tokens was asked of a session of " +
-                                std::to_string(tokens.size()));
+                                std::to_string((*history)->length));
       if (inbox.sessions.size() >= static_cast<size_t>(options_.max_sessions))
         return Status(StatusCode::kBusy,
                       "all " + std::to_string(options_.max_sessions) + " sessions are in use: destroy one first");
@@ -115,7 +118,8 @@ inline Result<SessionId> EngineImpl::fork_session(SessionId parent, size_t lengt
         return Status(StatusCode::kBusy, "too much waits for the next step: call step first");
       History child;
       child.known = true;
-      child.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(length));
+      child.tokens = (*history)->tokens;
+      child.length = length;
       Command command;
       command.kind = Command::Kind::kFork;
       command.session = parent;
@@ -138,10 +142,10 @@ inline Status EngineImpl::truncate_session(SessionId session, size_t length) {
     return inbox_.locked([&](Inbox& inbox) -> Status {
       Result<History*> history = idle_session(inbox, session);
       if (!history.ok()) return history.status();
-      if (length > (*history)->tokens.size())
+      if (length > (*history)->length)
         return invalid_argument("a cut at " + std::to_string(length) + " was asked of a session of " +
-                                std::to_string((*history)->tokens.size()) + " tokens");
-      (*history)->tokens.resize(length);
+                                std::to_string((*history)->length) + " tokens");
+      (*history)->length = length;
       return {};
     });
   });
@@ -154,11 +158,11 @@ inline Status EngineImpl::set_session_tokens(SessionId session, std::span<const 
     if (tokens.size() > static_cast<size_t>(info().context))
       return invalid_argument("a history of " + std::to_string(tokens.size()) + " tokens exceeds the context of " +
                               std::to_string(info().context));
-    std::vector<int32_t> copy(tokens.begin(), tokens.end());
+    auto copy = std::make_shared<const std::vector<int32_t>>(tokens.begin(), tokens.end());
     return inbox_.locked([&](Inbox& inbox) -> Status {
       Result<History*> history = idle_session(inbox, session);
       if (!history.ok()) return history.status();
-      (*history)->tokens = std::move(copy);
+      (*history)->set(std::move(copy));
       return {};
     });
   });
@@ -167,13 +171,17 @@ inline Status EngineImpl::set_session_tokens(SessionId session, std::span<const 
 inline Result<std::vector<int32_t>> EngineImpl::session_tokens(SessionId session) const {
   KAIJU_TRY(check_process());
   using Answer = Result<std::vector<int32_t>>;
-  return guarded<Answer>([&] {
-    return inbox_.locked([&](const Inbox& inbox) -> Answer {
+  return guarded<Answer>([&]() -> Answer {
+    History history;  // copied from without the lock
+    KAIJU_TRY(inbox_.locked([&](const Inbox& inbox) -> Status {
       const auto found = inbox.sessions.find(session);
       if (found == inbox.sessions.end())
-        return Status(StatusCode::kNotFound, "there is no session " + std::to_string(session));
-      return found->second.tokens;
-    });
+        return {StatusCode::kNotFound, "there is no session " + std::to_string(session)};
+      history = found->second;
+      return {};
+    }));
+    const std::span<const int32_t> tokens = history.view();
+    return std::vector<int32_t>(tokens.begin(), tokens.end());
   });
 }
 
@@ -217,9 +225,8 @@ inline Status EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
   return {};
 }
 
-inline Result<std::unique_ptr<Sequence>> EngineImpl::prepare(const RequestOptions& options) const {
-  Result<SamplingSpec> sampling = check_sampling(options.sampling, info().vocab_size);
-  if (!sampling.ok()) return sampling.status();
+inline Status EngineImpl::check_options(const RequestOptions& options) const {
+  KAIJU_TRY(check_range("sequence_count", options.sequence_count, 1, std::min(kMaxSequences, info().slot_count)));
   if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
     return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
                             "; it must be 0 or more, or -1 for what fits the context");
@@ -244,42 +251,69 @@ inline Result<std::unique_ptr<Sequence>> EngineImpl::prepare(const RequestOption
   if (options.scope.shared_tokens < 0)
     return invalid_argument("shared_tokens is " + std::to_string(options.scope.shared_tokens) +
                             "; it must be 0 or more");
-
-  auto sequence = std::make_unique<Sequence>();
-  sequence->scope = options.scope;
-  sequence->user_data = options.user_data;
-  sequence->sampling = std::move(*sampling);
-  sequence->max_tokens = options.max_tokens;
-  sequence->top_logprobs = options.logprobs;
-  sequence->scores = options.scores;
-  sequence->stop_tokens = options.stop_tokens;
-  sequence->text = ReplyText(options.stop_strings);
-  sequence->priority = options.priority;
-  sequence->deadline = options.deadline;
-  sequence->submitted = now();
-  return sequence;
+  return {};
 }
 
-inline Status EngineImpl::check_length(Sequence& sequence) const {
-  const int64_t prompt = static_cast<int64_t>(sequence.tokens.size()), context = info().context;
+inline std::shared_ptr<Request> EngineImpl::make_request(const RequestOptions& options) const {
+  auto request = std::make_shared<Request>();
+  request->scope = options.scope;
+  request->user_data = options.user_data;
+  request->max_tokens = options.max_tokens;
+  request->top_logprobs = options.logprobs;
+  request->scores = options.scores;
+  request->stop_tokens = options.stop_tokens;
+  request->priority = options.priority;
+  request->deadline = options.deadline;
+  request->submitted = now();
+  return request;
+}
+
+inline Status EngineImpl::check_length(Request& request, size_t prompt_tokens) const {
+  const int64_t prompt = static_cast<int64_t>(prompt_tokens), context = info().context;
   if (prompt == 0) return invalid_argument("the prompt is empty: a session without history needs at least one token");
   const int64_t room = context - prompt;
-  if (room < 0 || (room == 0 && sequence.max_tokens != 0))
+  if (room < 0 || (room == 0 && request.max_tokens != 0))
     return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens, its history included, " +
                             (room < 0 ? "exceeds" : "fills") + " the context of " + std::to_string(context) +
                             ": shorten it");
-  if (sequence.max_tokens == kToContextEnd) sequence.max_tokens = static_cast<int32_t>(room);
-  if (sequence.max_tokens > room)
+  if (request.max_tokens == kToContextEnd) request.max_tokens = static_cast<int32_t>(room);
+  if (request.max_tokens > room)
     return invalid_argument("a prompt of " + std::to_string(prompt) + " tokens and " +
-                            std::to_string(sequence.max_tokens) + " to generate exceed the context of " +
+                            std::to_string(request.max_tokens) + " to generate exceed the context of " +
                             std::to_string(context) + ": shorten the prompt or ask for at most " +
                             std::to_string(room));
-  if (sequence.scope.shared_tokens > prompt)
-    return invalid_argument("shared_tokens is " + std::to_string(sequence.scope.shared_tokens) + "; the prompt has " +
+  if (request.scope.shared_tokens > prompt)
+    return invalid_argument("shared_tokens is " + std::to_string(request.scope.shared_tokens) + "; the prompt has " +
                             std::to_string(prompt) + " tokens");
-  sequence.prompt_count = static_cast<int32_t>(prompt);
-  sequence.tokens.reserve(sequence.tokens.size() + static_cast<size_t>(std::min(sequence.max_tokens, 1024)));
-  return scheduler_.check_fits(sequence.prompt_count, sequence.max_tokens);
+  request.prompt_count = static_cast<int32_t>(prompt);
+  return scheduler_.check_fits(request.prompt_count, request.max_tokens);
+}
+
+// The sequences of a request that begin with `history` and `tokens`; each draws with a stream of its own.
+inline std::vector<std::unique_ptr<Sequence>> EngineImpl::make_sequences(const std::shared_ptr<Request>& request,
+                                                                         const RequestOptions& options,
+                                                                         const SamplingSpec& sampling,
+                                                                         std::span<const int32_t> history,
+                                                                         std::span<const int32_t> tokens) {
+  const auto count = static_cast<size_t>(options.sequence_count);
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  for (size_t i = 0; i < count; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request = request;
+    sequence->index = static_cast<int32_t>(i);
+    sequence->sampling = sampling;
+    sequence->sampling.stream += static_cast<uint32_t>(i);
+    sequence->text = ReplyText(options.stop_strings);
+    std::vector<int32_t>& own = *sequence->tokens;
+    own.reserve(history.size() + tokens.size() + static_cast<size_t>(std::min(request->max_tokens, 1024)));
+    own.insert(own.end(), history.begin(), history.end());
+    own.insert(own.end(), tokens.begin(), tokens.end());
+    sequences.push_back(std::move(sequence));
+  }
+  request->sequences.assign(count, nullptr);
+  request->histories.resize(count);
+  request->unended = options.sequence_count;
+  return sequences;
 }
 
 inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
@@ -291,39 +325,64 @@ inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<
     if (tokens.size() > static_cast<size_t>(info().context))
       return invalid_argument(std::to_string(tokens.size()) + " tokens exceed the context of " +
                               std::to_string(info().context));
-    Result<std::unique_ptr<Sequence>> prepared = prepare(options);
-    if (!prepared.ok()) return prepared.status();
-    return inbox_.locked([&](Inbox& inbox) -> Result<RequestId> {
-      Result<History*> found = idle_session(inbox, session);
-      if (!found.ok()) return found.status();
-      History& history = **found;
-      if (inbox.waiting_count() >= static_cast<size_t>(options_.max_waiting))
-        return Status(StatusCode::kBusy,
-                      std::to_string(inbox.waiting_count()) + " requests are waiting or suspended (max_waiting is " +
-                          std::to_string(options_.max_waiting) + ") and " +
-                          std::to_string(inbox.metrics.requests_running) + " are running: try again later");
-      Sequence& sequence = **prepared;
-      if (!whole) sequence.tokens = history.tokens;
-      sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
-      KAIJU_TRY(check_length(sequence));
-      sequence.session = session;
-      sequence.request = inbox.last_request + 1;
+    Result<SamplingSpec> sampling = check_sampling(options.sampling, info().vocab_size);
+    if (!sampling.ok()) return sampling.status();
+    KAIJU_TRY(check_options(options));
+    const std::shared_ptr<Request> request = make_request(options);
+    request->session = session;
+    // The history is copied without the lock. When it has changed meanwhile, which another thread did, once more.
+    for (History history;;) {
+      KAIJU_TRY(inbox_.locked([&](Inbox& inbox) -> Status {
+        Result<History*> found = ready_to_submit(inbox, session);
+        if (!found.ok()) return found.status();
+        history = **found;
+        return {};
+      }));
+      const std::span<const int32_t> before = whole ? std::span<const int32_t>() : history.view();
+      request->max_tokens = options.max_tokens;
+      KAIJU_TRY(check_length(*request, before.size() + tokens.size()));
       Command command;
-      command.sequence = std::move(*prepared);
-      if (inbox.commands.size() == inbox.commands.capacity()) inbox.commands.reserve(2 * inbox.commands.size() + 1);
-      inbox.unfinished.try_emplace(
-          sequence.request,
-          RequestControl{.session = session, .user_data = sequence.user_data, .own_events = own_events});
-      // Nothing below fails.
-      inbox.commands.push_back(std::move(command));
-      history.known = true;
-      ++inbox.pending;
-      history.request = ++inbox.last_request;
-      return history.request;
-    });
+      command.sequences = make_sequences(request, options, *sampling, before, tokens);
+      Result<RequestId> submitted = inbox_.locked([&](Inbox& inbox) -> Result<RequestId> {
+        Result<History*> found = ready_to_submit(inbox, session);
+        if (!found.ok()) return found.status();
+        if ((*found)->tokens != history.tokens || (*found)->length != history.length) return RequestId{0};
+        return enqueue(inbox, **found, std::move(command), own_events);
+      });
+      if (!submitted.ok() || *submitted != 0) return submitted;
+    }
   });
   inbox_.notify();
   return answer;
+}
+
+// The session's history, if it may be submitted to now.
+inline Result<History*> EngineImpl::ready_to_submit(Inbox& inbox, SessionId session) const {
+  Result<History*> found = idle_session(inbox, session);
+  if (found.ok() && inbox.waiting_count() >= static_cast<size_t>(options_.max_waiting))
+    return Status(StatusCode::kBusy,
+                  std::to_string(inbox.waiting_count()) + " requests are waiting or suspended (max_waiting is " +
+                      std::to_string(options_.max_waiting) + ") and " + std::to_string(inbox.metrics.requests_running) +
+                      " are running: try again later");
+  return found;
+}
+
+inline RequestId EngineImpl::enqueue(Inbox& inbox, History& history, Command command, Ring<Event>* own_events) {
+  Request& request = *command.sequences.front()->request;
+  request.id = inbox.last_request + 1;
+  if (inbox.commands.size() == inbox.commands.capacity()) inbox.commands.reserve(2 * inbox.commands.size() + 1);
+  inbox.unfinished.try_emplace(request.id,
+                               RequestControl{.session = request.session,
+                                              .user_data = request.user_data,
+                                              .own_events = own_events,
+                                              .prompt_count = request.prompt_count,
+                                              .sequence_count = static_cast<int32_t>(command.sequences.size())});
+  // Nothing below fails.
+  inbox.commands.push_back(std::move(command));
+  history.known = true;
+  ++inbox.pending;
+  history.request = ++inbox.last_request;
+  return history.request;
 }
 
 inline Result<RequestId> EngineImpl::submit(SessionId session, std::span<const int32_t> tokens,
@@ -372,6 +431,9 @@ inline Status EngineImpl::resume(RequestId request) {
 inline Status EngineImpl::generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                                    const Function<bool(std::string_view text)>& on_text, Event& done) {
   KAIJU_TRY(check_process());
+  if (options.sequence_count != 1)
+    return invalid_argument("generate takes requests of one sequence: submit one of " +
+                            std::to_string(options.sequence_count) + ", and poll its events");
   if (inbox_.in_step())
     return {StatusCode::kBusy, "generate is called by a callback of a save or a restore: call it when that is through"};
   // However this is left, nobody waits for the request's events any more.

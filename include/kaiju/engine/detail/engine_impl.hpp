@@ -1,5 +1,6 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
-// in engine_calls.hpp, the step in engine_step.hpp, saving and restoring in engine_saved.hpp.
+// in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp,
+// saving and restoring in engine_saved.hpp.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -27,6 +27,21 @@
 #include "kaiju/text/detail/pieces.hpp"
 
 namespace kaiju {
+
+// What a call of step came to.
+enum class StepOutcome {
+  kFailed,       // an error that is final: the engine stops
+  kNothingToDo,  // no sequence has a token to compute
+  kRan,          // a step was computed and committed
+  kTryAgain,     // the executor asked for the same plan again later; everything else is as it was
+};
+
+// How far the step that was planned last has come.
+enum class PlanStage {
+  kNone,        // committed, or never planned
+  kToRunAgain,  // planned; the executor asked to try again
+  kStarted,     // the executor computes it
+};
 
 // The promises are those of Engine, call by call.
 class EngineImpl {
@@ -51,6 +66,11 @@ class EngineImpl {
   Status cancel(RequestId request);
   Status suspend(RequestId request);
   Status resume(RequestId request);
+  Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t stream);
+  Status cut_sequence(RequestId request, int32_t sequence, int32_t length);
+  Status end_sequence(RequestId request, int32_t sequence);
+  Status keep_sequence(RequestId request, int32_t sequence);
+  Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
   Status step();
   bool poll(Event& event);
   bool wait(Nanoseconds timeout);
@@ -68,11 +88,11 @@ class EngineImpl {
 
  private:
   EngineImpl(std::unique_ptr<Executor> executor, std::shared_ptr<const Pieces> pieces, const EngineOptions& options,
-             const SchedulerOptions& scheduling)
+             const StepLimits& limits)
       : executor_(std::move(executor)),
         pieces_(std::move(pieces)),
         options_(options),
-        scheduler_(executor_->info(), scheduling) {
+        scheduler_(executor_->info(), limits, options.cache) {
     metrics_from_scheduler();
     inbox_.metrics = metrics_;
   }
@@ -80,10 +100,26 @@ class EngineImpl {
   // `own_events`: where the request's events go; null: to poll.
   Result<RequestId> submit_tokens(SessionId session, std::span<const int32_t> tokens, bool whole,
                                   const RequestOptions& options, Ring<Event>* own_events = nullptr);
-  // A sequence checked but for its tokens.
-  Result<std::unique_ptr<Sequence>> prepare(const RequestOptions& options) const;
   Status check_tokens(std::span<const int32_t> tokens) const;
-  Status check_length(Sequence& sequence) const;
+  Status check_options(const RequestOptions& options) const;
+  Status check_length(Request& request, size_t prompt_tokens) const;
+  std::shared_ptr<Request> make_request(const RequestOptions& options) const;
+  static std::vector<std::unique_ptr<Sequence>> make_sequences(const std::shared_ptr<Request>& request,
+                                                               const RequestOptions& options,
+                                                               const SamplingSpec& sampling,
+                                                               std::span<const int32_t> history,
+                                                               std::span<const int32_t> tokens);
+  Result<History*> ready_to_submit(Inbox& inbox, SessionId session) const;
+  static RequestId enqueue(Inbox& inbox, History& history, Command command, Ring<Event>* own_events);
+
+  // -- sequences of a request: engine_sequences.hpp --
+  static Result<RequestControl*> control_of(Inbox& inbox, RequestId request, int32_t sequence);
+  template <class Check>
+  Status call_sequence(RequestId request, SequenceCall call, Check check);
+  void do_sequence_call(RequestId id, SequenceCall& call);
+  void fork_in_flight(Request& request, const Sequence* parent, const SequenceCall& call);
+  void cut(Sequence& sequence, int32_t length);
+  void say_again(Sequence& sequence);
 
   template <class Answer, class Body>
   Answer between_steps(Body body);
@@ -91,29 +127,34 @@ class EngineImpl {
   Status check_saved(const SavedSession& saved, const Scope& scope) const;
   Status restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader);
   Status step_entered();
-  Status step_once();
+  Status step_once(StepOutcome& outcome);
   Status ready_to_step() const;
   void do_inbox();
-  void do_wish(const Command& command);
+  void do_control(const Command& command);
+  void suspend(Sequence& sequence);
+  void resume(Sequence& sequence);
   void end_overdue(TimePoint now);
   template <class Call>
   Status ask_executor(Call call);
+  static bool may_run_again(const Status& answer);
   Status start(const StepPlan& plan);
   Status finish();
   void tell_suspended(Sequence& sequence);
   void tell_moves();
   bool is_planned(const Sequence& sequence) const;
-  Sequence* planned(RequestId request) const;
-  void end_planned(Sequence& sequence, DoneReason reason);
-  void end_request(RequestId request, DoneReason reason);
-  void let_leave();
+  bool is_ending(SessionId session);
+  void end_request(RequestId id, DoneReason reason);
+  void end_sequence(Sequence& sequence, DoneReason reason);
+  void release_planned();
   // Leaves a command about an unfinished request in the inbox.
   template <class Change>
   Status change_control(RequestId request, Change change);
   Status commit();
   void commit_token(Sequence& sequence, SampledToken& sampled, TimePoint now, bool& done, DoneReason& reason);
+  bool fits(const SampledToken& draw, const Segment& segment) const;
+  Status wrong_answer(std::span<const SampledToken> left) const;
+  void tell_end(Sequence& sequence, DoneReason reason);
   void tell_end(Event event, Ending ending);
-  void end(Sequence& sequence, DoneReason reason);
   void stop(const Status& error);
   Event event_of(const Sequence& sequence, EventKind kind) const;
   void metrics_from_scheduler();
@@ -138,11 +179,8 @@ class EngineImpl {
   StepPlan next_plan_;      // what goes on from plan_, while that runs
   StepPlan transfer_plan_;  // of saving and restoring
   StepResult result_;
-  bool under_way_ = false;   // plan_ was started, and has not been finished
-  bool plan_waits_ = false;  // planned, but the executor asked to try again
-  std::unordered_set<SessionId>
-      leaving_;                     // the sessions of those who have ended for the host, and not yet for the plan
-  std::vector<SessionId> closing_;  // sessions to close once the plan has run
+  PlanStage plan_stage_ = PlanStage::kNone;  // of plan_
+  std::vector<SessionId> closing_;           // sessions to close once the plan has run
   std::vector<Command> commands_;
   std::vector<Event> events_;
   std::vector<Ending> endings_;
@@ -154,4 +192,5 @@ class EngineImpl {
 
 #include "kaiju/engine/detail/engine_calls.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
+#include "kaiju/engine/detail/engine_sequences.hpp"
 #include "kaiju/engine/detail/engine_step.hpp"

@@ -15,15 +15,17 @@ inline Answer EngineImpl::between_steps(Body body) {
     return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
   Answer answer = guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(status());
-    if (plan_waits_) return Status(StatusCode::kBusy, "a step waits to be run again: step first");
+    if (plan_stage_ == PlanStage::kToRunAgain)
+      return Status(StatusCode::kBusy, "a step waits to be run again: step first");
     const Status told = guarded<Status>([&]() -> Status {
       do_inbox();
       next_plan_.clear();
-      const Status finished = under_way_ ? finish() : Status();
-      if (finished.ok() || plan_waits_) publish();
+      const Status finished = plan_stage_ == PlanStage::kStarted ? finish() : Status();
+      if (finished.ok() || plan_stage_ == PlanStage::kToRunAgain) publish();
       return finished;
     });
-    if (!told.ok() && !plan_waits_) stop(told.code() == StatusCode::kOutOfMemory ? internal_error("no memory") : told);
+    if (!told.ok() && plan_stage_ != PlanStage::kToRunAgain)
+      stop(told.code() == StatusCode::kOutOfMemory ? internal_error("no memory") : told);
     KAIJU_TRY(told);
     return body();
   });
@@ -52,7 +54,8 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
     KAIJU_TRY(inbox_.locked([&](Inbox& inbox) -> Status {
       Result<History*> history = idle_session(inbox, session);
       if (!history.ok()) return history.status();
-      saved.tokens = (*history)->tokens;
+      const std::span<const int32_t> tokens = (*history)->view();
+      saved.tokens.assign(tokens.begin(), tokens.end());
       return {};
     }));
     const PrefixTree& tree = scheduler_.cache();
@@ -96,7 +99,7 @@ inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& optio
   return between_steps<Result<SessionId>>([&]() -> Result<SessionId> {
     SessionReader reader(options.key, read);
     SavedSession saved;
-    KAIJU_TRY(reader.head(static_cast<size_t>(info().context), saved));
+    KAIJU_TRY(reader.head(scheduler_.cache().identity(), static_cast<size_t>(info().context), saved));
     KAIJU_TRY(check_saved(saved, options.scope));
     const Result<SessionId> session = inbox_.locked([&](Inbox& inbox) -> Result<SessionId> {
       if (inbox.sessions.size() >= static_cast<size_t>(options_.max_sessions))
@@ -113,7 +116,7 @@ inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& optio
       inbox_.locked([&](Inbox& inbox) {
         History history;
         history.known = true;
-        history.tokens = std::move(saved.tokens);
+        history.set(std::make_shared<const std::vector<int32_t>>(std::move(saved.tokens)));
         inbox.reserve_destroyed();
         inbox.sessions.emplace(session.value(), std::move(history));
       });
@@ -129,9 +132,6 @@ inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& optio
 
 inline Status EngineImpl::check_saved(const SavedSession& saved, const Scope& scope) const {
   const PrefixTree& tree = scheduler_.cache();
-  if (saved.identity != tree.identity())
-    return {StatusCode::kUnsupported, "the session was saved with the model " + saved.identity + "; this engine's is " +
-                                          tree.identity() + ": restore it there"};
   if (saved.head.epoch != tree.epoch())
     return {StatusCode::kUnsupported, "the session was saved at scale epoch " + std::to_string(saved.head.epoch) +
                                           "; this engine is at " + std::to_string(tree.epoch())};

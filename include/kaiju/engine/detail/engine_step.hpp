@@ -7,10 +7,14 @@ namespace kaiju {
 
 inline void EngineImpl::metrics_from_scheduler() {
   metrics_.requests_waiting = scheduler_.waiting().size();
-  const auto& running = scheduler_.running();
-  metrics_.requests_running = static_cast<uint64_t>(
-      std::count_if(running.begin(), running.end(), [](const auto& sequence) { return !sequence->ended; }));
-  metrics_.requests_suspended = scheduler_.suspended().size();
+  metrics_.requests_running = 0;
+  const Request* last = nullptr;  // sequences of one request follow one another in the order of service
+  for (const auto& sequence : scheduler_.running()) {
+    if (!sequence->live() || sequence->request.get() == last) continue;
+    last = sequence->request.get();
+    ++metrics_.requests_running;
+  }
+  metrics_.requests_suspended = scheduler_.suspended_requests();
   metrics_.cache = scheduler_.cache().stats();
   metrics_.tokens_from_cache = metrics_.cache.hits();
   for (const BlockKind kind : kBothKinds) {
@@ -37,8 +41,9 @@ inline Status EngineImpl::step() {
 inline Status EngineImpl::step_entered() {
   Status answer = guarded<Status>([&] { return ready_to_step(); });
   if (answer.ok()) {
-    answer = guarded<Status>([&] { return step_once(); });
-    if (!answer.ok() && !plan_waits_) {
+    StepOutcome outcome = StepOutcome::kFailed;
+    answer = guarded<Status>([&] { return step_once(outcome); });
+    if (outcome == StepOutcome::kFailed && !answer.ok()) {
       // A shortage of host memory half-way through the books leaves them unknown; one that the executor reports does
       // not.
       if (answer.code() == StatusCode::kOutOfMemory) answer = internal_error("no memory");
@@ -61,67 +66,79 @@ inline Status EngineImpl::ready_to_step() const {
   });
 }
 
-inline Status EngineImpl::step_once() {
+// Not ok with kTryAgain: what the executor asked to wait for. Not ok with kFailed, which `outcome` is before and while
+// anything can fail: the engine stops.
+inline Status EngineImpl::step_once(StepOutcome& outcome) {
   const TimePoint begin = now();
   do_inbox();
   end_overdue(begin);
-  if (!plan_waits_ && !under_way_) {
+  if (plan_stage_ == PlanStage::kNone) {
     KAIJU_TRY(scheduler_.plan(plan_, begin));
     tell_moves();
     if (plan_.segments.empty() && plan_.copies.empty() && plan_.transfers.empty()) {
       if (scheduler_.running().empty() && !scheduler_.waiting().empty())
-        return internal_error("cache ledger: request " + std::to_string((*scheduler_.waiting().begin())->request) +
+        return internal_error("cache ledger: request " + std::to_string((*scheduler_.waiting().begin())->request->id) +
                               " does not fit though nothing else is here");
       publish();
+      outcome = StepOutcome::kNothingToDo;
       return {};
     }
   }
-  const auto tell = [&](const Status& status) {
-    if (!status.ok() && plan_waits_) publish();  // who was cancelled or suspended, at least
+  const auto answer = [&](const Status& status) {
+    if (plan_stage_ != PlanStage::kToRunAgain) return status;
+    publish();  // cancels and suspensions, at least
+    outcome = StepOutcome::kTryAgain;
     return status;
   };
-  if (!under_way_) KAIJU_TRY(tell(start(plan_)));
+  if (plan_stage_ != PlanStage::kStarted)
+    if (const Status started = start(plan_); !started.ok()) return answer(started);
   next_plan_.clear();
   if (executor_->runs_beside_host()) KAIJU_TRY(scheduler_.plan_next(next_plan_));
-  KAIJU_TRY(tell(finish()));
+  if (const Status ended = finish(); !ended.ok()) return answer(ended);
+  KAIJU_TRY(scheduler_.fault());
   if (options_.check_ledger) KAIJU_TRY(scheduler_.check_ledger());
   publish();
+  outcome = StepOutcome::kRan;
   return {};
 }
 
-// A call of the executor that a step is made of. Who asks to try again has the plan wait.
+// Whether an executor's answer leaves the plan to be run again.
+inline bool EngineImpl::may_run_again(const Status& answer) {
+  return answer.code() == StatusCode::kOutOfMemory || answer.code() == StatusCode::kBusy ||
+         answer.code() == StatusCode::kIo;
+}
+
+// A call of the executor that a step is made of.
 template <class Call>
 inline Status EngineImpl::ask_executor(Call call) {
   const TimePoint before = now();
   const Status answer = call();
   metrics_.step_ns += static_cast<uint64_t>((now() - before).count);
-  plan_waits_ = answer.code() == StatusCode::kOutOfMemory || answer.code() == StatusCode::kBusy ||
-                answer.code() == StatusCode::kIo;
   return answer;
 }
 
 inline Status EngineImpl::start(const StepPlan& plan) {
   const Status started = ask_executor([&] { return executor_->start(plan); });
-  under_way_ = started.ok();
+  plan_stage_ = started.ok() ? PlanStage::kStarted : may_run_again(started) ? PlanStage::kToRunAgain : PlanStage::kNone;
   return started;
 }
 
-// Ends the step under way. Where the next one is planned, it is under way before this one has ended.
+// Ends the started step. Where the next one is planned, it is started before this one has ended.
 inline Status EngineImpl::finish() {
   const bool goes_on = !next_plan_.segments.empty();
-  if (goes_on) {
-    const Status started = start(next_plan_);
-    if (!started.ok() && !plan_waits_) return started;
-  }
-  const bool next_waits = std::exchange(plan_waits_, false),
-             next_under_way = std::exchange(under_way_, false) && goes_on;
+  if (goes_on)
+    if (const Status started = start(next_plan_); !started.ok() && plan_stage_ != PlanStage::kToRunAgain)
+      return started;
+  const PlanStage next_stage = goes_on ? plan_stage_ : PlanStage::kNone;
+  plan_stage_ = PlanStage::kNone;
   const Status ended = ask_executor([&] { return executor_->finish(plan_, result_); });
-  if (goes_on) plan_waits_ = false;  // with one behind it, it cannot be run again
-  KAIJU_TRY(ended);
+  if (!ended.ok()) {
+    if (!goes_on && may_run_again(ended)) plan_stage_ = PlanStage::kToRunAgain;  // else one was started after it
+    return ended;
+  }
   ++metrics_.steps;
   KAIJU_TRY(commit());
-  plan_waits_ = next_waits;
-  under_way_ = next_under_way;
+  plan_stage_ = next_stage;
   if (goes_on) std::swap(plan_, next_plan_);
   return {};
 }
@@ -131,18 +148,21 @@ inline void EngineImpl::do_inbox() {
   for (Command& command : commands_) {
     switch (command.kind) {
       case Command::Kind::kSubmit:
-        deadlines_.add(*command.sequence);
-        scheduler_.add(std::move(command.sequence));
+        deadlines_.add(*command.sequences.front()->request);
+        for (std::unique_ptr<Sequence>& sequence : command.sequences) scheduler_.add(std::move(sequence));
         break;
       case Command::Kind::kFork:
         scheduler_.fork(command.session, command.child);
         break;
       case Command::Kind::kControl:
-        do_wish(command);
+        do_control(command);
+        break;
+      case Command::Kind::kSequence:
+        do_sequence_call(command.request, command.call);
         break;
       case Command::Kind::kDestroy:
         end_request(command.request, DoneReason::kCancelled);
-        if (leaving_.contains(command.session))
+        if (is_ending(command.session))
           closing_.push_back(command.session);
         else
           scheduler_.close(command.session);
@@ -152,128 +172,172 @@ inline void EngineImpl::do_inbox() {
   commands_.clear();
 }
 
-inline void EngineImpl::do_wish(const Command& command) {
-  Sequence* const in_plan = planned(command.request);
-  if (command.control.cancel) {
-    end_request(command.request, DoneReason::kCancelled);
-  } else if (in_plan) {
-    if (in_plan->ended) return;  // meanwhile
-    in_plan->aside = command.control.suspend;
-    if (in_plan->aside) tell_suspended(*in_plan);
-  } else if (command.control.suspend) {
-    if (Sequence* sequence = scheduler_.suspend(command.request)) tell_suspended(*sequence);
-  } else {
-    scheduler_.resume(command.request);
+inline void EngineImpl::do_control(const Command& command) {
+  if (command.control.cancel) return end_request(command.request, DoneReason::kCancelled);
+  Request* const request = scheduler_.find(command.request);
+  if (!request || request->unended == 0) return;
+  for (size_t i = 0; i < request->sequences.size(); ++i) {
+    Sequence* const sequence = request->sequences[i];
+    if (!sequence || !sequence->live()) continue;
+    if (command.control.suspend)
+      suspend(*sequence);
+    else
+      resume(*sequence);
   }
+}
+
+inline void EngineImpl::suspend(Sequence& sequence) {
+  if (sequence.state == SequenceState::kSuspended || sequence.state == SequenceState::kSuspending) return;
+  if (sequence.has_slot() && is_planned(sequence))
+    scheduler_.move(sequence, SequenceState::kSuspending);
+  else
+    scheduler_.suspend(sequence);
+  tell_suspended(sequence);
+}
+
+inline void EngineImpl::resume(Sequence& sequence) {
+  if (sequence.state == SequenceState::kSuspending)
+    scheduler_.move(sequence, sequence.cut_to ? SequenceState::kCutting : SequenceState::kRunning);
+  else if (sequence.state == SequenceState::kSuspended)
+    scheduler_.resume(sequence);
 }
 
 inline void EngineImpl::end_overdue(TimePoint now) {
   while (const RequestId request = deadlines_.take_over(now)) end_request(request, DoneReason::kDeadline);
 }
 
-// Whether a running sequence has to stay until the plan that is under way or waits has run: the cache's books count on
-// it.
-inline bool EngineImpl::is_planned(const Sequence& sequence) const { return plan_waits_ || sequence.granted > 0; }
-
-inline Sequence* EngineImpl::planned(RequestId request) const {
-  Sequence* const sequence = scheduler_.find(request);
-  return sequence && sequence->slot >= 0 && is_planned(*sequence) ? sequence : nullptr;
+// Whether a sequence with a slot has to stay until the plan that was started, or is to be run again, has run: the
+// cache's books count on it.
+inline bool EngineImpl::is_planned(const Sequence& sequence) const {
+  return plan_stage_ == PlanStage::kToRunAgain || sequence.granted > 0;
 }
 
-// Over for the host, in the plan still.
-inline void EngineImpl::end_planned(Sequence& sequence, DoneReason reason) {
-  if (std::exchange(sequence.ended, true)) return;
-  leaving_.insert(sequence.session);
-  end(sequence, reason);
+// Whether a sequence of the session has ended for the host, and a plan still computes it.
+inline bool EngineImpl::is_ending(SessionId session) {
+  const auto& running = scheduler_.running();
+  return std::any_of(running.begin(), running.end(), [&](const auto& sequence) {
+    return sequence->state == SequenceState::kEnding && sequence->request->session == session;
+  });
 }
 
-// Ends a request, wherever it is.
-inline void EngineImpl::end_request(RequestId request, DoneReason reason) {
-  if (Sequence* sequence = planned(request)) {
-    end_planned(*sequence, reason);
-  } else if (std::unique_ptr<Sequence> gone = scheduler_.remove(request)) {
-    end(*gone, reason);
+// Ends all sequences of a request, wherever they are.
+inline void EngineImpl::end_request(RequestId id, DoneReason reason) {
+  Request* const request = scheduler_.find(id);
+  if (!request) return;
+  const std::vector<Sequence*> sequences = request->sequences;  // the request goes with the last one
+  for (Sequence* sequence : sequences)
+    if (sequence && sequence->live()) end_sequence(*sequence, reason);
+}
+
+// Ends a sequence for the host. One that a plan still computes leaves when that has run.
+inline void EngineImpl::end_sequence(Sequence& sequence, DoneReason reason) {
+  if (sequence.has_slot() && is_planned(sequence)) {
+    scheduler_.move(sequence, SequenceState::kEnding);
+    tell_end(sequence, reason);
+  } else {
+    tell_end(*scheduler_.remove(sequence), reason);
   }
 }
 
-// The plan has run: who was only waiting for that goes, unless the next one has it.
-inline void EngineImpl::let_leave() {
+// The plan has run: removes sequences that ended, were suspended or were cut back while it computed them, unless the
+// next started step contains them.
+inline void EngineImpl::release_planned() {
   const auto& running = scheduler_.running();
   for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
     if (sequence.granted > 0) continue;
-    if (sequence.ended) {
-      leaving_.erase(sequence.session);
+    if (sequence.state == SequenceState::kEnding) {
       scheduler_.finish(i);
-    } else if (std::exchange(sequence.aside, false)) {
-      scheduler_.suspend(sequence.request);
+      continue;
     }
+    if (sequence.state == SequenceState::kSuspending) scheduler_.suspend(sequence);
+    if (sequence.cut_to) cut(sequence, *sequence.cut_to);
   }
   std::erase_if(closing_, [&](SessionId session) {
-    if (leaving_.contains(session)) return false;
+    if (is_ending(session)) return false;
     scheduler_.close(session);
     return true;
   });
 }
 
 inline void EngineImpl::tell_suspended(Sequence& sequence) {
-  if (std::exchange(sequence.suspended, true)) return;
+  if (std::exchange(sequence.told_suspended, true)) return;
   events_.push_back(event_of(sequence, EventKind::kSuspended));
 }
 
 inline void EngineImpl::tell_moves() {
   for (Sequence* sequence : scheduler_.displaced())
-    if (sequence->slot < 0) tell_suspended(*sequence);
+    if (!sequence->has_slot()) tell_suspended(*sequence);
   for (const auto& sequence : scheduler_.running())
-    if (std::exchange(sequence->suspended, false)) events_.push_back(event_of(*sequence, EventKind::kResumed));
+    if (std::exchange(sequence->told_suspended, false)) events_.push_back(event_of(*sequence, EventKind::kResumed));
 }
 
 inline Status EngineImpl::commit() {
   const TimePoint computed = now();
   scheduler_.commit_transfers(result_.failed_transfers);
-  size_t sampled = 0;
+  std::span<SampledToken> draws(result_.sampled);
   size_t segment = 0;
   const auto& running = scheduler_.running();
   for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
     if (sequence.granted == 0) continue;
     const Segment& ran = plan_.segments[segment++];
+    const auto draw_count = static_cast<size_t>(ran.draw_count);
+    if (draws.size() < draw_count) return wrong_answer(draws);
+    const std::span<SampledToken> own = draws.first(draw_count);
+    draws = draws.subspan(draw_count);
     if (!sequence.decoding()) metrics_.tokens_prefilled += static_cast<uint64_t>(sequence.granted);
-    scheduler_.commit(sequence);
-    if (sequence.ended) {
-      sampled += ran.sample;
+    if (!sequence.live() || sequence.cut_to) {
+      scheduler_.commit(sequence, sequence.granted);
       continue;
     }
-    bool done = sequence.max_tokens == 0 && sequence.remaining() == 0;
-    if (done) sequence.first_token = sequence.last_token = computed;
+    bool done = false;
     DoneReason reason = DoneReason::kLength;
-    if (ran.sample) {
-      if (sampled >= result_.sampled.size() || result_.sampled[sampled].slot != ran.slot ||
-          result_.sampled[sampled].token < 0 || result_.sampled[sampled].token >= info().vocab_size ||
-          result_.sampled[sampled].scores.size() != static_cast<size_t>(ran.scores ? info().label_count : 0))
-        return internal_error("the executor's answer does not fit the plan: row " + std::to_string(sampled) + " of " +
-                              std::to_string(result_.sampled.size()));
-      commit_token(sequence, result_.sampled[sampled++], computed, done, reason);
+    size_t kept = 0;
+    for (bool confirmed = true; confirmed && !done && kept < draw_count; ++kept) {
+      if (!fits(own[kept], ran)) return wrong_answer(draws);
+      confirmed = kept < sequence.drafts.size() && sequence.drafts[kept] == own[kept].token;
+      commit_token(sequence, own[kept], computed, done, reason);
+    }
+    scheduler_.commit(sequence, sequence.granted - static_cast<int32_t>(draw_count - kept));
+    if (draw_count > 0) sequence.drafts.clear();
+    if (sequence.request->max_tokens == 0 && sequence.remaining() == 0) {
+      done = true;
+      sequence.first_token = sequence.last_token = computed;
     }
     if (!done) continue;
-    if (sequence.granted > 0)  // one row more than it needed is under way
-      end_planned(sequence, reason);
-    else
-      end(*scheduler_.finish(i), reason);
+    if (sequence.granted > 0) {  // a step that it does not need was started already
+      scheduler_.move(sequence, SequenceState::kEnding);
+      tell_end(sequence, reason);
+    } else {
+      tell_end(*scheduler_.finish(i), reason);
+    }
   }
-  let_leave();
+  release_planned();
   return {};
+}
+
+// Whether a draw is one that its segment asked for.
+inline bool EngineImpl::fits(const SampledToken& draw, const Segment& segment) const {
+  return draw.slot == segment.slot && draw.token >= 0 && draw.token < info().vocab_size &&
+         draw.scores.size() == static_cast<size_t>(segment.scores ? info().label_count : 0);
+}
+
+inline Status EngineImpl::wrong_answer(std::span<const SampledToken> left) const {
+  return internal_error("the executor's answer does not fit the plan: a row before the last " +
+                        std::to_string(left.size()) + " of " + std::to_string(result_.sampled.size()));
 }
 
 inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, TimePoint now, bool& done,
                                      DoneReason& reason) {
+  const Request& request = *sequence.request;
   if (sequence.counts.generated == 0) sequence.first_token = now;
   sequence.last_token = now;
-  sequence.tokens.push_back(sampled.token);
+  sequence.tokens->push_back(sampled.token);
   ++sequence.counts.generated;
   ++metrics_.tokens_decoded;
   const bool stop_token =
-      std::find(sequence.stop_tokens.begin(), sequence.stop_tokens.end(), sampled.token) != sequence.stop_tokens.end();
+      std::find(request.stop_tokens.begin(), request.stop_tokens.end(), sampled.token) != request.stop_tokens.end();
   Event event = event_of(sequence, EventKind::kToken);
   event.token = sampled.token;
   event.logprob = sampled.logprob;
@@ -285,7 +349,7 @@ inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, 
   if (stop_token || stop_string) {
     done = true;
     reason = DoneReason::kStop;
-  } else if (sequence.counts.generated >= sequence.max_tokens) {
+  } else if (sequence.counts.generated >= request.max_tokens) {
     done = true;
     reason = DoneReason::kLength;
   }
@@ -298,31 +362,39 @@ inline Event EngineImpl::event_of(const Sequence& sequence, EventKind kind) cons
   };
   Event event;
   event.kind = kind;
-  event.request = sequence.request;
-  event.session = sequence.session;
-  event.user_data = sequence.user_data;
+  event.request = sequence.request->id;
+  event.session = sequence.request->session;
+  event.user_data = sequence.request->user_data;
+  event.sequence = sequence.index;
   event.counts = sequence.counts;
-  event.timing = {ns(sequence.submitted, sequence.admitted), ns(sequence.admitted, sequence.first_token),
+  event.timing = {ns(sequence.request->submitted, sequence.admitted), ns(sequence.admitted, sequence.first_token),
                   ns(sequence.first_token, sequence.last_token)};
   return event;
 }
 
-// Event and ending are told together or, where memory runs short, neither is.
+// Tells that a sequence has ended; with the last one of its request, that this is over, and what its session's history
+// is now. Event and ending are told together or, where memory runs short, neither is.
+inline void EngineImpl::tell_end(Sequence& sequence, DoneReason reason) {
+  Request& request = *sequence.request;
+  request.histories[static_cast<size_t>(sequence.index)] = sequence.tokens;
+  const bool last = --request.unended == 0;
+  Event event = event_of(sequence, last ? EventKind::kDone : EventKind::kSequenceDone);
+  event.reason = reason;
+  event.counts.prompt_tokens = request.prompt_count;
+  sequence.text.finish(event.text);
+  if (!last) {
+    events_.push_back(std::move(event));
+    return;
+  }
+  deadlines_.remove(request);
+  ++metrics_.requests_done;
+  tell_end(std::move(event), {request.id, request.session, true, std::move(request.histories)});
+}
+
 inline void EngineImpl::tell_end(Event event, Ending ending) {
   if (endings_.size() == endings_.capacity()) endings_.reserve(2 * endings_.size() + 1);
   events_.push_back(std::move(event));
   endings_.push_back(std::move(ending));
-}
-
-// Tells that a request is over, and what its session's history is now.
-inline void EngineImpl::end(Sequence& sequence, DoneReason reason) {
-  deadlines_.remove(sequence);
-  Event event = event_of(sequence, EventKind::kDone);
-  event.reason = reason;
-  event.counts.prompt_tokens = sequence.prompt_count;
-  sequence.text.finish(event.text);
-  tell_end(std::move(event), {sequence.request, sequence.session, true, sequence.tokens});
-  ++metrics_.requests_done;
 }
 
 // Latches the error and fails everything that is here or still arrives. What memory does not suffice for is left to the
@@ -332,20 +404,25 @@ inline void EngineImpl::stop(const Status& error) {
   all_failed_ = false;
   const Status stopped = guarded<Status>([&]() -> Status {
     publish();
-    const auto fail = [&](Sequence& sequence) {
-      if (sequence.ended) return;
-      Event event = event_of(sequence, EventKind::kFailed);
+    const auto fail = [&](Request& request) {
+      if (std::exchange(request.unended, 0) == 0) return;
+      Event event;
+      for (const Sequence* sequence : request.sequences)
+        if (sequence) event = event_of(*sequence, EventKind::kFailed);
+      event.kind = EventKind::kFailed;
+      event.sequence = 0;
+      event.request = request.id;
+      event.session = request.session;
+      event.user_data = request.user_data;
       event.status = error;
-      tell_end(std::move(event), {sequence.request, sequence.session, false, {}});
-      sequence.ended = true;
+      tell_end(std::move(event), {request.id, request.session, false, {}});
       ++metrics_.requests_failed;
     };
-    for (const auto& sequence : scheduler_.running()) fail(*sequence);
-    for (const auto& sequence : scheduler_.waiting()) fail(*sequence);
-    for (const auto& sequence : scheduler_.suspended()) fail(*sequence);
+    for (const auto& [id, request] : scheduler_.requests()) fail(*request);
     const auto fail_commands = [&] {
       for (const Command& command : commands_)
-        if (command.sequence) fail(*command.sequence);
+        for (const std::unique_ptr<Sequence>& sequence : command.sequences)
+          if (sequence) fail(*sequence->request);
     };
     fail_commands();  // those of this step that were not come to
     inbox_.take_commands(commands_);
@@ -354,7 +431,7 @@ inline void EngineImpl::stop(const Status& error) {
     scheduler_.abandon();
     deadlines_.clear();
     publish();
-    inbox_.fail_unfinished();  // who was on the way from one list to another when memory ran short
+    inbox_.fail_unfinished();  // requests that were between two lists when memory ran short
     all_failed_ = true;
     return {};
   });

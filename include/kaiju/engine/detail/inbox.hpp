@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -33,17 +34,32 @@ struct RequestControl {
   void* user_data = nullptr;
   Ring<Event>* own_events = nullptr;  // generate's, where the request is generate's: its events go there, not to poll
   bool given_up = false;              // generate left before the end: the events are dropped
+  int32_t prompt_count = 0;
+  int32_t sequence_count = 1;  // sequences so far, forks that wait in the inbox included
+  int32_t kept = 0;            // the sequence whose tokens become the session's history
+};
+
+// What the host wants of one sequence of a request.
+struct SequenceCall {
+  enum class Kind { kFork, kCut, kEnd, kPropose };
+  Kind kind = Kind::kEnd;
+  int32_t sequence = 0;
+  int32_t child = 0;                 // kFork: the new sequence's index
+  uint32_t stream = 0;               // kFork: of its draws
+  int32_t length = 0;                // kCut
+  std::vector<int32_t> tokens = {};  // kPropose
 };
 
 // What waits for the next step, in order of arrival.
 struct Command {
-  enum class Kind { kSubmit, kControl, kFork, kDestroy };
+  enum class Kind { kSubmit, kControl, kSequence, kFork, kDestroy };
   Kind kind = Kind::kSubmit;
-  std::unique_ptr<Sequence> sequence;  // kSubmit
-  RequestId request = 0;               // kControl; kDestroy: the session's unfinished one
-  RequestControl control;              // kControl
-  SessionId session = 0;               // kFork: the parent; kDestroy
-  SessionId child = 0;                 // kFork
+  std::vector<std::unique_ptr<Sequence>> sequences;  // kSubmit: of one request
+  RequestId request = 0;                             // kControl, kSequence; kDestroy: the session's unfinished one
+  SequenceCall call;                                 // kSequence
+  RequestControl control;                            // kControl
+  SessionId session = 0;                             // kFork: the parent; kDestroy
+  SessionId child = 0;                               // kFork
 };
 
 struct Destroyed {
@@ -51,18 +67,28 @@ struct Destroyed {
   RequestId request = 0;  // its unfinished one
 };
 
+// A session's tokens: the first `length` of a list that never changes, so that forks, cuts and requests need no copy.
 struct History {
-  std::vector<int32_t> tokens;
+  SharedTokens tokens;
+  size_t length = 0;
   RequestId request = 0;  // the unfinished one; 0: idle
   bool known = false;     // the scheduler may know it
+
+  std::span<const int32_t> view() const {
+    return tokens ? std::span<const int32_t>(*tokens).first(length) : std::span<const int32_t>();
+  }
+  void set(SharedTokens to) {
+    length = to->size();
+    tokens = std::move(to);
+  }
 };
 
 // How a request ended, for its session's history.
 struct Ending {
   RequestId request = 0;
   SessionId session = 0;
-  bool done = false;            // else failed: the history stays as it was
-  std::vector<int32_t> tokens;  // done: the new history
+  bool done = false;                    // else failed: the history stays as it was
+  std::vector<SharedTokens> histories;  // done: the tokens of each sequence
 };
 
 inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }
@@ -97,6 +123,7 @@ class Inbox {
     }
     destroyed.clear();
     std::swap(taken, commands);
+    sequence_calls = 0;
     for (Command& command : taken) {
       if (command.kind != Command::Kind::kControl) continue;
       if (const auto found = unfinished.find(command.request); found != unfinished.end()) {
@@ -117,11 +144,13 @@ class Inbox {
         if (Ring<Event>* const queue = queue_of(event.request)) queue->reserve(queue->size() + new_events.size());
       for (Event& event : new_events) deliver(std::move(event));
       for (Ending& ending : endings) {
-        unfinished.erase(ending.request);
+        const auto ended = unfinished.find(ending.request);
+        const size_t kept = ended != unfinished.end() ? static_cast<size_t>(ended->second.kept) : 0;
         if (History* const history = waits_for(ending.session, ending.request)) {
           history->request = 0;
-          if (ending.done) history->tokens = std::move(ending.tokens);
+          if (ending.done) history->set(std::move(ending.histories[kept < ending.histories.size() ? kept : 0]));
         }
+        if (ended != unfinished.end()) unfinished.erase(ended);
       }
       metrics = std::move(now);
       running_ = running;
@@ -251,6 +280,7 @@ class Inbox {
   }
   std::vector<Command> commands;     // for the next step, in order of arrival
   std::vector<Destroyed> destroyed;  // after them
+  size_t sequence_calls = 0;         // of the commands, those of kind kSequence
   std::unordered_map<SessionId, History> sessions;
   std::unordered_map<RequestId, RequestControl> unfinished;
   Ring<Event> events;  // bounded: step refuses while the host leaves too many

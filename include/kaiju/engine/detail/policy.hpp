@@ -1,20 +1,23 @@
-// Policy: in which order requests are served, and which have run out of time. Knows no cache: what a tenant has
-// computed before never changes whose turn it is.
+// Policy: in which order sequences are served, and which requests have run out of time. Knows no cache: what a tenant
+// has computed before never changes whose turn it is.
 #pragma once
 
 #include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "kaiju/engine/detail/sequence.hpp"
 
 namespace kaiju {
 
-// Higher priority first, then in order of arrival; a request that was suspended comes back to its old place.
+// Higher priority first, then in order of arrival, then by the index within the request. A sequence that was suspended
+// comes back to its old place.
 inline bool goes_before(const Sequence& a, const Sequence& b) {
-  return a.priority != b.priority ? a.priority > b.priority : a.request < b.request;
+  return std::tuple(-int64_t{a.request->priority}, a.request->id, a.index) <
+         std::tuple(-int64_t{b.request->priority}, b.request->id, b.index);
 }
 
 // Where a sequence belongs in a list kept in that order.
@@ -24,7 +27,9 @@ auto place_for(List& list, const Sequence& sequence) {
                           [](const Sequence& a, const auto& b) { return goes_before(a, *b); });
 }
 
-inline bool set_aside_before(const Sequence& a, const Sequence& b) { return a.set_aside < b.set_aside; }
+inline bool arrived_before(const Sequence& a, const Sequence& b) {
+  return std::pair(a.request->id, a.index) < std::pair(b.request->id, b.index);
+}
 
 template <bool (*before)(const Sequence&, const Sequence&)>
 struct InOrder {
@@ -35,16 +40,16 @@ struct InOrder {
 };
 // To find one, to put one in and to take one out cost O(log n).
 using WaitingSequences = std::set<std::unique_ptr<Sequence>, InOrder<goes_before>>;
-using SuspendedSequences = std::set<std::unique_ptr<Sequence>, InOrder<set_aside_before>>;
+using SuspendedSequences = std::set<std::unique_ptr<Sequence>, InOrder<arrived_before>>;
 
 // The deadlines of unfinished requests. One thread at a time; O(log n) each.
 class Deadlines {
  public:
-  void add(const Sequence& sequence) {
-    if (sequence.deadline) due_.emplace(*sequence.deadline, sequence.request);
+  void add(const Request& request) {
+    if (request.deadline) due_.emplace(*request.deadline, request.id);
   }
-  void remove(const Sequence& sequence) {
-    if (sequence.deadline) due_.erase({*sequence.deadline, sequence.request});
+  void remove(const Request& request) {
+    if (request.deadline) due_.erase({*request.deadline, request.id});
   }
   // Takes out one that is over by `now`; 0 when there is none.
   RequestId take_over(TimePoint now) {

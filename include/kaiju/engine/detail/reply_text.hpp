@@ -30,6 +30,11 @@ class ReplyText {
     stop_.push(whole_, out);
     if (!stop_.stopped()) stop_.finish(out);
   }
+  // As before the first piece.
+  void begin_again() {
+    utf8_ = Utf8Stream();
+    stop_.begin_again();
+  }
   // A stop string was complete.
   bool stopped() const { return stop_.stopped(); }
 

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "kaiju/base/detail/printable.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/cache/name.hpp"
 #include "kaiju/engine/save_options.hpp"
@@ -124,9 +125,9 @@ class SessionReader : SavedPieces {
  public:
   SessionReader(const Sealer& key, const SessionSource& source) : SavedPieces(key), source_(source) {}
 
-  // At most `most_tokens`. kUnsupported for another version, kInvalidArgument for a key missing or too many, else
-  // kBadModel.
-  Status head(size_t most_tokens, SavedSession& saved) {
+  // At most `most_tokens`, of the model with this identity. kUnsupported for another version or model, kInvalidArgument
+  // for a key missing or too many, else kBadModel.
+  Status head(const std::string& identity, size_t most_tokens, SavedSession& saved) {
     SavedHead& head = saved.head;
     KAIJU_TRY(fill(begin(sizeof head), sizeof head));
     std::memcpy(&head, piece().data(), sizeof head);
@@ -141,24 +142,22 @@ class SessionReader : SavedPieces {
                : "the saved session was saved with a key: give the same one");
     if (head.identity_bytes > kMostIdentity || head.layout_bytes > kMostLayout || head.kv_tokens > head.token_count)
       return damaged("its head is wrong");
+    std::byte* const names = grow(head.identity_bytes + head.layout_bytes);
+    KAIJU_TRY(fill(names, head.identity_bytes + head.layout_bytes));
+    saved.identity.assign(reinterpret_cast<const char*>(names), head.identity_bytes);
+    saved.layout.assign(reinterpret_cast<const char*>(names) + head.identity_bytes, head.layout_bytes);
+    // Looked at before the seal, which comes after the tokens: another model may have a longer context.
+    if (head.token_count > most_tokens && saved.identity != identity) return other_model(saved.identity, identity);
     if (head.token_count > most_tokens)
       return damaged("it claims " + std::to_string(head.token_count) + " tokens; the context is " +
                      std::to_string(most_tokens));
     const size_t token_bytes = head.token_count * sizeof(int32_t);
-    const size_t rest = head.identity_bytes + head.layout_bytes + token_bytes;
-    piece_.resize(piece_.size() + rest);
-    std::byte* at = piece().data() + sizeof head;
-    KAIJU_TRY(fill(at, rest));
-    KAIJU_TRY(check("its head or its tokens"));
-    const auto text = [&](size_t size) {
-      const char* begin = reinterpret_cast<const char*>(at);
-      at += size;
-      return std::string(begin, size);
-    };
-    saved.identity = text(head.identity_bytes);
-    saved.layout = text(head.layout_bytes);
+    std::byte* const tokens = grow(token_bytes);
+    KAIJU_TRY(fill(tokens, token_bytes));
     saved.tokens.resize(head.token_count);
-    if (token_bytes > 0) std::memcpy(saved.tokens.data(), at, token_bytes);
+    if (token_bytes > 0) std::memcpy(saved.tokens.data(), tokens, token_bytes);
+    KAIJU_TRY(check("its head or its tokens"));
+    if (saved.identity != identity) return other_model(saved.identity, identity);
     return {};
   }
   // The next block: its flags and its bytes, which stay until the next call. `must` flags have to be there, others than
@@ -177,9 +176,18 @@ class SessionReader : SavedPieces {
     return check("a block of KV");
   }
 
+  static Status other_model(const std::string& theirs, const std::string& ours) {
+    return {StatusCode::kUnsupported, "the session was saved with the model " + printable(theirs) +
+                                          "; this engine's is " + printable(ours) + ": restore it there"};
+  }
   static Status damaged(const std::string& what) { return bad_model("the saved session is damaged: " + what); }
 
  private:
+  // Memory of the piece for `size` more bytes.
+  std::byte* grow(size_t size) {
+    piece_.resize(piece_.size() + size);
+    return piece_.data() + piece_.size() - size;
+  }
   Status fill(std::byte* to, size_t size) {
     while (size > 0) {
       Result<size_t> count = source_(std::span(to, size));

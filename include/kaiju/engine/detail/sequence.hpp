@@ -1,23 +1,33 @@
-// Sequence: one request from submit to its last event: its tokens, how far they are computed, what its reply looks like
-// so far.
+// Request and Sequence: a request is what the host asked for in one submit; it owns one or several sequences. A
+// sequence is a run of tokens that grows: it is scheduled, computed and ended by itself.
+//
+// A sequence is not a slot: a slot is a place in the executor, and a sequence has one only while it runs. It is not a
+// segment either: a segment is the rows of one sequence in one step (step/plan.hpp).
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "kaiju/cache/lease.hpp"
 #include "kaiju/engine/detail/reply_text.hpp"
+#include "kaiju/engine/detail/sequence_state.hpp"
 #include "kaiju/engine/event.hpp"
 
 namespace kaiju {
 
-struct Sequence {
+struct Sequence;
+
+// Tokens that several holders read: a sequence appends to its own until it ends; from then on they never change.
+using SharedTokens = std::shared_ptr<const std::vector<int32_t>>;
+
+struct Request : std::enable_shared_from_this<Request> {
   // What was asked; constant after submit.
-  RequestId request = 0;
+  RequestId id = 0;
   SessionId session = 0;
   void* user_data = nullptr;
-  SamplingSpec sampling;
   int32_t max_tokens = 0;
   int32_t top_logprobs = 0;
   bool scores = false;
@@ -26,37 +36,65 @@ struct Sequence {
   int32_t priority = 0;
   std::optional<TimePoint> deadline;
   Scope scope;
+  TimePoint submitted;
 
   // Progress.
-  std::vector<int32_t> tokens;  // the prompt, then what was generated
+  std::vector<Sequence*> sequences;     // by index; null: left the scheduler, or never came there
+  std::vector<SharedTokens> histories;  // by index, of the sequences that ended for the host
+  int32_t unended = 0;                  // sequences that have not ended for the host
+  int32_t scheduled = 0;                // sequences in the scheduler
+  int32_t suspended = 0;                // of those, the suspended ones
+  std::vector<NodeRef> points;          // resume points of the sequences that left the scheduler
+  bool ran = false;                     // one of those had a slot
+
+  // The most positions of a sequence that will ever hold KV: the last token drawn needs none.
+  int32_t most_positions() const { return prompt_count + std::max(0, max_tokens - 1); }
+};
+
+// Values of Sequence::counted beside a number of tokens.
+inline constexpr int32_t kNothingCounted = -1, kAllCounted = std::numeric_limits<int32_t>::max();
+
+struct Sequence {
+  std::shared_ptr<Request> request;
+  int32_t index = 0;      // among the request's sequences
+  SamplingSpec sampling;  // with a stream of its own
+
+  SequenceState state = SequenceState::kWaiting;
+  int32_t slot = -1;  // in the executor, while it has one (runs())
+  size_t row = 0;     // its place among the running, while it has a slot
+
+  // Tokens and how far they are computed.
+  std::shared_ptr<std::vector<int32_t>> tokens = std::make_shared<std::vector<int32_t>>();  // prompt, then generated
   int32_t next = 0;             // position of the next token to compute
   int32_t granted = 0;          // tokens it computes in the step being planned or run
-  int32_t granted_next = 0;     // likewise in the one planned while that one runs
-  int32_t slot = -1;            // in the executor; -1 while waiting
-  size_t row = 0;               // its place among the running
-  bool ended = false;           // over for the host; it leaves once the step it is planned for has run
-  bool aside = false;           // likewise, to be suspended
-  bool suspended = false;       // the host was told so, and not yet that it goes on
-  uint64_t set_aside = 0;       // counts the times that anybody was: its place among the suspended
-  bool restarted = false;       // computed before, then set aside: what the cache has of it now is its own doing
-  int32_t counted = -1;  // tokens of the prompt, from the first on, that are in the cache's statistics; INT32_MAX: all;
-                         // -1: it never ran
-  int32_t leased_positions = 0;                    // it has memory for these
-  std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time it was computed
-  bool promoted = false;                           // what lower tiers had of it was brought up for the start to come
-  bool promoted_from_file = false;
-  int32_t resident = 0;  // where it could have started without
-  Lease lease;           // while running
+  int32_t granted_next = 0;     // likewise in the step planned while that one runs
+  std::vector<int32_t> drafts;  // proposed tokens from position `drafts_at` on, not drawn yet
+  int32_t drafts_at = 0;
+  std::optional<int32_t> cut_to;  // kCutting, or kSuspending: its number of tokens once it has left its slot
+
+  // What it holds of the cache, and what the cache remembers of it.
+  Lease lease;                   // while it has a slot
+  int32_t leased_positions = 0;  // it has memory for these
+  bool ran_before = false;       // it had a slot and gave it up: what the cache has of it now is its own doing
+  std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time that it ran
+  int32_t counted = kNothingCounted;  // tokens of the prompt, from the first on, that are in the cache's statistics
+  bool promoted_from_file = false;    // kPromoting: from the file, not from host memory
+  int32_t resident = 0;               // kPromoting: where it could have started without the promotion
+
+  // What the host is told.
+  bool told_suspended = false;  // the host knows that it is suspended, and not yet that it goes on
   ReplyText text;
   RequestCounts counts;
-  TimePoint submitted, admitted, first_token, last_token;
+  TimePoint admitted, first_token, last_token;
 
-  int32_t remaining() const { return static_cast<int32_t>(tokens.size()) - next; }
+  int32_t token_count() const { return static_cast<int32_t>(tokens->size()); }
+  int32_t remaining() const { return token_count() - next; }
   // All is computed but the token drawn last.
   bool decoding() const { return counts.generated > 0 && remaining() == 1; }
   bool started() const { return admitted != TimePoint(); }
-  // The most positions that will ever hold KV: the last token drawn needs none.
-  int32_t most_positions() const { return prompt_count + std::max(0, max_tokens - 1); }
+  bool has_slot() const { return slot >= 0; }
+  // Whether the host has not been told of its end.
+  bool live() const { return state != SequenceState::kEnding && state != SequenceState::kEnded; }
 };
 
 }  // namespace kaiju

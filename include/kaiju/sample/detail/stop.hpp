@@ -17,6 +17,11 @@ class StopMatcher {
   explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
   bool stopped() const { return stopped_; }
+  // As before the first text.
+  void begin_again() {
+    held_.clear();
+    stopped_ = false;
+  }
 
   // Appends to `out` what is certainly not part of a stop string. True once a stop string is complete: of those that
   // end first, the longest; further text is swallowed.

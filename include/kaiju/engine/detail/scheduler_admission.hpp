@@ -1,0 +1,136 @@
+// Which waiting sequences of the Scheduler get a slot and memory. Part of scheduler.hpp, which says what each function
+// promises.
+#pragma once
+
+#include "kaiju/engine/detail/scheduler.hpp"
+
+namespace kaiju {
+
+inline Status Scheduler::check_fits(int32_t prompt_tokens, int32_t max_tokens) const {
+  const int32_t positions = prompt_tokens + std::max(0, max_tokens - 1);
+  const BlockNeed need = Lease::need_alone(positions, limits_.chunk_tokens, info_);
+  if (tree_.pool().could_ever_hold(need)) return {};
+  const bool shared = tree_.pool().shared();
+  std::string needed, whole;
+  for (const BlockKind kind : kBothKinds) {
+    if (!tree_.uses(kind)) continue;
+    const std::string blocks = std::string(" ") + name_of(kind) + " blocks",
+                      total = std::to_string(tree_.pool().total(kind));
+    needed += (needed.empty() ? "" : " and ") + std::to_string(need.count[kind]) + blocks +
+              (shared ? "" : " (of " + total + ")");
+    whole += (whole.empty() ? "" : " or ") + total + blocks;
+  }
+  return {StatusCode::kOutOfMemory, std::to_string(prompt_tokens) + " prompt tokens and " + std::to_string(max_tokens) +
+                                        " to generate need " + needed + " of " + std::to_string(kBlockTokens) +
+                                        " tokens" + (shared ? " in one memory, which " + whole + " alone fill" : "") +
+                                        ": ask for fewer tokens or give the engine more memory"};
+}
+
+// A sequence whose memory was reserved in parts, and is used up, asks for more at its place in the order of service.
+inline void Scheduler::renew() {
+  displaced_.clear();
+  close_gaps();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->token_count() <= running_[i]->leased_positions) continue;
+    displaced_.push_back(running_[i].get());
+    std::unique_ptr<Sequence> stopped = stop(i);
+    move(*stopped, SequenceState::kWaiting);
+    wait(std::move(stopped));
+  }
+  close_gaps();
+}
+
+inline int32_t Scheduler::positions_to_lease(const Sequence& sequence) const {
+  const int32_t most = sequence.request->most_positions();
+  if (limits_.reserve_tokens == 0) return most;
+  return static_cast<int32_t>(std::min<int64_t>(most, int64_t{sequence.token_count()} + limits_.reserve_tokens));
+}
+
+// Blocks that running sequences release are free again although no sequence has left.
+inline bool Scheduler::blocked() {
+  for (const BlockKind kind : kBothKinds)
+    if (tree_.pool().busy_count(kind) < busy_when_blocked_[kind]) blocked_ = false;
+  return blocked_;
+}
+
+// In the order of service; no sequence overtakes the first. One that did not fit is tried again when something has
+// become free. A sequence whose prefix can be promoted from a lower tier waits one step; sequences after it wait too,
+// and what lower tiers hold of them is promoted meanwhile.
+inline void Scheduler::admit(StepPlan& plan, TimePoint now) {
+  BlockNeed promised;
+  size_t promoting = 0;  // of the waiting, from the first on
+  auto next = waiting_.begin();
+  while (!blocked() && next != waiting_.end() &&
+         running_.size() + promoting < static_cast<size_t>(limits_.max_running)) {
+    Sequence& sequence = **next;
+    if (promote(sequence, promised) || promoting > 0) {
+      ++promoting;
+      ++next;
+      continue;
+    }
+    if (!start(sequence, plan) && !(release_promoted() && start(sequence, plan))) {
+      blocked_ = true;
+      for (const BlockKind kind : kBothKinds) busy_when_blocked_[kind] = tree_.pool().busy_count(kind);
+      break;
+    }
+    move(sequence, SequenceState::kRunning);
+    if (!sequence.started()) sequence.admitted = now;
+    running_.insert(place_for(running_, sequence), std::move(waiting_.extract(next++).value()));
+  }
+  release_promoted();
+}
+
+// Begins to copy up what lower tiers hold of a sequence. False: it need not wait for that.
+inline bool Scheduler::promote(Sequence& sequence, BlockNeed& promised) {
+  if (sequence.state == SequenceState::kPromoting || !tree_.tiers()) return false;
+  Promotion promotion;
+  const Promotion::Outcome outcome = promotion.begin(tree_, lease_request(sequence), promised);
+  if (outcome != Promotion::Outcome::kBegun) return outcome == Promotion::Outcome::kWait;
+  move(sequence, SequenceState::kPromoting);
+  sequence.promoted_from_file = promotion.from_file();
+  sequence.resident = promotion.resident();
+  promoting_.push_back(std::move(promotion));
+  return true;
+}
+
+// What was copied up is held until the sequences it is for could start; from then on it is cached like everything else.
+inline bool Scheduler::release_promoted() {
+  for (Promotion& promotion : promoted_) promotion.let_go(tree_);
+  const bool any = !promoted_.empty();
+  promoted_.clear();
+  return any;
+}
+
+inline LeaseRequest Scheduler::lease_request(Sequence& sequence) {
+  LeaseRequest request;
+  request.prompt = *sequence.tokens;
+  request.most_positions = sequence.leased_positions = positions_to_lease(sequence);
+  request.chunk_tokens = limits_.chunk_tokens;
+  request.regions = books_.regions(sequence.request->session, sequence.request->scope);
+  request.owner = sequence.request->session;
+  request.counted_from = sequence.counted;
+  return request;
+}
+
+// Holds what the cache has of the sequence, and every block that it may ever need, or nothing.
+inline bool Scheduler::start(Sequence& sequence, StepPlan& plan) {
+  LeaseRequest request = lease_request(sequence);
+  request.ticket = last_ticket_ = last_ticket_ % INT32_MAX + 1;
+  const EditSink sink = {&plan, free_slots_.back()};
+  for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
+    if (reuse >= Reuse::kGlobalOnly && !running_.empty()) return false;  // better wait than compute again
+    if (sequence.lease.start(tree_, request, reuse, sink) != Lease::Outcome::kStarted) continue;
+    sequence.slot = free_slots_.back();
+    free_slots_.pop_back();
+    sequence.next = sequence.lease.next();
+    sequence.counts.prompt_tokens = sequence.request->prompt_count;
+    if (!sequence.ran_before) sequence.counts.cached_tokens = std::min(sequence.next, sequence.request->prompt_count);
+    if (sequence.state == SequenceState::kPromoting)
+      (sequence.promoted_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) +=
+          static_cast<uint64_t>(std::max(0, sequence.next - std::max(sequence.resident, sequence.counted)));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace kaiju
