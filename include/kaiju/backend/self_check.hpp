@@ -168,7 +168,7 @@ uint64_t hash_of_embed(B& backend, const RandomMatrix& embedding) {
 template <Backend B>
 uint64_t hash_of_norm(B& backend, Inputs& inputs, int32_t width) {
   constexpr int32_t kRows = 4;
-  std::vector<arith::bf16> x = inputs.stream(static_cast<size_t>(kRows * width), 4.0f);
+  std::vector<arith::bf16> x = inputs.stream(size_t{kRows} * static_cast<size_t>(width), 4.0f);
   for (size_t i = x.size() / 2; i < x.size(); ++i) x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
   std::vector<int8_t> a(x.size());
   backend.norm({x.data(), kRows, width, 0x1p-126f, 30.0f, a.data()});
@@ -178,7 +178,8 @@ uint64_t hash_of_norm(B& backend, Inputs& inputs, int32_t width) {
 template <Backend B>
 uint64_t hash_of_product(B& backend, Inputs& inputs, Operation operation, const Matrix& matrix, int32_t rows,
                          const std::vector<float>& factor) {
-  const size_t in = static_cast<size_t>(rows * matrix.in), results = static_cast<size_t>(rows * matrix.out);
+  const size_t in = static_cast<size_t>(rows) * static_cast<size_t>(matrix.in),
+               results = static_cast<size_t>(rows) * static_cast<size_t>(matrix.out);
   std::vector<int8_t> a;
   std::vector<uint8_t> h(results);
   std::vector<arith::bf16> x;
@@ -214,9 +215,9 @@ class Attention {
     std::vector<float> q, q_inverse, k_inverse, v_inverse, out_inverse, k, v;  // k, v: [kFilled, kv_heads, head_dim]
   };
   static Heads heads(Inputs& inputs, int32_t head_dim, int32_t rows) {
-    const auto kv_width = static_cast<size_t>(kKvHeads * head_dim);
+    const size_t channels = static_cast<size_t>(head_dim), kv_width = kKvHeads * channels;
     Heads heads;
-    heads.q = inputs.floats(static_cast<size_t>(rows * kHeads * head_dim), 2.0f);
+    heads.q = inputs.floats(static_cast<size_t>(rows) * kHeads * channels, 2.0f);
     heads.q_inverse = inputs.scales(kv_width, 64.0f), heads.k_inverse = inputs.scales(kv_width, 64.0f),
     heads.v_inverse = inputs.scales(kv_width, 64.0f);
     heads.out_inverse = inputs.scales(kv_width, 1.0f);
@@ -240,9 +241,9 @@ class Attention {
                   std::initializer_list<int32_t> windows, std::vector<uint64_t>& out) const {
     const int32_t half = head_dim / 2;
     const BatchSegment asking = segment(kLength - rows, rows);
-    std::vector<int8_t> queries(static_cast<size_t>(rows * kHeads * head_dim));
-    backend.queries(heads.q.data(), batch_of(asking), angles_.data() + (angle_rows(half) - rows) * half, kHeads,
-                    kKvHeads, head_dim, heads.q_inverse.data(), queries.data());
+    std::vector<int8_t> queries(static_cast<size_t>(rows) * kHeads * static_cast<size_t>(head_dim));
+    backend.queries(heads.q.data(), batch_of(asking), angles_from(angle_rows(half) - rows, half), kHeads, kKvHeads,
+                    head_dim, heads.q_inverse.data(), queries.data());
     out.push_back(hash_of(queries));
     const int64_t block_bytes = int64_t{2} * kBlockTokens * kKvHeads * head_dim;
     for (const int32_t window : windows) {
@@ -264,6 +265,7 @@ class Attention {
 
   // Positions that the angles suffice for, of so many angles each.
   static constexpr int32_t angle_rows(int32_t half) { return kLength * kHalf / half; }
+  const arith::CosSin* angles_from(int32_t row, int32_t half) const { return angles_.data() + int64_t{row} * half; }
 
   BatchSegment segment(int32_t position, int32_t rows) const {
     return {0, rows, position, 0, {table_.data(), table_.data()}};
@@ -282,7 +284,7 @@ class Attention {
     for (int32_t i = 0; i < kFills; ++i) {
       const BatchSegment filling = segment(i * kFilled, kFilled);
       const int32_t angle_row = i * (angle_rows(half) - kFilled) / (kFills - 1);
-      backend.append(heads.k.data(), heads.v.data(), batch_of(filling), angles_.data() + angle_row * half,
+      backend.append(heads.k.data(), heads.v.data(), batch_of(filling), angles_from(angle_row, half),
                      heads.k_inverse.data(), heads.v_inverse.data(), slot);
     }
   }
@@ -320,8 +322,8 @@ void add_tile_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
   const RandomMatrix random(inputs, kOut, kIn);
   const Matrix matrix = random.matrix();
   const std::vector<uint8_t> h = inputs.unsigned_bytes(size_t{kTileRows} * kIn);
-  std::vector<int8_t> a;
-  for (const uint8_t byte : h) a.push_back(static_cast<int8_t>(byte / 2 - 64));
+  std::vector<int8_t> a(h.size());
+  std::transform(h.begin(), h.end(), a.begin(), [](uint8_t byte) { return static_cast<int8_t>(byte / 2 - 64); });
   for (const int32_t rows : {1, kTileRows}) {
     std::vector<float> y(static_cast<size_t>(rows) * kOut);
     backend.linear(matrix, a.data(), rows, random.scale().data(), y.data());
