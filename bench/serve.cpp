@@ -125,26 +125,63 @@ class Steady {
   Metrics before_;
 };
 
-int run(Options options) {
-  options.backend = backend_called(options.backend);
-  const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
-  const ModelConfig& config = checkpoint->config();
-  if (options.staggered && options.conversations <= slots_of(options))
+// From a request's arrival to its first token, and between its tokens, in ms.
+class Latencies {
+ public:
+  Latencies(size_t requests, int32_t slots, int32_t turns)
+      : steady(slots, turns), turns_(turns), before_(requests, -1) {}
+
+  void token(int32_t request, double arrived, double now) {
+    double& last = before_[static_cast<size_t>(request)];
+    Quantiles& times = last >= 0 ? between : request % turns_ == 0 ? first_of_all : first_later;
+    times.values.push_back(1e3 * (now - (last >= 0 ? last : arrived)));
+    if (last < 0)
+      steady.first_token(request);
+    else
+      steady.between_tokens(times.values.back());
+    last = now;
+  }
+
+  Quantiles first_of_all, first_later, between;  // first tokens of a conversation's first turn, of its later ones
+  Steady steady;
+
+ private:
+  int32_t turns_;
+  std::vector<double> before_;  // when each request's last token came; -1: none has
+};
+
+struct Outcome {
+  replay::Driven driven;
+  Metrics metrics;
+  Latencies latencies;
+
+  // The share of prompt tokens that were in the cache.
+  double found() const {
+    const replay::Figures& f = driven.figures;
+    return static_cast<double>(f.found()) / static_cast<double>(std::max<uint64_t>(1, f.prompt_tokens));
+  }
+};
+
+void check_options(const Options& options, const ModelConfig& config) {
+  const int32_t slots = slots_of(options), step_tokens = step_tokens_of(options);
+  if (options.staggered && options.conversations <= slots)
     throw Failed{invalid_argument(
-        fmt::format("--staggered wants conversations that wait: fewer --slots ({}) than --conversations ({})",
-                    slots_of(options), options.conversations))};
-  if (options.staggered && step_tokens_of(options) <= slots_of(options))
-    throw Failed{invalid_argument(fmt::format("--staggered wants more --step-tokens ({}) than --slots ({})",
-                                              step_tokens_of(options), slots_of(options)))};
+        fmt::format("--staggered wants conversations that wait: fewer --slots ({}) than --conversations ({})", slots,
+                    options.conversations))};
+  if (options.staggered && step_tokens <= slots)
+    throw Failed{invalid_argument(
+        fmt::format("--staggered wants more --step-tokens ({}) than --slots ({})", step_tokens, slots))};
   if (options.staggered && options.over_seconds > 0)
     throw Failed{invalid_argument("--staggered wants all conversations at once: leave --over-seconds out")};
-  const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots_of(options))) + 1 : 0;
+  const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots)) + 1 : 0;
   const int64_t length =
       options.prompt_tokens + int64_t{options.turns} * (options.user_tokens + options.reply_tokens) + to_begin;
   if (length > config.context)
     throw Failed{invalid_argument(
         fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
-  const replay::Trace trace = make_trace(options);
+}
+
+ExecutorOptions executor_options(const Options& options, const ModelConfig& config, const replay::Trace& trace) {
   const replay::KvSizes sizes = replay::kv_sizes(replay::facts_without_memory(config, 1, 1));
   ExecutorOptions making;
   making.backend = options.backend;
@@ -155,108 +192,125 @@ int run(Options options) {
   making.cache_bytes =
       options.cache_bytes > 0 ? options.cache_bytes : static_cast<int64_t>(replay::whole_footprint(trace, sizes));
   making.share_memory = true;
-  std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes, options.prefill_tokens);
+  return making;
+}
 
-  Quantiles first_of_all, first_later, between;
-  Steady steady(making.slot_count, options.turns);
-  std::vector<double> before(trace.requests.size(), -1);
+Outcome converse(Engine& engine, const Options& options, const replay::Trace& trace) {
+  Latencies latencies(trace.requests.size(), slots_of(options), options.turns);
   replay::DriveOptions driving;
   driving.replies_from_engine = true;
   driving.sampling = options.sampling;
   driving.sample_every =
       options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
-  driving.on_token = [&](int32_t request, double arrived, double now) {
-    double& last = before[static_cast<size_t>(request)];
-    Quantiles& times = last >= 0 ? between : request % options.turns == 0 ? first_of_all : first_later;
-    times.values.push_back(1e3 * (now - (last >= 0 ? last : arrived)));
-    if (last < 0)
-      steady.first_token(request);
-    else
-      steady.between_tokens(times.values.back());
-    last = now;
-  };
+  driving.on_token = [&](int32_t request, double arrived, double now) { latencies.token(request, arrived, now); };
   driving.on_step = [&](double now, const Metrics& metrics) {
-    steady.step(now, metrics);
-    return !options.staggered || !steady.is_over();
+    latencies.steady.step(now, metrics);
+    return !options.staggered || !latencies.steady.is_over();
   };
-  const replay::Driven driven = value_of(replay::drive(trace, *engine, driving));
-  const Metrics metrics = engine->metrics();
-  engine.reset();
+  replay::Driven driven = value_of(replay::drive(trace, engine, driving));
+  return {std::move(driven), engine.metrics(), std::move(latencies)};
+}
 
-  check_alone(driven.samples, checkpoint, making);
-
-  const replay::Figures& f = driven.figures;
-  const double seconds = f.seconds,
-               found = static_cast<double>(f.found()) / static_cast<double>(std::max<uint64_t>(1, f.prompt_tokens));
-  if (options.json) {
-    const auto quantiles = [](Quantiles& times) -> nlohmann::ordered_json {
-      return {{"count", times.values.size()},
-              {"p50", times.at(0.5)},
-              {"p90", times.at(0.9)},
-              {"p99", times.at(0.99)},
-              {"max", times.at(1)}};
-    };
-    const nlohmann::ordered_json out = {{"model", config.name},
-                                        {"backend", options.backend},
-                                        {"conversations", options.conversations},
-                                        {"characters", options.characters},
-                                        {"turns", options.turns},
-                                        {"prompt_tokens", options.prompt_tokens},
-                                        {"user_tokens", options.user_tokens},
-                                        {"reply_tokens", options.reply_tokens},
-                                        {"replies_checked", driven.samples.size()},
-                                        {"seconds", seconds},
-                                        {"generated", f.decoded},
-                                        {"generated_per_second", static_cast<double>(f.decoded) / seconds},
-                                        {"prefilled", f.prefilled},
-                                        {"prefilled_per_second", static_cast<double>(f.prefilled) / seconds},
-                                        {"prompt_tokens_found", found},
-                                        {"steps", f.steps},
-                                        {"decode_steps", json_of(f.decode_steps)},
-                                        {"prompt_steps", json_of(f.prompt_steps)},
-                                        {"engine_seconds", f.host_seconds},
-                                        {"first_token_ms", quantiles(first_of_all)},
-                                        {"first_token_later_turns_ms", quantiles(first_later)},
-                                        {"between_tokens_ms", quantiles(between)},
-                                        {"all_slots_used", json_of(steady.steps)},
-                                        {"all_slots_used_between_tokens_ms", quantiles(steady.between)},
-                                        {"host",
-                                         {{"bytes", metrics.host.bytes},
-                                          {"blocks_in", metrics.host.blocks_in},
-                                          {"blocks_out", metrics.host.blocks_out},
-                                          {"tokens_hit", f.cache.hit_host}}}};
-    tools::print("{}\n", out.dump(2));
-    return 0;
-  }
-  const auto per_second = [&](uint64_t tokens) { return static_cast<double>(tokens) / steady.steps.seconds; };
-  const auto times = [](Quantiles& t) {
-    return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", t.at(0.5), t.at(0.9), t.at(0.99), t.at(1));
+nlohmann::ordered_json outcome_json(Outcome& outcome, const Options& options, const ModelConfig& config) {
+  const auto quantiles = [](Quantiles& times) -> nlohmann::ordered_json {
+    return {{"count", times.values.size()},
+            {"p50", times.at(0.5)},
+            {"p90", times.at(0.9)},
+            {"p99", times.at(0.99)},
+            {"max", times.at(1)}};
   };
+  const replay::Figures& f = outcome.driven.figures;
+  Latencies& latencies = outcome.latencies;
+  const TierStats& host = outcome.metrics.host;
+  return {{"model", config.name},
+          {"backend", options.backend},
+          {"conversations", options.conversations},
+          {"characters", options.characters},
+          {"turns", options.turns},
+          {"prompt_tokens", options.prompt_tokens},
+          {"user_tokens", options.user_tokens},
+          {"reply_tokens", options.reply_tokens},
+          {"replies_checked", outcome.driven.samples.size()},
+          {"seconds", f.seconds},
+          {"generated", f.decoded},
+          {"generated_per_second", static_cast<double>(f.decoded) / f.seconds},
+          {"prefilled", f.prefilled},
+          {"prefilled_per_second", static_cast<double>(f.prefilled) / f.seconds},
+          {"prompt_tokens_found", outcome.found()},
+          {"steps", f.steps},
+          {"decode_steps", json_of(f.decode_steps)},
+          {"prompt_steps", json_of(f.prompt_steps)},
+          {"engine_seconds", f.host_seconds},
+          {"first_token_ms", quantiles(latencies.first_of_all)},
+          {"first_token_later_turns_ms", quantiles(latencies.first_later)},
+          {"between_tokens_ms", quantiles(latencies.between)},
+          {"all_slots_used", json_of(latencies.steady.steps)},
+          {"all_slots_used_between_tokens_ms", quantiles(latencies.steady.between)},
+          {"host",
+           {{"bytes", host.bytes},
+            {"blocks_in", host.blocks_in},
+            {"blocks_out", host.blocks_out},
+            {"tokens_hit", f.cache.hit_host}}}};
+}
+
+std::string in_ms(Quantiles& times) {
+  return fmt::format("{:.1f} / {:.1f} / {:.1f} / {:.1f} ms", times.at(0.5), times.at(0.9), times.at(0.99), times.at(1));
+}
+
+void print_steady(Steady& steady, const Options& options) {
+  const replay::Steps& steps = steady.steps;
+  if (steps.count == 0 && options.conversations > slots_of(options))
+    print("while all slots are used", "nobody waited by then");
+  if (steps.count == 0) return;
+  print("while all slots are used", fmt::format("{:.2f} s", steps.seconds));
+  print("  generated, prefilled",
+        fmt::format("{:.1f}, {:.1f} a second", static_cast<double>(steps.decoded) / steps.seconds,
+                    static_cast<double>(steps.prefilled) / steps.seconds));
+  print("  steps", describe(steps));
+  print("  between tokens", in_ms(steady.between));
+}
+
+void print_table(Outcome& outcome, const Options& options, const ModelConfig& config) {
+  const replay::Figures& f = outcome.driven.figures;
+  Latencies& latencies = outcome.latencies;
   tools::print("{}, {}: {} conversations on {} characters, {} turns\n", config.name, options.backend,
                options.conversations, options.characters, options.turns);
-  print("generated", fmt::format("{} tokens, {:.1f} a second", f.decoded, static_cast<double>(f.decoded) / seconds));
+  print("generated", fmt::format("{} tokens, {:.1f} a second", f.decoded, static_cast<double>(f.decoded) / f.seconds));
   print("prefilled",
-        fmt::format("{} tokens, {:.1f} a second", f.prefilled, static_cast<double>(f.prefilled) / seconds));
-  print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * found));
-  print("time", fmt::format("{:.2f} s in {} steps, engine {:.2f}%", seconds, f.steps, 100 * f.host_seconds / seconds));
+        fmt::format("{} tokens, {:.1f} a second", f.prefilled, static_cast<double>(f.prefilled) / f.seconds));
+  print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * outcome.found()));
+  print("time",
+        fmt::format("{:.2f} s in {} steps, engine {:.2f}%", f.seconds, f.steps, 100 * f.host_seconds / f.seconds));
   print("  steps that only decode", describe(f.decode_steps));
   print("  steps with prompts", describe(f.prompt_steps));
-  print("first token, p50/p90/p99/most", times(first_of_all));
-  if (options.turns > 1) print("  in later turns", times(first_later));
-  print("between tokens", times(between));
-  if (steady.steps.count == 0 && options.conversations > slots_of(options))
-    print("while all slots are used", "nobody waited by then");
-  if (steady.steps.count > 0) {
-    print("while all slots are used", fmt::format("{:.2f} s", steady.steps.seconds));
-    print("  generated, prefilled",
-          fmt::format("{:.1f}, {:.1f} a second", per_second(steady.steps.decoded), per_second(steady.steps.prefilled)));
-    print("  steps", describe(steady.steps));
-    print("  between tokens", times(steady.between));
-  }
-  if (metrics.host.bytes > 0)
-    print("host memory", fmt::format("{} blocks down, {} up, {} tokens hit", metrics.host.blocks_in,
-                                     metrics.host.blocks_out, f.cache.hit_host));
-  print("replies computed again alone", fmt::format("{}, all the same", driven.samples.size()));
+  print("first token, p50/p90/p99/most", in_ms(latencies.first_of_all));
+  if (options.turns > 1) print("  in later turns", in_ms(latencies.first_later));
+  print("between tokens", in_ms(latencies.between));
+  print_steady(latencies.steady, options);
+  const TierStats& host = outcome.metrics.host;
+  if (host.bytes > 0)
+    print("host memory",
+          fmt::format("{} blocks down, {} up, {} tokens hit", host.blocks_in, host.blocks_out, f.cache.hit_host));
+  print("replies computed again alone", fmt::format("{}, all the same", outcome.driven.samples.size()));
+}
+
+int run(Options options) {
+  options.backend = backend_called(options.backend);
+  const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
+  const ModelConfig& config = checkpoint->config();
+  check_options(options, config);
+  const replay::Trace trace = make_trace(options);
+  const ExecutorOptions making = executor_options(options, config, trace);
+
+  std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes, options.prefill_tokens);
+  Outcome outcome = converse(*engine, options, trace);
+  engine.reset();
+  check_alone(outcome.driven.samples, checkpoint, making);
+
+  if (options.json)
+    tools::print("{}\n", outcome_json(outcome, options, config).dump(2));
+  else
+    print_table(outcome, options, config);
   return 0;
 }
 

@@ -38,6 +38,9 @@ struct Options {
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;
+
+  // Where remarks go: with --json, standard output has the JSON alone.
+  std::FILE* remarks() const { return json ? stderr : stdout; }
 };
 
 constexpr double kQuickReference =
@@ -263,165 +266,233 @@ std::string cpu_backend() {
   return "reference";
 }
 
-int run(Options options) {
-  options.backend = backend_called(options.backend);
-  auto opened = Checkpoint::open(options.model);
-  if (!opened.ok()) throw Failed{opened.status()};
-  const std::shared_ptr<const Checkpoint> checkpoint = *opened;
-  const ModelConfig& config = checkpoint->config();
-  const int32_t most = *std::max_element(options.streams.begin(), options.streams.end());
-  if (options.context + 64 > config.context)
-    throw Failed{invalid_argument(
-        fmt::format("the model's context is {}: choose --context at most {}", config.context, config.context - 64))};
+// Decode steps are timed at so many positions behind the context, in turn.
+constexpr int32_t kDecoded = 64;
 
-  std::vector<int32_t> prompts;
-  std::copy_if(options.prompts.begin(), options.prompts.end(), std::back_inserter(prompts),
+// What the timed steps need of the executor.
+struct Sizes {
+  std::vector<int32_t> prompts;  // those that fit the model's context
+  int32_t positions = 0;         // of a sequence
+  int32_t streams = 0;           // decoded at once, at most
+  int32_t sequences = 0;         // with the one whose prompt joins decode steps
+  int32_t step_tokens = 0;
+  int32_t moved = 0;  // sequences that go to the host in a step, at most
+};
+Sizes sizes_of(const Options& options, const ModelConfig& config) {
+  const auto most = [](const std::vector<int32_t>& values) {
+    return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+  };
+  if (options.context + kDecoded > config.context)
+    throw Failed{invalid_argument(fmt::format("the model's context is {}: choose --context at most {}", config.context,
+                                              config.context - kDecoded))};
+  Sizes sizes;
+  std::copy_if(options.prompts.begin(), options.prompts.end(), std::back_inserter(sizes.prompts),
                [&](int32_t tokens) { return tokens <= config.context; });
-  int32_t positions =
-      std::max(options.context + 64, prompts.empty() ? 0 : *std::max_element(prompts.begin(), prompts.end()));
+  sizes.positions = std::max(options.context + kDecoded, most(sizes.prompts));
   for (size_t i = 0; i + 1 < options.after.size(); i += 2)
-    positions = std::max(positions, options.after[i] + options.after[i + 1]);
-  if (options.after.size() % 2 != 0 || positions > config.context)
+    sizes.positions = std::max(sizes.positions, options.after[i] + options.after[i + 1]);
+  if (options.after.size() % 2 != 0 || sizes.positions > config.context)
     throw Failed{invalid_argument(
         fmt::format("--after wants pairs of numbers, together at most the model's context of {}", config.context))};
-  const int32_t beside = options.beside.empty() ? 0 : *std::max_element(options.beside.begin(), options.beside.end());
-  if (beside > 0) positions = std::max(positions, options.beside_after + beside);
-  if (positions > config.context)
+  const int32_t beside = most(options.beside);
+  if (beside > 0) sizes.positions = std::max(sizes.positions, options.beside_after + beside);
+  if (sizes.positions > config.context)
     throw Failed{invalid_argument(
         fmt::format("--beside-after and --beside are together at most the model's context of {}", config.context))};
-  const int32_t moved = options.moved.empty() ? 0 : *std::max_element(options.moved.begin(), options.moved.end());
-  const int32_t sequences = most + (beside > 0 ? 1 : 0), step_tokens = std::max(options.chunk, sequences + beside);
+  sizes.streams = most(options.streams);
+  sizes.sequences = sizes.streams + (beside > 0 ? 1 : 0);
+  sizes.step_tokens = std::max(options.chunk, sizes.sequences + beside);
+  sizes.moved = most(options.moved);
+  return sizes;
+}
 
-  // The answer first: 24 positions against the reference; together, and where one stream is timed one by one, since
-  // that may take another path.
-  const Cost cost = cost_of(config);
-  const int32_t checked = std::min(24, config.context);
-  const std::vector<float> expected = [&] {
-    const bool quick = cost.weights + cost.logits < kQuickReference;
-    return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, checked, checked,
-                 checked)
-        .step(1, 0, checked, true)
-        .logits;
-  }();
-  const bool on_gpu = options.backend == "cuda";
-  const Gpu before = on_gpu ? first_gpu() : Gpu{};
-  const GpuCeilings gpu = gpu_ceilings(before.name);
-  Steps steps(checkpoint, options.backend, options.threads, sequences, positions, options.chunk, step_tokens,
-              options.products_file, moved);
-  GpuMemory memory;
-  if (on_gpu) {
-    memory.weights = static_cast<int64_t>(cost.weights + cost.logits), memory.cache = steps.info().cache_bytes(),
-    memory.free = first_gpu().free_bytes;
-    memory.others = before.free_bytes - memory.free - memory.weights - memory.cache;
-    memory.context = options.context, memory.conversation = conversation_bytes(steps.info(), options.context);
-  }
-  std::FILE* const said = options.json ? stderr : stdout;
+// The logits of the first `count` positions, [count, vocab_size], from the reference; of a large model from the fastest
+// CPU backend.
+std::vector<float> expected_logits(const std::shared_ptr<const Checkpoint>& checkpoint, const Options& options,
+                                   const Cost& cost, int32_t count) {
+  const bool quick = cost.weights + cost.logits < kQuickReference;
+  return Steps(checkpoint, quick ? "reference" : cpu_backend(), quick ? 1 : options.threads, 1, count, count, count)
+      .step(1, 0, count, true)
+      .logits;
+}
+
+// The first `count` positions against the expected logits: together, and where one stream is timed one by one, since
+// that may take another path.
+void check_logits(Steps& steps, const std::vector<float>& expected, int32_t count, const Options& options) {
   const auto check = [&](const std::vector<float>& logits, const char* whose) {
     if (!steps.exact())
-      tools::print(said, "inexact: the logits of {} differ from the reference's by up to {:.2f}% of the largest\n",
-                   whose, 100 * widest(logits, expected));
+      tools::print(options.remarks(),
+                   "inexact: the logits of {} differ from the reference's by up to {:.2f}% of the largest\n", whose,
+                   100 * widest(logits, expected));
     else if (logits != expected)
       throw Failed{internal_error(
           fmt::format("the logits of {} are not the reference's bits; nothing is timed that is wrong", whose))};
   };
-  check(steps.step(1, 0, checked, true).logits, "a prompt");
-  if (std::count(options.streams.begin(), options.streams.end(), 1) != 0) {
-    std::vector<float> one_by_one;
-    for (int32_t i = 0; i < checked; ++i) {
-      const std::vector<float>& row = steps.step(1, i, 1, true).logits;
-      one_by_one.insert(one_by_one.end(), row.begin(), row.end());
-    }
-    check(one_by_one, "single rows");
+  check(steps.step(1, 0, count, true).logits, "a prompt");
+  if (std::count(options.streams.begin(), options.streams.end(), 1) == 0) return;
+  std::vector<float> one_by_one;
+  for (int32_t i = 0; i < count; ++i) {
+    const std::vector<float>& row = steps.step(1, i, 1, true).logits;
+    one_by_one.insert(one_by_one.end(), row.begin(), row.end());
   }
+  check(one_by_one, "single rows");
+}
 
-  const Ceilings ceilings = [&] {
-    if (on_gpu) return Ceilings{};  // those of the processor say nothing here
-    ThreadPool pool(options.threads);
-    return measure_ceilings(pool, int64_t{options.buffer_mib} << 20);
-  }();
-  std::vector<Line> lines;
-  // On a GPU the share is of the floor of a whole step, or of several, in seconds.
-  const auto add = [&](Line line, double floor) {
-    if (floor > 0)
-      line.share = 1e6 * floor / line.microseconds, line.ceiling = fmt::format("the floor, {:.2f} ms", 1e3 * floor);
-    lines.push_back(line);
-    if (options.json)
-      tools::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape,
-                   1e-3 * line.microseconds);  // what is measured stays known when the rest fails
-  };
-  const auto floor = [&](const std::vector<Rows>& step) { return floor_of(config, cost, gpu, step); };
-  const std::string group = fmt::format("{}, {:.1f} MB of weights", config.name, 1e-6 * (cost.weights + cost.logits));
-  for (const int32_t tokens : prompts) {
-    const double seconds = best_seconds(options.seconds, [&] { steps.prefill(1, tokens); });
-    // The logits of a chunk's last row alone are computed. Of a processor attention is not counted: the share is of the
-    // products' floor.
-    const double gops = 2e-9 * cost.weights * tokens / seconds;
+Ceilings cpu_ceilings(const Options& options) {
+  ThreadPool pool(options.threads);
+  return measure_ceilings(pool, int64_t{options.buffer_mib} << 20);
+}
+
+// Of the GPU that was as `before` until `steps` put the model on it.
+GpuMemory memory_of(const Steps& steps, const Cost& cost, const Gpu& before, int32_t context) {
+  GpuMemory memory;
+  memory.weights = static_cast<int64_t>(cost.weights + cost.logits);
+  memory.cache = steps.info().cache_bytes();
+  memory.free = first_gpu().free_bytes;
+  memory.others = before.free_bytes - memory.free - memory.weights - memory.cache;
+  memory.context = context;
+  memory.conversation = conversation_bytes(steps.info(), context);
+  return memory;
+}
+
+// Times steps and keeps a line of each.
+class Stopwatch {
+ public:
+  Stopwatch(Steps& steps, const Options& options, const ModelConfig& config, const Ceilings& ceilings,
+            const GpuCeilings& gpu)
+      : steps_(steps), options_(options), config_(config), ceilings_(ceilings), gpu_(gpu) {}
+
+  const std::vector<Line>& lines() const { return lines_; }
+
+  // The logits of a chunk's last row alone are computed. Of a processor attention is not counted: the share is of the
+  // products' floor.
+  void prompt(int32_t tokens) {
+    const double seconds = best_seconds(options_.seconds, [&] { steps_.prefill(1, tokens); });
+    const double gops = 2e-9 * cost_.weights * tokens / seconds;
     double least = 0;
-    for (int32_t s = 0; s < tokens; s += options.chunk) least += floor({{1, s, std::min(options.chunk, tokens - s)}});
-    add({group, "prefill", fmt::format("{} tokens", tokens), tokens, 1e6 * seconds, tokens / seconds, "tokens/s",
-         ceilings.int8_gops > 0 ? gops / ceilings.int8_gops : 0, "int8"},
+    for (int32_t s = 0; s < tokens; s += options_.chunk) least += floor({{1, s, std::min(options_.chunk, tokens - s)}});
+    add({group_, "prefill", fmt::format("{} tokens", tokens), tokens, 1e6 * seconds, tokens / seconds, "tokens/s",
+         ceilings_.int8_gops > 0 ? gops / ceilings_.int8_gops : 0, "int8"},
         least);
   }
-  const bool cached = ceilings.cached_gb_per_s > 0 && cost.weights + cost.logits < 48e6;
-  for (size_t i = 0; i < options.after.size(); i += 2) {
-    const int32_t known = options.after[i], tokens = options.after[i + 1];
-    steps.prefill(1, known);
-    const double seconds = best_seconds(options.seconds, [&] { steps.step(1, known, tokens); });
-    add({group, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds,
+
+  void first_token(int32_t known, int32_t tokens) {
+    steps_.prefill(1, known);
+    const double seconds = best_seconds(options_.seconds, [&] { steps_.step(1, known, tokens); });
+    add({group_, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds,
          tokens / seconds, "tokens/s", 0, ""},
         floor({{1, known, tokens}}));
   }
-  if (beside > 0) steps.prefill_last(options.beside_after);
+
+  // The next three: a token of each of `streams` sequences that have the context.
+  void decode(int32_t streams) {
+    const int32_t context = options_.context;
+    int32_t position = context;
+    const double seconds = best_seconds(options_.seconds, [&] {
+      steps_.step(streams, position, 1);
+      if (++position >= std::min(config_.context, context + kDecoded))
+        position = context;  // the same positions again: written anew each time
+    });
+    const double bandwidth = 1e-9 * (cost_.weights + cost_.logits) / seconds;
+    add({group_, "decode", fmt::format("{}, context {}", named(streams), context), streams, 1e6 * seconds,
+         streams / seconds, "tokens/s", ceilings_.read_gb_per_s > 0 ? bandwidth / ceilings_.read_gb_per_s : 0, "read"},
+        floor({{streams, context, 1}}));
+    if (ceilings_.cached_gb_per_s > 0 && cost_.weights + cost_.logits < 48e6)
+      add({group_, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings_.cached_gb_per_s,
+           "cached read"},
+          0);
+  }
+  void decode_and_move(int32_t streams, int32_t moved) {
+    const int32_t context = options_.context;
+    steps_.move(moved, context);
+    const double seconds = best_seconds(options_.seconds, [&] { steps_.step(streams, context, 1); });
+    steps_.move(0, 0);
+    const auto bytes = static_cast<double>(moved * conversation_bytes(steps_.info(), context));
+    add({group_, "moving", fmt::format("{}, {} down and up", named(streams), moved), streams, 1e6 * seconds,
+         1e-9 * bytes / seconds, "GB/s a way", 0, ""},
+        floor({{streams, context, 1}}));
+  }
+  void decode_and_prefill(int32_t streams, int32_t tokens) {
+    const int32_t context = options_.context, after = options_.beside_after;
+    const double seconds =
+        best_seconds(options_.seconds, [&] { steps_.step(streams, context, 1, false, tokens, after); });
+    add({group_, "mixed",
+         fmt::format("{}, context {}, and {} tokens of a prompt{}", named(streams), context, tokens,
+                     after > 0 ? fmt::format(" after {}", after) : ""),
+         streams + tokens, 1e6 * seconds, streams / seconds, "tokens/s", 0, ""},
+        floor({{streams, context, 1}, {1, after, tokens}}));
+  }
+
+ private:
+  // On a GPU the share is of the floor of a whole step, or of several, in seconds.
+  void add(Line line, double floor) {
+    if (floor > 0)
+      line.share = 1e6 * floor / line.microseconds, line.ceiling = fmt::format("the floor, {:.2f} ms", 1e3 * floor);
+    lines_.push_back(line);
+    if (options_.json)
+      tools::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape,
+                   1e-3 * line.microseconds);  // what is measured stays known when the rest fails
+  }
+  double floor(const std::vector<Rows>& step) const { return floor_of(config_, cost_, gpu_, step); }
+  static std::string named(int32_t streams) { return fmt::format("{} stream{}", streams, streams == 1 ? "" : "s"); }
+
+  Steps& steps_;
+  const Options& options_;
+  const ModelConfig& config_;
+  Ceilings ceilings_;
+  GpuCeilings gpu_;
+  Cost cost_ = cost_of(config_);
+  std::string group_ = fmt::format("{}, {:.1f} MB of weights", config_.name, 1e-6 * (cost_.weights + cost_.logits));
+  std::vector<Line> lines_;
+};
+
+void time_steps(Stopwatch& stopwatch, Steps& steps, const Options& options, const std::vector<int32_t>& prompts) {
+  for (const int32_t tokens : prompts) stopwatch.prompt(tokens);
+  for (size_t i = 0; i < options.after.size(); i += 2) stopwatch.first_token(options.after[i], options.after[i + 1]);
+  if (!options.beside.empty()) steps.prefill_last(options.beside_after);
   for (const int32_t streams : options.streams) {
     steps.fill(streams, options.context);
     if (steps.exact()) check_draws(steps, streams, options.context);
-    int32_t position = options.context;
-    const double seconds = best_seconds(options.seconds, [&] {
-      steps.step(streams, position, 1);
-      if (++position >= std::min(config.context, options.context + 64))
-        position = options.context;  // the same positions again: written anew each time
-    });
-    const double bandwidth = 1e-9 * (cost.weights + cost.logits) / seconds;
-    add({group, "decode", fmt::format("{} stream{}, context {}", streams, streams == 1 ? "" : "s", options.context),
-         streams, 1e6 * seconds, streams / seconds, "tokens/s",
-         ceilings.read_gb_per_s > 0 ? bandwidth / ceilings.read_gb_per_s : 0, "read"},
-        floor({{streams, options.context, 1}}));
-    if (cached)
-      add({group, "", "the same", streams, 1e6 * seconds, bandwidth, "GB/s", bandwidth / ceilings.cached_gb_per_s,
-           "cached read"},
-          0);
-    for (const int32_t count : options.moved) {
-      steps.move(count, options.context);
-      const double together = best_seconds(options.seconds, [&] { steps.step(streams, options.context, 1); });
-      steps.move(0, 0);
-      add({group, "moving", fmt::format("{} stream{}, {} down and up", streams, streams == 1 ? "" : "s", count),
-           streams, 1e6 * together,
-           1e-9 * static_cast<double>(count * conversation_bytes(steps.info(), options.context)) / together,
-           "GB/s a way", 0, ""},
-          floor({{streams, options.context, 1}}));
-    }
-    for (const int32_t tokens : options.beside) {
-      const double together = best_seconds(
-          options.seconds, [&] { steps.step(streams, options.context, 1, false, tokens, options.beside_after); });
-      add({group, "mixed",
-           fmt::format("{} stream{}, context {}, and {} tokens of a prompt{}", streams, streams == 1 ? "" : "s",
-                       options.context, tokens,
-                       options.beside_after > 0 ? fmt::format(" after {}", options.beside_after) : ""),
-           streams + tokens, 1e6 * together, streams / together, "tokens/s", 0, ""},
-          floor({{streams, options.context, 1}, {1, options.beside_after, tokens}}));
-    }
+    stopwatch.decode(streams);
+    for (const int32_t moved : options.moved) stopwatch.decode_and_move(streams, moved);
+    for (const int32_t tokens : options.beside) stopwatch.decode_and_prefill(streams, tokens);
   }
-  if (most > 1 && steps.exact())
+}
+
+int run(Options options) {
+  options.backend = backend_called(options.backend);
+  const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
+  const ModelConfig& config = checkpoint->config();
+  const Sizes sizes = sizes_of(options, config);
+  const Cost cost = cost_of(config);
+
+  // The answer first: a few positions against the reference.
+  const int32_t checked = std::min(24, config.context);
+  const std::vector<float> expected = expected_logits(checkpoint, options, cost, checked);
+  const bool on_gpu = options.backend == "cuda";
+  const Gpu before = on_gpu ? first_gpu() : Gpu{};
+  Steps steps(checkpoint, options.backend, options.threads, sizes.sequences, sizes.positions, options.chunk,
+              sizes.step_tokens, options.products_file, sizes.moved);
+  const GpuMemory memory = on_gpu ? memory_of(steps, cost, before, options.context) : GpuMemory{};
+  check_logits(steps, expected, checked, options);
+
+  // The processor's ceilings say nothing about a GPU.
+  const Ceilings ceilings = on_gpu ? Ceilings{} : cpu_ceilings(options);
+  const GpuCeilings gpu = gpu_ceilings(before.name);
+  Stopwatch stopwatch(steps, options, config, ceilings, gpu);
+  time_steps(stopwatch, steps, options, sizes.prompts);
+
+  if (sizes.streams > 1 && steps.exact())
     tools::print(
-        said,
+        options.remarks(),
         "checked: streams that are timed together draw what they draw sixteen at a time, and the first sixteen "
         "what each draws alone\n");
   if (options.json) {
-    tools::print("{}\n",
-                 to_json(on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings,
-                         lines, memory));
+    const Ceilings told =
+        on_gpu ? Ceilings{0, 1e-9 * gpu.bytes_per_second, 0, 1e-9 * gpu.int8_per_second, 0} : ceilings;
+    tools::print("{}\n", to_json(told, stopwatch.lines(), memory));
   } else {
-    print_table(ceilings, lines);
+    print_table(ceilings, stopwatch.lines());
     if (on_gpu) print_memory(memory);
   }
   return 0;

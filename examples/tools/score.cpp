@@ -181,36 +181,34 @@ std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, in
   return sequences;
 }
 
-}  // namespace
-
-static int run(int argc, char** argv) {
-  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.",
-               "kaiju-score");
-  std::string model, token_path, logits_path, scores_path, logprobs_path;
-  kaiju::ExecutorOptions options;
+struct Options {
+  std::string model, tokens, logits, scores, logprobs;  // paths; empty for an output that is not wanted
+  kaiju::ExecutorOptions executor;
   int32_t chunk = 0, batch = 1;
-  app.add_option("FILE", model, "checkpoint")->required();
-  app.add_option("--tokens", token_path,
+};
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("FILE", options.model, "checkpoint")->required();
+  app.add_option("--tokens", options.tokens,
                  "file of token ids separated by white space, no more than the model's context; - reads standard input")
       ->required();
-  const CLI::Option* logits_option = app.add_option("--logits", logits_path,
-                                                    "write the logits here, float32 [tokens, vocabulary] in NumPy's "
-                                                    "format; an existing file is replaced once the new one is whole");
-  const CLI::Option* scores_option = app.add_option("--scores", scores_path,
-                                                    "write the classifier's scores here, float32 [tokens, labels], in "
-                                                    "the same way; the model must have a classifier");
-  const CLI::Option* logprobs_option =
-      app.add_option("--logprobs", logprobs_path,
-                     "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
-                     "the probability of each token after the first, given those before it");
-  app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
-  app.add_option("--chunk", chunk, "tokens per step; 0: all at once")
+  app.add_option("--logits", options.logits,
+                 "write the logits here, float32 [tokens, vocabulary] in NumPy's "
+                 "format; an existing file is replaced once the new one is whole");
+  app.add_option("--scores", options.scores,
+                 "write the classifier's scores here, float32 [tokens, labels], in "
+                 "the same way; the model must have a classifier");
+  app.add_option("--logprobs", options.logprobs,
+                 "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
+                 "the probability of each token after the first, given those before it");
+  app.add_option("--backend", options.executor.backend, "backend to compute with")->capture_default_str();
+  app.add_option("--chunk", options.chunk, "tokens per step; 0: all at once")
       ->check(kaiju::tools::whole_number(0, 65536))
       ->capture_default_str();
-  app.add_option("--threads", options.threads, "threads; 0: one per core")
+  app.add_option("--threads", options.executor.threads, "threads; 0: one per core")
       ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
-  app.add_option("--batch", batch, "sequences per step: 1, or more to compute beside random strangers")
+  app.add_option("--batch", options.batch, "sequences per step: 1, or more to compute beside random strangers")
       ->check(kaiju::tools::whole_number(1, 64))
       ->capture_default_str();
   app.footer(
@@ -219,76 +217,113 @@ static int run(int argc, char** argv) {
       "  kaiju-score model.safetensors --tokens ids.txt --backend reference --chunk 7 --logits out.npy\n"
       "  kaiju-score model.safetensors --tokens ids.txt --logprobs logprobs.npy\n"
       "  kaiju-score judge.safetensors --tokens ids.txt --scores scores.npy");
-  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
-  const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
+}
 
-  auto checkpoint = kaiju::Checkpoint::open(model);
-  if (!checkpoint.ok()) return fail(checkpoint.status());
-  const kaiju::ModelConfig& config = (*checkpoint)->config();
-  if (scores_option->count() > 0 && config.labels.empty())
-    return fail(kaiju::invalid_argument(
-        fmt::format("--scores: {} has no classifier; kaiju-inspect shows the labels of a model that has one", model)));
-  auto read = read_tokens(token_path, config);
-  if (!read.ok()) return fail(read.status());
-  const std::vector<int32_t> tokens = std::move(read).value();
-  const size_t count = tokens.size();
-  if (chunk == 0) chunk = static_cast<int32_t>(count);
-  if (int64_t{chunk} * batch > 65536)
-    return fail(kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk"));
-  options.step_tokens = chunk * batch;
-  options.slot_count = batch;
+// The files that the options ask for. Each is without its name until commit.
+class Outputs {
+ public:
+  Status open(const Options& options, const kaiju::ModelConfig& config, size_t token_count) {
+    vocab_size_ = static_cast<size_t>(config.vocab_size);
+    KAIJU_TRY(open(logits_, "--logits", options.logits, {token_count, vocab_size_}));
+    KAIJU_TRY(open(scores_, "--scores", options.scores, {token_count, config.labels.size()}));
+    return open(logprobs_, "--logprobs", options.logprobs, {token_count - 1});
+  }
+  // What a step gave: logits and, where asked for, scores of the tokens from `position` on.
+  Status write(std::span<const float> rows, std::span<const float> scores, int64_t position,
+               std::span<const int32_t> tokens) {
+    if (logits_) KAIJU_TRY(logits_->write(rows));
+    if (scores_) KAIJU_TRY(scores_->write(scores));
+    if (!logprobs_) return {};
+    return logprobs_->write(logprobs_of(rows, vocab_size_, static_cast<size_t>(position), tokens));
+  }
+  Status commit() {
+    for (std::optional<NpyFile>* file : {&logits_, &scores_, &logprobs_})
+      if (*file) KAIJU_TRY((*file)->commit());
+    return {};
+  }
+  const std::vector<std::string>& paths() const { return paths_; }
 
-  auto executor = kaiju::make_executor(*checkpoint, options);
-  if (!executor.ok()) return fail(executor.status());
-  const auto vocab_size = static_cast<size_t>(config.vocab_size);
-  std::optional<NpyFile> logits_file, scores_file, logprobs_file;
-  struct Output {
-    const CLI::Option* option;
-    const std::string& path;
-    std::vector<size_t> shape;
-    std::optional<NpyFile>& file;
-  };
-  const Output outputs[] = {{logits_option, logits_path, {count, vocab_size}, logits_file},
-                            {scores_option, scores_path, {count, config.labels.size()}, scores_file},
-                            {logprobs_option, logprobs_path, {count - 1}, logprobs_file}};
-  std::vector<std::string> paths;
-  for (const Output& output : outputs) {
-    if (output.option->count() == 0) continue;
-    if (std::find(paths.begin(), paths.end(), output.path) != paths.end())
-      return fail(kaiju::invalid_argument(
-          fmt::format("{}: {} is already another output's name", output.option->get_name(), output.path)));
-    paths.push_back(output.path);
+ private:
+  Status open(std::optional<NpyFile>& file, const char* option, const std::string& path,
+              const std::vector<size_t>& shape) {
+    if (path.empty()) return {};
+    if (std::find(paths_.begin(), paths_.end(), path) != paths_.end())
+      return kaiju::invalid_argument(fmt::format("{}: {} is already another output's name", option, path));
+    paths_.push_back(path);
     kaiju::tools::give_up_on_signals();
-    if (const Status opened = output.file.emplace(output.path).open(output.shape); !opened.ok()) return fail(opened);
+    return file.emplace(path).open(shape);
   }
 
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
-  XXH3_128bits_reset(hash.get());
-  kaiju::tools::Scorer scorer(std::move(executor).value());
-  if (scores_file) scorer.ask_for_scores();
-  const Status scored =
-      scorer.score(with_strangers(tokens, batch, config.vocab_size), chunk,
-                   [&](std::span<const float> rows, int64_t position) -> Status {
-                     XXH3_128bits_update(hash.get(), rows.data(), rows.size_bytes());
-                     if (kaiju::tools::interrupted)
-                       return {kaiju::StatusCode::kCancelled,
-                               fmt::format("{}: given up, and nothing of it is left", fmt::join(paths, ", "))};
-                     if (logits_file) KAIJU_TRY(logits_file->write(rows));
-                     if (scores_file) KAIJU_TRY(scores_file->write(scorer.scores()));
-                     if (!logprobs_file) return {};
-                     return logprobs_file->write(logprobs_of(rows, vocab_size, static_cast<size_t>(position), tokens));
-                   });
-  if (!scored.ok()) return fail(scored);
-  for (const Output& output : outputs)
-    if (output.file)
-      if (const Status written = output.file->commit(); !written.ok()) return fail(written);
+  size_t vocab_size_ = 0;
+  std::optional<NpyFile> logits_, scores_, logprobs_;
+  std::vector<std::string> paths_;
+};
 
-  XXH128_canonical_t digest;
-  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(hash.get()));
-  kaiju::tools::print("model: {} {}\ntokens: {}\nbits: ", config.name, (*checkpoint)->digest(), count);
-  for (const unsigned char byte : digest.digest) kaiju::tools::print("{:02x}", byte);
-  kaiju::tools::print("\n");
-  return 0;
+// The digest of all logits, in hexadecimal digits.
+class Digest {
+ public:
+  Digest() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
+  void add(std::span<const float> rows) { XXH3_128bits_update(state_.get(), rows.data(), rows.size_bytes()); }
+  std::string digits() const {
+    XXH128_canonical_t digest;
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state_.get()));
+    return fmt::format("{:02x}", fmt::join(digest.digest, ""));
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+// Scores the tokens, writes the outputs, and prints the digest.
+Status score(Options options) {
+  auto checkpoint = kaiju::Checkpoint::open(options.model);
+  if (!checkpoint.ok()) return checkpoint.status();
+  const kaiju::ModelConfig& config = (*checkpoint)->config();
+  if (!options.scores.empty() && config.labels.empty())
+    return kaiju::invalid_argument(fmt::format(
+        "--scores: {} has no classifier; kaiju-inspect shows the labels of a model that has one", options.model));
+  auto read = read_tokens(options.tokens, config);
+  if (!read.ok()) return read.status();
+  const std::vector<int32_t> tokens = std::move(read).value();
+  const int32_t chunk = options.chunk > 0 ? options.chunk : static_cast<int32_t>(tokens.size());
+  if (int64_t{chunk} * options.batch > 65536)
+    return kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk");
+  options.executor.step_tokens = chunk * options.batch;
+  options.executor.slot_count = options.batch;
+  auto executor = kaiju::make_executor(*checkpoint, options.executor);
+  if (!executor.ok()) return executor.status();
+
+  Outputs outputs;
+  KAIJU_TRY(outputs.open(options, config, tokens.size()));
+  Digest digest;
+  kaiju::tools::Scorer scorer(std::move(executor).value());
+  if (!options.scores.empty()) scorer.ask_for_scores();
+  KAIJU_TRY(scorer.score(with_strangers(tokens, options.batch, config.vocab_size), chunk,
+                         [&](std::span<const float> rows, int64_t position) -> Status {
+                           digest.add(rows);
+                           if (kaiju::tools::interrupted)
+                             return {kaiju::StatusCode::kCancelled,
+                                     fmt::format("{}: given up, and nothing of it is left",
+                                                 fmt::join(outputs.paths(), ", "))};
+                           return outputs.write(rows, scorer.scores(), position, tokens);
+                         }));
+  KAIJU_TRY(outputs.commit());
+
+  kaiju::tools::print("model: {} {}\ntokens: {}\nbits: {}\n", config.name, (*checkpoint)->digest(), tokens.size(),
+                      digest.digits());
+  return {};
+}
+
+}  // namespace
+
+static int run(int argc, char** argv) {
+  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.",
+               "kaiju-score");
+  Options options;
+  add_options(app, options);
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
+  const Status scored = score(std::move(options));
+  return scored.ok() ? 0 : kaiju::tools::fail(app, 1, scored.message());
 }
 
 int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-score", run, argc, argv); }

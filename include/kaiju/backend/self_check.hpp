@@ -133,104 +133,117 @@ uint64_t hash_of(const std::vector<T>& values) {
   return hash;
 }
 
-// One for each of kExpected, or the first kPlainChecks.
+// A matrix, drawn first, and the scale of its rows.
+class RandomMatrix {
+ public:
+  RandomMatrix(Inputs& inputs, int32_t out, int32_t in)
+      : weight_(inputs.bytes(static_cast<size_t>(out) * static_cast<size_t>(in))),
+        row_sum_(static_cast<size_t>(out), 0),
+        scale_(inputs.scales(static_cast<size_t>(out), 0x1p-17f)) {
+    for (size_t i = 0; i < weight_.size(); ++i) row_sum_[i / static_cast<size_t>(in)] += weight_[i];
+  }
+
+  Matrix matrix() const {
+    return {weight_.data(), row_sum_.data(), static_cast<int32_t>(row_sum_.size()),
+            static_cast<int32_t>(weight_.size() / row_sum_.size())};
+  }
+  const std::vector<float>& scale() const { return scale_; }  // [out]
+
+ private:
+  std::vector<int8_t> weight_;
+  std::vector<int32_t> row_sum_;
+  std::vector<float> scale_;
+};
+
 template <Backend B>
-std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
-  const FloatState float_state;
-  Inputs inputs;
-  std::vector<uint64_t> out;
+uint64_t hash_of_embed(B& backend, const RandomMatrix& embedding) {
+  const Matrix matrix = embedding.matrix();
+  const int32_t tokens[] = {0, matrix.out - 1, 33};
+  std::vector<arith::bf16> x(std::size(tokens) * static_cast<size_t>(matrix.in));
+  backend.embed(matrix, embedding.scale().data(), tokens, x.data());
+  return hash_of(x);
+}
 
-  constexpr int32_t kIn = 320, kOut = 72, kHeads = 4, kKvHeads = 2, kRows[] = {3, 19};
-  const std::vector<int8_t> weight = inputs.bytes(size_t{kOut} * kIn);
-  std::vector<int32_t> row_sum(kOut, 0);
-  for (size_t i = 0; i < weight.size(); ++i) row_sum[i / kIn] += weight[i];
-  const Matrix matrix{weight.data(), row_sum.data(), kOut, kIn};
-  const std::vector<float> scale = inputs.scales(kOut, 0x1p-17f);
-
-  const int32_t tokens[] = {0, 71, 33};
-  std::vector<arith::bf16> x(size_t{3} * kIn);
-  backend.embed(matrix, scale.data(), tokens, x.data());
-  out.push_back(hash_of(x));
-
-  // Half of the rows so small that flushing subnormals would show.
-  x = inputs.stream(size_t{4} * kIn, 4.0f);
-  for (size_t i = size_t{2} * kIn; i < x.size(); ++i)
-    x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
+// Half of the rows are so small that flushing subnormals would show.
+template <Backend B>
+uint64_t hash_of_norm(B& backend, Inputs& inputs, int32_t width) {
+  constexpr int32_t kRows = 4;
+  std::vector<arith::bf16> x = inputs.stream(size_t{kRows} * static_cast<size_t>(width), 4.0f);
+  for (size_t i = x.size() / 2; i < x.size(); ++i) x[i] = arith::to_bf16(arith::mul(arith::from_bf16(x[i]), 0x1p-66f));
   std::vector<int8_t> a(x.size());
-  backend.norm({x.data(), 4, kIn, 0x1p-126f, 30.0f, a.data()});
-  out.push_back(hash_of(a));
+  backend.norm({x.data(), kRows, width, 0x1p-126f, 30.0f, a.data()});
+  return hash_of(a);
+}
 
-  const auto hash_of_product = [&](Operation operation, int32_t rows, const std::vector<float>& factor) -> uint64_t {
-    const size_t in = static_cast<size_t>(rows) * kIn, results = static_cast<size_t>(rows) * kOut;
-    std::vector<uint8_t> h(results);
-    std::vector<float> y(results);
-    if (operation == Operation::kAddDown)
-      h = inputs.unsigned_bytes(in);
-    else
-      a = inputs.bytes(in);
-    if (adds_to_residual(operation)) x = inputs.stream(results, 2.0f);
-    switch (operation) {
-      case Operation::kLinear:
-        backend.linear(matrix, a.data(), rows, factor.data(), y.data());
-        return hash_of(y);
-      case Operation::kUp:
-        backend.up(matrix, a.data(), rows, factor.data(), h.data());
-        return hash_of(h);
-      case Operation::kAddLinear:
-        backend.add_linear(matrix, a.data(), rows, factor.data(), x.data());
-        return hash_of(x);
-      case Operation::kAddDown:
-        backend.add_down(matrix, h.data(), rows, factor.data(), x.data());
-        return hash_of(x);
-    }
-    return 0;
-  };
-  for (const Operation operation : kProducts) {
-    const std::vector<float> factor = operation == Operation::kUp ? inputs.scales(kOut, 0x1p-10f) : scale;
-    for (const int32_t rows : kRows) out.push_back(hash_of_product(operation, rows, factor));
+template <Backend B>
+uint64_t hash_of_product(B& backend, Inputs& inputs, Operation operation, const Matrix& matrix, int32_t rows,
+                         const std::vector<float>& factor) {
+  const size_t in = static_cast<size_t>(rows) * static_cast<size_t>(matrix.in),
+               results = static_cast<size_t>(rows) * static_cast<size_t>(matrix.out);
+  std::vector<int8_t> a;
+  std::vector<uint8_t> h(results);
+  std::vector<arith::bf16> x;
+  std::vector<float> y(results);
+  if (operation == Operation::kAddDown)
+    h = inputs.unsigned_bytes(in);
+  else
+    a = inputs.bytes(in);
+  if (adds_to_residual(operation)) x = inputs.stream(results, 2.0f);
+  switch (operation) {
+    case Operation::kLinear:
+      backend.linear(matrix, a.data(), rows, factor.data(), y.data());
+      return hash_of(y);
+    case Operation::kUp:
+      backend.up(matrix, a.data(), rows, factor.data(), h.data());
+      return hash_of(h);
+    case Operation::kAddLinear:
+      backend.add_linear(matrix, a.data(), rows, factor.data(), x.data());
+      return hash_of(x);
+    case Operation::kAddDown:
+      backend.add_down(matrix, h.data(), rows, factor.data(), x.data());
+      return hash_of(x);
   }
+  return 0;
+}
 
-  // One sequence of more than a chunk, filled by five times the same floats with different angles; its last rows
-  // attend. Blocks lie in reverse order.
-  constexpr int32_t kFilled = 118, kLength = 5 * kFilled, kBlocks = kLength / kBlockTokens + 1, kHalf = 32;
-  std::vector<BlockId> table;
-  for (BlockId block = kBlocks - 1; block >= 0; --block) table.push_back(block);
-  std::vector<int32_t> positions(kLength), row_segment(kLength, 0), no_tokens(kLength, 0);
-  std::vector<arith::CosSin> angles;
-  for (int32_t position = 0; position < kLength; ++position) {
-    positions[position] = position;
-    for (int32_t i = 0; i < kHalf; ++i)
-      angles.push_back(arith::cos_sin(static_cast<uint64_t>(position), 0x28BE60DB9391054Au >> i));
-  }
-  const auto batch_of = [&](const BatchSegment& segment, int32_t rows) {
-    const auto count = static_cast<size_t>(rows);
-    return Batch{rows,
-                 {no_tokens.data(), count},
-                 {positions.data() + segment.position, count},
-                 {&segment, 1},
-                 {row_segment.data(), count}};
-  };
+// One sequence of more than a chunk, filled by five times the same floats with different angles; its last rows attend.
+// Blocks lie in reverse order.
+class Attention {
+ public:
+  // What a step gives to attention: floats and their inverse scales.
   struct Heads {
-    std::vector<float> q, q_inverse, k_inverse, v_inverse, out_inverse, k, v;
+    std::vector<float> q, q_inverse, k_inverse, v_inverse, out_inverse, k, v;  // k, v: [kFilled, kv_heads, head_dim]
   };
-  const auto heads_of = [&](int32_t head_dim, int32_t rows) {
-    const auto kv_width = static_cast<size_t>(kKvHeads * head_dim);
+  static Heads heads(Inputs& inputs, int32_t head_dim, int32_t rows) {
+    const size_t channels = static_cast<size_t>(head_dim), kv_width = kKvHeads * channels;
     Heads heads;
-    heads.q = inputs.floats(static_cast<size_t>(rows * kHeads * head_dim), 2.0f);
+    heads.q = inputs.floats(static_cast<size_t>(rows) * kHeads * channels, 2.0f);
     heads.q_inverse = inputs.scales(kv_width, 64.0f), heads.k_inverse = inputs.scales(kv_width, 64.0f),
     heads.v_inverse = inputs.scales(kv_width, 64.0f);
     heads.out_inverse = inputs.scales(kv_width, 1.0f);
     heads.k = inputs.floats(kFilled * kv_width, 2.0f), heads.v = inputs.floats(kFilled * kv_width, 2.0f);
     return heads;
-  };
-  // `heads` are made for at least so many channels and rows. More channels than 64 have the same angles, of fewer
-  // positions.
-  const auto attend = [&](const Heads& heads, int32_t head_dim, int32_t rows, std::initializer_list<int32_t> windows) {
-    const int32_t half = head_dim / 2, angle_rows = kLength * kHalf / half;
-    const BatchSegment asking{0, rows, kLength - rows, 0, {table.data(), table.data()}};
-    std::vector<int8_t> queries(static_cast<size_t>(rows * kHeads * head_dim));
-    backend.queries(heads.q.data(), batch_of(asking, rows), angles.data() + (angle_rows - rows) * half, kHeads,
-                    kKvHeads, head_dim, heads.q_inverse.data(), queries.data());
+  }
+
+  Attention() : positions_(kLength), row_segment_(kLength, 0), no_tokens_(kLength, 0) {
+    for (BlockId block = kBlocks - 1; block >= 0; --block) table_.push_back(block);
+    for (int32_t position = 0; position < kLength; ++position) {
+      positions_[static_cast<size_t>(position)] = position;
+      for (int32_t i = 0; i < kHalf; ++i)
+        angles_.push_back(arith::cos_sin(static_cast<uint64_t>(position), 0x28BE60DB9391054Au >> i));
+    }
+  }
+
+  // Appends the hash of the queries, and of what they attend to in each window. `heads` are made for at least so many
+  // channels and rows. More channels than 64 have the same angles, of fewer positions.
+  template <Backend B>
+  void add_hashes(B& backend, const Heads& heads, int32_t head_dim, int32_t rows,
+                  std::initializer_list<int32_t> windows, std::vector<uint64_t>& out) const {
+    const int32_t half = head_dim / 2;
+    const BatchSegment asking = segment(kLength - rows, rows);
+    std::vector<int8_t> queries(static_cast<size_t>(rows) * kHeads * static_cast<size_t>(head_dim));
+    backend.queries(heads.q.data(), batch_of(asking), angles_from(angle_rows(half) - rows, half), kHeads, kKvHeads,
+                    head_dim, heads.q_inverse.data(), queries.data());
     out.push_back(hash_of(queries));
     const int64_t block_bytes = int64_t{2} * kBlockTokens * kKvHeads * head_dim;
     for (const int32_t window : windows) {
@@ -238,20 +251,52 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
       const KvSlot slot{pool.data(), block_bytes, 0,
                         kKvHeads,    head_dim,    window > 0 ? BlockKind::kWindow : BlockKind::kGlobal,
                         window};
+      fill(backend, heads, slot);
       std::vector<int8_t> attended(queries.size());
-      for (int32_t i = 0; i < kLength / kFilled; ++i) {
-        const BatchSegment filling{0, kFilled, i * kFilled, 0, {table.data(), table.data()}};
-        const int32_t angle_row = i * (angle_rows - kFilled) / (kLength / kFilled - 1);
-        backend.append(heads.k.data(), heads.v.data(), batch_of(filling, kFilled), angles.data() + angle_row * half,
-                       heads.k_inverse.data(), heads.v_inverse.data(), slot);
-      }
-      backend.attend({queries.data(), kHeads, 0x1.5p-12f, heads.out_inverse.data(), attended.data()},
-                     batch_of(asking, rows), slot);
+      backend.attend({queries.data(), kHeads, 0x1.5p-12f, heads.out_inverse.data(), attended.data()}, batch_of(asking),
+                     slot);
       out.push_back(hash_of(attended));
     }
-  };
-  attend(heads_of(64, 3), 64, 3, {0, 100});
+  }
 
+ private:
+  static constexpr int32_t kHeads = 4, kKvHeads = 2, kHalf = 32;  // angles of a position
+  static constexpr int32_t kFills = 5, kFilled = 118, kLength = kFills * kFilled, kBlocks = kLength / kBlockTokens + 1;
+
+  // Positions that the angles suffice for, of so many angles each.
+  static constexpr int32_t angle_rows(int32_t half) { return kLength * kHalf / half; }
+  const arith::CosSin* angles_from(int32_t row, int32_t half) const { return angles_.data() + int64_t{row} * half; }
+
+  BatchSegment segment(int32_t position, int32_t rows) const {
+    return {0, rows, position, 0, {table_.data(), table_.data()}};
+  }
+  Batch batch_of(const BatchSegment& segment) const {
+    const auto count = static_cast<size_t>(segment.row_count);
+    return {segment.row_count,
+            {no_tokens_.data(), count},
+            {positions_.data() + segment.position, count},
+            {&segment, 1},
+            {row_segment_.data(), count}};
+  }
+  template <Backend B>
+  void fill(B& backend, const Heads& heads, const KvSlot& slot) const {
+    const int32_t half = slot.head_dim / 2;
+    for (int32_t i = 0; i < kFills; ++i) {
+      const BatchSegment filling = segment(i * kFilled, kFilled);
+      const int32_t angle_row = i * (angle_rows(half) - kFilled) / (kFills - 1);
+      backend.append(heads.k.data(), heads.v.data(), batch_of(filling), angles_from(angle_row, half),
+                     heads.k_inverse.data(), heads.v_inverse.data(), slot);
+    }
+  }
+
+  std::vector<BlockId> table_;
+  std::vector<int32_t> positions_, row_segment_, no_tokens_;
+  std::vector<arith::CosSin> angles_;
+};
+
+// Eight draws from the same logits.
+template <Backend B>
+uint64_t hash_of_sample(B& backend, Inputs& inputs) {
   const std::vector<float> logits = inputs.floats(512, 16.0f);
   std::vector<uint8_t> seen(logits.size());
   for (uint8_t& s : seen) s = static_cast<uint8_t>(inputs.below(2));
@@ -267,33 +312,56 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
     drawn.push_back(arith::bits_of(token.logprob));
     for (const TokenLogprob& other : token.top) drawn.push_back(arith::bits_of(other.logprob));
   }
-  out.push_back(hash_of(drawn));
+  return hash_of(drawn);
+}
 
-  if (shapes == Shapes::kPlain) return out;
-
-  // A row alone, tiles of rows; inputs of whole steps of these.
-  constexpr int32_t kTileIn = 512, kTileOut = 80, kTileRows = 65;
-  const std::vector<int8_t> tile_weight = inputs.bytes(size_t{kTileOut} * kTileIn);
-  std::vector<int32_t> tile_sum(kTileOut, 0);
-  for (size_t i = 0; i < tile_weight.size(); ++i) tile_sum[i / kTileIn] += tile_weight[i];
-  const Matrix tile_matrix{tile_weight.data(), tile_sum.data(), kTileOut, kTileIn};
-  const std::vector<float> tile_scale = inputs.scales(kTileOut, 0x1p-17f);
-  const std::vector<uint8_t> h = inputs.unsigned_bytes(size_t{kTileRows} * kTileIn);
-  a.clear();
-  for (const uint8_t byte : h) a.push_back(static_cast<int8_t>(byte / 2 - 64));
+// Appends the hashes of products of a row alone and of a tile of rows; inputs of whole steps of a tile's kernel.
+template <Backend B>
+void add_tile_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
+  constexpr int32_t kIn = 512, kOut = 80, kTileRows = 65;
+  const RandomMatrix random(inputs, kOut, kIn);
+  const Matrix matrix = random.matrix();
+  const std::vector<uint8_t> h = inputs.unsigned_bytes(size_t{kTileRows} * kIn);
+  std::vector<int8_t> a(h.size());
+  std::transform(h.begin(), h.end(), a.begin(), [](uint8_t byte) { return static_cast<int8_t>(byte / 2 - 64); });
   for (const int32_t rows : {1, kTileRows}) {
-    std::vector<float> y(static_cast<size_t>(rows) * kTileOut);
-    backend.linear(tile_matrix, a.data(), rows, tile_scale.data(), y.data());
+    std::vector<float> y(static_cast<size_t>(rows) * kOut);
+    backend.linear(matrix, a.data(), rows, random.scale().data(), y.data());
     out.push_back(hash_of(y));
-    x = inputs.stream(static_cast<size_t>(rows) * kTileOut, 2.0f);
-    backend.add_down(tile_matrix, h.data(), rows, tile_scale.data(), x.data());
+    std::vector<arith::bf16> x = inputs.stream(static_cast<size_t>(rows) * kOut, 2.0f);
+    backend.add_down(matrix, h.data(), rows, random.scale().data(), x.data());
     out.push_back(hash_of(x));
   }
+}
+
+// One for each of kExpected, or the first kPlainChecks. Inputs are drawn in the order of the checks, so that order is
+// part of what kExpected records.
+template <Backend B>
+std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
+  const FloatState float_state;
+  Inputs inputs;
+  std::vector<uint64_t> out;
+
+  constexpr int32_t kIn = 320, kOut = 72;
+  const RandomMatrix random(inputs, kOut, kIn);
+  out.push_back(hash_of_embed(backend, random));
+  out.push_back(hash_of_norm(backend, inputs, kIn));
+  for (const Operation operation : kProducts) {
+    const std::vector<float> factor = operation == Operation::kUp ? inputs.scales(kOut, 0x1p-10f) : random.scale();
+    for (const int32_t rows : {3, 19})
+      out.push_back(hash_of_product(backend, inputs, operation, random.matrix(), rows, factor));
+  }
+  const Attention attention;
+  attention.add_hashes(backend, Attention::heads(inputs, 64, 3), 64, 3, {0, 100}, out);
+  out.push_back(hash_of_sample(backend, inputs));
+  if (shapes == Shapes::kPlain) return out;
+
+  add_tile_hashes(backend, inputs, out);
   constexpr int32_t kManyRows = 24;
-  const Heads heads = heads_of(256, kManyRows);
-  attend(heads, 64, kManyRows, {0});
+  const Attention::Heads heads = Attention::heads(inputs, 256, kManyRows);
+  attention.add_hashes(backend, heads, 64, kManyRows, {0}, out);
   for (const int32_t head_dim : {128, 256})
-    for (const int32_t rows : {3, kManyRows}) attend(heads, head_dim, rows, {0});
+    for (const int32_t rows : {3, kManyRows}) attention.add_hashes(backend, heads, head_dim, rows, {0}, out);
   return out;
 }
 
