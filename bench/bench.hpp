@@ -1,4 +1,5 @@
-// What the subcommands of kaiju-bench share: the ceilings of the machine, the name of its backend, timing, a table.
+// Code that the subcommands of kaiju-bench share: the machine's ceilings, the name of its backend, timing, and a table
+// of results.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
-// kaiju-bench cache: what the cache's books cost in time and memory, beside the goals of docs/cache.md. It needs no
-// model: it fills a tree with a million blocks, and lets a scheduler plan for an executor that computes nothing.
+// kaiju-bench cache: measures the time and memory of the prefix cache's bookkeeping and compares them with the goals of
+// docs/cache.md. It needs no model: it fills a tree with a million blocks, and runs a scheduler with an executor that
+// computes nothing.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

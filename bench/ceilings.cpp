@@ -1,4 +1,5 @@
-// Ceilings: how fast this machine reads memory, multiplies bytes and floats. Without them a speed says nothing.
+// Ceilings: measures how fast this machine reads memory and multiplies bytes and floats. Results are given as a share
+// of these.
 #include <algorithm>
 #include <atomic>
 #include <cstring>

@@ -1,3 +1,4 @@
+// Reads the properties of a GPU. See gpu.hpp.
 #include "gpu.hpp"
 
 #if KAIJU_CUDA

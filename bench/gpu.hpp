@@ -1,4 +1,4 @@
-// What the subcommands know of a GPU: its practical ceilings, and its memory.
+// The practical ceilings and the memory of a GPU, for the subcommands.
 #pragma once
 
 #include <cstdint>

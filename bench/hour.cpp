@@ -1,7 +1,7 @@
-// kaiju-bench hour: what an hour of conversation costs. So many conversations at once, a message of each every so many
-// seconds, characters chosen by Zipf's law, their prompts in the cache; told is whether all of them are answered within
-// the design's limits. Time is what the engine really takes, and skips where nobody waits. Replies are computed again
-// alone and compared before anything is printed.
+// kaiju-bench hour: the cost of an hour of conversation. It serves a number of conversations at once. Each sends a
+// message every so many seconds, characters follow Zipf's law, and the characters' prompts are in the cache. The result
+// says whether all messages are answered within the design's limits. Time is real engine time, and skips ahead while no
+// request waits. Some replies are computed again alone and compared before results are printed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// kaiju-bench: how fast, and how near to what the machine can give. Every answer is checked before it is timed.
+// kaiju-bench: measures speed and compares it with the machine's ceilings. Every result is checked before it is timed.
 #include <CLI/CLI.hpp>
 
 #include "bench.hpp"

@@ -1,5 +1,5 @@
-// kaiju-bench ops: each operation of the CPU backend at the shapes of a nano and of a 1 B model. Those of a GPU:
-// ops_cuda.cpp.
+// kaiju-bench ops: times each operation of the CPU backend at the shapes of a nano model and of a 1 B model.
+// ops_cuda.cpp does the same for a GPU.
 #include "ops.hpp"
 
 #include <fmt/format.h>

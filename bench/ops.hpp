@@ -1,4 +1,4 @@
-// What the two forms of kaiju-bench ops share: their options and their inputs.
+// Options and inputs that the CPU and GPU forms of kaiju-bench ops share.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// kaiju-bench ops --backend cuda: the GPU's operations at the shapes of `small` and `large`, with the kernel that was
-// chosen. Weights rotate through more memory than the L2 cache holds; launches follow one another as in a step,
-// recorded in a graph. Every answer is compared with the processor's first.
+// kaiju-bench ops --backend cuda: times the GPU's operations at the shapes of `small` and `large`, and names the kernel
+// that was chosen. Weights rotate through more memory than the L2 cache has. Launches follow one another as in a step,
+// captured in a graph. Every result is first compared with the CPU's.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// kaiju-bench replay: how much of a chat service's traffic a cache of a given size serves without computing, beside
-// what any cache could.
+// kaiju-bench replay: measures which share of a chat service's prompt tokens a cache of a given size finds, and
+// compares it with an upper bound for any cache of that size.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
-// kaiju-bench serve: conversations at once through the engine and a model that computes: throughput, time to the first
-// token, time between tokens. Time is what the engine really takes; a user's next message is there when the reply is.
-// Replies are computed again alone and compared before anything is printed.
+// kaiju-bench serve: serves many conversations at once with a real model, and reports throughput, time to the first
+// token and time between tokens. Time is real engine time; a user's next message arrives as soon as the reply is
+// complete. Some replies are computed again alone and compared before results are printed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,5 @@
-// What the benches that serve conversations share: an engine, times, replies computed again alone.
+// Code that kaiju-bench serve and hour share: an engine, statistics of times, and replies that are computed again
+// alone.
 #pragma once
 
 #include <fmt/format.h>

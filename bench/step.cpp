@@ -1,5 +1,6 @@
-// kaiju-bench step: whole steps of a model, prefill and decode, beside the ceilings. The logits are compared with the
-// reference backend's first, and what streams draw together with what they draw in small batches.
+// kaiju-bench step: times whole prefill and decode steps of a model and compares them with the ceilings. First it
+// compares logits with the reference backend's, and the tokens that many streams draw together with those that they
+// draw in small batches.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// How kaiju-bench shows what it measured: a table for people, JSON for programs.
+// Prints the results of kaiju-bench: as a table for readers or as JSON for programs.
 #include <fmt/format.h>
 
 #include <algorithm>

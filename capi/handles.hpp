@@ -1,5 +1,5 @@
-// The handles behind kaiju.h, and the guard that turns a Status or an exception into a kaiju_status. Nothing here is
-// visible outside capi/.
+// The structs of kaiju.h's opaque handles, and the guard that turns a Status or an exception into a kaiju_status.
+// Nothing here is visible outside capi/.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The C interface over kaiju.hpp: version, errors, runtime, model and text. Engine and sessions, conversations, saved
-// sessions and options have files of their own.
+// The C interface over kaiju.hpp: version, errors, runtime, model and text. Other files have engine and sessions,
+// conversations, saved sessions, and options.
 #include "kaiju.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// One table says everything about an option; setters check against it, describe reads it, the library's structs are
-// filled from it.
+// The options bag. One table has everything about each option: setters check against it, describe reads it, and the
+// library's structs are filled from it.
 #include "options.hpp"
 
 #include <cmath>

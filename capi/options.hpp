@@ -1,4 +1,4 @@
-// The options bag: numbered keys, typed values, and how they become the structs of the library.
+// The options bag: numbered keys with typed values, and their conversion to the structs of the library.
 #pragma once
 
 #include <map>

@@ -1,3 +1,4 @@
+// CudaBackend: calls the launches of kernels.hpp for each operation. See backend.hpp.
 #include "backend.hpp"
 
 #include <algorithm>

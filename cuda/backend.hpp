@@ -1,6 +1,6 @@
-// CudaBackend: the operations of a Backend on a GPU. Every pointer, those within a Batch included, is device memory;
-// every operation is asynchronous on the device's stream; what fails is latched in the Device and skips the rest. Same
-// bits as ReferenceBackend (tests/conformance, through StagedBackend).
+// CudaBackend: the operations of a Backend on a GPU. All pointers, also those within a Batch, are to device memory.
+// Every operation is asynchronous on the device's stream. The Device keeps the first error, and later operations are
+// skipped. The results have the same bits as ReferenceBackend's (tests/conformance, through StagedBackend).
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Chip: the properties of a GPU by which launches choose their kernels. Plain host data; needs no CUDA.
+// Chip: the properties of a GPU that the choice of kernels depends on. Plain host data; needs no CUDA.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The public face of the CUDA backend: executors on an NVIDIA GPU. Includes nothing of CUDA.
+// The interface of the CUDA backend to the rest of the library: it makes executors on an NVIDIA GPU. Includes no header
+// of CUDA.
 #pragma once
 
 #include <memory>

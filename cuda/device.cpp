@@ -1,3 +1,4 @@
+// Device: opens a GPU and turns CUDA errors into Status values. See device.hpp.
 #include "device.hpp"
 
 #include <algorithm>

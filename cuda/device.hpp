@@ -1,6 +1,5 @@
-// Device: one GPU, the stream that its steps run on, and the first error that a CUDA call answered. The error is kept
-// for the life of the device and nothing is launched after it: a call that failed has left something undone that later
-// calls rely on.
+// Device: one GPU, the stream of its steps, and the first error that a CUDA call returned. The error stays for the life
+// of the device and nothing is launched after it, because later calls rely on the work of the failed one.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// Graph: launches that were recorded once on a stream (a CUDA graph) and are started together.
+// Graph: a CUDA graph, that is, launches that were captured once on a stream and are started together.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,4 +1,4 @@
-// The batch sizes that decode steps are recorded at.
+// The batch sizes for which decode steps are captured as CUDA graphs.
 #pragma once
 
 #include <algorithm>

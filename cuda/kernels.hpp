@@ -1,5 +1,5 @@
-// The kernels as host code sees them: one function for each launch, asynchronous on the stream; all pointers are device
-// memory. Each returns the launch's own error.
+// The host interface of the kernels: one function for each launch. Launches are asynchronous on the stream, and all
+// pointers are to device memory. Each function returns the error of its launch.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,3 +1,4 @@
+// KvPool: sizes and allocates the KV cache of one GPU. See kv_pool.hpp.
 #include "kv_pool.hpp"
 
 #include <utility>

@@ -1,5 +1,5 @@
-// KvPool: the KV cache in the memory of one GPU: the blocks of both kinds, and where each KV slot of the model lies in
-// them. How keys and values lie within a block: tiles/layout.cuh.
+// KvPool: the KV cache in the memory of one GPU: the blocks of both kinds, and the place of each KV slot of the model
+// in them. tiles/layout.cuh defines the layout of keys and values within a block.
 #pragma once
 
 #include <vector>

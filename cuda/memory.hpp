@@ -1,4 +1,4 @@
-// Device memory, and the pinned host memory that it is copied from and to: fixed size, taken once, zeroed.
+// Buffers of device memory and of pinned host memory: zeroed, of fixed size, allocated once.
 #pragma once
 
 #include <cuda_runtime_api.h>

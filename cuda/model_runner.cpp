@@ -1,3 +1,4 @@
+// ModelRunner: allocates the model's memory and launches the forward pass. See model_runner.hpp.
 #include "model_runner.hpp"
 
 #include <algorithm>

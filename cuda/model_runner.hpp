@@ -1,6 +1,6 @@
-// ModelRunner: the model on one GPU: its weights, the KV pool, and the workspaces of a step. Launches the forward pass
+// ModelRunner: a model on one GPU: its weights, the KV pool, and the workspaces of a step. It launches the forward pass
 // over the rows of a step, from tokens to logits and classifier scores. All launches are asynchronous on the device's
-// stream; failures are kept by the device.
+// stream; the Device keeps errors.
 #pragma once
 
 #include <memory>

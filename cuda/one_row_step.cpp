@@ -1,3 +1,4 @@
+// OneRowStep: describes the model to the kernel and launches it. See one_row_step.hpp.
 #include "one_row_step.hpp"
 
 #include <algorithm>

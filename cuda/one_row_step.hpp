@@ -1,5 +1,5 @@
-// OneRowStep: a step of one row as one kernel (kernels/sm90_row_step.cuh): its description of the model and its memory
-// on one GPU.
+// OneRowStep: a step of one row as one kernel (kernels/sm90_row_step.cuh). It owns the kernel's description of the
+// model and its memory on one GPU.
 #pragma once
 
 #include <memory>

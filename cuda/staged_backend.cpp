@@ -1,3 +1,4 @@
+// StagedBackend: copies operands to the GPU and back around each operation. See staged_backend.hpp.
 #include "staged_backend.hpp"
 
 #include <algorithm>

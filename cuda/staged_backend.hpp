@@ -1,6 +1,6 @@
 // StagedBackend: the CUDA backend as a Backend whose pointers are host memory. Each operation copies its inputs to the
-// GPU, runs there, and copies the outputs back. For the golden self-check and the conformance tests, which hold every
-// backend to the same cases; not for speed.
+// GPU, runs there, and copies its outputs back. It serves the self-check and the conformance tests, which run the same
+// cases on every backend. It is slow.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// StepGraphs: captures and starts the graphs of decode steps. See step_graphs.hpp.
 #include "step_graphs.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// StepGraphs: steps that only decode, recorded as CUDA graphs on one GPU when it is set up: from the inputs of the rows
-// to the draws. There is a graph for each of several batch sizes, and one for a step of one row as one kernel. Such a
-// step is then one copy of its inputs and one launch.
+// StepGraphs: decode steps as CUDA graphs on one GPU, captured at creation, from the inputs of the rows to the sampled
+// tokens. There is a graph for each of several batch sizes, and one for a step of one row as one kernel. Such a step is
+// one copy of its inputs and one launch.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// StepInputs: writes a step's rows to pinned memory and copies them. See step_inputs.hpp.
 #include "step_inputs.hpp"
 
 #include <cstring>

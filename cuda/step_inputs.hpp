@@ -1,6 +1,6 @@
-// StepInputs: the rows of a step and the block tables in the memory of one GPU. A step's rows are laid out in pinned
-// memory and sent in one copy. There are two layouts, used in turn: a step may be laid out while the copy of the one
-// before it is still to come.
+// StepInputs: the rows of a step and the block tables in the memory of one GPU. A step's rows are written to pinned
+// memory and sent in one copy. There are two buffers, used in turn, so that a step can be written while the copy of the
+// previous step is pending.
 #pragma once
 
 #include "kaiju/backend/batch.hpp"

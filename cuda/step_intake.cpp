@@ -1,3 +1,4 @@
+// StepIntake: checks plans. See step_intake.hpp.
 #include "step_intake.hpp"
 
 #include <algorithm>

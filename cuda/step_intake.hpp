@@ -1,5 +1,5 @@
-// StepIntake: turns plans into checked steps: what kernels can read without a wild access. Host data alone, the same
-// for every device that takes part in a step.
+// StepIntake: checks step plans and turns them into steps that kernels can run without accessing memory out of range.
+// Host data only, the same for every device of a step.
 #pragma once
 
 #include <span>

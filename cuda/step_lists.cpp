@@ -1,3 +1,4 @@
+// StepLists: copies a step's lists to the GPU. See step_lists.hpp.
 #include "step_lists.hpp"
 
 namespace kaiju::cuda {

@@ -1,6 +1,6 @@
-// StepLists: memory through which the lists of a step (table writes, histories, biases) travel to one GPU. The lists of
-// the step before it, which may still be running, keep their memory; a list that finds no room waits until the GPU has
-// read everything sent so far.
+// StepLists: pinned memory through which the lists of a step (table writes, histories, biases) are copied to one GPU.
+// The lists of the previous step, which may still be running, keep their memory. If a list does not fit, the host waits
+// until the GPU has read everything sent so far.
 #pragma once
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// StepOutputs: samples tokens and copies results to the host. See step_outputs.hpp.
 #include "step_outputs.hpp"
 
 #include "backend.hpp"

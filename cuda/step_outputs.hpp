@@ -1,6 +1,6 @@
-// StepOutputs: what a step answers, on its way from one GPU to the host: drawn tokens, logits, classifier scores. Also
-// what drawing keeps on the GPU: the tokens that each slot has seen, and the token that it drew last. Host memory that
-// the GPU writes exists twice, for two steps in turn.
+// StepOutputs: copies a step's results from one GPU to the host: sampled tokens, logits and classifier scores. It also
+// owns the state of sampling on the GPU: the tokens that each slot has seen, and the token that it drew last. Host
+// memory that the GPU writes exists twice, for steps in turn.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// StepRows: orders the rows of a step. See step_rows.hpp.
 #include "step_rows.hpp"
 
 #include <algorithm>

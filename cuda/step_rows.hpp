@@ -1,5 +1,5 @@
 // StepRows: the rows of one step on the host, in the order and form in which kernels read them: segments of several
-// rows first, then those of one. Knows no device: block tables are named by slot.
+// rows first, then segments of one row. It knows no device; slots identify block tables.
 #pragma once
 
 #include <span>

@@ -1,3 +1,4 @@
+// Transfers: copies KV blocks between GPU and host. See transfers.hpp.
 #include "transfers.hpp"
 
 #include <algorithm>

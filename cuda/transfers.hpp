@@ -1,10 +1,10 @@
-// Transfers: a step's copies of whole KV blocks between one GPU and the host, on streams of their own beside the step's
-// kernels.
+// Transfers: a step's copies of whole KV blocks between one GPU and the host. They run on their own streams,
+// concurrently with the step's kernels.
 //
-// Down: a kernel before the step copies the blocks to a buffer, so that the step may overwrite them, and they travel to
-// the host from there while the step computes. Up: straight into their place, while a step computes that does not read
-// them. Blocks that find no room in the buffer, blocks that the step reads at once, and all blocks until
-// travel_beside_steps(), are copied on the step's own stream.
+// Down: a kernel before the step copies the blocks to a buffer on the GPU, so that the step may overwrite them. The
+// buffer is copied to the host while the step computes. Up: blocks are copied directly to their place while a step
+// computes that does not read them. These blocks are copied on the step's own stream: blocks that do not fit the
+// buffer, blocks that the step reads, and all blocks before travel_beside_steps() is called.
 #pragma once
 
 #include <memory>

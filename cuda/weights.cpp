@@ -1,3 +1,4 @@
+// Uploads weights to a GPU and packs matrices. See weights.hpp.
 #include "weights.hpp"
 
 #include <algorithm>

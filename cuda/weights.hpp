@@ -1,4 +1,4 @@
-// The weights' copy in a GPU's memory.
+// Copies a model's weights to the memory of a GPU.
 #pragma once
 
 #include "device.hpp"

@@ -1,3 +1,4 @@
+// Worker: runs checked steps on one GPU. See worker.hpp.
 #include "worker.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Worker: everything on one GPU that takes part in steps: its device and stream, the model with its weights, KV pool
-// and workspaces, the recorded steps, and what travels to and from the host. Runs checked steps; the executor decides
-// which. Nothing outside of it assumes a device.
+// Worker: owns everything on one GPU that steps need: device and stream, the model with its weights, KV pool and
+// workspaces, the captured graphs, and the buffers for copies to and from the host. It runs checked steps; the executor
+// decides which. Code outside the Worker assumes no device.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-/* host_loop: the host owns the loop.  Submits two requests to one engine, steps it, reads events as they come.
+/* host_loop: a program that drives the engine itself.  Submits two requests, steps the engine, and prints events.
  *
  *   host_loop MODEL "first prompt" "second prompt" */
 #include <signal.h>

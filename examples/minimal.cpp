@@ -1,4 +1,4 @@
-// minimal: one reply through the C++ facade.   minimal MODEL "text"
+// minimal: generates one reply with the C++ interface. Usage: minimal MODEL "text"
 #include <csignal>
 #include <cstdio>
 

@@ -1,5 +1,5 @@
-// The file tier's file: opened, reserved, and without a name from then on, so that nothing is left of it whatever
-// happens and nobody else opens it.
+// The file for evicted KV. It is created, its space is reserved, and its name is removed at once, so that no other
+// process opens it and nothing is left of it after a crash.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>

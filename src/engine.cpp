@@ -1,3 +1,3 @@
-// The engine and its conversations, compiled once (base/detail/inline.hpp).
+// Compiles the engine and conversations into the library (base/detail/inline.hpp).
 #include "kaiju/engine/detail/conversation-inl.hpp"
 #include "kaiju/engine/detail/engine-inl.hpp"

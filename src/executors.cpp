@@ -1,4 +1,4 @@
-// The backends this library was built with, and the executors made of them.
+// Lists the backends of this build and creates executors with them.
 #include "kaiju/run/executors.hpp"
 
 #include <algorithm>

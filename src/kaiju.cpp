@@ -1,4 +1,4 @@
-// The facade; see kaiju.hpp.
+// Model and Session: see kaiju.hpp.
 #include "kaiju/kaiju.hpp"
 
 #include <utility>

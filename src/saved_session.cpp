@@ -1,4 +1,5 @@
-// Saved sessions and the world outside: seals made from a key, and files.
+// Saved sessions: makes sealers from keys, and saves to and restores from files. The engine writes and reads the bytes
+// (engine/detail/saved_session.hpp).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>

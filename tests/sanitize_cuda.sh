@@ -16,13 +16,13 @@ sanitize() {
   attention-whole) set -- kaiju-bench-attention check whole 0 96 ;;
   attention-split) set -- kaiju-bench-attention check split 0 96 ;;
   attention-mma) set -- kaiju-bench-attention check mma 18 27 ;;
-  products) set -- test_conformance "linear gives*,up gives*,up squares*,adding a product*,the down projection*,the longest rows*" ;;
-  cublaslt) set -- test_conformance "products of more rows*" ;;
-  forms) set -- test_conformance "every form of a product*" ;;
+  products) set -- test_conformance "linear gives*,up gives*,up squares*,adding a matmul*,the down projection*,the longest rows*" ;;
+  cublaslt) set -- test_conformance "matmuls of more rows*" ;;
+  forms) set -- test_conformance "every form of a matmul*" ;;
   rows) set -- test_conformance "embedding a token*,norm gives*,rotated queries*,positions below write_from*" ;;
   sampling) set -- test_conformance "sampling draws*" ;;
-  row-step) set -- test_conformance "rows behind a prompt*" ;;
-  decode) random=5 && set -- test_conformance "and so do those of rows*" ;;
+  row-step) set -- test_conformance "rows after a prompt*" ;;
+  decode) random=5 && set -- test_conformance "rows that a GPU takes*" ;;
   serve)
     set -- kaiju-bench serve "$root/examples/chat/model/kaiju-nano.safetensors" --backend cuda --conversations 2 --characters 1 --turns 1 --prompt-tokens 80 --user-tokens 10 \
       --reply-tokens 2 --step-tokens 64 --check 0

@@ -1,15 +1,15 @@
-// Attention alone on a GPU: checks the Hopper kernels and the one for every chip against the reference, then times them
-// at the shapes of the preset `small`. Besides the contract's exponential it times the hardware's, and the hardware's
-// with scores computed once; these give other bits and tell what exactness costs. Before anything is timed all its rows
-// are compared.
+// kaiju-bench-attention: attention alone on a GPU. It compares the Hopper kernels and the kernel for every chip with
+// the reference, then times them at the shapes of the preset `small`. It times three forms: the contract's exponential,
+// the hardware's exponential, and the hardware's with scores computed once. The last two give other bits and show what
+// exactness costs. All rows of a form are compared before it is timed.
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-attention
 //   build/cuda/bin/kaiju-bench-attention STAGE
 //
-// Stages: `wgmma`: one instruction of each kind, against its description. `check FORM [FROM [TO]]`: the cases from
-// number FROM to before TO, where FORM is mma (the kernel for every chip, in both ways), whole (Hopper's, every chunk
-// of a row in one place), split (chunks apart), or reference (the CPU's part alone, to see how long it takes). `times
-// [FROM [TO]]`: the shapes.
+// Stages: `wgmma` checks one instruction of each kind against its description. `check FORM [FROM [TO]]` checks the
+// cases from number FROM to before TO; FORM is mma (both forms of the kernel for every chip), whole (Hopper, all chunks
+// of a row in one block), split (Hopper, chunks in several blocks), or reference (the CPU's part alone, to see how long
+// it takes). `times [FROM [TO]]` times the shapes.
 //
 // Shares are of the practical ceilings of an H200: 1,000 TOP/s (its matrix units do twice the operations that are
 // counted), 4.40 TB/s. Operations are counted as in docs/arithmetic.md, 4 a visible key, row and channel; bytes are the

@@ -1,14 +1,14 @@
-// Matmuls alone on a GPU: every kernel and tile of the library's own at the shapes of the presets, and beside them
-// cuBLASLt with its algorithms searched. Launches follow one another as in a step, recorded in a graph, on weights that
-// take more memory than the L2 cache has.
+// kaiju-bench-matmul: matmuls alone on a GPU. It times every kernel and tile of the library at the shapes of the
+// presets, and cuBLASLt with its fastest algorithms. Launches follow one another as in a step, captured in a graph, on
+// weights that are larger than the L2 cache.
 //
 //   cmake --preset cuda && cmake --build build/cuda --target kaiju-bench-matmul
 //   build/cuda/bin/kaiju-bench-matmul [--rows 1,16,64] [--presets small] [--forms 128x96/2] [--theirs 0]
 //
-// cuBLASLt multiplies into int32, which the library's own kernels never store: its epilogue (scale, ReLU^2 to a byte,
-// residual) would be another kernel. Where cuBLASLt offers an int8 output that is timed too. Its activations are signed
-// where those of `down` are unsigned. Before timing, its int32 sums are compared with the library's floats of them, and
-// all of the library's own forms with the plainest.
+// cuBLASLt stores int32 sums, which the library's kernels never store; its epilogue (scale, ReLU^2 to a byte, residual)
+// would be another kernel. If cuBLASLt offers an int8 output, that is timed too. cuBLASLt gets signed activations where
+// those of `down` are unsigned. Before timing, its int32 sums are compared with the library's floats of them, and all
+// forms of the library with the simplest one.
 #include <cublasLt.h>
 #include <fmt/format.h>
 

@@ -1,17 +1,17 @@
-// Where the time of a step goes: a library that CUDA loads into a program (CUDA_INJECTION64_PATH) and that writes
-// tables of what the GPU did when the program ends.
+// Shows where the time of a GPU step goes. CUDA loads this library into a program (CUDA_INJECTION64_PATH); when the
+// program ends, the library writes tables of what the GPU did.
 //
-// A step is what lies between two waits for the GPU. A step that was started while another ran begins before the wait
-// for that one is over; its first launches are shown as the last of the other. Steps that launched the same kernels in
-// the same order are one kind. Of every kind that came at least kLeastSteps times, the step of median length is shown:
-// what the GPU did, one line each, then by kernel, then the host's calls. Kernels overlap, and a kernel that waits for
-// the ones in front of it is there long before it does anything. So the column that counts is `adds`: by how much a
-// kernel moves the end of everything so far, gaps included. These add up to the step.
+// A step is the time between two waits for the GPU. A step that was started while another ran begins before the wait
+// for the other is over; its first launches are shown as the last of the other step. Steps that launched the same
+// kernels in the same order are of one kind. For every kind with at least kLeastSteps steps, the step of median length
+// is shown: all GPU activities, one line each, then sums by kernel, then the host's calls. Kernels overlap, and a
+// kernel that waits for previous kernels starts long before it computes. So the important column is `adds`: by how much
+// a kernel extends the time so far, gaps included. The values of `adds` sum to the step's time.
 //
-// Recording makes the start of a graph slower: a decode step of `small` takes the host some 100 us longer, which are
+// Tracing makes the start of a graph slower: a decode step of `small` takes the host about 100 us longer, which are
 // shown as added by the first kernel after the copy.
 //
-// KAIJU_TRACE=FILE: where to write; standard error without it.
+// The environment variable KAIJU_TRACE names the output file; without it the tables go to standard error.
 #include <cupti.h>
 #include <cxxabi.h>
 

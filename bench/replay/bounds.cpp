@@ -1,4 +1,4 @@
-// How the bounds of bounds.hpp are computed.
+// Computes the bounds of bounds.hpp.
 #include "bench/replay/bounds.hpp"
 
 #include <algorithm>

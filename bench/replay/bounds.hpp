@@ -1,14 +1,14 @@
-// Bounds: how many prompt tokens the best possible cache of a given size could find in a trace, if it knew the future.
-// Counted in tokens, over texts; no engine is involved.
+// Bounds: how many prompt tokens of a trace the best possible cache of a given size could find if it knew the future.
+// They are computed from the trace's texts, without an engine.
 //
-// There are two bounds, both above every real cache; the smaller one counts.
-// - Farthest next use: only global KV takes memory, window blocks take none. When memory is short, the text whose next
-//   use is latest goes first. This is optimal for pieces of one size (Belady, "A study of replacement algorithms for a
-//   virtual-storage computer", 1966).
-// - Priced: keeping KV from one use to the next occupies so many bytes for so many seconds. A request that finds any KV
-//   needs a window before the point it resumes at, which is charged to the deepest piece it finds. The most tokens per
-//   byte-second are bought first, until the memory times the time is spent. So the average over time may not exceed the
-//   memory, but a moment may (a fractional knapsack).
+// There are two upper bounds for every cache; the smaller one is reported.
+// - Farthest next use: only global KV takes memory; window blocks take none. When memory is short, the text whose next
+//   use is latest is evicted first. This is optimal for pieces of one size (Belady, "A study of replacement algorithms
+//   for a virtual-storage computer", 1966).
+// - Priced: keeping KV from one use to the next costs its bytes times the seconds. A request that finds any KV needs
+//   the window before the point where it resumes, which is charged to the deepest piece that it finds. Pieces with the
+//   most tokens per byte-second are kept first, until memory times time is spent (a fractional knapsack). So the
+//   average over time cannot exceed the memory, but a moment can.
 #pragma once
 
 #include <cstdint>

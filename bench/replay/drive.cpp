@@ -1,4 +1,4 @@
-// The driver behind drive(): sessions of conversations, virtual time, and what is counted.
+// Implements drive(): sessions of conversations, virtual time, and the counts.
 #include "bench/replay/drive.hpp"
 
 #include <algorithm>

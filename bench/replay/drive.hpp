@@ -1,5 +1,5 @@
-// Drive: puts a trace through an engine in virtual time. Requests arrive when the trace says, a step takes as long as
-// DriveOptions::step_seconds says, and time jumps to the next arrival while the engine has nothing to do.
+// Drive: runs a trace through an engine in virtual time. Requests arrive at the times of the trace, a step takes the
+// time of DriveOptions::step_seconds, and time jumps to the next arrival while the engine has nothing to do.
 #pragma once
 
 #include <functional>

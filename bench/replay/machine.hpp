@@ -1,5 +1,5 @@
-// Machine: how many bytes KV takes and how many seconds a step takes, for a model that is not run. The seconds are
-// modelled too: docs/performance.md, "Replay".
+// Machine: bytes of KV and seconds of a step for a model that is not run. The seconds are modelled
+// (docs/performance.md, "Replay").
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Mooncake: reads traces in the public format of the Mooncake project. A line is one JSON object: timestamp
 // (milliseconds), input_length, output_length (tokens), and hash_ids, one for each block of 512 tokens, of which the
-// last may be shorter. Equal ids behind equal blocks are equal blocks.
+// last may be shorter. Two blocks are equal if their ids and all previous blocks are equal.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Report: the results of a replay, as a table for people and as JSON for programs.
+// Report: the results of a replay, as a table for readers and as JSON for programs.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// ScriptedReplies: an executor that computes nothing. It answers with the tokens of the trace, and says how long the
-// step would have taken. It checks no plan: tests/engine and tests/cache prove that plans find KV where they look for
-// it.
+// ScriptedReplies: an executor that computes nothing. It returns the tokens of the trace, and reports how long the step
+// would have taken. It checks no plans; tests/engine and tests/cache test that plans read the right KV.
 #pragma once
 
 #include <vector>

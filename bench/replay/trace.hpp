@@ -1,5 +1,5 @@
-// Trace: the requests of a service and when they arrive, as plain data. A prompt is a path in a tree of texts: two
-// prompts share exactly what their paths share.
+// Trace: the requests of a service and their arrival times, as plain data. A prompt is a path in a tree of texts: two
+// prompts share exactly the prefix that their paths share.
 #pragma once
 
 #include <algorithm>

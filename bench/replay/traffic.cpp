@@ -1,4 +1,4 @@
-// The generators of traces: a chat service, sessions in turn, conversations in the middle of their hour.
+// Generators of traces: a chat service, sessions one after another, and conversations in the middle of their hour.
 #include "bench/replay/traffic.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Traffic: makes traces of a chat service from a seed. Which numbers it takes and why: docs/performance.md, "Replay".
+// Traffic: generates traces of a chat service from a seed. docs/performance.md, "Replay", explains its numbers.
 #pragma once
 
 #include "bench/replay/trace.hpp"

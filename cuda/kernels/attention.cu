@@ -1,4 +1,4 @@
-// The choice of an attention kernel: those for Hopper where they serve the shape (sm90_attention.cu), else the one for
+// Chooses the attention kernel: one for Hopper if it supports the shape (sm90_attention.cu), otherwise the one for
 // every chip (sm80_attention.cuh).
 #include "sm80_attention.cuh"
 

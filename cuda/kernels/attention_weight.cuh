@@ -1,6 +1,6 @@
-// The softmax weights of scores, as the attention kernels on tensor cores compute them: the contract's. Programs that
-// measure what exactness costs (bench/CMakeLists.txt) define KAIJU_INEXACT and get weights of other bits in their
-// place.
+// The softmax weights of scores in the attention kernels on tensor cores, with the bits of the numeric contract.
+// Programs that measure the cost of exactness (bench/CMakeLists.txt) define KAIJU_INEXACT and get approximate weights
+// with other bits.
 #pragma once
 
 #include <cstdint>

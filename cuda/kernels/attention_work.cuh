@@ -1,11 +1,12 @@
-// How a batch becomes work for the attention kernels, found on the GPU from the batch itself: a launch needs nothing of
-// the host but upper bounds.
+// Divides a batch into work for the attention kernels. The division is computed on the GPU from the batch itself, so a
+// launch needs only upper bounds from the host.
 //
-// The rows of a segment are its tokens times the query heads that share a KV head, token after token: row r is token r
-// / H, head r % H. On Hopper a segment of up to 40 rows, or of one token, is narrow (decode), all others are wide
-// (prefill). Narrow segments become items and units of one chunk (sm90_attention_decode_plan.cuh). Wide ones become
-// tiles of 128 rows, each folding all its chunks in order, or of 64 where tiles are few; so do single tokens of many
-// heads where that is faster (sm90_attention.cu). On other chips all segments become tiles (sm80_attention.cuh).
+// The rows of a segment are its tokens times the H query heads that share a KV head: row r is token r / H, head r % H.
+// On Hopper a segment of up to 40 rows, or of one token, is narrow (decode); all others are wide (prefill). Narrow
+// segments become items and units of one chunk (sm90_attention_decode_plan.cuh). Wide segments become tiles of 128
+// rows, or of 64 rows if there are few tiles; each tile folds all its chunks in order. Single tokens with many heads
+// also become tiles if that is faster (sm90_attention.cu). On other chips all segments become tiles
+// (sm80_attention.cuh).
 #pragma once
 
 #include "../kernels.hpp"

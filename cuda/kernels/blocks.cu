@@ -1,6 +1,6 @@
-// Copies of KV blocks within the GPU. A block of threads copies 16 KiB: each of 256 threads loads four pieces of 16
-// bytes before it stores the first. The list lies in pinned host memory, where each block of threads reads its 24
-// bytes: copying the list to the GPU first would cost the step another copy. Bound: memory, each byte read and written
+// Copies KV blocks within the GPU. A thread block copies 16 KiB: each of its 256 threads loads four pieces of 16 bytes
+// before it stores the first. The list of copies is in pinned host memory, from which each thread block reads its 24
+// bytes; copying the list to the GPU first would cost the step another copy. Bound: memory, each byte read and written
 // once.
 #include "../tiles/dependent_launch.cuh"
 #include "blocks.hpp"

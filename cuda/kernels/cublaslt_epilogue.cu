@@ -1,6 +1,6 @@
-// What completes a matmul whose int32 sums cuBLASLt computes (launch/cublaslt.hpp): its epilogue; and before it, where
-// activations are unsigned bytes, their shift by 128, since cuBLASLt multiplies signed bytes. Bound: memory, or the L2
-// cache where the sums of few rows still lie there.
+// Completes a matmul whose int32 sums cuBLASLt computes (launch/cublaslt.hpp). One kernel applies the epilogue to the
+// sums. Another shifts unsigned activations by 128 before the matmul, because cuBLASLt multiplies signed bytes. Bound:
+// memory, or the L2 cache if the sums of few rows are still in it.
 #include "../launch/tiles.hpp"
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/epilogue.cuh"

@@ -1,4 +1,4 @@
-// What completes a matmul whose int32 sums cuBLASLt computes (cublaslt_epilogue.cu).
+// Launches that complete a matmul whose int32 sums cuBLASLt computes (cublaslt_epilogue.cu).
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,5 +1,5 @@
-// Embedding, RMS norm with quantisation, rotary angles, and the gathering of rows: one pass over rows each. Bound:
-// memory; few rows: latency.
+// Kernels for embedding, RMS norm with quantisation, rotary angles, and gathering rows. Each makes one pass over the
+// rows. Bound: memory; with few rows latency.
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/rms.cuh"
 

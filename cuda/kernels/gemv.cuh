@@ -1,14 +1,14 @@
-// Matmul of one row (GEMV) by dp4a, any chip, and of few outputs.
+// Matmuls of one row (GEMV), and of few outputs, by dp4a on any chip.
 //
-// One row: one block a multiprocessor (more where outputs are too many for its shared memory) takes an equal share of
-// the outputs, whose weights are contiguous. Its warps share these weights equally, wherever outputs begin, and add
-// their parts of an output in shared memory: so every multiprocessor reads as much as every other, in the order of
-// memory. Weights are loaded kAhead pieces before they are multiplied, the first before the kernels in front have
-// ended. The next kernel is not let in before the end: its blocks would take memory bandwidth, and be placed unevenly.
-// Bound: memory.
+// One row: each multiprocessor runs one thread block (more if the outputs do not fit its shared memory) with an equal
+// share of the outputs, whose weights are contiguous. The warps of a block divide these weights equally, wherever
+// outputs begin, and add their partial sums in shared memory. So all multiprocessors read the same number of bytes, in
+// memory order. Weights are loaded kAhead pieces before they are multiplied, the first ones before the previous kernels
+// have ended. The next kernel may start only at the end, because its blocks would take memory bandwidth and be placed
+// unevenly. Bound: memory.
 //
-// Few outputs, of a classifier: the other kernels would have only a few blocks. Weights and rows are in the L2 cache.
-// Bound: latency.
+// Few outputs, as in a classifier: the other kernels would have only a few thread blocks. Weights and rows are in the
+// L2 cache. Bound: latency.
 #pragma once
 
 #include <algorithm>

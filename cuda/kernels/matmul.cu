@@ -1,5 +1,6 @@
-// Matmul of int8 weights [out, in] with activations [rows, in], exact, with the epilogue fused in (tiles/epilogue.cuh):
-// the choice of a kernel, and the launch of those that run on every chip. Those for Hopper: sm90_matmul.cuh.
+// Exact matmul of int8 weights [out, in] with activations [rows, in], with a fused epilogue (tiles/epilogue.cuh). This
+// file chooses the kernel and launches the kernels that run on every chip. The kernels for Hopper are in
+// sm90_matmul.cuh.
 #include "gemv.cuh"
 #include "sm80_matmul_skinny.cuh"
 #include "sm80_matmul_tiled.cuh"

@@ -1,4 +1,4 @@
-// What the matmul kernels for every chip share.
+// Code that the matmul kernels for every chip share.
 #pragma once
 
 #include "../launch/tiles.hpp"

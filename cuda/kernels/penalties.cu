@@ -1,5 +1,5 @@
-// What changes logits before drawing: the tokens that each slot has seen, the repetition penalty, biases. A thread for
-// each item. Bound: memory, or the latency of a launch.
+// Kernels that change logits before sampling: repetition penalty and biases; and that record which tokens each slot has
+// seen. One thread for each item. Bound: memory, or the latency of a launch.
 #include "../tiles/dependent_launch.cuh"
 #include "kaiju/arith/sampling.hpp"
 

@@ -1,9 +1,9 @@
-// RoPE and quantisation of q, k and v: rotated int8 queries for attention, rotated keys and values into the paged KV
-// cache. Layout of a block's keys and values: tiles/layout.cuh. head_dim is a multiple of 8. Bound: memory; few rows:
+// RoPE and quantisation of q, k and v. Writes rotated int8 queries for attention, and rotated keys and values to the
+// paged KV cache (layout of a block: tiles/layout.cuh). head_dim is a multiple of 8. Bound: memory; with few rows
 // latency.
 //
-// queries() and append() are the operations of a Backend; rope_quantise() does both in one launch, from q, k and v side
-// by side as one matmul stores them.
+// queries() and append() are the operations of a Backend. rope_quantise() does both in one launch, for q, k and v that
+// one matmul has stored side by side.
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/layout.cuh"
 #include "../tiles/quantise.cuh"

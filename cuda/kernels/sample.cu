@@ -1,6 +1,7 @@
-// Draws tokens from rows of logits (docs/arithmetic.md, section 6), and reports the log-probability's parts and the
-// best alternatives. A team of eight blocks takes a row, as a cluster, where the chip has them; else one block. A block
-// keeps its tokens' logits in shared memory where they fit. Bound: few rows latency, many rows instructions.
+// Draws tokens from rows of logits (docs/arithmetic.md, section 6), and reports the parts of the log-probability and
+// the best alternatives. If the chip has clusters, a cluster of eight thread blocks processes a row; otherwise one
+// block does. A block keeps its tokens' logits in shared memory if they fit. Bound: latency with few rows, instructions
+// with many.
 #include <type_traits>
 
 #include "../tiles/dependent_launch.cuh"

@@ -1,11 +1,11 @@
-// A row of logits as one thread of its team of blocks sees it, and what drawing asks of a row: sums and maxima over it,
-// the prefix that a filter keeps, the place of a target within what is kept (docs/arithmetic.md, section 6). Everything
-// is counted in integers, so no order of summation matters.
+// A row of logits from the view of one thread, and the operations that sampling needs on a row: sums and maxima, the
+// prefix that a filter keeps, and the position of a target within the kept tokens (docs/arithmetic.md, section 6). All
+// sums are integers, so their order does not matter.
 //
-// A warp owns a run of neighbouring tokens. What the warps of a team found goes to all of its blocks at once, with one
-// barrier (tell()). The threshold of a filter is found by histograms: first of the distance to the largest logit, then
-// of the 32-bit keys, which ascend with the logits, within the bin that holds the threshold, until that bin holds one
-// key. Of the tokens with that key the first by id are kept.
+// A warp owns a run of neighbouring tokens. The warps' results go to all blocks of the team at once, with one barrier
+// (tell()). The threshold of a filter is found by histograms: first of the distance to the largest logit, then of the
+// 32-bit keys, which ascend with the logits, within the bin that contains the threshold, until that bin has one key.
+// Among the tokens with that key, those with the lowest ids are kept.
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,7 +1,7 @@
-// The contract's softmax weights of scores (docs/arithmetic.md, section 5) by fewer instructions than the contract
-// writes down, with the same bits: tests/cuda/weights.cpp tries every difference on the host. One source for host and
-// device, except for the one instruction of bounded_difference(), which conformance tests and every engine's self-check
-// run.
+// The softmax weights of scores (docs/arithmetic.md, section 5) with fewer instructions than the contract's formula and
+// the same bits: tests/cuda/weights.cpp compares every score difference on the host. Host and device use the same
+// source, except for the one instruction of bounded_difference(), which the conformance tests and every engine's
+// self-check run on the device.
 #pragma once
 
 #include <cstdint>

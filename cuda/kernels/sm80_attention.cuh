@@ -1,19 +1,19 @@
-// Attention on the tensor cores of every chip since 8.0 (mma.sync), for what the Hopper kernels do not serve: head_dim
-// 256, and all of head_dim 64, 128 and 256 on other chips. Any number of rows.
+// Attention on the tensor cores of every chip from capability 8.0 on (mma.sync), for shapes that the Hopper kernels do
+// not support: head_dim 256 on Hopper, and head_dim 64, 128 and 256 on other chips. Any number of rows.
 //
-// The rows of a segment are its tokens times the query heads that share a KV head, token after token. A block of
-// threads takes a tile of rows and goes through the chunks of 512 keys that they see. In a chunk every warp computes
-// the scores of every kWarps-th block of 64 keys, once, and keeps them in registers. Maxima of rows go through shared
-// memory, and so do the two bytes of weights. Then every warp has some channels of the sums, over all keys of the
-// chunk: exact integers, each in one place (sm80_attention_scores.cuh, sm80_attention_tile.cuh).
+// The rows of a segment are its tokens times the query heads that share a KV head, token by token. A thread block takes
+// a tile of rows and processes the chunks of 512 keys that the rows see. In a chunk every warp computes the scores of
+// every kWarps-th block of 64 keys, once, and keeps them in registers. The maxima of rows and the two bytes of each
+// weight are exchanged through shared memory. Then every warp computes some channels of the sums over all keys of the
+// chunk, as exact integers (sm80_attention_scores.cuh, sm80_attention_tile.cuh).
 //
-// Keys and values go from the cache straight to registers, since no other warp needs a warp's keys, or its channels. A
-// lane reads four bytes, so that a warp's load is one line of 128: with 16 bytes a lane it touches four lines, which
-// takes longer. The next blocks are prefetched into the L2 cache meanwhile.
+// Keys and values are loaded from the cache directly to registers, because no other warp needs a warp's keys or
+// channels. A lane reads four bytes, so that a load of the warp is one line of 128 bytes; with 16 bytes for each lane
+// it touches four lines, which takes longer. The next blocks are prefetched into the L2 cache meanwhile.
 //
-// Where tiles are few, several blocks of threads take the chunks of one tile and keep their sums apart; the last to end
-// folds them in order. Bound: the tensor cores, with 6 operations a key, row and channel where 4 are counted; for few
-// rows memory.
+// If there are few tiles, several thread blocks share the chunks of one tile and store their sums separately; the last
+// one to finish folds them in order. Bound: the tensor cores, with 6 operations for each key, row and channel where 4
+// are counted; with few rows memory.
 #pragma once
 
 #include <algorithm>

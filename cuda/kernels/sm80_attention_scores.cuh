@@ -1,5 +1,5 @@
-// Attention by mma.sync, first half of a chunk (sm80_attention.cuh): the shape of a tile and its shared memory, and
-// from queries and keys to scores, their maxima, and the bytes of their weights.
+// Attention by mma.sync, the first half of a chunk (sm80_attention.cuh): computes scores from queries and keys, then
+// their maxima and the two bytes of each weight. Also defines the shape of a tile and its shared memory.
 #pragma once
 
 #include "../tiles/layout.cuh"

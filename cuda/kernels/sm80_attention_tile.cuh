@@ -1,5 +1,5 @@
-// Attention by mma.sync, a tile of rows from its first chunk to its results (sm80_attention.cuh): the sums of each
-// chunk, and their fold into the tile's totals, or apart from them where several blocks of threads share the tile.
+// Attention by mma.sync, a tile of rows from its first chunk to its results (sm80_attention.cuh): computes the sums of
+// each chunk and folds them into the tile's totals, or stores them separately if several thread blocks share the tile.
 #pragma once
 
 #include "kaiju/arith/quantise.hpp"

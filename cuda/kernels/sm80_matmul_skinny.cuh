@@ -1,13 +1,13 @@
-// Matmul of up to 64 rows by mma.sync, any chip. A block takes 16 or 32 outputs; its warps share the summed index and
-// add their sums in shared memory, which in integers needs no order. Bound: memory, reading the weights once.
+// Matmul of up to 64 rows by mma.sync on any chip. A thread block computes 16 or 32 outputs. Its warps divide the inner
+// dimension and add their integer sums in shared memory, in any order. Bound: memory, reading the weights once.
 //
-// A warp takes pieces of 64 bytes of the summed index, two neighbouring ones (a cache line) at a time, and loads each
-// piece of its weights kAhead pieces before it multiplies: the first ones even before the kernels in front have ended,
-// since no kernel writes weights.
+// A warp takes pieces of 64 bytes of the inner dimension, two neighbouring ones (a cache line) at a time, and loads
+// each piece of its weights kAhead pieces before it multiplies. It loads the first ones before the previous kernels
+// have ended, because no kernel writes weights.
 //
-// Weights are the 16-row operand, activations the 8-column one. Both are read 16 contiguous bytes a lane. The order in
-// which a dot product takes the summed index does not matter, so bytes 16 t ... 16 t + 15 of a piece serve as the
-// places that lane t holds in two instructions.
+// Weights are the 16-row operand, activations the 8-column one. Each lane reads 16 contiguous bytes of both. The order
+// of the inner dimension does not matter in a dot product, so bytes 16 t to 16 t + 15 of a piece serve as the elements
+// that lane t holds in two instructions.
 #pragma once
 
 #include "matmul_common.cuh"

@@ -1,6 +1,6 @@
-// Matmul of many rows by mma.sync, any chip and shape: tiles of 64 or 128 rows x 128 outputs in shared memory, copied
-// some stages ahead by cp.async. The eight warps of a block stand 2 (rows) x 4 (outputs). Activations are the 16-row
-// operand, so that a lane ends with two neighbouring outputs. Bound: the tensor cores.
+// Matmul of many rows by mma.sync, on any chip and for any shape: tiles of 64 or 128 rows x 128 outputs in shared
+// memory, which cp.async copies some stages ahead. The eight warps of a block form a grid of 2 (rows) x 4 (outputs).
+// Activations are the 16-row operand, so that each lane gets two neighbouring outputs. Bound: the tensor cores.
 #pragma once
 
 #include "../tiles/sm80_copy.cuh"

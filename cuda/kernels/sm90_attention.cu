@@ -1,5 +1,5 @@
-// Attention on Hopper: which kernels a batch takes (sm90_attention_prefill.cuh, sm90_attention_prefill_cluster.cuh,
-// sm90_attention_decode.cuh, sm90_attention_decode_window.cuh), and the plan of decode.
+// Attention on Hopper: chooses the kernels for a batch (sm90_attention_prefill.cuh, sm90_attention_prefill_cluster.cuh,
+// sm90_attention_decode.cuh, sm90_attention_decode_window.cuh) and launches the kernel that plans decode.
 #include <algorithm>
 
 #include "sm90_attention_decode.cuh"

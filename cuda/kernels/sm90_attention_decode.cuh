@@ -1,9 +1,9 @@
-// Attention of few rows a sequence (decode) on Hopper, head_dim 64 and 128: every block of threads has a share of the
-// keys and goes through them chunk by chunk (the steps of a chunk: sm90_attention_decode_chunk.cuh). Bound: memory,
-// with many sequences instructions.
+// Attention of few rows in each sequence (decode) on Hopper, head_dim 64 and 128. Every thread block has a share of the
+// keys and processes them chunk by chunk (the steps of a chunk: sm90_attention_decode_chunk.cuh). Bound: memory; with
+// many sequences instructions.
 //
-// An item whose chunks are all one block's is folded as the block goes. Of other items the sums of each chunk are kept
-// in global memory, and when all are there the item's blocks combine them (sm90_attention_decode_combine.cuh).
+// If one block has all chunks of an item, it folds them as it goes. For other items the sums of each chunk are stored
+// in global memory; when all are complete, the item's blocks combine them (sm90_attention_decode_combine.cuh).
 #pragma once
 
 #include "sm90_attention_decode_combine.cuh"

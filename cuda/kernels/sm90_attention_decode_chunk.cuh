@@ -1,12 +1,13 @@
 // The steps of decode attention on Hopper for one chunk of up to 512 keys and up to 40 rows. A block of two warpgroups
-// finds scores, weights and sums; two blocks share a multiprocessor, so that the loads and products of one run while
-// the other finds weights. Used by sm90_attention_decode.cuh; sm90_attention_decode_window.cuh, which divides its
-// chunks among three warpgroups, uses the parts that do not depend on that.
+// computes scores, weights and sums. Two blocks share a multiprocessor, so that the loads and matrix products of one
+// run while the other computes weights. Used by sm90_attention_decode.cuh; sm90_attention_decode_window.cuh, which
+// divides its chunks among three warpgroups, uses the parts that do not depend on that.
 //
-// Scores are keys by rows (S^T = K Q^T), so that rows beyond the last cost only wgmma time: a warpgroup has every
-// second block of 64 keys, and keeps the scores in registers while the maximum is found. Then, half a chunk at a time,
-// it finds their weights, once, whose high and low bytes go to shared memory, and the sums, channels by rows (V^T P^T),
-// high and low bytes side by side: a warpgroup for each 64 channels; exact integers.
+// Scores are computed as keys by rows (S^T = K Q^T), so that unused rows cost only wgmma time. A warpgroup has every
+// second block of 64 keys and keeps the scores in registers until the maximum is known. Then, half a chunk at a time,
+// it computes their weights once and writes the high and low bytes to shared memory. The sums are computed as channels
+// by rows (V^T P^T), with high and low bytes side by side and one warpgroup for each 64 channels. They are exact
+// integers.
 #pragma once
 
 #include "attention_weight.cuh"

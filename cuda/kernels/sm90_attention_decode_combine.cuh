@@ -1,6 +1,7 @@
-// Attention of few rows on Hopper, second half: combines the partial sums of chunks that several blocks of threads have
-// computed (split KV). Each block that has chunks of an item folds a part of the item's rows, all chunks in order, as
-// the contract asks. Sums come through shared memory, whose tiles are no longer needed. Bound: latency, then L2.
+// Attention of few rows on Hopper, second half: combines the partial sums of chunks that several thread blocks have
+// computed (split KV). Each block that has chunks of an item folds a part of the item's rows over all chunks, in the
+// order that the contract requires. Sums are loaded through shared memory, whose tiles are no longer needed. Bound:
+// latency, then the L2 cache.
 #pragma once
 
 #include <algorithm>

@@ -1,12 +1,12 @@
-// The plan of decode attention on Hopper: which units of work each block of threads takes. Made on the GPU by a small
-// kernel, once for all layers whose KV slots are of one kind and window.
+// The plan of decode attention on Hopper: which units of work each thread block takes. A small kernel makes the plan on
+// the GPU, once for all layers whose KV slots have the same kind and window.
 //
-// A narrow segment becomes an item with each KV head, or several items, each with a part of the rows, where a KV head
-// has more than 40. A unit is one chunk of an item. Every block of threads has a share of all narrow keys, in order:
-// either in whole items, whose chunks it folds as it goes, or in chunks; then the partial sums of an item that lies in
-// several shares are kept until all are there. DecodeLoad decides that for the whole batch, alike in every block. Where
-// rows are parted, so are the blocks: each part has as many, and neighbouring blocks have the same keys at the same
-// time.
+// A narrow segment becomes one item for each KV head, or several items with a part of the rows each if a KV head has
+// more than 40 rows. A unit is one chunk of an item. Every thread block gets a share of all narrow keys, in order.
+// Shares are either whole items, whose chunks the block folds as it goes, or chunks; in that case the partial sums of
+// an item in several shares are stored until all are complete. DecodeLoad decides this for the whole batch, with the
+// same result in every block. If rows are divided into parts, each part gets the same number of blocks, and
+// neighbouring blocks process the same keys at the same time.
 #pragma once
 
 #include "attention_work.cuh"

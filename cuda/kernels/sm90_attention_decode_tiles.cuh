@@ -1,6 +1,6 @@
-// What decode attention on Hopper brings to shared memory, and where it lies there: the tiles of a chunk, 64 keys or
-// the values of 64 keys, come through one ring, the values of a chunk after its keys; queries lie beside it. Also which
-// thread has which rows, keys and channels.
+// The shared memory of decode attention on Hopper, and the copies into it. The tiles of a chunk (64 keys, or the values
+// of 64 keys) pass through one ring, the keys of a chunk before its values; queries have a place beside the ring. This
+// file also defines which thread has which rows, keys and channels.
 #pragma once
 
 #include "../tiles/dependent_launch.cuh"

@@ -1,15 +1,15 @@
-// Attention of few rows a sequence (decode) on Hopper, over a window of up to three chunks, for few sequences: two
-// blocks of threads take an item, each on a multiprocessor of its own (the steps of a chunk:
+// Attention of few rows in each sequence (decode) on Hopper, over a window of up to three chunks, for few sequences. A
+// pair of thread blocks takes an item, each on its own multiprocessor (the steps of a chunk:
 // sm90_attention_decode_chunk.cuh).
 //
-// One takes the chunk in the middle, the other the first and the last, which have nine blocks of keys together: so no
-// chunk is divided, and maxima stay within a block. Three warpgroups have three blocks of keys each, which they weigh
-// by the same instructions, for fetching instructions takes long. One block of the pair finishes even rows, the other
-// odd rows: a thread pushes its sums of the other's rows into the other's shared memory, where the thread of the same
-// number folds them with its own.
+// One thread block takes the middle chunk, the other the first and the last chunk, which have nine blocks of keys
+// together. So no chunk is divided, and maxima stay within a thread block. Three warpgroups have three blocks of keys
+// each and compute their weights with the same instructions, because fetching instructions takes long. One thread block
+// of the pair finishes the even rows, the other the odd rows: a thread writes its sums of the other's rows to the
+// other's shared memory, where the thread with the same number folds them with its own.
 //
-// Blocks of the next matmul, where they are small, find room beside a pair. They are let in when the queries have
-// arrived: earlier, they would ask for their weights before these. Bound: the latency of one step after the other, then
+// Small thread blocks of the next matmul fit on the multiprocessor beside a pair. They may start when the queries have
+// arrived; earlier, their loads of weights would come before the queries. Bound: the latency of consecutive steps, then
 // instructions.
 #pragma once
 

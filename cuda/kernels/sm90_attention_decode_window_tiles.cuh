@@ -1,7 +1,6 @@
-// What decode attention over a window on Hopper brings to shared memory, and where it lies there: which keys each block
-// of a pair has, and the tiles of their keys, queries and values (sm90_attention_decode_window.cuh). Values come where
-// keys were, weights where queries were, the other block's sums where weights were, so that blocks of the next matmul
-// find room beside a pair.
+// The shared memory of decode attention over a window on Hopper, and the copies into it: which keys each block of a
+// pair has, and the tiles of keys, queries and values (sm90_attention_decode_window.cuh). Values replace keys, weights
+// replace queries, and the other block's sums replace weights, so that blocks of the next matmul fit beside a pair.
 #pragma once
 
 #include <algorithm>

@@ -1,13 +1,14 @@
-// Attention of many rows (prefill) on Hopper, head_dim 64 and 128, more than 40 rows of a sequence and KV head. A row
-// is a token and query head; the rows of a token lie side by side.
+// Attention of many rows (prefill) on Hopper: head_dim 64 and 128, more than 40 rows for each sequence and KV head. A
+// row is one query head of one token; the rows of a token are neighbours.
 //
-// Warpgroup 0 copies: one warp brings keys, one values, half a block of 64 tokens at a time, each through a ring of its
-// own. A whole chunk of keys stays for the second time that it is gone over. Warpgroups 1 and 2 compute, each half of a
-// tile of 128 rows (sm90_attention_prefill_steps.cuh). The sums of a chunk are int32 in registers; the tile's float
-// totals lie in shared memory. Few tiles: sm90_attention_prefill_cluster.cuh; few rows: sm90_attention_decode.cuh.
+// Warpgroup 0 copies: one warp copies keys and one copies values, half a block of 64 tokens at a time, each through its
+// own ring. A whole chunk of keys stays in shared memory for the second pass over it. Warpgroups 1 and 2 compute, each
+// with half of a tile of 128 rows (sm90_attention_prefill_steps.cuh). The sums of a chunk are int32 in registers; the
+// tile's float totals are in shared memory. For few tiles see sm90_attention_prefill_cluster.cuh, for few rows
+// sm90_attention_decode.cuh.
 //
-// Bound: wgmma, 8 operations a key, row and channel where 4 are counted, and some 16 instructions of a thread for each
-// score; both together, since they share a multiprocessor's cycles.
+// Bound: wgmma, with 8 operations for each key, row and channel where 4 are counted, plus about 16 thread instructions
+// for each score. Both add up, because they share the multiprocessor's cycles.
 #pragma once
 
 #include <algorithm>

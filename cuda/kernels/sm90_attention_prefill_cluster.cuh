@@ -1,11 +1,12 @@
-// Prefill attention on Hopper where rows make few tiles: the blocks of a cluster share a tile of 128 rows, or of 64,
-// which their two warpgroups share too (the steps: sm90_attention_prefill_steps.cuh).
+// Prefill attention on Hopper for few tiles: the thread blocks of a cluster share a tile of 128 rows, or of 64 rows,
+// which then the two warpgroups of a block share too (the steps: sm90_attention_prefill_steps.cuh).
 //
-// The chunks of a tile go round among the blocks. They fold in order, as the contract asks: the totals of a warp's rows
-// go from block to block through distributed shared memory, and meanwhile the blocks compute their next chunks. So no
-// partial sums are kept in global memory, however long the history is. Where warpgroups share rows, each has every
-// second block of a chunk's keys; they exchange the maxima of rows, and then half of the sums: in the end warpgroup 0
-// has the upper one of a thread's two rows, 1 the lower. Bound: as for many tiles, plus the waits between chunks.
+// The blocks take the chunks of a tile in turn. Chunks are folded in the order that the contract requires: the totals
+// of a warp's rows pass from block to block through distributed shared memory while the blocks compute their next
+// chunks. So no partial sums are stored in global memory, however long the history is. If warpgroups share rows, each
+// has every second block of a chunk's keys. They exchange the maxima of rows, and then half of the sums: in the end
+// warpgroup 0 has the upper one of a thread's two rows and warpgroup 1 the lower. Bound: as for many tiles, plus the
+// waits between chunks.
 #pragma once
 
 #include "../tiles/sm90_cluster.cuh"

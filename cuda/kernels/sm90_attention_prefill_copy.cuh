@@ -1,5 +1,5 @@
-// What prefill attention on Hopper brings to shared memory, and where it lies there: the warp that copies keys finds
-// the tiles (Walk) and hands them to all other warps through a small ring; keys and values come through a ring each.
+// The shared memory of prefill attention on Hopper, and the copies into it. The warp that copies keys finds the tiles
+// (Walk) and passes them to all other warps through a small ring. Keys and values have one ring each.
 #pragma once
 
 #include "../tiles/dependent_launch.cuh"

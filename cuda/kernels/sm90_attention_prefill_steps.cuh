@@ -1,9 +1,10 @@
-// The steps of prefill attention on Hopper: what a warpgroup does with 64 rows and a chunk of 512 keys. A chunk is gone
-// over twice, as the contract asks (docs/arithmetic.md, section 5): scores for the maximum, then scores again for the
-// weights, whose two bytes go from the registers of the first wgmma straight into the second. Sums are exact integers.
+// The steps of prefill attention on Hopper: what a warpgroup computes for 64 rows and a chunk of 512 keys. It makes two
+// passes over a chunk, as the contract requires (docs/arithmetic.md, section 5): scores for the maximum, then scores
+// again for the weights, whose two bytes go from the registers of the first wgmma directly to the second. Sums are
+// exact integers.
 //
-// Two kernels share these: tiles of 128 rows, of which each warpgroup has half (sm90_attention_prefill.cuh), and tiles
-// that a cluster shares (sm90_attention_prefill_cluster.cuh).
+// Two kernels use these steps: one with tiles of 128 rows, of which each warpgroup has half
+// (sm90_attention_prefill.cuh), and one with tiles that a cluster shares (sm90_attention_prefill_cluster.cuh).
 #pragma once
 
 #include "../tiles/sm90_wgmma_attention.cuh"

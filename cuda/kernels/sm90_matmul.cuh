@@ -1,29 +1,30 @@
 // Matmul on Hopper: int8 weights [out, in] times int8 or uint8 activations [rows, in], exact int32 sums, with the
-// epilogue fused in (tiles/epilogue.cuh). One kernel, in the tiles of kSm90Tiles, for 2 rows and more; in a multiple of
-// 64, out of 32. Bound: up to some 200 rows the memory that the weights come from, above it the tensor cores.
+// epilogue fused in (tiles/epilogue.cuh). One kernel with the tiles of kSm90Tiles, for 2 rows and more; `in` is a
+// multiple of 64 and `out` of 32. Bound: memory (reading weights) up to about 200 rows, the tensor cores above.
 //
-// A block computes a tile of kRows rows x kOuts outputs. A producer thread has TMA copy steps of 128 bytes of the
-// summed index, rows and weights, into a ring of stages in shared memory. Each consumer warpgroup multiplies 64 rows
+// A block computes a tile of kRows rows x kOuts outputs. A producer thread lets TMA copy rows and weights, in steps of
+// 128 bytes of the inner dimension, into a ring of stages in shared memory. Each consumer warpgroup multiplies 64 rows
 // (128 in tiles of 256) with all outputs by wgmma and keeps the sums in registers. Weights are copied before the
-// kernels in front have ended, since no kernel writes them, with L2's evict-first policy, since they are read once.
+// previous kernels have ended, because no kernel writes them, and with L2's evict-first policy, because they are read
+// once.
 //
-// In large tiles that add to the residual stream, residuals come through the ring after the last step. Results replace
-// them there, and TMA stores these while the block multiplies its next tile.
+// In large tiles that add to the residual stream, residuals pass through the ring after the last step. Results replace
+// them in the ring, and TMA stores the results while the block multiplies its next tile.
 //
-// A block runs for 10 to 40 us, so the time before its first copy and after its last product counts: no division comes
-// before the first copy, scales come with the first step, and residuals are loaded before sums are exchanged. Where
-// rows are few the ring has more stages, so that more weights have arrived when the inputs are there.
+// A block runs for 10 to 40 us, so the time before its first copy and after its last product matters: no division
+// precedes the first copy, scales are copied with the first step, and residuals are loaded before sums are exchanged.
+// With few rows the ring has more stages, so that more weights have arrived when the inputs are ready.
 //
-// Clusters serve two purposes. With kSplit blocks the summed index is divided among them (split-K): they push int32
-// sums into each other's shared memory and add them there. With kShare blocks, neighbouring row tiles fetch each part
-// of their weights once and multicast it.
+// Clusters serve two purposes. A cluster of kSplit blocks divides the inner dimension (split-K): the blocks write int32
+// sums to each other's shared memory and add them there. In a cluster of kShare blocks, neighbouring row tiles fetch
+// each part of their weights once and multicast it.
 //
-// TMA permutes the rows of weights within each group of 32 or 16 (weights_map()), so that a lane's sums are of eight or
-// four neighbouring outputs: eight for bytes and bf16, four for floats, so that the four lanes of a row store whole
-// sectors of 32 bytes.
+// TMA permutes the rows of weights within each group of 32 or 16 (weights_map()), so that a lane has the sums of eight
+// neighbouring outputs (bytes and bf16) or four (floats). The four lanes of a row then store whole sectors of 32 bytes.
 //
-// This file has the consumers and the kernel. The tile's shape: sm90_matmul_shape.cuh; block and producer:
-// sm90_matmul_block.cuh, sm90_matmul_producer.cuh; epilogues: sm90_matmul_epilogue.cuh; launch: sm90_matmul_launch.cuh.
+// This file has the consumers and the kernel. Other files have the tile's shape (sm90_matmul_shape.cuh), block and
+// producer (sm90_matmul_block.cuh, sm90_matmul_producer.cuh), epilogues (sm90_matmul_epilogue.cuh) and the launch
+// (sm90_matmul_launch.cuh).
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,5 @@
-// Matmul on Hopper (sm90_matmul.cuh), compiled for MatmulKind::kAddDown. A file for each kind: they compile in
-// parallel.
+// Matmul on Hopper (sm90_matmul.cuh), compiled for MatmulKind::kAddDown. Each kind has its own file, so that they
+// compile in parallel.
 #include "sm90_matmul_launch.cuh"
 
 namespace kaiju::cuda {

@@ -1,5 +1,5 @@
-// A block of threads of a Hopper matmul (sm90_matmul.cuh): its share of the work, where its ring and barriers lie in
-// shared memory, and the copies into the ring that producer and consumers make.
+// A thread block of a Hopper matmul (sm90_matmul.cuh): its share of the work, the places of its ring and barriers in
+// shared memory, and the copies into the ring by producer and consumers.
 #pragma once
 
 #include <cuda.h>

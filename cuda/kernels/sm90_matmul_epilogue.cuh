@@ -1,6 +1,6 @@
-// The epilogues of a Hopper matmul's tile (sm90_matmul.cuh): from a thread's int32 sums to stored results. Three ways:
-// whole sums to global memory; whole sums added to residuals in shared memory, which TMA then stores; sums of a split
-// summed index, exchanged among the blocks of a cluster.
+// The epilogues of a Hopper matmul's tile (sm90_matmul.cuh): from a thread's int32 sums to stored results. There are
+// three: complete sums go to global memory; complete sums are added to residuals in shared memory, which TMA then
+// stores; partial sums of split-K are exchanged among the blocks of a cluster.
 #pragma once
 
 #include "../tiles/epilogue.cuh"

@@ -1,5 +1,5 @@
-// The producer thread of a Hopper matmul (sm90_matmul.cuh): keeps the ring full with rows and weights over all units of
-// its block, brings residuals, and stores results that replaced them.
+// The producer thread of a Hopper matmul (sm90_matmul.cuh): fills the ring with rows and weights for all units of its
+// block, loads residuals, and stores the results that replaced them.
 #pragma once
 
 #include "sm90_matmul_block.cuh"

@@ -1,5 +1,5 @@
-// The shape of a Hopper matmul's tile (sm90_matmul.cuh): its threads and registers, the stages of its ring, and where
-// everything lies in shared memory. Constants alone.
+// The shape of a Hopper matmul's tile (sm90_matmul.cuh): its threads and registers, the stages of its ring, and its
+// layout of shared memory. Constants only.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Launches row_step_kernel: whether it can take a model, and how shared memory is divided.
+// Launches row_step_kernel: decides whether it supports a model and how shared memory is divided.
 #include <algorithm>
 #include <iterator>
 

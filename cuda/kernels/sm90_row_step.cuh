@@ -1,25 +1,27 @@
-// A step of one row through all layers and to its logits, as one kernel: memory never waits for a layer's turn.
+// A step of one row through all layers to its logits, as one kernel, so that weights are read without pauses between
+// layers.
 //
-// One block a multiprocessor. Of every matrix a block has an equal share of the outputs, whose weights are one run of
-// memory. A warp that does nothing else has the copy engine bring all runs, one behind the other, in stages into a ring
-// in shared memory, over all borders between matrices, since weights depend on nothing: while blocks wait for one
-// another, the next weights arrive. The other warps read a piece each of every stage. Products are dot products of
-// bytes, added up in shared memory; a norm is found by every block for itself.
+// Each multiprocessor runs one thread block. A block has an equal share of the outputs of every matrix, whose weights
+// are contiguous in memory. One warp does nothing else than to let TMA copy the weights of all matrices, one after
+// another, in stages into a ring in shared memory. Weights depend on no other result, so the next weights arrive while
+// blocks wait for one another. Each of the other warps reads one piece of every stage. Matmuls are dot products of
+// bytes, added up in shared memory. Every block computes each norm itself.
 //
-// What a block makes goes to the others as words with a tag, the number of the layer, counted over all launches
-// (tiles/grid_sync.cuh): queries, keys and values, the sums of attention, its results, the residual stream, the bytes
-// between up and down. Nobody writes such a word again before all have read it, because what he must have in order to
-// come there needs something of every block that reads. Keys and values that go to the cache are ordered for the layers
-// behind by a counter, which nobody waits for long. What others wrote is read past the L1 cache.
+// Blocks exchange results as words with a tag (tiles/grid_sync.cuh): queries, keys and values, the sums and results of
+// attention, the residual stream, and the bytes between up and down. The tag is the number of the layer, counted over
+// all launches. No block overwrites such a word before all blocks have read it, because a block can only get that far
+// with results from every block that reads the word. A counter orders keys and values in the cache for later layers;
+// waiting for it is short. Words of other blocks are read past the L1 cache.
 //
-// Attention: a unit of work is a chunk of 512 keys with some heads of a KV head. A thread has one key and some keys of
-// one channel's values. The sums of each chunk are kept apart; of all results each block folds its share.
+// In attention a unit of work is a chunk of 512 keys with some query heads of a KV head. A thread has one key, and some
+// keys of one channel's values. The sums of each chunk are stored separately, and each block folds its share of the
+// results.
 //
-// It computes layers of kRowStepShape (kernels.hpp) alone, which row_step_serves() checks: four matrices a layer, in
-// the order of kRowMatrices, which is that of Kind.
+// The kernel supports only layers of kRowStepShape (kernels.hpp), which row_step_serves() checks: four matrices for
+// each layer, in the order of kRowMatrices, which is that of Kind.
 //
-// Bound: memory, reading the weights once. Between products instructions count, not their latencies alone: what runs
-// once a layer has to be fetched anew each time.
+// Bound: memory, reading the weights once. Between matmuls the number of instructions matters, not only their latency,
+// because code that runs once for each layer is fetched anew each time.
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,4 +1,4 @@
-// How a step of one row (sm90_row_step.cuh) is divided among blocks, and what a block keeps in shared memory.
+// How a step of one row (sm90_row_step.cuh) is divided among thread blocks, and the shared memory of a block.
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,4 +1,4 @@
-// Writes of a step's edits to the block tables. And the capability that the kernels were compiled for.
+// Writes a step's edits to the block tables. Also reports the compute capability that the kernels were compiled for.
 #include "../kernels.hpp"
 #include "../tiles/dependent_launch.cuh"
 

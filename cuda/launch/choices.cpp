@@ -1,3 +1,4 @@
+// Choices: reads and writes the file of cuBLASLt choices. See choices.hpp.
 #include "choices.hpp"
 
 #include <fmt/format.h>

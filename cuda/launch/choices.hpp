@@ -1,5 +1,5 @@
-// Choices: which algorithm of cuBLASLt serves matmuls of a shape and number of rows, and the file that keeps them. Host
-// data alone, compiled with and without CUDA.
+// Choices: which cuBLASLt algorithm computes matmuls of a given shape and number of rows, and the file that stores
+// these choices. Host data only, compiled with and without CUDA.
 #pragma once
 
 #include <array>

@@ -1,3 +1,4 @@
+// CublasLt: loads cuBLASLt, searches algorithms and runs matmuls. See cublaslt.hpp.
 #include "cublaslt.hpp"
 
 #if KAIJU_CUBLASLT

@@ -1,9 +1,9 @@
-// CublasLt: matmuls by NVIDIA's cuBLASLt, for chips without wgmma kernels of our own. It multiplies into int32 sums in
-// a buffer of fixed size, many rows in pieces; kernels/cublaslt_epilogue.cu turns sums into results with the bits of
-// every other kernel.
+// CublasLt: matmuls by NVIDIA's cuBLASLt, for chips that kaiju has no wgmma kernels for. It computes int32 sums in a
+// buffer of fixed size, many rows in pieces. kernels/cublaslt_epilogue.cu turns the sums into results, with the same
+// bits as every other kernel.
 //
-// The library (libcublasLt.so of the major version compiled with) is looked up when a process first needs it. Without
-// it everything runs as in a build without it.
+// The library (libcublasLt.so of the major version at compile time) is loaded when a process first needs it. If it is
+// missing, kaiju behaves like a build without it.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The functions of cuBLASLt that are called, looked up at run time: a program built with it also starts where it is not
+// The cuBLASLt functions that kaiju calls. They are looked up at run time, so a program also starts if cuBLASLt is not
 // installed.
 #pragma once
 

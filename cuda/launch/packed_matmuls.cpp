@@ -1,3 +1,4 @@
+// Lists the packed matmuls of a model. See packed_matmuls.hpp.
 #include "packed_matmuls.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The matmuls of the layers of a model on a GPU. Matrices that read the same bytes are one matmul, as upload()
-// packs them. Host data alone, compiled with and without CUDA.
+// The matmuls of a model's layers on a GPU. Matrices that read the same input form one matmul, as upload() packs them.
+// Host data only, compiled with and without CUDA.
 #pragma once
 
 #include <vector>

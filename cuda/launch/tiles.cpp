@@ -1,6 +1,6 @@
-// The choice of a matmul's tile: a model with few constants, fitted to the measured times of every tile at the matmuls
-// of the presets, 2 to 8,192 rows, on H200s of 132 multiprocessors (docs/kernels/matmul_hopper.md; the times are in
-// tests/cuda/tiles.cpp).
+// Chooses a matmul's tile with a model of few constants. The constants were fitted to measured times of every tile for
+// the matmuls of the presets, with 2 to 8,192 rows, on H200s with 132 multiprocessors (docs/kernels/matmul_hopper.md;
+// the times are in tests/cuda/tiles.cpp).
 #include "tiles.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Tiles: which kernel serves a matmul, with which tile. Host arithmetic alone, compiled with and without CUDA.
+// Tiles: which kernel computes a matmul, and with which tile. Host arithmetic only, compiled with and without CUDA.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Launches, with programmatic dependent launch where the chip has it (capability 9.0 and newer): a kernel starts while
-// the kernels in front of it end, so its launch costs only the wait for its inputs.
+// Kernel launches, with programmatic dependent launch if the chip has it (capability 9.0 and newer): a kernel starts
+// while the previous kernels end, so its launch costs only the wait for its inputs.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
-// Epilogues: what becomes of a matmul's exact int32 sums. Four kinds (docs/arithmetic.md, section 4).
+// Epilogues: compute a matmul's results from its exact int32 sums. There are four kinds (docs/arithmetic.md, section
+// 4).
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,6 +1,6 @@
-// Synchronisation among the blocks of one kernel that all run at once, through global memory: counters with release and
-// acquire, and words that carry a tag. What other blocks wrote during the kernel must be read past the L1 cache
-// (__ldcg).
+// Synchronisation through global memory among the thread blocks of one kernel, which must all run at once: counters
+// with release and acquire, and words with a tag. Data that other blocks write during the kernel must be read past the
+// L1 cache (__ldcg).
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// The layout of the 64 keys and values of a block in the KV cache: as the matrix units read them, so that half a block,
-// copied unchanged into shared memory, is an operand.
+// The layout of the 64 keys and values of a KV cache block. It is the order in which the matrix units read them, so
+// that half a block, copied unchanged to shared memory, is an operand.
 //
-// A half is a matrix of rows and bytes (keys: 64 rows of head_dim channels; values: head_dim rows of 64 places), cut
-// into columns of 16 bytes. A column holds its rows one after another. Eight rows of a column are 128 contiguous bytes:
-// a core matrix of wgmma, and an ldmatrix without bank conflicts.
+// The keys are a matrix of 64 rows with head_dim channels, the values a matrix of head_dim rows with 64 places. Each
+// matrix is cut into columns of 16 bytes, and a column stores its rows one after another. Eight rows of a column are
+// 128 contiguous bytes: a core matrix of wgmma, and an ldmatrix without bank conflicts.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// arith::quantise() for finite x * c without a conversion instruction: 1.5 * 2^23 added to a float below 2^22 rounds it
-// to an integer, which then is the last byte of the bits.
+// arith::quantise() for finite x * c without a conversion instruction: adding 1.5 * 2^23 to a float below 2^22 rounds
+// it to an integer, which is then the last byte of the sum's bits.
 #pragma once
 
 #include "kaiju/arith/quantise.hpp"

@@ -1,5 +1,5 @@
-// The sum of a row's squares in the order of the contract (docs/arithmetic.md, section 4), with its 256 partial sums in
-// the shared memory of a block of threads; and the norm of a row.
+// The RMS norm of a row. The sum of squares is computed in the order of the contract (docs/arithmetic.md, section 4),
+// with its 256 partial sums in the shared memory of a thread block.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// cp.async (capability 8.0 and newer): copies from global to shared memory in the background. The thread that asked for
-// them waits for them.
+// cp.async (capability 8.0 and newer): asynchronous copies from global to shared memory. The thread that started a copy
+// waits for it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Products of int8 matrices and vectors on capability 8.0 and newer: ldmatrix, mma.sync, dp4a.
+// Instructions for products of int8 matrices and vectors on capability 8.0 and newer: ldmatrix, mma.sync, dp4a.
 #pragma once
 
 #include <cstdint>

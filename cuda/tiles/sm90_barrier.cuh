@@ -1,5 +1,6 @@
-// Barriers in shared memory (mbarrier). Arrivals, and the bytes of copies that were announced, complete a phase; phases
-// have parity 0, 1, 0, and so on. A barrier is named by its 32-bit address in shared memory. Capability 9.0 and newer.
+// Barriers in shared memory (mbarrier). A phase is complete when all arrivals and all announced bytes of copies have
+// come; phases have parity 0, 1, 0, and so on. A barrier is identified by its 32-bit address in shared memory.
+// Capability 9.0 and newer.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Clusters: a block's place in its cluster, barriers of the cluster, and stores to the shared memory of its other
-// blocks. Addresses of shared memory are 32-bit. Compiles for sm_90a alone.
+// Clusters: a block's rank in its cluster, barriers of the cluster, and stores to the shared memory of other blocks of
+// the cluster. Addresses of shared memory are 32-bit. Compiles for sm_90a only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Copies by the tensor memory accelerator (TMA), in the background: boxes of a tensor map, and contiguous bytes (bulk).
-// A copy to shared memory counts its bytes at an mbarrier (sm90_barrier.cuh). Addresses of shared memory are 32-bit.
-// Compiles for sm_90a alone.
+// Asynchronous copies by the tensor memory accelerator (TMA): boxes of a tensor map, and contiguous bytes (bulk). A
+// copy to shared memory counts its bytes at an mbarrier (sm90_barrier.cuh). Addresses of shared memory are 32-bit.
+// Compiles for sm_90a only.
 #pragma once
 
 #include <cuda.h>

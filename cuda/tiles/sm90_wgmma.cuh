@@ -1,5 +1,6 @@
-// What all users of wgmma share: its order and waits, registers that move between warpgroups, and barriers of one or
-// two warpgroups. The products themselves: sm90_wgmma_matmul.cuh, sm90_wgmma_attention.cuh. Compiles for sm_90a alone.
+// Code that all users of wgmma share: fences and waits, registers that move between warpgroups, and barriers of one or
+// two warpgroups. The wgmma instructions are in sm90_wgmma_matmul.cuh and sm90_wgmma_attention.cuh. Compiles for sm_90a
+// only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// wgmma as attention uses it: int8 operands laid out as in the KV cache (layout.cuh), or the left one in registers.
-// Compiles for sm_90a alone.
+// wgmma for attention: int8 operands in the layout of the KV cache (layout.cuh), or with the left operand in registers.
+// Compiles for sm_90a only.
 #pragma once
 
 #include <cstdint>

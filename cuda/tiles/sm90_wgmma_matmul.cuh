@@ -1,5 +1,5 @@
-// wgmma as matmuls use it: both int8 operands in shared memory, swizzled by TMA in rows of 128 bytes, and as many
-// output columns as a tile has. Compiles for sm_90a alone.
+// wgmma for matmuls: both int8 operands are in shared memory, swizzled by TMA in rows of 128 bytes, with the output
+// columns of a whole tile. Compiles for sm_90a only.
 #pragma once
 
 #include <cstdint>

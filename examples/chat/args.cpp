@@ -1,4 +1,4 @@
-// The command line.
+// Parses the command line of kaiju-chat.
 #include "args.hpp"
 
 #include <fmt/format.h>

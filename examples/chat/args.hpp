@@ -1,4 +1,4 @@
-// Args: what the command line asks for.
+// Args: the options of kaiju-chat's command line.
 #pragma once
 
 #include <optional>

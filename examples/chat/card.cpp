@@ -1,4 +1,4 @@
-// Reads cards and finds them.
+// Finds and reads character cards.
 #include "card.hpp"
 
 #include <fmt/format.h>

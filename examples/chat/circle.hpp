@@ -1,4 +1,4 @@
-// A reply that goes in circles: its end is one short piece of text over and over ("apples apples apples apples").
+// Detects a reply that goes in circles: its end repeats one short piece of text ("apples apples apples apples").
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The three ways to chat.
+// The three ways to chat: on a terminal, line by line from a pipe, or as scripted turns.
 #include "console.hpp"
 
 #include <fmt/format.h>

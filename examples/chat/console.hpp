@@ -1,4 +1,4 @@
-// Console: the chat as a person sees it. One of three ways: on a terminal, line by line from a pipe, or as scripted
+// Console: input, commands and output of the chat. It works on a terminal, line by line from a pipe, or with scripted
 // turns.
 #pragma once
 

@@ -1,4 +1,5 @@
-// A conversation over kaiju_conversation: text in, text out. A greeting is a turn without a question.
+// Implements Conversation with kaiju_conversation, and converts between text and tokens. A greeting is a turn without
+// input.
 #include "conversation.hpp"
 
 #include <fmt/format.h>

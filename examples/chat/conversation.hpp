@@ -1,5 +1,4 @@
-// Conversation: one character and what was said with it, as text. Its tokens and KV are a kaiju_conversation's. Knows
-// no terminal.
+// Conversation: a chat with one character, as text. A kaiju_conversation has its tokens and KV. Knows no terminal.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// kaiju-chat: loads the model, makes an engine, hands over to the console.
+// kaiju-chat: loads the model, creates an engine, and starts the console.
 #include <unistd.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Owners for the handles of kaiju.h, and a failure type for the chat.
+// Types that own the handles of kaiju.h, and the failure type of the chat.
 #pragma once
 
 #include <memory>

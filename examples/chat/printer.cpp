@@ -1,4 +1,4 @@
-// Wrapping: a word is held back until it is whole, or as long as the line.
+// Wraps words: a word is held back until it is complete or as long as the line.
 #include "printer.hpp"
 
 #include <sys/ioctl.h>

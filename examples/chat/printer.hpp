@@ -1,5 +1,5 @@
-// Printer: streamed text on its way to the screen. Words wrap at the terminal's width, and no control character passes:
-// a model must not steer the terminal.
+// Printer: prints streamed text. It wraps words at the terminal's width and removes control characters, so that a model
+// cannot control the terminal.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A file that the person at the keyboard names: read whole, as text.
+// Reads a text file that the user names, as a whole.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The terminal, over libedit.
+// Implements Terminal with libedit.
 #include "terminal.hpp"
 
 #include <langinfo.h>

@@ -1,4 +1,4 @@
-// Terminal: what stands between the keyboard and the chat: line editing, Ctrl-C, and what the terminal can do.
+// Terminal: line editing, Ctrl-C, and the capabilities of the terminal.
 #pragma once
 
 #include <histedit.h>

@@ -1,4 +1,4 @@
-// Transcripts as JSON:
+// Reads and writes transcripts as JSON:
 //   {"kaiju_chat": 1, "character": {"name", "greeting", "description"}, "seed", "exchanges": [{"user", "reply",
 //   "retries"}, ...]}
 #include "transcript.hpp"

@@ -1,5 +1,5 @@
-// Transcript: a chat as a JSON file, whole in itself: the card, what was said, the seed. Not the KV: any model may go
-// on from it.
+// Transcript: a chat as a self-contained JSON file with the card, all messages and the seed. It has no KV, so any model
+// can continue it.
 #pragma once
 
 #include <cstdint>

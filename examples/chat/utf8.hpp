@@ -1,4 +1,4 @@
-// The little that the chat itself must know about UTF-8.
+// UTF-8 functions of the chat.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// kaiju-inspect: what a checkpoint holds, in one screen and a table of tensors. Verifies the file unless told not to.
+// kaiju-inspect: prints the contents of a checkpoint as a summary and a table of tensors. Verifies the file unless an
+// option disables that.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

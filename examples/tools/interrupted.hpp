@@ -1,4 +1,4 @@
-// A program that is writing a file shall not leave a part of it behind when it is told to stop.
+// Makes a program that is interrupted while it writes a file leave no partial file.
 #pragma once
 
 #include <csignal>

@@ -1,4 +1,5 @@
-// kaiju-make: a valid random checkpoint of a preset's or a config file's shape, streamed to disk tensor by tensor.
+// kaiju-make: writes a valid checkpoint with random weights and the shape of a preset or a config file, tensor by
+// tensor.
 #include <fmt/format.h>
 #include <unistd.h>
 

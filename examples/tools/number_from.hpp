@@ -1,5 +1,5 @@
-// What an option's number may be, checked and shown in --help. Numbers are decimal, without leading zeros: CLI11 by
-// itself reads 010 as 8 and 0x10 as 16, and its rules differ from version to version.
+// Checks numbers of options and shows their range in --help. Numbers are decimal, without leading zeros: CLI11 alone
+// reads 010 as 8 and 0x10 as 16, and its rules differ between versions.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// kaiju-perplexity: how well a model predicts a text.
+// kaiju-perplexity: measures how well a model predicts a text.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

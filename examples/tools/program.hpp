@@ -1,5 +1,5 @@
-// What every program here does alike: read the command line, say in one line what is wrong, and succeed only when its
-// output has arrived. Exit codes: 0 done, 1 could not do it, 2 asked for something that makes no sense.
+// Code that all programs share: they read the command line, report an error in one line, and succeed only if their
+// output was written. Exit codes: 0 success, 1 failure, 2 wrong command line.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
-// kaiju-score: the logits of every position of a token sequence, and their digest. The tool that shows two machines
-// compute the same bits.
+// kaiju-score: computes the logits of every position of a token sequence, and their digest. Equal digests show that two
+// machines compute the same bits.
 #include <fmt/format.h>
 #include <xxhash.h>
 

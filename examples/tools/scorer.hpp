@@ -1,6 +1,6 @@
-// Scorer: feeds token sequences through an executor in chunks and hands out the logits of every position, and the
-// classifier's scores where they are asked for. It plans steps by hand, without an engine: a sequence's global blocks
-// lie one after another, its window blocks in a ring just long enough.
+// Scorer: runs token sequences through an executor in chunks and returns the logits of every position and, on request,
+// the classifier's scores. It plans steps itself, without an engine: a sequence's global blocks are consecutive, and
+// its window blocks form a ring that is just long enough.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The standard streams of a program: made ready first, printed to in one way. Nothing that is printed ends a program,
-// as fmt::print does by an exception where a stream cannot be written, and a broken pipe by a signal. Whether the
-// output has arrived is looked at once, at the end.
+// The standard streams of a program: opens them at the start, and prints to them in one way. Printing never ends a
+// program, unlike fmt::print, which throws if a stream cannot be written, and a broken pipe, which raises a signal.
+// Whether all output was written is checked once, at the end.
 #pragma once
 
 #include <fcntl.h>

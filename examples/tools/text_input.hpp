@@ -1,5 +1,5 @@
-// What programs read of text, in whole files and in lines: never more than a limit, so that an endless file or pipe is
-// refused and does not fill the memory. The byte-order mark that a text may begin with is no part of it.
+// Reads text files and lines up to a size limit, so that an endless file or pipe is refused and does not fill the
+// memory. Skips a byte-order mark at the beginning of a text.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Door two: the header-only core. The engine over an executor of the host's own, and the arithmetic with its reference
-// backend; nothing to link, and no header wanted but xxhash.h. What reads checkpoints and text is compiled: kaiju.hpp.
+// The header-only core: the engine for an executor that the host writes, and the arithmetic with its reference backend.
+// It needs no library to link and no other header than xxhash.h. Reading checkpoints and text needs the compiled
+// library: kaiju.hpp.
 #pragma once
 
 #if !defined(KAIJU_HEADER_ONLY)

@@ -1,4 +1,5 @@
-// Door one: a thin compiled facade. Composes checkpoint, tokenizer, executor and engine; adds nothing of its own.
+// The C++ interface of the compiled library: Model, Session and saved sessions. It composes checkpoint, tokenizer,
+// executor and engine, and adds no behaviour of its own. core.hpp is the header-only alternative.
 //
 //   auto model = kaiju::Model::load("model.safetensors");
 //   auto engine = model.value()->create_engine();
@@ -32,10 +33,12 @@ struct ModelOptions {
 struct RunOptions {
   ExecutorOptions executor;
   EngineOptions engine;
-  std::string tier_file;  // with engine.cache.file_bytes: where the file tier's file is made (open_block_file)
+  // Path of the file that holds evicted KV, created if engine.cache.file_bytes is set (open_block_file).
+  std::string tier_file;
 };
 
-// Config, weights and tokenizer: immutable after load, safe from any thread, shared by any number of engines.
+// Config, weights and tokenizer of a model. Immutable after load, safe from any thread, shared by any number of
+// engines.
 class Model {
  public:
   static Result<std::shared_ptr<const Model>> load(const std::string& path, const ModelOptions& options = {});
@@ -46,13 +49,13 @@ class Model {
   int64_t weight_bytes() const;
   int64_t parameter_count() const;  // int8 weights
 
-  // kUnsupported for a model without one.
+  // Tokenizer and chat format; kUnsupported for a model that has none.
   Result<std::shared_ptr<const Tokenizer>> tokenizer() const;
   Result<const ChatFormat*> chat() const;
-  // Where a reply ends unless the caller says otherwise: the symbols of the chat format, none for a model without.
+  // The tokens that end a reply by default: the symbols of the chat format. Empty for a model without a chat format.
   std::vector<int32_t> stop_tokens() const;
 
-  // The engine keeps what it needs of the model alive.
+  // Creates an engine that computes with this model. The engine keeps alive what it needs of the model.
   Result<std::shared_ptr<Engine>> create_engine(const RunOptions& options = {}) const;
 
  private:
@@ -65,22 +68,24 @@ class Model {
   Status no_chat_;
 };
 
-// The file tier's file, of that many bytes. Made where nothing is yet, for its owner only, and nameless at once: it
-// goes with its last user, even when the process is killed. kIo names path and reason.
+// Creates the file for evicted KV and reserves `bytes` bytes. Nothing may exist at `path`. Only the file's owner can
+// access it. The name is removed at once, so the file disappears with its last user, even when the process is killed. A
+// kIo error names the path and the reason.
 Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes);
 
 // -- saved sessions --
 inline constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 1024;
-// Seals with HMAC-SHA-256: who has not the key can make no session that is restored with it. kInvalidArgument for keys
-// of other lengths.
+// Makes a sealer that uses HMAC-SHA-256: without the key nobody can create a session that restore accepts with it.
+// kInvalidArgument for a key shorter than kLeastKeyBytes or longer than kMostKeyBytes.
 Result<Sealer> make_sealer(std::string_view key);
-// Engine::save_session into a file that only its owner can read, and that is there whole or not at all, an old one as
-// it was; what a symbolic link leads to is written, and the link stays. kIo names path and reason.
+// Saves a session to a file by Engine::save_session. Only the file's owner can read it. The file is replaced as a
+// whole: if saving fails, an old file stays as it was. If `path` is a symbolic link, its target is written and the link
+// stays. A kIo error names the path and the reason.
 Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options = {});
-// Engine::restore_session from a file; every refusal names the path.
+// Restores a session from a file by Engine::restore_session. Every error message names the path.
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
 
-// Owns one session of an engine and keeps the engine alive. Movable; one thread at a time.
+// Owns one session of an engine and keeps the engine alive. Movable. Allows one thread at a time.
 class Session {
  public:
   static Result<Session> create(const std::shared_ptr<Engine>& engine);
@@ -96,8 +101,9 @@ class Session {
     return engine_->submit(id_, tokens, options);
   }
 
-  // Engine::generate: drives the engine until this request is done and returns its last event. on_text gets whole
-  // UTF-8; false stops the reply. Other requests are computed beside it, and their events stay for poll.
+  // Submits a request, steps the engine until the request is done, and returns its last event (Engine::generate).
+  // on_text receives whole UTF-8; if it returns false the reply stops. The steps also compute other requests, whose
+  // events stay in the engine for poll.
   Result<Event> generate(std::span<const int32_t> tokens, const RequestOptions& options,
                          const Function<bool(std::string_view text)>& on_text = {});
 

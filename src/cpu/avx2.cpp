@@ -1,4 +1,4 @@
-// The table for AVX2.
+// The table of kernels for AVX2.
 #include "isa/x86_256.hpp"
 #include "loops/table.hpp"
 

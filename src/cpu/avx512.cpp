@@ -1,4 +1,4 @@
-// The table for AVX512 with VNNI.
+// The table of kernels for AVX512 with VNNI.
 #include "isa/avx512.hpp"
 
 #include "loops/table.hpp"

@@ -1,4 +1,4 @@
-// The table for AVX-VNNI in 256 bits.
+// The table of kernels for AVX-VNNI with 256-bit vectors.
 #include "isa/x86_256.hpp"
 #include "loops/table.hpp"
 

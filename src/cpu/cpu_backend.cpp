@@ -1,5 +1,5 @@
-// CpuBackend: cuts each operation into pieces for the threads and hands them to the kernels of one instruction set. No
-// arithmetic here.
+// CpuBackend: divides each operation into pieces for the threads and calls the kernels of one instruction set. It has
+// no arithmetic of its own.
 #include <algorithm>
 #include <new>
 #include <system_error>

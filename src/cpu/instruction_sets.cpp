@@ -1,4 +1,4 @@
-// What processor and system say about themselves.
+// Finds out which instruction sets the processor and the operating system support.
 #include "instruction_sets.hpp"
 
 #if defined(__x86_64__)

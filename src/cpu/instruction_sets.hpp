@@ -1,4 +1,4 @@
-// Instruction sets: which ones the CPU backend has kernels for, and which of them this machine runs.
+// Instruction sets: which ones the CPU backend has kernels for, and which of them this machine supports.
 #pragma once
 
 #include <span>

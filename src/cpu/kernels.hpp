@@ -1,11 +1,11 @@
-// Kernels: the table of plain functions one instruction set offers to CpuBackend. A kernel computes a piece of one
-// operation on one thread; how an operation is cut into pieces is cpu_backend.cpp's affair.
+// Kernels: the table of functions that one instruction set provides to CpuBackend. A kernel computes a piece of one
+// operation on one thread; cpu_backend.cpp divides operations into pieces.
 //
-// An instruction set is one file (avx512.cpp, ...), compiled with its flags: its vectors (isa/) under the loops that
-// all of them share (loops/). Nothing in it may have external linkage but the table: an inline function or template
-// shared with other files would be emitted in several versions, of which the linker keeps any one. Hence this header
-// holds plain data only, isa/ and loops/ are unnamed namespaces, and those files call nothing outside themselves but
-// intrinsics and memcpy (tests/cpu checks their objects for weak symbols).
+// An instruction set is one file (avx512.cpp, ...), compiled with its own flags. It includes its vectors (isa/) and the
+// loops that all instruction sets share (loops/). Only its table may have external linkage: an inline function or
+// template that is shared with other files would be compiled in several versions, of which the linker keeps an
+// arbitrary one. So this header has plain data only, isa/ and loops/ are in unnamed namespaces, and those files call
+// nothing but intrinsics and memcpy (tests/cpu checks their objects for weak symbols).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The table for Arm with NEON and the dot-product extension.
+// The table of kernels for Arm with NEON and the dot-product extension.
 #include "isa/neon.hpp"
 
 #include "loops/table.hpp"

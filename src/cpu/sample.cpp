@@ -1,7 +1,7 @@
-// CpuBackend::sample: the reference's sample_row without its passes over scalar exponentials and whole-vocabulary
-// sorts. Masses come from the kernels; what is sorted are the logits above a floor, lowered until the candidates that
-// count are certainly among them. Order is by logit, so such a set is a prefix of the contract's order whatever the
-// floor.
+// CpuBackend::sample: the same result as the reference's sample_row, without scalar exponentials and without sorting
+// the whole vocabulary. Kernels compute the masses. Only logits above a floor are sorted, and the floor is lowered
+// until all needed candidates are certainly among them. The order is by logit, so these candidates are a prefix of the
+// contract's order.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,5 @@
-// ThreadPool: the part that waits. See include/kaiju/base/detail/thread_pool.hpp for the rules.
+// ThreadPool: how workers and the calling thread wait and share the parts. include/kaiju/base/detail/thread_pool.hpp
+// has the rules.
 #include "kaiju/base/detail/thread_pool.hpp"
 
 #include <signal.h>

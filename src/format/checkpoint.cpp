@@ -1,4 +1,4 @@
-// Checkpoint: brings a file's header, config, tensors and values together and refuses what breaks a rule of
+// Checkpoint: opens a file, checks its header, config, tensors and values, and refuses a file that breaks a rule of
 // docs/checkpoint.md.
 #include "kaiju/format/checkpoint.hpp"
 

@@ -1,4 +1,5 @@
-// The model's config: JSON text to ModelConfig and back, and every rule of docs/checkpoint.md, "Config".
+// Converts a model's config from JSON text to ModelConfig and back, and checks every rule of docs/checkpoint.md,
+// "Config".
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Digests: see digest.hpp.
+// Computes digests: see digest.hpp.
 #include "digest.hpp"
 
 #include <fmt/format.h>

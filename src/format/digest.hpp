@@ -1,5 +1,4 @@
-// Digests: XXH3-128 as 32 hexadecimal digits (canonical, big-endian), and the root digest that is a checkpoint's
-// identity.
+// Digests: XXH3-128 as 32 hexadecimal digits (canonical, big-endian), and the root digest that identifies a checkpoint.
 #pragma once
 
 #include <cstddef>

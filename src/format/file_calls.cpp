@@ -1,4 +1,4 @@
-// See file_calls.hpp.
+// File calls that handle EINTR and SIGXFSZ: see file_calls.hpp.
 #include "file_calls.hpp"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
-// File calls as a library makes them: a signal that interrupts one is no failure, and a write beyond the size that the
-// process's files may have (RLIMIT_FSIZE) is an error. The system's own answer to that, SIGXFSZ, would end the host; it
-// is held back from the calling thread for the length of the call. No handler is installed and no disposition changed.
+// File calls that are safe in a library: a signal that interrupts a call is no failure, and a write beyond the limit on
+// file sizes (RLIMIT_FSIZE) is an error. The system also raises SIGXFSZ for such a write, which would end the host
+// process; the signal is blocked in the calling thread for the length of the call. No handler is installed and no
+// disposition is changed.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
-// The safetensors header: see header.hpp. Lengths and numbers are not trusted: each is compared with what it must be
-// before it is used.
+// Reads and writes the safetensors header: see header.hpp. Lengths and numbers are not trusted: each is checked before
+// it is used.
 #include "header.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The safetensors header: metadata and the place of every tensor, checked against the file's length; and its opposite,
-// for the writer. Leaves the config and what the tensors mean to checkpoint.cpp.
+// The safetensors header: reads metadata and the place of every tensor and checks them against the file's length; also
+// writes a header. checkpoint.cpp interprets the config and the tensors.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Strict JSON: see json.hpp.
+// Parses strict JSON: see json.hpp.
 #include "json.hpp"
 
 #include <fmt/format.h>

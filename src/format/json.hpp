@@ -1,4 +1,4 @@
-// Strict JSON: text nobody vouches for, turned into values under limits. Knows nothing of checkpoints.
+// Strict JSON: parses untrusted text into values, with limits. Knows nothing of checkpoints.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// See new_file.hpp.
+// Writes a file that appears as a whole: see new_file.hpp.
 #include "new_file.hpp"
 
 #include <fcntl.h>

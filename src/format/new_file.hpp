@@ -1,6 +1,6 @@
-// NewFile: a file that appears under its name only when it is whole and on the disk: temporary file, fsync, rename,
-// fsync of the folder. Destroyed before commit() it leaves nothing behind, and an old file of that name as it was.
-// Where the name is a symbolic link, what it leads to is written, and the link stays.
+// NewFile: a file that gets its name only when it is complete and on the disk (temporary file, fsync, rename, fsync of
+// the folder). If it is destroyed before commit(), no new file is left and an old file of that name is unchanged. If
+// the name is a symbolic link, its target is written and the link stays.
 #pragma once
 
 #include <sys/stat.h>

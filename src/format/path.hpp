@@ -1,4 +1,4 @@
-// Paths of files as the system takes them.
+// Checks that a path can be passed to the system.
 #pragma once
 
 #include <string>

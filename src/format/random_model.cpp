@@ -1,5 +1,5 @@
-// Random models: see random_model.hpp. Every number is a function of (seed, tensor name, index), so no order of
-// generation shows in the file.
+// Writes random models: see random_model.hpp. Every number is a function of (seed, tensor name, index), so the file
+// does not depend on the order of generation.
 #include "kaiju/format/random_model.hpp"
 
 #include <fmt/format.h>

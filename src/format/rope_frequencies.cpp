@@ -1,5 +1,5 @@
-// RoPE frequencies in integers alone: what the math library's power gives differs in the last bits from processor to
-// processor, and with it a checkpoint's bytes would.
+// Computes RoPE frequencies with integers only. The math library's pow differs in the last bits between processors, and
+// so would a checkpoint's bytes.
 #include <cmath>
 
 #include "kaiju/format/random_model.hpp"

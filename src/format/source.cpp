@@ -1,4 +1,4 @@
-// Source: see source.hpp.
+// Opens, maps and reads the bytes of a checkpoint: see source.hpp.
 #include "source.hpp"
 
 #include <fcntl.h>

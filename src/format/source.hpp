@@ -1,7 +1,7 @@
-// Source: the bytes of a checkpoint, in a file or in memory of the caller's. Knows no format.
+// Source: the bytes of a checkpoint, in a file or in the caller's memory. Knows no format.
 //
-// A file is mapped, so that weights can be used in place, and it is read by calls: another program may cut the file
-// short at any time, and then a read is an answer where touching the mapping is a signal that ends the process.
+// A file is mapped, so that weights can be used in place. All other bytes are read by system calls: if another program
+// cuts the file short, a read returns an error, while touching the mapping raises a signal that ends the process.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// Lists the tensors that a model must have. See tensors.hpp.
 #include "tensors.hpp"
 
 #include <fmt/format.h>

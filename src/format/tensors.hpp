@@ -1,5 +1,5 @@
-// The tensors a model must have, by docs/checkpoint.md, "Tensors", and what each of them is. Those of the layers come
-// from the tables of format/layer_shape.hpp.
+// The tensors that a model must have, and the role of each (docs/checkpoint.md, "Tensors"). The tensors of layers are
+// derived from the tables of format/layer_shape.hpp.
 #pragma once
 
 #include <string>

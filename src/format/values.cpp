@@ -1,4 +1,4 @@
-// The rules for values: see values.hpp.
+// Checks the values of tensors: see values.hpp.
 #include "values.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// The rules a checkpoint's values must satisfy (docs/checkpoint.md, "What a loader checks"). Structure is header.cpp's.
+// Checks the rules for a checkpoint's values (docs/checkpoint.md, "What a loader checks"). header.cpp checks the
+// structure.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// CheckpointWriter: streams tensors into a temporary file and gives it its name when it is whole and on the disk.
-// Digests are computed on the way; all have the same length, so the header's place is known at the start and it is
-// written last.
+// CheckpointWriter: streams tensors into a temporary file and gives it its name when it is complete and on the disk.
+// Digests are computed while writing. All digests have the same length, so the header's size is known at the start and
+// the header is written last.
 #include <fmt/format.h>
 
 #include <algorithm>

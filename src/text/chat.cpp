@@ -1,4 +1,4 @@
-// The chat format; see chat.hpp.
+// Converts messages to tokens: see chat.hpp.
 #include "kaiju/text/chat.hpp"
 
 #include <fmt/format.h>

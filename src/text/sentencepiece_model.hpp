@@ -1,6 +1,6 @@
-// SentencepieceModel: what a SentencePiece file says, read from its protobuf wire form and checked in full.
-// SentencePiece itself trusts its file (its normaliser follows offsets unchecked), so it is given only clean_copy(),
-// written from what was checked here.
+// SentencepieceModel: the contents of a SentencePiece file, read from its protobuf encoding and fully checked.
+// SentencePiece trusts its input (its normaliser follows offsets unchecked), so it gets only clean_copy(), which is
+// written from the checked contents.
 #pragma once
 
 #include <cstddef>

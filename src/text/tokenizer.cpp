@@ -1,4 +1,4 @@
-// The tokenizer over SentencePiece. The table of pieces is our own; SentencePiece only splits text.
+// The tokenizer: SentencePiece splits text into pieces; this file keeps its own table of pieces and checks texts.
 #include "kaiju/text/tokenizer.hpp"
 
 #include <fmt/format.h>

@@ -15,7 +15,7 @@ namespace kaiju::arith {
 float contracted_mul_add(float a, float b, float c);
 float contracted_fold(float* partials);
 
-TEST_CASE("mul then add stays two roundings where the compiler may contract") {
+TEST_CASE("mul followed by add rounds twice even if the compiler may contract") {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> value(-2.0f, 2.0f);
   int told_apart = 0;
@@ -29,7 +29,7 @@ TEST_CASE("mul then add stays two roundings where the compiler may contract") {
   CHECK(told_apart > 1000);  // the inputs would have shown a contraction
 }
 
-TEST_CASE("the sum of partials has one shape whatever the flags") {
+TEST_CASE("partial sums are added in the same order whatever the compiler flags") {
   std::mt19937 random(2);
   std::uniform_real_distribution<float> value(0.0f, 1.0f);
   float ours[kRmsPartials], theirs[kRmsPartials];
@@ -41,7 +41,7 @@ TEST_CASE("exp2 is exact at integers") {
   for (int n = -126; n <= 126; ++n) CHECK(exp2(static_cast<float>(n)) == std::ldexp(1.0f, n));
 }
 
-TEST_CASE("exp2 stays within 2.9e-6 of the truth") {
+TEST_CASE("exp2 has a relative error of at most 2.9e-6") {
   double worst = 0;
   for (float x = -126.0f; x <= 126.0f; x += 0.00037f) {
     const double truth = std::exp2(static_cast<double>(x));
@@ -51,7 +51,7 @@ TEST_CASE("exp2 stays within 2.9e-6 of the truth") {
   CHECK(worst > 1e-6);  // otherwise this sweep tests nothing
 }
 
-TEST_CASE("exp2 of a product takes the exact product") {
+TEST_CASE("exp2_product does not round the product") {
   // Relative error of a rounded product would be |d z| * 2^-24, far above the polynomial's at |d z| = 100.
   std::mt19937 random(3);
   for (int i = 0; i < 100000; ++i) {
@@ -92,7 +92,7 @@ TEST_CASE("quantise rounds ties to even and saturates at 127 both ways") {
   CHECK(quantise(std::numeric_limits<float>::infinity(), 1.0f) == 127);
 }
 
-TEST_CASE("an up byte rectifies below and clamps above") {
+TEST_CASE("up_byte saturates at 0 and at 255") {
   CHECK(up_byte(0, 1.0f) == 0);
   CHECK(up_byte(-5, 1.0f) == 0);
   CHECK(up_byte(255, 1.0f) == 255);
@@ -108,7 +108,7 @@ TEST_CASE("square_byte is rint of the square over 255 for every byte") {
     CHECK(square_byte(static_cast<uint8_t>(u)) == static_cast<int>(std::nearbyint(u * u / 255.0)));
 }
 
-TEST_CASE("bf16 rounds ties to even and returns exactly") {
+TEST_CASE("conversion to bf16 rounds ties to even, and conversion back is exact") {
   CHECK(to_bf16(1.0f) == 0x3F80);
   CHECK(to_bf16(float_of(0x3F808000)) == 0x3F80);  // tie, even below
   CHECK(to_bf16(float_of(0x3F818000)) == 0x3F82);  // tie, even above

@@ -32,7 +32,7 @@ TEST_CASE("quarter turns are exact") {
   CHECK((cos_sin(4, quarter).cos == 1 && cos_sin(4, quarter).sin == 0));
 }
 
-TEST_CASE("a whole turn later the angle is the same, however far") {
+TEST_CASE("angles that differ by whole turns are equal, however many turns") {
   const uint64_t frequency = 0x28BE60DB9391054Au;
   for (const uint64_t position : {1u, 77u, 4095u, 1u << 23}) {
     const CosSin a = cos_sin(position, frequency), b = cos_sin(1, position * frequency);
@@ -41,7 +41,7 @@ TEST_CASE("a whole turn later the angle is the same, however far") {
   }
 }
 
-TEST_CASE("a rotation is one product and one fma each") {
+TEST_CASE("each output of a rotation is one product and one fma") {
   float low = 0.7f, high = -1.3f;
   const CosSin at = cos_sin(5, 0x28BE60DB9391054Au);
   rotate(low, high, at);

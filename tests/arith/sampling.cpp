@@ -81,19 +81,19 @@ TEST_CASE("top_k keeps the best, ties by the smaller id") {
   CHECK(kept({1, 2}, 9, 1, 0) == Tokens{0, 1});
 }
 
-TEST_CASE("top_p keeps the shortest prefix that reaches it, at least one") {
+TEST_CASE("top_p keeps the shortest prefix that reaches it, and at least one token") {
   CHECK(kept({0, 0, 0, 0}, 0, 0.5f, 0) == Tokens{0, 1});
   CHECK(kept({0, 0, 0, 0}, 0, 0.50001f, 0) == Tokens{0, 1, 2});
   CHECK(kept({0, 9, 0, 0}, 0, 1e-9f, 0) == Tokens{1});
   CHECK(kept({0, 0, 0, 0}, 3, 0.6f, 0) == Tokens{0, 1});  // of what top_k left
 }
 
-TEST_CASE("min_p keeps what has enough of the best's mass") {
+TEST_CASE("min_p keeps tokens with enough mass relative to the best") {
   CHECK(kept({3, 3.0f - std::log(2.0f) + 1e-4f, 0}, 0, 1, 0.5f) == Tokens{0, 1});
   CHECK(kept({3, 2, 0}, 0, 1, 1.0f) == Tokens{0});
 }
 
-TEST_CASE("a draw walks the running mass by ascending id") {
+TEST_CASE("a draw accumulates mass by ascending token id") {
   const std::vector<float> logits = {0, 0, 0, 0};
   for (int i = 0; i < 4; ++i) {
     auto candidates = candidates_of(logits);

@@ -19,7 +19,7 @@ Run chat_with_card(const std::string& card) {
 
 }  // namespace
 
-TEST_CASE("a scripted chat prints one line of JSON a turn with all its keys") {
+TEST_CASE("a scripted chat prints one line of JSON for each turn, with all keys") {
   const Run run = short_chat({"--say", "hello", "--say", "I say", "--json", "--seed", "18446744073709551615"});
   INFO(run.err);
   REQUIRE(run.code == 0);
@@ -41,7 +41,7 @@ TEST_CASE("a scripted chat prints one line of JSON a turn with all its keys") {
   CHECK(nlohmann::json::parse(run.lines()[1])["cached_tokens"].get<int>() > 10);
 }
 
-TEST_CASE("same seed, same words; another seed, others") {
+TEST_CASE("the same seed gives the same reply, and another seed gives another") {
   const std::vector<std::string> hot = {"--say", "hello", "--temperature", "1.5"};
   auto with_seed = [&](const char* seed) {
     auto args = hot;
@@ -71,7 +71,7 @@ TEST_CASE("a scripted chat prints no control character of a reply; JSON escapes 
   CHECK(in_replies > 0);
 }
 
-TEST_CASE("a pipe speaks one turn a line and takes commands") {
+TEST_CASE("each line of piped input is a turn or a command") {
   const Run run = short_chat({"--temperature", "1.5"}, "hello\n\n/retry\n/stats\n/undo\nhello\n/quit\nnever\n");
   INFO(run.err);
   REQUIRE(run.code == 0);
@@ -83,11 +83,11 @@ TEST_CASE("a pipe speaks one turn a line and takes commands") {
   CHECK(lines.front() != run.lines()[1]);  // another stream
 }
 
-TEST_CASE("a pipe without an end of line still gets its reply") {
+TEST_CASE("a last line without a newline still gets its reply") {
   CHECK(short_chat({}, "hello").out == short_chat({"--say", "hello"}).out);
 }
 
-TEST_CASE("retries are other streams of the seed, counted in JSON, and notes stay out of it") {
+TEST_CASE("retries use other streams of the seed and are counted in JSON, and notes go to standard error") {
   const Run run = short_chat({"--temperature", "1.5", "--json"}, "hello\n/retry\n/retry\n/stats\n/undo\nhello\n");
   INFO(run.err);
   REQUIRE(run.code == 0);
@@ -107,7 +107,7 @@ TEST_CASE("a retry that could not differ is refused") {
   CHECK(short_chat({"--temperature", "0"}, "hello\n/retry\n").refuses("only one reply"));
 }
 
-TEST_CASE("an edited message gets the reply it would have got at once") {
+TEST_CASE("an edited message gets the same reply as if it had been sent at first") {
   const Run edited = short_chat({"--temperature", "1.5"}, "hello\nworld\n/edit I say\n");
   const Run direct = short_chat({"--temperature", "1.5"}, "hello\nI say\n");
   REQUIRE(edited.lines().size() == 3);
@@ -118,7 +118,7 @@ TEST_CASE("an edited message gets the reply it would have got at once") {
   CHECK(short_chat({}, "hello\n/edit\n").refuses("/edit wants"));
 }
 
-TEST_CASE("a saved chat goes on where it was, with its card and its seed") {
+TEST_CASE("a loaded chat continues with its card and its seed") {
   const std::string file = temporary_folder() + "/chat.json";
   const Run before = short_chat({"--seed", "7", "--temperature", "1.5"},
                                 "Gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80\n/retry\nhello\n/save " + file + "\n");
@@ -143,7 +143,7 @@ TEST_CASE("a saved chat goes on where it was, with its card and its seed") {
   CHECK(nlohmann::json::parse(slurp(file))["exchanges"].size() == 3);
 }
 
-TEST_CASE("a chat longer than the context is saved whole, loaded, tried again and undone to its beginning") {
+TEST_CASE("a chat longer than the context can be saved, loaded, retried and undone to its beginning") {
   const std::string file = temporary_folder() + "/long.json";
   std::string input;
   for (int i = 0; i < 30; ++i) input += "hello the world, I say hello\n";
@@ -158,7 +158,7 @@ TEST_CASE("a chat longer than the context is saved whole, loaded, tried again an
   CHECK(run.lines().back() == short_chat({}, "hello\n").lines()[0]);
 }
 
-TEST_CASE("a save leaves files beside its own alone") {
+TEST_CASE("saving a chat changes no other file") {
   const std::string file = temporary_folder() + "/beside.json", other = write_file("beside.json.new", "another's");
   REQUIRE(short_chat({}, "hello\n/save " + file + "\n").code == 0);
   CHECK(slurp(other) == "another's");
@@ -203,7 +203,7 @@ TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
   CHECK(short_chat({}, "/save\n").refuses("give a file"));
 }
 
-TEST_CASE("a loaded chat says so when it goes on with another seed than --seed") {
+TEST_CASE("a loaded chat tells the user if its seed differs from --seed") {
   const std::string file = temporary_folder() + "/seed.json";
   REQUIRE(short_chat({"--seed", "7"}, "hello\n/save " + file + "\n").code == 0);
   const std::string load = "/load " + file + "\n", said = "the seed that was saved, 7, not with --seed 8";
@@ -212,7 +212,7 @@ TEST_CASE("a loaded chat says so when it goes on with another seed than --seed")
   CHECK(short_chat({}, load).out.find("the seed that was saved") == std::string::npos);
 }
 
-TEST_CASE("a chat longer than the context goes on, and its card stays") {
+TEST_CASE("a chat longer than the context continues, and its card stays in the prompt") {
   std::vector<std::string> args = {"--json"};
   for (int i = 0; i < 60; ++i) args.insert(args.end(), {"--say", "hello the world, I say hello"});
   const Run run = short_chat(args);
@@ -237,7 +237,7 @@ TEST_CASE("a chat longer than the context goes on, and its card stays") {
   CHECK(cached > prompts * 8 / 10);
 }
 
-TEST_CASE("a reply that goes in circles ends there, and the chat goes on from what is left of it") {
+TEST_CASE("a reply that repeats itself is cut, and the chat continues from the rest of it") {
   const std::vector<std::string> greedy = {
       "--say",       "hello",      "--say",        "I say", "--temperature", "0", "--repetition-penalty", "1",
       "--character", short_card(), "--max-tokens", "120"};
@@ -261,7 +261,7 @@ TEST_CASE("a reply that goes in circles ends there, and the chat goes on from wh
   CHECK(chat(greedy).lines()[0] == left);  // printed as it came
 }
 
-TEST_CASE("the bundled characters are listed, six or more, and all can be read") {
+TEST_CASE("at least six bundled characters are listed, and all can be read") {
   const Run run = run_program("kaiju-chat", {"--list"});
   CHECK(run.code == 0);
   CHECK(run.err.empty());
@@ -274,7 +274,7 @@ TEST_CASE("help and version succeed") {
   CHECK(run_program("kaiju-chat", {"--version"}).out == "0.1.0\n");
 }
 
-TEST_CASE("a card may end its lines as Windows does and begin with a mark") {
+TEST_CASE("a card may have Windows line endings and a byte-order mark") {
   CHECK(chat_with_card("\xEF\xBB\xBFname: A\r\ngreeting: hello\r\n\r\nthe world\r\n").code == 0);
 }
 TEST_CASE("a card without a name is refused") {
@@ -299,7 +299,7 @@ TEST_CASE("a card with two names is refused by line") {
 TEST_CASE("a card with an empty name is refused by line") {
   CHECK(chat_with_card("name:  \n\nworld\n").refuses("test.card:1: 'name:' has nothing"));
 }
-TEST_CASE("a card with an endless name is refused by line") {
+TEST_CASE("a card with a name that is too long is refused by line") {
   CHECK(chat_with_card("name: " + std::string(101, 'x') + "\n\nworld\n").refuses("test.card:1: the name is longer"));
 }
 TEST_CASE("a card that is not UTF-8 is refused by line and byte") {
@@ -311,13 +311,13 @@ TEST_CASE("a card with a control character is refused by line") {
 TEST_CASE("a card too long for the context is refused") {
   CHECK(chat_with_card("name: A\n\n" + std::string(2000, 'z') + "\n").refuses("has room for 256"));
 }
-TEST_CASE("a card larger than any card is refused") {
+TEST_CASE("a card above the size limit is refused") {
   CHECK(chat_with_card("name: A\n\n" + std::string(1 << 21, 'z') + "\n").refuses("longer than 1048576 bytes"));
 }
 TEST_CASE("a card that is a folder is refused") {
   CHECK(chat({"--say", "x", "--character", temporary_folder() + "/"}).refuses("a folder"));
 }
-TEST_CASE("a card or a saved chat that is a pipe is refused, not waited for") {
+TEST_CASE("a card or a saved chat that is a pipe is refused without waiting") {
   const std::string pipe = temporary_folder() + "/pipe";
   std::remove(pipe.c_str());
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
@@ -327,7 +327,7 @@ TEST_CASE("a card or a saved chat that is a pipe is refused, not waited for") {
 TEST_CASE("a card that does not exist is refused by path") {
   CHECK(chat({"--say", "x", "--character", "/nowhere/x.card"}).refuses("/nowhere/x.card"));
 }
-TEST_CASE("a character nobody knows is refused with those there are") {
+TEST_CASE("an unknown character is refused with a list of the known ones") {
   CHECK(chat({"--say", "x", "--character", "nobody"}).refuses("wren"));
 }
 
@@ -374,7 +374,7 @@ TEST_CASE("a message that is not UTF-8 or too long is refused") {
   CHECK(short_chat({}, "hello\nab\xFF\n").refuses("line 2: the message is not UTF-8 at byte 3"));
 }
 
-TEST_CASE("output that cannot be written is an error, told where it can be") {
+TEST_CASE("output that cannot be written is an error, which is reported if possible") {
   for (const std::string bad : {">/dev/full", ">&-", ">&9"}) {
     INFO(bad);
     const BrokenPipe broken;
@@ -391,7 +391,7 @@ TEST_CASE("output that cannot be written is an error, told where it can be") {
   }
 }
 
-TEST_CASE("errors and notes that cannot be printed end no chat") {
+TEST_CASE("a chat continues if errors and notes cannot be printed") {
   for (const std::string bad : {"2>/dev/full", "2>&-", "2>&9"}) {
     INFO(bad);
     const BrokenPipe broken;
@@ -405,7 +405,7 @@ TEST_CASE("errors and notes that cannot be printed end no chat") {
   }
 }
 
-TEST_CASE("a chat ends when nobody takes its output, however much input there is") {
+TEST_CASE("a chat ends when its output pipe is closed, however much input there is") {
   const BrokenPipe broken;
   for (const char* bad : {">/dev/full", ">&9"})
     for (const char* input : {"hello", "/stats"}) {
@@ -417,7 +417,7 @@ TEST_CASE("a chat ends when nobody takes its output, however much input there is
     }
 }
 
-TEST_CASE("input that does not end is refused with the limit, not read until the memory is full") {
+TEST_CASE("endless input is refused with the limit and does not fill the memory") {
   const Run run = short_chat({}, "", "</dev/zero");
   CHECK(run.refuses("line 1 is longer than 1048576 bytes"));
   CHECK(short_chat({}, "hello\n" + std::string((1 << 20) + 1, ' ') + "\n")
@@ -428,7 +428,7 @@ TEST_CASE("input that does not end is refused with the limit, not read until the
   std::remove(large.c_str());
 }
 
-TEST_CASE("a byte-order mark at the beginning of input is no part of the first message") {
+TEST_CASE("a byte-order mark at the beginning of input is not part of the first message") {
   const std::string mark = "\xEF\xBB\xBF", file = temporary_folder() + "/mark.json";
   CHECK(short_chat({}, mark + "hello\n" + mark + "world\n/save " + file + "\n").code == 0);
   const auto said = nlohmann::json::parse(slurp(file))["exchanges"];
@@ -437,7 +437,7 @@ TEST_CASE("a byte-order mark at the beginning of input is no part of the first m
   CHECK(short_chat({}, mark + "/load " + write_file("marked.json", mark + slurp(file)) + "\n").code == 0);
 }
 
-TEST_CASE("a chat that cannot be saved whole leaves nothing of it, and the older one as it was") {
+TEST_CASE("a chat that cannot be saved leaves no partial file, and an older file unchanged") {
   const std::string file = temporary_folder() + "/limited.json";
   REQUIRE(short_chat({}, "hello\n/save " + file + "\n").code == 0);
   const std::string before = slurp(file);
@@ -461,7 +461,7 @@ TEST_CASE("a chat that cannot be saved whole leaves nothing of it, and the older
   CHECK(files() == count);
 }
 
-TEST_CASE("a chat whose input is closed says so, and takes no file that it opens for it") {
+TEST_CASE("a chat whose standard input is closed says so, and reads no other file instead") {
   const std::string program = quoted(std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat"), out = temporary_folder() + "/out",
                     err = temporary_folder() + "/err";
   const int status = std::system((program + " --max-tokens 2 <&- >" + quoted(out) + " 2>" + quoted(err)).c_str());
@@ -469,7 +469,7 @@ TEST_CASE("a chat whose input is closed says so, and takes no file that it opens
   CHECK(slurp(out).empty());
 }
 
-TEST_CASE("the host loop serves two prompts at once") {
+TEST_CASE("the host_loop example serves two prompts at once") {
   const Run run = run_program("host_loop", {chat_model_file(), "hello", "world"});
   INFO(run.err);
   CHECK(run.code == 0);

@@ -153,7 +153,7 @@ TEST_CASE("on a terminal a message gets its reply and Ctrl-D leaves", "[terminal
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("Ctrl-D is heard however soon after a prompt it comes, and the terminal is left in line mode", "[terminal]") {
+TEST_CASE("Ctrl-D works however soon after a prompt it is typed, and the terminal is left in line mode", "[terminal]") {
   for (int time = 0; time < 10; ++time) {
     Terminal screen = short_talk();
     screen.until(kPrompt);
@@ -167,7 +167,7 @@ TEST_CASE("Ctrl-D is heard however soon after a prompt it comes, and the termina
   }
 }
 
-TEST_CASE("what is typed before the chat has begun waits for the first prompt, Ctrl-D too", "[terminal]") {
+TEST_CASE("input that is typed before the first prompt is kept for it, Ctrl-D too", "[terminal]") {
   Terminal screen = short_talk();
   screen.type(std::string("/stats\r") + kCtrlD);
   screen.until("exchanges: 0");
@@ -195,7 +195,7 @@ TEST_CASE("from the first prompt to the last the terminal is never in line mode"
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("Ctrl-C at the prompt clears the line and stays", "[terminal]") {
+TEST_CASE("Ctrl-C at the prompt clears the line and does not end the chat", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   screen.type(std::string("never said") + kCtrlC);
@@ -223,7 +223,7 @@ TEST_CASE("Ctrl-C stops a reply, and the chat goes on", "[terminal]") {
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("what is typed during a reply waits for the prompt, Ctrl-D too", "[terminal]") {
+TEST_CASE("input that is typed during a reply is kept for the next prompt, Ctrl-D too", "[terminal]") {
   Terminal screen = long_talk("4000");
   screen.until(kPrompt);
   screen.type("hello\r");
@@ -235,7 +235,7 @@ TEST_CASE("what is typed during a reply waits for the prompt, Ctrl-D too", "[ter
   CHECK(screen.wait_for_end() == 0);
 }
 
-TEST_CASE("colours only where they are wanted", "[terminal]") {
+TEST_CASE("colours are printed unless NO_COLOR is set or the terminal has none", "[terminal]") {
   const auto screen_with = [](const std::vector<std::string>& set) {
     Terminal screen = short_talk(80, set);
     screen.until(kPrompt);
@@ -250,7 +250,7 @@ TEST_CASE("colours only where they are wanted", "[terminal]") {
   CHECK(screen_with({"TERM=dumb"}).find('\033') == std::string::npos);
 }
 
-TEST_CASE("lines break where the window ends, words stay whole, and a resized window is noticed", "[terminal]") {
+TEST_CASE("lines wrap at the window's width without breaking words, also after a resize", "[terminal]") {
   const std::string card = write_file("long.card",
                                       "name: Ann\ngreeting: one fish two fish red fish blue fish and an "
                                       "incomprehensibilitiesandmore word\n\nthe world.\n");
@@ -296,7 +296,7 @@ TEST_CASE("letters of any script and emoji can be typed, whatever the locale", "
   CHECK(nlohmann::json::parse(slurp(file))["exchanges"][0]["user"] == text);
 }
 
-TEST_CASE("on a terminal a mistake is told and the chat goes on", "[terminal]") {
+TEST_CASE("on a terminal a mistake is reported and the chat continues", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   screen.type("/nonsense\r");

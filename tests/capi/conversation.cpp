@@ -65,7 +65,7 @@ Tokens operator+(Tokens a, const Tokens& b) {
 
 }  // namespace
 
-TEST_CASE("a conversation keeps turns, swipes, edits and undo") {
+TEST_CASE("a conversation supports turns, swipes, edits and undo") {
   Chat chat;
   chat.say(chat.hello);
   const Tokens first = chat.drain();
@@ -138,7 +138,7 @@ TEST_CASE("a turn that a stop string ended detokenizes to the text of its events
   CHECK(chat.tokens() == chat.head + chat.hello + kept + Tokens{6});
 }
 
-TEST_CASE("a forked conversation goes its own way") {
+TEST_CASE("a forked conversation is independent of its parent") {
   Chat chat;
   chat.say(chat.hello);
   chat.drain();
@@ -158,7 +158,7 @@ TEST_CASE("a forked conversation goes its own way") {
   kaiju_conversation_destroy(fork);
 }
 
-TEST_CASE("a greeting and a loaded chat are turns that nobody computed") {
+TEST_CASE("a greeting and a loaded chat are turns that are not computed") {
   Chat chat;
   chat.say(chat.hello);
   chat.drain();
@@ -173,7 +173,7 @@ TEST_CASE("a greeting and a loaded chat are turns that nobody computed") {
   CHECK(loaded.tokens() == chat.tokens());
 }
 
-TEST_CASE("conversations refuse by name") {
+TEST_CASE("conversations refuse wrong arguments by name") {
   Chat chat;
   kaiju_conversation_info info{};
   const int32_t token = 20;
@@ -225,7 +225,7 @@ TEST_CASE("conversations refuse by name") {
   CHECK(kaiju_options_set_clock(nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
 }
 
-TEST_CASE("a deadline on the host's clock ends a request, a suspended one too, and each says so") {
+TEST_CASE("a deadline on the host's clock ends running and suspended requests, with that reason") {
   Host host;
   int64_t time = 5000;
   kaiju_session_destroy(std::exchange(host.session, nullptr));
@@ -262,7 +262,7 @@ TEST_CASE("a deadline on the host's clock ends a request, a suspended one too, a
   }
 }
 
-TEST_CASE("a suspended request goes on with the same words") {
+TEST_CASE("a suspended request resumes and gives the same reply") {
   Host host;
   kaiju_options_set_float(host.options, KAIJU_GENERATE_TEMPERATURE, 1.0, nullptr);
   kaiju_options_set_int(host.options, KAIJU_ENGINE_RESERVE_TOKENS, 2, nullptr);
@@ -278,7 +278,7 @@ TEST_CASE("a suspended request goes on with the same words") {
   CHECK(host.drain() == whole);
 }
 
-TEST_CASE("a struct of an older header, without the newer fields, is filled as far as it goes") {
+TEST_CASE("a struct of an older header is filled up to its size") {
   Host host;
   struct Canary {
     kaiju_metrics metrics;
@@ -290,7 +290,7 @@ TEST_CASE("a struct of an older header, without the newer fields, is filled as f
   CHECK(old.metrics.prompt_tokens == 0x5A5A5A5A5A5A5A5A);  // not ours to write
 }
 
-TEST_CASE("events nobody polls stop the steps, with the number") {
+TEST_CASE("step refuses with the limit while too many events are not polled") {
   Host host;
   kaiju_session_destroy(std::exchange(host.session, nullptr));
   kaiju_engine_destroy(std::exchange(host.engine, nullptr));

@@ -177,7 +177,7 @@ TEST_CASE("tokenizers of every kind are read and used by a host that traps all f
   }
 }
 
-TEST_CASE("a refused checkpoint is put into words in a host that traps all floating-point exceptions") {
+TEST_CASE("a checkpoint is refused with a message in a host that traps all floating-point exceptions") {
   if (!processor_traps()) return;
   kaiju::ModelConfig config = tiny_config(kTinyVocabulary, kTinyContext);
   config.norm_eps = 1e-30f;

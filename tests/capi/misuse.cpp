@@ -78,7 +78,7 @@ TEST_CASE("every destroy takes NULL", "[malformed]") {
   kaiju_session_destroy(nullptr);
 }
 
-TEST_CASE("questions about NULL have harmless answers", "[malformed]") {
+TEST_CASE("queries on NULL handles have harmless answers", "[malformed]") {
   CHECK(kaiju_error_status(nullptr) == KAIJU_OK);
   CHECK(std::string(kaiju_error_message(nullptr)).empty());
   CHECK(kaiju_runtime_device_count(nullptr) == 0);
@@ -197,7 +197,7 @@ TEST_CASE("a NULL text of size 0 is an empty text") {
   CHECK(format(host.model, {{KAIJU_ROLE_USER, 0, nullptr, 0}}, 0).status == KAIJU_OK);
 }
 
-TEST_CASE("an error nobody asked for is not needed") {
+TEST_CASE("the error parameter may be NULL") {
   CHECK(kaiju_model_load(nullptr, "/nowhere", nullptr, nullptr, nullptr, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("a string for an int option is refused", "[malformed]") {
 TEST_CASE("an int for a string option is refused", "[malformed]") {
   refused(set_int(KAIJU_GENERATE_STOP, 1), "generate.stop is a string");
 }
-TEST_CASE("a temperature that is no number is refused", "[malformed]") {
+TEST_CASE("a NaN temperature is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_TEMPERATURE, std::nan("")), "temperature is nan");
 }
 TEST_CASE("an infinite temperature is refused", "[malformed]") {
@@ -243,7 +243,7 @@ TEST_CASE("a top_p of 0 is refused", "[malformed]") { refused(set_float(KAIJU_GE
 TEST_CASE("a top_p above 1 is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_TOP_P, 1.01), "top_p is 1.01");
 }
-TEST_CASE("a top_p that is no number is refused", "[malformed]") {
+TEST_CASE("a NaN top_p is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_TOP_P, std::nan("")), "top_p is nan");
 }
 TEST_CASE("a negative top_k is refused", "[malformed]") { refused(set_int(KAIJU_GENERATE_TOP_K, -1), "top_k is -1"); }
@@ -251,7 +251,7 @@ TEST_CASE("a min_p above 1 is refused", "[malformed]") { refused(set_float(KAIJU
 TEST_CASE("a repetition penalty of 0 is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, 0), "repetition_penalty is 0");
 }
-TEST_CASE("a repetition penalty that is no number is refused", "[malformed]") {
+TEST_CASE("a NaN repetition penalty is refused", "[malformed]") {
   refused(set_float(KAIJU_GENERATE_REPETITION_PENALTY, std::nan("")), "repetition_penalty is nan");
 }
 TEST_CASE("an infinite repetition penalty is refused", "[malformed]") {
@@ -273,10 +273,10 @@ TEST_CASE("threads below 0 and above 256 are refused", "[malformed]") {
   refused(set_int(KAIJU_ENGINE_THREADS, -1), "threads is -1");
   refused(set_int(KAIJU_ENGINE_THREADS, 257), "threads is 257");
 }
-TEST_CASE("an engine that may run nothing is refused", "[malformed]") {
+TEST_CASE("an engine with max_running 0 is refused", "[malformed]") {
   refused(set_int(KAIJU_ENGINE_MAX_RUNNING, 0), "max_running is 0");
 }
-TEST_CASE("a step of no tokens is refused", "[malformed]") {
+TEST_CASE("an engine with step_tokens 0 is refused", "[malformed]") {
   refused(set_int(KAIJU_ENGINE_STEP_TOKENS, 0), "step_tokens is 0");
 }
 TEST_CASE("negative cache bytes are refused", "[malformed]") {
@@ -322,7 +322,7 @@ TEST_CASE("a 65th stop string is refused", "[malformed]") {
   refused(ask([&](kaiju_error** e) { return kaiju_options_set_string(options.bag, KAIJU_GENERATE_STOP, "x", 1, e); }),
           "64 times");
 }
-TEST_CASE("a logit bias that is no number is refused and the old ones stay", "[malformed]") {
+TEST_CASE("a NaN logit bias is refused and the old biases stay", "[malformed]") {
   Options options;
   const int32_t tokens[2] = {5, 6};
   const float bias[2] = {1.0f, std::nanf("")};
@@ -343,7 +343,7 @@ TEST_CASE("a refused value leaves the option as it was", "[malformed]") {
   host.submit({1, 20});
   CHECK(host.drain().size() == 2);
 }
-TEST_CASE("describing an option that does not exist finds nothing", "[malformed]") {
+TEST_CASE("describing an unknown option answers KAIJU_NOT_FOUND", "[malformed]") {
   kaiju_option_info info{};
   info.struct_size = sizeof info;
   CHECK(kaiju_option_describe(299, &info) == KAIJU_NOT_FOUND);
@@ -373,15 +373,15 @@ TEST_CASE("a struct_size that was never set is refused", "[malformed]") {
 TEST_CASE("a model file that does not exist is refused by path", "[malformed]") {
   refused(load_file("/nowhere/model.safetensors"), "/nowhere/model.safetensors", KAIJU_IO);
 }
-TEST_CASE("a folder is no model", "[malformed]") { CHECK(load_file(temporary_folder()).status != KAIJU_OK); }
-TEST_CASE("an empty file is no model", "[malformed]") {
+TEST_CASE("a folder is refused as a model", "[malformed]") { CHECK(load_file(temporary_folder()).status != KAIJU_OK); }
+TEST_CASE("an empty file is refused as a model", "[malformed]") {
   CHECK(load_file(file_with("empty", "")).status == KAIJU_BAD_MODEL);
 }
-TEST_CASE("a text file is no model", "[malformed]") {
+TEST_CASE("a text file is refused as a model", "[malformed]") {
   CHECK(load_file(file_with("text", "this is a text, not a model, and long enough to have a header")).status ==
         KAIJU_BAD_MODEL);
 }
-TEST_CASE("a model cut short is refused", "[malformed]") {
+TEST_CASE("a truncated model file is refused", "[malformed]") {
   const std::string whole = bytes_of(chat_model_file());
   for (const size_t size : {size_t{7}, size_t{8}, size_t{100}, whole.size() / 2, whole.size() - 1})
     CHECK(load_file(file_with("cut", whole.substr(0, size))).status == KAIJU_BAD_MODEL);
@@ -427,13 +427,13 @@ TEST_CASE("a model without a tokenizer says so and still generates", "[malformed
   CHECK(submit(host, {1, 20}).status != KAIJU_OK);  // no text, no stop strings
 }
 
-TEST_CASE("text that is not UTF-8 is refused with the place", "[malformed]") {
+TEST_CASE("text that is not UTF-8 is refused with the position of the first wrong byte", "[malformed]") {
   Host host;
   refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "ab\xFF", 3, nullptr, 0, nullptr, e); }),
           "byte 3");
   refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "ok", 2}, {KAIJU_ROLE_USER, 0, "\xC3", 1}}, 0), "message 1");
 }
-TEST_CASE("unknown roles, flags and a late card are refused", "[malformed]") {
+TEST_CASE("unknown roles, unknown flags and a card after other messages are refused", "[malformed]") {
   Host host;
   refused(format(host.model, {{0, 0, "x", 1}}, 0), "role 0");
   refused(format(host.model, {{4, 0, "x", 1}}, 0), "role 4");
@@ -482,7 +482,7 @@ TEST_CASE("a logit bias or stop token outside the vocabulary is refused", "[malf
   REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_STOP_TOKEN, 100000, nullptr) == KAIJU_OK);
   refused(submit(host, {1}), "100000");
 }
-TEST_CASE("a backend that does not exist is refused with those there are", "[malformed]") {
+TEST_CASE("an unknown backend is refused with a list of the known ones", "[malformed]") {
   Host host;
   REQUIRE(kaiju_options_set_string(host.options, KAIJU_ENGINE_BACKEND, "quantum", 7, nullptr) == KAIJU_OK);
   kaiju_engine* engine = nullptr;
@@ -530,12 +530,12 @@ TEST_CASE("truncate and fork beyond the history are refused", "[malformed]") {
   CHECK(kaiju_session_fork(host.session, 1, &fork, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(fork == nullptr);
 }
-TEST_CASE("cancelling what never was is ignored", "[malformed]") {
+TEST_CASE("cancelling an unknown request is ignored", "[malformed]") {
   Host host;
   CHECK(kaiju_engine_cancel(host.engine, 0) == KAIJU_OK);
   CHECK(kaiju_engine_cancel(host.engine, UINT64_MAX) == KAIJU_OK);
 }
-TEST_CASE("a session destroyed in the middle ends its request as cancelled", "[malformed]") {
+TEST_CASE("destroying a session cancels its running request", "[malformed]") {
   Host host;
   host.submit({1, 20});
   kaiju_engine_step(host.engine, nullptr);
@@ -545,7 +545,7 @@ TEST_CASE("a session destroyed in the middle ends its request as cancelled", "[m
   CHECK(done.kind == KAIJU_EVENT_DONE);
   CHECK(done.reason == KAIJU_DONE_CANCELLED);
 }
-TEST_CASE("unknown properties of a model have no answer", "[malformed]") {
+TEST_CASE("unknown properties of a model are refused", "[malformed]") {
   Host host;
   const char* text = nullptr;
   CHECK(kaiju_model_number(host.model, 999) == -1);

@@ -95,7 +95,7 @@ TEST_CASE("every option refuses values of another type by name", "[malformed]") 
   }
 }
 
-TEST_CASE("a value out of range is told digit by digit, and so is the range", "[malformed]") {
+TEST_CASE("the error for a value out of range has all digits of the value and of the range", "[malformed]") {
   Bag bag;
   CHECK(bag.set(KAIJU_ENGINE_MAX_EVENTS, int64_t{1'000'000'000'000'000'001})
             .says("engine.max_events is 1000000000000000001; it must be from 1 to 2147483647"));
@@ -104,7 +104,7 @@ TEST_CASE("a value out of range is told digit by digit, and so is the range", "[
             .says("is 100.00000000000001; it must be 0 (greedy) or from 0.001 to 100"));
 }
 
-TEST_CASE("no number between the options is taken for one", "[malformed]") {
+TEST_CASE("unused option numbers are refused", "[malformed]") {
   for (const kaiju_option option : {-1, 0, 99, 103, 199, 215, 299, 314, 399, 999, INT32_MAX, INT32_MIN})
     DYNAMIC_SECTION("option " << option) {
       Bag bag;

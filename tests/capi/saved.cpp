@@ -94,7 +94,7 @@ const std::string kKey = "a key of thirty-two bytes, or so";
 
 }  // namespace
 
-TEST_CASE("a restored session gives the bits of one that never left and computes nothing again") {
+TEST_CASE("a restored session gives the bits of one that was never saved and computes nothing again") {
   for (const size_t length : {5u, 63u, 64u, 65u, 127u, 128u, 129u, 191u, 192u, 193u, 300u}) {
     INFO(length << " tokens");
     Host stays, leaves, comes, cold;
@@ -122,7 +122,7 @@ TEST_CASE("a restored session gives the bits of one that never left and computes
   }
 }
 
-TEST_CASE("a file holds a saved session whole; a save that fails leaves the old one") {
+TEST_CASE("a session is saved to a file as a whole; a save that fails leaves the old file") {
   Host host;
   host.submit(some_tokens(3, 100));
   host.drain();
@@ -165,7 +165,7 @@ TEST_CASE("a file holds a saved session whole; a save that fails leaves the old 
   CHECK(load(path).says(path.c_str()));
 }
 
-TEST_CASE("a session saved beyond the process's file limit says so, and neither the old file nor the process ends") {
+TEST_CASE("a session beyond the process's file size limit is refused, and the old file and the process survive") {
   Host host;
   host.submit(some_tokens(3, 100));
   host.drain();
@@ -192,7 +192,7 @@ TEST_CASE("a session saved beyond the process's file limit says so, and neither 
     CHECK(entry.path().string().find(".tmp") == std::string::npos);
 }
 
-TEST_CASE("a session saved to a link is saved to what the link leads to") {
+TEST_CASE("saving to a symbolic link writes the link's target") {
   Host host;
   host.submit(some_tokens(3, 20));
   host.drain();
@@ -204,7 +204,7 @@ TEST_CASE("a session saved to a link is saved to what the link leads to") {
   CHECK(read_file(link) == saved(host));
 }
 
-TEST_CASE("a saved session may have the longest name there is, and needs a folder that can be flushed") {
+TEST_CASE("a saved session may have the longest possible file name, and needs a folder that can be flushed") {
   Host host;
   const auto save = [&](const std::string& to) {
     return ask([&](kaiju_error** e) { return kaiju_session_save_file(host.session, nullptr, to.c_str(), e); });
@@ -220,7 +220,7 @@ TEST_CASE("a saved session may have the longest name there is, and needs a folde
   REQUIRE(chmod(folder.c_str(), 0700) == 0);
 }
 
-TEST_CASE("a key makes a saved session that nobody without it can make or change") {
+TEST_CASE("a session that is sealed with a key cannot be forged or changed without the key") {
   Host host;
   host.submit(some_tokens(3, 100));
   host.drain();
@@ -253,7 +253,7 @@ TEST_CASE("a saved session of another model is refused by name") {
   CHECK(answer.says("was saved with the model"));
 }
 
-TEST_CASE("saving and restoring answer misuse") {
+TEST_CASE("saving and restoring refuse wrong arguments") {
   Host host;
   kaiju_session* session = nullptr;
   CHECK(kaiju_session_save(nullptr, nullptr, append, nullptr, nullptr) == KAIJU_INVALID_ARGUMENT);

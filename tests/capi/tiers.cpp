@@ -50,7 +50,7 @@ struct Tiered : Host {
 
 }  // namespace
 
-TEST_CASE("KV that had to make room comes back from host memory and from the file") {
+TEST_CASE("evicted KV is promoted from host memory and from the file") {
   for (const bool with_file : {false, true}) {
     Tiered host(with_file ? 1 << 20 : 64 << 20, with_file ? 64 << 20 : 0);
     const std::vector<int32_t> first = host.say(0);
@@ -69,7 +69,7 @@ TEST_CASE("KV that had to make room comes back from host memory and from the fil
   }
 }
 
-TEST_CASE("tiers that make no sense are refused when the engine is created") {
+TEST_CASE("contradictory tier options are refused when the engine is created") {
   const auto refused = [](int64_t host_bytes, int64_t file_bytes, const char* path) {
     Host host;
     kaiju_options_set_int(host.options, KAIJU_ENGINE_HOST_BYTES, host_bytes, nullptr);

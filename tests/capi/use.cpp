@@ -29,7 +29,7 @@ kaiju_message message(int32_t role, const char* text) { return {role, 0, text, s
 
 }  // namespace
 
-TEST_CASE("version, build and status names are there") {
+TEST_CASE("version, build and status names are available") {
   CHECK(kaiju_version() == KAIJU_VERSION);
   CHECK(std::string(kaiju_version_string()) == "0.1.0");
   CHECK(std::string(kaiju_build_info()).find("kaiju") == 0);
@@ -37,7 +37,7 @@ TEST_CASE("version, build and status names are there") {
     CHECK(std::string(kaiju_status_name(status)) != "unknown status");
 }
 
-TEST_CASE("a runtime knows the processor and its backends") {
+TEST_CASE("a runtime lists the host device and its backends") {
   kaiju_runtime* runtime = nullptr;
   REQUIRE(kaiju_runtime_create(&runtime, nullptr) == KAIJU_OK);
   REQUIRE(kaiju_runtime_device_count(runtime) == 1);
@@ -51,7 +51,7 @@ TEST_CASE("a runtime knows the processor and its backends") {
   kaiju_runtime_destroy(runtime);
 }
 
-TEST_CASE("a model tells its properties") {
+TEST_CASE("a model reports its properties") {
   Host host;
   CHECK(kaiju_model_number(host.model, KAIJU_MODEL_VOCABULARY) == kTinyVocabulary);
   CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CONTEXT) == kTinyContext);
@@ -66,7 +66,7 @@ TEST_CASE("a model tells its properties") {
   CHECK(size == 32);
 }
 
-TEST_CASE("scores come with each token of a model with a classifier, and are refused of one without") {
+TEST_CASE("each token has scores if the model has a classifier; otherwise scores are refused") {
   const std::string file = temporary_folder() + "/classifier.kaiju.safetensors";
   kaiju::ModelConfig config = tiny_config(kTinyVocabulary, kTinyContext);
   config.labels = {"violence", "self-harm", "spam"};
@@ -106,7 +106,7 @@ TEST_CASE("scores come with each token of a model with a classifier, and are ref
   CHECK(refused.says("no classifier"));
 }
 
-TEST_CASE("an event of the size that the first version had is filled as then") {
+TEST_CASE("an event of the first version's size is filled without the newer fields") {
   Host host;
   host.submit({1, 20, 30});
   REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
@@ -134,7 +134,7 @@ TEST_CASE("loading reports its progress and stops when asked") {
   CHECK(model == nullptr);
 }
 
-TEST_CASE("text goes to tokens and back") {
+TEST_CASE("text converts to tokens and back") {
   Host host;
   const std::string text = "hello world, na\xC3\xAFve \xF0\x9F\xA6\x96";
   size_t count = 0;
@@ -148,7 +148,7 @@ TEST_CASE("text goes to tokens and back") {
   CHECK(back == text);
 }
 
-TEST_CASE("a buffer too small gets the beginning and learns the full size") {
+TEST_CASE("a buffer that is too small gets the beginning, and the full size is returned") {
   Host host;
   const std::string text = "hello world, hello world";
   int32_t tokens[16] = {};
@@ -254,7 +254,7 @@ TEST_CASE("a fork never changes its parent") {
   kaiju_session_destroy(fork);
 }
 
-TEST_CASE("log-probabilities come best first, the token's own before them") {
+TEST_CASE("the token's own log-probability comes first, then the alternatives, the best first") {
   Host host;
   kaiju_options_set_int(host.options, KAIJU_GENERATE_LOGPROBS, 3, nullptr);
   kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 1, nullptr);
@@ -272,7 +272,7 @@ TEST_CASE("log-probabilities come best first, the token's own before them") {
   host.drain();
 }
 
-TEST_CASE("a cancelled request says so and keeps what it has") {
+TEST_CASE("a cancelled request ends as cancelled and keeps its tokens") {
   Host host;
   kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, -1, nullptr);
   const kaiju_request request = host.submit({1, 20});
@@ -308,7 +308,7 @@ TEST_CASE("the model's own symbols end a reply unless the host says otherwise") 
   kaiju_options_destroy(options);
 }
 
-TEST_CASE("generate hands out whole UTF-8 and stops when asked") {
+TEST_CASE("generate passes whole UTF-8 to its callback, which can stop the reply") {
   Host host;
   const int32_t prompt[2] = {1, 20};
   kaiju_options_set_float(host.options, KAIJU_GENERATE_TEMPERATURE, 1.5, nullptr);
@@ -438,7 +438,7 @@ TEST_CASE("a drawn token that pads the vocabulary has no text, in its event and 
   CHECK(size == 0);
 }
 
-TEST_CASE("same seed, same tokens; alone or beside others") {
+TEST_CASE("the same seed gives the same tokens, alone or beside other requests") {
   Host host;
   kaiju_options_set_float(host.options, KAIJU_GENERATE_TEMPERATURE, 1.0, nullptr);
   kaiju_options_set_int(host.options, KAIJU_GENERATE_SEED, 42, nullptr);
@@ -553,7 +553,7 @@ TEST_CASE("ten threads submit while one steps") {
   for (kaiju_session* session : sessions) kaiju_session_destroy(session);
 }
 
-TEST_CASE("every option describes itself and takes its limits") {
+TEST_CASE("every option has a description and accepts its limits") {
   int described = 0;
   kaiju_options* options = nullptr;
   REQUIRE(kaiju_options_create(&options) == KAIJU_OK);
@@ -583,7 +583,7 @@ TEST_CASE("every option describes itself and takes its limits") {
   kaiju_options_destroy(options);
 }
 
-TEST_CASE("a struct of an older, smaller kind stays valid and a larger one is filled with zeros") {
+TEST_CASE("a struct of an older, smaller size stays valid, and a larger one is filled with zeros") {
   Host host;
   struct Larger {
     kaiju_metrics known;

@@ -70,7 +70,7 @@ TEST_CASE("a malformed card is refused with file and line", "[malformed]") {
     }
 }
 
-TEST_CASE("a card may have what only looks odd") {
+TEST_CASE("unusual but valid cards are accepted") {
   const auto card = chat::parse_card(
       "\xEF\xBB\xBF Name : \xC3\x89lise \r\nGREETING:a: b\r\n \t\r\n\tone\r\n\r\nname: not a key here\r\n", "x.card");
   CHECK(card.name == "\xC3\x89lise");

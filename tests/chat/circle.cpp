@@ -22,7 +22,7 @@ std::string kept(const std::string& text) { return text.substr(0, repeats_from(t
 
 }  // namespace
 
-TEST_CASE("of a piece that stands four times at the end one is left, at the end of a word") {
+TEST_CASE("of a piece that is repeated four times at the end one is left, cut at the end of a word") {
   const std::pair<std::string, std::string> cases[] = {
       {"I like" + times(4, " apples"), "I like apples"},
       {times(4, "apples "), "apples"},
@@ -41,7 +41,7 @@ TEST_CASE("of a piece that stands four times at the end one is left, at the end 
   }
 }
 
-TEST_CASE("text that repeats itself as people do is left alone") {
+TEST_CASE("ordinary repetition in a text is left unchanged") {
   for (const std::string& text : std::vector<std::string>{
            "", "a", "Ha ha ha ha!", "no, no, no, no", "It had had it, had it not?", "1000000000", "Hmmmmm...",
            "Wait........", times(3, "apples and pears, "),
@@ -52,7 +52,7 @@ TEST_CASE("text that repeats itself as people do is left alone") {
   }
 }
 
-TEST_CASE("whatever repeats itself, what is left is a beginning of it and whole UTF-8") {
+TEST_CASE("the result is always a prefix of the text and whole UTF-8") {
   uint32_t random = 1;
   const auto below = [&](uint32_t n) { return ((random = random * 1664525 + 1013904223) >> 16) % n; };
   const char* const letters[] = {"a", "b", " ", "\n", "é", "è", "日", "旤", "😀"};

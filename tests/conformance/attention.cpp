@@ -147,7 +147,7 @@ TEST_CASE("attention over a long history folds its chunks in order") {
   check(seed_of_run() + 3002, {256, 1, 20, 0, 2e-4f}, {2600, 70}, {{2599, 1}, {69, 1}});
 }
 
-TEST_CASE("windows of one row each are exact, however many sequences share a GPU") {
+TEST_CASE("attention over windows with one row each is exact, however many sequences share a GPU") {
   uint64_t seed = seed_of_run() + 4000;
   for (const auto& [sequences, kv_heads, heads, head_dim, window] : {std::tuple{1, 1, 40, 128, 1024},
                                                                      {9, 1, 40, 128, 1024},
@@ -173,7 +173,7 @@ TEST_CASE("windows of one row each are exact, however many sequences share a GPU
 
 // Tiles of 64 rows and clusters of 8, 6, 5, 4, 3 and 2 blocks of threads, then of one, then tiles of 128 rows; on a
 // processor nothing but many rows.
-TEST_CASE("rows of a prompt are exact, however many blocks of threads of a GPU share them") {
+TEST_CASE("attention of a prompt's rows is exact, however many thread blocks of a GPU share them") {
   if (std::none_of(backends().begin(), backends().end(),
                    [](const auto& backend) { return name_of(*backend) == "cuda"; }))
     return;
@@ -192,7 +192,7 @@ TEST_CASE("rows of a prompt are exact, however many blocks of threads of a GPU s
   check(seed, {64, 1, 40, 0, 1e-4f}, {1600, 40, 520, 1200}, {{1590, 10}, {30, 10}, {500, 20}, {1195, 5}});
 }
 
-TEST_CASE("positions below write_from keep what their shared blocks hold") {
+TEST_CASE("positions below write_from in shared blocks are not overwritten") {
   Random random(7);
   const int32_t head_dim = 64, length = 100;
   const std::vector<float> first = random.normals(static_cast<size_t>(length) * head_dim, 1.0f),

@@ -175,7 +175,7 @@ std::vector<std::string> both_backends() {
 
 }  // namespace
 
-TEST_CASE("a saved session holds KV of its own alone, whoever had its blocks before") {
+TEST_CASE("a saved session has no KV of sequences that used its blocks before") {
   ModelConfig config = test::small_config("tenants", false);
   config.n_kv_heads = 2;
   config.context = 1024;
@@ -226,7 +226,7 @@ TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cach
     ask_500_prompts(backend, [](RunOptions&, const std::string&) {}, [](const Metrics&) {});
 }
 
-TEST_CASE("and when what it holds moves through host memory and a file") {
+TEST_CASE("random prompts give the bits of an empty cache while KV moves through host memory and a file") {
   const auto change = [](RunOptions& options, const std::string& tier_file) {
     options.engine.cache.host_bytes = 1 << 20;
     options.engine.cache.file_bytes = 8 << 20;

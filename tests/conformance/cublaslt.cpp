@@ -85,7 +85,7 @@ Result<std::vector<float>> logits_of(const std::shared_ptr<const Checkpoint>& ch
 
 }  // namespace
 
-TEST_CASE("products of more rows than cuBLASLt makes at once give the reference's bits, whatever their epilogue") {
+TEST_CASE("matmuls of more rows than cuBLASLt computes at once give the reference's bits with every epilogue") {
   if (!has_cublaslt()) return;
   const OlderChip older;
   auto device = cuda::Device::open();
@@ -120,7 +120,7 @@ TEST_CASE("products of more rows than cuBLASLt makes at once give the reference'
   }
 }
 
-TEST_CASE("what was searched is kept in a file, read by the next executor, and changes no bit") {
+TEST_CASE("searched algorithms are kept in a file, read by the next executor, and change no bit") {
   if (!has_cublaslt()) return;
   const OlderChip older;
   const auto checkpoint = small_model();

@@ -147,15 +147,15 @@ void check_decode_steps(bool wide) {
 
 }  // namespace
 
-TEST_CASE("decode steps of every batch size draw the reference's tokens, started as a whole or launch by launch") {
+TEST_CASE("decode steps of every batch size draw the reference's tokens, as CUDA graphs or launch by launch") {
   check_decode_steps(false);
 }
 
-TEST_CASE("and so do those of rows that a GPU may take all layers of at once") { check_decode_steps(true); }
+TEST_CASE("rows that a GPU takes through all layers at once draw the reference's tokens") { check_decode_steps(true); }
 
 // More of them than attention kept apart at first. The histories are made of eight blocks again and again: what they
 // hold does not matter, as long as all read the same.
-TEST_CASE("sequences that see thousands of chunks between them draw alike on every backend") {
+TEST_CASE("sequences that see thousands of chunks in total draw the same tokens on every backend") {
   constexpr int32_t kSequences = 40, kTokens = 60000, kBlocks = 8;
   ModelConfig config = test::small_config("chunks", false);
   config.head_dim = 128;

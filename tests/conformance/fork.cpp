@@ -9,7 +9,7 @@
 
 using namespace kaiju;
 
-TEST_CASE("a child of fork() is refused by its parent's executor, and may destroy it") {
+TEST_CASE("a child of fork() cannot use its parent's executor, and may destroy it") {
   const auto checkpoint = test::random_checkpoint(test::small_config("fork", true), 5);
   std::vector<std::string> backends = test::isas();
   backends.push_back("reference");

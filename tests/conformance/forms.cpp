@@ -105,7 +105,7 @@ std::shared_ptr<cuda::Device> gpu() {
 
 }  // namespace
 
-TEST_CASE("every form of a product on a GPU gives the reference's bits and writes nothing else") {
+TEST_CASE("every form of a matmul on a GPU gives the reference's bits and writes nothing else") {
   const auto opened = gpu();
   if (!opened) return;
   cuda::Device& device = *opened;
@@ -133,7 +133,7 @@ TEST_CASE("every form of a product on a GPU gives the reference's bits and write
 
 // An arrival that is still on its way to a block that has left is a fault of the whole launch: seen once in some
 // hundred launches of this shape, of which the next kernel begins while half of the chip is free.
-TEST_CASE("blocks of a cluster stay until no other reaches them any more") {
+TEST_CASE("thread blocks of a cluster stay until no other block accesses their shared memory") {
   const auto opened = gpu();
   if (!opened) return;
   cuda::Device& device = *opened;

@@ -119,7 +119,7 @@ Results run(B& backend, const Weights& model, int32_t rows) {
 
 }  // namespace
 
-TEST_CASE("fused norms and packed projections give the bits of the operations one by one") {
+TEST_CASE("fused norms and packed projections give the bits of the separate operations") {
   ModelConfig config = small_config("fused", false);
   config.n_heads = 4;
   config.n_kv_heads = 2;

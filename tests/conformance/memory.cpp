@@ -92,7 +92,7 @@ TEST_CASE("3,000 tokens of the bundled model take no more memory than weights, K
   CHECK(peak > weights / 2);  // it did run the model
 }
 
-TEST_CASE("more blocks than can be numbered are refused with the numbers, before any memory is asked for") {
+TEST_CASE("more blocks than can be numbered are refused with the numbers, before any memory is allocated") {
   kaiju::ModelConfig config = kaiju::preset("nano", 7).value();
   config.context = 1 << 24;
   const std::string path = (std::filesystem::temp_directory_path() /

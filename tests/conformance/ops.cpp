@@ -119,7 +119,7 @@ TEST_CASE("up squares each of the 256 bytes as the reference does") {
   }
 }
 
-TEST_CASE("adding a product to the residual stream gives the reference's bits") {
+TEST_CASE("adding a matmul to the residual stream gives the reference's bits") {
   repeat(kCases, [](Random& random) {
     const ProductCase c = product_case(random);
     const OwnedMatrix w(random, c.out, c.in);
@@ -243,13 +243,13 @@ TEST_CASE("sampling draws the reference's tokens and log-probabilities") {
   });
 }
 
-TEST_CASE("an unknown instruction set or no thread at all is refused") {
+TEST_CASE("an unknown instruction set and a number of zero threads are refused") {
   CHECK(CpuBackend::create("sse9", 1).status().code() == StatusCode::kInvalidArgument);
   CHECK(CpuBackend::create("auto", 0).status().code() == StatusCode::kInvalidArgument);
   CHECK(CpuBackend::create("auto", 1).ok());
 }
 
-TEST_CASE("an instruction set this machine lacks is refused by name, with those it has") {
+TEST_CASE("an instruction set that this machine lacks is refused by name, with a list of those it has") {
 #if defined(__x86_64__)
   const std::string foreign = "neon";
 #else

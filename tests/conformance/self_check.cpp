@@ -40,14 +40,14 @@ struct Wrong : ReferenceBackend {
 };
 }  // namespace
 
-TEST_CASE("the golden self-check names the operation that computes otherwise") {
+TEST_CASE("the golden self-check names the operation whose result differs") {
   Wrong wrong;
   const Status status = self_check(wrong);
   CHECK(status.code() == StatusCode::kUnsupported);
   CHECK(status.message().find("up, few rows; up, many rows differ") != std::string::npos);
 }
 
-TEST_CASE("the golden self-check holds under a host that flushes subnormals and rounds down") {
+TEST_CASE("the golden self-check passes in a host that flushes subnormals and rounds down") {
 #if defined(__x86_64__)
   const unsigned found = _mm_getcsr();
   const unsigned hostile = found | 0x8040 | 0x2000;  // FTZ, DAZ, round down

@@ -28,7 +28,7 @@ StepPlan plan_at(int32_t position) {
 
 }  // namespace
 
-TEST_CASE("a plan whose rows lack a block is refused, also where an earlier step had it") {
+TEST_CASE("a plan whose rows lack a block is refused, even if an earlier step had that block") {
   Slots slots;
   ExecutorSizes sizes;
   sizes.block_count[0] = sizes.block_count[1] = 8;
@@ -53,7 +53,7 @@ TEST_CASE("a plan whose rows lack a block is refused, also where an earlier step
   CHECK_FALSE(slots.apply(again).ok());
 }
 
-TEST_CASE("a plan with numbers out of all range is refused") {
+TEST_CASE("a plan with numbers out of range is refused") {
   Slots slots;
   ExecutorSizes sizes;
   sizes.block_count[0] = sizes.block_count[1] = 16;
@@ -76,7 +76,8 @@ TEST_CASE("a plan with numbers out of all range is refused") {
   CHECK(refuses([](Segment& segment) { segment.top_logprobs = -1; }));
 }
 
-TEST_CASE("a plan may name what its slot drew last, of an executor that knows it, and only if there is such a draw") {
+TEST_CASE(
+    "a plan may use the token that its slot drew last only if the executor supports it and the slot has drawn one") {
   Slots slots;
   ExecutorSizes sizes;
   sizes.block_count[0] = sizes.block_count[1] = 8;

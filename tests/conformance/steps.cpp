@@ -163,7 +163,7 @@ struct TemporaryModel {
 
 }  // namespace
 
-TEST_CASE("the backends this build must have are there") {
+TEST_CASE("the backends that this build must have are listed") {
   // KAIJU_REQUIRE_BACKENDS names them, separated by commas; one that is missing fails here instead of being skipped.
   const char* required = std::getenv("KAIJU_REQUIRE_BACKENDS");
   std::string names = required ? required : "portable,reference";
@@ -206,7 +206,7 @@ TEST_CASE("every backend, thread count, chunk size and batch gives the reference
   }
 }
 
-TEST_CASE("one row a step gives the reference's bits over chunks, windows and shared slots") {
+TEST_CASE("one row in each step gives the reference's bits over chunks, windows and shared slots") {
   // Widths that a GPU may take all layers of as one kernel (cuda/kernels/sm90_row_step.cuh).
   struct Shape {
     int32_t head_dim, kv_heads, heads, d_ff, window;
@@ -227,7 +227,7 @@ TEST_CASE("one row a step gives the reference's bits over chunks, windows and sh
   }
 }
 
-TEST_CASE("rows behind a prompt give the reference's bits where blocks, windows and chunks end") {
+TEST_CASE("rows after a prompt give the reference's bits at the ends of blocks, windows and chunks") {
   // Much of what the test before looks at (widths of multiples of 1,024 too), in few steps of few layers: for tools
   // under which each takes seconds.
   struct Shape {

@@ -48,7 +48,7 @@ Status draw(const std::shared_ptr<const Checkpoint>& checkpoint, const std::stri
 
 }  // namespace
 
-TEST_CASE("executors of several threads are made and used at once, each as if it were alone") {
+TEST_CASE("executors that several threads create and use at once behave as if each were alone") {
   constexpr size_t kThreads = 4;
   std::shared_ptr<const Checkpoint> checkpoint[kThreads];
   std::vector<int32_t> expected[kThreads];

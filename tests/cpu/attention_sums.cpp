@@ -43,7 +43,7 @@ std::vector<std::byte> cache_of(const cpu::Kernels& kernels, const Sequence& s) 
 
 }  // namespace
 
-TEST_CASE("every chunk's sums are the contract's, to the last weight") {
+TEST_CASE("the sums of every chunk equal the contract's") {
   for (const std::string& isa : CpuBackend::isas())
     for (uint64_t seed = 1; seed <= 40; ++seed) {
       INFO(isa << ", seed " << seed);

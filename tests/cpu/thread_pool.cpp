@@ -54,7 +54,7 @@ TEST_CASE("threads that run at the same time have different numbers") {
   CHECK(taken[0] + taken[1] + taken[2] + taken[3] == 200 * 16);
 }
 
-TEST_CASE("what one piece of work writes, the next one reads, over many short pieces") {
+TEST_CASE("a piece of work reads what the previous piece wrote, over many short pieces") {
   ThreadPool pool(3);
   std::vector<int64_t> values(8, 0);
   for (int round = 0; round < 5000; ++round)
@@ -81,7 +81,7 @@ TEST_CASE("an idle pool uses no processor time") {
   CHECK(processor_seconds() - before < 0.02);
 }
 
-TEST_CASE("pools come and go, used or not") {
+TEST_CASE("pools can be created and destroyed, used or not") {
   for (int i = 0; i < 50; ++i) {
     ThreadPool pool(3);
     if (i % 2) pool.parallel_for(3, [](int32_t, int32_t) {});
@@ -89,7 +89,7 @@ TEST_CASE("pools come and go, used or not") {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their shadow memory knows no limit
-TEST_CASE("a pool whose later threads the system refuses throws, and ends those it started") {
+TEST_CASE("a pool throws if the system refuses a thread, and ends the threads that it started") {
   const pid_t child = fork();
   if (child == 0) {
     rlim_t pages = 0;
@@ -110,7 +110,7 @@ TEST_CASE("a pool whose later threads the system refuses throws, and ends those 
 }
 #endif
 
-TEST_CASE("a child of fork() destroys a pool whose workers sleep or work in its parent alone") {
+TEST_CASE("a child of fork() can destroy its parent's pool, whose workers exist only in the parent") {
   for (const int32_t threads : {2, 4}) {
     auto pool = std::make_unique<ThreadPool>(threads);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // asleep
@@ -128,7 +128,7 @@ TEST_CASE("a child of fork() destroys a pool whose workers sleep or work in its 
   }
 }
 
-TEST_CASE("workers leave signals to the threads of the host") {
+TEST_CASE("workers block signals, so that the host's threads receive them") {
   static volatile sig_atomic_t handled;
   handled = 0;
   struct sigaction found{}, action{};
@@ -155,7 +155,8 @@ TEST_CASE("workers leave signals to the threads of the host") {
 }
 
 #if defined(__x86_64__)
-TEST_CASE("workers compute in the contract's float state, whatever their maker's") {
+TEST_CASE(
+    "workers compute in the contract's floating-point state, whatever the state of the thread that created them") {
   const unsigned found = _mm_getcsr();
   _mm_setcsr(found | 0x8040 | 0x2000);  // flush to zero, subnormals are zero, round down
   ThreadPool pool(3);
@@ -169,7 +170,7 @@ TEST_CASE("workers compute in the contract's float state, whatever their maker's
   for (const unsigned s : state) CHECK(s == 0x1F80);
 }
 
-TEST_CASE("FloatState restores what it found") {
+TEST_CASE("FloatState restores the previous floating-point state") {
   const unsigned found = _mm_getcsr();
   const unsigned hostile = found | 0x8040;
   _mm_setcsr(hostile);

@@ -26,7 +26,7 @@ std::string path_of(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("choices come back from their file as they went") {
+TEST_CASE("choices that are written to a file are read back unchanged") {
   const std::string path = path_of("choices");
   const Choices choices = some_choices();
   for (int32_t time = 0; time < 2; ++time) {  // an old file is replaced
@@ -39,7 +39,7 @@ TEST_CASE("choices come back from their file as they went") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("no file is told apart from one that is not of choices, which is refused by name") {
+TEST_CASE("a missing file of choices is kNotFound, and a file of something else is refused by name") {
   const std::string path = path_of("not-choices");
   CHECK(read_choices(path).status().code() == StatusCode::kNotFound);
   std::ofstream(path) << "{}";
@@ -52,7 +52,7 @@ TEST_CASE("no file is told apart from one that is not of choices, which is refus
   CHECK_FALSE(write_choices(path + "/not/there", some_choices()).ok());
 }
 
-TEST_CASE("a text of choices that was cut or changed is refused, wherever") {
+TEST_CASE("choices that are cut or changed anywhere are refused") {
   const std::string text = text_of(some_choices());
   REQUIRE(choices_of(text).ok());
   for (size_t length = 0; length < text.size(); ++length) {

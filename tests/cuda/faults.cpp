@@ -9,7 +9,7 @@
 
 namespace kaiju::test {
 
-TEST_CASE("a CUDA call that fails while an executor is made is told for what it is") {
+TEST_CASE("a CUDA call that fails while an executor is created is reported with its cause") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   make(checkpoint);  // what a process does once is done
@@ -29,7 +29,8 @@ TEST_CASE("a CUDA call that fails while an executor is made is told for what it 
   CHECK(make(checkpoint).status.ok());
 }
 
-TEST_CASE("a CUDA call that fails in a step is told, latched, and no matter to the next executor") {
+TEST_CASE(
+    "a CUDA call that fails in a step is reported, stays the executor's error, and does not affect the next executor") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   std::vector<int32_t> expected;
@@ -61,7 +62,7 @@ TEST_CASE("a CUDA call that fails in a step is told, latched, and no matter to t
   CHECK(tokens == expected);
 }
 
-TEST_CASE("want of memory for copies of blocks is told for what it is, and the executor goes on") {
+TEST_CASE("a lack of memory for copies of blocks is reported with its cause, and the executor continues") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   std::vector<int32_t> expected;
@@ -91,7 +92,7 @@ TEST_CASE("want of memory for copies of blocks is told for what it is, and the e
   CHECK(tokens == expected);
 }
 
-TEST_CASE("an executor that wants more than the GPU has says how much, and for what") {
+TEST_CASE("an executor that needs more memory than the GPU has reports how much, and for what") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   ExecutorOptions options = two_slots();
@@ -109,7 +110,7 @@ TEST_CASE("an executor that wants more than the GPU has says how much, and for w
   CHECK(two_steps(next, tokens).ok());
 }
 
-TEST_CASE("steps of more keys than attention can count are refused, with how many sequences can be had") {
+TEST_CASE("steps with more keys than attention can count are refused, with the number of sequences that fit") {
   if (!has_gpu()) return;
   ModelConfig config = small_model()->config();
   config.context = 1 << 20;
@@ -150,7 +151,7 @@ Status replies_of(Engine& engine, const std::function<void(int32_t step)>& befor
 
 }  // namespace
 
-TEST_CASE("an engine whose GPU failed says so to every call, and one made anew replies as before") {
+TEST_CASE("an engine whose GPU failed answers every call with the error, and a new engine replies as before") {
   if (!has_gpu()) return;
   auto model = Model::create(small_model());
   REQUIRE(model.ok());
@@ -187,7 +188,7 @@ TEST_CASE("an engine whose GPU failed says so to every call, and one made anew r
   }
 }
 
-TEST_CASE("after a kernel that reads where nothing is, engine and next engine say what has to be done", "[.process]") {
+TEST_CASE("after a kernel has read an invalid address, this engine and the next one say what to do", "[.process]") {
   // CUDA serves the process no more from then on, so this has one of its own (faults.cmake).
   if (!has_gpu()) return;
   const auto checkpoint = small_model();

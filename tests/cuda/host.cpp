@@ -8,7 +8,7 @@
 
 namespace kaiju::test {
 
-TEST_CASE("a GPU is current while it is used, and the one before it is again then") {
+TEST_CASE("a GPU is current while it is used, and the previous GPU is current again afterwards") {
   pretended = 1;
   {
     const cuda::CurrentDevice current(0);
@@ -20,7 +20,7 @@ TEST_CASE("a GPU is current while it is used, and the one before it is again the
   pretended = -1;
 }
 
-TEST_CASE("an executor makes every call with its GPU current, whichever is the calling thread's") {
+TEST_CASE("an executor makes every call with its own GPU current, whichever GPU is current on the calling thread") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   made_elsewhere.clear();
@@ -41,7 +41,7 @@ TEST_CASE("an executor makes every call with its GPU current, whichever is the c
   CHECK(made_elsewhere == std::map<std::string, int64_t>{});
 }
 
-TEST_CASE("what failed among the host's own CUDA calls is not taken for a fault of the executor's") {
+TEST_CASE("a failure of the host's own CUDA calls is not taken for a failure of the executor") {
   if (!has_gpu()) return;
   Made made_now = make(small_model());
   REQUIRE(made_now.status.ok());
@@ -97,7 +97,7 @@ cudaError_t record_as_a_host(cudaStream_t stream, void* memory, const std::funct
 
 }  // namespace
 
-TEST_CASE("while a host records graphs of its own engines are made and step, and nobody notices the other") {
+TEST_CASE("engines can be created and step while the host captures graphs, and neither disturbs the other") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   Made before = make(checkpoint);
@@ -133,7 +133,9 @@ TEST_CASE("while a host records graphs of its own engines are made and step, and
   }
 }
 
-TEST_CASE("an executor whose recording a host breaks off by waiting for the whole GPU says that one may try again") {
+TEST_CASE(
+    "an executor whose graph capture is invalidated by a wait for the whole GPU says that creation can be tried "
+    "again") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   bool broken = false;

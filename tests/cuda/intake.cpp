@@ -43,14 +43,14 @@ void add_prompt(StepPlan& plan, int32_t slot, int32_t count) {
 
 }  // namespace
 
-TEST_CASE("batch sizes of graphs are 1 to 8, then four to each doubling, up to the largest asked for") {
+TEST_CASE("batch sizes of graphs are 1 to 8, then four for each doubling, up to the requested maximum") {
   CHECK(graph_row_counts(0).empty());
   CHECK(graph_row_counts(1) == std::vector<int32_t>{1});
   CHECK(graph_row_counts(21) == std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 21});
   CHECK(graph_row_counts(64).back() == 64);
 }
 
-TEST_CASE("segments of several rows come before those of one, and every row knows its segment") {
+TEST_CASE("segments of several rows come before segments of one row, and every row has the index of its segment") {
   StepIntake intake(small_model()->config(), sizes_of(3));
   StepPlan plan = started(3);
   add_row(plan, 0, 0, 7);
@@ -68,7 +68,7 @@ TEST_CASE("segments of several rows come before those of one, and every row know
   CHECK(step->graph_rows == 0);  // a prompt is never recorded
 }
 
-TEST_CASE("a decode step is filled up to the next recorded size by copies of its shortest sequence") {
+TEST_CASE("a decode step is padded to the next captured size with copies of its shortest sequence") {
   constexpr int32_t kSlots = 12, kRows = 9;
   for (const bool graphs : {true, false}) {
     StepIntake intake(small_model()->config(), sizes_of(kSlots, graphs));
@@ -87,7 +87,7 @@ TEST_CASE("a decode step is filled up to the next recorded size by copies of its
   }
 }
 
-TEST_CASE("rows that fill a step up have the biases of the sequence that they repeat") {
+TEST_CASE("padding rows have the biases of the sequence that they copy") {
   StepIntake intake(small_model()->config(), sizes_of(10));
   StepPlan plan = started(9);
   plan.starts[2].sampling.logit_bias = {{5, 1.0f}};
@@ -100,7 +100,7 @@ TEST_CASE("rows that fill a step up have the biases of the sequence that they re
   CHECK(step->biases[1].row == 9);
 }
 
-TEST_CASE("table writes are what edited entries ended as") {
+TEST_CASE("table writes are the final values of the edited entries") {
   StepIntake intake(small_model()->config(), sizes_of(2));
   StepPlan plan = started(2);
   plan.table_edits.push_back({1, BlockKind::kGlobal, 0, 5});
@@ -111,7 +111,7 @@ TEST_CASE("table writes are what edited entries ended as") {
     if (write.index == table_offset(intake.info(), 1, 0)) CHECK(write.block == 5);
 }
 
-TEST_CASE("a plan that asks for more alternatives than the backend reports is refused, with the most there are") {
+TEST_CASE("a plan that asks for more alternatives than the backend reports is refused, with the maximum") {
   StepIntake intake(small_model()->config(), sizes_of(1));
   StepPlan plan = started(1);
   add_row(plan, 0, 0, 1);

@@ -27,7 +27,7 @@ ModelConfig two_layers_on_a_slot() {
   return config;
 }
 
-TEST_CASE("matrices of one input are one matmul of a layer: q, and k and v where the layer owns its slot") {
+TEST_CASE("matrices with the same input form one matmul of a layer: q, and k and v if the layer owns its KV slot") {
   const ModelConfig config = two_layers_on_a_slot();
   const std::vector<Matmul> rest = {{Site::kAttentionOut, Operation::kAddLinear, 1024, 768},
                                     {Site::kFfnIn, Operation::kUp, 3072, 1024},
@@ -40,7 +40,7 @@ TEST_CASE("matrices of one input are one matmul of a layer: q, and k and v where
   CHECK(list(packed_matmuls_of(config, 1)) == reader);
 }
 
-TEST_CASE("the shapes of a model's matmuls are each there once") {
+TEST_CASE("the list of a model's matmul shapes has each shape once") {
   ModelConfig config = two_layers_on_a_slot();
   const auto shapes = [&] {
     std::vector<std::tuple<int32_t, int32_t, bool>> out;

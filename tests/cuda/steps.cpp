@@ -3,7 +3,7 @@
 
 namespace kaiju::test {
 
-TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step takes memory") {
+TEST_CASE("a decode step is one copy, one launch and one wait, and no step allocates memory") {
   if (!has_gpu()) return;
   Made made_now = make(small_model());
   REQUIRE(made_now.status.ok());
@@ -46,8 +46,7 @@ TEST_CASE("a step that only decodes is a copy, a launch and a wait, and no step 
 }
 
 // Their biases together are longer than the memory for a step's lists: it is used again, but not before it was read.
-TEST_CASE(
-    "steps that are started behind one another never wait for the stream, and draw what steps on their own draw") {
+TEST_CASE("steps that are started one after another never wait for the stream, and draw the tokens of separate steps") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
   const auto plan_at = [&](int32_t position, int32_t token) {
@@ -102,7 +101,7 @@ TEST_CASE(
 }
 
 // The driver loads a kernel, and takes memory for it, when it is first launched or recorded.
-TEST_CASE("no step launches a kernel that was not loaded when the executor was made") {
+TEST_CASE("no step launches a kernel that was not loaded when the executor was created") {
   if (!has_gpu()) return;
   ModelConfig config;
   config.name = "loads";

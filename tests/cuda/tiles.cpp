@@ -382,7 +382,7 @@ TEST_CASE("the chosen form can run, on chips with any number of multiprocessors"
 }
 
 // So one number of rows of each 64 tells all kernels that a step can take, for the executor to load when it is made.
-TEST_CASE("the chosen form changes only behind multiples of 64 rows") {
+TEST_CASE("the chosen form changes only after multiples of 64 rows") {
   for (const int32_t multiprocessors : {66, 132, 144})
     for (const auto& [out, in] : {std::pair{5376, 5120},
                                   {5120, 5120},
@@ -404,7 +404,8 @@ TEST_CASE("the chosen form changes only behind multiples of 64 rows") {
         }
 }
 
-TEST_CASE("weights that fill the chip are never divided, and a few blocks of a long sum always are") {
+TEST_CASE(
+    "matmuls that fill the chip never use split-K, and matmuls of few blocks with a long inner dimension always do") {
   for (const int32_t multiprocessors : {78, 114, 132}) {
     const Tile many = choose_tile(hopper(multiprocessors), 8192, {16384, 4096}),
                few = choose_tile(hopper(multiprocessors), 64, {3072, 32768});
@@ -415,7 +416,7 @@ TEST_CASE("weights that fill the chip are never divided, and a few blocks of a l
 }
 
 // So that no kernel is loaded, and takes memory, within a step.
-TEST_CASE("the steps that kernels are loaded by use every tile that any step can") {
+TEST_CASE("the steps that load the kernels use every tile that any step can use") {
   const MatmulShape shapes[] = {{5376, 5120},       {5120, 5120},   {5120, 5120, true}, {20480, 5120}, {5120, 20480},
                                 {65536, 5120},      {12544, 12288}, {51200, 12288},     {12, 5120},    {7424, 7168},
                                 {7168, 7168, true}, {29696, 7168},  {7168, 29696}};
@@ -442,18 +443,19 @@ TEST_CASE("clusters of four are not counted on to fill the chip") {
 }
 
 TEST_CASE(
-    "behind attention of up to 64 rows o's blocks leave room for a pair of attention's, whatever is fastest alone") {
+    "after attention of up to 64 rows, blocks of o leave room for a pair of attention's, even if that is slower "
+    "alone") {
   for (const int32_t rows : {2, 16, 17, 33, 64})
     CHECK(choose_tile(hopper(132), rows, {5120, 5120, true}) == Tile{Path::kSm90, 64, 96, 4, 1});
   CHECK(choose_tile(hopper(132), 64, {5120, 5120}).split == 2);
 }
 
-TEST_CASE("o's blocks of which there would be too many beside attention's take a multiprocessor each") {
+TEST_CASE("thread blocks of o that are too many to fit beside attention's take a multiprocessor each") {
   for (const int32_t rows : {2, 16, 17, 33, 64})
     CHECK(choose_tile(hopper(132), rows, {7168, 7168, true}) == Tile{Path::kSm90, 64, 112, 2, 1});
 }
 
-TEST_CASE("chips and shapes that wgmma does not serve get the kernels that run everywhere") {
+TEST_CASE("chips and shapes without wgmma kernels get the kernels that run on every chip") {
   const Chip ampere{80, 108, nullptr};
   CHECK(choose_tile(ampere, 64, {5120, 5120}).path == Path::kSkinny);
   CHECK(choose_tile(ampere, 65, {5120, 5120}).path == Path::kTiled);

@@ -9,7 +9,7 @@ namespace {
 constexpr int32_t kEach = 8;
 constexpr int32_t kDifferences = 1 << 23;  // more than scores of 256 channels can lie apart: 2 * 256 * 127^2
 
-TEST_CASE("the weights of scores by the shorter way are the contract's, at every difference that two scores can have") {
+TEST_CASE("the short computation of softmax weights equals the contract's at every possible difference of scores") {
   // What models have, around 1e-4; the least and the most that is served; whole, short and long fractions.
   for (const float z : {6e-5f, 1.1e-4f, 3.3e-6f, 0x1p-14f, 0.37f, 1.0f, 0x1.fffffep+2f, 1e-12f, 1e-38f}) {
     const ScoreWeight weigh(z);

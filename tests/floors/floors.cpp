@@ -150,7 +150,7 @@ std::vector<std::string> unsafe_in_programs(const std::string& file, const std::
 
 }  // namespace
 
-TEST_CASE("no include climbs to a floor above") {
+TEST_CASE("no file includes a header of a higher layer") {
   const fs::path root = KAIJU_SOURCE_DIR;
   int files = 0;
   for (const auto& [folder, allowed] : kMayInclude) {
@@ -165,14 +165,14 @@ TEST_CASE("no include climbs to a floor above") {
   CHECK(files > 20);
 }
 
-TEST_CASE("a climbing include would be noticed") {
+TEST_CASE("an include of a higher layer would be found") {
   CHECK(climbs("include/kaiju/cache", "x.hpp", "#include \"kaiju/engine/engine.hpp\"\n").size() == 1);
   CHECK(climbs("include/kaiju/backend", "x.hpp", "#include \"kaiju/cache/blocks.hpp\"\n").size() == 1);
   CHECK(climbs("capi", "kaiju.cpp", "#  include <kaiju/engine/engine.hpp>\n").size() == 1);
   CHECK(climbs("include/kaiju/engine", "x.hpp", "#include \"kaiju/cache/blocks.hpp\"\n").empty());
 }
 
-TEST_CASE("quoted includes inside cuda, src, capi and bench lead only where the folder's rule allows") {
+TEST_CASE("quoted includes in cuda, src, capi and bench obey the folder's rule") {
   const fs::path root = KAIJU_SOURCE_DIR;
   int files = 0;
   for (const char* folder : {"src", "cuda", "capi", "bench"})
@@ -185,7 +185,7 @@ TEST_CASE("quoted includes inside cuda, src, capi and bench lead only where the 
   CHECK(files > 100);
 }
 
-TEST_CASE("a quoted include that climbs would be noticed") {
+TEST_CASE("a quoted include that breaks the rule would be found") {
   const fs::path root = KAIJU_SOURCE_DIR;
   CHECK(forbidden_quotes(root, "cuda/tiles/x.cuh", "#include \"../worker.hpp\"\n").size() == 1);
   CHECK(forbidden_quotes(root, "cuda/kernels/x.cu", "#include \"worker.hpp\"\n").size() == 1);
@@ -193,7 +193,7 @@ TEST_CASE("a quoted include that climbs would be noticed") {
   CHECK(forbidden_quotes(root, "cuda/x.cpp", "#include \"launch/tiles.hpp\"\n").empty());
 }
 
-TEST_CASE("programs of examples include no detail of the library, as any user should") {
+TEST_CASE("example programs include no detail headers of the library") {
   const fs::path root = KAIJU_SOURCE_DIR;
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(root / "examples")) {
@@ -232,7 +232,7 @@ TEST_CASE("every folder of the core has its rule") {
   }
 }
 
-TEST_CASE("programs print only by what cannot end them, and read numbers only in decimal") {
+TEST_CASE("programs print only with functions that cannot end them, and read numbers only as decimal") {
   int files = 0;
   for (const char* folder : {"examples", "bench"})
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(KAIJU_SOURCE_DIR) / folder)) {
@@ -244,7 +244,7 @@ TEST_CASE("programs print only by what cannot end them, and read numbers only in
   CHECK(files > 30);
 }
 
-TEST_CASE("a print that may end a program would be noticed") {
+TEST_CASE("a print that may end a program would be found") {
   CHECK(unsafe_in_programs("x", "fmt::print(stderr, \"x\");").size() == 1);
   CHECK(unsafe_in_programs("x", "std::cout << 1;").size() == 1);
   CHECK(unsafe_in_programs("x", "->check(CLI::Range(0, 1))").size() == 1);

@@ -25,7 +25,7 @@ std::vector<std::byte> bytes_of(int seed, size_t count) {
 
 }  // namespace
 
-TEST_CASE("a tier's file gives back what was written, and knows when it is something else") {
+TEST_CASE("a tier's file returns what was written, and detects changed bytes") {
   const std::string path = fresh_path("a");
   auto file = open_block_file(path, 1 << 20);
   INFO(file.status().message());
@@ -48,7 +48,7 @@ TEST_CASE("a tier's file gives back what was written, and knows when it is somet
   CHECK((*file)->read((1 << 20) - 10, back, digests[0]).code() == StatusCode::kIo);  // beyond its end
 }
 
-TEST_CASE("a tier's file never takes another's place") {
+TEST_CASE("a tier's file never replaces an existing file") {
   const std::string path = fresh_path("b");
   std::ofstream(path) << "mine";
   const auto file = open_block_file(path, 4096);

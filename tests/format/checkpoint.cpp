@@ -17,7 +17,7 @@ using kaiju::DType;
 using kaiju::StatusCode;
 using kaiju::Verify;
 
-TEST_CASE("a path with a zero byte is refused, though the system would open what is before it") {
+TEST_CASE("a path with a zero byte is refused, although the system would open the part before it") {
   const tiny::Folder folder;
   const std::string whole = folder / "model", cut = whole + std::string("\0more", 5);
   tiny::write_file(whole, tiny::bytes());
@@ -84,7 +84,7 @@ TEST_CASE("a file and its bytes in memory are the same model, and the memory is 
   CHECK(weight < aligned.bytes().data() + aligned.bytes().size());
 }
 
-TEST_CASE("memory that is not aligned is the caller's mistake, not the model's") {
+TEST_CASE("unaligned memory is kInvalidArgument, not kBadModel") {
   const tiny::Aligned aligned(std::string(4, ' ') + tiny::bytes());
   const auto status = Checkpoint::from_memory(aligned.bytes().subspan(4)).status();
   CHECK(status.code() == StatusCode::kInvalidArgument);
@@ -171,7 +171,7 @@ const std::string& large_file() {
 
 }  // namespace
 
-TEST_CASE("a file that is cut short while its weights are being read is refused, and ends no process") {
+TEST_CASE("a file that is cut short while its weights are read is refused, and the process survives") {
   const tiny::Folder folder;
   const std::string path = folder / "model";
   for (const off_t left : {off_t{0}, off_t{4096}, off_t{20} << 20}) {
@@ -193,7 +193,7 @@ TEST_CASE("a file that is cut short while its weights are being read is refused,
   }
 }
 
-TEST_CASE("loads beside a program that cuts, copies over and replaces the file give a sound model or a refusal") {
+TEST_CASE("loading while another program cuts, overwrites and replaces the file gives a valid model or an error") {
   const tiny::Folder folder;
   const std::string path = folder / "model";
   const std::string contents[] = {tiny::bytes(), tiny::make(tiny::config(3), 5)};
@@ -245,7 +245,7 @@ TEST_CASE("loads beside a program that cuts, copies over and replaces the file g
   CHECK(refused > 0);
 }
 
-TEST_CASE("of a file that is cut short after it was loaded, everything but the weights stays") {
+TEST_CASE("if a file is cut short after the load, everything but the weights stays valid") {
   const tiny::Folder folder;
   const std::string path = folder / "model";
   tiny::write_file(path, tiny::bytes());
@@ -274,7 +274,7 @@ TEST_CASE("of a file that is cut short after it was loaded, everything but the w
   }
 }
 
-TEST_CASE("tensors are read as they lie in place, whole and in part") {
+TEST_CASE("reading a tensor, whole or in part, gives the bytes of its view") {
   const tiny::Folder folder;
   tiny::write_file(folder / "model", tiny::bytes());
   const tiny::Aligned aligned(tiny::bytes());
@@ -291,7 +291,7 @@ TEST_CASE("tensors are read as they lie in place, whole and in part") {
   }
 }
 
-TEST_CASE("an executor of a checkpoint whose file has changed since is refused by name; a replaced file does no harm") {
+TEST_CASE("an executor is refused by name if the checkpoint's file has changed; a replaced file does no harm") {
   const tiny::Folder folder;
   const std::string path = folder / "model";
   tiny::write_file(path, tiny::bytes());
@@ -354,7 +354,7 @@ TEST_CASE("the root digest is the documented one") {
   CHECK(tiny::xxh3("") == "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing, as published
 }
 
-TEST_CASE("a checkpoint may list its tensors in any order in the header, and its groups in any order within") {
+TEST_CASE("the header may list tensors in any order, and tensors of one group may be in any order in the file") {
   tiny::Parts parts = tiny::take_apart(tiny::bytes());
   tiny::ordered_json reversed;
   for (auto it = parts.header.rbegin(); it != parts.header.rend(); ++it) reversed[it.key()] = it.value();

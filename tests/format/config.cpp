@@ -136,7 +136,7 @@ TEST_CASE("every broken rule of the config is refused by name", "[malformed]") {
     }
 }
 
-TEST_CASE("config text that is not what it seems is refused", "[malformed]") {
+TEST_CASE("misleading config text is refused", "[malformed]") {
   const std::string good = kaiju::config_to_json(tiny::config());
   const auto refused = [](const std::string& name, const std::string& text, const std::string& part) {
     DYNAMIC_SECTION(name) {
@@ -184,7 +184,7 @@ TEST_CASE("config text that is not what it seems is refused", "[malformed]") {
   refused("ten thousand layers that are numbers", many + "0]}", "values");
 }
 
-TEST_CASE("a config survives the way to JSON and back") {
+TEST_CASE("a config is unchanged after conversion to JSON and back") {
   kaiju::ModelConfig config = tiny::config(3);
   config.name = "K\u00e4iju \"7\"\\";
   config.norm_eps = 1.2345678e-6f;
@@ -233,7 +233,7 @@ TEST_CASE("a config's text and its numbers are the same in every locale and roun
   }
 }
 
-TEST_CASE("a config made by hand is checked like one from a file") {
+TEST_CASE("a config that code builds is checked like one from a file") {
   kaiju::ModelConfig config = tiny::config();
   CHECK(kaiju::check_config(config).ok());
   config.kv_slot_count = 1;
@@ -258,7 +258,7 @@ TEST_CASE("a config made by hand is checked like one from a file") {
   CHECK(kaiju::check_config(kaiju::ModelConfig()).code() == StatusCode::kBadModel);
 }
 
-TEST_CASE("presets have the parameters and the cache they are named for") {
+TEST_CASE("presets have the published numbers of parameters and the documented cache sizes") {
   const auto count = [](const kaiju::ModelConfig& config) {
     double weights = 0;
     for (const auto& tensor : kaiju::required_tensors(config))

@@ -234,7 +234,7 @@ const std::vector<MetadataCase>& metadata_cases() {
 
 }  // namespace
 
-TEST_CASE("the small file is sound, taken apart, sealed and put together again too") {
+TEST_CASE("the small test file is valid, also after it is taken apart and put together again") {
   CHECK(tiny::load(tiny::bytes()).ok());
   Parts parts = tiny::take_apart(tiny::bytes());
   CHECK(tiny::assemble(parts) == tiny::bytes());
@@ -242,7 +242,7 @@ TEST_CASE("the small file is sound, taken apart, sealed and put together again t
   CHECK(tiny::load(tiny::assemble(parts)).ok());
 }
 
-TEST_CASE("every lying tensor entry is refused by name", "[malformed]") {
+TEST_CASE("every false tensor entry is refused by name", "[malformed]") {
   for (const HeaderCase& c : header_cases()) DYNAMIC_SECTION(c.name) {
       Parts parts = tiny::take_apart(tiny::bytes());
       c.edit(parts);
@@ -256,7 +256,7 @@ TEST_CASE("every lying tensor entry is refused by name", "[malformed]") {
     }
 }
 
-TEST_CASE("every lying metadata field is refused by name", "[malformed]") {
+TEST_CASE("every false metadata field is refused by name", "[malformed]") {
   for (const MetadataCase& c : metadata_cases()) DYNAMIC_SECTION(c.name) {
       Parts parts = tiny::take_apart(tiny::bytes());
       c.edit(parts.metadata());
@@ -269,7 +269,7 @@ TEST_CASE("every lying metadata field is refused by name", "[malformed]") {
   refused("metadata a string", tiny::assemble(parts), "not a Kaiju checkpoint");
 }
 
-TEST_CASE("every lying header length is refused", "[malformed]") {
+TEST_CASE("every false header length is refused", "[malformed]") {
   const std::string good = tiny::bytes();
   uint64_t length = 0;
   std::memcpy(&length, good.data(), 8);
@@ -298,7 +298,7 @@ TEST_CASE("a header that would misalign the data is refused", "[malformed]") {
   refused("data at 32 past a multiple of 64", tiny::assemble(text, parts.data, 1), "multiple of 64");
 }
 
-TEST_CASE("header text that is not what it seems is refused", "[malformed]") {
+TEST_CASE("misleading header text is refused", "[malformed]") {
   const Parts parts = tiny::take_apart(tiny::bytes());
   const std::string good = parts.header.dump();
   const auto text = [&](const std::string& header) { return tiny::assemble(header, parts.data); };
@@ -343,7 +343,7 @@ TEST_CASE("header text that is not what it seems is refused", "[malformed]") {
   refused("a string ending in a backslash", text("{\"x\\"), "ends early");
 }
 
-TEST_CASE("a header cannot buy much memory with few bytes", "[malformed]") {
+TEST_CASE("a small header cannot make the loader allocate much memory", "[malformed]") {
   const auto many = [](const char* first, const std::function<std::string(int)>& next, int count, const char* last) {
     std::string text = first;
     for (int i = 0; i < count; ++i) text += (i ? "," : "") + next(i);

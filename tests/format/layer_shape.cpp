@@ -72,7 +72,7 @@ TEST_CASE("a model's tensors are those of the format's description, in the order
   CHECK(text_of(required_tensors(config)) == wanted);
 }
 
-TEST_CASE("a layer has keys and values of its own where it owns its slot") {
+TEST_CASE("a layer has key and value tensors if it owns its KV slot") {
   ModelConfig config = tiny::config(3);
   config.n_heads = 4;
   config.d_ff = 192;
@@ -89,7 +89,7 @@ TEST_CASE("a layer has keys and values of its own where it owns its slot") {
   CHECK(widest_input(config) == 320);
 }
 
-TEST_CASE("a shape of layers that is not computed yet is refused by member and value") {
+TEST_CASE("an unsupported layer shape is refused by member and value") {
   CHECK(check_config(tiny::config()).ok());
   const auto refused = [](const char* text, const std::function<void(LayerShape&)>& edit) {
     ModelConfig config = tiny::config();

@@ -72,7 +72,9 @@ const std::string kLong(10'000, 'x');
 
 }  // namespace
 
-TEST_CASE("a file beyond the process's limit is an error that names the limit, ends nobody and leaves nothing") {
+TEST_CASE(
+    "a file beyond the process's size limit is an error that names the limit; the process survives and no file is "
+    "left") {
   const tiny::Folder folder;
   tiny::write_file(folder / "old", "the old file");
   kaiju::BlockName digest;
@@ -99,7 +101,7 @@ TEST_CASE("a file beyond the process's limit is an error that names the limit, e
   CHECK(write(folder / "old", kLong).ok());
 }
 
-TEST_CASE("a SIGXFSZ that a host holds back stays as it was, pending or not") {
+TEST_CASE("a SIGXFSZ that the host blocks stays as it was, pending or not") {
   const tiny::Folder folder;
   const sigset_t set = size_signal();
   sigset_t before;
@@ -119,7 +121,7 @@ TEST_CASE("a SIGXFSZ that a host holds back stays as it was, pending or not") {
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE("a symbolic link is written through, and stays") {
+TEST_CASE("writing to a symbolic link writes its target, and the link stays") {
   const tiny::Folder folder, other;
   namespace fs = std::filesystem;
   fs::create_directory(folder / "inner");
@@ -143,7 +145,7 @@ TEST_CASE("a symbolic link is written through, and stays") {
   CHECK(fs::is_symlink(folder / "first"));
 }
 
-TEST_CASE("a link that leads nowhere is refused by name and stays") {
+TEST_CASE("a symbolic link without a target is refused by name and stays") {
   const tiny::Folder folder;
   namespace fs = std::filesystem;
   const auto refused = [&](const char* name, const char* part) {
@@ -175,7 +177,7 @@ TEST_CASE("a link that leads nowhere is refused by name and stays") {
   CHECK(folder.file_count() == 7);
 }
 
-TEST_CASE("an old file's permissions stay, but a secret file's are its owner's alone") {
+TEST_CASE("a replaced file keeps its permissions, but a secret file is for its owner only") {
   const tiny::Folder folder;
   for (const mode_t mode : {0640, 0600, 0444, 0666}) {
     tiny::write_file(folder / "file", "old");

@@ -20,7 +20,7 @@ int exit_code(const std::string& command) {
 
 }  // namespace
 
-TEST_CASE("a wrong command line is exit code 2, from every program") {
+TEST_CASE("a wrong command line gives exit code 2 in every program") {
   for (const char* line :
        {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense",
         "kaiju-score x --tokens y --chunk -1", "kaiju-bench step x --seconds 0",
@@ -33,7 +33,7 @@ TEST_CASE("a wrong command line is exit code 2, from every program") {
   }
 }
 
-TEST_CASE("traffic that makes no sense is exit code 2, before anything is made of it") {
+TEST_CASE("contradictory traffic options give exit code 2 before any traffic is generated") {
   for (const char* option : {"--gap-hours nan",
                              "--gap-hours 0",
                              "--hours nan",
@@ -66,7 +66,7 @@ TEST_CASE("--help and --version are a success") {
       CHECK(exit_code(kPrograms + "/kaiju-" + name + " " + option + " | grep -q .") == 0);
 }
 
-TEST_CASE("so it is with the scripts of tests on a GPU, which need none to say so") {
+TEST_CASE("scripts for tests on a GPU show their help and refuse wrong options without a GPU") {
   for (const char* name : {"sanitize", "digests"}) {
     const std::string script = "sh " + std::string(KAIJU_SOURCE_DIR) + "/tests/" + name + "_cuda.sh ";
     INFO(script);
@@ -77,12 +77,12 @@ TEST_CASE("so it is with the scripts of tests on a GPU, which need none to say s
   CHECK(exit_code("sh " + std::string(KAIJU_SOURCE_DIR) + "/tests/sanitize_cuda.sh --jobs x 2>/dev/null") == 2);
 }
 
-TEST_CASE("an output that cannot be written is exit code 1") {
+TEST_CASE("an output that cannot be written gives exit code 1") {
   CHECK(exit_code("echo 5 6 7 | " + kPrograms + "/kaiju-score " + kModel + " --tokens - >/dev/full 2>/dev/null") == 1);
   CHECK(exit_code(kPrograms + "/kaiju-inspect " + kModel + " >/dev/full 2>/dev/null") == 1);
 }
 
-TEST_CASE("what cannot be printed ends no program by a signal, and a result that cannot be is exit code 1") {
+TEST_CASE("a failed print ends no program by a signal, and a result that cannot be printed gives exit code 1") {
   const kaiju::tests::BrokenPipe broken;
   const tiny::Folder folder;
   tiny::write_file(folder / "ids", "5 6 7");
@@ -137,7 +137,7 @@ TEST_CASE("what cannot be printed ends no program by a signal, and a result that
   }
 }
 
-TEST_CASE("a result that cannot be written is told, by every program") {
+TEST_CASE("every program reports a result that cannot be written") {
   const tiny::Folder folder;
   for (const std::string name : {"inspect", "make", "score", "perplexity", "bench"}) {
     INFO(name);
@@ -146,7 +146,7 @@ TEST_CASE("a result that cannot be written is told, by every program") {
   }
 }
 
-TEST_CASE("a limit for the size of files ends no program by a signal, and no part of a file is left") {
+TEST_CASE("a limit on file sizes ends no program by a signal and leaves no partial file") {
   const tiny::Folder folder;
   const auto limited = [&](const std::string& line) {
     return exit_code("cd '" + (folder / "") + "' && { ulimit -f 8; " + kPrograms + "/" + line + "; }");
@@ -223,7 +223,7 @@ TEST_CASE("an empty value is refused by name and never stands for a default") {
   }
 }
 
-TEST_CASE("input that does not end is refused with the limit, not read until the memory is full") {
+TEST_CASE("endless input is refused with the limit and does not fill the memory") {
   const std::string zeros = " 2>&1 </dev/zero | grep -q 'longer than ";
   const auto refused = [&](const std::string& line, const std::string& limit) {
     INFO(line);
@@ -236,7 +236,7 @@ TEST_CASE("input that does not end is refused with the limit, not read until the
   refused("kaiju-bench replay --trace /dev/stdin", "4194304");
 }
 
-TEST_CASE("a byte-order mark at the beginning of a text is no part of it") {
+TEST_CASE("a byte-order mark at the beginning of a text is skipped") {
   const tiny::Folder folder;
   const std::string mark = "\xEF\xBB\xBF", config = kaiju::config_to_json(tiny::config(3));
   const auto output = [&](const std::string& line) {
@@ -254,7 +254,7 @@ TEST_CASE("a byte-order mark at the beginning of a text is no part of it") {
   CHECK(tiny::contains(output("kaiju-bench replay --json --memory 1 --trace trace"), "\"requests\": 2"));
 }
 
-TEST_CASE("kaiju-score refuses tokens that are none, by name") {
+TEST_CASE("kaiju-score refuses malformed tokens by name") {
   for (const char* tokens : {"8192", "-1", "abc", "1,2,3", "99999999999999999999", ""}) {
     INFO(tokens);
     CHECK(exit_code(std::string("echo '") + tokens + "' | " + kPrograms + "/kaiju-score " + kModel +
@@ -262,7 +262,7 @@ TEST_CASE("kaiju-score refuses tokens that are none, by name") {
   }
 }
 
-TEST_CASE("what kaiju-score says of tokens that are none holds nothing that a terminal obeys") {
+TEST_CASE("kaiju-score's message about malformed tokens has no control characters") {
   CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel +
                   " --tokens - 2>&1 | LC_ALL=C grep -q '[^ -~]'") == 1);
   CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel +

@@ -41,7 +41,7 @@ void fails(const Run& run, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("kaiju-make makes what kaiju-inspect verifies and shows") {
+TEST_CASE("kaiju-inspect verifies and shows a checkpoint that kaiju-make wrote") {
   const tiny::Folder folder;
   const std::string path = folder / "nano";
   const Run made = run(folder, "kaiju-make", "--preset nano --layers 4 --seed 3 --out '" + path + "'");
@@ -70,7 +70,7 @@ TEST_CASE("kaiju-make makes what kaiju-inspect verifies and shows") {
   CHECK(parsed["tensors"].size() == opened.value()->tensors().size());
 }
 
-TEST_CASE("kaiju-make that is told to stop, half-way through, leaves nothing behind") {
+TEST_CASE("kaiju-make that is interrupted half-way leaves no file") {
   const tiny::Folder folder;
   const std::string making =
       std::string("'") + KAIJU_PROGRAM_DIR + "/kaiju-make' --preset small --layers 2 --out x 2>err";
@@ -82,7 +82,7 @@ TEST_CASE("kaiju-make that is told to stop, half-way through, leaves nothing beh
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is one on a GPU") {
+TEST_CASE("kaiju-bench measures into JSON, on the CPU and, if there is one, on a GPU") {
   const tiny::Folder folder;
   const std::string model = "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors'";
   std::vector<std::string> backends{"portable"};
@@ -115,7 +115,7 @@ TEST_CASE("kaiju-bench measures into JSON, on the processor and where there is o
   }
 }
 
-TEST_CASE("kaiju-bench says which operations there are when none is meant") {
+TEST_CASE("kaiju-bench ops lists the operations if --only matches none") {
   const tiny::Folder folder;
   const Run bench = run(folder, "kaiju-bench",
                         "ops --only nonsense --threads 1 --rows 1 --seconds 0.001 --buffer-mib 64 --backend portable");
@@ -123,7 +123,7 @@ TEST_CASE("kaiju-bench says which operations there are when none is meant") {
   fails(bench, "--only nonsense: there are \"linear q\", \"linear k\"");
 }
 
-TEST_CASE("kaiju-bench serve names the backend that was taken, and times only turns that there are") {
+TEST_CASE("kaiju-bench serve names the backend that it used, and reports later turns only if there are any") {
   const tiny::Folder folder;
   const std::string serve = "serve '" + std::string(KAIJU_SOURCE_DIR) +
                             "/examples/chat/model/kaiju-nano.safetensors' --conversations 1 --characters 1 "
@@ -147,7 +147,7 @@ TEST_CASE("kaiju-bench replay says so when no request was measured, and when a r
   CHECK(tiny::contains(bench.err, "in one memory, which"));
 }
 
-TEST_CASE("every part of kaiju-bench shows examples of its own, and the defaults of its lists") {
+TEST_CASE("the help of every kaiju-bench subcommand has examples and the defaults of lists") {
   const tiny::Folder folder;
   for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour"}) {
     const Run help = run(folder, "kaiju-bench", part + " --help");
@@ -187,7 +187,7 @@ TEST_CASE("the table of kaiju-bench step keeps its columns, and counts all rows 
   CHECK(lines >= 4);
 }
 
-TEST_CASE("kaiju-score that cannot write all logits leaves the older file as it was, and nothing else") {
+TEST_CASE("if kaiju-score cannot write all logits, the older file is unchanged and no other file is left") {
   const tiny::Folder folder;
   tiny::write_file(folder / "logits.npy", "older");
   const std::string score = std::string(KAIJU_PROGRAM_DIR) + "/kaiju-score' '" + KAIJU_SOURCE_DIR +
@@ -205,7 +205,7 @@ TEST_CASE("kaiju-score that cannot write all logits leaves the older file as it 
   CHECK(folder.file_count() == 3);
 }
 
-TEST_CASE("kaiju-score stops reading where the model's context is full, and says so") {
+TEST_CASE("kaiju-score stops reading when the model's context is full, and says so") {
   const tiny::Folder folder;
   const auto scored = [&](const std::string& endless) {
     const std::string score = std::string("'") + KAIJU_PROGRAM_DIR + "/kaiju-score' '" + KAIJU_SOURCE_DIR +
@@ -264,7 +264,7 @@ TEST_CASE("kaiju-score writes the classifier's scores and the given tokens' log-
   CHECK(outputs("--backend reference --chunk 2 --batch 3") == files);
 }
 
-TEST_CASE("kaiju-score of one token has no log-probability to write, and writes that") {
+TEST_CASE("kaiju-score writes an empty array of log-probabilities for a single token") {
   const tiny::Folder folder;
   tiny::write_file(folder / "ids", "5");
   const Run scored =
@@ -352,7 +352,7 @@ TEST_CASE("kaiju-make refuses wrong options by name") {
   CHECK_FALSE(std::filesystem::exists(folder / "model"));
 }
 
-TEST_CASE("kaiju-inspect refuses what is no sound checkpoint") {
+TEST_CASE("kaiju-inspect refuses invalid checkpoints") {
   const tiny::Folder folder;
   const auto inspect = [&](const std::string& arguments) { return run(folder, "kaiju-inspect", arguments); };
   fails(inspect(""), "FILE");
@@ -367,7 +367,7 @@ TEST_CASE("kaiju-inspect refuses what is no sound checkpoint") {
   CHECK(inspect("'" + (folder / "damaged") + "' --no-verify").status == 0);
 }
 
-TEST_CASE("programs explain themselves, with examples") {
+TEST_CASE("every program has help with examples") {
   const tiny::Folder folder;
   for (const char* program : {"kaiju-make", "kaiju-inspect", "kaiju-score"}) {
     const Run help = run(folder, program, "--help");

@@ -58,7 +58,7 @@ TEST_CASE("random weights use the whole range evenly, and never -128") {
   }
 }
 
-TEST_CASE("every matrix has the gain its place wants, whatever its fan-in") {
+TEST_CASE("every matrix has the gain that its place in the model needs, whatever its fan-in") {
   kaiju::ModelConfig config = tiny::config(3);
   config.d_model = 256;
   config.d_ff = 1024;
@@ -86,7 +86,7 @@ TEST_CASE("every matrix has the gain its place wants, whatever its fan-in") {
   CHECK(gain("embed", ".out_scalar") == Approx(2.5).margin(0.25));
 }
 
-TEST_CASE("RoPE frequencies are turns per token times 2^64, to the nearest") {
+TEST_CASE("RoPE frequencies are turns per token times 2^64, rounded to the nearest integer") {
   const auto f = kaiju::rope_frequencies(10'000, 64);
   REQUIRE(f.size() == 32);
   CHECK(f[0] == 2935890503282001226u);  // 2^64 / (2 pi)
@@ -109,7 +109,7 @@ TEST_CASE("RoPE frequencies are turns per token times 2^64, to the nearest") {
   CHECK(std::equal(global.begin(), global.end(), slow.begin()));
 }
 
-TEST_CASE("a random model that cannot be is refused, and one that is cancelled leaves nothing") {
+TEST_CASE("an impossible random model is refused, and a cancelled one leaves no file") {
   const tiny::Folder folder;
   kaiju::ModelConfig config = tiny::config();
   config.n_kv_heads = 3;

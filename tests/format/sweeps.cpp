@@ -115,7 +115,8 @@ TEST_CASE("random damage anywhere is refused, or changes nothing", "[malformed][
   SUCCEED();
 }
 
-TEST_CASE("random lies with true digests are refused by name, or are another sound model", "[malformed][sweep]") {
+TEST_CASE("random changes with matching digests are refused by name or give another valid model",
+          "[malformed][sweep]") {
   const tiny::Parts good = tiny::take_apart(one_layer());
   std::vector<std::string> names;
   for (const auto& [name, entry] : good.header.items())

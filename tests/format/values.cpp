@@ -34,7 +34,7 @@ void set_weight(Parts& parts, const std::string& matrix, size_t row, size_t colu
 
 }  // namespace
 
-TEST_CASE("scales, virtual scalars and clips must be finite, positive and of a sane size", "[malformed]") {
+TEST_CASE("scales, virtual scalars and clips must be finite, positive and within their range", "[malformed]") {
   const float infinity = std::numeric_limits<float>::infinity();
   const std::pair<const char*, float> bad[] = {
       {"NaN", std::nanf("")},   {"-NaN", -std::nanf("")}, {"infinite", infinity},
@@ -91,7 +91,7 @@ TEST_CASE("constants derived from values each in range must stay in range themse
   too_large("sd", "layers.0.ffn.down.scale", "layers.0.ffn.down.scale", 1e3f, "layers.0.ffn.mid_clip", 1e12f);
 }
 
-TEST_CASE("a classifier's bias may be of any sign, and nothing that is not a sane number", "[malformed]") {
+TEST_CASE("a classifier's bias may have any sign, and must be finite and within its range", "[malformed]") {
   kaiju::ModelConfig config = tiny::config();
   config.labels = {"violence", "self-harm", "spam"};
   const std::string file = tiny::make(config);
@@ -126,7 +126,7 @@ TEST_CASE("a file whose classifier does not fit its labels is refused by tensor"
           after_edit([](auto& c) { c.erase("classifier"); }));
 }
 
-TEST_CASE("no weight may be -128, wherever it hides", "[malformed]") {
+TEST_CASE("no weight may be -128, wherever it is", "[malformed]") {
   for (const std::string& matrix : tiny::matrices_of(tiny::config()))
     for (const size_t column : {0, 15, 16, 33, 63}) {
       DYNAMIC_SECTION(matrix << " column " << column) {
@@ -150,7 +150,7 @@ TEST_CASE("row sums must be those of the rows", "[malformed]") {
   }
 }
 
-TEST_CASE("without verification weights are not read, and structure is all that is promised") {
+TEST_CASE("without verification weights are not read and only the structure is checked") {
   CHECK(after([](Parts& p) { set_weight(p, "embed", 0, 0, -128); }, Verify::kNone).ok());
   CHECK(after([](Parts& p) { p.put<int32_t>("embed.row_sum", 0, 12345); }, Verify::kNone).ok());
 }

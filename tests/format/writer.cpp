@@ -51,7 +51,7 @@ TEST_CASE("bytes may come in pieces of any size, across tensors") {
   }
 }
 
-TEST_CASE("a tokenizer rides along") {
+TEST_CASE("a checkpoint may contain a tokenizer") {
   const tiny::Folder folder;
   for (const size_t size : {1, 63, 64, 100'000}) {
     Declarations declarations = required();
@@ -66,7 +66,7 @@ TEST_CASE("a tokenizer rides along") {
   }
 }
 
-TEST_CASE("a writer destroyed before finish leaves nothing, and an old file as it was") {
+TEST_CASE("a writer that is destroyed before finish leaves no new file, and an old file unchanged") {
   const tiny::Folder folder;
   tiny::write_file(folder / "model", "the old file");
   {
@@ -93,7 +93,7 @@ TEST_CASE("a finished file replaces the old one, whose readers keep what they op
   CHECK(std::memcmp(old.value()->find("embed.weight")->bytes.data(), old_weights.data(), 1024) == 0);
 }
 
-TEST_CASE("a file finished early is refused and leaves nothing") {
+TEST_CASE("finishing before all bytes are written is refused and leaves no file") {
   const tiny::Folder folder;
   {
     auto writer = CheckpointWriter::create(folder / "model", tiny::config(), required());
@@ -177,7 +177,7 @@ TEST_CASE("a path that cannot be written is refused at once, and says why") {
   CHECK(folder.file_count() == 1);
 }
 
-TEST_CASE("a name that becomes impossible before finish is told, and leaves nothing") {
+TEST_CASE("a path that becomes unwritable before finish is reported, and no file is left") {
   const tiny::Folder folder;
   const std::string data = tiny::take_apart(tiny::bytes()).data;
   {

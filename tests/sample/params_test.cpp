@@ -19,7 +19,7 @@ std::string refusal(const SamplingParams& params) {
 
 }  // namespace
 
-TEST_CASE("good parameters pass as they are") {
+TEST_CASE("valid parameters pass unchanged") {
   SamplingParams params;
   CHECK(refusal(params) == "");
   params.temperature = 0.7;

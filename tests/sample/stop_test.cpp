@@ -31,7 +31,7 @@ Outcome naive(const std::string& text, const std::vector<std::string>& stops) {
 
 }  // namespace
 
-TEST_CASE("text that could become a stop string is held back and nothing else") {
+TEST_CASE("only text that could become a stop string is held back") {
   StopMatcher matcher({"\nUser:"});
   std::string out;
   CHECK_FALSE(matcher.push("Hello", out));
@@ -49,7 +49,7 @@ TEST_CASE("text that could become a stop string is held back and nothing else") 
   CHECK(out == "Hello\nUsually\n");
 }
 
-TEST_CASE("what was held back comes out at the end") {
+TEST_CASE("held back text is output at the end") {
   StopMatcher matcher({"STOP"});
   std::string out;
   matcher.push("now STO", out);
@@ -76,7 +76,7 @@ TEST_CASE("a self-overlapping stop string is found") {
   }
 }
 
-TEST_CASE("the answer does not depend on how the text was cut") {
+TEST_CASE("the result does not depend on how the text was cut") {
   std::mt19937 random(11);
   for (int round = 0; round < 20000; ++round) {
     const auto word = [&](size_t size, int letters) {

@@ -138,20 +138,20 @@ shortage::Scenario with_engine(const Body& body) {
 
 }  // namespace
 
-TEST_CASE("a checkpoint that is opened while memory runs out says so") {
+TEST_CASE("opening a checkpoint reports a lack of memory") {
   const std::string& path = small_chat_model();
   CHECK(sweep_memory([&] { return kaiju::Checkpoint::open(path).status().code(); }) > 500);
 }
-TEST_CASE("a config that is read while memory runs out says so") {
+TEST_CASE("reading a config reports a lack of memory") {
   const std::string text = kaiju::config_to_json(tiny::config(2));
   CHECK(sweep_memory([&] { return kaiju::config_from_json(text).status().code(); }) > 20);
 }
-TEST_CASE("a tokenizer that is loaded while memory runs out says so") {
+TEST_CASE("loading a tokenizer reports a lack of memory") {
   const auto checkpoint = kaiju::Checkpoint::open(small_chat_model()).value();
   const auto bytes = checkpoint->find("tokenizer")->bytes;
   CHECK(sweep_memory([&] { return kaiju::Tokenizer::load(bytes, 16).status().code(); }) > 20);
 }
-TEST_CASE("a model that is loaded while memory runs out says so") {
+TEST_CASE("loading a model reports a lack of memory") {
   const char* path = small_chat_model().c_str();
   CHECK(sweep_memory([&] {
           Owner owner;
@@ -159,14 +159,14 @@ TEST_CASE("a model that is loaded while memory runs out says so") {
           return code(owner.first);
         }) > 500);
 }
-TEST_CASE("options that are set while memory runs out say so") {
+TEST_CASE("setting options reports a lack of memory") {
   CHECK(sweep_memory([] {
           Owner owner;
           owner.choose();
           return code(owner.first);
         }) > 10);
 }
-TEST_CASE("an engine that is created while memory runs out says so") {
+TEST_CASE("creating an engine reports a lack of memory") {
   CHECK(sweep_memory([] {
           std::unique_ptr<Owner> owner;
           {
@@ -181,7 +181,7 @@ TEST_CASE("an engine that is created while memory runs out says so") {
           return first;
         }) > 50);
 }
-TEST_CASE("sessions that come, fork and go while memory runs out say so") {
+TEST_CASE("creating, forking and destroying sessions reports a lack of memory") {
   CHECK(sweep_memory(with_engine([](Owner& o) {
           kaiju_session_destroy(std::exchange(o.session, nullptr));
           o.make_session();
@@ -203,7 +203,7 @@ TEST_CASE("a session is destroyed without memory, and its request ends") {
   CHECK(metrics.sessions == 0);
   CHECK(metrics.tokens_decoded < 4);
 }
-TEST_CASE("a conversation while memory runs out says so, and goes on") {
+TEST_CASE("a conversation reports a lack of memory and continues") {
   const std::vector<int32_t> head = kaiju::test::tokens_from(1, 20), input = kaiju::test::tokens_from(2, 30);
   int failures = 0;
   for (int64_t nth = 1; nth < 60; ++nth) {
@@ -244,10 +244,10 @@ TEST_CASE("a conversation while memory runs out says so, and goes on") {
   }
   CHECK(failures > 20);
 }
-TEST_CASE("a submit while memory runs out says so") {
+TEST_CASE("submit reports a lack of memory") {
   CHECK(sweep_memory(with_engine([](Owner& o) { o.submit(o.session); })) > 5);
 }
-TEST_CASE("steps while memory runs out say so") {
+TEST_CASE("step reports a lack of memory") {
   CHECK(sweep_memory_of_steps(with_engine([](Owner& o) {
           {
             const heap::Pause pause;
@@ -256,7 +256,7 @@ TEST_CASE("steps while memory runs out say so") {
           o.run();
         })) > 5);
 }
-TEST_CASE("a step that finds no memory fails its requests or leaves their replies as they would have been") {
+TEST_CASE("a step without memory fails its requests or leaves their replies unchanged") {
   const auto reply = [](int64_t nth) {
     Ready o;
     o.submit(o.session);
@@ -282,7 +282,7 @@ TEST_CASE("a step that finds no memory fails its requests or leaves their replie
   }
   CHECK(same > 0);
 }
-TEST_CASE("a poll that finds no memory loses no event") {
+TEST_CASE("a poll without memory loses no event") {
   const auto polled = [](int64_t nth, bool for_good) {
     Ready o;
     o.submit(o.session);
@@ -341,7 +341,7 @@ TEST_CASE("however memory runs out in a step, every request has one last event")
       CHECK(last_events(nth, for_good) == std::map<kaiju_request, int>{{1, 1}, {2, 1}});
     }
 }
-TEST_CASE("two requests, one cancelled, one session destroyed, while memory runs out") {
+TEST_CASE("cancelling a request and destroying a session work while memory runs out") {
   CHECK(sweep_memory_of_steps(with_engine([](Owner& o) {
           o.must([&](kaiju_error** e) { return kaiju_session_create(o.engine, &o.second, e); });
           o.submit(o.session);
@@ -352,7 +352,7 @@ TEST_CASE("two requests, one cancelled, one session destroyed, while memory runs
           o.run();
         })) > 20);
 }
-TEST_CASE("a whole generate while memory runs out says so") {
+TEST_CASE("generate reports a lack of memory") {
   CHECK(sweep_memory_of_steps(with_engine([](Owner& o) {
           const int32_t tokens[] = {1, 4, 9, 6, 5};
           o.must([&](kaiju_error** e) {
@@ -360,7 +360,7 @@ TEST_CASE("a whole generate while memory runs out says so") {
           });
         })) > 20);
 }
-TEST_CASE("text and tokens on their way while memory runs out say so") {
+TEST_CASE("tokenizing and detokenizing report a lack of memory") {
   CHECK(sweep_memory(with_engine([](Owner& o) {
           int32_t tokens[32];
           char text[32];
@@ -375,7 +375,7 @@ TEST_CASE("text and tokens on their way while memory runs out say so") {
           });
         })) > 10);
 }
-TEST_CASE("a checkpoint that is written while memory runs out says so and leaves the old one") {
+TEST_CASE("writing a checkpoint reports a lack of memory and leaves the old file") {
   const tiny::Folder folder;
   const std::string path = folder / "model";
   const kaiju::ModelConfig config = tiny::config(1);
@@ -384,7 +384,7 @@ TEST_CASE("a checkpoint that is written while memory runs out says so and leaves
   CHECK(kaiju::Checkpoint::open(path).ok());
 }
 
-TEST_CASE("blocks that move between device, host memory and file while memory runs out") {
+TEST_CASE("blocks move correctly between device, host memory and file while memory runs out") {
   CHECK(sweep_memory_of_steps([] {
           std::unique_ptr<kaiju::Engine> engine;
           const auto run = [&](uint64_t seed) -> StatusCode {
@@ -428,7 +428,7 @@ TEST_CASE("blocks that move between device, host memory and file while memory ru
           return first;
         }) > 5);
 }
-TEST_CASE("a tier's file that is made and written while the disk fails says so") {
+TEST_CASE("creating and writing a tier's file reports a disk failure") {
   const tiny::Folder folder;
   CHECK(sweep_files([&] {
           auto file = kaiju::open_block_file(folder / "tier", 4096);
@@ -476,11 +476,11 @@ TEST_CASE("a signal that interrupts a file call, once or again and again, change
   CHECK(interrupted > 30);
 }
 
-TEST_CASE("a checkpoint that is opened while the disk fails says so") {
+TEST_CASE("opening a checkpoint reports a disk failure") {
   const std::string& path = small_chat_model();
   CHECK(sweep_files([&] { return kaiju::Checkpoint::open(path).status().code(); }) >= 4);
 }
-TEST_CASE("a model that is loaded while the disk fails says so") {
+TEST_CASE("loading a model reports a disk failure") {
   const char* path = small_chat_model().c_str();
   CHECK(sweep_files([&] {
           Owner owner;
@@ -488,7 +488,7 @@ TEST_CASE("a model that is loaded while the disk fails says so") {
           return code(owner.first);
         }) >= 4);
 }
-TEST_CASE("a checkpoint that is written while the disk fails says so, and its name holds the old one or the new one") {
+TEST_CASE("writing a checkpoint reports a disk failure and leaves the old file or the new one") {
   const tiny::Folder folder;
   const std::string path = folder / "model";
   const kaiju::ModelConfig config = tiny::config(1);

@@ -61,7 +61,7 @@ TEST_CASE("no text forges a symbol") {
   for (size_t i = 1; i + 1 < tokens.size(); ++i) CHECK(tokens[i] >= 8);
 }
 
-TEST_CASE("each text is encoded on its own, whatever stands beside it") {
+TEST_CASE("each text is encoded on its own, whatever its neighbours") {
   std::vector<int32_t> apart, together;
   REQUIRE(chat().append(ChatRole::kUser, "hel", apart).ok());
   const size_t first = apart.size();
@@ -134,7 +134,7 @@ TEST_CASE("nothing is dropped while everything fits") {
   CHECK(chat_turns_to_drop(std::vector<size_t>(1, 3340), 500, 256, 4096) == 0);  // to the last token
 }
 
-TEST_CASE("what is left always fits, and the cut moves seldom and far") {
+TEST_CASE("the remaining turns always fit, and the cut moves rarely and in large steps") {
   const size_t context = 4096, card = 300, reply = 256;
   std::vector<size_t> turns;
   size_t last = 0, moves = 0;

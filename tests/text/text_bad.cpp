@@ -59,7 +59,7 @@ const std::vector<NotUtf8>& not_utf8() {
 
 }  // namespace
 
-TEST_CASE("text that is not UTF-8 is refused with the place", "[malformed]") {
+TEST_CASE("text that is not UTF-8 is refused with the position of the first wrong byte", "[malformed]") {
   for (const NotUtf8& c : not_utf8()) DYNAMIC_SECTION(c.name) {
       const auto tokens = tiny().encode(c.text);
       REQUIRE_FALSE(tokens.ok());
@@ -70,7 +70,7 @@ TEST_CASE("text that is not UTF-8 is refused with the place", "[malformed]") {
     }
 }
 
-TEST_CASE("odd text that is UTF-8 survives the way to tokens and back", "[malformed]") {
+TEST_CASE("unusual UTF-8 text is unchanged after encoding and decoding", "[malformed]") {
   const std::pair<const char*, std::string> cases[] = {
       {"nothing", ""},
       {"a NUL", std::string("a\0b", 3)},
@@ -124,7 +124,7 @@ TEST_CASE("a text longer than a mebibyte is refused with its size and the limit"
   CHECK(tiny().encode(longest).ok());
 }
 
-TEST_CASE("a text that the tokenizer's rules make longer than a mebibyte is refused with both sizes", "[malformed]") {
+TEST_CASE("a text that normalisation makes longer than a mebibyte is refused with both sizes", "[malformed]") {
   const auto tokenizer = load(train_tokenizer("nmt_nfkc"), 512).value();
   // U+FDFA, three bytes, becomes 33.
   const auto repeated = [&](int times) {

@@ -133,7 +133,7 @@ TEST_CASE("the space that encoding adds is gone after decoding") {
   CHECK(tokenizer->decode(tokenizer->encode(" world").value()).value() == " world");
 }
 
-TEST_CASE("a model with pieces fewer than the vocabulary is fine") { CHECK(load(tiny_model().bytes(), 4096).ok()); }
+TEST_CASE("a model with fewer pieces than the vocabulary is accepted") { CHECK(load(tiny_model().bytes(), 4096).ok()); }
 
 TEST_CASE("a byte pair model splits and joins text") {
   auto model = tiny_model();
@@ -155,7 +155,7 @@ TEST_CASE("models as SentencePiece trains them are read, with and without a norm
   }
 }
 
-TEST_CASE("how long a text becomes by the normaliser's rules is known before it is encoded") {
+TEST_CASE("the length of a normalised text is known before it is encoded") {
   for (const char* rules : {"nmt_nfkc", "nfkc_cf", "identity"}) {
     const std::string bytes = train_tokenizer(rules);
     auto model = read_sentencepiece_model(as_bytes(bytes), 512);

@@ -84,7 +84,7 @@ TEST_CASE("an overlong piece is refused", "[malformed]") {
 TEST_CASE("an overlong user-defined piece is refused", "[malformed]") {
   refuse(changed([](TinyModel& t) { t.add(std::string(65, 'x'), 0, PieceKind::kUserDefined); }), "65 bytes");
 }
-TEST_CASE("a score that is no number is refused", "[malformed]") {
+TEST_CASE("a NaN score is refused", "[malformed]") {
   refuse(changed([](TinyModel& t) { t.add("x1", std::nanf(""), PieceKind::kNormal); }), "not finite");
 }
 TEST_CASE("an infinite score is refused", "[malformed]") {
@@ -184,7 +184,7 @@ TEST_CASE("a normaliser whose strings do not end is refused", "[malformed]") {
   map.strings = "bbb";
   refuse(with_charsmap(map), "do not end");
 }
-TEST_CASE("a normaliser whose replacement is a flood is refused", "[malformed]") {
+TEST_CASE("a normaliser with a huge replacement is refused", "[malformed]") {
   Charsmap map;
   map.strings = std::string(100000, 'b') + '\0';
   refuse(with_charsmap(map), "too long");

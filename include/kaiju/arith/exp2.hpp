@@ -1,14 +1,14 @@
-// exp2: ours, because no two libraries agree on the last bit. One source for host and device (arithmetic.md, section
-// 1).
+// exp2: kaiju's own implementation, because library functions differ in the last bit. Host and device use this source
+// (arithmetic.md, section 1).
 #pragma once
 
 #include "kaiju/arith/float32.hpp"
 
 namespace kaiju::arith {
 
-// Minimax on [-0.5, 0.5] with the constant term fixed at 1, so whole powers are exact. Relative error at most 2.9e-6 in
-// f32 with fma: under the rounding of attention's 16-bit weights; one term more cost 2% of an attention kernel on an
-// H200.
+// Coefficients of a minimax polynomial on [-0.5, 0.5]. The constant term is fixed at 1, so integer powers are exact.
+// The relative error is at most 2.9e-6 in f32 with fma, which is below the rounding of attention's 16-bit weights. One
+// more term cost 2% of an attention kernel's time on an H200.
 inline constexpr float kPow2C1 = 0x1.62e12cp-1f;
 inline constexpr float kPow2C2 = 0x1.ec0366p-3f;
 inline constexpr float kPow2C3 = 0x1.c9fbe4p-5f;

@@ -1,5 +1,5 @@
-// Single binary32 operations that stay single: each function is exactly one IEEE rounding, whatever flags this header
-// meets. GCC contracts a*b+c into an fma by default where the target has one; mul() and add() forbid that.
+// Single float operations with exactly one IEEE rounding each, whatever the compiler flags. By default GCC contracts
+// a*b+c into an fma if the target has one; mul() and add() prevent that.
 #pragma once
 
 #if defined(__FAST_MATH__)
@@ -16,7 +16,7 @@
 #define KAIJU_HOST_DEVICE
 #endif
 
-// Keeps the value of a product from being fused into what consumes it.
+// Prevents the compiler from fusing a product with the addition that uses it.
 #if defined(__clang__)
 #define KAIJU_NO_CONTRACT _Pragma("clang fp contract(off)")
 #define KAIJU_ROUNDED(x) (x)
@@ -88,7 +88,7 @@ KAIJU_HOST_DEVICE inline float float_of(uint32_t bits) {
 #endif
 }
 
-// Nearest integer, ties to even.
+// Rounds to the nearest integer, ties to even.
 KAIJU_HOST_DEVICE inline float rint(float x) {
 #if defined(__CUDA_ARCH__)
   return rintf(x);
@@ -97,7 +97,7 @@ KAIJU_HOST_DEVICE inline float rint(float x) {
 #endif
 }
 
-// bfloat16 as its 16 bits. Finite inputs only, ties to even.
+// bfloat16 as its 16 bits. Conversion rounds ties to even and needs finite inputs.
 using bf16 = uint16_t;
 
 KAIJU_HOST_DEVICE inline bf16 to_bf16(float x) {

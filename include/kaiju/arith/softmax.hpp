@@ -1,14 +1,14 @@
-// The scalar pieces of attention: integer scores to two-byte weights, and the factors that merge chunks (arithmetic.md,
-// section 5).
+// Scalar functions of attention: the two-byte weight of an integer score, and the factors that merge chunks
+// (arithmetic.md, section 5).
 #pragma once
 
 #include "kaiju/arith/exp2.hpp"
 
 namespace kaiju::arith {
 
-inline constexpr int kChunkKeys =
-    512;  // keys under one maximum, anchored at multiples of 512; what a split of the keys may work on alone
-inline constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+// Number of keys that share one maximum. Chunks begin at multiples of 512, and each may be computed independently.
+inline constexpr int kChunkKeys = 512;
+inline constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23: a sum with it has the nearest integer in its low bits
 
 // 2^(difference * z) for difference <= 0, without rounding the product: E(d) of the contract.
 KAIJU_HOST_DEVICE inline float exp2_product(int32_t difference, float z) {
@@ -17,7 +17,7 @@ KAIJU_HOST_DEVICE inline float exp2_product(int32_t difference, float z) {
   return n < -126.0f ? 0.0f : pow2(static_cast<int32_t>(n), fma(d, z, -n));
 }
 
-// Weight of a key whose score lies `difference` (<= 0) under its chunk's maximum: 0 ... 65535.
+// Weight of a key, 0 to 65535. `difference` (<= 0) is its score minus the maximum of its chunk.
 KAIJU_HOST_DEVICE inline uint32_t key_weight(int32_t difference, float z) {
   return bits_of(fma(65535.0f, exp2_product(difference, z), kRoundBias)) - bits_of(kRoundBias);
 }

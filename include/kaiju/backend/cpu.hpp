@@ -1,6 +1,5 @@
-// CpuBackend: the operations of a Backend on the host's cores, in the fastest instruction set this machine has. Same
-// bits as ReferenceBackend (tests/conformance). Weights are used where they lie; what it owns is its threads and some
-// scratch memory per thread.
+// CpuBackend: a Backend on the host's cores, with kernels for several instruction sets. It gives the same bits as
+// ReferenceBackend (tests/conformance). It owns its worker threads and scratch memory; weights are used in place.
 #pragma once
 
 #include <cstdint>
@@ -25,25 +24,24 @@ struct AttentionPiece;
 
 class CpuBackend {
  public:
-  // Instruction sets this machine can run, best first, of "avx512" (needs F, BW, VL, DQ, VNNI), "avxvnni", "avx2" (both
-  // with FMA), "neon" (Arm with the dot-product extension) and "portable", which runs everywhere.
+  // The instruction sets that this machine can run, the best first: "avx512" (needs F, BW, VL, DQ, VNNI), "avxvnni",
+  // "avx2" (both with FMA), "neon" (Arm with the dot-product extension) and "portable", which runs everywhere.
   static std::vector<std::string> isas();
 
-  // `isa` is one of isas() or "auto", the best; `threads` counts the caller's. kInvalidArgument for an unknown set,
-  // kUnsupported for one this machine lacks or when a thread cannot be started.
+  // `isa` is one of isas(), or "auto" for the best. `threads` includes the calling thread. kInvalidArgument for an
+  // unknown instruction set; kUnsupported if this machine lacks it or if a thread cannot be started.
   static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads);
 
   ~CpuBackend();
 
-  // Scratch for steps up to these sizes: none of them allocates any more. Larger ones still run, and take more on the
-  // way.
+  // Allocates scratch memory for steps of up to these sizes. Larger steps still run and allocate more.
   Status take_memory(const StepSizes& sizes);
 
   const char* isa() const;
   int32_t threads() const { return pool_.threads(); }
 
-  // The operations of backend/backend.hpp. One calling thread at a time, in the floating-point state of
-  // base/float_state.hpp.
+  // The operations of backend/backend.hpp. They allow one calling thread at a time, which must have the floating-point
+  // state of base/float_state.hpp.
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
   void norm(const NormArgs& norm);
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
@@ -68,7 +66,7 @@ class CpuBackend {
   ThreadPool pool_;
   Buffer<std::byte> scratch_;  // [threads, scratch_stride_]
   size_t scratch_stride_ = 0;
-  Buffer<std::byte> prepared_;  // activations as the products' kernels want them
+  Buffer<std::byte> prepared_;  // activations in the layout of the matmul kernels
   std::vector<cpu::AttentionPiece> pieces_;
   std::vector<uint32_t> masses_;
   std::vector<float> adjusted_;  // logits after penalty and bias

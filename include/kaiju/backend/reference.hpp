@@ -1,5 +1,6 @@
-// ReferenceBackend: the specification. Scalar, single-threaded, written to be read beside docs/arithmetic.md; every
-// other backend must give the same bits. Layout of a cache half: [64 tokens, head_dim] for keys and for values.
+// ReferenceBackend: the executable specification of every operation. It is scalar and single-threaded, and follows
+// docs/arithmetic.md; every other backend must give the same bits. The keys and the values of a block have the layout
+// [64 tokens, head_dim].
 #pragma once
 
 #include <algorithm>
@@ -13,12 +14,12 @@
 
 namespace kaiju {
 
-// Where the keys [head_dim] or values [head_dim] of one token stand, for the reference layout.
+// Address of one token's keys [head_dim] or values [head_dim] in the reference layout.
 inline int8_t* reference_row(std::byte* half, int32_t position, int32_t head_dim) {
   return reinterpret_cast<int8_t*>(half) + int64_t{position % kBlockTokens} * head_dim;
 }
 
-// Sampling is host arithmetic on every CPU; backends share it.
+// Draws a token from one row of logits. CPU backends share this function.
 inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& scratch, SampledToken& result) {
   const SamplingSpec& spec = *args.spec;
   const std::span<const float> logits(args.logits, static_cast<size_t>(args.vocab_size));
@@ -132,7 +133,7 @@ class ReferenceBackend {
   void sample(const SampleArgs& args, SampledToken& result) { sample_row(args, candidates_, result); }
 
  private:
-  // Calls use(row * out + n, n, accumulator) for every output; the accumulator is exact.
+  // Computes all outputs of a matmul and calls use(row * out + n, n, accumulator) for each. The accumulator is exact.
   template <class Byte, class Use>
   static void each(const Matrix& w, const Byte* a, int32_t rows, Use use) {
     for (int64_t row = 0; row < rows; ++row)
@@ -148,14 +149,14 @@ class ReferenceBackend {
     for (int32_t i = 0; i < head_dim / 2; ++i) arith::rotate(head[i], head[i + head_dim / 2], angles[i]);
   }
 
-  // Sums of weights (total) and of weighted values (out), under an integer maximum.
+  // Sums of attention weights (total) and of weighted values (out), relative to an integer maximum score.
   struct Sums {
     int32_t maximum = 0;
     float total = 0.0f;
     std::vector<float> out;  // [head_dim]; empty before the first chunk
   };
 
-  // sums = scaled * factor + kept, under kept's maximum, which is the larger one or equal.
+  // Returns scaled * factor + kept, relative to the maximum of `kept`, which is not smaller than that of `scaled`.
   static Sums fold(const Sums& scaled, Sums kept, float z) {
     const float factor = arith::exp2_product(scaled.maximum - kept.maximum, z);
     kept.total = arith::fma(scaled.total, factor, kept.total);
@@ -186,7 +187,7 @@ class ReferenceBackend {
       args.out[at + i] = arith::quantise(arith::mul(all.out[i], inverse), args.out_inverse[g * head_dim + i]);
   }
 
-  // The visible keys [from, to] of one chunk.
+  // Sums over the visible keys [from, to] of one chunk.
   static Sums sum_chunk(const int8_t* query, const BlockId* table, const KvSlot& kv, int32_t g, int32_t from,
                         int32_t to, float z) {
     const int32_t head_dim = kv.head_dim;

@@ -1,7 +1,8 @@
-// The golden self-check: every operation of a backend on small fixed inputs, against hashes recorded from
-// ReferenceBackend. It runs when an executor is made, for 2 ms on a processor; on a GPU, which has kernels of their own
-// for some shapes, in more of them. It refuses a machine or a build that computes otherwise: contraction, flushed
-// subnormals, a broken kernel. Host memory only; the conformance tests are the thorough ones.
+// The self-check: runs every operation of a backend on small fixed inputs and compares the results with hashes recorded
+// from ReferenceBackend. It runs when an executor is created and takes 2 ms on a CPU. On a GPU it checks more shapes,
+// because some shapes have their own kernels. It refuses a machine or a build whose results differ, for example because
+// of contraction, flushed subnormals or a broken kernel. It uses host memory only. The conformance tests are more
+// thorough.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,8 @@ struct Check {
   uint64_t hash;
 };
 
-// Recorded from ReferenceBackend; tests/conformance/self_check.cpp prints them anew when the contract's version
-// changes.
+// Hashes recorded from ReferenceBackend. If the arithmetic version changes, tests/conformance/self_check.cpp prints the
+// new ones.
 inline constexpr Check kExpected[] = {
     {"embed", 0x34DD48A9AC7FAA26u},
     {"norm", 0x6B70DAEF8D6A8047u},
@@ -59,9 +60,10 @@ inline constexpr Check kExpected[] = {
     {"queries, a tile of 256 channels", 0x000CE80057B826A0u},
     {"attention, a tile of 256 channels", 0xBE47A3486EC31753u},
 };
-inline constexpr size_t kChecks = std::size(kExpected), kPlainChecks = 14;  // the latter up to "sample"
+// kPlainChecks counts the checks up to "sample".
+inline constexpr size_t kChecks = std::size(kExpected), kPlainChecks = 14;
 
-// The operations on a matrix, in the order of their checks: all that a layer has.
+// All matmul operations of a layer, in the order of their checks.
 inline constexpr Operation kProducts[] = {Operation::kLinear, Operation::kUp, Operation::kAddLinear,
                                           Operation::kAddDown};
 static_assert([] {
@@ -75,9 +77,9 @@ static_assert([] {
 enum class Shapes {
   kPlain,
   kAll
-};  // kAll: also those that a GPU's kernels for one row, for tiles of rows and for other head_dims serve
+};  // kAll: also the shapes of a GPU's kernels for one row, for tiles of rows and for other head_dims
 
-// Inputs: the stream of Philox words under a fixed key, shaped by exact operations.
+// Inputs: pseudo-random values, made from Philox words with a fixed key by exact operations.
 class Inputs {
  public:
   uint32_t word() {
@@ -91,12 +93,12 @@ class Inputs {
   std::vector<uint8_t> unsigned_bytes(size_t count) {
     return fill<uint8_t>(count, [this] { return static_cast<uint8_t>(below(256)); });
   }
-  // Positive, full mantissas, within a factor of two above `low`, a power of two.
+  // Positive floats with full mantissas, in [low, 2 * low). `low` is a power of two.
   std::vector<float> scales(size_t count, float low) {
     return fill<float>(
         count, [=, this] { return arith::mul(low, static_cast<float>((1 << 23) + below(1 << 23)) * 0x1p-23f); });
   }
-  // Either sign, spread over eight powers of two below `high`.
+  // A float of either sign whose magnitude is spread over eight powers of two below `high`.
   float spread(float high) {
     const uint32_t bits = word();
     const float magnitude =
@@ -121,7 +123,7 @@ class Inputs {
   std::array<uint32_t, 4> words_{};
 };
 
-// FNV-1a over 8-byte words; the values, not where they lie.
+// FNV-1a over 8-byte words: a hash of the values, independent of their addresses.
 template <class T>
 uint64_t hash_of(const std::vector<T>& values) {
   uint64_t hash = 0xCBF29CE484222325u;
@@ -334,7 +336,7 @@ void add_tile_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
   }
 }
 
-// One for each of kExpected, or the first kPlainChecks. Inputs are drawn in the order of the checks, so that order is
+// Computes one hash for each entry of kExpected, or for the first kPlainChecks entries. Inputs are drawn in the order of the checks, so that order is
 // part of what kExpected records.
 template <Backend B>
 std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
@@ -367,7 +369,7 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
 
 }  // namespace golden
 
-// kUnsupported names the operations that differ.
+// Runs the self-check. kUnsupported if results differ; the message names the operations.
 template <Backend B>
 Status self_check(B& backend, golden::Shapes shapes = golden::Shapes::kPlain) {
   const std::vector<uint64_t> found = golden::hashes(backend, shapes);

@@ -1,5 +1,5 @@
-// Buffer: zeroed, 64-byte aligned memory of a fixed size, taken once. Large buffers come untouched from the system, so
-// pages that are never used cost nothing.
+// Buffer: zeroed, 64-byte aligned memory of a fixed size. Large buffers are not touched at allocation, so pages that
+// are never used are not resident.
 #pragma once
 
 #if defined(__linux__)
@@ -22,19 +22,19 @@ class Buffer {
  public:
   Buffer() = default;
 
-  // kOutOfMemory names `what` and the bytes wanted.
+  // Allocates `count` elements. A kOutOfMemory error names `what` and the number of bytes.
   static Result<Buffer> make(size_t count, const char* what) {
     Buffer buffer;
     if (count > std::numeric_limits<size_t>::max() / sizeof(T) - kAlignment) return out_of_memory(count, what);
     buffer.count_ = count;
-    // calloc leaves fresh pages to the system to zero; the head room lets us align by hand.
+    // calloc leaves zeroing of new pages to the system. The extra bytes allow alignment by hand.
     buffer.memory_.reset(std::calloc(1, count * sizeof(T) + kAlignment));
     if (!buffer.memory_) return out_of_memory(count, what);
     return buffer;
   }
 
   T* data() { return reinterpret_cast<T*>(aligned(static_cast<std::byte*>(memory_.get()), kAlignment)); }
-  // For what is visited at random: asks the system for large pages, where it has them. Touching a byte may then make 2
+  // Asks the system for large pages, if it has them, for memory with random access. Touching one byte may then make 2
   // MiB resident.
   void prefer_large_pages() {
 #if defined(__linux__)
@@ -49,7 +49,7 @@ class Buffer {
 
  private:
   static constexpr size_t kAlignment = 64;
-  // The next address that is a multiple; null stays null.
+  // The next address that is a multiple of `multiple`; null stays null.
   static std::byte* aligned(std::byte* address, size_t multiple) {
     return address + (0 - reinterpret_cast<uintptr_t>(address)) % multiple;
   }
@@ -66,7 +66,7 @@ class Buffer {
   size_t count_ = 0;
 };
 
-// Zeroed bytes that know how to give themselves back, whoever gave them.
+// Zeroed bytes of host memory, with the deleter of whoever allocated them.
 using HostMemory = std::shared_ptr<std::byte>;
 inline Result<HostMemory> plain_memory(size_t bytes, const char* what) {
   Result<Buffer<std::byte>> made = Buffer<std::byte>::make(bytes, what);

@@ -1,6 +1,7 @@
-// FloatState: the floating-point mode the contract assumes (round to nearest, subnormals kept, nothing trapped), for
-// the length of a scope. What the thread had before comes back at its end, so a host that flushes subnormals or traps
-// inexact results neither changes our bits nor notices us. Every call of the library that computes in floats has one.
+// FloatState: sets the floating-point mode of the numeric contract for the length of a scope: round to nearest,
+// subnormals kept, no traps. The destructor restores the thread's previous mode. So a host that flushes subnormals or
+// traps inexact results does not change kaiju's bits and is not disturbed. Every library call that computes with floats
+// has a FloatState.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -23,7 +24,7 @@ class FloatState {
  private:
   void set() const { _mm_setcsr(kNearestMaskedKeepSubnormals); }
   void restore() const { _mm_setcsr(found_); }
-  static constexpr unsigned kNearestMaskedKeepSubnormals = 0x1F80;  // MXCSR as the processor starts: no FTZ, no DAZ
+  static constexpr unsigned kNearestMaskedKeepSubnormals = 0x1F80;  // MXCSR at processor reset: no FTZ, no DAZ
   unsigned found_;
 #else
   FloatState() {
@@ -39,7 +40,7 @@ class FloatState {
 #endif
 
  public:
-  // Calls the host's own code, a callback, in the state that was found.
+  // Calls host code (a callback) in the thread's previous mode.
   template <class Call>
   auto as_found(const Call& call) const {
     struct Found {

@@ -1,4 +1,5 @@
-// Function: a callable held by value, for public headers: <functional> would add 20,000 lines to each of their users.
+// Function: a callable held by value, like std::function. Public headers use it because <functional> would add 20,000
+// lines to each file that includes them.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@ namespace kaiju {
 template <class Signature>
 class Function;
 
-// Copies share one target. An empty one is false and must not be called; a null pointer makes an empty one. Making one
-// of a callable takes memory (std::bad_alloc).
+// Copies share one target. An empty Function converts to false and must not be called; a null pointer makes an empty
+// one. Constructing from a callable allocates memory and may throw std::bad_alloc.
 template <class Answer, class... Arguments>
 class Function<Answer(Arguments...)> {
  public:

@@ -1,9 +1,10 @@
-// Status: how every fallible call of the library answers. No exceptions cross a public function, nothing aborts.
+// Status and Result: what every library call that can fail returns. No exception leaves a public function, and nothing
+// aborts.
 //
 //   Result<Checkpoint> file = Checkpoint::open(path);
 //   if (!file.ok()) return file.status();
 //
-// The codes are those of the C header, value for value; capi/kaiju.cpp asserts it.
+// The codes have the values of the C header; capi/kaiju.cpp asserts that.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,16 @@ namespace kaiju {
 
 enum class StatusCode : int32_t {
   kOk = 0,
-  kInvalidArgument = 1,  // the caller can fix it; the message says how
+  kInvalidArgument = 1,  // the call is wrong; the message says how to correct it
   kNotFound = 2,
   kUnsupported = 3,
   kOutOfMemory = 4,
   kBusy = 5,
   kCancelled = 6,
   kIo = 7,
-  kBadModel = 8,  // a file that breaks the checkpoint's rules
+  kBadModel = 8,  // a file that breaks the rules of its format
   kDeviceLost = 9,
-  kInternal = 10,  // a broken invariant: the engine stops, the process lives on
+  kInternal = 10,  // a broken invariant: the engine stops and the process goes on
 };
 
 class [[nodiscard]] Status {
@@ -35,7 +36,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
-  // Names the thing and the remedy; empty when ok.
+  // Names the problem and the remedy; empty if ok.
   const std::string& message() const { return message_; }
 
  private:
@@ -43,7 +44,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value or the reason there is none.
+// A value, or the status that says why there is none.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -52,10 +53,10 @@ class [[nodiscard]] Result {
 
   bool ok() const { return value_.has_value(); }
   Status status() const { return status_; }
-  // Throws std::bad_optional_access where there is none: ask ok() first.
+  // Throws std::bad_optional_access if there is no value: call ok() first.
   T& value() & { return value_.value(); }
   const T& value() const& { return value_.value(); }
-  // By value: a temporary result may be unpacked in a loop or bound to a name.
+  // Returns by value, so that the value of a temporary Result can be used in a loop or bound to a name.
   T value() && { return std::move(value_).value(); }
   T* operator->() { return &value_.value(); }
   T& operator*() & { return value_.value(); }
@@ -67,12 +68,12 @@ class [[nodiscard]] Result {
 
 inline Status invalid_argument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 inline Status bad_model(std::string message) { return {StatusCode::kBadModel, std::move(message)}; }
-// Needs no memory itself: so short a message lies within the string.
+// Allocates no memory: a message this short is stored inside the string object.
 inline Status out_of_memory() { return {StatusCode::kOutOfMemory, "out of memory"}; }
 inline Status internal_error(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
-// Runs `body`, which gives an `Answer` (a Status, or a Result); a shortage of memory is an answer too, and no exception
-// leaves.
+// Runs `body`, which returns an `Answer` (a Status or a Result). std::bad_alloc becomes kOutOfMemory and any other
+// exception kInternal, so no exception leaves.
 template <class Answer, class Body>
 Answer guarded(const Body& body) noexcept {
   try {
@@ -86,7 +87,7 @@ Answer guarded(const Body& body) noexcept {
 
 }  // namespace kaiju
 
-// Returns from the enclosing function when `expression` is a Status that is not ok.
+// Returns from the enclosing function if `expression` is a Status that is not ok.
 #define KAIJU_TRY(expression)                      \
   do {                                             \
     ::kaiju::Status kaiju_status_ = (expression);  \

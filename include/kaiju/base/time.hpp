@@ -1,5 +1,5 @@
-// Time as plain numbers, for public headers: <chrono> would add 8,000 lines to each of their users. The types of
-// std::chrono convert by themselves.
+// Nanoseconds and TimePoint: time as plain numbers. Public headers use them because <chrono> would add 8,000 lines to
+// each file that includes them. The types of std::chrono convert implicitly.
 #pragma once
 
 #include <compare>
@@ -8,13 +8,13 @@
 
 namespace kaiju {
 
-// A duration. What does not fit 64 bits, 292 years, becomes the largest or the least that does.
+// A duration. Values that do not fit 64 bits (292 years) are clamped to the largest or smallest that fits.
 struct Nanoseconds {
   int64_t count = 0;
 
   constexpr Nanoseconds() = default;
   constexpr explicit Nanoseconds(int64_t nanoseconds) : count(nanoseconds) {}
-  // Of a std::chrono::duration.
+  // Converts from a std::chrono::duration.
   template <class Duration>
     requires requires(const Duration& duration) {
       duration.count();
@@ -36,13 +36,13 @@ struct Nanoseconds {
   friend constexpr auto operator<=>(const Nanoseconds&, const Nanoseconds&) = default;
 };
 
-// A point on a steady clock: nanoseconds since that clock's beginning.
+// A point in time: nanoseconds since the epoch of a steady clock.
 struct TimePoint {
   int64_t nanoseconds = 0;
 
   constexpr TimePoint() = default;
   constexpr explicit TimePoint(int64_t since_beginning) : nanoseconds(since_beginning) {}
-  // Of a std::chrono::time_point of the same clock.
+  // Converts from a std::chrono::time_point of the same clock.
   template <class Point>
     requires requires(const Point& point) {
       Nanoseconds(point.time_since_epoch());

@@ -1,5 +1,6 @@
-// BlockName: 128 bits that chain over everything a block's KV depends on. Names find blocks in the tree and name them
-// outside (events, lower tiers, saved state); whether two blocks are the same is always decided by comparing tokens.
+// BlockName: a 128-bit hash, chained over everything that a block's KV depends on. Names find blocks in the prefix tree
+// and identify them in events, lower tiers and saved sessions. Whether two blocks are equal is always decided by
+// comparing their tokens.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// BlockPool: the blocks of both kinds: which state each is in, and the slabs they are cut from. It knows block numbers
-// and never touches memory.
+// BlockPool: the cache blocks of both kinds, the state of each block, and the slabs that blocks are cut from. It knows
+// block numbers and never touches KV memory.
 #pragma once
 
 #include <algorithm>
@@ -14,27 +14,28 @@ namespace kaiju {
 
 // Every block is in exactly one of these states.
 enum class BlockState : uint8_t {
-  kFree = 0,      // nobody's
-  kCached = 1,    // holds KV that no sequence uses now: may be evicted
-  kLive = 2,      // a running sequence uses it or holds it in reserve
-  kPinned = 3,    // cached, and the host asked to keep it
-  kArriving = 4,  // being filled from a lower tier
+  kFree = 0,      // holds no KV that is needed
+  kCached = 1,    // holds KV that no running sequence uses: may be evicted
+  kLive = 2,      // a running sequence uses the block or holds it in reserve
+  kPinned = 3,    // holds KV that the host asked to keep: never evicted
+  kArriving = 4,  // its KV is being copied up from a lower tier
 };
 inline constexpr int32_t kBlockStates = 5;
 
-// A block is used unless it is free, and busy while it is live, pinned or arriving. A slab is a run of neighbouring
-// blocks of one kind. Where the kinds share one memory, an empty slab can be given to either; where they do not, every
-// slab is one block of a fixed kind.
+// A block is "used" unless it is free, and "busy" while it is live, pinned or arriving. A slab is a run of neighbouring
+// blocks of one kind. If both kinds share one memory, an empty slab can be given to either kind. Otherwise every slab
+// is one block of a fixed kind.
 //
 // Invariants, which check_blocks (invariants.hpp) recounts:
-// - A used block lies in a slab of its kind. A slab belongs to a kind while it has a used block and is empty otherwise.
-// - The free blocks of a slab in use are chained from its `first_free`. Those of an empty slab are in no chain.
+// - A used block lies in a slab of its kind. A slab belongs to a kind while it has a used block; otherwise the slab is
+//   empty.
+// - The free blocks of a slab in use are chained from its `first_free`. The blocks of an empty slab are in no chain.
 // - A slab in use is listed as open while it has a free block, and as idle while it has no busy block.
-// - `room` counts the blocks that are not busy in slabs that have busy ones. Only this kind can use these: so a need
-//   can be met when it fits `room` and the slabs that are empty or idle (feasible).
-// - The counts of the states are those of the blocks.
+// - `room` counts the blocks that are not busy, in slabs that have busy blocks. Only the slab's kind can use these
+//   blocks. So a need can be met if `room` and the slabs that are empty or idle suffice (feasible).
+// - `count` of each state equals the number of blocks in that state.
 //
-// One thread at a time. Every call is O(1), except slab_with_room, which is O(slabs).
+// Allows one thread at a time. Every call is O(1), except slab_with_room, which is O(slabs).
 class BlockPool {
  public:
   explicit BlockPool(const ExecutorInfo& info) : shared_(info.shares_memory()) {
@@ -49,8 +50,9 @@ class BlockPool {
       k.next_free.assign(static_cast<size_t>(k.total), kNoBlock);
     }
     slabs_.resize(static_cast<size_t>(slabs));
-    for (Kind& k : kinds_) k.open.reserve(slabs_.size()), k.idle.reserve(slabs_.size());  // taking must not fail
-    for (int32_t slab = slabs - 1; slab >= 0; --slab) empty_of(slab).push_back(slab);     // low numbers first
+    // so that take() never allocates
+    for (Kind& k : kinds_) k.open.reserve(slabs_.size()), k.idle.reserve(slabs_.size());
+    for (int32_t slab = slabs - 1; slab >= 0; --slab) empty_of(slab).push_back(slab);  // low numbers first
   }
 
   int32_t total(BlockKind kind) const { return kinds_[kind].total; }
@@ -66,17 +68,18 @@ class BlockPool {
   }
   BlockState state(BlockKind kind, BlockId block) const { return kinds_[kind].states[static_cast<size_t>(block)]; }
 
-  // A free block, from now on live: from a slab of its kind, else from an empty slab. kNoBlock when there is none.
+  // Takes a free block and makes it live. Prefers a slab of the block's kind to an empty slab. kNoBlock if no block is
+  // free.
   BlockId take(BlockKind kind) {
     Kind& k = kinds_[kind];
     if (k.open.empty() && !assign_slab(kind)) return kNoBlock;
     return take_from(kind, k.open.back());
   }
-  // Whether take would find one.
+  // Whether take() would find a block.
   bool has_free(BlockKind kind) const { return !kinds_[kind].open.empty() || !empty_slabs(kind).empty(); }
   void give_back(BlockKind kind, BlockId block) {
     Kind& k = kinds_[kind];
-    set(kind, block, BlockState::kCached);  // out of the busy counts
+    set(kind, block, BlockState::kCached);  // removes the block from the busy counts
     --k.of(BlockState::kCached);
     k.states[static_cast<size_t>(block)] = BlockState::kFree;
     const int32_t number = slab_of(kind, block);
@@ -86,7 +89,7 @@ class BlockPool {
     slab.first_free = block;
     if (--slab.used == 0) release_slab(kind, number);
   }
-  // Changes the state of a used block; not to kFree, which is give_back.
+  // Changes the state of a used block. To free a block use give_back.
   void set(BlockKind kind, BlockId block, BlockState state) {
     Kind& k = kinds_[kind];
     BlockState& old = k.states[static_cast<size_t>(block)];
@@ -98,7 +101,7 @@ class BlockPool {
     if (delta != 0) change_busy(kind, slab_of(kind, block), delta);
   }
 
-  // Whether that many blocks could be taken if everything cached were evicted. Exact.
+  // Whether `need` could be taken if all cached blocks were evicted. The answer is exact.
   bool feasible(const BlockNeed& need) const {
     PerKind<int64_t> slabs;
     for (const BlockKind kind : kBothKinds) {
@@ -114,7 +117,7 @@ class BlockPool {
     if (shared_) return global + window <= empty_global + idle_global + idle_window;
     return global <= empty_global + idle_global && window <= std::ssize(empty_slabs(BlockKind::kWindow)) + idle_window;
   }
-  // The same of blocks that are all free.
+  // Whether `need` would fit into this pool if all blocks were free.
   bool could_ever_hold(const BlockNeed& need) const {
     int64_t slabs = 0;
     for (const BlockKind kind : kBothKinds) {
@@ -126,12 +129,13 @@ class BlockPool {
   }
 
   // -- slabs, for the code that decides what to evict --
-  bool shared() const { return shared_; }  // the kinds share one memory
+  bool shared() const { return shared_; }  // both kinds of block share one memory
   int32_t slab_of(BlockKind kind, BlockId block) const { return kinds_[kind].base + block / kinds_[kind].per_slab; }
-  // No block of it is live, pinned or arriving.
+  // Whether the slab has no live, pinned or arriving block.
   bool is_idle(int32_t slab) const { return slabs_[static_cast<size_t>(slab)].busy == 0; }
   const std::vector<int32_t>& idle_slabs(BlockKind kind) const { return kinds_[kind].idle; }
-  // A slab of the kind with busy blocks and others; -1: none. Looks through all slabs: for when little room is left.
+  // A slab of the kind that has both busy blocks and others; -1 if there is none. It searches all slabs, so it is used
+  // only when little room is left.
   int32_t slab_with_room(BlockKind kind) const {
     for (size_t slab = 0; slab < slabs_.size(); ++slab)
       if (slabs_[slab].kind == kind && slabs_[slab].used > 0 && slabs_[slab].busy > 0 &&
@@ -140,7 +144,7 @@ class BlockPool {
     return -1;
   }
   BlockId first_block(BlockKind kind, int32_t slab) const { return (slab - kinds_[kind].base) * kinds_[kind].per_slab; }
-  // A free block of this very slab; kNoBlock when it has none.
+  // Takes a free block of this slab; kNoBlock if the slab has none.
   BlockId take_in(BlockKind kind, int32_t slab) {
     return slabs_[static_cast<size_t>(slab)].first_free == kNoBlock ? kNoBlock : take_from(kind, slab);
   }
@@ -149,17 +153,18 @@ class BlockPool {
   friend Status check_blocks(const BlockPool& pool);
 
   struct Slab {
-    BlockKind kind = BlockKind::kGlobal;  // while used > 0
-    int32_t used = 0;                     // blocks not free
-    int32_t busy = 0;                     // of these, live, pinned or arriving
+    BlockKind kind = BlockKind::kGlobal;  // valid while used > 0
+    int32_t used = 0;                     // number of blocks that are not free
+    int32_t busy = 0;                     // number of blocks that are live, pinned or arriving
     BlockId first_free = kNoBlock;
-    int32_t open_place = -1, idle_place = -1;  // in the lists of its kind
+    int32_t open_place = -1, idle_place = -1;  // indices in the lists of its kind; -1: not listed
   };
   struct Kind {
     int32_t total = 0, per_slab = 1;
-    int32_t base = 0;                  // its first slab
-    int32_t room = 0;                  // blocks not busy in slabs that have busy ones
-    int32_t count[kBlockStates] = {};  // kFree is not kept: the free blocks of an empty slab are of neither kind
+    int32_t base = 0;  // first slab of this kind
+    int32_t room = 0;  // blocks that are not busy, in slabs that have busy blocks
+    // by state; kFree is not counted, because free blocks of an empty slab belong to neither kind
+    int32_t count[kBlockStates] = {};
     std::vector<BlockState> states;
     std::vector<BlockId> next_free;
     std::vector<int32_t> open;  // slabs in use with a free block
@@ -236,7 +241,7 @@ class BlockPool {
   bool shared_;
   PerKind<Kind> kinds_;
   std::vector<Slab> slabs_;
-  PerKind<std::vector<int32_t>> empty_;  // slabs of no kind; where memory is shared, all are listed under kGlobal
+  PerKind<std::vector<int32_t>> empty_;  // empty slabs; if the kinds share memory, all are listed under kGlobal
 };
 
 }  // namespace kaiju

@@ -1,6 +1,6 @@
-// Domains: which requests may share blocks. Every block belongs to one domain: a shared region (a character's version),
-// a salt, or a session with its forks. A request sees the blocks of its own domains and of no other. Domains are told
-// apart by their keys, compared as text.
+// Domains: which requests may share cache blocks. Every block belongs to one domain: a shared region (a character's
+// version), a salt, or a session with its forks. A request finds the blocks of its own domains only. Two domains are
+// the same if their kinds and keys are equal as text.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ inline constexpr DomainId kNoDomain = -1;
 
 enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
 
-// A scope with its keys looked up.
+// The domains that a request's Scope names.
 struct Regions {
   DomainId shared = kNoDomain;
   int32_t shared_tokens = 0;
   DomainId own = kNoDomain;
 
-  // A block with one private token is private.
+  // A block belongs to the shared region only if all its tokens do.
   DomainId of_block(int32_t index) const { return (index + 1) * kBlockTokens <= shared_tokens ? shared : own; }
 };
 
@@ -34,19 +34,19 @@ struct Domain {
   DomainKind kind = DomainKind::kShared;
   std::string key;
   BlockName name;
-  int32_t holders = 0;  // sessions and requests that may still use it
+  int32_t holders = 0;  // sessions and requests that may still use the domain
   int32_t nodes = 0;
-  NodeId first = kNoNode, last = kNoNode;  // its blocks in the tree, parents before children
-  int32_t stored = 0, first_stored = -1;   // its blocks in lower tiers (tiers.hpp)
-  bool ends_unheld = false;                // dies with its last holder: a session's own, a retired character version
-  bool dead = false;                       // no request can reach its blocks any more: they go once nobody holds them
+  NodeId first = kNoNode, last = kNoNode;  // list of its nodes in the prefix tree, parents before children
+  int32_t stored = 0, first_stored = -1;   // its stored blocks in lower tiers (tiers.hpp)
+  bool ends_unheld = false;  // removed with its last holder: for a session's own domain and a retired character version
+  bool dead = false;         // no request can find its blocks any more; each block is removed when no lease holds it
 };
 
-// Invariants: a living domain is found under its key; a dead one is not, and its key may name another. An entry is
-// reused once its domain has no holder and no block anywhere. One thread at a time.
+// Invariants: a live domain is found by its key. A dead domain is not, and its key may name a new domain. An entry is
+// reused once its domain has no holder and no block in any tier. Allows one thread at a time.
 class Domains {
  public:
-  // The domain of a key, with one more holder.
+  // Returns the domain of a key and adds a holder; creates the domain if needed.
   DomainId hold(DomainKind kind, const std::string& key, const Namer& namer) {
     const auto [place, added] = index_.try_emplace(static_cast<char>(kind) + key, kNoDomain);
     if (added) {
@@ -63,13 +63,13 @@ class Domains {
   }
   Domain& at(DomainId id) { return domains_[static_cast<size_t>(id)]; }
   const Domain& at(DomainId id) const { return domains_[static_cast<size_t>(id)]; }
-  // No request finds it from now on: its key will name another domain.
+  // Makes a domain dead: no request finds it any more, and its key will name a new domain.
   void kill(DomainId id) {
     if (at(id).dead) return;
     at(id).dead = true;
     index_.erase(at(id).key);
   }
-  // Forgets a domain that nobody holds and that has no blocks.
+  // Frees the entry of a domain that has no holder and no blocks.
   void forget_if_unused(DomainId id) {
     if (at(id).holders > 0 || at(id).nodes > 0 || at(id).stored > 0) return;
     kill(id);
@@ -85,7 +85,8 @@ class Domains {
  private:
   DomainId fresh() {
     if (free_.empty()) {
-      if (free_.capacity() <= domains_.size()) free_.reserve(2 * domains_.size() + 16);  // forgetting must not fail
+      // so that forget_if_unused never allocates
+      if (free_.capacity() <= domains_.size()) free_.reserve(2 * domains_.size() + 16);
       domains_.emplace_back();
       return static_cast<DomainId>(domains_.size() - 1);
     }

@@ -1,5 +1,5 @@
-// CacheEvents: which named blocks came into the cache and left it, for a router that sends requests where their prefix
-// is. A bounded queue, polled.
+// CacheEvents: reports which blocks, by name, were stored in the cache and removed from it. A router can use the events
+// to send requests to the engine that has their prefix. The events are in a bounded queue that the host polls.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 namespace kaiju {
 
 enum class CacheEventKind : int32_t {
-  kStored = 1,   // the KV of a block is here: `name` after `parent`, `token_count` tokens
-  kRemoved = 2,  // it is gone from this tier
-  kCleared = 3,  // forget every name: a new scale epoch, or more happened than the queue holds
+  kStored = 1,   // the KV of block `name` is stored; it follows block `parent` and has `token_count` tokens
+  kRemoved = 2,  // the block was removed from this tier
+  kCleared = 3,  // forget all names: the scale epoch changed, or the queue overflowed
 };
 
-// Where a block is. It is in one tier at a time, except while it moves.
+// Where a block is stored. A block is in one tier at a time, except while it is copied.
 enum class CacheTier : int32_t { kDevice = 0, kHost = 1, kFile = 2 };
 
 struct CacheEvent {
@@ -25,10 +25,10 @@ struct CacheEvent {
   CacheTier tier = CacheTier::kDevice;
 };
 
-// One thread at a time.
+// Allows one thread at a time.
 class CacheEvents {
  public:
-  // Capacity 0: nothing is recorded.
+  // With capacity 0 no events are recorded.
   explicit CacheEvents(size_t capacity) : capacity_(capacity) {}
 
   void push(const CacheEvent& event) {
@@ -40,7 +40,7 @@ class CacheEvents {
     }
     queue_.push_back(event);
   }
-  // Moves the oldest out; false when there is none.
+  // Moves the oldest event out of the queue; false if the queue is empty.
   bool poll(CacheEvent& event) {
     if (queue_.empty()) return false;
     event = queue_.front();

@@ -1,5 +1,5 @@
-// KnownPath: the blocks that a token history has in the tree, for saving them. PathBuilder: puts such blocks into the
-// tree from KV that comes from elsewhere.
+// KnownPath: the cached blocks of a token history, for saving a session. PathBuilder: inserts blocks with KV that comes
+// from outside, for restoring a session.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 namespace kaiju {
 
 struct KnownPath {
-  std::vector<NodeId> nodes;  // one a block from the first on; the last may be a tail
-  int32_t tokens = 0;         // that they cover
+  std::vector<NodeId> nodes;  // one node for each block, from the first on; the last may be a tail
+  int32_t tokens = 0;         // number of tokens that the nodes cover
 
-  // What is computed of `tokens` in these two domains, either of which may be kNoDomain. A tail counts when all of it
-  // is in `tokens`.
+  // Finds the blocks of `tokens` whose KV is computed, in two domains. Either domain may be kNoDomain. A tail is found
+  // only if all its tokens are in `tokens`.
   static KnownPath find(const PrefixTree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
     KnownPath path;
     NodeId parent = kRoot;
@@ -42,12 +42,12 @@ struct KnownPath {
   }
 };
 
-// Puts a path into the tree block by block and holds it until destroyed. What it added is removed then, unless keep was
-// called. One thread at a time.
+// Inserts a path into the tree block by block and holds it until destroyed. The destructor removes the blocks that were
+// added, unless keep() was called. Allows one thread at a time.
 class PathBuilder {
  public:
-  // `trusted`: its KV may enter the shared region, where others will use it. `owner` is the session. `tokens` must
-  // outlive it.
+  // `trusted`: the KV may enter the shared region, where other sessions use it. `owner` is the session. `tokens` must
+  // outlive this object.
   PathBuilder(PrefixTree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
       : tree_(tree), regions_(regions), trusted_(trusted), tokens_(tokens), owner_(owner) {
     path_.reserve(tokens.size() / kBlockTokens + 1);
@@ -67,11 +67,12 @@ class PathBuilder {
         tree_.give_back(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
     }
   }
-  // What was added stays in the cache.
+  // Keeps the added blocks in the cache.
   void keep() { kept_ = true; }
 
-  // Adds the next block, of `count` tokens. `fill(kind, block)` writes KV that is not there yet, or returns false.
-  // False: the path ends before this block: there is no room, a lease is computing it, or the KV did not come.
+  // Adds the next block, of `count` tokens. `fill(kind, block)` writes KV that is not cached yet, or returns false.
+  // add() returns false if the block could not be added: there is no room, a lease is computing the block, or `fill`
+  // returned false.
   template <class Fill>
   bool add(int32_t count, bool with_window, Fill fill) {
     const auto index = static_cast<int32_t>(path_.size());
@@ -94,7 +95,7 @@ class PathBuilder {
     if (with_window && tree_.uses(BlockKind::kWindow)) add_window(node, domain != regions_.shared || trusted_, fill);
     return true;
   }
-  // The node that the path ends with; kNoNode when there is none.
+  // The last node of the path; kNoNode if the path is empty.
   NodeId tip() const { return path_.empty() ? kNoNode : path_.back(); }
 
  private:
@@ -139,8 +140,8 @@ class PathBuilder {
   uint64_t owner_;
   std::vector<NodeId> path_;
   enum Window : uint8_t { kNone, kFound, kBrought };
-  std::vector<Window> window_;   // of each node: the window block that is held
-  size_t first_own_ = SIZE_MAX;  // from this node on they were inserted here
+  std::vector<Window> window_;   // for each node: whether its window block is held, and whether it was added here
+  size_t first_own_ = SIZE_MAX;  // index of the first node that was inserted here
   bool kept_ = false;
 };
 

@@ -1,8 +1,9 @@
-// Lease: what one running sequence holds of the cache: its path in the tree, its block tables, and blocks in hand for
-// all that it may still need. It starts from what the tree has (lease_start.hpp), follows sequences that compute the
-// same (lease_follow.hpp), hands out and collects blocks as the sequence grows (lease_blocks.hpp), keeps resume points
-// (lease_points.hpp), counts hits and misses (lease_counts.hpp), and leaves what it computed behind (lease_finish.hpp).
-// Every change that an executor must know goes into a StepPlan.
+// Lease: what one running sequence holds of the cache: its path in the tree, its block tables, and a stash of blocks
+// for all tokens that it may still generate. A lease starts with the cached prefix of its prompt (lease_start.hpp),
+// waits for sequences that compute the same blocks (lease_follow.hpp), gives out and collects blocks as the sequence
+// grows (lease_blocks.hpp), keeps resume points (lease_points.hpp), counts hits and misses (lease_counts.hpp), and
+// leaves its computed blocks in the tree (lease_finish.hpp). Changes that the executor must know are written to a
+// StepPlan.
 #pragma once
 
 #include <algorithm>
@@ -18,54 +19,56 @@
 
 namespace kaiju {
 
-// Where the edits of one sequence go: its slot in the plan being written.
+// Where to write the table edits of one sequence: a plan and the sequence's slot.
 struct EditSink {
   StepPlan* plan = nullptr;
   int32_t slot = 0;
 };
 
 struct LeaseRequest {
-  std::span<const int32_t> prompt;  // not empty; read during start alone
-  int32_t most_positions = 0;       // that will ever hold KV
-  int32_t chunk_tokens = 1;         // most tokens of it in a step
+  std::span<const int32_t> prompt;  // not empty; read during start only
+  int32_t most_positions = 0;       // most positions that will hold KV
+  int32_t chunk_tokens = 1;         // most tokens of the sequence in one step
   Regions regions;
-  uint64_t owner = 0;         // the session
-  int32_t ticket = 0;         // positive; no other lease's
-  int32_t counted_from = -1;  // tokens below are in the statistics already, INT32_MAX: all; -1: not even their number
+  uint64_t owner = 0;  // id of the session
+  int32_t ticket = 0;  // positive and unique among leases
+  // Prompt tokens before this position are in the statistics already; INT32_MAX: all tokens; -1: none, and not their
+  // number either.
+  int32_t counted_from = -1;
 
   SequenceSize size() const { return {most_positions, chunk_tokens}; }
 };
 
-// How much of what is cached a lease uses. Less than all is for a cache so full that the request fits only by evicting
-// its own hits.
+// How much of its cached prefix a lease uses. Values other than kAll are for a cache so full that the request fits only
+// if its own hits are evicted.
 enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 
 // Invariants while a lease is started:
-// - `path_` has the nodes of the sequence's blocks from the first on, each held once. Those before `ready_` are ready;
-//   each of the others is claimed by this lease, by one that it follows, by a transfer, or not claimed.
-// - Positions below `next_` are computed, and the tables lead to all of their KV that position `next_` may see.
-// - A block in a table is a node's, or nobody else's. A global block is entered once; a window block is held (or its
-//   own) from the moment it is entered until it has left the window.
-// - Blocks in hand (`stash_`) are live and nobody else's. For every block that the sequence may ever need there is one
-//   in a table, in a node of the path, or in hand; of window blocks some may be owed: the tree kept them for resume
-//   points, and the lease takes others for them as soon as it can.
-// - `shared_tail_` is held while it is set: the node is being made, by this lease or by another.
-// - What a `detached_` lease computes does not join the tree any more.
-// It must be finished before the tree goes. One thread at a time.
+// - `path_` has the nodes of the sequence's blocks from the first on, each held once. The nodes before `ready_` are
+//   ready. Each other node is claimed by this lease, by a lease that this one follows, by a transfer, or by nothing.
+// - Positions below `next_` are computed. The tables contain all blocks with their KV that position `next_` can see.
+// - A block in a table belongs to a node or to this lease. A global block is entered once. A window block is held, or
+//   belongs to this lease, from the moment it is entered until it has left the window.
+// - Blocks in `stash_` are live and belong to this lease. For every block that the sequence may ever need there is one
+//   in a table, in a node of the path, or in the stash. Some window blocks may be owed: the tree kept them for resume
+//   points, and the lease takes others instead as soon as it can.
+// - `shared_tail_` is held while it is set. This lease or another one computes that node.
+// - Blocks that a `detached_` lease computes are not added to the tree. A lease must be finished before its tree is
+//   destroyed. Allows one thread at a time.
 class Lease {
  public:
   enum class Outcome {
     kStarted,
-    kNoRoom,  // not all blocks that it may need can be had: it holds nothing
+    kNoRoom,  // the blocks that the sequence may need are not available; the lease holds nothing
   };
 
   static constexpr int32_t kWindowSlack = kaiju::kWindowSlack;
-  // What a sequence that finds nothing needs.
+  // The blocks that a sequence needs if nothing of it is cached.
   static BlockNeed need_alone(int32_t positions, int32_t chunk_tokens, const ExecutorInfo& info) {
     return blocks_needed({positions, chunk_tokens}, {}, info.has_global, info.window);
   }
 
-  // Finds what the prompt begins with, holds it, and takes every block the request may ever need.
+  // Finds and holds the cached prefix of the prompt, and takes every other block that the request may ever need.
   Outcome start(PrefixTree& tree, const LeaseRequest& request, Reuse reuse, const EditSink& sink) {
     request_ = request;
     prompt_count_ = static_cast<int32_t>(request.prompt.size());
@@ -80,28 +83,29 @@ class Lease {
     return taken ? Outcome::kStarted : Outcome::kNoRoom;
   }
 
-  // Position of the next token to compute; the prompt's tokens below are in the cache.
+  // Position of the next token to compute. KV of all earlier tokens is in the cache.
   int32_t next() const { return next_; }
-  // Global KV below is in the cache already: the write mask.
+  // Position from which global KV must be written; earlier global KV is in the cache already.
   int32_t write_from() const { return ready_ * kBlockTokens; }
 
-  // Before a step is planned: takes over what others have computed meanwhile.
+  // Uses the blocks that other leases have computed meanwhile. Call it before each step is planned.
   void prepare(PrefixTree& tree, const EditSink& sink) {
     follow(tree);
     if (shared_tail_ != kNoNode && next_ <= request_.regions.shared_tokens) pass_shared_tail(tree, sink);
   }
-  // Whether the slot has been started with the tokens below next(), and has these tables.
+  // Whether the executor's slot was started with the tokens before next() and has this lease's tables.
   bool bound() const { return bound_; }
   // The slot holds something else now: it must be started again before its next segment.
   void unbind() { bound_ = false; }
-  // Tokens from next() on that may be computed now; 0: others are computing them, or memory for them comes later.
+  // How many of the `wanted` tokens from next() on may be computed now. 0: another lease is computing them, or memory
+  // for them is not available yet.
   int32_t room(PrefixTree& tree, int32_t wanted);
-  // Writes the whole of both tables into a slot that was just started.
+  // Writes both complete tables to a slot that was just started.
   void bind(const EditSink& sink);
-  // Provides blocks for positions below `end`, which `room` allowed; tells a bound slot what has changed. False: a
-  // block is missing, which breaks the promise of start.
+  // Provides blocks for positions below `end`, which room() has allowed, and writes the changes to a bound slot. False
+  // if a block is missing, which is a broken invariant.
   bool extend(PrefixTree& tree, int32_t end, const EditSink& sink);
-  // `count` tokens from next() on have been computed; `tokens` are the whole sequence.
+  // Records that `count` tokens from next() on were computed. `tokens` is the whole sequence.
   void commit(PrefixTree& tree, std::span<const int32_t> tokens, int32_t count) {
     count_computed(tree, count);
     next_ += count;
@@ -110,8 +114,8 @@ class Lease {
         tree.at(shared_tail_).claimed_by(request_.ticket))
       complete_shared_tail(tree);
   }
-  // Leaves everything computed behind and holds nothing any more. Returns the resume points of this turn, for the
-  // session to drop one day.
+  // Leaves all computed blocks in the tree and releases everything. Returns the resume points of this turn; the session
+  // drops them later.
   std::vector<NodeRef> finish(PrefixTree& tree, std::span<const int32_t> tokens) {
     leave_pending(tree);
     leave_tail(tree, tokens);
@@ -121,26 +125,26 @@ class Lease {
     return std::move(points_);
   }
 
-  // -- for the validators --
+  // -- for the validators (invariants.hpp) --
   const std::vector<BlockId>& blocks(BlockKind kind) const { return table_[kind]; }
   const std::vector<BlockId>& stash(BlockKind kind) const { return stash_[kind]; }
   const std::vector<NodeId>& path() const { return path_; }
   NodeId shared_tail() const { return shared_tail_; }
 
  private:
-  // What a prompt begins with.
+  // The cached prefix of a prompt.
   struct Found {
     int32_t resume = 0;     // position of the first token to compute
-    NodeId tail = kNoNode;  // its first tokens continue the path: copied
+    NodeId tail = kNoNode;  // node whose first tokens continue the path; its block is copied
     int32_t tail_tokens = 0;
-    int32_t known = 0;         // tokens of the prompt, from the first on, whose global KV is here, usable or not
-    int32_t first_window = 0;  // window blocks held from this index to the resume point's block
+    int32_t known = 0;         // number of the prompt's first tokens whose global KV is cached, usable or not
+    int32_t first_window = 0;  // index of the first window block to hold; the last one is that of the resume point
     SharedTail shared_tail = SharedTail::kNone;
   };
 
   static size_t at(int32_t index) { return static_cast<size_t>(index); }
   int32_t path_count() const { return static_cast<int32_t>(path_.size()); }
-  int32_t limit() const { return prompt_count_ - 1; }  // a prompt found whole still computes its last token
+  int32_t limit() const { return prompt_count_ - 1; }  // a prompt that is found whole still computes its last token
   int32_t shared_tail_index() const { return request_.regions.shared_tokens / kBlockTokens; }
   int32_t shared_tail_tokens() const { return request_.regions.shared_tokens % kBlockTokens; }
   bool shared_tail_possible() const {
@@ -162,7 +166,7 @@ class Lease {
   void insert_prompt(PrefixTree& tree, const Found& found);
   void fill_tables(PrefixTree& tree, const Found& found, const EditSink& sink);
 
-  // -- following others, and the shared tail: lease_follow.hpp --
+  // -- waiting for other leases, and the shared tail: lease_follow.hpp --
   void follow(PrefixTree& tree);
   void pass_shared_tail(PrefixTree& tree, const EditSink& sink);
   void complete_shared_tail(PrefixTree& tree);
@@ -207,23 +211,23 @@ class Lease {
   LeaseRequest request_;
   int32_t prompt_count_ = 0;
   std::vector<NodeId> path_;
-  int32_t ready_ = 0;  // nodes of the path, from the first on, whose global KV is written
+  int32_t ready_ = 0;  // number of the path's first nodes whose global KV is written
   NodeId shared_tail_ = kNoNode;
   bool detached_ = false;
   PerKind<std::vector<BlockId>> table_;
-  std::vector<uint8_t> from_stash_;  // of the window table: the block came out of the hand
+  std::vector<uint8_t> from_stash_;  // for each entry of the window table: whether the block came from the stash
   PerKind<std::vector<BlockId>> stash_;
-  int32_t owed_ = 0;              // window blocks that are still to come back into the hand
-  std::vector<TableEdit> edits_;  // that the slot does not know yet
+  int32_t owed_ = 0;              // window blocks that must still be added to the stash
+  std::vector<TableEdit> edits_;  // edits that were not written to the slot yet
   bool bound_ = false;
-  NodeId copy_source_ = kNoNode;  // held until its beginning is copied
-  NodeRef superseded_;            // the tail that this sequence goes on from
+  NodeId copy_source_ = kNoNode;  // node that is held until its first tokens are copied
+  NodeRef superseded_;            // the tail that this sequence continues
   std::vector<NodeRef> points_;
   int32_t next_ = 0, next_at_start_ = 0;
-  int32_t completed_ = 0;         // blocks, from the first on, that are full and in the tree
-  int32_t window_first_ = 0;      // window blocks below were let go
-  int32_t found_end_ = 0;         // global KV of the prompt's tokens below was here at the start
-  std::vector<uint8_t> evicted_;  // of each block of the prompt: how many of its tokens were here once and were evicted
+  int32_t completed_ = 0;         // number of the first blocks that are full and in the tree
+  int32_t window_first_ = 0;      // window blocks before this index were released
+  int32_t found_end_ = 0;         // global KV of the prompt's tokens before this position was cached at the start
+  std::vector<uint8_t> evicted_;  // for each block of the prompt: how many of its tokens were cached once and evicted
 };
 
 }  // namespace kaiju

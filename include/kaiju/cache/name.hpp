@@ -14,18 +14,18 @@
 
 namespace kaiju {
 
-// Keyed: without the key nobody can tell from tokens what a block is called. XXH3-128 with a secret derived from the
-// key; it tells names apart, it is not meant to authenticate.
+// Names are keyed hashes: without the key nobody can compute a block's name from its tokens. The hash is XXH3-128 with
+// a secret derived from the key. It distinguishes blocks; it does not authenticate them.
 class Namer {
  public:
-  // `identity`: checkpoint digest, scale epoch, arithmetic version, whatever else all KV depends on.
+  // `identity`: everything that all KV depends on, such as checkpoint digest, scale epoch and arithmetic version.
   Namer(std::string_view key, std::string_view identity) {
     XXH3_generateSecret(secret_.data(), secret_.size(), key.data(), key.size());
     root_ = of(identity);
   }
   const BlockName& root() const { return root_; }
   BlockName of(std::string_view text) const { return hash(text.data(), text.size()); }
-  // The block of `count` tokens that follows `parent`, in the domain called `domain`.
+  // Name of the block with these `count` tokens that follows block `parent`, in the domain named `domain`.
   BlockName of(const BlockName& parent, const BlockName& domain, const int32_t* tokens, int32_t count) const {
     struct {
       BlockName parent, domain;

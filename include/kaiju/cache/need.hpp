@@ -1,4 +1,4 @@
-// BlockNeed: how many blocks of each kind a sequence needs, before it starts. The one place that computes it.
+// BlockNeed: how many cache blocks of each kind a sequence needs before it may start. Only this file computes it.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace kaiju {
 
 inline int32_t blocks_for(int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
 
-// How many blocks of each kind.
+// A number of blocks of each kind.
 struct BlockNeed {
   PerKind<int32_t> count;
 
@@ -20,34 +20,35 @@ struct BlockNeed {
   }
 };
 
-// The last, partly filled block of a shared region, as a prompt finds it. It is a node of its own, complete at the
-// region's end; every sequence copies it before it writes on.
+// State of the shared tail when a prompt starts. The shared tail is the last, partly filled block of a shared region.
+// It is a node that ends with the region; every sequence copies it before it writes more tokens.
 enum class SharedTail {
-  kNone,       // the region ends between two blocks, lies beyond the prompt, or its tail is of no use
-  kReady,      // computed
-  kBeingMade,  // another sequence computes it: this one follows, and computes it itself if that one leaves
-  kToMake,     // this sequence computes it
+  kNone,       // the region ends between two blocks or after the prompt's end, or its tail cannot be used
+  kReady,      // the tail's KV is computed
+  kBeingMade,  // another sequence computes the tail; this one waits, and computes it if the other one leaves
+  kToMake,     // this sequence computes the tail
 };
 
-// Positions to add to a window and a chunk, to count the window blocks that hold them: 63 that may be lost at each of
-// three edges, and 64 for the block kept behind the window. A block that a follower has not let go of yet is among
-// them.
+// Positions to add to a window and a chunk when counting the window blocks that hold them. At each of three edges 63
+// positions may be lost to rounding, and one block of 64 is kept before the window. A block that a following sequence
+// has not released yet is included.
 inline constexpr int32_t kWindowSlack = 3 * (kBlockTokens - 1) + kBlockTokens;
 
-// What a sequence asks of the cache.
+// The size of a sequence.
 struct SequenceSize {
-  int32_t most_positions = 0;  // that will ever hold KV
-  int32_t chunk_tokens = 1;    // most tokens of it in a step
+  int32_t most_positions = 0;  // most positions that will hold KV
+  int32_t chunk_tokens = 1;    // most tokens of the sequence in one step
 };
-// What of that the cache has already.
+// The part of a sequence that is cached already.
 struct FoundBlocks {
-  int32_t path = 0;    // blocks of its prompt that are nodes of the tree: they have their global blocks
-  int32_t resume = 0;  // position of the first token it computes
+  int32_t path = 0;    // number of the prompt's blocks that are nodes of the tree, and so have global blocks
+  int32_t resume = 0;  // position of the first token to compute
   SharedTail shared_tail = SharedTail::kNone;
 };
 
-// The blocks to take for a sequence beside those found. Of window blocks it holds at most as many at once as cover the
-// window, a chunk and the slack; one more for a shared tail that it makes, or may have to.
+// The blocks that a sequence must take in addition to the cached ones. At any time it holds at most the window blocks
+// that cover the window, one chunk and kWindowSlack, plus one for a shared tail that it computes or may have to
+// compute.
 inline BlockNeed blocks_needed(const SequenceSize& size, const FoundBlocks& found, bool uses_global, int32_t window) {
   const int32_t blocks = blocks_for(size.most_positions);
   const bool makes = found.shared_tail == SharedTail::kToMake, may_make = found.shared_tail == SharedTail::kBeingMade;

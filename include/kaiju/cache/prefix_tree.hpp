@@ -1,6 +1,6 @@
-// PrefixTree: the blocks whose tokens are known, as a prefix tree. It finds, holds and pins them, keeps resume points,
-// and gives blocks out, evicting what was used longest ago. It knows numbers and tokens and never touches memory. How
-// nodes come, settle and go is in prefix_tree_nodes.hpp; what is evicted first, in prefix_tree_eviction.hpp.
+// PrefixTree: the cached KV blocks as a prefix tree over tokens. It finds, holds and pins nodes, keeps resume points,
+// and gives out blocks, evicting the least recently used. It knows block numbers and tokens and never touches KV
+// memory. prefix_tree_nodes.hpp adds and removes nodes; prefix_tree_eviction.hpp chooses what to evict.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 
 namespace kaiju {
 
-// Which block: `tokens`, 64 or the fewer of a tail, behind `parent`, in a domain. Made by PrefixTree::key.
+// Identifies a node: its `tokens` (64, or fewer for a tail), its `parent` and its domain. Made by PrefixTree::key.
 struct NodeKey {
   NodeId parent = kRoot;
   DomainId domain = kNoDomain;
@@ -35,18 +35,18 @@ struct NodeKey {
   int32_t count() const { return static_cast<int32_t>(tokens.size()); }
 };
 
-// Invariants beside those of a node (node.hpp) and of the blocks (block_pool.hpp); check_tree and check_holders
-// (invariants.hpp) recount them:
-// - A used block belongs to one node, or is in the hand of one lease, promotion or path builder.
-// - The tokens and domains of a node's path say what its KV is. No two nodes have the same parent, domain and tokens.
-// - Every node is in the list of its domain, behind its parent if that has the same domain.
-// - A node of a dead domain goes as soon as nobody holds it.
+// Invariants, in addition to those of a node (node.hpp) and of the blocks (block_pool.hpp). check_tree and
+// check_holders (invariants.hpp) recount them:
+// - A used block belongs to one node, or to one lease, promotion or path builder that has taken it.
+// - The tokens and domains of a node's path determine its KV. No two nodes have the same parent, domain and tokens.
+// - Every node is in the list of its domain, after its parent if both have the same domain.
+// - A node of a dead domain is removed as soon as nothing holds it.
 //
-// Nodes are read through at() and changed by the methods below alone. One thread at a time. Costs do not depend on the
-// number of blocks, except purge and set_epoch, which visit the nodes they remove.
+// Nodes are read through at() and changed only by the methods below. Allows one thread at a time. The cost of a call
+// does not depend on the number of blocks, except purge and set_epoch, which visit the nodes they remove.
 class PrefixTree {
  public:
-  // Takes its memory here (std::bad_alloc); pages never used cost nothing.
+  // Allocates all memory of the tree; throws std::bad_alloc. Pages that are never used are not resident.
   PrefixTree(const ExecutorInfo& info, const CacheOptions& options)
       : options_(options),
         has_global_(info.has_global),
@@ -55,8 +55,7 @@ class PrefixTree {
         pool_(info),
         events_(options.event_capacity),
         namer_(options.key, identity(0)) {
-    // With global blocks every node has one. Without, a node outlives its window block for a while: its path is still
-    // its name.
+    // If the model has global blocks, every node has one. Otherwise a node can outlive its window block for a while.
     const int64_t nodes = info.has_global ? int64_t{info.block_count[BlockKind::kGlobal]}
                                           : int64_t{8} * info.block_count[BlockKind::kWindow];
     capacity_ = static_cast<int32_t>(std::min<int64_t>(nodes + 1, INT32_MAX / 2));
@@ -73,7 +72,8 @@ class PrefixTree {
 
   bool uses(BlockKind kind) const { return kind == BlockKind::kGlobal ? has_global_ : window_ > 0; }
   int32_t window() const { return window_; }
-  int32_t reach() const { return reach_; }  // nodes before that of a resume point whose window blocks it needs
+  // Number of nodes before a resume point's node whose window blocks are needed to resume there.
+  int32_t reach() const { return reach_; }
   const Retention& retention() const { return options_.retention; }
   const BlockPool& pool() const { return pool_; }
   Domains& domains() { return domains_; }
@@ -90,7 +90,7 @@ class PrefixTree {
     return ref.node != kNoNode && at(ref.node).generation == ref.generation && at(ref.node).parent != kNoNode;
   }
   NodeRef ref(NodeId id) const { return {id, at(id).generation}; }
-  // Host memory of the books, in bytes, when all nodes are in use.
+  // Bytes of host memory for bookkeeping when all nodes are in use.
   size_t bookkeeping_bytes() const {
     size_t bytes = nodes_.bytes() + buckets_.bytes() + evicted_.bytes() + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
     for (const BlockKind kind : kBothKinds)
@@ -98,22 +98,23 @@ class PrefixTree {
                sizeof(NodeId) * owner_of_[kind].size();
     return bytes;
   }
-  // Called with a block that is being evicted, before its number is used again.
+  // Called with each block that is evicted, before its number is used again.
   std::function<void(const EvictedBlock&)> on_evict;
 
-  // Adds tiers behind the executor's blocks, before anything is known. Errors: see Tiers::make.
+  // Adds lower tiers: host memory and a file for evicted KV. Call it while the tree is empty. Errors: see Tiers::make.
   Status add_tiers(const ExecutorInfo& info, const Tiers::HostSource& host = plain_memory) {
     Result<std::unique_ptr<Tiers>> made = Tiers::make(info, options_, domains_, events_, host);
     if (!made.ok()) return made.status();
     tiers_ = std::move(made).value();
     return {};
   }
-  Tiers* tiers() { return tiers_.get(); }  // null: there are none
+  Tiers* tiers() { return tiers_.get(); }  // null if there are no lower tiers
   const Tiers* tiers() const { return tiers_.get(); }
 
-  // Index of the first window block that a query at `position` or later may see; everything below may go.
+  // Index of the first window block that a query at `position` or later can see. Earlier window blocks may be released.
   int32_t first_visible(int32_t position) const { return std::max(0, position - window_ + 1) / kBlockTokens; }
-  // The same, keeping one block's worth of positions more: so that an undo of up to 64 tokens finds its window whole.
+  // Index of the first window block to keep at `position`: 64 positions more than visible, so that the whole window is
+  // still cached after an undo of up to 64 tokens.
   int32_t first_kept(int32_t position) const { return first_visible(std::max(0, position - kBlockTokens)); }
 
   // -- finding --
@@ -121,7 +122,7 @@ class PrefixTree {
     return {parent, domain, tokens,
             namer_.of(at(parent).name, domains_.at(domain).name, tokens.data(), static_cast<int32_t>(tokens.size()))};
   }
-  // The node with exactly this parent, domain and tokens; kNoNode. It may not be ready.
+  // The node with exactly this parent, domain and tokens, or kNoNode. The node may not be ready yet.
   NodeId find(const NodeKey& key) const {
     for (NodeId id = bucket(key.name); id != kRoot; id = at(id).bucket_next) {
       const Node& node = at(id);
@@ -131,14 +132,15 @@ class PrefixTree {
     }
     return kNoNode;
   }
-  // The node with this name, wherever it is; kNoNode. For lower tiers and events: tokens are not compared.
+  // A node with this name, or kNoNode. For lower tiers and events: tokens are not compared.
   NodeId find(const BlockName& name) const {
     for (NodeId id = bucket(name); id != kRoot; id = at(id).bucket_next)
       if (at(id).name == name) return id;
     return kNoNode;
   }
-  // The ready child of `parent` that begins like `tokens` for longest, and for how long (at most 63 tokens). Looks at
-  // the newest few children only. `index` is that of the child's block in the prompt.
+  // The ready child of `parent` whose tokens agree longest with the beginning of `tokens`. `count` receives the number
+  // of tokens that agree, at most 63. Only the newest few children are compared. `index` is the index of the child's
+  // block in the prompt.
   NodeId find_partial(NodeId parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens,
                       int32_t& count) const {
     NodeId best = kNoNode;
@@ -157,39 +159,39 @@ class PrefixTree {
     }
     return best;
   }
-  // Whether a block of this name was evicted, as far as is remembered, and has not been written again since.
+  // Whether a block of this name was evicted and has not been written again since, as far as the tree remembers.
   bool was_evicted(const BlockName& name) const { return evicted_.has(name); }
-  // The node that a block belongs to; kNoNode: none.
+  // The node that a block belongs to, or kNoNode.
   NodeId node_of(BlockKind kind, BlockId block) const { return owner_of_[kind][static_cast<size_t>(block)]; }
-  // Whether sequences have parted behind this node.
+  // Whether the node has more than one child: sequences have branched after it.
   bool has_branches(NodeId id) const {
     return at(id).first_child != kNoNode && at(at(id).first_child).next_sibling != kNoNode;
   }
 
-  // -- growing --
-  // A new node, not ready, without blocks; kNoNode when there is no room for one more. `claim`: who writes it, a ticket
-  // or kTransfer. The caller holds the parent, and is to hold the node.
+  // -- growing -- Adds a node that is not ready and has no blocks; kNoNode if the tree is full. `claim` says who writes
+  // the KV: the ticket of a lease, or kTransfer. The caller must hold the parent, and must hold the new node.
   NodeId insert(const NodeKey& key, int32_t claim, uint64_t owner);
-  // Gives a node a block from the caller's hand; from then on the tree says what becomes of it.
+  // Gives a block that the caller had taken to a node. From then on the tree owns the block.
   void attach(NodeId id, BlockKind kind, BlockId block) {
     node(id).block[kind] = block;
     owner_slot(kind, block) = id;
     settle(id);
   }
-  // Takes a block out of a node into the caller's hand, live.
+  // Removes a block from a node and gives it to the caller, in state kLive.
   BlockId detach(NodeId id, BlockKind kind);
-  // Claims a node that nobody writes. Whether the ticket's lease is the one that writes it.
+  // Claims the node for the lease with this ticket, if no lease has claimed it. Returns whether that lease has the
+  // claim.
   bool claim(NodeId id, int32_t ticket) {
     if (at(id).claimed_by(kUnclaimed)) node(id).claim = ticket;
     return at(id).claimed_by(ticket);
   }
-  // Its writer leaves it unwritten: whoever needs it next claims it. The caller holds it still, and removes it when it
-  // lets go as the last.
+  // Gives up the claim on a node whose KV is not written; the next lease that needs the node claims it. The caller
+  // still holds the node, and must remove it if nothing else holds it.
   void abandon(NodeId id) {
     node(id).claim = kUnclaimed;
     settle(id);
   }
-  // Its KV is written: everybody may read it.
+  // Marks the node as ready: its KV is written and may be read by all.
   void make_ready(NodeId id) {
     node(id).claim = kReady;
     evicted_.remove(at(id).name);
@@ -197,8 +199,7 @@ class PrefixTree {
     settle(id);
   }
 
-  // -- holding --
-  // A path is held whole, root first, and let go whole, tip first.
+  // -- holding -- A path is held as a whole from its first node, and released as a whole from its last node.
   void hold(NodeId id) {
     ++node(id).refs;
     if (at(id).refs == 1) settle(id);
@@ -213,46 +214,47 @@ class PrefixTree {
   void let_go_window(NodeId id) {
     if (--node(id).window_refs == 0) settle(id);
   }
-  // Keeps the path to `tip`, and the window to resume there, until unpin. Calls nest.
+  // Keeps the path that ends with `tip`, and the window blocks needed to resume there, until unpin. Calls nest.
   void pin(NodeId tip) { change_pins(tip, 1); }
   void unpin(NodeId tip) { change_pins(tip, -1); }
 
-  // A resume point at the end of a node: the window before it is evicted later than others.
+  // Adds a resume point at the end of a node: the window blocks needed to resume there are evicted later than others.
   void add_point(NodeId id) {
     if (++node(id).points == 1) change_retainers(id, 1);
   }
   void drop_point(const NodeRef& ref) {
     if (alive(ref) && at(ref.node).points > 0 && --node(ref.node).points == 0) change_retainers(ref.node, -1);
   }
-  // Sequences part at the end of this node: a resume point for good, where the options keep such points.
+  // Marks that sequences branch at the end of this node. If the options keep branch points, this adds a permanent
+  // resume point.
   void mark_branch_point(NodeId id) {
     if (!options_.retention.branch_points || at(id).branch_point) return;
     node(id).branch_point = true;
     add_point(id);
   }
-  // Its window block belongs to a resume point in a lower tier: evicted, it goes there, too.
+  // Marks that the node's window block belongs to a resume point in a lower tier. When evicted, it moves to that tier.
   void want_window_below(NodeId id) { node(id).window_wanted_below = true; }
 
-  // -- making room --
-  // A block, live, evicting what is cached if need be; kNoBlock when all are busy.
+  // -- making room -- Takes a block and makes it live, evicting cached blocks if needed. kNoBlock if all blocks are
+  // busy.
   BlockId take(BlockKind kind) {
     do {
       if (const BlockId block = pool_.take(kind); block != kNoBlock) return block;
     } while (evict_for(kind));
     return kNoBlock;
   }
-  // Takes all of `need`, appending to `blocks`, or nothing.
+  // Takes all blocks of `need` and appends them to `blocks`, or takes nothing and returns false.
   bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
-  // Gives back a block from the caller's hand.
+  // Frees a block that the caller had taken.
   void give_back(BlockKind kind, BlockId block) { pool_.give_back(kind, block); }
 
-  // Removes a node nobody holds, and what is behind it. False when some of it is held or pinned.
+  // Removes a node and all its descendants. False if any of them is held or pinned.
   bool remove(NodeId id) {
     if (!removable(id)) return false;
     remove_all(id, false);
     return true;
   }
-  // Removes all nodes of the domain that nobody holds, now; the rest goes when it is let go.
+  // Removes all nodes of the domain that nothing holds. The others are removed when they are released.
   void purge(DomainId id);
   void release(DomainId id) {
     Domain& domain = domains_.at(id);
@@ -262,14 +264,14 @@ class PrefixTree {
     else
       domains_.forget_if_unused(id);
   }
-  // A character's version has been replaced: it goes with its last holder, now if it has none.
+  // Retires a character's version. Its blocks are removed when its last holder releases it, or now if it has no holder.
   void retire(const std::string& character) {
     const DomainId id = domains_.find(DomainKind::kShared, character);
     if (id == kNoDomain) return;
     domains_.at(id).ends_unheld = true;
     if (domains_.at(id).holders == 0) purge(id);
   }
-  // Nothing known so far may be found again: the weights' scales have changed.
+  // Starts a new scale epoch, after the weights' scales have changed: nothing that is cached now is found again.
   void set_epoch(uint64_t epoch) {
     epoch_ = epoch;
     for (size_t id = 0; id < domains_.end(); ++id)
@@ -283,8 +285,9 @@ class PrefixTree {
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
-  static constexpr int32_t kSlabsLooked = 8;  // for one to hand over: 8 finds nearly what 128 do (kaiju-bench replay)
-  enum WindowList : int8_t { kPassing = 0, kRetained = 1 };  // kPassing goes first
+  // Slabs searched for one to give to the other kind: 8 give nearly the hit rate of 128 (kaiju-bench replay).
+  static constexpr int32_t kSlabsLooked = 8;
+  enum WindowList : int8_t { kPassing = 0, kRetained = 1 };  // kPassing is evicted first
   struct List {
     NodeId oldest = kNoNode, newest = kNoNode;
   };
@@ -306,7 +309,7 @@ class PrefixTree {
       events_.push({kind, node.name, at(node.parent).name, node.count});
   }
 
-  // -- nodes: prefix_tree_nodes.hpp --
+  // -- adding and removing nodes: prefix_tree_nodes.hpp --
   void reset_root();
   NodeId fresh_node();
   void settle(NodeId id);
@@ -320,7 +323,7 @@ class PrefixTree {
   void for_reach(NodeId id, Visit visit);
   void change_retainers(NodeId id, int32_t by);
   void change_pins(NodeId tip, int32_t by);
-  // Nobody holds it: then nobody holds what is behind it either.
+  // A node that is not held or pinned has no descendant that is.
   bool removable(NodeId id) const { return at(id).refs == 0 && at(id).pins == 0 && !at(id).arriving(); }
   void remove_all(NodeId top, bool evicted);
   void erase(NodeId id, bool evicted);

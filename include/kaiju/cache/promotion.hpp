@@ -1,6 +1,6 @@
-// Promotion: brings up from the lower tiers what a prompt can be resumed with, before its request's lease starts. It
-// chooses the blocks (promotion_look.hpp), makes room for them, puts them into the tree as arriving, and makes them
-// ready once the plan with their copies has run. It holds what it brought until let_go.
+// Promotion: copies KV that a prompt can use from the lower tiers to the device, before the request's lease starts. It
+// chooses the blocks (promotion_look.hpp), makes room for them, inserts them into the tree as arriving, and makes them
+// ready once the plan with their copies has run. It holds the promoted nodes until let_go.
 #pragma once
 
 #include <algorithm>
@@ -15,24 +15,25 @@
 namespace kaiju {
 
 // Invariants from begin to let_go:
-// - `nodes_` is the path up to the resume point, root first, each node held. The nodes before `first_new_` were on the
-//   device; the others arrive, until ran.
-// - `pieces_` are the blocks to copy up, until ran. Each is kept in its tier and has a block of the device: a global
-//   one is attached to its node, a window block is in the promotion's hand.
-// - The window blocks of `windows_` are held.
-// Until the plan has run, the tiers still have all that is copied: a plan that is tried again, or a request that leaves
-// meanwhile, loses nothing. One thread at a time; let go before the tree goes.
+// - `nodes_` is the path to the resume point, first node first, and each node is held. The nodes before `first_new_`
+//   were on the device. The others are arriving until ran() is called.
+// - `pieces_` are the blocks to copy up, until ran() is called. Each is kept in its tier and has a block on the device.
+//   A global block is attached to its node; a window block belongs to the promotion.
+// - The window blocks of `windows_` are held. The tiers keep all copied blocks until the plan has run, so nothing is
+//   lost if the plan is tried again or the request ends meanwhile. Allows one thread at a time. let_go must be called
+//   before the tree is destroyed.
 class Promotion {
  public:
   enum class Outcome {
-    kNothing,  // nothing to gain, or no room: start the lease with what is on the device
-    kWait,     // another promotion brings up some of it: look again after the next step
-    kBegun,    // wait for the next step
+    kNothing,  // nothing to promote, or no room: start the lease with what is on the device
+    kWait,     // another promotion copies some of the blocks: call begin again after the next step
+    kBegun,    // the copies begin with the next step; the request waits for it
   };
-  // The least that a lease must gain, in tokens, for its request to wait a step.
+  // A promotion must save the lease at least this many tokens, or the request does not wait a step for it.
   static constexpr int32_t kLeastGain = 16;
 
-  // `promised`: what the other promotions of this plan leave for their leases to take; what this one leaves is added.
+  // `promised`: the blocks that the leases of this plan's other promotions will still take. The blocks that this
+  // promotion's lease will take are added to it.
   Outcome begin(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
     for (int tries = 0; tries < kTries && tree.tiers(); ++tries) {
       const Outcome found = look(tree, request);
@@ -41,21 +42,21 @@ class Promotion {
       const Staged staged = prepare(tree, request, promised);
       if (staged == Staged::kReady) return Outcome::kBegun;
       give_up(tree);
-      if (staged == Staged::kNoRoom) return Outcome::kNothing;  // else what was lost is forgotten now: look again
+      if (staged == Staged::kNoRoom) return Outcome::kNothing;  // kLost: the lost block is forgotten now, so look again
     }
     return Outcome::kNothing;
   }
-  // Writes the copies up, behind those down.
+  // Appends the copies up to the plan, after the copies down.
   void write(StepPlan& plan) {
     first_transfer_ = plan.transfers.size();
     for (const Piece& piece : pieces_)
       plan.transfers.push_back({BlockTransfer::Way::kUp, piece.kind, piece.block, piece.host});
   }
-  // The plan has run; failed(i) says which of its transfers did not.
+  // Ends the copies, after the plan has run. failed(i) tells whether transfer i of the plan failed.
   template <class Failed>
   void ran(PrefixTree& tree, Failed failed) {
     Tiers& tiers = *tree.tiers();
-    size_t good = nodes_.size();  // nodes before it are whole
+    size_t good = nodes_.size();  // all nodes before this index have arrived
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const Piece& piece = pieces_[i];
       if (piece.kind == BlockKind::kGlobal && failed(first_transfer_ + i)) good = std::min(good, piece.index);
@@ -77,7 +78,7 @@ class Promotion {
     remove_new(tree, good);
     first_new_ = good;
   }
-  // What it brought is in the tree like everything else.
+  // Releases the promoted nodes, which then stay in the tree like all others.
   void let_go(PrefixTree& tree) {
     for (const NodeId node : windows_) tree.let_go_window(node);
     for (size_t i = nodes_.size(); i-- > 0;) tree.let_go(nodes_[i]);
@@ -86,13 +87,14 @@ class Promotion {
     first_new_ = 0;
   }
 
-  int32_t resident() const { return resident_; }  // where the lease could have started without it
-  int32_t position() const { return position_; }  // where it can start with what was brought up
+  // Position at which the lease could have resumed without the promotion.
+  int32_t resident() const { return resident_; }
+  int32_t position() const { return position_; }  // position at which the lease can resume with the promoted blocks
   bool from_file() const { return from_file_; }
 
-  // -- for the validators --
+  // -- for the validators (invariants.hpp) --
   const std::vector<NodeId>& path() const { return nodes_; }
-  // Visits the blocks in hand: neither free nor a node's.
+  // Visits the blocks that the promotion has taken and not attached to a node.
   template <class Visit>
   void for_blocks(BlockKind kind, Visit visit) const {
     for (const Piece& piece : pieces_)
@@ -103,18 +105,18 @@ class Promotion {
   static constexpr int kTries = 3;
   static constexpr BlockKind kGlobal = BlockKind::kGlobal, kWindow = BlockKind::kWindow;
 
-  // A block of the prompt: on the device, below, or both (a window block may have gone alone).
+  // A block of the prompt: on the device, in a lower tier, or in both (its window block may have been evicted alone).
   struct Spot {
     NodeId node = kNoNode;
     StoredId stored = kNoStored;
     int32_t count = kBlockTokens;
   };
-  // A block that is copied up.
+  // A block to copy up.
   struct Piece {
-    size_t index = 0;  // of its node in the path
+    size_t index = 0;  // index of the block's node in the path
     BlockKind kind = BlockKind::kGlobal;
     StoredId stored = kNoStored;
-    BlockId block = kNoBlock;  // of the device
+    BlockId block = kNoBlock;  // block on the device
     std::byte* host = nullptr;
     bool lost = false;
   };
@@ -128,8 +130,7 @@ class Promotion {
   int32_t resume(const PrefixTree& tree, int32_t limit, Spot& tail, bool below);
   static bool has_window(const PrefixTree& tree, Spot& spot, bool below);
 
-  // -- beginning --
-  // Holds all that is needed where it is now: on the device, and below.
+  // -- beginning -- Holds all needed blocks where they are now: on the device and in the lower tiers.
   void hold(PrefixTree& tree) {
     const int32_t first_window = tree.uses(kWindow) ? tree.first_visible(position_) : INT32_MAX;
     for (size_t i = 0; i < spots_.size(); ++i) {
@@ -153,8 +154,8 @@ class Promotion {
     tree.tiers()->keep(spots_[i].stored, kind);
     pieces_.push_back({i, kind, spots_[i].stored, kNoBlock, nullptr, false});
   }
-  // Has all bytes in host memory, and blocks of the device to copy them to. Into host memory first: what then leaves
-  // the device for these blocks wants places there, too.
+  // Reads all blocks into host memory and takes blocks on the device for them. Host memory comes first, because taking
+  // device blocks may evict others into host memory.
   Staged prepare(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
     const BlockNeed rest = left_for_lease(tree, request);
     if (!feasible(tree, promised, rest)) return Staged::kNoRoom;
@@ -163,7 +164,7 @@ class Promotion {
     promised += rest;
     return Staged::kReady;
   }
-  // What the lease will take beside what is brought up.
+  // The blocks that the lease will take in addition to the promoted ones.
   BlockNeed left_for_lease(const PrefixTree& tree, const LeaseRequest& request) const {
     const int32_t shared = request.regions.shared_tokens;
     const bool makes_tail = shared % kBlockTokens > 0 && position_ < shared;
@@ -227,17 +228,17 @@ class Promotion {
       const NodeId node = nodes_[piece.index];
       tree.hold_window(node);
       tree.attach(node, kWindow, piece.block);
-      tree.want_window_below(node);  // until a resume point here says so
+      tree.want_window_below(node);  // until a resume point on the device keeps it
       windows_.push_back(node);
     } else {
       tree.give_back(kWindow, piece.block);
     }
   }
-  // Removes the new nodes from `good` on, last first.
+  // Removes the new nodes from index `good` on, the last first.
   void remove_new(PrefixTree& tree, size_t good) {
     for (; nodes_.size() > good; nodes_.pop_back()) {
       const NodeId node = nodes_.back();
-      tree.abandon(node);  // a lease that waits for it computes it
+      tree.abandon(node);  // a lease that waits for the node computes it
       const bool alone = tree.at(node).refs == 1;
       tree.let_go(node);
       if (alone) tree.remove(node);
@@ -259,8 +260,8 @@ class Promotion {
   std::vector<Spot> spots_;
   std::vector<Piece> pieces_;
   std::vector<NodeId> nodes_;
-  std::vector<NodeId> windows_;      // nodes among them whose window block is held
-  std::vector<bool> branch_points_;  // of the new nodes
+  std::vector<NodeId> windows_;      // nodes of `nodes_` whose window block is held
+  std::vector<bool> branch_points_;  // for each new node: whether it is a branch point
   size_t first_new_ = 0;
   size_t first_transfer_ = 0;
   int32_t position_ = 0, resident_ = 0;

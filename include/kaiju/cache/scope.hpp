@@ -1,4 +1,4 @@
-// Scope: what a request says about who may share its KV.
+// Scope: which other requests may share a request's KV.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@ namespace kaiju {
 struct Scope {
   std::string character;      // names the shared region: character id and version; may be empty
   int32_t shared_tokens = 0;  // length of the shared region, from the prompt's first token; may end within a block
-  std::string salt;           // the secret of what follows; empty: this session's own, which only its forks share
+  // A secret: requests with the same salt share the KV after the shared region; empty: only this session and its forks.
+  std::string salt;
 };
 
 }  // namespace kaiju

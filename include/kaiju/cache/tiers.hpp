@@ -1,7 +1,7 @@
-// Tiers: host memory behind the device's blocks, and a file behind that. What the tree evicts goes down; what a prompt
-// can be resumed with is brought up again (promotion.hpp). The executor copies between device and host memory, as the
-// plan says; the BlockFile copies between host memory and the file, at once. The tiers never look at a byte. The index
-// is in tiers_index.hpp, host memory and the file in tiers_file.hpp.
+// Tiers: the two lower tiers of the cache, host memory and a file. KV that the tree evicts moves down; KV that a prompt
+// can use is promoted again (promotion.hpp). The executor copies between device and host memory, as the step plan says.
+// The BlockFile copies between host memory and the file, at once. The tiers never interpret the bytes. The index of
+// stored blocks is in tiers_index.hpp; the code for host memory and the file is in tiers_file.hpp.
 #pragma once
 
 #include <algorithm>
@@ -24,41 +24,43 @@
 
 namespace kaiju {
 
-// Whether the bytes of a block are in host memory, from where they can be copied up.
+// Whether a block's bytes are in host memory, so that the executor can copy them up.
 enum class Staged {
-  kReady,   // they are
-  kNoRoom,  // they are in the file, and host memory has no place for them
-  kLost,    // the file could not give them back
+  kReady,   // the bytes are in host memory
+  kNoRoom,  // the bytes are in the file, and host memory has no room for them
+  kLost,    // the bytes could not be read from the file
 };
 
-// What became of a block that was kept for a transfer.
+// How the transfer of a kept block ended.
 enum class TransferEnd {
-  kUnused,  // it was not copied: it stays where it is
-  kMoved,   // it is on the device now
-  kLost,    // its bytes are no good
+  kUnused,  // the block was not copied and stays in its tier
+  kMoved,   // the block is on the device now
+  kLost,    // the block's bytes are damaged
 };
 
-// Invariants, which check_tiers (invariants.hpp) recounts, beside those of each tier's places (tier_pool.hpp):
-// - A block has one place in one of the tiers. The tree may have computed it again meanwhile.
-// - A stored block has at least one of its two blocks here. With the last one it is forgotten.
-// - It is found, as in the tree, by its name, and then compared by parent, domain and all tokens. No two stored blocks
-//   are equal in these. Whoever cannot find a block in the tree cannot find it here.
-// - A block on its way down has an arriving place in host memory until the plan with its copy has run; it is brought
-//   up only after that. A block that is kept for a transfer is live until its release.
-// - A stored block whose domain was purged is `gone`: out of the index, and forgotten when its last transfer ends.
+// Invariants, which check_tiers (invariants.hpp) recounts, in addition to those of each tier's places (tier_pool.hpp):
+// - A stored block has one place in one of the tiers. The same KV may also be on the device if it was computed again.
+// - A stored block has a global block, a window block or both. It is forgotten when it loses the last of them.
+// - A stored block is found by its name and then compared by parent, domain and all tokens, as in the tree. No two
+//   stored blocks are equal in these. A request that may not find a block in the tree does not find it here either.
+// - A block that is being copied down has an arriving place in host memory until the plan with its copy has run. It can
+//   be promoted only after that. A block that is kept for a transfer is live until release().
+// - A stored block whose domain was purged is `gone`: it is not in the index, and it is forgotten when its last
+//   transfer ends.
 //
-// One thread at a time. Costs do not depend on the number of blocks, except purge, which visits those it removes.
+// Allows one thread at a time. The cost of a call does not depend on the number of blocks, except purge, which visits
+// the blocks it removes.
 class Tiers {
  public:
-  // Gives host memory: Executor::host_memory.
+  // Allocates host memory; usually Executor::host_memory.
   using HostSource = std::function<Result<HostMemory>(size_t bytes, const char* what)>;
-  // Takes all memory here. kOutOfMemory, kInvalidArgument, and kUnsupported for an executor without transfers. The tree
-  // outlives it.
+  // Creates the tiers and allocates all their memory. kOutOfMemory; kInvalidArgument for sizes too small for a block;
+  // kUnsupported for an executor without transfers. The tree must outlive the tiers.
   static Result<std::unique_ptr<Tiers>> make(const ExecutorInfo& info, const CacheOptions& options, Domains& domains,
                                              CacheEvents& events, const HostSource& host) {
     if (info.kv_layout.empty())
       return Status(StatusCode::kUnsupported, "this executor moves no blocks to host memory: host_bytes must be 0");
-    // The bytes first: asking for more than there is fails before books are made for them.
+    // Allocates the bytes first: if that fails, no bookkeeping was allocated for them.
     const int64_t least = std::max(info.block_bytes[BlockKind::kGlobal], info.block_bytes[BlockKind::kWindow]);
     if (least <= 0 || options.host_bytes < least)
       return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " +
@@ -76,8 +78,8 @@ class Tiers {
   Tiers(const Tiers&) = delete;
   Tiers& operator=(const Tiers&) = delete;
 
-  // -- finding --
-  // The stored block with exactly this parent, domain and tokens; kNoStored. It may still be on its way down.
+  // -- finding -- The stored block with exactly this parent, domain and tokens, or kNoStored. It may still be on its
+  // way down.
   StoredId find(uint64_t parent, DomainId domain, std::span<const int32_t> tokens, const BlockName& name) const {
     for (StoredId id = bucket(name); id != kNoStored; id = at(id).bucket_next) {
       const StoredBlock& stored = at(id);
@@ -87,14 +89,15 @@ class Tiers {
     }
     return kNoStored;
   }
-  // The one of a node of the tree.
+  // The stored block of a node of the tree, or kNoStored.
   StoredId find(const BlockName& name, uint64_t path) const {
     StoredId id = bucket(name);
     while (id != kNoStored && at(id).path != path) id = at(id).bucket_next;
     return id;
   }
-  // The one behind `parent` that begins like `tokens` for longest, and for how long (at most 63 tokens). Looks at the
-  // newest few only. `index` is that of the block in the prompt.
+  // The stored block after `parent` whose tokens agree longest with the beginning of `tokens`. `count` receives the
+  // number of tokens that agree, at most 63. Only the newest few blocks are compared. `index` is the index of the block
+  // in the prompt.
   StoredId find_partial(uint64_t parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens,
                         int32_t& count) const {
     StoredId best = kNoStored;
@@ -114,24 +117,23 @@ class Tiers {
     }
     return best;
   }
-  // The number of a path that joins the tree: the one it had when it went down, else a new one.
+  // The number of a path that is added to the tree: its old number if the block is stored here, otherwise a new one.
   uint64_t path_of(uint64_t parent, DomainId domain, std::span<const int32_t> tokens, const BlockName& name) {
     const StoredId id = find(parent, domain, tokens, name);
     return id == kNoStored ? ++last_path_ : at(id).path;
   }
   const StoredBlock& at(StoredId id) const { return const_cast<Tiers*>(this)->entry(id); }
-  // Whether a block of it could be brought up now.
+  // Whether the stored block has a block of this kind that could be promoted now.
   bool ready(StoredId id, BlockKind kind) const { return id != kNoStored && at(id).has(kind) && at_rest(id, kind); }
 
-  // -- down --
-  // The tree evicts this block of the device. It is kept if there is room: the next plan that runs copies its bytes,
-  // before all else it does.
+  // -- down -- Stores a device block that the tree evicts, if there is room. The next plan that runs copies its bytes
+  // before it does anything else.
   void put(BlockKind kind, BlockId block, const BlockKey& key) {
     const StoredId known = find(key.name, key.path);
     if (known != kNoStored && at(known).has(kind)) return;
     const BlockId place = host_pool_.take(kind, kNoStored, [&](BlockKind k, BlockId p) { leave_host(k, p); });
     if (place == kNoBlock) return;
-    StoredId id = find(key.name, key.path);  // making room may have forgotten it
+    StoredId id = find(key.name, key.path);  // making room may have removed it
     if (id == kNoStored) id = insert(key);
     if (id == kNoStored) return host_pool_.free(kind, place);
     host_pool_.assign(kind, place, id);
@@ -141,14 +143,14 @@ class Tiers {
     stored.branch_point = stored.branch_point || key.branch_point;
     downs_.push_back({id, kind, block});
   }
-  // Writes all copies down that are due into a plan that has no transfers yet.
+  // Writes all pending copies down into a plan that has no transfers yet.
   void write_downs(StepPlan& plan) {
     planned_ = downs_.size();
     for (const Down& down : downs_)
       plan.transfers.push_back(
           {BlockTransfer::Way::kDown, down.kind, down.block, host(down.kind, at(down.id).place[down.kind])});
   }
-  // The plan has run; failed(i) says which of its transfers did not.
+  // Ends the copies down, after the plan has run. failed(i) tells whether transfer i of the plan failed.
   template <class Failed>
   void downs_ran(Failed failed) {
     for (size_t i = 0; i < planned_; ++i) {
@@ -166,22 +168,21 @@ class Tiers {
     downs_.erase(downs_.begin(), downs_.begin() + static_cast<std::ptrdiff_t>(planned_));
     planned_ = 0;
   }
-  // Whether an evicted block still holds bytes that have to be copied.
+  // Whether an evicted device block has bytes that were not copied down yet.
   bool awaited(BlockKind kind, BlockId block) const {
     return std::any_of(downs_.begin(), downs_.end(),
                        [&](const Down& down) { return down.kind == kind && down.block == block; });
   }
 
-  // -- up --
-  // Keeps a block that is ready where it is, until release.
+  // -- up -- Keeps a block that is ready in its place until release().
   void keep(StoredId id, BlockKind kind) { pool(tier(id, kind)).use(kind, at(id).place[kind]); }
-  // Has the bytes of a kept block in host memory, reading them from the file if they are there.
+  // Makes the bytes of a kept block available in host memory, reading them from the file if needed.
   Staged stage(StoredId id, BlockKind kind) {
     return tier(id, kind) == CacheTier::kFile ? read_file(id, kind) : Staged::kReady;
   }
-  // Where the bytes of a staged block are.
+  // Address of a staged block's bytes in host memory.
   std::byte* host_bytes(StoredId id, BlockKind kind) { return host(kind, at(id).place[kind]); }
-  // Ends keep.
+  // Ends keep().
   void release(StoredId id, BlockKind kind, TransferEnd end) {
     if (end == TransferEnd::kMoved) count_move(host_stats_.blocks_out, host_stats_.bytes_out, kind);
     const bool in_file = tier(id, kind) == CacheTier::kFile, lost = end == TransferEnd::kLost || (in_file && !file_);
@@ -192,7 +193,7 @@ class Tiers {
       pool(tier(id, kind)).rest(kind, at(id).place[kind]);
   }
 
-  // Nobody may find a block of this domain any more.
+  // Removes all stored blocks of this domain.
   void purge(DomainId domain);
 
   // -- figures --
@@ -205,7 +206,7 @@ class Tiers {
     for (const BlockKind kind : kBothKinds) stats.blocks_held[kind] = pool.places().used_count(kind);
     return stats;
   }
-  // Not ok: why the file is not used any more. Nothing else depends on it.
+  // An error here says why the file is not used any more. The cache works on without it.
   const Status& file_status() const { return file_status_; }
   int32_t stored_count() const { return stored_count_; }
   size_t bookkeeping_bytes() const { return stored_.bytes() + 2 * buckets_.bytes(); }
@@ -250,7 +251,8 @@ class Tiers {
     ++blocks;
     bytes += static_cast<uint64_t>(host_pool_.block_bytes(kind));
   }
-  // Events tell of a stored block once: when its global block moves, or its window block where there are no others.
+  // Publishes one event for a stored block: when its global block moves, or its window block if the model has no global
+  // blocks.
   void publish(CacheEventKind what, const StoredBlock& stored, BlockKind kind, CacheTier where) {
     if (kind != (has_global_ ? BlockKind::kGlobal : BlockKind::kWindow)) return;
     if (domains_.at(stored.domain).kind == DomainKind::kShared || publish_private_)
@@ -283,9 +285,9 @@ class Tiers {
   std::vector<StoredId> siblings_;
   StoredId free_ = kNoStored, used_ = 0, capacity_ = 0;
   int32_t stored_count_ = 0;
-  uint64_t last_path_ = 0;  // 0 is the root's
+  uint64_t last_path_ = 0;  // 0 is the number of the root
   std::vector<Down> downs_;
-  size_t planned_ = 0;  // of these, in the plan that was written last
+  size_t planned_ = 0;  // how many of `downs_` are in the plan that was written last
   TierStats host_stats_, file_stats_;
 };
 

@@ -1,5 +1,5 @@
-// ModelConfig: the shape of a model, as the checkpoint states it. Plain data; format/checkpoint.hpp parses and checks
-// it.
+// ModelConfig: the dimensions and layers of a model, as its checkpoint states them. Plain data; format/checkpoint.hpp
+// parses and checks it.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,29 @@ inline constexpr int32_t kMostLayers = 256;
 inline constexpr size_t kMostLabels = 64;
 
 enum class LayerKind : int32_t {
-  kWindow = 0,  // sees the last `window` positions, itself included
-  kGlobal = 1,  // sees everything before it
+  kWindow = 0,  // sliding-window attention: sees the last `window` positions, its own included
+  kGlobal = 1,  // full attention: sees all earlier positions and its own
 };
 
 struct LayerConfig {
   LayerKind kind = LayerKind::kGlobal;
-  int32_t window = 0;  // positions, sliding layers only
-  int32_t kv_slot =
-      0;             // the first layer that names a slot writes it, later ones read it; all share kind, window and rope
-  int32_t rope = 0;  // which rope.N table of frequencies
+  int32_t window = 0;  // in positions; 0 for global layers
+  // KV slot of the layer. The first layer that names a slot writes its keys and values; later layers read them. All
+  // layers of a slot have the same kind, window and rope.
+  int32_t kv_slot = 0;
+  int32_t rope = 0;  // number of the frequency table rope.N
 };
 
-// Control symbols of the chat format, as token ids; -1 where the model has none (arithmetic does not depend on them).
+// Token ids of the chat format's control symbols; -1 for a symbol that the model lacks. The arithmetic does not depend
+// on them.
 struct ChatSymbols {
   int32_t begin = -1;      // first token of every sequence
   int32_t end = -1;        // end of the document
   int32_t card = -1;       // opens the character card
-  int32_t user = -1;       // opens what the user says
-  int32_t character = -1;  // opens what the character says
+  int32_t user = -1;       // opens a message of the user
+  int32_t character = -1;  // opens a message of the character
   int32_t close = -1;      // closes a card or a turn: a reply ends here
-  int32_t text = -1;       // opens plain prose
+  int32_t text = -1;       // opens plain text
 };
 
 struct ModelConfig {
@@ -43,17 +45,17 @@ struct ModelConfig {
   int32_t vocab_size = 0;
   int32_t d_model = 0;
   int32_t n_heads = 0;
-  int32_t n_kv_heads = 0;  // divides n_heads; 1 is the native case
+  int32_t n_kv_heads = 0;  // divides n_heads; 1 is multi-query attention
   int32_t head_dim = 0;    // 64, 128 or 256
   int32_t d_ff = 0;
-  int32_t context = 0;  // most positions of one sequence
+  int32_t context = 0;  // most tokens of one sequence
   float norm_eps = 1e-5f;
-  LayerShape shape;           // of every layer; the checkpoint does not state it, for there is one
-  int32_t kv_slot_count = 0;  // KV slots named by the layers (derived)
-  int32_t rope_count = 0;     // RoPE tables named by the layers (derived)
+  LayerShape shape;           // structure of every layer; not in the checkpoint, because only one is supported
+  int32_t kv_slot_count = 0;  // number of KV slots that the layers name (derived from `layers`)
+  int32_t rope_count = 0;     // number of RoPE tables that the layers name (derived from `layers`)
   std::vector<LayerConfig> layers;
   ChatSymbols chat;
-  std::vector<std::string> labels;  // what the classifier scores; empty: the model has none
+  std::vector<std::string> labels;  // names of the classifier's labels; empty: the model has no classifier
 
   // The first layer that names `slot`: it computes and writes the slot's keys and values.
   int32_t owner_of(int32_t slot) const {
@@ -62,8 +64,8 @@ struct ModelConfig {
     return -1;
   }
   bool owns_slot(int32_t layer) const { return owner_of(layers[static_cast<size_t>(layer)].kv_slot) == layer; }
-  // Fills kv_slot_count and rope_count from the layers; for configs made by hand. Numbers out of range are left for
-  // check_config to name.
+  // Fills kv_slot_count and rope_count from the layers, for configs that code builds. Numbers out of range are left to
+  // check_config, which names them.
   void derive_counts() {
     kv_slot_count = rope_count = 0;
     for (const LayerConfig& layer : layers) {

@@ -1,17 +1,17 @@
-// LayerShape: what the layers of a model are made of, as data, and two tables that say what follows from it: the sites
-// where a layer's floats become bytes, and its matrix products. Names, shapes and order of a layer's tensors, its
-// constants, the workspaces of the forward pass and the lists of products of every backend are read from these tables
-// (format/detail/layer_tensors.hpp). Sizes are the config's (format/config.hpp).
+// LayerShape: the structure of a model's layers, as data. Two tables follow from it: the sites, where a layer's floats
+// are quantised to bytes, and the matmuls. The names, shapes and order of a layer's tensors, its constants, the
+// workspaces of the forward pass and each backend's list of matmuls are read from these tables
+// (format/detail/layer_tensors.hpp). Sizes are in the config (format/config.hpp).
 #pragma once
 
 #include <cstdint>
 
 namespace kaiju {
 
-// How the floats of a site become bytes.
+// How the floats of a site are quantised to bytes.
 enum class Activations : int32_t {
-  kStaticClips,  // by clips that the checkpoint holds
-  kTokenScales,  // by the largest value of the token, behind a Hadamard transform
+  kStaticClips,  // by constant clips from the checkpoint
+  kTokenScales,  // by the largest value of each token, after a Hadamard transform
 };
 
 enum class Ffn : int32_t {
@@ -23,40 +23,40 @@ enum class Ffn : int32_t {
 enum class Residual : int32_t { kBf16, kF32 };
 
 enum class OutputMatrix : int32_t {
-  kEmbedding,  // the logits' matrix is the embedding's
+  kEmbedding,  // the logits use the embedding matrix
   kOwn,
 };
 
-// The default is the layer of a Kaiju model. check_config accepts no other today; what it refuses, it names.
+// The structure of a layer. The default is that of a Kaiju model; check_config refuses every other one by name.
 struct LayerShape {
   Activations activations = Activations::kStaticClips;
   Ffn ffn = Ffn::kSquaredRelu;
   Residual residual = Residual::kBf16;
   OutputMatrix output = OutputMatrix::kEmbedding;
-  bool norms_after = false;  // norms of what attention and feed-forward add, besides those of what they read
-  bool norm_gains = false;   // a factor for each channel of a norm
-  bool head_norms = false;   // norms of each head's queries and keys
-  bool biases = false;       // added to what a matrix makes
+  bool norms_after = false;  // norms of the outputs of attention and feed-forward, in addition to those of their inputs
+  bool norm_gains = false;   // each norm has a factor for each channel
+  bool head_norms = false;   // norms over each head's queries and keys
+  bool biases = false;       // each matmul has a bias
 
   bool operator==(const LayerShape&) const = default;
 };
 
-// A size that the config gives (ModelConfig::width_of).
+// A size from the config (ModelConfig::width_of).
 enum class Width : int32_t { kOne, kModel, kQuery, kKv, kFfn };
 
-// Whose a tensor is: its name begins with "layers.L.", or with "kv.S." of the slot that the layer names.
+// The owner of a tensor: a layer (its name begins with "layers.L.") or the KV slot that the layer names ("kv.S.").
 enum class Of : int32_t { kLayer, kSlot };
 
-// Where a layer's floats become bytes, in the order in which a token passes.
+// The places where a layer's floats are quantised to bytes, in the order of the forward pass.
 enum class Site : int32_t { kAttentionIn, kQuery, kKey, kValue, kAttentionOut, kFfnIn, kFfnMid };
 inline constexpr int32_t kSiteCount = 7;
 
 struct SiteRow {
   Site site;
   Of of;
-  const char* clip;  // the tensor of its clips
-  Width clips;       // how many it has: one, or one for each channel
-  Width width;       // bytes of a token
+  const char* clip;  // name of the tensor with the clips
+  Width clips;       // number of clips: one, or one for each channel
+  Width width;       // number of bytes for each token
 };
 
 inline constexpr SiteRow kSites[kSiteCount] = {
@@ -75,7 +75,7 @@ static_assert([] {
 }());
 constexpr const SiteRow& row_of(Site site) { return kSites[static_cast<int32_t>(site)]; }
 
-// The operation of a backend that multiplies by a matrix and says what becomes of the sums (backend/backend.hpp).
+// The operation of a backend that computes a matmul and processes its sums (backend/backend.hpp).
 enum class Operation : int32_t { kLinear, kUp, kAddLinear, kAddDown };
 constexpr bool adds_to_residual(Operation operation) {
   return operation == Operation::kAddLinear || operation == Operation::kAddDown;
@@ -89,15 +89,15 @@ constexpr bool always(const LayerShape&) { return true; }
 struct MatmulRow {
   Matmul matmul;
   Of of;
-  const char* name;  // its tensors are NAME.weight, .scale, .scalar, .row_sum
+  const char* name;  // prefix of its tensors NAME.weight, .scale, .scalar and .row_sum
   Width out;
-  Site input;  // what it reads; the summed index is as wide as that
+  Site input;  // the site that it reads, whose width is the inner dimension
   Operation operation;
-  const char* constant;                      // arithmetic.md, section 3: what its sums are multiplied by
-  bool (*when)(const LayerShape&) = always;  // whether layers of a shape have it
+  const char* constant;                      // symbol of the factor of its sums (arithmetic.md, section 3)
+  bool (*when)(const LayerShape&) = always;  // whether layers of a given shape have this matmul
 };
 
-// Those of one input follow one another in the order in which a device may pack them.
+// Matmuls with the same input are neighbours, in the order in which a device may pack their matrices.
 inline constexpr MatmulRow kMatmuls[] = {
     {Matmul::kQ, Of::kLayer, "attn.q", Width::kQuery, Site::kAttentionIn, Operation::kLinear, "sq"},
     {Matmul::kK, Of::kSlot, "k", Width::kKv, Site::kAttentionIn, Operation::kLinear, "sk"},

@@ -1,6 +1,6 @@
-// Presets: the shapes kaiju-make and the benches speak of by name. Dimensions of Kaiju models are unpublished: small,
+// Presets: named model shapes for kaiju-make and the benchmarks. The dimensions of Kaiju models are unpublished. small,
 // medium and large are our reconstruction from the published parameter counts (13 B, 34 B, 110 B) and the published
-// cache layout; nano is small enough to train and ship.
+// cache layout. nano is small enough to train and to ship.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace kaiju {
 
-// Layers that repeat `pattern` ('s' sliding, 'g' global). Sliding layers share a KV slot by threes within an unbroken
-// run; global ones, never adjacent, by pairs across the pattern, the last three together when their number is odd.
-// Sliding layers use rope 0, global ones the other.
+// Makes `count` layers that repeat `pattern` ('s': sliding window, 'g': global). Three consecutive sliding layers share
+// a KV slot. Global layers, which are never adjacent, share a KV slot in pairs; if their number is odd, the last three
+// share one. Sliding layers use RoPE table 0, global layers table 1.
 inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t count, int32_t window) {
   const auto kind_of = [&](int32_t i) { return pattern[static_cast<size_t>(i) % pattern.size()]; };
   int32_t globals = 0, slidings = 0;
@@ -38,7 +38,8 @@ inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t 
   return layers;
 }
 
-// "nano", "small", "medium" or "large"; `layers` other than 0 cuts the pattern short or goes on with it.
+// The config of preset "nano", "small", "medium" or "large". `layers` other than 0 sets another number of layers with
+// the same pattern.
 inline Result<ModelConfig> preset(std::string_view name, int32_t layers = 0) {
   struct Preset {
     const char* name;

@@ -1,4 +1,4 @@
-// The transformer, once, straight down, over any backend (docs/arithmetic.md, section 4).
+// The forward pass of the transformer, for any backend (docs/arithmetic.md, section 4).
 #pragma once
 
 #include <algorithm>
@@ -9,19 +9,19 @@
 
 namespace kaiju {
 
-// Buffers of one step, in the backend's memory; sized once for the most rows a step may carry.
+// Buffers of one step in the backend's memory, with room for the rows of the largest step.
 struct Workspace {
   arith::bf16* x = nullptr;            // [rows, d_model] residual stream
   int8_t* a = nullptr;                 // [rows, WorkspaceWidths::a] normed input, later attention output
-  float* q = nullptr;                  // [rows, query_width]; WorkspaceWidths::qkv where projections are packed
+  float* q = nullptr;                  // [rows, query_width], or [rows, WorkspaceWidths::qkv] if projections are packed
   int8_t* queries = nullptr;           // [rows, query_width]
-  float* k = nullptr;                  // [rows, kv_width]; not needed where projections are packed, nor is v
+  float* k = nullptr;                  // [rows, kv_width]; not needed if projections are packed
   float* v = nullptr;                  // [rows, kv_width]
   uint8_t* h = nullptr;                // [rows, d_ff]
-  std::vector<arith::CosSin*> angles;  // per RoPE table: [rows, head_dim / 2]
+  std::vector<arith::CosSin*> angles;  // for each RoPE table: [rows, head_dim / 2]
 };
 
-// Elements of a row of each buffer.
+// Number of elements in one row of each buffer.
 struct WorkspaceWidths {
   explicit WorkspaceWidths(const ModelConfig& config)
       : x(config.d_model),
@@ -41,12 +41,12 @@ struct WorkspaceWidths {
   }
 };
 
-// The norm of `rows` rows of the residual stream for a site whose c_in is `inverse_scale`.
+// Arguments of the norm of `rows` rows of the residual stream, for a site whose c_in is `inverse_scale`.
 inline NormArgs norm_of(const Weights& model, const arith::bf16* x, int32_t rows, float inverse_scale, int8_t* a) {
   return {x, rows, model.config.d_model, model.config.norm_eps, inverse_scale, a};
 }
 
-// A norm and the one product that reads it.
+// A norm and the only matmul that reads its result.
 template <ModelBackend B>
 void norm_linear(B& backend, const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
   if constexpr (FusesNorms<B>) {
@@ -66,7 +66,8 @@ void norm_up(B& backend, const NormArgs& norm, const Linear& up, uint8_t* h) {
   }
 }
 
-// From the residual stream to a layer's queries and, where it owns its slot, the keys and values in the cache.
+// Computes a layer's queries from the residual stream. If the layer owns its KV slot, also writes its keys and values
+// to the KV cache.
 template <ModelBackend B>
 void project(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
              const Workspace& w) {
@@ -111,7 +112,7 @@ void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, i
   }
 }
 
-// Runs every layer over the batch: keys and values land in the cache, the residual stream in `w.x`.
+// Runs all layers over the batch. Keys and values are written to the KV cache, the residual stream to `w.x`.
 template <ModelBackend B>
 void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch,
              const Workspace& w) {
@@ -128,21 +129,21 @@ void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots,
   }
 }
 
-// Logits of `rows` rows of the residual stream. `x` and `a` [rows, d_model], out [rows, vocab_size].
+// Computes the logits of `rows` rows of the residual stream. `x` and `a` [rows, d_model], out [rows, vocab_size].
 template <ModelBackend B>
 void logits(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
   norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.embed, model.logit_scale.data(), out);
 }
 
-// The classifier's products with `rows` rows of the residual stream: scores without their bias. `x` and `a` [rows,
-// d_model], out [rows, labels].
+// Computes the classifier's outputs, without bias, for `rows` rows of the residual stream. `x` and `a` [rows, d_model],
+// out [rows, labels].
 template <ModelBackend B>
 void classify(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
   norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.classifier, model.classifier_scale.data(),
               out);
 }
 
-// Appends the scores of rows whose products [rows, labels] have come to the host.
+// Adds the bias to classifier outputs [rows, labels] in host memory and appends the scores.
 inline void append_scores(const Weights& model, const float* products, int64_t rows, std::vector<float>& scores) {
   for (int64_t row = 0; row < rows; ++row)
     for (const float bias : model.classifier_bias) scores.push_back(arith::add(*products++, bias));

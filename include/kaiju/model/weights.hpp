@@ -1,6 +1,6 @@
-// Weights: a checkpoint made ready to compute with. Matrices stay where the checkpoint has them; the constants of
-// arithmetic.md, section 3, are derived here, once, in double precision. All fields are views: a device's copy of the
-// weights is the same struct with its views turned to the device's memory.
+// Weights: a checkpoint's tensors with the constants that the forward pass needs. Matrices stay in the checkpoint. The
+// constants (arithmetic.md, section 3) are derived here once, in double precision. All fields are views, so a device's
+// copy of the weights is the same struct with views of the device's memory.
 #pragma once
 
 #include <array>
@@ -17,23 +17,24 @@
 
 namespace kaiju {
 
-// What becomes of the keys and values of one KV slot.
+// Factors that quantise the keys and values of one KV slot.
 struct KvWeights {
-  std::span<const float> k_inverse;  // [kv_width] float to byte, ck
-  std::span<const float> v_inverse;  // [kv_width] cv
+  std::span<const float> k_inverse;  // [kv_width] ck: factor from float to byte
+  std::span<const float> v_inverse;  // [kv_width] cv: the same for values
 };
 
 struct LayerWeights {
   LayerConfig config;
   bool owns_slot = false;
-  std::array<Linear, kMatmulCount> matmuls;  // by Matmul; k and v where the layer owns its slot, else without weights
-  // By Site: the matrices that read it, in the order of kMatmuls, as one matrix of all their rows. Only where they lie
-  // so in memory (a device's copy), else without weights.
+  // Indexed by Matmul; k and v have no weights if the layer does not own its KV slot.
+  std::array<Linear, kMatmulCount> matmuls;
+  // Indexed by Site: all matrices that read the site, in the order of kMatmuls, as one matrix with all their rows. Only
+  // a device's copy has its matrices packed in this way; otherwise these have no weights.
   std::array<Linear, kSiteCount> packed;
   float attn_in = 0.0f;                // c_in of the attention's norm
   float ffn_in = 0.0f;                 // c_in of the feed-forward's norm
-  std::span<const float> q_inverse;    // [kv_width] cq: rotated query times key scale to byte
-  float z = 0.0f;                      // integer score to power of two
+  std::span<const float> q_inverse;    // [kv_width] cq: factor from rotated query times key scale to byte
+  float z = 0.0f;                      // factor from integer score to exponent of two
   std::span<const float> out_inverse;  // [kv_width] co
 
   const Linear& operator[](Matmul matmul) const { return matmuls[static_cast<size_t>(matmul)]; }
@@ -45,19 +46,19 @@ struct Weights {
   std::shared_ptr<const Checkpoint> checkpoint;  // keeps the matrices' memory alive
   ModelConfig config;
   Matrix embed;                        // [vocab_size, d_model]
-  std::span<const float> embed_scale;  // [vocab_size] byte to embedding
-  std::span<const float> logit_scale;  // [vocab_size] accumulator to logit
+  std::span<const float> embed_scale;  // [vocab_size] factor from byte to embedding
+  std::span<const float> logit_scale;  // [vocab_size] factor from accumulator to logit
   float final_in = 0.0f;
-  Matrix classifier;                        // [labels, d_model]; no weights: the model has none
-  std::span<const float> classifier_scale;  // [labels] accumulator to score, before the bias
-  std::vector<float> classifier_bias;       // [labels]; added by the host, whatever the device
+  Matrix classifier;                        // [labels, d_model]; no weights if the model has no classifier
+  std::span<const float> classifier_scale;  // [labels] factor from accumulator to score, before the bias
+  std::vector<float> classifier_bias;       // [labels]; always added on the host
   std::vector<LayerWeights> layers;
   std::vector<KvWeights> slots;
   std::vector<std::vector<uint64_t>> rope;    // [tables][head_dim / 2] turns per token times 2^64
-  std::vector<std::vector<float>> constants;  // what the spans view
+  std::vector<std::vector<float>> constants;  // memory that the spans point to
 
   Weights() = default;
-  Weights(Weights&&) = default;  // a copy's views would look into the original
+  Weights(Weights&&) = default;  // not copyable: the views of a copy would point into the original
   Weights& operator=(Weights&&) = default;
   static Result<Weights> from(std::shared_ptr<const Checkpoint> checkpoint);
 };
@@ -75,14 +76,14 @@ class WeightReader {
     return {file_.view<int8_t>(name + ".weight").data(), file_.view<int32_t>(name + ".row_sum").data(),
             static_cast<int32_t>(tensor.shape[0]), static_cast<int32_t>(tensor.shape[1])};
   }
-  // A view of make(element) for every element of the tensor, rounded once to float.
+  // Applies `make` to every element of the tensor, rounds once to float, and returns a view of the results.
   template <class Make>
   std::span<const float> each(const std::string& name, Make make) {
     std::vector<float>& out = constants_.emplace_back();
     for (const float element : floats(name)) out.push_back(static_cast<float>(make(static_cast<double>(element))));
     return out;
   }
-  // S[n] times the factors, one after the other.
+  // Scales S[n] times the two factors, multiplied in this order.
   std::span<const float> scales(const std::string& name, LayerConstants::Factors factors) {
     const double virtual_scalar = scalar(name + ".scalar");
     return each(name + ".scale",
@@ -99,7 +100,7 @@ class WeightReader {
 
 }  // namespace detail
 
-// The checkpoint has been checked by its loader: every tensor read here is there, with its shape.
+// The loader has checked the checkpoint, so every tensor that is read here exists and has its shape.
 inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoint) {
   const FloatState float_state;
   Weights w;

@@ -1,5 +1,5 @@
-// ExecutorFor: runs step plans on a backend that computes in host memory. All memory is taken at creation; a step
-// allocates only what its result returns.
+// ExecutorFor: runs step plans on a backend that computes in host memory. It allocates all memory at creation; a step
+// allocates only its result.
 #pragma once
 
 #include <algorithm>
@@ -119,8 +119,7 @@ class ExecutorFor final : public Executor {
     seen(segment.slot)[plan.tokens[segment.first_token + index]] = 1;
   }
 
-  // The whole block is copied: how tokens lie within it is the backend's affair, and what lies past the copied tokens
-  // is never visible.
+  // Copies the whole block, because only the backend knows its layout. KV after the copied tokens is never read.
   void copy_block(const BlockCopy& copy) {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = slots_.info().block_bytes[kind];
@@ -139,7 +138,8 @@ class ExecutorFor final : public Executor {
     if (transfer.token_count < kBlockTokens) clear_rest(transfer);
   }
 
-  // Appends keys and values of zeros behind the tokens that came down: the backend alone knows where they lie.
+  // Fills the rest of a block that was copied down with keys and values of zero, by the backend's append, because only
+  // the backend knows the layout.
   void clear_rest(const BlockTransfer& transfer) {
     const auto width = static_cast<size_t>(weights_.config.kv_width());
     std::fill_n(k_.data(), width, 0.0f);
@@ -235,7 +235,7 @@ class ExecutorFor final : public Executor {
   Slots slots_;
   std::vector<KvSlot> kv_slots_;
   Buffer<std::byte> cache_;
-  std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // where block 0 of each kind lies
+  std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // address of block 0 of each kind
   Buffer<arith::bf16> x_, last_x_;
   Buffer<int8_t> a_, queries_;
   Buffer<float> q_, k_, v_, last_logits_, scores_;

@@ -1,5 +1,6 @@
-// Slots: what an executor knows of every live sequence, and the check of each plan against it: block tables, sampling
-// parameters, the rows of the step. Host data alone; where the cache and the workspaces lie is the executor's affair.
+// Slots: an executor's data of each live sequence (block tables, sampling parameters), and the check of each step plan
+// against it. It also turns a plan's segments into rows. It has host data only; the executor owns KV cache and
+// workspaces.
 #pragma once
 
 #include <algorithm>
@@ -14,16 +15,16 @@
 
 namespace kaiju {
 
-// What an executor is sized for.
+// The sizes that an executor allocates memory for.
 struct ExecutorSizes {
-  int32_t slot_count = 1;    // live sequences
-  int32_t step_tokens = 64;  // most tokens of one plan
+  int32_t slot_count = 1;    // number of live sequences
+  int32_t step_tokens = 64;  // most tokens in one plan
   int32_t most_draws = 1;    // see ExecutorInfo
   int32_t block_count[kBlockKinds] = {0, 0};
-  bool share_memory =
-      false;              // one memory for both kinds, at least as large; a block of either lies at block * block_bytes
+  // Both kinds of block share one memory, at least as large; a block lies at block * block_bytes of its kind.
+  bool share_memory = false;
   std::string kv_layout;  // see ExecutorInfo
-  bool graphs = true;     // see ExecutorOptions, like the next
+  bool graphs = true;     // see ExecutorOptions::graphs and products_file
   std::string products_file;
 };
 
@@ -31,9 +32,9 @@ class Slots {
  public:
   struct Slot {
     SamplingSpec sampling;
-    bool drawn = false;                       // whether there is a token that it drew last
+    bool drawn = false;                       // whether the slot has drawn a token already
     std::vector<BlockId> table[kBlockKinds];  // [context / 64]
-    // Entries that have been found to be blocks, and were not taken away since: a step need not read them again.
+    // Range of table entries that are known to be blocks, so that a step need not check them again.
     struct Found {
       int32_t first = 0, end = 0;
     } found[kBlockKinds];
@@ -59,12 +60,12 @@ class Slots {
   }
 
   const ExecutorInfo& info() const { return info_; }
-  // Of every KV slot of the model; pools are null.
+  // All KV slots of the model; their pools are null.
   const std::vector<KvSlot>& kv_slots() const { return kv_slots_; }
   const Slot& operator[](int32_t slot) const { return slots_[slot]; }
 
-  // Takes over starts and table edits, checks copies, and turns the segments into rows, refusing everything that would
-  // otherwise be a wild access. `knows_draws`: tokens may be kDrawnToken.
+  // Applies the plan's starts and table edits, checks its transfers and copies, and turns its segments into rows.
+  // Refuses every plan that would access memory out of range. `knows_draws`: tokens may be kDrawnToken.
   Status apply(const StepPlan& plan, bool knows_draws = false) {
     for (const SlotStart& start : plan.starts) KAIJU_TRY(begin_slot(start));
     for (const TableEdit& edit : plan.table_edits) KAIJU_TRY(edit_table(edit));
@@ -73,14 +74,14 @@ class Slots {
     return make_rows(plan, knows_draws);
   }
 
-  // The rows of the plan last applied.
+  // The rows of the plan that was applied last.
   int32_t row_count() const { return row_count_; }
   std::span<const BatchSegment> segments() const { return segments_; }
   std::span<const int32_t> positions() const { return {positions_.data(), static_cast<size_t>(row_count_)}; }
   std::span<const int32_t> row_segment() const { return {row_segment_.data(), static_cast<size_t>(row_count_)}; }
 
  private:
-  // Gives each KV slot its place within the blocks of its kind.
+  // Computes the place of each KV slot within the blocks of its kind.
   void lay_out_cache(const ModelConfig& config, const ExecutorSizes& sizes) {
     const int64_t slot_bytes = int64_t{2} * kBlockTokens * config.kv_width();
     for (int32_t s = 0; s < config.kv_slot_count; ++s) {
@@ -99,19 +100,19 @@ class Slots {
       info_.block_count[kind] = info_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
     if (sizes.share_memory && info_.has_global && info_.window > 0) share_memory();
   }
-  // A slab is the least memory that both kinds fill without a rest: blocks are whole KV slots, so that is a few blocks
-  // of each.
+  // A slab has the least common multiple of the two block sizes. Blocks consist of whole KV slots, so a slab is a few
+  // blocks of each kind.
   void share_memory() {
     const int64_t slab_bytes = std::lcm(info_.block_bytes[0], info_.block_bytes[1]);
     if (slab_bytes > 64 * std::max(info_.block_bytes[0], info_.block_bytes[1]))
-      return;  // an odd shape: better two memories than huge slabs
+      return;  // an unusual shape: two memories are better than huge slabs
     int64_t slabs = 0;
     for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
       info_.slab_blocks[kind] = static_cast<int32_t>(slab_bytes / info_.block_bytes[kind]);
       slabs += (info_.block_count[kind] + info_.slab_blocks[kind] - 1) / info_.slab_blocks[kind];
     }
     slabs = std::min<int64_t>(
-        slabs, INT32_MAX / std::max(info_.slab_blocks[0], info_.slab_blocks[1]));  // so that blocks can be numbered
+        slabs, INT32_MAX / std::max(info_.slab_blocks[0], info_.slab_blocks[1]));  // block numbers must fit an int32_t
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
       info_.block_count[kind] = static_cast<int32_t>(slabs * info_.slab_blocks[kind]);
   }
@@ -200,7 +201,7 @@ class Slots {
     return {};
   }
 
-  // Every position a segment's rows read or write needs a block.
+  // Checks that every position which the segment's rows read or write has a block.
   Status check_blocks(Slot& slot, const Segment& segment) const {
     const int32_t last = (segment.position + segment.token_count - 1) / kBlockTokens;
     const int32_t window_first = info_.window > 0 ? std::max(0, segment.position - info_.window + 1) / kBlockTokens : 0;

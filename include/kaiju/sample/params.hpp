@@ -1,5 +1,5 @@
-// The check that turns what a caller asks of sampling (sampling_params.hpp) into the spec an executor may trust.
-// The drawing itself is arith/ (arithmetic.md, section 6).
+// check_sampling: checks a caller's SamplingParams and makes the SamplingSpec that an executor uses without further
+// checks. arith/sampling.hpp draws the tokens (arithmetic.md, section 6).
 #pragma once
 
 #include <algorithm>
@@ -28,14 +28,14 @@ Status check_range(const char* name, Number value, double low, double high) {
 
 }  // namespace detail
 
-// Below 0.001 the inverse temperature may overflow; 0 itself means greedy.
+// 0 means greedy. Between 0 and 0.001 the inverse temperature could overflow.
 inline Status check_temperature(const char* name, double value) {
   if (value == 0.0 || (value >= 0.001 && value <= 100.0)) return {};
   return invalid_argument(std::string(name) + " is " + number_text(value) +
                           "; it must be 0 (greedy) or from 0.001 to 100");
 }
 
-// The checked spec, or kInvalidArgument naming the field and its range.
+// Returns the checked spec. A kInvalidArgument error names the field and its range.
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
   const FloatState float_state;
   KAIJU_TRY(check_temperature("temperature", params.temperature));
@@ -54,8 +54,9 @@ inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t
   spec.seed = params.seed;
   spec.stream = params.stream;
   spec.logit_bias = params.logit_bias;
+  // By token only, because a bias may still be NaN here.
   std::sort(spec.logit_bias.begin(), spec.logit_bias.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });  // by token alone: a bias may be NaN here
+            [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < spec.logit_bias.size(); ++i) {
     const auto [token, bias] = spec.logit_bias[i];
     if (token < 0 || token >= vocab_size)

@@ -1,5 +1,5 @@
-// SamplingParams: what a caller may ask of sampling. params.hpp checks it; the drawing itself is arith/ (arithmetic.md,
-// section 6).
+// SamplingParams: a request's sampling parameters. params.hpp checks them; arith/sampling.hpp draws the tokens
+// (arithmetic.md, section 6).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace kaiju {
 
-// Wide types on purpose: values arrive from a C caller, and the check must see what was said, not what a conversion
-// made of it.
+// The types are wide on purpose: the check must see the value that a C caller passed, not the result of a narrowing
+// conversion.
 struct SamplingParams {
   double temperature = 0.0;         // 0: greedy; else 0.001 to 100
   int64_t top_k = 0;                // 0: off
@@ -17,8 +17,8 @@ struct SamplingParams {
   double min_p = 0.0;               // 0: off
   double repetition_penalty = 1.0;  // 1: off
   uint64_t seed = 0;
-  uint32_t stream = 0;                                // tells retries of one request apart: same seed, another draw
-  std::vector<std::pair<int32_t, float>> logit_bias;  // (token, bias); a token at most once
+  uint32_t stream = 0;  // another stream draws other tokens from the same seed, for retries of a request
+  std::vector<std::pair<int32_t, float>> logit_bias;  // (token, bias); each token at most once
 };
 
 }  // namespace kaiju

@@ -1,6 +1,6 @@
-// Utf8Stream: bytes in, whole code points out. An incomplete code point is held back; bytes that can never become one
-// turn into U+FFFD, one for each maximal beginning of a code point (Unicode 15, section 3.9, "U+FFFD substitution of
-// maximal subparts").
+// Utf8Stream: takes bytes and returns whole UTF-8 code points. An incomplete code point is held back until its bytes
+// arrive. Invalid bytes become U+FFFD, one for each maximal beginning of a code point (Unicode 15, section 3.9, "U+FFFD
+// substitution of maximal subparts").
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace kaiju {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-// One thread at a time.
+// Allows one thread at a time.
 class Utf8Stream {
  public:
-  // Appends what is whole now to `out`.
+  // Appends all code points that are complete now to `out`.
   void push(std::string_view bytes, std::string& out) {
     for (const char c : bytes) push_byte(static_cast<unsigned char>(c), out);
   }
-  // The end: what was held back can no longer become whole.
+  // Ends the stream: an incomplete code point becomes U+FFFD.
   void finish(std::string& out) {
     if (held_ > 0) out += kReplacementCharacter;
     held_ = 0;
@@ -37,7 +37,7 @@ class Utf8Stream {
         return;
       }
       out += kReplacementCharacter;
-      held_ = 0;  // and the byte starts anew
+      held_ = 0;  // the byte begins a new code point
     }
     if (byte < 0x80) {
       out += static_cast<char>(byte);
@@ -66,7 +66,7 @@ class Utf8Stream {
   char bytes_[4] = {};
   int held_ = 0;
   int size_ = 0;
-  unsigned char low_ = 0x80, high_ = 0xBF;  // what the next byte may be
+  unsigned char low_ = 0x80, high_ = 0xBF;  // range of the next byte
 };
 
 inline bool is_utf8(std::string_view text) {

@@ -1,6 +1,7 @@
-// Vectors: what every instruction set spells alike, in the compiler's own vector types. A header of this folder defines
-// kLanes, includes this file, and adds what differs; the loops (../loops) are written over both. Everything is in an
-// unnamed namespace: each instruction set gets its own copy, built with its own flags (see kernels.hpp for why).
+// Vectors: the vector operations that are the same for every instruction set, in the compiler's vector types. A header
+// of this folder defines kLanes, includes this file, and adds the operations that differ. The loops (../loops) use
+// both. Everything is in an unnamed namespace, so each instruction set has its own copy, compiled with its own flags
+// (kernels.hpp says why).
 #pragma once
 
 #include "../kernels.hpp"

@@ -1,5 +1,5 @@
-// AVX2, and AVX-VNNI in 256 bits: 8 lanes, 16 registers. The two differ in how bytes and pairs of 16-bit numbers are
-// multiplied and added, and in how large a tile that leaves room for; in nothing else.
+// AVX2, and AVX-VNNI in 256 bits: 8 lanes, 16 registers. The two differ only in how bytes and pairs of 16-bit numbers
+// are multiplied and added, and in the tile size that the remaining registers allow.
 #pragma once
 
 #include <immintrin.h>

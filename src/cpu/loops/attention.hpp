@@ -1,12 +1,12 @@
 // Attention of one chunk of 512 keys for up to 48 query rows, a few at a time (arithmetic.md, section 5).
 //
-// Layout of a cache half. Keys: [head_dim / 4][64 tokens][4 bytes], with 128 added on instruction sets that want them
-// unsigned (kUnsignedPanel), so that a vector of scores comes with 4 query bytes spread over it. Values: [64 /
-// kValueKeys groups][head_dim][kValueKeys bytes], keys in the order in which the weights come out of their vectors
-// without a shuffle across lanes (value_place).
+// Layout of a block's keys: [head_dim / 4][64 tokens][4 bytes], with 128 added for instruction sets that need unsigned
+// bytes (kUnsignedPanel). So a vector of scores is computed with 4 query bytes broadcast over it. Layout of a block's
+// values: [64 / kValueKeys groups][head_dim][kValueKeys bytes], with the keys in the order in which vectors of weights
+// are produced without a shuffle across lanes (value_place).
 //
-// Invisible keys, which may be uninitialised memory, get weight 0. Bound: dot products plus some 15 vector operations
-// per vector of weights.
+// Invisible keys, which may be uninitialised memory, get weight 0. Bound: dot products plus about 15 vector operations
+// for each vector of weights.
 #pragma once
 
 #include "rounding.hpp"

@@ -1,18 +1,18 @@
-// Matrix products, weights in place.
+// Matmuls that read the weights in place.
 //
-// A vector's lanes are rows of activations, four bytes of K in each; four bytes of an output's weights are spread over
-// it and multiplied. With fewer rows than lanes a vector holds 2, 4, ... as many bytes of K for each row, and as many
-// bytes of weights are spread: no lane is idle but those that fill up the last group. So weights are read where they
-// lie, once for a group of rows, and the activations alone are rearranged:
+// Each lane of a vector has four bytes of the inner dimension K of one row of activations. Four bytes of an output's
+// weights are broadcast and multiplied with it. With fewer rows than lanes, a vector has 2, 4, ... times as many bytes
+// of K for each row, and as many bytes of weights are broadcast, so lanes are idle only in the last group. So weights
+// are read in place, once for a group of rows, and only the activations are rearranged:
 //
 //   group of kRows x kVectors rows: [K / kStep][kVectors][kRows][kStep bytes],  kStep = 4 * kLanes / kRows
 //
-// A tile is some outputs of one group, its sums in registers. The sums of 16 outputs wait in memory for their epilogue,
-// which adds what lanes of one row have left to add, while it transposes them into vectors of outputs. Bound: memory
-// below some 8 rows, above it the dot-product units, two loads of weights for every 2 or 3 products each.
+// A tile is some outputs of one group, with its sums in registers. The sums of 16 outputs are stored in memory for the
+// epilogue, which adds the lanes of each row and transposes the sums into vectors of outputs. Bound: memory below about
+// 8 rows; above, the dot-product units, with two loads of weights for every 2 or 3 products each.
 //
-// Panels and weights differ in sign on some instruction sets (kUnsignedPanel): then bytes of the panel have 128 more
-// than the activations, or less, and 128 * row_sum[n] repairs the sum. Limits: K a multiple of 64; any number of
+// Some instruction sets multiply unsigned by signed bytes (kUnsignedPanel): then 128 is added to, or subtracted from,
+// the activations of a panel, and 128 * row_sum[n] corrects the sum. Limits: K is a multiple of 64; any number of
 // outputs and rows.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Rounding to bf16 and to bytes, and powers of two, by vectors (arithmetic.md, sections 1 and 5).
+// Vector versions of rounding to bf16 and to bytes, and of powers of two (arithmetic.md, sections 1 and 5).
 #pragma once
 
 namespace kaiju::cpu {

@@ -1,4 +1,4 @@
-// The loops of one instruction set, collected in its table.
+// Collects the loops of one instruction set in its table of kernels.
 #pragma once
 
 #include "attention.hpp"

@@ -1,9 +1,9 @@
 // Portable attention of one chunk of 512 keys, four query rows at a time (arithmetic.md, section 5).
 //
-// Both products are the dot product of 16-bit rows with bytes (portable.hpp): keys lie [64 tokens][head_dim]; values
-// [head_dim][64 tokens], and the two bytes of two rows' weights are its four rows. Invisible keys, which may be
-// uninitialised memory, get weight 0. Bound: arithmetic; a third of it is the exponential, whose fused operations are
-// emulated.
+// Both matrix products are dot products of 16-bit rows with bytes (portable.hpp). Keys are stored as [64
+// tokens][head_dim] and values as [head_dim][64 tokens]; the two bytes of two rows' weights form the four rows of the
+// second product. Invisible keys, which may be uninitialised memory, get weight 0. Bound: arithmetic; a third of it is
+// the exponential, whose fused operations are emulated.
 #include "portable.hpp"
 
 namespace kaiju::cpu {

@@ -1,8 +1,8 @@
-// Portable kernels: plain loops that GCC vectorises for baseline x86-64 (SSE2, no fma) and everything else. Here: rows,
-// products, sampling, the table.
+// Portable kernels: plain loops that GCC vectorises for baseline x86-64 (SSE2, no fma) and other processors. This file
+// has row operations, matmuls, sampling and the table of kernels.
 //
-// Products: activations are widened to 16 bits once, and four rows share each row of W as it is widened, so that the
-// inner loop is the multiply-add of 16-bit pairs. Bound: arithmetic everywhere but in single-row decode.
+// In matmuls, activations are widened to 16 bits once, and four rows share each widened row of weights, so that the
+// inner loop is the multiply-add of 16-bit pairs. Bound: arithmetic, except in decode of a single row.
 #include "portable.hpp"
 
 namespace kaiju::cpu {

@@ -1,4 +1,5 @@
-// Exact scalar pieces for the portable kernels, written so that GCC turns loops over them into baseline vector code.
+// Exact scalar functions for the portable kernels, written so that GCC vectorises loops over them for the baseline
+// instruction set.
 #pragma once
 
 #include <bit>

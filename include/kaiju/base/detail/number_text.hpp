@@ -1,4 +1,4 @@
-// Numbers in messages.
+// Formats numbers for messages.
 #pragma once
 
 #include <charconv>

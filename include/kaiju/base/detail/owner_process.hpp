@@ -1,7 +1,6 @@
-// OwnerProcess: the process that made an object. fork() copies memory and no thread but the one that calls it: in the
-// child, what relies on threads, locks, a GPU or a file that is shared is a picture of one moment, perhaps of a change
-// half made. There its owner refuses every use, and destroys nothing: destroying may wait for threads that are not
-// there.
+// OwnerProcess: remembers which process made an object. fork() copies memory but only the calling thread. So in the
+// child, an object that relies on threads, locks, a GPU or a shared file may be in the middle of a change. There the
+// object's owner refuses every use and destroys nothing, because destroying may wait for threads that do not exist.
 #pragma once
 
 #include <sys/types.h>

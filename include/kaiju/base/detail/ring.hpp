@@ -1,4 +1,4 @@
-// Ring: a queue that keeps its memory: after the fullest moment nothing is allocated any more.
+// Ring: a queue that keeps its memory: it allocates only when it is fuller than ever before.
 #pragma once
 
 #include <algorithm>

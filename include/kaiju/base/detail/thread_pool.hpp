@@ -1,7 +1,7 @@
 // ThreadPool: a fixed number of threads that share the parts of one piece of work at a time. The calling thread is one
-// of them. Nothing is allocated after construction. Workers wait for the next piece awake for a moment (the operations
-// of one step follow each other within microseconds), then sleep: an idle pool uses no core. In a child of fork() the
-// workers are missing: a pool made before may be destroyed there, and nothing else.
+// of them. Nothing is allocated after construction. Workers spin for a moment while they wait for the next piece,
+// because the operations of one step follow each other within microseconds; then they sleep, so an idle pool uses no
+// core. In a child of fork() the workers do not exist: there a pool of the parent may only be destroyed.
 #pragma once
 
 #include <atomic>

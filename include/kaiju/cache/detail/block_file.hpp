@@ -1,5 +1,5 @@
-// BlockFile: the interface through which the file tier keeps its bytes. kaiju.hpp opens one; hosts and tests may bring
-// their own.
+// BlockFile: the interface of the file for evicted KV. open_block_file in kaiju.hpp opens one; hosts and tests may
+// implement their own.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// EvictedNames: the names of evicted blocks, as many as a bounded memory holds. It tells a miss of an evicted block
-// from a miss of a new one; nothing is found by it.
+// EvictedNames: a bounded set of names of evicted blocks. It only serves to distinguish misses of evicted blocks from
+// misses of new ones.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Validators of the cache's books: each recounts what the comments above BlockPool, Node, PrefixTree, TierPool and
-// Tiers promise. Pure functions over const state; an error names what is broken. For tests and for
+// Validators of the cache: they check the invariants in the comments above BlockPool, Node, PrefixTree, TierPool and
+// Tiers. They are pure functions over const state, and an error names what is broken. For tests and for
 // EngineOptions::check_ledger.
 #pragma once
 

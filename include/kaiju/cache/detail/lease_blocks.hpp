@@ -1,5 +1,5 @@
-// Which blocks a Lease's sequence writes into: handed out as it grows, given to the tree as they become full, collected
-// again as they leave the window. Part of lease.hpp, which says what it promises.
+// Lease: the blocks that its sequence writes. They are given out as the sequence grows, added to the tree when full,
+// and collected when they leave the window. Part of lease.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/lease.hpp"

@@ -1,5 +1,5 @@
-// What a Lease counts: of each token of the prompt, whether it was found or why not (CacheStats). Part of lease.hpp,
-// which says what it promises.
+// Lease: counts for each token of the prompt whether it was found or why not (CacheStats). Part of lease.hpp, which
+// states the contract.
 #pragma once
 
 #include "kaiju/cache/lease.hpp"

@@ -1,5 +1,5 @@
-// How a Lease ends: what it leaves behind for other sequences, and how it lets go of the rest. Part of lease.hpp, which
-// says what it promises.
+// Lease: its end. It leaves computed blocks in the tree for other sequences and releases the rest. Part of lease.hpp,
+// which states the contract.
 #pragma once
 
 #include "kaiju/cache/lease.hpp"

@@ -1,5 +1,5 @@
-// How a Lease takes over what other sequences compute: whole blocks, one by one, and the shared tail at the end of a
-// shared region. Part of lease.hpp, which says what it promises.
+// Lease: waits for blocks that other sequences compute and uses them: whole blocks, one by one, and the shared tail at
+// the end of a shared region. Part of lease.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/lease.hpp"

@@ -1,5 +1,5 @@
-// Where a Lease adds resume points: at the ends of turns, at the ends of shared regions, where sequences branch, and
-// every so many tokens. Part of lease.hpp, which says what it promises.
+// Lease: adds resume points at the ends of turns, at the ends of shared regions, where sequences branch, and at regular
+// intervals. Part of lease.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/lease.hpp"

@@ -1,4 +1,5 @@
-// How a Lease starts: what it finds, holds, claims and copies. Part of lease.hpp, which says what it promises.
+// Lease: its start. It finds, holds, claims and copies blocks for the prompt. Part of lease.hpp, which states the
+// contract.
 #pragma once
 
 #include "kaiju/cache/lease.hpp"

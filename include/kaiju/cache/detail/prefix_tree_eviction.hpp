@@ -1,5 +1,5 @@
-// How the PrefixTree makes room: which node or window block is evicted first, and what of it goes to the lower tiers.
-// Part of prefix_tree.hpp, which says what it promises.
+// PrefixTree: eviction. It chooses which node or window block is evicted first, and moves its KV to the lower tiers.
+// Part of prefix_tree.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/prefix_tree.hpp"

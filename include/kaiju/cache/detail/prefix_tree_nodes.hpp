@@ -1,5 +1,5 @@
-// How the PrefixTree's nodes come, settle into the states and lists that their counts ask for, and go. Part of
-// prefix_tree.hpp, which says what it promises.
+// PrefixTree: adds and removes nodes, and keeps the states of their blocks and their lists in step with their counts.
+// Part of prefix_tree.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/prefix_tree.hpp"

@@ -1,5 +1,5 @@
-// What a Promotion finds: how far a prompt can be resumed with what is on the device, and how much further with what
-// lies in the lower tiers. Part of promotion.hpp, which says what it promises.
+// Promotion: finds the position at which a prompt can resume with the KV on the device, and the later position at which
+// it can resume with KV from the lower tiers. Part of promotion.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/promotion.hpp"

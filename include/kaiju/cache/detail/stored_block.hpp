@@ -1,4 +1,4 @@
-// StoredBlock: a block of known tokens that lies in a lower tier, and BlockKey: what names it there. Plain data.
+// StoredBlock: a block of KV in a lower tier, with its tokens. BlockKey: identifies a block there. Plain data.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// TierPool: places for blocks of both kinds in one lower tier, and which of them goes first when room is needed. It
-// knows numbers and never touches bytes.
+// TierPool: the places for blocks of both kinds in one lower tier, and the order of eviction. It knows block numbers
+// and never touches bytes.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How blocks of the Tiers move between host memory and the file. Part of tiers.hpp, which says what it promises.
+// Tiers: moves blocks between host memory and the file. Part of tiers.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/tiers.hpp"

@@ -1,5 +1,4 @@
-// The index of the Tiers: how stored blocks enter it, leave it and are forgotten. Part of tiers.hpp, which says what it
-// promises.
+// Tiers: the index of stored blocks. Adds blocks to it and removes them. Part of tiers.hpp, which states the contract.
 #pragma once
 
 #include "kaiju/cache/tiers.hpp"

@@ -1,4 +1,4 @@
-// LayerConstants: the factors by which a layer's scales become its constants (arithmetic.md, section 3), in double
+// LayerConstants: computes the factors from a layer's scales to its constants (arithmetic.md, section 3), in double
 // precision, from the clips in the checkpoint.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What each layer of a config has, by the tables of layer_shape.hpp: its matrices, its clips and their names.
+// The matrices and clips of each layer of a config, with their tensor names, derived from the tables of
+// layer_shape.hpp.
 #pragma once
 
 #include <algorithm>

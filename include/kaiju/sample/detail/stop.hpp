@@ -1,5 +1,5 @@
-// StopMatcher: finds stop strings in streamed text. Text that could still become a stop string is held back; the stop
-// string itself, and what follows it, never comes out. The answer does not depend on how the text was cut into pieces.
+// StopMatcher: finds stop strings in streamed text. Text that could still become a stop string is held back. The stop
+// string and the text after it are never output. The result does not depend on how the text was cut into pieces.
 #pragma once
 
 #include <algorithm>

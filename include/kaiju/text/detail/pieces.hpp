@@ -1,4 +1,4 @@
-// Pieces: the bytes behind a token. What the engine needs of a tokenizer to turn tokens into text, and nothing more.
+// Pieces: the bytes of each token. This is the only part of a tokenizer that the engine needs to turn tokens into text.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Truncation in steps: which turns of a chat to drop when it outgrows the context.
+// chat_turns_to_drop: chooses which turns of a chat to drop when it does not fit the context any more.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace kaiju {
 
-// How many of the oldest turns to drop so that card + turns + reply fit the context. When they do not, turns go until
-// what is left fits half of the context: the cut moves in large steps and the prefix, with its cache, stays the same
-// for many turns. A function of the history alone, so a chat that is loaded again gets the same cut. The newest turn
-// always stays, even where it does not fit: the caller checks that. A turn is what should stay together, say a question
-// and its answer.
+// How many of the oldest turns to drop so that card, turns and reply fit into the context. When they do not fit, turns
+// are dropped until card and the turns that remain fit into half of the context. So the cut moves in large steps, and
+// the prefix stays cached for many turns. The result depends on the history alone, so a chat that is loaded again gets
+// the same cut. The newest turn always stays, even if it does not fit; the caller checks that. A turn is a unit that
+// should stay together, such as a question and its answer.
 inline size_t chat_turns_to_drop(std::span<const size_t> turn_tokens, size_t card_tokens, size_t reply_tokens,
                                  size_t context) {
   // Plays the conversation again from its beginning: after each turn the cut stays or moves.
