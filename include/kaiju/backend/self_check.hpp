@@ -336,8 +336,8 @@ void add_tile_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
   }
 }
 
-// Computes one hash for each entry of kExpected, or for the first kPlainChecks entries. Inputs are drawn in the order of the checks, so that order is
-// part of what kExpected records.
+// Computes one hash for each entry of kExpected, or for the first kPlainChecks entries. Inputs are drawn in the order
+// of the checks, so that order is part of what kExpected records.
 template <Backend B>
 std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
   const FloatState float_state;
