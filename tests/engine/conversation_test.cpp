@@ -280,7 +280,7 @@ TEST_CASE("a refused turn changes nothing and says what there is room for") {
   const auto history = chat.talk.history();
   const Status refused = chat.talk.say(tokens_from(2, 1900), Chat::options(50)).status();
   CHECK(refused.code() == StatusCode::kInvalidArgument);
-  CHECK(refused.message() == "the input is 1900 tokens long; there is room for 1798");  // 2048 - 200 - 50
+  CHECK(refused.message() == "the input is 1900 tokens long; there is room for 1847");  // 2048 - 200 - 1
   CHECK(chat.talk.say(std::vector<int32_t>{-1}, Chat::options(5)).status().code() == StatusCode::kInvalidArgument);
   CHECK(chat.talk.append({}, std::vector<int32_t>{97}).code() == StatusCode::kInvalidArgument);
   CHECK(chat.talk.history() == history);
@@ -295,4 +295,95 @@ TEST_CASE("a refused turn changes nothing and says what there is room for") {
     const Conversation gone = chat.make();
   }
   CHECK(chat.engine->metrics().sessions == sessions);
+}
+
+TEST_CASE("an input that leaves room for any reply is taken, and max_tokens is cut to that room") {
+  ExecutorInfo info = small_facts();
+  info.context = 512;
+  Harness h(info);
+  const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
+  const std::vector<int32_t> head = tokens_from(1, 2), input = tokens_from(2, 400);
+  for (const int32_t most : {kToContextEnd, 256, 110}) {
+    Conversation talk = Conversation::create(engine, head).value();
+    const RequestId request = talk.say(input, asking(most)).value();
+    h.drain();
+    CHECK(h.replies[request].tokens.size() == 110);
+    const RequestId again = talk.swipe(asking(256)).value();
+    h.drain();
+    CHECK(h.replies[again].tokens.size() == 110);
+  }
+  Conversation full = Conversation::create(engine, head).value();
+  CHECK(full.say(tokens_from(2, 510), asking(1)).status().message() ==
+        "the input is 510 tokens long; there is room for 509");
+  CHECK(full.say(tokens_from(2, 510), asking(0)).ok());  // a prompt alone may fill the context
+  h.drain();
+}
+
+TEST_CASE("a swipe never draws from a stream that a reply of its turn had, whichever stream that was asked with") {
+  Harness h;
+  const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
+  Conversation talk = Conversation::create(engine, tokens_from(1, 20)).value();
+  RequestOptions options = asking(20);
+  options.sampling.temperature = 1;
+  options.sampling.stream = 1;
+  std::set<std::vector<int32_t>> replies;
+  const RequestId said = talk.say(tokens_from(2, 10), options).value();
+  h.drain();
+  replies.insert(h.replies[said].tokens);
+  options.sampling.stream = 0;
+  for (int i = 0; i < 4; ++i) {
+    const RequestId swiped = talk.swipe(options).value();
+    h.drain();
+    replies.insert(h.replies[swiped].tokens);
+  }
+  CHECK(replies.size() == 5);
+}
+
+TEST_CASE("after undo, edit, append and fork a conversation tells what its next turn goes on from") {
+  ExecutorInfo info = small_facts();
+  info.context = 300;
+  Harness h(info);
+  const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
+  const std::vector<int32_t> head = tokens_from(1, 10);
+  Conversation talk = Conversation::create(engine, head).value();
+  for (uint64_t i = 0; i < 8; ++i) {
+    REQUIRE(talk.say(tokens_from(10 + i, 40), asking(5)).ok());
+    h.drain();
+  }
+  REQUIRE(talk.settle().ok());
+  CHECK(talk.dropped_count() > 0);
+  const auto goes_on_from = [&](Conversation& of) {
+    const std::vector<int32_t> told = of.history();
+    const RequestId request = of.say(tokens_from(99, 3), asking(5)).value();
+    h.drain();
+    CHECK(h.replies[request].counts.prompt_tokens == static_cast<int32_t>(told.size()) + 3);
+  };
+  Conversation child = talk.fork(3).value();
+  CHECK(child.dropped_count() == 0);
+  CHECK(child.history().size() == 10 + 3 * 45);
+  goes_on_from(child);
+  while (talk.turn_count() > 4) REQUIRE(talk.undo().ok());
+  CHECK(talk.dropped_count() == 0);
+  REQUIRE(talk.edit(0, TurnPart::kReply, tokens_from(5, 200)).ok());
+  goes_on_from(talk);
+  REQUIRE(talk.append(tokens_from(6, 200), tokens_from(7, 200)).ok());
+  CHECK(talk.history().size() <= 300);
+  goes_on_from(talk);
+}
+
+TEST_CASE("a turn that was asked for without an input can be answered again, an appended greeting cannot") {
+  Harness h;
+  const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
+  Conversation talk = Conversation::create(engine, tokens_from(1, 20)).value();
+  REQUIRE(talk.append({}, tokens_from(2, 3)).ok());
+  CHECK(talk.swipe(asking(3)).status().message() ==
+        "the newest turn was appended without an input: there is nothing to answer again");
+  REQUIRE(talk.say({}, asking(3)).ok());
+  h.drain();
+  CHECK(talk.swipe(asking(3)).ok());
+  h.drain();
+  REQUIRE(talk.append(tokens_from(3, 3), tokens_from(4, 3)).ok());
+  REQUIRE(talk.edit(2, TurnPart::kInput, {}).ok());
+  CHECK(talk.swipe(asking(3)).ok());
+  h.drain();
 }

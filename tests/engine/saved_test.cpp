@@ -395,3 +395,19 @@ TEST_CASE("a session that is busy, unknown or between a step and its repetition 
   harness.executor->before_run = nullptr;
   CHECK(harness.engine->save_session(session, {}, nowhere).ok());
 }
+
+TEST_CASE(
+    "another model's session is refused by name whatever its length, and what its file says is shown as plain text") {
+  ExecutorInfo long_context = small_facts(), short_context = small_facts();
+  short_context.context = 300;
+  const std::string name = "m\x1b[2J\n\xFF" + std::string(1, '\0') + "1";
+  Harness from(long_context, of_model(name)), to(short_context, of_model("m2"));
+  for (const size_t count : {size_t{400}, size_t{100}}) {
+    const SessionId session = from.session();
+    from.run(session, tokens_from(1, count), asking(0));
+    const Status refused = restored(to, saved(from, session)).status();
+    CHECK(refused.code() == StatusCode::kUnsupported);
+    CHECK(refused.message() ==
+          "the session was saved with the model m\\x1B[2J\\x0A\\xFF\\x001; this engine's is m2: restore it there");
+  }
+}
