@@ -184,7 +184,7 @@ std::vector<std::vector<int32_t>> with_strangers(std::vector<int32_t> tokens, in
 }  // namespace
 
 static int run(int argc, char** argv) {
-  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.",
+  CLI::App app("Computes the logits of a token sequence and prints their digest. Can also write them to a file.",
                "kaiju-score");
   std::string model, token_path, logits_path, scores_path, logprobs_path;
   kaiju::ExecutorOptions options;
@@ -193,9 +193,10 @@ static int run(int argc, char** argv) {
   app.add_option("--tokens", token_path,
                  "file of token ids separated by white space, no more than the model's context; - reads standard input")
       ->required();
-  const CLI::Option* logits_option = app.add_option("--logits", logits_path,
-                                                    "write the logits here, float32 [tokens, vocabulary] in NumPy's "
-                                                    "format; an existing file is replaced once the new one is whole");
+  const CLI::Option* logits_option =
+      app.add_option("--logits", logits_path,
+                     "write the logits here, float32 [tokens, vocabulary] in NumPy's "
+                     "format; an existing file is replaced once the new one is complete");
   const CLI::Option* scores_option = app.add_option("--scores", scores_path,
                                                     "write the classifier's scores here, float32 [tokens, labels], in "
                                                     "the same way; the model must have a classifier");
@@ -204,13 +205,13 @@ static int run(int argc, char** argv) {
                      "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
                      "the probability of each token after the first, given those before it");
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
-  app.add_option("--chunk", chunk, "tokens per step; 0: all at once")
+  app.add_option("--chunk", chunk, "most tokens in a step; 0: all at once")
       ->check(kaiju::tools::whole_number(0, 65536))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "threads; 0: one per core")
       ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
-  app.add_option("--batch", batch, "sequences per step: 1, or more to compute beside random strangers")
+  app.add_option("--batch", batch, "sequences in a step: 1, or more to compute together with random sequences")
       ->check(kaiju::tools::whole_number(1, 64))
       ->capture_default_str();
   app.footer(
@@ -272,7 +273,7 @@ static int run(int argc, char** argv) {
                      XXH3_128bits_update(hash.get(), rows.data(), rows.size_bytes());
                      if (kaiju::tools::interrupted)
                        return {kaiju::StatusCode::kCancelled,
-                               fmt::format("{}: given up, and nothing of it is left", fmt::join(paths, ", "))};
+                               fmt::format("{}: interrupted; no part of it is left", fmt::join(paths, ", "))};
                      if (logits_file) KAIJU_TRY(logits_file->write(rows));
                      if (scores_file) KAIJU_TRY(scores_file->write(scorer.scores()));
                      if (!logprobs_file) return {};
