@@ -197,11 +197,11 @@ int run(const Options& options) {
 void add_cache(CLI::App& app, int& status) {
   const auto options = std::make_shared<Options>();
   CLI::App* command =
-      app.add_subcommand("cache", "what the prefix cache's bookkeeping costs, beside its goals; needs no model");
-  command->add_option("--blocks", options->blocks, "blocks in the tree")
+      app.add_subcommand("cache", "times the prefix cache's bookkeeping and compares it with goals; needs no model");
+  command->add_option("--blocks", options->blocks, "number of blocks in the tree")
       ->check(tools::whole_number(1 << 12, 1 << 24))
       ->capture_default_str();
-  command->add_option("--rows", options->rows, "sequences that decode")
+  command->add_option("--rows", options->rows, "number of sequences that decode")
       ->check(tools::whole_number(1, 4096))
       ->capture_default_str();
   command->add_option("--seconds", options->seconds, "least time for the lookups")

@@ -244,66 +244,72 @@ int run(Options options) {
 }  // namespace
 
 void add_hour(CLI::App& app, int& status) {
-  CLI::App* command =
-      app.add_subcommand("hour", "an hour of conversation: how many at once are answered in time, and what one costs");
+  CLI::App* command = app.add_subcommand(
+      "hour", "how many conversations at once are answered in time, and the cost of one for an hour");
   auto options = std::make_shared<Options>();
   replay::ChatsOptions& chats = options->chats;
   chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
   const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
-  command->add_option("--threads", options->threads, "threads, 0: one per core")
+  command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();
   command
-      ->add_option("--conversations", options->conversations, "at once; several numbers are tried one after the other")
+      ->add_option("--conversations", options->conversations,
+                   "number of conversations at once; several numbers are tried one after another")
       ->check(count)
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--characters", chats.characters, "whose prompts are computed before the traffic begins")
+  command
+      ->add_option("--characters", chats.characters,
+                   "number of characters; their prompts are computed before the traffic begins")
       ->check(count)
       ->capture_default_str();
-  command->add_option("--zipf", chats.zipf, "the r-th character is chosen r^-ZIPF as often as the first; 0: all alike")
+  command
+      ->add_option("--zipf", chats.zipf,
+                   "the r-th character is chosen r^-ZIPF times as often as the first; 0: all equally often")
       ->check(tools::number_from(0, 10))
       ->capture_default_str();
-  command->add_option("--prompt-tokens", chats.prompt_tokens, "of a character's prompt")
+  command->add_option("--prompt-tokens", chats.prompt_tokens, "length of a character's prompt")
       ->check(count)
       ->capture_default_str();
-  command->add_option("--user-tokens", chats.user_tokens, "of a message")->check(count)->capture_default_str();
-  command->add_option("--reply-tokens", chats.reply_tokens, "of a reply")
+  command->add_option("--user-tokens", chats.user_tokens, "length of a message")->check(count)->capture_default_str();
+  command->add_option("--reply-tokens", chats.reply_tokens, "length of a reply")
       ->check(tools::whole_number(2, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--every-seconds", chats.every_seconds,
-                   "from one message of a conversation to its next: reply, reading and thinking")
+                   "time from one message of a conversation to the next: reply, reading and thinking")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
-  command->add_option("--settle-seconds", options->settle_seconds, "traffic before the counted time, and behind it")
+  command->add_option("--settle-seconds", options->settle_seconds, "traffic before and after the measured time")
       ->check(tools::number_from(0, 86400))
       ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "counted")
+  command->add_option("--seconds", options->seconds, "measured time")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
-  command->add_option("--slots", options->slots, "requests computed at once")
+  command->add_option("--slots", options->slots, "requests that run at once")
       ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
-  command
-      ->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
+  command->add_option("--step-tokens", options->step_tokens, "most tokens in a step; 0: 4096 on a GPU, 256 on a CPU")
       ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--cache-bytes", options->cache_bytes,
-                   "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
+                   "KV cache besides the windows of running requests: 8GiB, or bytes; 0: room for all conversations")
       ->transform(tools::byte_count());
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")
+  command->add_option("--host-bytes", options->host_bytes, "host memory for evicted KV")
       ->transform(tools::byte_count());
-  command->add_option("--dollars-per-hour", options->dollars_per_hour, "of the machine")
+  command->add_option("--dollars-per-hour", options->dollars_per_hour, "price of the machine")
       ->check(tools::number_from(0.0001, 1e6))
       ->capture_default_str();
   command->add_option("--seed", chats.seed, "the same seed gives the same traffic")
       ->check(tools::whole_number())
       ->capture_default_str();
-  command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
+  command
+      ->add_option("--check", options->checked,
+                   "number of replies, roughly, that are computed again alone and compared")
       ->check(tools::whole_number(0, 1000000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");

@@ -11,7 +11,7 @@
 #endif
 
 static int run(int argc, char** argv) {
-  CLI::App app("Measures kaiju on this machine beside the machine's own ceilings.", "kaiju-bench");
+  CLI::App app("Measures kaiju on this machine and compares it with the machine's ceilings.", "kaiju-bench");
   app.footer(
       "Examples:\n  kaiju-bench ops --threads 2\n  kaiju-bench ops --only attend --json\n  kaiju-bench step "
       "examples/chat/model/kaiju-nano.safetensors");
@@ -30,7 +30,7 @@ static int run(int argc, char** argv) {
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   if (app.get_subcommands().empty())
     return kaiju::tools::fail(app, 2,
-                              "say what to measure: ops, step, cache, replay, serve or hour (see kaiju-bench --help)");
+                              "name what to measure: ops, step, cache, replay, serve or hour (see kaiju-bench --help)");
   return status;
 }
 

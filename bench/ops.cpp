@@ -261,8 +261,7 @@ int run(OpsOptions options) {
     ops.model("1 B (2048, 16 x 128, 5632), " + std::string((*backend)->isa()), 2048, 16, 128, 5632, 65536,
               int64_t{options.buffer_mib} << 20);
   } catch (const Wrong& wrong) {
-    tools::print(stderr, "\nkaiju-bench: {} does not give the reference's bits; nothing is timed that is wrong\n",
-                 wrong.what);
+    tools::print(stderr, "\nkaiju-bench: {} does not give the reference's bits, so nothing was timed\n", wrong.what);
     return 1;
   }
   if (const int code = ops.wanted.exit_code()) return code;
@@ -276,19 +275,20 @@ int run(OpsOptions options) {
 }  // namespace
 
 void add_ops(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("ops",
-                                         "each operation of a backend: on the CPU at the shapes of a nano and of a 1 B "
-                                         "model, on a GPU at those of small and large");
+  CLI::App* command =
+      app.add_subcommand("ops",
+                         "times each operation of a backend: on the CPU at the shapes of a nano and of a 1 B "
+                         "model, on a GPU at those of small and large");
   auto options = std::make_shared<OpsOptions>();
   command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")
       ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
-      "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
-  command->add_option("--threads", options->threads, "threads, the caller's included")
+      "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
+  command->add_option("--threads", options->threads, "number of threads, the calling thread included")
       ->check(tools::whole_number(1, 256))
       ->capture_default_str();
-  command->add_option("--rows", options->rows, "row counts of the products")
+  command->add_option("--rows", options->rows, "numbers of rows in the matmuls")
       ->check(tools::whole_number(1, 65536))
       ->delimiter(',')
       ->default_str("[1,4,16,64,512], of a GPU [1,16,64,256,1024,8192]");

@@ -465,8 +465,7 @@ int run_ops_on_gpu(const OpsOptions& given) {
     if (options.json) tools::print("{}\n", to_json(ops.ceilings(), ops.lines));
     return 0;
   } catch (const Wrong& wrong) {
-    tools::print(stderr, "\nkaiju-bench: {} does not give the processor's bits; nothing is timed that is wrong\n",
-                 wrong.what);
+    tools::print(stderr, "\nkaiju-bench: {} does not give the CPU's bits, so nothing was timed\n", wrong.what);
   } catch (const Failed& failed) {
     tools::print(stderr, "\nkaiju-bench: {}\n", failed.what());
   }

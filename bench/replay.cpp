@@ -154,7 +154,7 @@ int run(Options options) {
   report.footprint_bytes = replay::whole_footprint(trace, sizes);
   for (const replay::Request& request : trace.requests) report.requests += trace.measured(request);
   if (report.requests == 0)
-    throw Failed{invalid_argument(report.source + ": no request arrives in the measured time, so nothing is told" +
+    throw Failed{invalid_argument(report.source + ": no request arrives in the measured time, so there is no result" +
                                   (options.trace.empty() ? ": ask for more --hours or --conversations" : ""))};
   report.prompt_tokens = bounds.prompt_tokens();
   const auto share = [&](uint64_t tokens) {
@@ -191,26 +191,27 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
       ->check(tools::whole_number())
       ->capture_default_str()
       ->group("Traffic");
-  option("--conversations", traffic.conversations, count, "at once");
-  option("--characters", traffic.characters, count, "chosen by Zipf's law");
+  option("--conversations", traffic.conversations, count, "number of conversations at once");
+  option("--characters", traffic.characters, count, "number of characters, chosen by Zipf's law");
   option("--warm-up-hours", traffic.warm_up_hours, tools::number_from(0, 1000), "virtual time before measuring begins");
   option("--hours", traffic.hours, tools::number_from(0.001, 1000), "virtual time measured");
-  option("--prompt-tokens-least", traffic.prompt_tokens_least, count, "of a character's prompt");
-  option("--prompt-tokens-most", traffic.prompt_tokens_most, count, "of a character's prompt");
-  option("--messages-least", traffic.messages_least, messages, "of a history when the trace begins");
-  option("--messages-most", traffic.messages_most, messages, "of a history when the trace begins");
-  option("--user-tokens", traffic.user_tokens, mean, "of a message, mean");
-  option("--reply-tokens", traffic.reply_tokens, mean, "of a reply, mean");
-  option("--reply-tokens-most", traffic.reply_tokens_most, tools::whole_number(2, 1 << 20), "of a reply");
-  option("--context", traffic.context, tools::whole_number(1, 1 << 24), "positions of a conversation");
+  option("--prompt-tokens-least", traffic.prompt_tokens_least, count, "least length of a character's prompt");
+  option("--prompt-tokens-most", traffic.prompt_tokens_most, count, "greatest length of a character's prompt");
+  option("--messages-least", traffic.messages_least, messages, "fewest messages of a history when the trace begins");
+  option("--messages-most", traffic.messages_most, messages, "most messages of a history when the trace begins");
+  option("--user-tokens", traffic.user_tokens, mean, "mean length of a message");
+  option("--reply-tokens", traffic.reply_tokens, mean, "mean length of a reply");
+  option("--reply-tokens-most", traffic.reply_tokens_most, tools::whole_number(2, 1 << 20),
+         "greatest length of a reply");
+  option("--context", traffic.context, tools::whole_number(1, 1 << 24), "context length of the model");
   option("--truncation-step", traffic.truncation_step, tools::whole_number(0, 1 << 24),
-         "tokens cut off at once when a chat outgrows the context");
+         "tokens that are dropped at once when a chat does not fit the context");
   option("--think-seconds", traffic.think_seconds, tools::number_from(0, 86400),
-         "from a reply to the next message, median");
+         "median time from a reply to the next message");
   option("--sitting-turns", traffic.sitting_turns, tools::number_from(1, 100000),
-         "turns before the user goes away, mean");
-  option("--gap-hours", traffic.gap_hours, tools::number_from(0.001, 1000), "until the user comes back, median");
-  option("--swipe", traffic.swipe, share, "share of replies asked for once more");
+         "mean number of turns before the user leaves");
+  option("--gap-hours", traffic.gap_hours, tools::number_from(0.001, 1000), "median time until the user comes back");
+  option("--swipe", traffic.swipe, share, "share of replies that are generated again");
   option("--edit", traffic.edit, share, "share of turns that rewrite an earlier message");
   option("--new-chat", traffic.new_chat, share, "share of sittings that begin a new conversation");
   option("--versions-per-day", traffic.versions_per_day, tools::number_from(0, 1000),
@@ -223,44 +224,49 @@ void add_replay(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
   auto options = std::make_shared<Options>();
   command->add_option("--trace", options->trace,
-                      "a recorded trace instead, in the Mooncake format (JSON lines), at most 256 MiB");
+                      "instead of chat traffic: a recorded trace in the Mooncake format (JSON lines), at most 256 MiB");
   command
-      ->add_option("--in-turn", options->in_turn, "so many sessions with nothing in common, each in its turn, instead")
+      ->add_option("--in-turn", options->in_turn,
+                   "instead of chat traffic: this many sessions with nothing in common, one turn each in rotation")
       ->check(tools::whole_number(1, 1 << 20));
-  command->add_option("--preset", options->preset, "whose KV sizes and step times: nano, small, medium or large")
+  command
+      ->add_option("--preset", options->preset,
+                   "model whose KV sizes and step times are used: nano, small, medium or large")
       ->capture_default_str();
   command->add_option("--model", options->model,
-                      "a checkpoint that really computes, on a CPU; memory for all conversations, step times measured");
+                      "checkpoint to really compute with, on a CPU: memory for all conversations, measured step times");
   command->add_option("--backend", options->backend, "with --model: auto or a backend's name")->capture_default_str();
-  command->add_option("--threads", options->threads, "with --model: threads, 0: one per core")
+  command->add_option("--threads", options->threads, "with --model: number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();
   command
-      ->add_option("--check", options->checked,
-                   "with --model: about so many replies are computed again alone, without a cache, and compared")
+      ->add_option(
+          "--check", options->checked,
+          "with --model: number of replies, roughly, that are computed again alone, without a cache, and compared")
       ->check(tools::whole_number(0, 1000000))
       ->capture_default_str();
   command
       ->add_option("--memory", options->memory,
-                   "for KV, as shares of what all conversations hold at the end; several make a curve")
+                   "KV memory as a share of what all conversations hold at the end; several shares make a curve")
       ->check(tools::number_from(0.001, 4))
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")
+  command->add_option("--host-bytes", options->host_bytes, "host memory for evicted KV: 8GiB, or bytes")
       ->transform(tools::byte_count());
-  command->add_option("--slots", options->slots, "requests computed at once")
+  command->add_option("--slots", options->slots, "requests that run at once")
       ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")
+  command->add_option("--step-tokens", options->step_tokens, "most tokens in a step")
       ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
   command
-      ->add_option("--retain-turns", options->retention.turns, "newest turns of a session whose resume points are kept")
+      ->add_option("--retain-turns", options->retention.turns,
+                   "number of a session's newest turns whose resume points are kept")
       ->check(tools::whole_number(0, 1000))
       ->capture_default_str();
   command
       ->add_option("--retain-every", options->retention.every_tokens,
-                   "besides, a resume point every so many tokens; 0: none")
+                   "also keep a resume point at every multiple of this many tokens; 0: off")
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");

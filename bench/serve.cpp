@@ -166,13 +166,13 @@ void check_options(const Options& options, const ModelConfig& config) {
   const int32_t slots = slots_of(options), step_tokens = step_tokens_of(options);
   if (options.staggered && options.conversations <= slots)
     throw Failed{invalid_argument(
-        fmt::format("--staggered wants conversations that wait: fewer --slots ({}) than --conversations ({})", slots,
+        fmt::format("--staggered needs conversations that wait: fewer --slots ({}) than --conversations ({})", slots,
                     options.conversations))};
   if (options.staggered && step_tokens <= slots)
     throw Failed{invalid_argument(
-        fmt::format("--staggered wants more --step-tokens ({}) than --slots ({})", step_tokens, slots))};
+        fmt::format("--staggered needs more --step-tokens ({}) than --slots ({})", step_tokens, slots))};
   if (options.staggered && options.over_seconds > 0)
-    throw Failed{invalid_argument("--staggered wants all conversations at once: leave --over-seconds out")};
+    throw Failed{invalid_argument("--staggered needs all conversations at once: leave --over-seconds out")};
   const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots)) + 1 : 0;
   const int64_t length =
       options.prompt_tokens + int64_t{options.turns} * (options.user_tokens + options.reply_tokens) + to_begin;
@@ -260,7 +260,7 @@ std::string in_ms(Quantiles& times) {
 void print_steady(Steady& steady, const Options& options) {
   const replay::Steps& steps = steady.steps;
   if (steps.count == 0 && options.conversations > slots_of(options))
-    print("while all slots are used", "nobody waited by then");
+    print("while all slots are used", "no request waited by then");
   if (steps.count == 0) return;
   print("while all slots are used", fmt::format("{:.2f} s", steps.seconds));
   print("  generated, prefilled",
@@ -317,65 +317,74 @@ int run(Options options) {
 }  // namespace
 
 void add_serve(CLI::App& app, int& status) {
-  CLI::App* command =
-      app.add_subcommand("serve", "conversations at once through engine and model: throughput and latencies");
+  CLI::App* command = app.add_subcommand("serve", "serve many conversations at once: throughput and latencies");
   auto options = std::make_shared<Options>();
   const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
-      "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
-  command->add_option("--threads", options->threads, "threads, 0: one per core")
+      "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
+  command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();
-  command->add_option("--conversations", options->conversations, "at once")->check(count)->capture_default_str();
-  command->add_option("--characters", options->characters, "prompts that conversations share, in turn")
+  command->add_option("--conversations", options->conversations, "number of conversations at once")
       ->check(count)
       ->capture_default_str();
-  command->add_option("--turns", options->turns, "messages and replies of a conversation")
+  command
+      ->add_option("--characters", options->characters,
+                   "number of characters; conversations take their prompts in turn")
       ->check(count)
       ->capture_default_str();
-  command->add_option("--prompt-tokens", options->prompt_tokens, "of a character's prompt")
+  command->add_option("--turns", options->turns, "messages and replies in each conversation")
       ->check(count)
       ->capture_default_str();
-  command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
-  command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
+  command->add_option("--prompt-tokens", options->prompt_tokens, "length of a character's prompt")
+      ->check(count)
+      ->capture_default_str();
+  command->add_option("--user-tokens", options->user_tokens, "length of a message")
+      ->check(count)
+      ->capture_default_str();
+  command->add_option("--reply-tokens", options->reply_tokens, "length of a reply")
+      ->check(count)
+      ->capture_default_str();
   command
       ->add_option("--over-seconds", options->over_seconds,
-                   "conversations begin one after another in this time; 0: all at once")
+                   "conversations begin one after another within this time; 0: all at once")
       ->check(tools::number_from(0, 86400))
       ->capture_default_str();
-  command->add_flag("--staggered", options->staggered,
-                    "who fills the slots first gets replies of such lengths that they end one after another, evenly, "
-                    "once all have begun; over when nobody waits for a slot any more");
-  command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")
+  command->add_flag(
+      "--staggered", options->staggered,
+      "the first conversations in the slots get replies of different lengths, so that they end at regular intervals; "
+      "measuring ends when no conversation waits for a slot");
+  command->add_option("--temperature", options->sampling.temperature, "sampling temperature; 0: the likeliest token")
       ->check(tools::number_from(0.001, 100, tools::Zero::kToo))
       ->capture_default_str();
-  command->add_option("--top-p", options->sampling.top_p, "of sampling")
+  command->add_option("--top-p", options->sampling.top_p, "top-p of sampling")
       ->check(tools::number_from(1e-6, 1))
       ->capture_default_str();
   command
       ->add_option("--slots", options->slots,
-                   "requests computed at once; 0: all conversations, at most 1024 on a GPU, 256 on a processor")
+                   "requests that run at once; 0: all conversations, at most 1024 on a GPU and 256 on a CPU")
       ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
-  command
-      ->add_option("--step-tokens", options->step_tokens, "most tokens of a step; 0: 4096 on a GPU, 256 on a processor")
+  command->add_option("--step-tokens", options->step_tokens, "most tokens in a step; 0: 4096 on a GPU, 256 on a CPU")
       ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--prefill-tokens", options->prefill_tokens,
-                   "most prompt tokens of a step in which replies go on; 0: as many as fit")
+                   "most prompt tokens in a step that also decodes; 0: as many as fit")
       ->check(tools::whole_number(0, 65536))
       ->capture_default_str();
   command
       ->add_option("--cache-bytes", options->cache_bytes,
-                   "for KV beside the windows of what runs: 8GiB, or bytes; 0: what all conversations hold")
+                   "KV cache besides the windows of running requests: 8GiB, or bytes; 0: room for all conversations")
       ->transform(tools::byte_count());
-  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that")
+  command->add_option("--host-bytes", options->host_bytes, "host memory for evicted KV")
       ->transform(tools::byte_count());
-  command->add_option("--check", options->checked, "about so many replies are computed again alone and compared")
+  command
+      ->add_option("--check", options->checked,
+                   "number of replies, roughly, that are computed again alone and compared")
       ->check(tools::whole_number(0, 1000000))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");

@@ -48,7 +48,7 @@ inline void check_alone(const std::vector<replay::Sample>& samples, const std::s
   const std::unique_ptr<Engine> alone = make_engine(checkpoint, making, 0);
   if (const int32_t differing = value_of(replay::count_differing(samples, *alone)); differing > 0)
     throw Failed{internal_error(
-        fmt::format("{} of {} replies are not those of each conversation alone; no time is told of what is wrong",
+        fmt::format("{} of {} replies differ from those of each conversation alone, so no times are reported",
                     differing, samples.size()))};
 }
 

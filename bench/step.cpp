@@ -240,10 +240,9 @@ void check_draws(Steps& steps, int32_t streams, int32_t position) {
       for (size_t i = 0; i < apart.size(); ++i) {
         const SampledToken& token = together[static_cast<size_t>(first) + i];
         if (token.token != apart[i].token || token.logprob != apart[i].logprob)
-          throw Failed{internal_error(
-              fmt::format("stream {} of {} draws token {} ({}), and {} ({}) where {} are computed at once; nothing is "
-                          "timed that is wrong",
-                          token.slot, count, token.token, token.logprob, apart[i].token, apart[i].logprob, at_once))};
+          throw Failed{internal_error(fmt::format(
+              "stream {} of {} draws token {} ({}), but {} ({}) if {} are computed at once, so nothing was timed",
+              token.slot, count, token.token, token.logprob, apart[i].token, apart[i].logprob, at_once))};
       }
     }
   };
@@ -294,12 +293,12 @@ Sizes sizes_of(const Options& options, const ModelConfig& config) {
     sizes.positions = std::max(sizes.positions, options.after[i] + options.after[i + 1]);
   if (options.after.size() % 2 != 0 || sizes.positions > config.context)
     throw Failed{invalid_argument(
-        fmt::format("--after wants pairs of numbers, together at most the model's context of {}", config.context))};
+        fmt::format("--after needs pairs of numbers that sum to at most the model's context of {}", config.context))};
   const int32_t beside = most(options.beside);
   if (beside > 0) sizes.positions = std::max(sizes.positions, options.beside_after + beside);
   if (sizes.positions > config.context)
     throw Failed{invalid_argument(
-        fmt::format("--beside-after and --beside are together at most the model's context of {}", config.context))};
+        fmt::format("the sum of --beside-after and --beside is at most the model's context of {}", config.context))};
   sizes.streams = most(options.streams);
   sizes.sequences = sizes.streams + (beside > 0 ? 1 : 0);
   sizes.step_tokens = std::max(options.chunk, sizes.sequences + beside);
@@ -326,8 +325,8 @@ void check_logits(Steps& steps, const std::vector<float>& expected, int32_t coun
                    "inexact: the logits of {} differ from the reference's by up to {:.2f}% of the largest\n", whose,
                    100 * widest(logits, expected));
     else if (logits != expected)
-      throw Failed{internal_error(
-          fmt::format("the logits of {} are not the reference's bits; nothing is timed that is wrong", whose))};
+      throw Failed{
+          internal_error(fmt::format("the logits of {} are not the reference's bits, so nothing was timed", whose))};
   };
   check(steps.step(1, 0, count, true).logits, "a prompt");
   if (std::count(options.streams.begin(), options.streams.end(), 1) == 0) return;
@@ -502,50 +501,50 @@ int run(Options options) {
 }  // namespace
 
 void add_step(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("step", "prefill and decode of a whole model");
+  CLI::App* command = app.add_subcommand("step", "times prefill and decode steps of a whole model");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
       ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
-      "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
-  command->add_option("--threads", options->threads, "threads, the caller's included")
+      "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
+  command->add_option("--threads", options->threads, "number of threads, the calling thread included")
       ->check(tools::whole_number(1, 256))
       ->capture_default_str();
-  command->add_option("--streams", options->streams, "numbers of sequences decoded at once")
+  command->add_option("--streams", options->streams, "numbers of sequences to decode at once")
       ->check(tools::whole_number(1, 4096))
       ->delimiter(',')
       ->capture_default_str();
   command
       ->add_option("--prompts", options->prompts,
-                   "lengths of prefilled prompts; those beyond the model's context are left out")
+                   "lengths of prompts to prefill; lengths beyond the model's context are skipped")
       ->check(tools::whole_number(1, 1 << 24))
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--chunk", options->chunk, "most tokens of a prefill step")
+  command->add_option("--chunk", options->chunk, "most tokens in a prefill step")
       ->check(tools::whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--context", options->context, "positions before the timed decode steps")
+  command->add_option("--context", options->context, "number of positions before the timed decode steps")
       ->check(tools::whole_number(1, 1 << 24))
       ->capture_default_str();
   command
       ->add_option("--after", options->after,
-                   "pairs of tokens in the cache and tokens after them: a step to the first token")
+                   "pairs of numbers: tokens in the cache, and tokens after them; times a step to the first token")
       ->check(tools::whole_number(1, 1 << 24))
       ->delimiter(',');
   command
       ->add_option("--beside", options->beside,
-                   "tokens of a prompt that join every decode step, for lines of their own")
+                   "tokens of a prompt that are prefilled in every decode step, shown on separate lines")
       ->check(tools::whole_number(1, 1 << 16))
       ->delimiter(',');
-  command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")
+  command->add_option("--beside-after", options->beside_after, "tokens of the --beside prompt that are in the cache")
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command
       ->add_option("--moved", options->moved,
-                   "sequences of --context that go to the host, and as many that come from there, beside every decode "
-                   "step, for lines of their own")
+                   "sequences of --context that are copied to the host, and as many copied from there, during every "
+                   "decode step, shown on separate lines")
       ->check(tools::whole_number(1, 256))
       ->delimiter(',');
   command->add_option("--seconds", options->seconds, "time spent on each line")

@@ -41,19 +41,19 @@ Status answer(cudaError_t error) {
   if (beyond_repair(error))
     return {StatusCode::kDeviceLost, std::string("the GPU failed earlier in this process (\"") +
                                          cudaGetErrorString(error) +
-                                         "\") and CUDA serves it no more; start the process anew"};
+                                         "\") and CUDA cannot be used in it any more; start a new process"};
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return {StatusCode::kOutOfMemory,
-            "the CUDA driver wants more of the GPU's memory than is free before anything of kaiju's is there"};
+            "the CUDA driver needs more of the GPU's memory than is free, before kaiju has allocated anything"};
   }
   if (error == cudaErrorInsufficientDriver)  // also where there is none
     return refuse("there is no NVIDIA driver here that knows CUDA " + std::to_string(CUDART_VERSION / 1000) + "." +
                   std::to_string(CUDART_VERSION % 1000 / 10));
-  const char* const hint =
-      error == cudaErrorInitializationError
-          ? ", as it does in a child of fork() whose parent used CUDA: fork before the parent makes an engine, or exec"
-          : "";
+  const char* const hint = error == cudaErrorInitializationError
+                               ? ", as it does in a child of fork() whose parent used CUDA: fork before the parent "
+                                 "creates an engine, or exec"
+                               : "";
   return refuse(std::string("the driver answers \"") + cudaGetErrorString(error) + "\"" + hint);
 }
 
@@ -107,7 +107,7 @@ bool Device::check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return ok();
   if (error == cudaErrorStreamCaptureInvalidated && !created_ && ok()) {
     status_ = {StatusCode::kBusy,
-               "another thread waited for the whole GPU (cudaDeviceSynchronize) while steps were recorded, which CUDA "
+               "another thread waited for the whole GPU (cudaDeviceSynchronize) while steps were captured, which CUDA "
                "does not allow; try again"};
     return false;
   }
@@ -116,7 +116,7 @@ bool Device::check(cudaError_t error, const char* what) {
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
   status_ = Status(StatusCode::kOutOfMemory,
-                   std::string("the CUDA driver wants more of the GPU's memory than is left for ") + what + ": " +
+                   std::string("the CUDA driver needs more of the GPU's memory than is free for ") + what + ": " +
                        std::to_string(free) + " of " + std::to_string(total) + " bytes are free");
   return false;
 }
@@ -124,7 +124,7 @@ bool Device::check(cudaError_t error, const char* what) {
 bool Device::fail(const char* what, const char* answered) {
   if (ok())
     status_ = Status(StatusCode::kDeviceLost,
-                     std::string("the GPU failed: ") + what + " answered \"" + answered + "\"; make a new engine");
+                     std::string("the GPU failed: ") + what + " answered \"" + answered + "\"; create a new engine");
   return false;
 }
 

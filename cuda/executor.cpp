@@ -69,7 +69,7 @@ class CudaExecutor final : public Executor {
     if (started_ == finished_ ||
         (started_ == finished_ + 1 && plan.transfers.empty() && !under_way_[turn_of(finished_)].transfers))
       return {};
-    return internal_error("a step is started behind one that it cannot follow");
+    return internal_error("a step is started after one that it cannot follow");
   }
 
   StepIntake intake_;
@@ -86,7 +86,7 @@ Status check_sizes(const ModelConfig& config, const ExecutorSizes& sizes) {
   if (sequences * seen_blocks <= kMostSeenBlocks) return {};
   return invalid_argument("a step of " + std::to_string(sequences) + " sequences of " + std::to_string(config.context) +
                           " tokens and " + std::to_string(config.n_kv_heads) +
-                          " KV heads is more than the CUDA backend serves: ask for at most " +
+                          " KV heads is more than the CUDA backend supports: ask for at most " +
                           std::to_string(kMostSeenBlocks / seen_blocks) + " sequences");
 }
 

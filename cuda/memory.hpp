@@ -22,7 +22,7 @@ struct FreePinned {
 
 inline Status lost(const char* what, cudaError_t error) {
   return {StatusCode::kDeviceLost,
-          std::string("the GPU failed while memory was taken for ") + what + ": " + cudaGetErrorString(error)};
+          std::string("the GPU failed while memory was allocated for ") + what + ": " + cudaGetErrorString(error)};
 }
 
 template <class T>

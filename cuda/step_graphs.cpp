@@ -27,7 +27,7 @@ Result<StepGraphs> StepGraphs::make(const Parts& parts, int32_t most_rows) {
                                  runner.run_scores(0, rows, 0);
                                  outputs.draw(runner.logits(), placed, false);
                                }),
-                 "recording a decode step");
+                 "capturing a decode step");
     if (rows > 1 || !runner.has_one_row_step() || !device.ok()) continue;
     device.check(Graph::record(device.stream(), made.one_row_.emplace(),
                                [&] {
@@ -35,7 +35,7 @@ Result<StepGraphs> StepGraphs::make(const Parts& parts, int32_t most_rows) {
                                  runner.run_one_row(placed);
                                  outputs.draw(runner.logits(), placed, false);
                                }),
-                 "recording a step of one row");
+                 "capturing a step of one row");
   }
   device.check(cudaStreamSynchronize(device.stream()), "recording steps");  // graphs have been uploaded
   if (!device.ok()) return device.status();

@@ -22,15 +22,15 @@ Status Transfers::travel_beside_steps() {
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // running out of memory is not sticky
     return {StatusCode::kOutOfMemory,
-            "the CUDA driver wants more of the GPU's memory than is free for streams that copy blocks"};
+            "the CUDA driver needs more of the GPU's memory than is free for streams that copy blocks"};
   }
-  if (!device_->check(error, "taking streams for copies of blocks")) return device_->status();
+  if (!device_->check(error, "creating streams for copies of blocks")) return device_->status();
   const auto [least, most] = std::minmax(blocks_.bytes[0], blocks_.bytes[1]);
   const size_t room = kBufferBlocks * static_cast<size_t>(most);
   const size_t most_blocks = room / static_cast<size_t>(least > 0 ? least : most);
   made.downs.reserve(most_blocks), made.ups.reserve(most_blocks);
-  KAIJU_TRY(take(made.buffered, most_blocks * sizeof(CopiedBlock), "the list of blocks on their way to host memory"));
-  KAIJU_TRY(take(made.buffer, room, "blocks on their way to host memory"));
+  KAIJU_TRY(take(made.buffered, most_blocks * sizeof(CopiedBlock), "the list of blocks to copy to host memory"));
+  KAIJU_TRY(take(made.buffer, room, "blocks to copy to host memory"));
   beside_ = std::move(made);
   return {};
 }

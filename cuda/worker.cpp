@@ -77,8 +77,8 @@ void Worker::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer)
   const StepInputs::Placed inputs = inputs_.place(step.rows, turn);
   device_->attempt("a step's inputs", [&] { return inputs_.send(inputs, turn, device_->stream()); });
   const Segment& first = step.plan.segments[0];
-  const bool as_one_kernel =
-      step.rows.row_count() == 1 && (first.draw_count > 0 || first.all_logits) && runner_.one_row_step_serves(first.position);
+  const bool as_one_kernel = step.rows.row_count() == 1 && (first.draw_count > 0 || first.all_logits) &&
+                             runner_.one_row_step_serves(first.position);
   const Graph* const graph = step.graph_rows > 0 ? graphs_.find(step.graph_rows, as_one_kernel) : nullptr;
   if (graph) {
     device_->attempt("a decode step", [&] { return graph->launch(device_->stream()); });

@@ -41,7 +41,7 @@ class NamelessFile final : public BlockFile {
   Status open(int64_t bytes) {
     fd_ = format::open_file(path_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd_ < 0) return failed("create the file");
-    if (::unlink(path_.c_str()) != 0) return failed("take the file's name away");
+    if (::unlink(path_.c_str()) != 0) return failed("remove the file's name");
     if (format::reserve_file(fd_, static_cast<uint64_t>(bytes)) == 0) return {};
     if (errno != EOPNOTSUPP && errno != ENOSYS) return failed(fmt::format("reserve {} bytes", bytes));
     return format::resize_file(fd_, static_cast<uint64_t>(bytes)) == 0 ? Status() : failed("grow");
@@ -62,7 +62,8 @@ class NamelessFile final : public BlockFile {
 
 Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes) try {
   KAIJU_TRY(format::check_path(path));
-  if (bytes <= 0) return invalid_argument(fmt::format("{}: a file of {} bytes was asked for", path, bytes));
+  if (bytes <= 0)
+    return invalid_argument(fmt::format("{}: the file would have {} bytes; it must have at least 1", path, bytes));
   auto file = std::make_shared<NamelessFile>(path);
   KAIJU_TRY(file->open(bytes));
   return std::shared_ptr<BlockFile>(std::move(file));

@@ -88,7 +88,7 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
     return invalid_argument(
         std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +
         std::to_string(std::max(global, windows)) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
-        ": ask for fewer sequences" + (global > windows ? ", or say cache bytes" : ""));
+        ": ask for fewer sequences" + (global > windows ? ", or set cache bytes" : ""));
   ExecutorSizes sizes;
   sizes.slot_count = options.slot_count;
   sizes.step_tokens = options.step_tokens;
@@ -187,7 +187,7 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
     if (made.status().code() != StatusCode::kOutOfMemory) return made;
     return Status(StatusCode::kOutOfMemory,
                   made.status().message() + ": ask for fewer live sequences or smaller steps, or " +
-                      (options.cache_bytes > 0 ? "for fewer cache bytes" : "say cache bytes"));
+                      (options.cache_bytes > 0 ? "for fewer cache bytes" : "set cache bytes"));
   });
 }
 

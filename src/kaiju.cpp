@@ -75,7 +75,7 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
     EngineOptions settings = options.engine;
     settings.cache.identity = checkpoint_->digest() + " arithmetic " + std::to_string(kArithmeticVersion);
     if (!options.tier_file.empty() && settings.cache.file_bytes == 0)
-      return invalid_argument("there is a tier_file and file_bytes is 0: say how large it may be");
+      return invalid_argument("tier_file is set but file_bytes is 0: set file_bytes to the size of the file");
     if (!options.tier_file.empty()) {
       auto file = open_block_file(options.tier_file, settings.cache.file_bytes);
       if (!file.ok()) return file.status();

@@ -87,8 +87,8 @@ Result<Choices> read_choices(const std::string& path) {
   text << file.rdbuf();
   Result<Choices> choices = choices_of(text.str());
   if (!choices.ok())
-    return invalid_argument(fmt::format("{} is not a file of products: {}; remove it, and it is written anew", path,
-                                        choices.status().message()));
+    return invalid_argument(fmt::format("{} is not a file of cuBLASLt choices: {}; remove it, and a new one is written",
+                                        path, choices.status().message()));
   return choices;
 }
 

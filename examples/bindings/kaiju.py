@@ -204,8 +204,8 @@ class _Handle:
         if not pointer:
             raise Error(f"the {self._kind} is closed")
         if self._of_process and self._process != os.getpid():
-            raise Error(f"the {self._kind} belongs to process {self._process}, which made it and was forked since; "
-                        f"this is process {os.getpid()}: make one here")
+            raise Error(f"the {self._kind} belongs to process {self._process}, which created it and has forked since; "
+                        f"this is process {os.getpid()}: create one here")
         return pointer
 
     def _check(self):

@@ -44,17 +44,17 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   const auto text = [](double value) { return fmt::format("{:g}", value); };
   app.add_option("--model", args.model, "model file (default: the bundled one)")->type_name("FILE");
   app.add_option("--character", args.character, "card file, or name of a bundled character")->type_name("FILE|NAME");
-  app.add_flag("--list", args.list, "list the bundled characters and leave");
-  app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn each")
+  app.add_flag("--list", args.list, "list the bundled characters and exit");
+  app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn for each")
       ->type_name("TEXT")
       ->take_all()
       ->allow_extra_args(false)
       ->check([](const std::string& text) {
         return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : "";
       });
-  app.add_flag("--json", args.json, "print one line of JSON a turn");
+  app.add_flag("--json", args.json, "print one line of JSON for each turn");
   CLI::Option* seed =
-      app.add_option("--seed", sampling.seed, "same seed, same words (default: 0, on a terminal a random one)")
+      app.add_option("--seed", sampling.seed, "the same seed gives the same replies (default: 0; random on a terminal)")
           ->type_name("N")
           ->check(whole_number());
   app.add_option("--max-tokens", sampling.max_tokens,
@@ -70,7 +70,8 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
       ->type_name("X")
       ->check(number_from(1e-6, 1));
   app.add_option("--min-p", sampling.min_p,
-                 "keep words this likely beside the likeliest (default: " + text(sampling.min_p) + ")")
+                 "keep words with at least this share of the likeliest one's probability (default: " +
+                     text(sampling.min_p) + ")")
       ->type_name("X")
       ->check(number_from(0, 1));
   app.add_option("--top-k", sampling.top_k, "keep the K likeliest words; 0: all (default: 0)")
@@ -80,15 +81,15 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
                  "above 1: avoid words already used (default: " + text(sampling.repetition_penalty) + ")")
       ->type_name("X")
       ->check(number_from(0.01, 100));
-  app.add_flag("--circles", sampling.circles, "let a reply go on that repeats itself over and over");
-  app.add_option("--threads", args.threads, "threads to compute with (default: one per core, at most 8)")
+  app.add_flag("--circles", sampling.circles, "do not end a reply that repeats itself over and over");
+  app.add_option("--threads", args.threads, "number of threads (default: one per core, at most 8)")
       ->type_name("N")
       ->check(whole_number(1, 256));
   app.add_option("--backend", args.backend,
                  "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")
       ->type_name("NAME");
   app.add_option("--products-file", args.products_file,
-                 "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them here")
+                 "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once")
       ->type_name("FILE");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return stop;
   args.seed_given = seed->count() > 0;

@@ -179,7 +179,7 @@ class Loop {
 
   void edit(const std::string& text) {
     if (!text.empty()) return reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
-    if (!terminal_) throw Problem("/edit wants the new message after it");
+    if (!terminal_) throw Problem("give the new message after /edit");
     begun_ = "/edit " + talk_.last_question();
   }
 
@@ -202,7 +202,7 @@ class Loop {
     note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name),
          2);
     if (console_.args.seed_given && transcript.seed != console_.args.sampling.seed)
-      note(fmt::format("  It goes on with the seed that was saved, {}, not with --seed {}.\n", transcript.seed,
+      note(fmt::format("  It continues with the saved seed {}, not with --seed {}.\n", transcript.seed,
                        console_.args.sampling.seed),
            2);
     if (!terminal_) return;
@@ -220,7 +220,7 @@ class Loop {
   void character(const std::string& name) {
     const std::string& folder = console_.args.characters_folder;
     if (name.empty())
-      return note(fmt::format("  You are talking to {}. There are: {}\n", talk_.card().name, names(folder)), 2);
+      return note(fmt::format("  You are talking to {}. Characters: {}\n", talk_.card().name, names(folder)), 2);
     const std::string file = find_card(name, folder);
     talk_ = Conversation(console_.model, console_.engine, read_card(file), console_.args.sampling, file);
     greet();
@@ -276,11 +276,11 @@ class Loop {
 std::span<const Loop::Command> Loop::commands() {
   static constexpr Command kCommands[] = {
       {"/retry", "", "another reply to your last message", &Loop::retry},
-      {"/edit", "[TEXT]", "your last message in other words; without TEXT it comes back to be edited", &Loop::edit},
+      {"/edit", "[TEXT]", "replace your last message by TEXT; without TEXT, edit it", &Loop::edit},
       {"/undo", "", "forget your last message and its reply", &Loop::undo},
-      {"/save", "FILE", "keep this chat in a file", &Loop::save},
-      {"/load", "FILE", "go on with a saved chat", &Loop::load},
-      {"/character", "[NAME]", "who there is; with a NAME or FILE, begin anew with someone", &Loop::character},
+      {"/save", "FILE", "save this chat to a file", &Loop::save},
+      {"/load", "FILE", "continue a saved chat", &Loop::load},
+      {"/character", "[NAME]", "list the characters; with a NAME or FILE, start a new chat", &Loop::character},
       {"/stats", "", "tokens, speed and seed of this chat", &Loop::statistics},
       {"/help", "", "this list", &Loop::help},
   };

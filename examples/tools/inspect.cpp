@@ -194,14 +194,14 @@ std::string json_report(const std::string& path, const Checkpoint& checkpoint, b
 }  // namespace
 
 static int run(int argc, char** argv) {
-  CLI::App app("Shows what a Kaiju checkpoint holds, and verifies it.", "kaiju-inspect");
+  CLI::App app("Shows the contents of a Kaiju checkpoint and verifies it.", "kaiju-inspect");
   std::string path;
   bool json = false;
   bool no_verify = false;
   app.add_option("FILE", path, "the checkpoint")->required();
   app.add_flag("--json", json, "print one JSON document instead of text");
   app.add_flag("--no-verify", no_verify,
-               "check the structure only: faster on a large file, but blind to damaged weights");
+               "check the structure only: faster on a large file, but does not detect damaged weights");
   app.footer(
       "Examples:\n"
       "  kaiju-inspect model.safetensors\n"

@@ -37,7 +37,7 @@ Result<ModelConfig> config_from_file(const std::string& path) {
 }  // namespace
 
 static int run(int argc, char** argv) {
-  CLI::App app("Makes a random, valid Kaiju checkpoint: for tests, benches and sizing, not for talking to.",
+  CLI::App app("Writes a valid Kaiju checkpoint with random weights, for tests and benchmarks. It cannot chat.",
                "kaiju-make");
   std::string preset_name, config_path, out;
   int32_t layers = 0, labels = 0;
@@ -45,15 +45,16 @@ static int run(int argc, char** argv) {
   auto* preset_option =
       app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
   auto* config_option = app.add_option(
-      "--config", config_path, "a JSON file of a config (docs/checkpoint.md), at most 1 MiB, instead of a preset");
-  auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern")
+      "--config", config_path, "JSON file with a config (docs/checkpoint.md), at most 1 MiB, instead of a preset");
+  auto* layers_option = app.add_option("--layers", layers, "number of layers; the preset's pattern is cut or repeated")
                             ->check(kaiju::tools::whole_number(1, kaiju::kMostLayers));
-  auto* labels_option = app.add_option("--labels", labels, "give a preset a classifier of so many labels")
+  auto* labels_option = app.add_option("--labels", labels, "add a classifier with this number of labels to the preset")
                             ->check(kaiju::tools::whole_number(1, kaiju::kMostLabels));
-  app.add_option("--seed", seed, "same seed, same bytes (default 0)")
+  app.add_option("--seed", seed, "the same seed gives the same bytes (default 0)")
       ->check(kaiju::tools::whole_number())
       ->type_name("N");
-  app.add_option("--out", out, "the file to write; an existing one is replaced once the new one is whole")->required();
+  app.add_option("--out", out, "the file to write; an existing file is replaced once the new one is complete")
+      ->required();
   preset_option->excludes(config_option);
   layers_option->excludes(config_option);
   labels_option->excludes(config_option);
@@ -78,7 +79,7 @@ static int run(int argc, char** argv) {
   });
   if (terminal) std::fputs("\r\033[K", stderr);
   if (status.code() == StatusCode::kCancelled)
-    return kaiju::tools::fail(app, 1, out + ": given up, and nothing of it is left");
+    return kaiju::tools::fail(app, 1, out + ": interrupted; no part of the file is left");
   if (!status.ok()) return kaiju::tools::fail(app, 1, status.message());
   return 0;
 }

@@ -49,7 +49,8 @@ double surprise(std::span<const float> row, int32_t next) {
 }  // namespace
 
 static int run(int argc, char** argv) {
-  CLI::App app("Perplexity of a model on a text file, in windows of the model's context.", "kaiju-perplexity");
+  CLI::App app("Computes the perplexity of a model on a text file, in windows of the model's context length.",
+               "kaiju-perplexity");
   std::string model, text_path;
   kaiju::ExecutorOptions options;
   bool raw = false;
@@ -62,7 +63,7 @@ static int run(int argc, char** argv) {
   app.add_option("--threads", options.threads, "threads; 0: one per core")
       ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
-  app.add_flag("--raw", raw, "do not open each window with the model's begin and prose symbols");
+  app.add_flag("--raw", raw, "do not begin each window with the model's symbols for begin and text");
   app.footer("Example:\n  kaiju-perplexity model.safetensors --text story.txt");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
@@ -71,7 +72,7 @@ static int run(int argc, char** argv) {
   if (!checkpoint.ok()) return fail(checkpoint.status());
   if (!(*checkpoint)->find("tokenizer"))
     return fail(kaiju::invalid_argument(
-        fmt::format("{} carries no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
+        fmt::format("{} has no tokenizer, so a text cannot be scored: use a trained checkpoint", model)));
   auto tokenizer = kaiju::Tokenizer::load(std::as_bytes((*checkpoint)->view<uint8_t>("tokenizer")),
                                           (*checkpoint)->config().vocab_size);
   if (!tokenizer.ok()) return fail(tokenizer.status());

@@ -194,7 +194,7 @@ void add_options(CLI::App& app, Options& options) {
       ->required();
   app.add_option("--logits", options.logits,
                  "write the logits here, float32 [tokens, vocabulary] in NumPy's "
-                 "format; an existing file is replaced once the new one is whole");
+                 "format; an existing file is replaced once the new one is complete");
   app.add_option("--scores", options.scores,
                  "write the classifier's scores here, float32 [tokens, labels], in "
                  "the same way; the model must have a classifier");
@@ -202,13 +202,13 @@ void add_options(CLI::App& app, Options& options) {
                  "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
                  "the probability of each token after the first, given those before it");
   app.add_option("--backend", options.executor.backend, "backend to compute with")->capture_default_str();
-  app.add_option("--chunk", options.chunk, "tokens per step; 0: all at once")
+  app.add_option("--chunk", options.chunk, "most tokens in a step; 0: all at once")
       ->check(kaiju::tools::whole_number(0, 65536))
       ->capture_default_str();
   app.add_option("--threads", options.executor.threads, "threads; 0: one per core")
       ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
-  app.add_option("--batch", options.batch, "sequences per step: 1, or more to compute beside random strangers")
+  app.add_option("--batch", options.batch, "sequences in a step: 1, or more to compute together with random sequences")
       ->check(kaiju::tools::whole_number(1, 64))
       ->capture_default_str();
   app.footer(
@@ -298,15 +298,15 @@ Status score(Options options) {
   Digest digest;
   kaiju::tools::Scorer scorer(std::move(executor).value());
   if (!options.scores.empty()) scorer.ask_for_scores();
-  KAIJU_TRY(scorer.score(with_strangers(tokens, options.batch, config.vocab_size), chunk,
-                         [&](std::span<const float> rows, int64_t position) -> Status {
-                           digest.add(rows);
-                           if (kaiju::tools::interrupted)
-                             return {kaiju::StatusCode::kCancelled,
-                                     fmt::format("{}: given up, and nothing of it is left",
-                                                 fmt::join(outputs.paths(), ", "))};
-                           return outputs.write(rows, scorer.scores(), position, tokens);
-                         }));
+  KAIJU_TRY(
+      scorer.score(with_strangers(tokens, options.batch, config.vocab_size), chunk,
+                   [&](std::span<const float> rows, int64_t position) -> Status {
+                     digest.add(rows);
+                     if (kaiju::tools::interrupted)
+                       return {kaiju::StatusCode::kCancelled,
+                               fmt::format("{}: interrupted; no part of it is left", fmt::join(outputs.paths(), ", "))};
+                     return outputs.write(rows, scorer.scores(), position, tokens);
+                   }));
   KAIJU_TRY(outputs.commit());
 
   kaiju::tools::print("model: {} {}\ntokens: {}\nbits: {}\n", config.name, (*checkpoint)->digest(), tokens.size(),
@@ -317,7 +317,7 @@ Status score(Options options) {
 }  // namespace
 
 static int run(int argc, char** argv) {
-  CLI::App app("Prints a digest of the logits that a model gives to a token sequence, and can write them out.",
+  CLI::App app("Computes the logits of a token sequence and prints their digest. Can also write them to a file.",
                "kaiju-score");
   Options options;
   add_options(app, options);

@@ -115,8 +115,8 @@ Status CpuBackend::take_memory(const StepSizes& sizes) {
     adjusted_.reserve(vocab);
     candidates_.reserve(vocab);
   } catch (const std::bad_alloc&) {
-    return {StatusCode::kOutOfMemory, "the system gave no memory to draw from " + std::to_string(vocab) +
-                                          " tokens and to attend for " + std::to_string(sizes.rows) + " rows"};
+    return {StatusCode::kOutOfMemory, "the system gave no memory for sampling from " + std::to_string(vocab) +
+                                          " tokens and for attention of " + std::to_string(sizes.rows) + " rows"};
   }
   return {};
 }

@@ -115,7 +115,7 @@ TEST_CASE("an edited message gets the same reply as if it had been sent at first
   CHECK(edited.lines()[2] == direct.lines()[1]);
   CHECK(edited.lines()[2] != edited.lines()[1]);
   CHECK(short_chat({}, "/edit hello\n").refuses("nothing was said yet"));
-  CHECK(short_chat({}, "hello\n/edit\n").refuses("/edit wants"));
+  CHECK(short_chat({}, "hello\n/edit\n").refuses("after /edit"));
 }
 
 TEST_CASE("a loaded chat continues with its card and its seed") {
@@ -206,10 +206,10 @@ TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
 TEST_CASE("a loaded chat tells the user if its seed differs from --seed") {
   const std::string file = temporary_folder() + "/seed.json";
   REQUIRE(short_chat({"--seed", "7"}, "hello\n/save " + file + "\n").code == 0);
-  const std::string load = "/load " + file + "\n", said = "the seed that was saved, 7, not with --seed 8";
+  const std::string load = "/load " + file + "\n", said = "the saved seed 7, not with --seed 8";
   CHECK(short_chat({"--seed", "8"}, load).out.find(said) != std::string::npos);
-  CHECK(short_chat({"--seed", "7"}, load).out.find("the seed that was saved") == std::string::npos);
-  CHECK(short_chat({}, load).out.find("the seed that was saved") == std::string::npos);
+  CHECK(short_chat({"--seed", "7"}, load).out.find("the saved seed") == std::string::npos);
+  CHECK(short_chat({}, load).out.find("the saved seed") == std::string::npos);
 }
 
 TEST_CASE("a chat longer than the context continues, and its card stays in the prompt") {

@@ -177,7 +177,7 @@ TEST_CASE("an engine whose GPU failed answers every call with the error, and a n
     fail_at(0);
     INFO(status.message());
     CHECK(status.code() == StatusCode::kDeviceLost);
-    CHECK(status.message().find("make a new engine") != std::string::npos);
+    CHECK(status.message().find("create a new engine") != std::string::npos);
     CHECK(lost->status().message() == status.message());
     CHECK(lost->step().message() == status.message());
     CHECK(lost->create_session().status().message() == status.message());
@@ -206,7 +206,7 @@ TEST_CASE("after a kernel has read an invalid address, this engine and the next 
   const Status next = make(checkpoint).status;
   INFO(next.message());
   CHECK(next.code() == StatusCode::kDeviceLost);
-  CHECK(next.message().find("start the process anew") != std::string::npos);
+  CHECK(next.message().find("start a new process") != std::string::npos);
 }
 
 }  // namespace kaiju::test

@@ -294,7 +294,7 @@ class PrefixTree {
 
   template <class T>
   static Buffer<T> make_table(size_t count) {
-    Result<Buffer<T>> made = Buffer<T>::make(count, "the cache's books");
+    Result<Buffer<T>> made = Buffer<T>::make(count, "the prefix tree");
     if (!made.ok()) throw std::bad_alloc();
     made->prefer_large_pages();
     return std::move(made).value();

@@ -23,8 +23,8 @@ class OwnerProcess {
     if (is_this()) return {};
     return guarded<Status>([&] {
       return invalid_argument(std::string(what) + " belongs to process " + std::to_string(id_) +
-                              ", which made it and was forked since; this is process " + std::to_string(::getpid()) +
-                              ": make one here");
+                              ", which created it and has forked since; this is process " + std::to_string(::getpid()) +
+                              ": create one here");
     });
   }
 

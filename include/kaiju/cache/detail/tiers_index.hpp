@@ -11,10 +11,10 @@ inline Status Tiers::make_books() {
   size_t buckets = 16;
   while (buckets < static_cast<size_t>(capacity_)) buckets *= 2;
   Result<Buffer<StoredBlock>> stored =
-      Buffer<StoredBlock>::make(static_cast<size_t>(capacity_), "the books of the cache's tiers");
+      Buffer<StoredBlock>::make(static_cast<size_t>(capacity_), "the index of the cache's tiers");
   if (!stored.ok()) return stored.status();
   stored_ = std::move(stored).value();
-  Result<Buffer<StoredId>> index = Buffer<StoredId>::make(buckets, "the books of the cache's tiers");
+  Result<Buffer<StoredId>> index = Buffer<StoredId>::make(buckets, "the index of the cache's tiers");
   if (!index.ok()) return index.status();
   buckets_ = std::move(index).value();
   std::fill_n(buckets_.data(), buckets_.size(), kNoStored);
