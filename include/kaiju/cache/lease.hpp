@@ -53,8 +53,8 @@ enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 //   in a table, in a node of the path, or in the stash. Some window blocks may be owed: the tree kept them for resume
 //   points, and the lease takes others instead as soon as it can.
 // - `shared_tail_` is held while it is set. This lease or another one computes that node.
-// - Blocks that a `detached_` lease computes are not added to the tree. A lease must be finished before its tree is
-//   destroyed. Allows one thread at a time.
+// - Blocks that a `detached_` lease computes are not added to the tree.
+// A lease must be finished before its tree is destroyed. Allows one thread at a time.
 class Lease {
  public:
   enum class Outcome {

@@ -168,8 +168,9 @@ class PrefixTree {
     return at(id).first_child != kNoNode && at(at(id).first_child).next_sibling != kNoNode;
   }
 
-  // -- growing -- Adds a node that is not ready and has no blocks; kNoNode if the tree is full. `claim` says who writes
-  // the KV: the ticket of a lease, or kTransfer. The caller must hold the parent, and must hold the new node.
+  // -- growing --
+  // Adds a node that is not ready and has no blocks; kNoNode if the tree is full. `claim` says who writes the KV: the
+  // ticket of a lease, or kTransfer. The caller must hold the parent, and must hold the new node.
   NodeId insert(const NodeKey& key, int32_t claim, uint64_t owner);
   // Gives a block that the caller had taken to a node. From then on the tree owns the block.
   void attach(NodeId id, BlockKind kind, BlockId block) {
@@ -199,7 +200,8 @@ class PrefixTree {
     settle(id);
   }
 
-  // -- holding -- A path is held as a whole from its first node, and released as a whole from its last node.
+  // -- holding --
+  // A path is held as a whole from its first node, and released as a whole from its last node.
   void hold(NodeId id) {
     ++node(id).refs;
     if (at(id).refs == 1) settle(id);
@@ -235,8 +237,8 @@ class PrefixTree {
   // Marks that the node's window block belongs to a resume point in a lower tier. When evicted, it moves to that tier.
   void want_window_below(NodeId id) { node(id).window_wanted_below = true; }
 
-  // -- making room -- Takes a block and makes it live, evicting cached blocks if needed. kNoBlock if all blocks are
-  // busy.
+  // -- making room --
+  // Takes a block and makes it live, evicting cached blocks if needed. kNoBlock if all blocks are busy.
   BlockId take(BlockKind kind) {
     do {
       if (const BlockId block = pool_.take(kind); block != kNoBlock) return block;

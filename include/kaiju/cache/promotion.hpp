@@ -19,9 +19,9 @@ namespace kaiju {
 //   were on the device. The others are arriving until ran() is called.
 // - `pieces_` are the blocks to copy up, until ran() is called. Each is kept in its tier and has a block on the device.
 //   A global block is attached to its node; a window block belongs to the promotion.
-// - The window blocks of `windows_` are held. The tiers keep all copied blocks until the plan has run, so nothing is
-//   lost if the plan is tried again or the request ends meanwhile. Allows one thread at a time. let_go must be called
-//   before the tree is destroyed.
+// - The window blocks of `windows_` are held.
+// The tiers keep all copied blocks until the plan has run, so nothing is lost if the plan is tried again or the request
+// ends meanwhile. Allows one thread at a time. let_go must be called before the tree is destroyed.
 class Promotion {
  public:
   enum class Outcome {
@@ -130,7 +130,8 @@ class Promotion {
   int32_t resume(const PrefixTree& tree, int32_t limit, Spot& tail, bool below);
   static bool has_window(const PrefixTree& tree, Spot& spot, bool below);
 
-  // -- beginning -- Holds all needed blocks where they are now: on the device and in the lower tiers.
+  // -- beginning --
+  // Holds all needed blocks where they are now: on the device and in the lower tiers.
   void hold(PrefixTree& tree) {
     const int32_t first_window = tree.uses(kWindow) ? tree.first_visible(position_) : INT32_MAX;
     for (size_t i = 0; i < spots_.size(); ++i) {

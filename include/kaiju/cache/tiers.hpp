@@ -78,8 +78,8 @@ class Tiers {
   Tiers(const Tiers&) = delete;
   Tiers& operator=(const Tiers&) = delete;
 
-  // -- finding -- The stored block with exactly this parent, domain and tokens, or kNoStored. It may still be on its
-  // way down.
+  // -- finding --
+  // The stored block with exactly this parent, domain and tokens, or kNoStored. It may still be on its way down.
   StoredId find(uint64_t parent, DomainId domain, std::span<const int32_t> tokens, const BlockName& name) const {
     for (StoredId id = bucket(name); id != kNoStored; id = at(id).bucket_next) {
       const StoredBlock& stored = at(id);
@@ -126,8 +126,9 @@ class Tiers {
   // Whether the stored block has a block of this kind that could be promoted now.
   bool ready(StoredId id, BlockKind kind) const { return id != kNoStored && at(id).has(kind) && at_rest(id, kind); }
 
-  // -- down -- Stores a device block that the tree evicts, if there is room. The next plan that runs copies its bytes
-  // before it does anything else.
+  // -- down --
+  // Stores a device block that the tree evicts, if there is room. The next plan that runs copies its bytes before it
+  // does anything else.
   void put(BlockKind kind, BlockId block, const BlockKey& key) {
     const StoredId known = find(key.name, key.path);
     if (known != kNoStored && at(known).has(kind)) return;
@@ -174,7 +175,8 @@ class Tiers {
                        [&](const Down& down) { return down.kind == kind && down.block == block; });
   }
 
-  // -- up -- Keeps a block that is ready in its place until release().
+  // -- up --
+  // Keeps a block that is ready in its place until release().
   void keep(StoredId id, BlockKind kind) { pool(tier(id, kind)).use(kind, at(id).place[kind]); }
   // Makes the bytes of a kept block available in host memory, reading them from the file if needed.
   Staged stage(StoredId id, BlockKind kind) {

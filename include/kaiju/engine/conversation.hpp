@@ -1,13 +1,13 @@
-// Conversation: the turns of one chat, and the session that holds their KV. It keeps the book every chat program needs:
-// another answer to the same turn (swipe), an edit, undo, a fork, and the cut when a chat outgrows the context. Tokens
-// in, tokens out: text/chat.hpp makes them of text. The host drives the engine and polls; when a request is done, its
-// reply is part of the turn, without the stop token or the stop string that ended it (kept_reply.hpp says what stays of
-// a token inside which a stop string began). The session's own history has all tokens until the next request.
+// Conversation: the turns of one chat, and the session that has their KV. It supports another reply to the newest turn
+// (swipe), edit, undo and fork, and drops the oldest turns when a chat does not fit the context. It works with tokens;
+// text/chat.hpp converts text to tokens. The host steps the engine and polls. When a request is done, its reply becomes
+// part of the turn, without the stop token or stop string that ended it (kept_reply.hpp says what remains of a token
+// inside which a stop string began). The session's own history has all tokens until the next request.
 //
 //   history = head, then the turns that were not cut off;   a turn = input, reply, close
 //
-// Nothing here computes: say and swipe submit the whole history, and the cache finds what of it is there. So a swipe
-// computes the input's last token again, and an edit what follows it.
+// say and swipe submit the whole history, and the prefix cache finds the part that is computed already. So a swipe
+// computes only the input's last token again, and a request after an edit computes the tokens that follow the edit.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,18 @@
 
 namespace kaiju {
 
-// Values of the C header.
+// The values are those of the C header.
 enum class TurnPart : int32_t {
-  kInput = 1,  // what is said to the model, up to the token that asks for its reply; empty for a greeting
+  kInput = 1,  // the input tokens, up to the symbol that starts the reply; empty for a greeting
   kReply = 2,
 };
 
-// One thread at a time. Movable; destroying it cancels the reply under way. The calls that change it answer kBusy while
-// a reply is under way.
+// Allows one thread at a time. Movable. Destroying it cancels an unfinished reply. Calls that change the conversation
+// answer kBusy while a reply is unfinished.
 class Conversation {
  public:
-  // `head` stays at the beginning whatever is cut, a character's card say; it may fill half of the context. Where a
-  // request's scope names a character and no shared_tokens, the head is what is shared. `close` follows every turn's
-  // reply.
+  // `head` is never dropped; it is usually a character's card. It may fill up to half of the context. If a request's
+  // scope names a character but no shared_tokens, the head is the shared region. `close` follows every turn's reply.
   static Result<Conversation> create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
                                      std::span<const int32_t> close = {});
   Conversation(Conversation&& other) noexcept
@@ -70,23 +69,23 @@ class Conversation {
   Result<RequestId> swipe(const RequestOptions& options);
 
   // -- the book --
-  // A turn that was computed elsewhere or not at all: a greeting, a chat that is loaded again.
+  // Adds a turn without computing it: a greeting, or a turn of a chat that is loaded again.
   Status append(std::span<const int32_t> input, std::span<const int32_t> reply);
-  // Which of the newest turn's replies is the one, from 0.
+  // Chooses which reply to the newest turn is part of the chat, from 0.
   Status choose(size_t reply);
-  // Another input takes its replies and all later turns away (swipe asks for an answer to it); another reply leaves
-  // later turns as they are.
+  // Replaces a part of a turn. A new input removes the turn's replies and all later turns; call swipe for a reply to
+  // it. A new reply leaves later turns as they are.
   Status edit(size_t turn, TurnPart part, std::span<const int32_t> tokens);
-  // Forgets the newest turn.
+  // Removes the newest turn.
   Status undo();
-  // The first `turns` turns again, with the chosen replies, in a session that shares their KV.
+  // Creates a conversation with the first `turns` turns and their chosen replies, in a session that shares their KV.
   Result<Conversation> fork(size_t turns);
-  // Takes a finished reply into the book; every call that needs that does it itself.
+  // Adds a finished reply to its turn. Calls that need this do it themselves.
   Status settle();
 
   // -- looking --
   size_t turn_count() const { return turns_.size(); }
-  size_t dropped_count() const { return dropped_; }  // oldest turns that are not in the context any more
+  size_t dropped_count() const { return dropped_; }  // number of oldest turns that were dropped from the context
   size_t reply_count() const { return turns_.empty() ? 0 : turns_.back().replies.size(); }  // of the newest turn
   size_t chosen_reply() const { return turns_.empty() ? 0 : turns_.back().chosen; }
   // Without the close. Empty where there is no reply yet; kNotFound for an unknown turn.

@@ -1,4 +1,4 @@
-// Event: what the engine tells its host about one request. Plain data, owned by whoever polled it.
+// Event: a message from the engine to its host about one request. Plain data, owned by the code that polled it.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,34 @@
 
 namespace kaiju {
 
-// Values of the C header.
+// The values are those of the C header.
 enum class EventKind : int32_t {
   kNone = 0,
   kToken = 1,   // one generated token
   kDone = 5,    // last event of a request that ran: `reason`, `counts`, `timing`
-  kFailed = 6,  // last event of a request that could not go on: `status`; the session's history is as before the submit
+  kFailed = 6,  // last event of a request that failed: `status`; the session's history is as before the submit
   kSuspended =
       7,  // not computed for now: by suspend, or because memory reserved in parts ran short (then it goes on by itself)
   kResumed = 8,  // computed again
-  // Not in the C header, whose requests have one sequence:
-  kSequenceDone = 101,  // a sequence ended, and its request has others that go on: `sequence`, `reason`, `counts`
+  // Not in the C header, where a request has one sequence.
+  kSequenceDone = 101,  // a sequence ended while others of its request continue: `sequence`, `reason`, `counts`
 };
 
 enum class DoneReason : int32_t {
   kNone = 0,
   kStop = 1,       // a stop token or a stop string
   kLength = 2,     // max_tokens reached
-  kCancelled = 3,  // by cancel, or because its session was destroyed
-  kDeadline = 4,   // its deadline passed before it was done
+  kCancelled = 3,  // the request was cancelled, or its session was destroyed
+  kDeadline = 4,   // the deadline passed before the request was done
 };
 
 struct RequestCounts {
-  int32_t prompt_tokens = 0;  // history included
-  int32_t cached_tokens = 0;  // of those, not computed again
+  int32_t prompt_tokens = 0;  // tokens of the prompt, history included
+  int32_t cached_tokens = 0;  // prompt tokens whose KV was found in the cache
   int32_t generated = 0;      // a stop token included
 };
 
-// Wall time on a steady clock.
+// Durations on the engine's clock.
 struct RequestTiming {
   int64_t wait_ns = 0;     // from submit to admission
   int64_t prefill_ns = 0;  // from admission to the first token
@@ -49,16 +49,17 @@ struct Event {
   EventKind kind = EventKind::kNone;
   RequestId request = 0;
   SessionId session = 0;
-  int32_t sequence = 0;  // of the request, whom the event is about; kDone: the sequence that ended last
+  int32_t sequence = 0;  // index of the request's sequence that the event is about; kDone: the sequence that ended last
   void* user_data = nullptr;
   DoneReason reason = DoneReason::kNone;
   Status status;                  // kFailed: why
   int32_t token = -1;             // kToken
   float logprob = 0.0f;           // kToken
   std::vector<TokenLogprob> top;  // kToken with logprobs
-  std::vector<float>
-      scores;        // kToken with scores: one a label, of the text before this token; its own come with the next one
-  std::string text;  // whole UTF-8, may be empty; kDone brings what was still held back
+  // kToken with scores: one score for each label, of the text before this token; the scores that include the token come
+  // with the next one.
+  std::vector<float> scores;
+  std::string text;      // whole UTF-8, may be empty; kDone has text that was still held back
   RequestCounts counts;  // so far; final in kDone
   RequestTiming timing;  // so far; final in kDone
 };

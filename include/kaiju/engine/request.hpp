@@ -1,4 +1,4 @@
-// RequestOptions: what a caller says about one turn, besides its tokens.
+// RequestOptions: the options of one request.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,33 @@ using RequestId = uint64_t;  // never reused; 0 is none; later requests have lar
 // As many tokens as the context has room for (memory is reserved for all of them).
 inline constexpr int32_t kToContextEnd = -1;
 inline constexpr int32_t kMaxTopLogprobs = 64;
-inline constexpr int32_t kMaxSequences = 256;  // of one request, those that have ended included
+inline constexpr int32_t kMaxSequences = 256;  // most sequences of one request, ended ones included
 inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopStringBytes = 1024;
 
 struct RequestOptions {
   SamplingParams sampling;  // seed and stream number included
-  // Sequences that the request generates from the same prompt, 1 to the executor's slot_count; sequence i draws with
-  // stream number sampling.stream + i. Each generates what a request of its own with that stream would. Not 1: Engine
-  // alone, not Engine::generate, not Conversation.
+  // Number of sequences that the request generates from the same prompt: 1 to the executor's slot_count. Sequence i
+  // draws with stream number sampling.stream + i and generates the same tokens as a separate request with that stream.
+  // Engine::generate and Conversation accept only 1.
   int32_t sequence_count = 1;
   int32_t max_tokens = 256;  // generated tokens; 0: only compute the prompt's KV; kToContextEnd
-  // UTF-8, none empty. The stop string is not part of the reply's text; its tokens are part of the session's history,
-  // but not of a Conversation's turn.
+  // UTF-8, not empty. A stop string is not part of the reply's text. Its tokens are part of the session's history, but
+  // not of a Conversation's turn.
   std::vector<std::string> stop_strings;
-  std::vector<int32_t> stop_tokens;  // end the reply; part of its tokens and of the history, not of its text
-  int32_t logprobs = 0;  // alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own always is
-  bool scores = false;   // the classifier's scores with each token; refused where the model has no classifier
-  int32_t priority = 0;  // higher ones are admitted and have their prompts computed first, equal ones in order of
-                         // arrival; replies under way share a step by turns, whatever their priority
+  // A stop token ends the reply; it is part of the reply's tokens and of the history, but not of the text.
+  std::vector<int32_t> stop_tokens;
+  // Number of alternatives reported with each token, 0 to kMaxTopLogprobs; the token's own log-probability is always
+  // reported.
+  int32_t logprobs = 0;
+  bool scores = false;  // report the classifier's scores with each token; refused if the model has no classifier
+  // Requests of higher priority are admitted and have their prompts computed first, equal priorities in order of
+  // arrival; running replies take turns in a step, whatever their priority.
+  int32_t priority = 0;
   std::optional<TimePoint>
-      deadline;               // on the engine's clock: the first step from then on ends the request with kDeadline
-  Scope scope;                // who may share this prompt's KV; nobody but the session and its forks unless it says so
-  void* user_data = nullptr;  // comes back in every event of the request; never looked at
+      deadline;               // on the engine's clock: the first step after this time ends the request with kDeadline
+  Scope scope;                // which requests share this prompt's KV; by default only the session and its forks
+  void* user_data = nullptr;  // returned in every event of the request; never dereferenced
 };
 
 }  // namespace kaiju
