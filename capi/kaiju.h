@@ -104,7 +104,8 @@ enum {
   KAIJU_MODEL_VERIFY = 102, /* int, 1: check digests and every value (the default); 0: check the structure only */
 
   KAIJU_ENGINE_MAX_SESSIONS = 200, /* int: most sessions that exist at once */
-  /* int: bytes of KV cache, besides the window blocks of running requests; 0: room for max_running full contexts */
+  /* int: bytes of KV cache, besides the window blocks of running requests; 0: room for max_running full contexts.  At
+   * least one full context is always allocated, whatever smaller number is given */
   KAIJU_ENGINE_CACHE_BYTES = 201,
   KAIJU_ENGINE_STEP_TOKENS = 202, /* int: most tokens that one step computes */
   KAIJU_ENGINE_MAX_RUNNING = 203, /* int: most requests that run at once */
@@ -154,7 +155,8 @@ enum {
 
   /* Which requests may share a prompt's KV.  Without these options only the session and its forks share it. */
   KAIJU_SESSION_CHARACTER = 400, /* string: names a shared region, for example by a character's id and version */
-  /* int: number of tokens at the beginning of the history that form the shared region; need not be a multiple of 64 */
+  /* int: number of tokens at the beginning of the history that form the shared region; need not be a multiple of 64.
+   * 0, the default: nothing is shared; in a conversation with a character its whole head */
   KAIJU_SESSION_SHARED_TOKENS = 401,
   /* string: a secret; requests with the same salt share the KV of the tokens after the shared region */
   KAIJU_SESSION_SALT = 402,

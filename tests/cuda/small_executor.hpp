@@ -117,7 +117,7 @@ inline void check_told(const Status& status) {
   INFO(status.message());
   if (failed_with == cudaErrorMemoryAllocation) {
     CHECK(status.code() == StatusCode::kOutOfMemory);
-    CHECK(status.message().find("wants") != std::string::npos);
+    CHECK(status.message().find("needs") != std::string::npos);
   } else {
     CHECK(status.code() == StatusCode::kDeviceLost);
   }

@@ -79,7 +79,7 @@ RequestOptions drawing(int32_t max_tokens, int32_t sequences = kCount) {
   return options;
 }
 
-std::vector<int32_t> first_of(const std::vector<int32_t>& tokens, size_t count) {
+std::vector<int32_t> beginning_of(const std::vector<int32_t>& tokens, size_t count) {
   return {tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("a fork in flight generates what a request with its tokens as prompt w
             generated.begin());
         CHECK(shared >= before);
         CHECK(shared <= before + 1);
-        const std::vector<int32_t> begun = first_of(h.of[request][0].tokens, shared);
+        const std::vector<int32_t> begun = beginning_of(h.of[request][0].tokens, shared);
         std::copy(begun.begin(), begun.end(), generated.begin());
         CHECK(generated == begun + h.alone(prompt + begun, 150 - static_cast<int32_t>(shared), options,
                                            99 + static_cast<uint32_t>(child)));
@@ -333,7 +333,7 @@ TEST_CASE("cancel, suspend and a deadline act on all sequences of a request") {
                              : how == 1 ? DoneReason::kDeadline
                                         : DoneReason::kLength));
       const std::vector<int32_t> expected = h.alone(prompt, 80, options, 7 + static_cast<uint32_t>(i));
-      CHECK(heard.tokens == first_of(expected, heard.tokens.size()));
+      CHECK(heard.tokens == beginning_of(expected, heard.tokens.size()));
       if (how == 2) CHECK(heard.tokens.size() == 80);
     }
     if (how == 2) CHECK(h.resumed == kCount);

@@ -8,16 +8,16 @@
 //     for (Event event; engine->poll(event);) ...
 //   }
 //
-// Threads: everything may be called from any thread. step wants one thread at a time (a second one gets kBusy). Nothing
-// waits for a running step but generate, and wait while there is nothing to poll. No thread of its own, no output, no
-// exception but those of a host's own callback in generate. Errors:
-// kDeviceLost and kInternal stop the engine: all its requests fail, and every later call answers with that error at
-// once.
+// Threads: any call may come from any thread. One thread at a time is in step; a second one gets kBusy. Two calls wait:
+// generate, for its request, and wait, while there is nothing to poll. The engine has no thread of its own, prints
+// nothing, and throws nothing but what a host's callback throws in generate.
 //
-// fork(): an engine belongs to the process that made it. In a child every call that returns a Status or a Result
-// answers kInvalidArgument, whatever the parent's threads were doing; poll and wait answer false, pending and metrics
-// nothing. There `delete` leaves the engine as it is, executor and all: the memory goes with the child. One may be made
-// there.
+// Errors: after kDeviceLost and kInternal the engine has stopped: all its requests fail, and every later call answers
+// with the same error at once.
+//
+// fork(): an engine belongs to the process that created it. In a child every call that returns a Status or a Result
+// answers kInvalidArgument; poll and wait return false; pending and metrics return zeros. `delete` in a child frees
+// nothing of the engine and its executor; their memory is freed when the child ends. A child may create its own engine.
 #pragma once
 
 #include <cstddef>
@@ -46,11 +46,11 @@ class Pieces;
 class PrefixTree;
 
 struct EngineOptions : StepLimits {
-  int32_t max_waiting = 4096;  // requests waiting or suspended; a submit beyond is refused with kBusy
-  int32_t max_events = 16384;  // events to poll; while there are as many, step refuses with kBusy
+  int32_t max_waiting = 4096;  // requests that wait or are suspended; beyond that submit is refused with kBusy
+  int32_t max_events = 16384;  // events that have not been polled; beyond that step is refused with kBusy
   int32_t max_sessions = 65536;
   CacheOptions cache;
-  // The host's steady clock, for deadlines and timings; called from submit, step, wait and generate, by any thread.
+  // The host's steady clock, for deadlines and timings. Called from submit, step, wait and generate, on any thread.
   // Empty: std::chrono::steady_clock.
   Function<TimePoint()> clock;
   bool check_ledger = false;  // recount every block after every step (tests)
@@ -60,54 +60,58 @@ class Engine {
  public:
   Engine(Engine&&) = delete;
   ~Engine();
-  // Owns the executor. `pieces` may be null: then events carry no text and stop strings are refused.
+  // Takes ownership of the executor. `pieces` may be null: then events carry no text and stop strings are refused.
   static Result<std::unique_ptr<Engine>> create(std::unique_ptr<Executor> executor,
                                                 std::shared_ptr<const Pieces> pieces, const EngineOptions& options);
   // kInvalidArgument in a child of fork().
   Status check_process() const;
 
-  // -- sessions: a token history whose KV is kept from turn to turn --
-  // All but session_tokens and destroy_session want the session idle: kBusy while a request of it is unfinished.
-  // kNotFound for an unknown id.
+  // -- sessions --
+  // A session is a token history whose KV is kept from turn to turn. The calls below, except session_tokens,
+  // unfinished_request and destroy_session, need an idle session: they answer kBusy while a request of it is
+  // unfinished. kNotFound for an unknown id.
   Result<SessionId> create_session();
-  // A new session with the first `length` tokens of the parent; it shares their KV.
+  // Creates a session with the first `length` tokens of the parent; it shares their KV.
   Result<SessionId> fork_session(SessionId parent, size_t length);
-  // Cuts the history. What is submitted next computes only what the cut made new.
+  // Cuts the history to its first `length` tokens. Their KV is used again.
   Status truncate_session(SessionId session, size_t length);
-  // Replaces the history; the KV of the longest common prefix stays.
+  // Replaces the history. The KV of the longest common prefix is used again.
   Status set_session_tokens(SessionId session, std::span<const int32_t> tokens);
   // The history: after kDone the prompt and all generated tokens; while a request is unfinished, what it was before.
   Result<std::vector<int32_t>> session_tokens(SessionId session) const;
-  // The session's request whose last event is still to come from a step; 0: the session is idle.
+  // The session's request whose last event a step has not given yet; 0: the session is idle.
   Result<RequestId> unfinished_request(SessionId session) const;
-  // Gives the session up, which needs no memory; an unfinished request of it is cancelled (its kDone still comes).
+  // Ends the session; needs no memory. An unfinished request of it is cancelled, and its kDone still comes.
   Status destroy_session(SessionId session);
 
-  // -- sessions saved and restored, in this process or another one; docs/cache.md says what is in one --
-  // kBusy while another thread is in step, or while a step waits to be run again. The callbacks run here and must call
-  // no step. Writes an idle session: tokens, and the KV that is known of them. What was written before an error is to
-  // be thrown away.
+  // -- saved sessions: docs/cache.md says what is in one --
+  // kBusy while another thread is in step, or while a step waits to be run again. Both calls first carry out the calls
+  // that wait for the next step. Their callbacks run on this thread and must not call step.
+  //
+  // Writes an idle session: its tokens, and the KV that the cache has of them. After an error, discard what was
+  // written.
   Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
-  // A new session with the saved history. Reads exactly what was written. KV that finds no room, or was saved on a
-  // backend that lays it out otherwise, is computed again when needed. Refused, and nothing stays: kBadModel damaged or
-  // cut off, kUnsupported another version, model or scale epoch, kInvalidArgument a key too few or too many; and
-  // whatever `read` says.
+  // Creates a session with the saved history. Reads exactly as many bytes as were written. KV that does not fit, or
+  // that another backend saved in another layout, is computed again when it is needed. A refused save leaves nothing in
+  // the engine: kBadModel damaged or cut off; kUnsupported another version, model or scale epoch; kInvalidArgument a
+  // key that is missing or was not used; and any error of `read`.
   Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
 
   // -- requests --
-  // Appends tokens to the history (none: go on from it) and generates. One request per session at a time, else kBusy.
-  // Refused here: bad options and token ids (kInvalidArgument, naming field and range), prompt + max_tokens beyond the
-  // context (kInvalidArgument), more memory than the pools have (kOutOfMemory, with the numbers), too many waiting
+  // Appends tokens to the history, or none, and generates. One request of a session at a time, else kBusy. Refused:
+  // options and token ids out of range, and prompt + max_tokens beyond the context (kInvalidArgument, with the field
+  // and its range); more memory than the pools have (kOutOfMemory, with the numbers); too many waiting requests
   // (kBusy).
   Result<RequestId> submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options);
-  // Same, with the whole new history instead of what to append; the KV of the longest common prefix is used.
+  // Like submit, with the whole new history instead of the tokens to append. The KV of the longest common prefix is
+  // used.
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
-  // Takes effect at the next step, whatever the request's state; unknown and finished ids are ignored.
+  // Ends a request at the next step, in any state. Unknown and finished ids are ignored, here and below.
   Status cancel(RequestId request);
-  // Sets a request aside at the next step, whatever its state: kSuspended comes. Its KV stays until others need the
-  // room; its deadline runs on. Unknown and finished ids are ignored, here and below.
+  // Sets a request aside at the next step, in any state; kSuspended comes. Its KV stays until other requests need the
+  // memory. Its deadline still counts.
   Status suspend(RequestId request);
-  // Lets it go on at its old place in the order of service: kResumed comes once it is computed again.
+  // Puts a suspended request back at its old place in the order of service; kResumed comes when it is computed again.
   Status resume(RequestId request);
 
   // -- sequences of a request --
@@ -138,39 +142,41 @@ class Engine {
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
 
   // -- the loop --
-  // Admits, plans, runs and commits one step. Ok with nothing to do. An error that is not final (kOutOfMemory, kBusy,
-  // kIo of the executor) leaves everything as it was: the next call tries the same step again, without the requests
-  // that were cancelled or suspended or have run out of time meanwhile. kBusy as well while max_events are unread.
-  // Where the executor runs beside the host and everybody decodes, the next step is under way when this one returns:
-  // who is submitted then begins behind it, and for who ended by what was drawn it computes a token more, which nobody
-  // sees.
+  // Admits, plans, runs and commits one step. Ok if there is nothing to do. kOutOfMemory, kBusy and kIo of the executor
+  // are not final: the next call tries the same step again, without requests that were cancelled, suspended or overdue
+  // meanwhile. kBusy also while max_events are unread.
+  // On an executor that runs beside the host (a GPU), while every sequence decodes, the next step has been started when
+  // this call returns. A request that is submitted then begins one step later, and a request that ends meanwhile has
+  // one more token computed, which no event tells of.
   Status step();
   // Moves the oldest event out; false when there is none.
   bool poll(Event& event);
-  // Blocks until there is something to poll, or to step with no thread in step, wake is called, the engine has stopped,
-  // or the time is over. True if there is work. A suspended request is work from its deadline on.
+  // Waits until there is an event to poll; or something to step and no thread in step; or wake is called; or the engine
+  // has stopped; or the time is over. True if there is an event or something to step. A suspended request is something
+  // to step from its deadline on.
   bool wait(Nanoseconds timeout);
   void wake();
   // Requests whose last event has not been polled, those of generate included.
   size_t pending() const;
-  // Submits, drives the engine until this request is done, and gives its last event, a kDone. Only then is `done`
-  // written; the status may be an error all the same, of a step that went on without this request. `on_text` gets whole
-  // UTF-8 on this thread; false cancels the request, and an exception of it leaves through here.
-  // Others' requests are computed beside it, and their events stay for poll, in order; this request's never get there.
-  // So it may be called from any number of threads, beside a thread that steps and polls (whose step answers kBusy
-  // while this one steps), and from inside on_text, each with a session of its own. kBusy in a save's or a restore's
-  // callback, and where max_events of others are unread: then the request is cancelled, and the next step ends it.
+  // Submits a request, steps until it is done, and gives its kDone event. `done` is written only then; the status may
+  // still be an error, of a step that continued without this request. `on_text` gets whole UTF-8 on this thread; if it
+  // returns false the request is cancelled; what it throws leaves through this call.
+  // Other requests are computed in the same steps. Their events stay for poll, in order; events of this request never
+  // get there. So any number of threads may call generate, each with its own session, also beside a thread that steps
+  // and polls (its step answers kBusy while this call steps), and from inside on_text. kBusy in a callback of save or
+  // restore, and where max_events of other requests are unread: then the request is cancelled, and the next step ends
+  // it.
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                   const Function<bool(std::string_view text)>& on_text, Event& done);
   Metrics metrics() const;
-  // The error that stopped the engine, or why this process may not use it, or ok.
+  // The error that stopped the engine; or, in a child of fork(), that it may not be used; else ok.
   Status status() const;
   const ExecutorInfo& info() const;  // of the executor; constant
   const Pieces* pieces() const;      // of the tokenizer; null where there is none
   TimePoint now() const;             // on the engine's clock
-  // Recounts every block against every table; kInternal with the ledger when they differ. On the thread that steps.
+  // Counts every block again and compares with the tables; kInternal names the difference. On the thread that steps.
   Status check_ledger() const;
-  // The block books, for tests and tools. On the thread that steps.
+  // The prefix tree, for tests and tools. On the thread that steps.
   const PrefixTree& cache() const;  // kaiju/cache/prefix_tree.hpp
 
  private:

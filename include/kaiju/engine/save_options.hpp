@@ -12,23 +12,25 @@
 namespace kaiju {
 
 using SealTag = std::array<std::byte, 32>;
-// Computes the seal of some bytes; false when it cannot. kaiju.hpp makes one from a key.
+// Computes a seal (a checksum or a MAC) over bytes; false if it cannot. make_sealer() in kaiju.hpp makes one from a
+// key.
 using Sealer = Function<bool(std::span<const std::byte> bytes, SealTag& tag)>;
 
-// Takes all the bytes, or says why not.
+// Writes all the bytes, or returns an error.
 using SessionSink = Function<Status(std::span<const std::byte> bytes)>;
-// Fills the beginning of `bytes` and says how much; less than all only where what was saved ends.
+// Fills the beginning of `bytes` and returns how many it filled: fewer than all only at the end of what was saved.
 using SessionSource = Function<Result<size_t>(std::span<std::byte> bytes)>;
 
 struct SaveOptions {
-  Sealer key;      // empty: damage is noticed (XXH3-128), forgery is not
-  bool kv = true;  // the KV of what is computed, too: restored, the session goes on without computing its history again
+  Sealer key;      // empty: the seal is XXH3-128, which detects damage but not forgery
+  bool kv = true;  // save the KV too, so that the restored session need not compute its history again
 };
 
 struct RestoreOptions {
-  Sealer key;  // the one it was saved with
-  // Who may share the KV. With a key it may enter the character's shared region; without, that region is only used
-  // where it is known already, for whoever can write the file could put any words behind it.
+  Sealer key;  // the same as in SaveOptions
+  // Who may share the KV. With a key, restored KV may enter the character's shared region. Without one it may not,
+  // since anyone who can write the file could put other text there; the region is then used only if the cache has it
+  // already.
   Scope scope;
 };
 

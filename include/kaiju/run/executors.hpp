@@ -18,7 +18,8 @@ struct ExecutorOptions {
   int32_t threads = 0;           // threads that compute a step, the calling thread included; 0: one per core, at most 8
   int32_t slot_count = 8;        // most sequences that are live at once
   int32_t step_tokens = 256;     // most tokens in one step
-  // Bytes of KV cache, besides the window blocks of live sequences; 0: slot_count full contexts.
+  // Bytes of KV cache, besides the window blocks of live sequences; 0: slot_count full contexts. At least one full
+  // context is allocated, whatever smaller number is given.
   int64_t cache_bytes = 0;
   // Both kinds of block share one memory (ExecutorInfo::slab_blocks). Code that writes plans must then respect slabs,
   // as the engine does.

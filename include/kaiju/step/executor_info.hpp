@@ -1,4 +1,4 @@
-// ExecutorInfo: what the host tower must know of a model and its executor to plan steps. Plain data.
+// ExecutorInfo: what the engine must know about a model and its executor to plan steps. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct ExecutorInfo {
   int32_t label_count = 0;       // of the model's classifier; 0: it has none
   PerKind<int32_t> block_count;  // block numbers of each kind: 0 to this
   PerKind<int64_t> block_bytes;  // bytes of one block
-  // Both kinds may share one memory, cut into slabs that are given to a kind on demand: slab s holds blocks
-  // [s n, (s + 1) n) of the kind it is given to, n = slab_blocks[kind], and none of the other. 0: the kinds have memory
-  // of their own, block_count of each.
+  // Both kinds of block may share one memory, which is divided into slabs. A slab is given to one kind when blocks of
+  // that kind are needed: slab s then holds blocks [s n, (s + 1) n) of that kind, n = slab_blocks[kind]. 0: each kind
+  // has its own memory of block_count blocks.
   PerKind<int32_t> slab_blocks;
 
   bool shares_memory() const { return slab_blocks[0] > 0 && slab_blocks[1] > 0; }
@@ -35,8 +35,8 @@ struct ExecutorInfo {
     const int64_t global = block_bytes[0] * block_count[0], window = block_bytes[1] * block_count[1];
     return shares_memory() ? global : global + window;  // each spans all slabs
   }
-  // How the bytes lie within a block. Blocks read out under one name may be written back under the same name, by any
-  // executor of the same checkpoint. Empty: this executor carries out no transfers.
+  // Name of the layout of bytes within a block. A block that was copied out may be copied into any executor of the same
+  // checkpoint with the same layout name. Empty: this executor does no transfers.
   std::string kv_layout;
 };
 

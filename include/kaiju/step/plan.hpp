@@ -1,5 +1,5 @@
-// StepPlan: everything one step does, decided before it starts, as plain data. The host tower writes it, an executor
-// reads it.
+// StepPlan: everything that one step does, decided before it starts, as plain data. The scheduler writes it, an
+// executor reads it.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,17 @@ struct SamplingSpec {
   std::vector<std::pair<int32_t, float>> logit_bias;
 };
 
-// (Re)binds a slot to a sequence before the step's rows run; needed again after the sequence was cut. The executor
-// keeps the spec, and the set of tokens seen for the repetition penalty, to which it adds the tokens of every later
-// segment of the slot.
+// Binds a slot to a sequence before the step's rows run. Needed again after tokens of the sequence were dropped. The
+// executor keeps the sampling parameters, and the set of tokens seen (for the repetition penalty), to which it adds the
+// tokens of every later segment of the slot.
 struct SlotStart {
   int32_t slot = 0;
   SamplingSpec sampling;
-  std::vector<int32_t> history;  // tokens of the sequence that no later segment will bring: those found in the cache
+  std::vector<int32_t> history;  // the sequence's tokens before its next segment: those whose KV is in the cache
 };
 
-// table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock where a window block was
-// released: nothing of it is visible any more, and an executor must not touch it even to mask it. Edits apply in order.
+// Sets table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock: the window block was
+// released; no row sees it any more, and an executor must not read it, not even to mask it. Edits apply in order.
 struct TableEdit {
   int32_t slot = 0;
   BlockKind kind = BlockKind::kGlobal;
@@ -41,10 +41,10 @@ struct TableEdit {
   BlockId block = kNoBlock;
 };
 
-// A whole block between the executor's memory and the host's: block_bytes at `host`, which stays as it is until the
-// step is over. Down comes before everything else that a plan does to a block, up after its copies and before its rows.
-// What is past the first `token_count` tokens, which may be of anyone who had the block before, comes down as KV of
-// zeros.
+// Copies a whole block between the executor's memory and host memory: block_bytes at `host`, which must not change
+// until the step is over. Transfers down come before everything else that a plan does to a block; transfers up come
+// after its copies and before its rows. KV past the first `token_count` tokens may belong to an earlier user of the
+// block; it is copied down as zeros.
 struct BlockTransfer {
   enum class Way : int32_t { kDown = 0, kUp = 1 };
   Way way = Way::kDown;
@@ -54,9 +54,8 @@ struct BlockTransfer {
   int32_t token_count = kBlockTokens;
 };
 
-// The first `token_count` tokens of a block, copied before any row runs; what lies past them in `to` is never read
-// before it is written. Copies apply in order: a block may be copied from and then, in the same plan, be the target of
-// another copy.
+// Copies the first `token_count` tokens of a block before any row runs. KV past them in `to` is not read before it is
+// written. Copies apply in order: a block may be the source of a copy and then the target of a later one.
 struct BlockCopy {
   BlockKind kind = BlockKind::kGlobal;
   BlockId from = kNoBlock;
@@ -70,18 +69,20 @@ struct Segment {
   int32_t position = 0;     // of the first token
   int32_t first_token = 0;  // index into StepPlan::tokens
   int32_t token_count = 0;
-  // Rows that a token is drawn from: the last `draw_count` of this segment, each giving the token that follows its own.
-  // 0: none; at most ExecutorInfo::most_draws. Each draw sees what a sequence that ended at its row would show it.
+  // A token is drawn from each of the last `draw_count` rows: the token that follows the row's own. 0: none; at most
+  // ExecutorInfo::most_draws. A row's draw is the same as if the sequence ended there.
   int32_t draw_count = 0;
   bool all_logits = false;   // return the logits of every row of this segment
-  int32_t top_logprobs = 0;  // with draw_count: how many alternatives to report with each draw
-  // Global-slot KV of positions below this is already in the cache and must not be rewritten (shared blocks).
+  int32_t top_logprobs = 0;  // alternatives to report with each draw
+  // KV of global layers at positions below this is in shared blocks already and must not be written.
   int32_t write_from = 0;
-  bool scores =
-      false;  // with draw_count, with all_logits: the classifier's scores of those rows; of models that have one
+  // Return the classifier's scores of the rows that are drawn from, and with all_logits of every row. Only for a model
+  // that has a classifier.
+  bool scores = false;
 };
 
-// A token that the slot drew last, when the host need not know it yet: of an executor that runs beside the host.
+// Stands for the token that the slot drew last. The host need not know it yet. Only for an executor that runs beside
+// the host.
 inline constexpr int32_t kDrawnToken = -1;
 
 struct StepPlan {

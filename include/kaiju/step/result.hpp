@@ -1,4 +1,4 @@
-// StepResult: what one step answers, as plain data.
+// StepResult: the result of one step, as plain data.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct SampledToken {
 
 struct StepResult {
   std::vector<SampledToken> sampled;
-  std::vector<int32_t> failed_transfers;  // indices into StepPlan::transfers of those whose bytes are not to be used
+  std::vector<int32_t> failed_transfers;  // indices into StepPlan::transfers: their bytes must not be used
   std::vector<float> logits;              // rows of segments with all_logits, in plan order: [rows, vocab_size]
-  std::vector<float> scores;              // of those of them with scores: [rows, labels]
+  std::vector<float> scores;              // of those rows, where the segment asks for scores: [rows, labels]
 
   void clear() {
     sampled.clear();

@@ -6,28 +6,6 @@
 
 namespace kaiju {
 
-inline Status check_range(const char* name, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return {};
-  return invalid_argument(std::string(name) + " is " + std::to_string(value) + "; it must be from " +
-                          std::to_string(low) + " to " + std::to_string(high));
-}
-
-// The limits with every 0 replaced by what it stands for. kInvalidArgument names the one that is out of range.
-inline Result<StepLimits> resolve(const StepLimits& asked, const ExecutorInfo& info) {
-  KAIJU_TRY(check_range("step_tokens", asked.step_tokens, 0, info.step_tokens));
-  KAIJU_TRY(check_range("chunk_tokens", asked.chunk_tokens, 0, info.step_tokens));
-  KAIJU_TRY(check_range("prefill_tokens", asked.prefill_tokens, 0, info.step_tokens));
-  KAIJU_TRY(check_range("max_running", asked.max_running, 0, info.slot_count));
-  KAIJU_TRY(check_range("reserve_tokens", asked.reserve_tokens, 0, INT32_MAX));
-  StepLimits limits = asked;
-  if (limits.step_tokens == 0) limits.step_tokens = info.step_tokens;
-  limits.chunk_tokens =
-      limits.chunk_tokens > 0 ? std::min(limits.chunk_tokens, limits.step_tokens) : limits.step_tokens;
-  if (limits.prefill_tokens == 0) limits.prefill_tokens = limits.step_tokens;
-  if (limits.max_running == 0) limits.max_running = info.slot_count;
-  return limits;
-}
-
 inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Executor> executor,
                                                               std::shared_ptr<const Pieces> pieces,
                                                               const EngineOptions& options) {
@@ -41,12 +19,12 @@ inline Result<std::unique_ptr<EngineImpl>> EngineImpl::create(std::unique_ptr<Ex
           "the executor's info makes no sense: vocabulary, context, slots and step tokens must be positive");
     Result<StepLimits> limits = resolve(options, info);
     if (!limits.ok()) return limits.status();
-    KAIJU_TRY(check_range("max_waiting", options.max_waiting, 1, INT32_MAX));
-    KAIJU_TRY(check_range("max_events", options.max_events, 1, INT32_MAX));
-    KAIJU_TRY(check_range("max_sessions", options.max_sessions, 1, INT32_MAX));
-    KAIJU_TRY(check_range("retention.turns", options.cache.retention.turns, 0, INT32_MAX));
-    KAIJU_TRY(check_range("retention.every_tokens", options.cache.retention.every_tokens, 0, INT32_MAX));
-    KAIJU_TRY(check_range("evicted_names", options.cache.evicted_names, 0, INT32_MAX));
+    KAIJU_TRY(check_in_range("max_waiting", options.max_waiting, 1, INT32_MAX));
+    KAIJU_TRY(check_in_range("max_events", options.max_events, 1, INT32_MAX));
+    KAIJU_TRY(check_in_range("max_sessions", options.max_sessions, 1, INT32_MAX));
+    KAIJU_TRY(check_in_range("retention.turns", options.cache.retention.turns, 0, INT32_MAX));
+    KAIJU_TRY(check_in_range("retention.every_tokens", options.cache.retention.every_tokens, 0, INT32_MAX));
+    KAIJU_TRY(check_in_range("evicted_names", options.cache.evicted_names, 0, INT32_MAX));
     if (options.cache.host_bytes < 0 || options.cache.file_bytes < 0)
       return invalid_argument("host_bytes and file_bytes must be 0 or more");
     if ((options.cache.file || options.cache.file_bytes > 0) && options.cache.host_bytes == 0)
@@ -226,7 +204,7 @@ inline Status EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
 }
 
 inline Status EngineImpl::check_options(const RequestOptions& options) const {
-  KAIJU_TRY(check_range("sequence_count", options.sequence_count, 1, std::min(kMaxSequences, info().slot_count)));
+  KAIJU_TRY(check_in_range("sequence_count", options.sequence_count, 1, std::min(kMaxSequences, info().slot_count)));
   if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
     return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
                             "; it must be 0 or more, or -1 for what fits the context");

@@ -16,6 +16,7 @@
 #include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/engine/detail/inbox.hpp"
+#include "kaiju/engine/detail/limits.hpp"
 #include "kaiju/engine/detail/saved_session.hpp"
 #include "kaiju/engine/detail/scheduler.hpp"
 #include "kaiju/engine/engine.hpp"

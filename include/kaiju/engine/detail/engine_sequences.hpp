@@ -58,7 +58,7 @@ inline Result<int32_t> EngineImpl::fork_sequence(RequestId request, int32_t sequ
 inline Status EngineImpl::cut_sequence(RequestId request, int32_t sequence, int32_t length) {
   SequenceCall call{.kind = SequenceCall::Kind::kCut, .sequence = sequence, .length = length};
   return call_sequence(request, std::move(call), [&](const RequestControl& control, const SequenceCall&) {
-    return check_range("length", length, control.prompt_count, INT32_MAX);
+    return check_in_range("length", length, control.prompt_count, INT32_MAX);
   });
 }
 

@@ -405,7 +405,7 @@ inline void EngineImpl::stop(const Status& error) {
   const Status stopped = guarded<Status>([&]() -> Status {
     publish();
     const auto fail = [&](Request& request) {
-      if (std::exchange(request.unended, 0) == 0) return;
+      if (request.unended == 0) return;
       Event event;
       for (const Sequence* sequence : request.sequences)
         if (sequence) event = event_of(*sequence, EventKind::kFailed);
@@ -416,6 +416,7 @@ inline void EngineImpl::stop(const Status& error) {
       event.user_data = request.user_data;
       event.status = error;
       tell_end(std::move(event), {request.id, request.session, false, {}});
+      request.unended = 0;
       ++metrics_.requests_failed;
     };
     for (const auto& [id, request] : scheduler_.requests()) fail(*request);

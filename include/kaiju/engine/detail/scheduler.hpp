@@ -82,7 +82,7 @@ class Scheduler {
   }
   const WaitingSequences& waiting() const { return waiting_; }
   // Requests with sequences here, suspended ones included.
-  const std::unordered_map<RequestId, Request*>& requests() const { return requests_; }
+  const std::unordered_map<RequestId, std::shared_ptr<Request>>& requests() const { return requests_; }
   size_t suspended_requests() const { return suspended_requests_; }
   // Sequences whose memory had to be renewed in the last plan; those without a slot found none, and wait.
   const std::vector<Sequence*>& displaced() const { return displaced_; }
@@ -146,7 +146,7 @@ class Scheduler {
   WaitingSequences waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in the order of service (policy.hpp)
   SuspendedSequences suspended_;
-  std::unordered_map<RequestId, Request*> requests_;
+  std::unordered_map<RequestId, std::shared_ptr<Request>> requests_;
   size_t suspended_requests_ = 0;     // with at least one suspended sequence
   bool has_gaps_ = false;             // among the running
   std::vector<Sequence*> displaced_;  // by the last plan

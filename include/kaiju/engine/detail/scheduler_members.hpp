@@ -9,7 +9,7 @@ namespace kaiju {
 inline void Scheduler::add(std::unique_ptr<Sequence>&& sequence) {
   Request& request = *sequence->request;
   books_.open(request.session);
-  requests_.try_emplace(request.id, &request);
+  requests_.try_emplace(request.id, sequence->request);
   Sequence* const here = wait(std::move(sequence));
   request.sequences[static_cast<size_t>(here->index)] = here;
   ++request.scheduled;
@@ -17,7 +17,7 @@ inline void Scheduler::add(std::unique_ptr<Sequence>&& sequence) {
 
 inline Request* Scheduler::find(RequestId request) const {
   const auto found = requests_.find(request);
-  return found == requests_.end() ? nullptr : found->second;
+  return found == requests_.end() ? nullptr : found->second.get();
 }
 
 inline std::unique_ptr<Sequence> Scheduler::remove(Sequence& sequence) {
