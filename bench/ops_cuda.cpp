@@ -308,14 +308,14 @@ class GpuOps {
     std::vector<float> logits(uniform.size() / 4);
     for (size_t i = 0; i < logits.size(); ++i)
       logits[i] = 2.6f * ((uniform[4 * i] + uniform[4 * i + 1]) + (uniform[4 * i + 2] + uniform[4 * i + 3]));
-    std::vector<cuda::Draw> specs;
+    std::vector<cuda::SampleRow> specs;
     for (int32_t row = 0; row < rows; ++row) {
-      specs.push_back(cuda::draw_of(spec, row, row, 0));
+      specs.push_back(cuda::sample_row_of(spec, row, row, 0));
       specs.back().answer = row;
     }
     const auto there = on_gpu(logits);
     const auto specs_there = on_gpu(specs);
-    const auto drawn = on_gpu(std::vector<cuda::Drawn>(static_cast<size_t>(rows)));
+    const auto drawn = on_gpu(std::vector<cuda::Sampled>(static_cast<size_t>(rows)));
     const auto last = on_gpu(std::vector<int32_t>(static_cast<size_t>(rows)));
     const auto top = on_gpu(std::vector<cuda::Alternative>(static_cast<size_t>(rows) * cuda::kMostTop));
     const auto work = [&] {
@@ -324,12 +324,12 @@ class GpuOps {
     };
     work();
     check(cudaStreamSynchronize(device_->stream()));
-    std::vector<cuda::Drawn> found(static_cast<size_t>(rows));
-    check(cudaMemcpy(found.data(), drawn.data(), found.size() * sizeof(cuda::Drawn), cudaMemcpyDeviceToHost));
+    std::vector<cuda::Sampled> found(static_cast<size_t>(rows));
+    check(cudaMemcpy(found.data(), drawn.data(), found.size() * sizeof(cuda::Sampled), cudaMemcpyDeviceToHost));
     for (const int32_t row : {0, rows / 2, rows - 1}) {
       SampledToken expected, token;
       cpu_.sample({logits.data() + int64_t{row} * vocab, vocab, &spec, nullptr, row, 0}, expected);
-      cuda::read_drawn(found[static_cast<size_t>(row)], nullptr, token);
+      cuda::read_sampled(found[static_cast<size_t>(row)], nullptr, token);
       if (token.token != expected.token || token.logprob != expected.logprob) throw Wrong{"sample"};
     }
     const int32_t count = 16;

@@ -157,7 +157,7 @@ class Steps {
     segment.position = from;
     segment.first_token = static_cast<int32_t>(plan_.tokens.size());
     segment.token_count = count;
-    segment.draw_count = 1;
+    segment.sample_count = 1;
     segment.all_logits = all_logits;
     plan_.segments.push_back(segment);
     for (int32_t i = 0; i < count; ++i)

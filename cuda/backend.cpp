@@ -8,22 +8,22 @@
 
 namespace kaiju::cuda {
 
-Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t top_logprobs) {
-  Draw draw;
-  draw.slot = slot;
-  draw.greedy = spec.temperature == 0.0f;
-  draw.adjusted = spec.repetition_penalty != 1.0f || !spec.logit_bias.empty();
-  draw.penalty = spec.repetition_penalty;
-  draw.top = std::min(top_logprobs, kMostTop);
-  if (draw.greedy) return draw;
-  draw.factor = arith::temperature_factor(spec.temperature);
-  draw.top_k = std::max(spec.top_k, 0);
+SampleRow sample_row_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t top_logprobs) {
+  SampleRow sample;
+  sample.slot = slot;
+  sample.greedy = spec.temperature == 0.0f;
+  sample.adjusted = spec.repetition_penalty != 1.0f || !spec.logit_bias.empty();
+  sample.penalty = spec.repetition_penalty;
+  sample.top = std::min(top_logprobs, kMostTop);
+  if (sample.greedy) return sample;
+  sample.factor = arith::temperature_factor(spec.temperature);
+  sample.top_k = std::max(spec.top_k, 0);
   if (spec.min_p > 0.0f)
-    draw.least_mass = static_cast<uint32_t>(__builtin_rint(static_cast<double>(spec.min_p) * 1073741824.0));
-  draw.cut = spec.top_p < 1.0f;
-  if (draw.cut) draw.share = static_cast<uint64_t>(__builtin_rint(static_cast<double>(spec.top_p) * 4294967296.0));
-  draw.random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(position));
-  return draw;
+    sample.least_mass = static_cast<uint32_t>(__builtin_rint(static_cast<double>(spec.min_p) * 1073741824.0));
+  sample.cut = spec.top_p < 1.0f;
+  if (sample.cut) sample.share = static_cast<uint64_t>(__builtin_rint(static_cast<double>(spec.top_p) * 4294967296.0));
+  sample.random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(position));
+  return sample;
 }
 
 namespace {
@@ -95,16 +95,16 @@ Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& work
   return cublaslt_->choose(products, file);
 }
 
-void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result) {
-  const double log_total = arith::natural_log(drawn.total) - 20.79441541679836;  // as in arith::log_total
-  result.token = drawn.token;
-  result.logprob = arith::logprob(drawn.logit, drawn.maximum, log_total);
-  std::sort(top, top + drawn.top_count, [](const Alternative& a, const Alternative& b) {
+void read_sampled(const Sampled& sampled, Alternative* top, SampledToken& result) {
+  const double log_total = arith::natural_log(sampled.total) - 20.79441541679836;  // as in arith::log_total
+  result.token = sampled.token;
+  result.logprob = arith::logprob(sampled.logit, sampled.maximum, log_total);
+  std::sort(top, top + sampled.top_count, [](const Alternative& a, const Alternative& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
   });
   result.top.clear();
-  for (int32_t i = 0; i < drawn.top_count; ++i)
-    result.top.push_back({top[i].token, arith::logprob(top[i].logit, drawn.maximum, log_total)});
+  for (int32_t i = 0; i < sampled.top_count; ++i)
+    result.top.push_back({top[i].token, arith::logprob(top[i].logit, sampled.maximum, log_total)});
 }
 
 }  // namespace kaiju::cuda

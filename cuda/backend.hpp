@@ -18,11 +18,11 @@
 
 namespace kaiju::cuda {
 
-// How `spec` draws the token at `position`; biases come apart.
-Draw draw_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t top_logprobs);
-// What was drawn, with log-probabilities; the logarithm is taken here, on the host. `top` [drawn.top_count] is put in
-// order. Leaves result.slot alone.
-void read_drawn(const Drawn& drawn, Alternative* top, SampledToken& result);
+// How `spec` samples the token at `position`; biases come apart.
+SampleRow sample_row_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t top_logprobs);
+// What was sampled, with log-probabilities; the logarithm is taken here, on the host. `top` [sampled.top_count] is put
+// in order. Leaves result.slot alone.
+void read_sampled(const Sampled& sampled, Alternative* top, SampledToken& result);
 
 class CudaBackend {
  public:

@@ -1,7 +1,7 @@
 // The executor on a GPU: StepIntake checks step plans on the host, and a Worker runs them on its device.
 //
-// A step may be started while the previous one still runs. The GPU itself uses the tokens that the previous step draws.
-// Host memory that the GPU reads or writes during a step exists twice, and steps use the two copies in turn.
+// A step may be started while the previous one still runs. The GPU itself uses the tokens that the previous step
+// samples. Host memory that the GPU reads or writes during a step exists twice, and steps use the two copies in turn.
 #include <algorithm>
 #include <memory>
 #include <string>

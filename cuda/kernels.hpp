@@ -171,8 +171,8 @@ cudaError_t row_step(cudaStream_t stream, const Chip& chip, RowStep step);
 // ---- kernels/sample.cu ----
 inline constexpr int32_t kMostTop = 128;  // alternatives reported with a token
 
-// How one row of logits is drawn from; derived on the host from SamplingSpec.
-struct Draw {
+// How one row of logits is sampled from; derived on the host from SamplingSpec.
+struct SampleRow {
   int32_t slot = 0;  // whose seen tokens count
   int32_t greedy = 0;
   int32_t adjusted = 0;  // whether penalties or biases make the logits differ from the plain ones
@@ -184,7 +184,7 @@ struct Draw {
   uint64_t share = 0;       // top_p times 2^32
   uint64_t random = 0;
   int32_t top = 0;     // alternatives wanted, at most kMostTop
-  int32_t answer = 0;  // where what is drawn goes
+  int32_t answer = 0;  // where what is sampled goes
 };
 
 struct Alternative {
@@ -192,7 +192,7 @@ struct Alternative {
   int32_t token;
 };
 
-struct Drawn {
+struct Sampled {
   uint64_t total;  // sum of masses of the plain logits
   float maximum;   // of the plain logits
   int32_t token;
@@ -200,10 +200,11 @@ struct Drawn {
   int32_t top_count;  // alternatives found, in no order
 };
 
-// last [slots]: the tokens. drawn [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or biases
-// change are left out.
-cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted, const Draw* draws,
-                   int32_t rows, int32_t vocab, int32_t* last, Drawn* drawn, Alternative* top);
+// last [slots]: the tokens. sampled [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or
+// biases change are left out.
+cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted,
+                   const SampleRow* samples, int32_t rows, int32_t vocab, int32_t* last, Sampled* sampled,
+                   Alternative* top);
 
 // ---- kernels/penalties.cu ----
 struct Bias {
@@ -219,12 +220,12 @@ struct TokenMark {
 
 // seen [slots, vocab]: marks tokens of sequences.
 cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen);
-// The same for the rows of a batch: row r belongs to slot segment_slot[row_segment[r]]. Tokens that are kDrawnToken
+// The same for the rows of a batch: row r belongs to slot segment_slot[row_segment[r]]. Tokens that are kSampledToken
 // become last [slots].
 cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_segment, const int32_t* segment_slot,
                       int32_t rows, int32_t vocab, const int32_t* last, uint8_t* seen);
-// adjusted [rows, vocab]: plain logits under the repetition penalty, where draws[row].adjusted.
-cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab,
+// adjusted [rows, vocab]: plain logits under the repetition penalty, where samples[row].adjusted.
+cudaError_t penalise(cudaStream_t stream, const float* logits, const SampleRow* samples, int32_t rows, int32_t vocab,
                      const uint8_t* seen, float* adjusted);
 // Adds biases in place; a token at most once a row.
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted);

@@ -93,15 +93,15 @@ void ModelRunner::run_layers(const Inputs& inputs) {
   forward(backend_, weights_, pool_.slots(), inputs.batch, workspace_);
 }
 
-void ModelRunner::run_drawn_logits(const Inputs& inputs) {
-  if (inputs.draw_rows == 0) return;
+void ModelRunner::run_sampled_logits(const Inputs& inputs) {
+  if (inputs.sample_rows == 0) return;
   device_->attempt("gathering rows", [&] {
-    return gather_rows(device_->stream(), device_->chip(), x_.data(), inputs.draw_row, inputs.draw_rows,
+    return gather_rows(device_->stream(), device_->chip(), x_.data(), inputs.sampled_row, inputs.sample_rows,
                        weights_.config.d_model, last_x_.data());
   });
   if (!device_->ok()) return;
-  kaiju::logits(backend_, weights_, last_x_.data(), inputs.draw_rows, a_.data(), logits_.data());
-  classify_rows(last_x_.data(), inputs.draw_rows, 0);
+  kaiju::logits(backend_, weights_, last_x_.data(), inputs.sample_rows, a_.data(), logits_.data());
+  classify_rows(last_x_.data(), inputs.sample_rows, 0);
 }
 
 void ModelRunner::run_logits(int32_t first, int32_t count) {
@@ -136,7 +136,8 @@ void ModelRunner::fill_angles(const Batch& batch) {
     });
 }
 
-// Where the model has a classifier, rows drawn from are always scored: recorded steps do not know which are asked for.
+// Where the model has a classifier, rows sampled from are always scored: recorded steps do not know which are asked
+// for.
 void ModelRunner::classify_rows(const arith::bf16* x, int32_t rows, int32_t at) {
   if (const auto labels = static_cast<int64_t>(weights_.config.label_count()); labels > 0)
     classify(backend_, weights_, x, rows, a_.data(), scores_.data() + at * labels);

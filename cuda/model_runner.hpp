@@ -28,21 +28,21 @@ class ModelRunner {
   const KvPool& pool() const { return pool_; }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
-  // [slot_count + step_tokens, labels] without their bias: of the rows drawn from, in the order of the draws, then from
-  // slot_count on of the rows whose logits are returned. Empty where the model has no classifier.
+  // [slot_count + step_tokens, labels] without their bias: of the rows sampled from, in the order of the samples, then
+  // from slot_count on of the rows whose logits are returned. Empty where the model has no classifier.
   const float* scores() const { return scores_.data(); }
 
   // All rows through all layers: keys and values to the cache, the residual stream to the workspace.
   void run_layers(const Inputs& inputs);
-  // After run_layers(): logits and scores of the rows drawn from, in the order of the draws.
-  void run_drawn_logits(const Inputs& inputs);
+  // After run_layers(): logits and scores of the rows sampled from, in the order of the samples.
+  void run_sampled_logits(const Inputs& inputs);
   // After run_layers(): logits of the batch's rows `first` to `first` + `count`, at most logit_rows().
   void run_logits(int32_t first, int32_t count);
   // The classifier's scores of these rows, to place `at` of scores(); nothing where there is no classifier.
   void run_scores(int32_t first, int32_t count, int32_t at);
 
   // A step of one row as one kernel: whether it serves the model; whether a row at this position; its launch, from the
-  // token to logits and scores, in place of run_layers() and run_drawn_logits().
+  // token to logits and scores, in place of run_layers() and run_sampled_logits().
   bool has_one_row_step() const { return one_row_.has_value(); }
   bool one_row_step_serves(int32_t position) const { return one_row_ && one_row_->serves(position); }
   void run_one_row(const Inputs& inputs);

@@ -192,16 +192,16 @@ void StagedBackend::sample(const SampleArgs& args, SampledToken& result) {
   const auto vocab = static_cast<size_t>(args.vocab_size);
   SamplingSpec spec = *args.spec;
   if (!args.seen) spec.repetition_penalty = 1.0f;
-  const Draw draw = draw_of(spec, 0, args.position, args.top_logprobs);
-  const Draw* draws = call.in(&draw, 1);
+  const SampleRow sample = sample_row_of(spec, 0, args.position, args.top_logprobs);
+  const SampleRow* samples = call.in(&sample, 1);
   const float* logits = call.in(args.logits, vocab);
   auto* adjusted = call.out<float>(vocab);
-  auto* there = call.out<Drawn>(1);
+  auto* there = call.out<Sampled>(1);
   auto* top_there = call.out<Alternative>(kMostTop);
   auto* last_there = call.out<int32_t>(1);
   const uint8_t* seen = args.seen ? call.in(args.seen, vocab) : call.out<uint8_t>(vocab);
   if (device.ok())
-    device.check(penalise(device.stream(), logits, draws, 1, args.vocab_size, seen, adjusted), "penalties");
+    device.check(penalise(device.stream(), logits, samples, 1, args.vocab_size, seen, adjusted), "penalties");
   for (const auto& [token, bias] : spec.logit_bias) {  // one launch each: a token may come twice here
     const Bias one{0, token, bias};
     if (device.ok())
@@ -209,14 +209,14 @@ void StagedBackend::sample(const SampleArgs& args, SampledToken& result) {
     device.check(cudaStreamSynchronize(device.stream()), "biases");
   }
   if (device.ok())
-    device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, draws, 1, args.vocab_size, last_there,
+    device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, samples, 1, args.vocab_size, last_there,
                               there, top_there),
                  "sampling");
-  Drawn drawn{};
-  call.back(&drawn, there, 1);
+  Sampled sampled{};
+  call.back(&sampled, there, 1);
   Alternative top[kMostTop];
   call.back(top, top_there, kMostTop);
-  if (device.ok()) read_drawn(drawn, top, result);
+  if (device.ok()) read_sampled(sampled, top, result);
 }
 
 }  // namespace kaiju::cuda

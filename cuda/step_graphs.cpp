@@ -23,9 +23,9 @@ Result<StepGraphs> StepGraphs::make(const Parts& parts, int32_t most_rows) {
                                [&] {
                                  outputs.mark_rows(placed);
                                  runner.run_layers(placed);
-                                 runner.run_logits(0, rows);  // every row is drawn from, in order
+                                 runner.run_logits(0, rows);  // every row is sampled from, in order
                                  runner.run_scores(0, rows, 0);
-                                 outputs.draw(runner.logits(), placed, false);
+                                 outputs.sample(runner.logits(), placed, false);
                                }),
                  "capturing a decode step");
     if (rows > 1 || !runner.has_one_row_step() || !device.ok()) continue;
@@ -33,7 +33,7 @@ Result<StepGraphs> StepGraphs::make(const Parts& parts, int32_t most_rows) {
                                [&] {
                                  outputs.mark_rows(placed);
                                  runner.run_one_row(placed);
-                                 outputs.draw(runner.logits(), placed, false);
+                                 outputs.sample(runner.logits(), placed, false);
                                }),
                  "capturing a step of one row");
   }
@@ -63,7 +63,7 @@ void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const 
                       [&] {
                         outputs.mark_rows(placed);
                         runner.run_layers(placed);
-                        runner.run_drawn_logits(placed);
+                        runner.run_sampled_logits(placed);
                         if (rows <= runner.logit_rows()) runner.run_logits(0, rows);
                         runner.run_scores(0, rows, 0);
                         if (rows > 1) return;

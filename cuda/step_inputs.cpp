@@ -10,7 +10,7 @@ Result<StepInputs> StepInputs::make(const ExecutorInfo& info) {
   StepInputs made(info);
   const auto rows = static_cast<size_t>(info.step_tokens), slots = static_cast<size_t>(info.slot_count);
   made.bytes_ = 3 * aligned_for_copy(rows * sizeof(int32_t)) + aligned_for_copy(slots * sizeof(BatchSegment)) +
-                2 * aligned_for_copy(slots * sizeof(int32_t)) + aligned_for_copy(slots * sizeof(Draw));
+                2 * aligned_for_copy(slots * sizeof(int32_t)) + aligned_for_copy(slots * sizeof(SampleRow));
   KAIJU_TRY(take(made.tables_, slots * kBlockKinds * static_cast<size_t>(table_blocks(info)), "the block tables"));
   KAIJU_TRY(take(made.memory_, made.bytes_, "a step's inputs"));
   KAIJU_TRY(take(made.host_memory_, 2 * made.bytes_, "a step's inputs"));
@@ -31,21 +31,21 @@ StepInputs::Placed StepInputs::place(const StepRows& rows, int32_t turn) {
   };
   int32_t* ignored = nullptr;
   BatchSegment* segments_here = nullptr;
-  Draw* draws_here = nullptr;
+  SampleRow* samples_here = nullptr;
   const auto tokens = put(rows.tokens(), ignored);
   const auto positions = put(rows.positions(), ignored);
   const auto segments = put(rows.segments(), segments_here);
   placed.batch = {rows.row_count(), tokens, positions, segments, put(rows.row_segment(), ignored), rows.single_from()};
   placed.tokens = tokens.data();
   placed.segment_slot = put(rows.segment_slot(), ignored).data();
-  placed.draw_row = put(rows.draw_row(), ignored).data();
-  placed.draw_rows = static_cast<int32_t>(rows.draws().size());
-  placed.draws = put(rows.draws(), draws_here).data();
+  placed.sampled_row = put(rows.sampled_row(), ignored).data();
+  placed.sample_rows = static_cast<int32_t>(rows.samples().size());
+  placed.samples = put(rows.samples(), samples_here).data();
 
   for (size_t s = 0; s < segments.size(); ++s)
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
       segments_here[s].table[kind] = tables_.data() + table_offset(info_, rows.segment_slot()[s], kind);
-  for (int32_t i = 0; i < placed.draw_rows; ++i) draws_here[i].answer = turn * info_.slot_count + i;
+  for (int32_t i = 0; i < placed.sample_rows; ++i) samples_here[i].answer = turn * info_.slot_count + i;
   return placed;
 }
 

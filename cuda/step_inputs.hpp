@@ -16,9 +16,9 @@ class StepInputs {
     Batch batch;
     int32_t* tokens = nullptr;  // the batch's, writable
     const int32_t* segment_slot = nullptr;
-    const int32_t* draw_row = nullptr;
-    int32_t draw_rows = 0;
-    const Draw* draws = nullptr;
+    const int32_t* sampled_row = nullptr;
+    int32_t sample_rows = 0;
+    const SampleRow* samples = nullptr;
     size_t bytes = 0;
   };
 
@@ -26,7 +26,7 @@ class StepInputs {
 
   BlockId* tables() const { return tables_.data(); }  // as table_offset() has them
 
-  // Lays out rows in turn 0 or 1. Draw i is answered at place turn * slot_count + i.
+  // Lays out rows in turn 0 or 1. Sample i is answered at place turn * slot_count + i.
   Placed place(const StepRows& rows, int32_t turn);
   // Copies what was placed in that turn to the GPU.
   cudaError_t send(const Placed& placed, int32_t turn, cudaStream_t stream);

@@ -35,11 +35,11 @@ Status StepIntake::check_alternatives(const StepPlan& plan) const {
   return {};
 }
 
-// 0 unless every segment is one row that is drawn from, and not more rows than the largest graph has.
+// 0 unless every segment is one row that is sampled from, and not more rows than the largest graph has.
 int32_t StepIntake::graph_rows(const StepPlan& plan) const {
   if (plan.segments.empty()) return 0;
   for (const Segment& segment : plan.segments)
-    if (segment.token_count != 1 || segment.draw_count == 0 || segment.all_logits) return 0;
+    if (segment.token_count != 1 || segment.sample_count == 0 || segment.all_logits) return 0;
   const auto found = std::lower_bound(graph_row_counts_.begin(), graph_row_counts_.end(), slots_.row_count());
   return found == graph_row_counts_.end() ? 0 : *found;
 }
@@ -68,9 +68,9 @@ bool StepIntake::gather_biases() {
   biases_.clear();
   bool adjusts = false;
   int32_t row = 0;
-  for (const Draw& draw : rows_.draws()) {
-    adjusts |= draw.adjusted != 0;
-    for (const auto& [token, bias] : slots_[draw.slot].sampling.logit_bias) biases_.push_back({row, token, bias});
+  for (const SampleRow& sample : rows_.samples()) {
+    adjusts |= sample.adjusted != 0;
+    for (const auto& [token, bias] : slots_[sample.slot].sampling.logit_bias) biases_.push_back({row, token, bias});
     ++row;
   }
   return adjusts;

@@ -17,7 +17,7 @@ struct CheckedStep {
   std::span<const BatchSegment> segments;    // in the plan's order, with the host's block tables
   std::span<const TokenMark> history;        // tokens that started slots have seen
   std::span<const TableWrite> table_writes;  // what edited table entries ended as, in any order
-  std::span<const Bias> biases;              // by row of the draws
+  std::span<const Bias> biases;              // by row of the samples
   int32_t graph_rows = 0;                    // the rows were filled up for the graph of so many; 0: no graph serves
   bool adjusts = false;                      // whether penalties or biases change any row's logits
 };

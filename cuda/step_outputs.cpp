@@ -11,8 +11,8 @@ Result<StepOutputs> StepOutputs::make(std::shared_ptr<Device> device, const Exec
   const auto slots = static_cast<size_t>(info.slot_count), vocab = static_cast<size_t>(info.vocab_size);
   KAIJU_TRY(take(made.adjusted_, slots * vocab, "the penalised logits"));
   KAIJU_TRY(take(made.seen_, slots * vocab, "the seen tokens"));
-  KAIJU_TRY(take(made.last_drawn_, slots, "the draws"));
-  KAIJU_TRY(take(made.drawn_, 2 * slots * sizeof(Drawn), "the draws"));
+  KAIJU_TRY(take(made.last_sampled_, slots, "the samples"));
+  KAIJU_TRY(take(made.sampled_, 2 * slots * sizeof(Sampled), "the samples"));
   KAIJU_TRY(take(made.top_, 2 * slots * kMostTop * sizeof(Alternative), "the alternatives"));
   if (info.label_count > 0) KAIJU_TRY(take(made.scores_, 2 * made.score_count() * sizeof(float), "the scores"));
   return made;
@@ -32,13 +32,13 @@ void StepOutputs::start_slots(const CheckedStep& step, StepLists& lists) {
 void StepOutputs::mark_rows(const Inputs& inputs) {
   device_->attempt("marking tokens", [&] {
     return cuda::mark_rows(device_->stream(), inputs.tokens, inputs.batch.row_segment.data(), inputs.segment_slot,
-                           inputs.batch.row_count, info_.vocab_size, last_drawn_.data(), seen_.data());
+                           inputs.batch.row_count, info_.vocab_size, last_sampled_.data(), seen_.data());
   });
 }
 
 void StepOutputs::adjust(const float* logits, const Inputs& inputs, std::span<const Bias> biases, StepLists& lists) {
   device_->attempt("penalties", [&] {
-    return penalise(device_->stream(), logits, inputs.draws, inputs.draw_rows, info_.vocab_size, seen_.data(),
+    return penalise(device_->stream(), logits, inputs.samples, inputs.sample_rows, info_.vocab_size, seen_.data(),
                     adjusted_.data());
   });
   lists.send(biases, "biases", [&](const Bias* some, int32_t count) {
@@ -46,11 +46,11 @@ void StepOutputs::adjust(const float* logits, const Inputs& inputs, std::span<co
   });
 }
 
-void StepOutputs::draw(const float* logits, const Inputs& inputs, bool adjusted) {
-  if (inputs.draw_rows == 0) return;
+void StepOutputs::sample(const float* logits, const Inputs& inputs, bool adjusted) {
+  if (inputs.sample_rows == 0) return;
   device_->attempt("sampling", [&] {
-    return sample(device_->stream(), device_->chip(), logits, adjusted ? adjusted_.data() : nullptr, inputs.draws,
-                  inputs.draw_rows, info_.vocab_size, last_drawn_.data(), drawn(), top());
+    return cuda::sample(device_->stream(), device_->chip(), logits, adjusted ? adjusted_.data() : nullptr,
+                        inputs.samples, inputs.sample_rows, info_.vocab_size, last_sampled_.data(), sampled(), top());
   });
 }
 
@@ -69,13 +69,13 @@ void StepOutputs::return_scores(const float* scores, int32_t rows, int32_t turn)
   });
 }
 
-void StepOutputs::read_draws(const StepPlan& plan, int32_t turn, StepResult& answer) const {
+void StepOutputs::read_samples(const StepPlan& plan, int32_t turn, StepResult& answer) const {
   int64_t at = int64_t{turn} * info_.slot_count;
   for (const Segment& segment : plan.segments) {
-    if (segment.draw_count == 0) continue;
+    if (segment.sample_count == 0) continue;
     SampledToken& token = answer.sampled.emplace_back();
     token.slot = segment.slot;
-    read_drawn(drawn()[at], top() + at * kMostTop, token);
+    read_sampled(sampled()[at], top() + at * kMostTop, token);
     ++at;
   }
 }
@@ -85,12 +85,12 @@ void StepOutputs::read_scores(const StepPlan& plan, const Weights& weights, int3
     return reinterpret_cast<const float*>(scores_.data()) + static_cast<size_t>(turn) * score_count() +
            static_cast<size_t>(at) * labels();
   };
-  int32_t drawn_rows = 0, returned_row = info_.slot_count;
+  int32_t sampled_rows = 0, returned_row = info_.slot_count;
   for (const Segment& segment : plan.segments) {
-    if (segment.draw_count > 0) {
+    if (segment.sample_count > 0) {
       if (segment.scores)
-        append_scores(weights, row(drawn_rows), 1, answer.sampled[static_cast<size_t>(drawn_rows)].scores);
-      ++drawn_rows;
+        append_scores(weights, row(sampled_rows), 1, answer.sampled[static_cast<size_t>(sampled_rows)].scores);
+      ++sampled_rows;
     }
     if (!segment.all_logits || !segment.scores) continue;
     append_scores(weights, row(returned_row), segment.token_count, answer.scores);
@@ -103,12 +103,12 @@ void StepOutputs::load_kernels(const float* logits, const Inputs& inputs, const 
     return mark_seen(device_->stream(), lists.any<TokenMark>(), 1, info_.vocab_size, seen_.data());
   });
   device_->attempt("loading", [&] {
-    return penalise(device_->stream(), logits, inputs.draws, 1, info_.vocab_size, seen_.data(), adjusted_.data());
+    return penalise(device_->stream(), logits, inputs.samples, 1, info_.vocab_size, seen_.data(), adjusted_.data());
   });
   device_->attempt("loading", [&] {
     return add_biases(device_->stream(), lists.any<Bias>(), 1, info_.vocab_size, adjusted_.data());
   });
-  draw(logits, inputs, true);
+  sample(logits, inputs, true);
 }
 
 }  // namespace kaiju::cuda

@@ -10,19 +10,19 @@ namespace kaiju::cuda {
 StepRows::StepRows(const ExecutorInfo& info) {
   const auto rows = static_cast<size_t>(info.step_tokens), slots = static_cast<size_t>(info.slot_count);
   for (auto* of_rows : {&tokens_, &positions_, &row_segment_}) of_rows->reserve(rows);
-  for (auto* of_slots : {&segment_slot_, &draw_row_}) of_slots->reserve(slots);
+  for (auto* of_slots : {&segment_slot_, &sampled_row_}) of_slots->reserve(slots);
   segments_.reserve(slots);
-  draws_.reserve(slots);
+  samples_.reserve(slots);
 }
 
-StepRows StepRows::blank(int32_t rows, int32_t segments, int32_t draws) {
+StepRows StepRows::blank(int32_t rows, int32_t segments, int32_t samples) {
   StepRows blank;
   for (auto* of_rows : {&blank.tokens_, &blank.positions_, &blank.row_segment_})
     of_rows->assign(static_cast<size_t>(rows), 0);
   blank.segments_.assign(static_cast<size_t>(segments), {});
   blank.segment_slot_.assign(static_cast<size_t>(segments), 0);
-  blank.draw_row_.assign(static_cast<size_t>(draws), 0);
-  blank.draws_.assign(static_cast<size_t>(draws), {});
+  blank.sampled_row_.assign(static_cast<size_t>(samples), 0);
+  blank.samples_.assign(static_cast<size_t>(samples), {});
   blank.single_from_ = segments < rows ? segments : 0;
   return blank;
 }
@@ -38,13 +38,13 @@ void StepRows::gather(const StepPlan& plan, const Slots& slots) {
   single_from_ = static_cast<int32_t>(segments_.size());
   for (size_t s = 0; s < plan.segments.size(); ++s)
     if (plan.segments[s].token_count == 1) add_segment(plan.segments[s], slots.segments()[s]);
-  draws_.clear();
-  draw_row_.clear();
+  samples_.clear();
+  sampled_row_.clear();
   for (const Segment& segment : plan.segments) {
-    if (segment.draw_count == 0) continue;
-    draws_.push_back(draw_of(slots[segment.slot].sampling, segment.slot,
-                             int64_t{segment.position} + segment.token_count, segment.top_logprobs));
-    draw_row_.push_back(segment.first_token + segment.token_count - 1);
+    if (segment.sample_count == 0) continue;
+    samples_.push_back(sample_row_of(slots[segment.slot].sampling, segment.slot,
+                                     int64_t{segment.position} + segment.token_count, segment.top_logprobs));
+    sampled_row_.push_back(segment.first_token + segment.token_count - 1);
   }
 }
 
@@ -58,8 +58,8 @@ void StepRows::fill_up(int32_t rows) {
     segments_.push_back(segments_[shortest]);
     segments_.back().first_row = row;
     segment_slot_.push_back(segment_slot_[shortest]);
-    draw_row_.push_back(row);
-    draws_.push_back(draws_[shortest]);
+    sampled_row_.push_back(row);
+    samples_.push_back(samples_[shortest]);
   }
 }
 

@@ -21,8 +21,8 @@ class StepRows {
   StepRows() = default;
   // With memory for a step of the largest size.
   explicit StepRows(const ExecutorInfo& info);
-  // For a recording: so many rows, segments and draws, all of them zeros.
-  static StepRows blank(int32_t rows, int32_t segments, int32_t draws);
+  // For a recording: so many rows, segments and samples, all of them zeros.
+  static StepRows blank(int32_t rows, int32_t segments, int32_t samples);
 
   // Takes the rows of a plan that `slots` has taken over.
   void gather(const StepPlan& plan, const Slots& slots);
@@ -38,15 +38,15 @@ class StepRows {
   std::span<const int32_t> row_segment() const { return row_segment_; }  // [rows]
   std::span<const BatchSegment> segments() const { return segments_; }   // without block tables
   std::span<const int32_t> segment_slot() const { return segment_slot_; }
-  std::span<const int32_t> draw_row() const { return draw_row_; }  // [draws] the row drawn from
-  std::span<const Draw> draws() const { return draws_; }           // Draw::answer is not set
+  std::span<const int32_t> sampled_row() const { return sampled_row_; }  // [samples] the row sampled from
+  std::span<const SampleRow> samples() const { return samples_; }        // SampleRow::answer is not set
 
  private:
   void add_segment(const Segment& segment, const BatchSegment& rows);
 
-  std::vector<int32_t> tokens_, positions_, row_segment_, segment_slot_, draw_row_;
+  std::vector<int32_t> tokens_, positions_, row_segment_, segment_slot_, sampled_row_;
   std::vector<BatchSegment> segments_;
-  std::vector<Draw> draws_;
+  std::vector<SampleRow> samples_;
   int32_t single_from_ = 0;
 };
 

@@ -77,7 +77,7 @@ void Worker::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer)
   const StepInputs::Placed inputs = inputs_.place(step.rows, turn);
   device_->attempt("a step's inputs", [&] { return inputs_.send(inputs, turn, device_->stream()); });
   const Segment& first = step.plan.segments[0];
-  const bool as_one_kernel = step.rows.row_count() == 1 && (first.draw_count > 0 || first.all_logits) &&
+  const bool as_one_kernel = step.rows.row_count() == 1 && (first.sample_count > 0 || first.all_logits) &&
                              runner_.one_row_step_serves(first.position);
   const Graph* const graph = step.graph_rows > 0 ? graphs_.find(step.graph_rows, as_one_kernel) : nullptr;
   if (graph) {
@@ -89,10 +89,10 @@ void Worker::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer)
     else
       runner_.run_layers(inputs);
     return_logits(step, as_one_kernel, answer);
-    if (!as_one_kernel) runner_.run_drawn_logits(inputs);
+    if (!as_one_kernel) runner_.run_sampled_logits(inputs);
   }
   if (step.adjusts) outputs_.adjust(runner_.logits(), inputs, step.biases, lists_);
-  if (step.adjusts || !graph) outputs_.draw(runner_.logits(), inputs, true);
+  if (step.adjusts || !graph) outputs_.sample(runner_.logits(), inputs, true);
   return_scores(step.plan, turn);
 }
 
@@ -133,7 +133,7 @@ Status Worker::finish(const StepPlan& plan, int32_t turn, StepResult& answer) {
     cudaStreamSynchronize(device_->stream());  // launches before the failure may still write to the host's memory
     return device_->status();
   }
-  outputs_.read_draws(plan, turn, answer);
+  outputs_.read_samples(plan, turn, answer);
   outputs_.read_scores(plan, runner_.weights(), turn, answer);
   for (const BlockTransfer& transfer : plan.transfers)
     if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens)

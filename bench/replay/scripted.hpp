@@ -26,7 +26,7 @@ class ScriptedReplies final : public Executor {
     for (const Segment& segment : plan.segments) {
       const int32_t next = segment.position + segment.token_count;
       if (segment.token_count == 1) global_tokens += next, window_tokens += std::min(next, cost_.window);
-      if (segment.draw_count == 0) continue;
+      if (segment.sample_count == 0) continue;
       result.sampled.emplace_back();
       result.sampled.back().slot = segment.slot;
       result.sampled.back().token = token_of(contents_[static_cast<size_t>(segment.slot)], next, info_.vocab_size);

@@ -20,20 +20,20 @@ __global__ void mark_rows_kernel(int32_t* tokens, const int32_t* row_segment, co
   const int32_t row = static_cast<int32_t>(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= rows) return;
   const int32_t slot = segment_slot[row_segment[row]];
-  if (tokens[row] == kDrawnToken) tokens[row] = last[slot];
+  if (tokens[row] == kSampledToken) tokens[row] = last[slot];
   seen[int64_t{slot} * vocab + tokens[row]] = 1;
 }
 
-__global__ void penalise_kernel(const float* logits, const Draw* draws, int32_t vocab, const uint8_t* seen,
+__global__ void penalise_kernel(const float* logits, const SampleRow* samples, int32_t vocab, const uint8_t* seen,
                                 float* adjusted) {
   const int32_t pieces = blocks_for(vocab), row = static_cast<int32_t>(blockIdx.x) / pieces;
-  const Draw& draw = draws[row];
-  if (!draw.adjusted) return;
+  const SampleRow& sample = samples[row];
+  if (!sample.adjusted) return;
   const int32_t token = static_cast<int32_t>(blockIdx.x) % pieces * kThreads + static_cast<int32_t>(threadIdx.x);
   if (token >= vocab) return;
   const int64_t at = int64_t{row} * vocab + token;
-  const bool penalised = draw.penalty != 1.0f && seen[int64_t{draw.slot} * vocab + token];
-  adjusted[at] = penalised ? arith::penalise(logits[at], draw.penalty) : logits[at];
+  const bool penalised = sample.penalty != 1.0f && seen[int64_t{sample.slot} * vocab + token];
+  adjusted[at] = penalised ? arith::penalise(logits[at], sample.penalty) : logits[at];
 }
 
 __global__ void add_biases_kernel(const Bias* biases, int32_t count, int32_t vocab, float* adjusted) {
@@ -55,9 +55,9 @@ cudaError_t mark_rows(cudaStream_t stream, int32_t* tokens, const int32_t* row_s
                          rows, vocab, last, seen);
 }
 
-cudaError_t penalise(cudaStream_t stream, const float* logits, const Draw* draws, int32_t rows, int32_t vocab,
+cudaError_t penalise(cudaStream_t stream, const float* logits, const SampleRow* samples, int32_t rows, int32_t vocab,
                      const uint8_t* seen, float* adjusted) {
-  return launch_in_order(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kThreads}, logits, draws, vocab,
+  return launch_in_order(stream, penalise_kernel, {int64_t{rows} * blocks_for(vocab), kThreads}, logits, samples, vocab,
                          seen, adjusted);
 }
 

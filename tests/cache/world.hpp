@@ -103,7 +103,7 @@ class World {
              " window " + std::to_string(info_.window) + " prompt " + std::to_string(line.prompt_count) + " shared " +
              std::to_string(line.regions.shared_tokens));
     if (started) hits_below_ += static_cast<uint64_t>(std::max(0, line.lease.next() - line.promotion.resident()));
-    line.promotion.let_go(*tree_);
+    line.promotion.release(*tree_);
     return started;
   }
   // The request leaves while its promotion is under way.
@@ -111,7 +111,7 @@ class World {
     Line& line = lines_[i];
     line.waiting = false;
     line.promotion.ran(*tree_, [&](size_t transfer) { return line.failed.count(transfer) > 0; });
-    line.promotion.let_go(*tree_);
+    line.promotion.release(*tree_);
     release(line);
   }
   bool start_lease(size_t i) {
@@ -356,8 +356,8 @@ class World {
         visit(id);
   }
   void release(Line& line) {
-    tree_->release(line.regions.shared);
-    tree_->release(line.regions.own);
+    tree_->release_domain(line.regions.shared);
+    tree_->release_domain(line.regions.own);
   }
 
   // The best resume point that a search of everything finds: the least that the cache must find, looking at the newest

@@ -108,7 +108,7 @@ Answers answers_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Ru
       segment.position = position;
       segment.first_token = static_cast<int32_t>(plan.tokens.size());
       segment.token_count = count;
-      segment.draw_count = position + count >= kPrompt ? 1 : 0;
+      segment.sample_count = position + count >= kPrompt ? 1 : 0;
       segment.all_logits = position < kPrompt;
       segment.scores = segment.all_logits || (s + position) % 3 != 0;
       plan.segments.push_back(segment);
@@ -126,7 +126,7 @@ Answers answers_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Ru
         answers.scores[{segment.slot, position + i}].assign(scores, scores + static_cast<std::ptrdiff_t>(labels));
         answers.logits[{segment.slot, position + i}].assign(logits, logits + static_cast<std::ptrdiff_t>(vocab));
       }
-      if (segment.draw_count == 0) continue;
+      if (segment.sample_count == 0) continue;
       const std::vector<float>& scores = result.sampled[drawn++].scores;
       CHECK(scores.size() == (segment.scores ? labels : 0));
       if (!segment.scores) continue;
@@ -193,7 +193,7 @@ TEST_CASE("scores of a model without a classifier are refused") {
   StepPlan plan;
   plan.segments.emplace_back().token_count = 1;
   plan.segments[0].scores = true;
-  plan.segments[0].draw_count = 1;
+  plan.segments[0].sample_count = 1;
   plan.tokens = {1};
   StepResult result;
   const Status ran = (*executor)->run(plan, result);

@@ -51,7 +51,7 @@ class Sequences {
       return drawn + step(behind);
     }
     const StepPlan first = plan_of(count);
-    std::fill_n(next_.begin(), count, kDrawnToken);
+    std::fill_n(next_.begin(), count, kSampledToken);
     const StepPlan second = plan_of(behind);
     StepResult result;
     told(executor_.start(first));
@@ -73,7 +73,7 @@ class Sequences {
       segment.position = position;
       segment.first_token = static_cast<int32_t>(plan.tokens.size());
       segment.token_count = position == 0 ? 1 + s * 29 % 90 : 1;
-      segment.draw_count = 1;
+      segment.sample_count = 1;
       segment.top_logprobs = s % 3;
       if (position == 0) plan.starts.push_back({s, spec_of(s), {}});
       for (int32_t kind = 0; kind < kBlockKinds; ++kind)
@@ -186,7 +186,7 @@ TEST_CASE("sequences that see thousands of chunks in total draw the same tokens 
     REQUIRE((*executor)->run(plan, result).ok());
     plan.clear();
     segment.token_count = 1;
-    segment.draw_count = 1;
+    segment.sample_count = 1;
     segment.top_logprobs = 2;
     for (int32_t s = 0; s < kSequences; ++s) {
       segment.slot = segment.first_token = s;

@@ -186,13 +186,13 @@ TEST_CASE("several rows of a segment that are drawn from give what one row at a 
         Segment segment;
         segment.position = position;
         segment.token_count = count;
-        segment.draw_count = count;
+        segment.sample_count = count;
         segment.top_logprobs = 2;
         plan.segments.push_back(segment);
         plan.tokens.assign(tokens.begin() + position, tokens.begin() + position + count);
         StepResult result;
         const Status ran = (*executor)->run(plan, result);
-        if (count > info.most_draws) {
+        if (count > info.most_samples) {
           CHECK(ran.message().find("draws from") != std::string::npos);
           return std::vector<Words>();
         }

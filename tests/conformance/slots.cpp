@@ -86,15 +86,15 @@ TEST_CASE(
   for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) plan.table_edits.push_back({0, kind, 0, 3});
   CHECK(slots.apply(plan, true).ok());
   StepPlan drawn = plan_at(1);
-  drawn.tokens[0] = kDrawnToken;
+  drawn.tokens[0] = kSampledToken;
   CHECK_FALSE(slots.apply(drawn, true).ok());
-  plan.segments[0].draw_count = 1;
+  plan.segments[0].sample_count = 1;
   CHECK(slots.apply(plan, true).ok());
   CHECK(slots.apply(drawn, true).ok());
   CHECK(slots.apply(drawn, true).ok());  // still
   CHECK_FALSE(slots.apply(drawn).ok());
   plan.starts.push_back({0, {}, {}});
-  plan.segments[0].draw_count = 0;
+  plan.segments[0].sample_count = 0;
   CHECK(slots.apply(plan, true).ok());
   CHECK_FALSE(slots.apply(drawn, true).ok());
 }

@@ -89,7 +89,7 @@ StepPlan plan_of(const ExecutorInfo& info, const std::vector<int32_t>& rows) {
     segment.slot = slot;
     segment.first_token = static_cast<int32_t>(plan.tokens.size());
     segment.token_count = rows[static_cast<size_t>(slot)];
-    segment.draw_count = 1;
+    segment.sample_count = 1;
     plan.segments.push_back(segment);
     for (int32_t i = 0; i < segment.token_count; ++i) plan.tokens.push_back((slot * 31 + i * 7) % info.vocab_size);
   }

@@ -33,7 +33,7 @@ Status draw(const std::shared_ptr<const Checkpoint>& checkpoint, const std::stri
   for (int32_t i = 0; i < kPrompt; ++i) plan.tokens.push_back(i * 7 % checkpoint->config().vocab_size);
   Segment segment;
   segment.token_count = kPrompt;
-  segment.draw_count = 1;
+  segment.sample_count = 1;
   for (int32_t i = 0; i < kDraws; ++i) {
     plan.segments.assign(1, segment);
     KAIJU_TRY((*executor)->run(plan, result));

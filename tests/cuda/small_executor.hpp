@@ -76,7 +76,7 @@ inline void add_row(StepPlan& plan, int32_t slot, int32_t position, int32_t toke
   segment.position = position;
   segment.first_token = static_cast<int32_t>(plan.tokens.size());
   segment.token_count = 1;
-  segment.draw_count = 1;
+  segment.sample_count = 1;
   plan.segments.push_back(segment);
   plan.tokens.push_back(token);
 }
@@ -95,7 +95,7 @@ inline Status two_steps(Made& made, std::vector<int32_t>& tokens) {
     for (int32_t i = 0; i < 2; ++i) plan.table_edits.push_back({0, kind, i, i});
   Segment segment;
   segment.token_count = 100;
-  segment.draw_count = 1;
+  segment.sample_count = 1;
   segment.top_logprobs = 2;
   plan.segments.push_back(segment);
   for (int32_t i = 0; i < 100; ++i) plan.tokens.push_back(i % 96);

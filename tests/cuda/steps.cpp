@@ -21,7 +21,7 @@ TEST_CASE("a decode step is one copy, one launch and one wait, and no step alloc
     segment.slot = slot;
     segment.first_token = slot * 20;
     segment.token_count = 20;
-    segment.draw_count = 1;
+    segment.sample_count = 1;
     plan.segments.push_back(segment);
   }
   for (int32_t i = 0; i < 40; ++i) plan.tokens.push_back(i);
@@ -80,7 +80,7 @@ TEST_CASE("steps that are started one after another never wait for the stream, a
     fail_at(0);
     if (overlapped) REQUIRE(made_now.executor->start(plan).ok());
     for (int32_t position = 1; position < kSteps; ++position) {
-      StepPlan next = plan_at(position, kDrawnToken);
+      StepPlan next = plan_at(position, kSampledToken);
       if (!overlapped) {
         REQUIRE(made_now.executor->run(plan, result).ok());
       } else {
@@ -147,7 +147,7 @@ TEST_CASE("no step launches a kernel that was not loaded when the executor was c
       for (int32_t i = 0; i * kBlockTokens < rows; ++i) plan.table_edits.push_back({0, kind, i, i});
     Segment segment;
     segment.token_count = rows;
-    segment.draw_count = 1;
+    segment.sample_count = 1;
     segment.all_logits = rows < 300;
     plan.segments.push_back(segment);
     for (int32_t i = 0; i < rows; ++i) plan.tokens.push_back(i);

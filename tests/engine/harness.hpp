@@ -59,7 +59,7 @@ inline ExecutorInfo small_facts() {
   info.has_global = true;
   info.slot_count = 4;
   info.step_tokens = 96;
-  info.most_draws = info.step_tokens;
+  info.most_samples = info.step_tokens;
   info.block_count[0] = 128;
   info.block_count[1] = 64;
   info.block_bytes[0] = info.block_bytes[1] = kBlockTokens * ScriptedExecutor::kWordBytes;

@@ -176,7 +176,7 @@ class ScriptedExecutor final : public Executor {
   struct Slot {
     bool started = false;
     int32_t next = 0;
-    int32_t drawn = kDrawnToken;  // the last token
+    int32_t drawn = kSampledToken;  // the last token
     SamplingSpec sampling;
     std::set<int32_t> occurring;
     uint64_t occurrence = 0;
@@ -291,7 +291,7 @@ class ScriptedExecutor final : public Executor {
     if (segment.token_count < 1 || segment.position != slot.next)
       return fault("segment does not go on where the slot ended");
     if (segment.position + segment.token_count > info_.context) return fault("segment beyond the context");
-    if (segment.draw_count < 0 || segment.draw_count > std::min(segment.token_count, info_.most_draws))
+    if (segment.sample_count < 0 || segment.sample_count > std::min(segment.token_count, info_.most_samples))
       return fault("more draws than a segment may have");
     live_.clear();
     for (const Segment& other : plan.segments) live_.insert(other.slot);
@@ -307,7 +307,7 @@ class ScriptedExecutor final : public Executor {
     for (int32_t i = 0; i < segment.token_count; ++i) {
       const int32_t position = segment.position + i;
       int32_t token = plan.tokens[static_cast<size_t>(segment.first_token + i)];
-      if (token == kDrawnToken && beside_host) token = slot.drawn;
+      if (token == kSampledToken && beside_host) token = slot.drawn;
       if (token < 0 || token >= info_.vocab_size)
         return fault("token " + std::to_string(token) + " of slot " + std::to_string(segment.slot));
       ++rows;
@@ -328,7 +328,7 @@ class ScriptedExecutor final : public Executor {
         if (const int32_t left = position + 1 - info_.window; left >= 0)
           window -= read(slot, BlockKind::kWindow, segment, left);
       }
-      if (i >= segment.token_count - segment.draw_count) draw(slot, segment, position, global, drawn, result);
+      if (i >= segment.token_count - segment.sample_count) draw(slot, segment, position, global, drawn, result);
     }
     slot.next = segment.position + segment.token_count;
   }

@@ -296,7 +296,7 @@ TEST_CASE("a draft after a stop token or the last token is not kept") {
 
 TEST_CASE("an executor that draws one row of a segment refuses proposals by name") {
   ExecutorInfo info = small_facts();
-  info.most_draws = 1;
+  info.most_samples = 1;
   Sequences h(info);
   const RequestId request = h.submit(h.session(), tokens_from(1, 20), asking(10));
   const std::vector<int32_t> drafts = {1, 2};

@@ -77,7 +77,7 @@ class BlockPool {
   }
   // Whether take() would find a block.
   bool has_free(BlockKind kind) const { return !kinds_[kind].open.empty() || !empty_slabs(kind).empty(); }
-  void give_back(BlockKind kind, BlockId block) {
+  void release_block(BlockKind kind, BlockId block) {
     Kind& k = kinds_[kind];
     set(kind, block, BlockState::kCached);  // removes the block from the busy counts
     --k.of(BlockState::kCached);
@@ -89,7 +89,7 @@ class BlockPool {
     slab.first_free = block;
     if (--slab.used == 0) release_slab(kind, number);
   }
-  // Changes the state of a used block. To free a block use give_back.
+  // Changes the state of a used block. To free a block use release_block.
   void set(BlockKind kind, BlockId block, BlockState state) {
     Kind& k = kinds_[kind];
     BlockState& old = k.states[static_cast<size_t>(block)];

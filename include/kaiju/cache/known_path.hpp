@@ -58,13 +58,13 @@ class PathBuilder {
   ~PathBuilder() {
     for (size_t i = path_.size(); i-- > 0;) {
       const NodeRef node = tree_.ref(path_[i]);
-      if (window_[i] != kNone) tree_.let_go_window(path_[i]);
-      tree_.let_go(path_[i]);
+      if (window_[i] != kNone) tree_.release_node_window(path_[i]);
+      tree_.release_node(path_[i]);
       if (kept_ || !tree_.alive(node)) continue;
       if (i >= first_own_)
         tree_.remove(path_[i]);
       else if (const Node& n = tree_.at(path_[i]); window_[i] == kBrought && n.window_refs == 0 && n.window_pins == 0)
-        tree_.give_back(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
+        tree_.release_block(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
     }
   }
   // Keeps the added blocks in the cache.
@@ -106,7 +106,7 @@ class PathBuilder {
     if (has_global && global == kNoBlock) return kNoNode;
     const NodeId node = tree_.insert(key, kTransfer, owner_);
     if (node == kNoNode) {
-      if (has_global) tree_.give_back(BlockKind::kGlobal, global);
+      if (has_global) tree_.release_block(BlockKind::kGlobal, global);
       return kNoNode;
     }
     tree_.hold(node);
@@ -116,7 +116,7 @@ class PathBuilder {
       return node;
     }
     tree_.abandon(node);
-    tree_.let_go(node);
+    tree_.release_node(node);
     tree_.remove(node);
     return kNoNode;
   }
@@ -126,7 +126,7 @@ class PathBuilder {
     if (brings) {
       const BlockId window = may_fill ? tree_.take(BlockKind::kWindow) : kNoBlock;
       if (window == kNoBlock) return;
-      if (!fill(BlockKind::kWindow, window)) return tree_.give_back(BlockKind::kWindow, window);
+      if (!fill(BlockKind::kWindow, window)) return tree_.release_block(BlockKind::kWindow, window);
       tree_.attach(node, BlockKind::kWindow, window);
     }
     tree_.hold_window(node);

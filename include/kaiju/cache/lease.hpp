@@ -78,7 +78,7 @@ class Lease {
     if (taken)
       begin(tree, found, sink);
     else
-      let_go(tree);
+      release_all(tree);
     request_.prompt = {};
     return taken ? Outcome::kStarted : Outcome::kNoRoom;
   }
@@ -120,7 +120,7 @@ class Lease {
     leave_pending(tree);
     leave_tail(tree, tokens);
     const bool joined = !detached_;
-    let_go(tree);
+    release_all(tree);
     if (joined && next_ > next_at_start_) drop_superseded(tree);
     return std::move(points_);
   }
@@ -205,7 +205,7 @@ class Lease {
   void leave_tail(PrefixTree& tree, std::span<const int32_t> tokens);
   void mark_end(PrefixTree& tree, NodeId node);
   bool owns(const PrefixTree& tree, int32_t index) const;
-  void let_go(PrefixTree& tree);
+  void release_all(PrefixTree& tree);
   void drop_superseded(PrefixTree& tree);
 
   LeaseRequest request_;

@@ -206,14 +206,14 @@ class PrefixTree {
     ++node(id).refs;
     if (at(id).refs == 1) settle(id);
   }
-  void let_go(NodeId id) {
+  void release_node(NodeId id) {
     if (--node(id).refs == 0) settle(id);
   }
   void hold_window(NodeId id) {
     ++node(id).window_refs;
     if (at(id).window_refs == 1) settle(id);
   }
-  void let_go_window(NodeId id) {
+  void release_node_window(NodeId id) {
     if (--node(id).window_refs == 0) settle(id);
   }
   // Keeps the path that ends with `tip`, and the window blocks needed to resume there, until unpin. Calls nest.
@@ -248,7 +248,7 @@ class PrefixTree {
   // Takes all blocks of `need` and appends them to `blocks`, or takes nothing and returns false.
   bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
   // Frees a block that the caller had taken.
-  void give_back(BlockKind kind, BlockId block) { pool_.give_back(kind, block); }
+  void release_block(BlockKind kind, BlockId block) { pool_.release_block(kind, block); }
 
   // Removes a node and all its descendants. False if any of them is held or pinned.
   bool remove(NodeId id) {
@@ -258,7 +258,7 @@ class PrefixTree {
   }
   // Removes all nodes of the domain that nothing holds. The others are removed when they are released.
   void purge(DomainId id);
-  void release(DomainId id) {
+  void release_domain(DomainId id) {
     Domain& domain = domains_.at(id);
     if (--domain.holders > 0) return;
     if (domain.ends_unheld)

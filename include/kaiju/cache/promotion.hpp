@@ -1,6 +1,6 @@
 // Promotion: copies KV that a prompt can use from the lower tiers to the device, before the request's lease starts. It
 // chooses the blocks (promotion_look.hpp), makes room for them, inserts them into the tree as arriving, and makes them
-// ready once the plan with their copies has run. It holds the promoted nodes until let_go.
+// ready once the plan with their copies has run. It holds the promoted nodes until release().
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace kaiju {
 
-// Invariants from begin to let_go:
+// Invariants from begin() to release():
 // - `nodes_` is the path to the resume point, first node first, and each node is held. The nodes before `first_new_`
 //   were on the device. The others are arriving until ran() is called.
 // - `pieces_` are the blocks to copy up, until ran() is called. Each is kept in its tier and has a block on the device.
 //   A global block is attached to its node; a window block belongs to the promotion.
 // - The window blocks of `windows_` are held.
 // The tiers keep all copied blocks until the plan has run, so nothing is lost if the plan is tried again or the request
-// ends meanwhile. Allows one thread at a time. let_go must be called before the tree is destroyed.
+// ends meanwhile. Allows one thread at a time. release() must be called before the tree is destroyed.
 class Promotion {
  public:
   enum class Outcome {
@@ -79,9 +79,9 @@ class Promotion {
     first_new_ = good;
   }
   // Releases the promoted nodes, which then stay in the tree like all others.
-  void let_go(PrefixTree& tree) {
-    for (const NodeId node : windows_) tree.let_go_window(node);
-    for (size_t i = nodes_.size(); i-- > 0;) tree.let_go(nodes_[i]);
+  void release(PrefixTree& tree) {
+    for (const NodeId node : windows_) tree.release_node_window(node);
+    for (size_t i = nodes_.size(); i-- > 0;) tree.release_node(nodes_[i]);
     windows_.clear();
     nodes_.clear();
     first_new_ = 0;
@@ -232,7 +232,7 @@ class Promotion {
       tree.want_window_below(node);  // until a resume point on the device keeps it
       windows_.push_back(node);
     } else {
-      tree.give_back(kWindow, piece.block);
+      tree.release_block(kWindow, piece.block);
     }
   }
   // Removes the new nodes from index `good` on, the last first.
@@ -241,7 +241,7 @@ class Promotion {
       const NodeId node = nodes_.back();
       tree.abandon(node);  // a lease that waits for the node computes it
       const bool alone = tree.at(node).refs == 1;
-      tree.let_go(node);
+      tree.release_node(node);
       if (alone) tree.remove(node);
     }
   }
@@ -251,11 +251,11 @@ class Promotion {
     for (const Piece& piece : pieces_) {
       tree.tiers()->release(piece.stored, piece.kind, piece.lost ? TransferEnd::kLost : TransferEnd::kUnused);
       const bool in_tree = piece.kind == kGlobal && global++ < inserted;
-      if (piece.block != kNoBlock && !in_tree) tree.give_back(piece.kind, piece.block);
+      if (piece.block != kNoBlock && !in_tree) tree.release_block(piece.kind, piece.block);
     }
     pieces_.clear();
     remove_new(tree, first_new_);
-    let_go(tree);
+    release(tree);
   }
 
   std::vector<Spot> spots_;

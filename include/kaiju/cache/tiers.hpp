@@ -265,7 +265,7 @@ class Tiers {
   Status make_books();
   StoredId insert(const BlockKey& key);
   void unlink(StoredId id);
-  void give_back(StoredId id);
+  void release_place(StoredId id);
   void drop_place(StoredId id, BlockKind kind);
   void forget(StoredId id, BlockKind kind);
 

@@ -64,7 +64,7 @@ class Conversation {
   // reply; max_tokens is cut to what the context has room for. kInvalidArgument, with the room there is, for an input
   // that leaves no room for a reply even without older turns; else what Engine::submit answers.
   Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
-  // Another reply to the newest turn, after those it has. Each is drawn from a stream that no reply of the turn had:
+  // Another reply to the newest turn, after those it has. Each is sampled from a stream that no reply of the turn had:
   // the next one, or sampling.stream plus the number of replies, whichever is larger.
   Result<RequestId> swipe(const RequestOptions& options);
 
@@ -102,7 +102,7 @@ class Conversation {
     std::vector<std::vector<int32_t>> replies;
     size_t chosen = 0;
     uint32_t streams = 0;      // replies asked for
-    uint32_t next_stream = 0;  // after the last one drawn from
+    uint32_t next_stream = 0;  // after the last one sampled from
     bool greeting = false;     // appended without an input
 
     size_t reply_size() const { return replies.empty() ? 0 : replies[chosen].size(); }

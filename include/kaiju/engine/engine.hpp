@@ -135,10 +135,10 @@ class Engine {
   // 0. Takes effect at once.
   Status keep_sequence(RequestId request, int32_t sequence);
   // Proposes tokens that may follow those of a decoding sequence (speculative decoding). The next step computes them
-  // beside the token that is due, and keeps as many as equal what is drawn, plus one more draw: the tokens are those
-  // that come without proposals, whatever is proposed, in fewer steps. A later call replaces an earlier one. Ignored
-  // while the sequence does not decode. kUnsupported: the executor draws from one row of a segment
-  // (ExecutorInfo::most_draws).
+  // beside the token that is due, and keeps as many as equal what is sampled, plus one more sample: the tokens are
+  // those that come without proposals, whatever is proposed, in fewer steps. A later call replaces an earlier one.
+  // Ignored while the sequence does not decode. kUnsupported: the executor samples from one row of a segment
+  // (ExecutorInfo::most_samples).
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
 
   // -- the loop --

@@ -25,8 +25,8 @@ inline constexpr size_t kMaxStopStringBytes = 1024;
 struct RequestOptions {
   SamplingParams sampling;  // seed and stream number included
   // Number of sequences that the request generates from the same prompt: 1 to the executor's slot_count. Sequence i
-  // draws with stream number sampling.stream + i and generates the same tokens as a separate request with that stream.
-  // Engine::generate and Conversation accept only 1.
+  // samples with stream number sampling.stream + i and generates the same tokens as a separate request with that
+  // stream. Engine::generate and Conversation accept only 1.
   int32_t sequence_count = 1;
   int32_t max_tokens = 256;  // generated tokens; 0: only compute the prompt's KV; kToContextEnd
   // UTF-8, not empty. A stop string is not part of the reply's text. Its tokens are part of the session's history, but

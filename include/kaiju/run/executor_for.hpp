@@ -49,7 +49,7 @@ class ExecutorFor final : public Executor {
                       slots_.row_segment()};
     forward(*backend_, weights_, kv_slots_, batch, workspace_);
     return_logits(plan, result);
-    draw(plan, result);
+    sample(plan, result);
     return {};
   }
 
@@ -60,9 +60,9 @@ class ExecutorFor final : public Executor {
   Status take_memory(const ExecutorSizes& sizes) {
     const ModelConfig& config = weights_.config;
     ExecutorSizes own_sizes = sizes;
-    own_sizes.most_draws = sizes.step_tokens;
+    own_sizes.most_samples = sizes.step_tokens;
     slots_.create(config, own_sizes);
-    drawn_rows_.reserve(static_cast<size_t>(sizes.step_tokens));
+    sampled_rows_.reserve(static_cast<size_t>(sizes.step_tokens));
     const ExecutorInfo& info = slots_.info();
     KAIJU_TRY(take(cache_, static_cast<size_t>(info.cache_bytes()), "the KV cache"));
     pool_[1] = cache_.data();
@@ -109,10 +109,10 @@ class ExecutorFor final : public Executor {
     for (const int32_t token : start.history) seen(start.slot)[token] = 1;
   }
 
-  // Tokens after the first row that is drawn from are marked when their own rows are drawn (draw_rows).
+  // Tokens after the first row that is sampled from are marked when their own rows are sampled (sample_rows).
   void mark_tokens(const StepPlan& plan) {
     for (const Segment& segment : plan.segments)
-      for (int32_t i = 0; i < segment.token_count - std::max(0, segment.draw_count - 1); ++i)
+      for (int32_t i = 0; i < segment.token_count - std::max(0, segment.sample_count - 1); ++i)
         mark_token(plan, segment, i);
   }
   void mark_token(const StepPlan& plan, const Segment& segment, int32_t index) {
@@ -185,39 +185,39 @@ class ExecutorFor final : public Executor {
     }
   }
 
-  // Row `index` of a segment, which is drawn from.
-  struct DrawnRow {
+  // Row `index` of a segment, which is sampled from.
+  struct SampledRow {
     const Segment* segment;
     int32_t index;
   };
 
-  void draw(const StepPlan& plan, StepResult& result) {
-    drawn_rows_.clear();
+  void sample(const StepPlan& plan, StepResult& result) {
+    sampled_rows_.clear();
     for (const Segment& segment : plan.segments)
-      for (int32_t i = segment.token_count - segment.draw_count; i < segment.token_count; ++i)
-        drawn_rows_.push_back({&segment, i});
+      for (int32_t i = segment.token_count - segment.sample_count; i < segment.token_count; ++i)
+        sampled_rows_.push_back({&segment, i});
     const auto at_once = static_cast<size_t>(slots_.info().slot_count);  // that there is room for
-    for (std::span<const DrawnRow> left(drawn_rows_); !left.empty();) {
-      const std::span<const DrawnRow> rows = left.first(std::min(at_once, left.size()));
-      draw_rows(plan, rows, result);
+    for (std::span<const SampledRow> left(sampled_rows_); !left.empty();) {
+      const std::span<const SampledRow> rows = left.first(std::min(at_once, left.size()));
+      sample_rows(plan, rows, result);
       left = left.subspan(rows.size());
     }
   }
 
-  void draw_rows(const StepPlan& plan, std::span<const DrawnRow> rows, StepResult& result) {
+  void sample_rows(const StepPlan& plan, std::span<const SampledRow> rows, StepResult& result) {
     const int64_t vocab = slots_.info().vocab_size, d_model = weights_.config.d_model;
     const auto count = static_cast<int32_t>(rows.size());
     for (int64_t r = 0; r < count; ++r)
       std::copy_n(x_.data() + (rows[r].segment->first_token + rows[r].index) * d_model, d_model,
                   last_x_.data() + r * d_model);
     logits(*backend_, weights_, last_x_.data(), count, a_.data(), last_logits_.data());
-    if (std::any_of(rows.begin(), rows.end(), [](const DrawnRow& row) { return row.segment->scores; }))
+    if (std::any_of(rows.begin(), rows.end(), [](const SampledRow& row) { return row.segment->scores; }))
       classify(*backend_, weights_, last_x_.data(), count, a_.data(), scores_.data());
     const float* row_logits = last_logits_.data();
     const float* row_scores = scores_.data();
-    for (const DrawnRow& row : rows) {
+    for (const SampledRow& row : rows) {
       const Segment& segment = *row.segment;
-      if (row.index > segment.token_count - segment.draw_count) mark_token(plan, segment, row.index);
+      if (row.index > segment.token_count - segment.sample_count) mark_token(plan, segment, row.index);
       SampledToken token;
       token.slot = segment.slot;
       backend_->sample({row_logits, slots_.info().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot),
@@ -242,7 +242,7 @@ class ExecutorFor final : public Executor {
   Buffer<uint8_t> h_, seen_;
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;
-  std::vector<DrawnRow> drawn_rows_;  // of the step being run
+  std::vector<SampledRow> sampled_rows_;  // of the step being run
 };
 
 }  // namespace kaiju

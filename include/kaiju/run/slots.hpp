@@ -19,7 +19,7 @@ namespace kaiju {
 struct ExecutorSizes {
   int32_t slot_count = 1;    // number of live sequences
   int32_t step_tokens = 64;  // most tokens in one plan
-  int32_t most_draws = 1;    // see ExecutorInfo
+  int32_t most_samples = 1;  // see ExecutorInfo
   int32_t block_count[kBlockKinds] = {0, 0};
   // Both kinds of block share one memory, at least as large; a block lies at block * block_bytes of its kind.
   bool share_memory = false;
@@ -32,7 +32,7 @@ class Slots {
  public:
   struct Slot {
     SamplingSpec sampling;
-    bool drawn = false;                       // whether the slot has drawn a token already
+    bool sampled = false;                     // whether the slot has sampled a token already
     std::vector<BlockId> table[kBlockKinds];  // [context / 64]
     // Range of table entries that are known to be blocks, so that a step need not check them again.
     struct Found {
@@ -47,7 +47,7 @@ class Slots {
     info_.kv_layout = sizes.kv_layout;
     info_.slot_count = sizes.slot_count;
     info_.step_tokens = sizes.step_tokens;
-    info_.most_draws = sizes.most_draws;
+    info_.most_samples = sizes.most_samples;
     info_.label_count = config.label_count();
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
@@ -65,13 +65,13 @@ class Slots {
   const Slot& operator[](int32_t slot) const { return slots_[slot]; }
 
   // Applies the plan's starts and table edits, checks its transfers and copies, and turns its segments into rows.
-  // Refuses every plan that would access memory out of range. `knows_draws`: tokens may be kDrawnToken.
-  Status apply(const StepPlan& plan, bool knows_draws = false) {
+  // Refuses every plan that would access memory out of range. `knows_samples`: tokens may be kSampledToken.
+  Status apply(const StepPlan& plan, bool knows_samples = false) {
     for (const SlotStart& start : plan.starts) KAIJU_TRY(begin_slot(start));
     for (const TableEdit& edit : plan.table_edits) KAIJU_TRY(edit_table(edit));
     for (const BlockTransfer& transfer : plan.transfers) KAIJU_TRY(check_transfer(transfer));
     for (const BlockCopy& copy : plan.copies) KAIJU_TRY(check_copy(copy));
-    return make_rows(plan, knows_draws);
+    return make_rows(plan, knows_samples);
   }
 
   // The rows of the plan that was applied last.
@@ -126,7 +126,7 @@ class Slots {
                               ", which is outside the vocabulary");
     Slot& slot = slots_[start.slot];
     slot.sampling = start.sampling;
-    slot.drawn = false;
+    slot.sampled = false;
     for (auto& table : slot.table) std::fill(table.begin(), table.end(), kNoBlock);
     for (auto& found : slot.found) found = {};
     return {};
@@ -158,7 +158,7 @@ class Slots {
     return in_pool(copy.from) && in_pool(copy.to) ? Status() : internal_error("a plan copies a block out of range");
   }
 
-  Status make_rows(const StepPlan& plan, bool knows_draws) {
+  Status make_rows(const StepPlan& plan, bool knows_samples) {
     row_count_ = 0;
     segments_.clear();
     if (plan.segments.size() > slots_.size())
@@ -174,10 +174,10 @@ class Slots {
         return internal_error("a plan's segments do not follow one another");
       if (segment.scores && info_.label_count == 0)
         return internal_error("a plan asks for scores of a model without a classifier");
-      if (segment.draw_count < 0 || segment.draw_count > std::min(segment.token_count, info_.most_draws))
-        return internal_error("a plan draws from " + std::to_string(segment.draw_count) + " rows of a segment of " +
-                              std::to_string(segment.token_count) + "; this executor draws from at most " +
-                              std::to_string(info_.most_draws));
+      if (segment.sample_count < 0 || segment.sample_count > std::min(segment.token_count, info_.most_samples))
+        return internal_error("a plan samples from " + std::to_string(segment.sample_count) + " rows of a segment of " +
+                              std::to_string(segment.token_count) + "; this executor samples from at most " +
+                              std::to_string(info_.most_samples));
       if (segment.top_logprobs < 0) return internal_error("a plan asks for a negative number of alternatives");
       if (segment.position < 0 || segment.position > info_.context - segment.token_count)
         return internal_error("a plan runs past the context");
@@ -185,7 +185,7 @@ class Slots {
       KAIJU_TRY(check_blocks(slot, segment));
       for (int32_t i = 0; i < segment.token_count; ++i) {
         const int32_t token = plan.tokens[segment.first_token + i];
-        if (!is_token(token) && !(token == kDrawnToken && knows_draws && slot.drawn))
+        if (!is_token(token) && !(token == kSampledToken && knows_samples && slot.sampled))
           return internal_error("a plan carries token " + std::to_string(token) + ", which is outside the vocabulary");
         positions_[row_count_ + i] = segment.position + i;
         row_segment_[row_count_ + i] = static_cast<int32_t>(segments_.size());
@@ -196,7 +196,7 @@ class Slots {
                            segment.write_from,
                            {slot.table[0].data(), slot.table[1].data()}});
       row_count_ += segment.token_count;
-      slot.drawn = slot.drawn || segment.draw_count > 0;
+      slot.sampled = slot.sampled || segment.sample_count > 0;
     }
     return {};
   }

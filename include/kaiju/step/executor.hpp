@@ -23,8 +23,8 @@ class Executor {
   virtual Status start(const StepPlan&) { return {}; }
   virtual Status finish(const StepPlan& plan, StepResult& result) { return run(plan, result); }
   // Whether a step is computed between start and finish without the host. Then a second step may be started before the
-  // first is finished, if neither contains transfers, and its tokens may be kDrawnToken; both are finished in order. An
-  // error after which the plan may be run again must come from start.
+  // first is finished, if neither contains transfers, and its tokens may be kSampledToken; both are finished in order.
+  // An error after which the plan may be run again must come from start.
   virtual bool runs_beside_host() const { return false; }
   // Allocates memory that transfers reach fastest: pinned memory, for a GPU. Transfers may also use other memory.
   // Called at most once, before the first plan. The memory may outlive the executor. kOutOfMemory says what `what`

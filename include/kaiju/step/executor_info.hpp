@@ -20,7 +20,7 @@ struct ExecutorInfo {
   bool has_global = true;        // whether global blocks are needed at all
   int32_t slot_count = 0;        // sequences that may be live in the executor at once
   int32_t step_tokens = 0;       // most tokens one plan may carry
-  int32_t most_draws = 1;        // rows of one segment that may be drawn from (Segment::draw_count)
+  int32_t most_samples = 1;      // rows of one segment that may be sampled from (Segment::sample_count)
   int32_t label_count = 0;       // of the model's classifier; 0: it has none
   PerKind<int32_t> block_count;  // block numbers of each kind: 0 to this
   PerKind<int64_t> block_bytes;  // bytes of one block

@@ -11,7 +11,7 @@
 
 namespace kaiju {
 
-// How a slot's tokens are drawn (arithmetic.md, section 6). Checked by sample/params.hpp before it gets here.
+// How a slot's tokens are sampled (arithmetic.md, section 6). Checked by sample/params.hpp before it gets here.
 struct SamplingSpec {
   float temperature = 0.0f;  // 0: greedy
   int32_t top_k = 0;         // 0: off
@@ -69,21 +69,21 @@ struct Segment {
   int32_t position = 0;     // of the first token
   int32_t first_token = 0;  // index into StepPlan::tokens
   int32_t token_count = 0;
-  // A token is drawn from each of the last `draw_count` rows: the token that follows the row's own. 0: none; at most
-  // ExecutorInfo::most_draws. A row's draw is the same as if the sequence ended there.
-  int32_t draw_count = 0;
+  // A token is sampled from each of the last `sample_count` rows: the token that follows the row's own. 0: none; at
+  // most ExecutorInfo::most_samples. A row's sample is the same as if the sequence ended there.
+  int32_t sample_count = 0;
   bool all_logits = false;   // return the logits of every row of this segment
-  int32_t top_logprobs = 0;  // alternatives to report with each draw
+  int32_t top_logprobs = 0;  // alternatives to report with each sample
   // KV of global layers at positions below this is in shared blocks already and must not be written.
   int32_t write_from = 0;
-  // Return the classifier's scores of the rows that are drawn from, and with all_logits of every row. Only for a model
-  // that has a classifier.
+  // Return the classifier's scores of the rows that are sampled from, and with all_logits of every row. Only for a
+  // model that has a classifier.
   bool scores = false;
 };
 
 // Stands for the token that the slot drew last. The host need not know it yet. Only for an executor that runs beside
 // the host.
-inline constexpr int32_t kDrawnToken = -1;
+inline constexpr int32_t kSampledToken = -1;
 
 struct StepPlan {
   std::vector<SlotStart> starts;

@@ -11,13 +11,13 @@ struct TokenLogprob {
   float logprob = 0.0f;  // natural log, of the plain model: no penalty, temperature 1
 };
 
-// One for each row that is drawn from (Segment::draw_count): in plan order, within a segment row by row.
+// One for each row that is sampled from (Segment::sample_count): in plan order, within a segment row by row.
 struct SampledToken {
   int32_t slot = 0;
   int32_t token = -1;
   float logprob = 0.0f;
   std::vector<TokenLogprob> top;  // best first
-  std::vector<float> scores;      // of the row it was drawn from, [labels]; empty where the segment asks for none
+  std::vector<float> scores;      // of the row it was sampled from, [labels]; empty where the segment asks for none
 };
 
 struct StepResult {

@@ -16,7 +16,7 @@ struct Counting : kaiju::Executor {
   kaiju::Status run(const kaiju::StepPlan& plan, kaiju::StepResult& result) override {
     result.clear();
     for (const kaiju::Segment& segment : plan.segments)
-      if (segment.draw_count > 0)
+      if (segment.sample_count > 0)
         result.sampled.push_back(
             {segment.slot, plan.tokens[segment.first_token + segment.token_count - 1] + 1, 0.0f, {}});
     return {};

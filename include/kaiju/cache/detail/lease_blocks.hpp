@@ -120,7 +120,7 @@ inline void Lease::release_window(PrefixTree& tree, int32_t index, BlockId block
     stash_[BlockKind::kWindow].push_back(block);
     return;
   }
-  tree.let_go_window(id);
+  tree.release_node_window(id);
   if (!from_stash_[at(index)]) return;
   const Node& node = tree.at(id);
   if (node.window_refs == 0 && node.window_pins == 0 && node.retainers == 0 && !keeps(tree, index))

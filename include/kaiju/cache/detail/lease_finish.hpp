@@ -22,11 +22,11 @@ inline void Lease::leave(PrefixTree& tree, NodeId id, bool keep_global) {
   if (node.claimed_by(kUnclaimed) && node.refs == 1) {
     if (keep_global && tree.uses(BlockKind::kGlobal) && holds(BlockKind::kGlobal, node.block[BlockKind::kGlobal]))
       tree.detach(id, BlockKind::kGlobal);
-    tree.let_go(id);
+    tree.release_node(id);
     tree.remove(id);
     if (id == shared_tail_) shared_tail_ = kNoNode;
   } else if (id != shared_tail_) {
-    tree.let_go(id);
+    tree.release_node(id);
   }
 }
 
@@ -48,9 +48,9 @@ inline void Lease::leave_tail(PrefixTree& tree, std::span<const int32_t> tokens)
     if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, table_[BlockKind::kGlobal][at(index)]);
     give_window(tree, node, index);
     tree.make_ready(node);
-    tree.let_go(node);
+    tree.release_node(node);
     if (tree.uses(BlockKind::kWindow)) {
-      tree.let_go_window(node);
+      tree.release_node_window(node);
       table_[BlockKind::kWindow][at(index)] = kNoBlock;
     }
   }
@@ -74,25 +74,25 @@ inline bool Lease::holds(BlockKind kind, BlockId block) const {
   return std::find(table_[kind].begin(), table_[kind].end(), block) != table_[kind].end();
 }
 
-inline void Lease::let_go(PrefixTree& tree) {
+inline void Lease::release_all(PrefixTree& tree) {
   for (const BlockId block : table_[BlockKind::kWindow])
     if (block != kNoBlock) {
       if (const NodeId node = tree.node_of(BlockKind::kWindow, block); node != kNoNode)
-        tree.let_go_window(node);
+        tree.release_node_window(node);
       else
-        tree.give_back(BlockKind::kWindow, block);
+        tree.release_block(BlockKind::kWindow, block);
     }
   for (const BlockId block : table_[BlockKind::kGlobal])
     if (block != kNoBlock && tree.node_of(BlockKind::kGlobal, block) == kNoNode)
-      tree.give_back(BlockKind::kGlobal, block);
+      tree.release_block(BlockKind::kGlobal, block);
   if (copy_source_ != kNoNode) {
-    tree.let_go_window(copy_source_);
-    tree.let_go(copy_source_);
+    tree.release_node_window(copy_source_);
+    tree.release_node(copy_source_);
   }
-  if (shared_tail_ != kNoNode) tree.let_go(shared_tail_);
-  for (size_t i = path_.size(); i-- > 0;) tree.let_go(path_[i]);
+  if (shared_tail_ != kNoNode) tree.release_node(shared_tail_);
+  for (size_t i = path_.size(); i-- > 0;) tree.release_node(path_[i]);
   for (const BlockKind kind : kBothKinds) {
-    for (const BlockId block : stash_[kind]) tree.give_back(kind, block);
+    for (const BlockId block : stash_[kind]) tree.release_block(kind, block);
     stash_[kind].clear();
     table_[kind].clear();
   }

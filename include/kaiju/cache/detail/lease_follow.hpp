@@ -45,7 +45,7 @@ inline void Lease::pass_shared_tail(PrefixTree& tree, const EditSink& sink) {
     return;
   }
   if (made_here) {
-    if (tree.uses(BlockKind::kWindow)) tree.let_go_window(shared_tail_);
+    if (tree.uses(BlockKind::kWindow)) tree.release_node_window(shared_tail_);
   } else {
     count_hit(tree, shared_tail_, next_, position - next_);
     bound_ = false;
@@ -65,7 +65,7 @@ inline void Lease::complete_shared_tail(PrefixTree& tree) {
 }
 
 inline void Lease::drop_shared_tail(PrefixTree& tree) {
-  tree.let_go(shared_tail_);
+  tree.release_node(shared_tail_);
   shared_tail_ = kNoNode;
 }
 

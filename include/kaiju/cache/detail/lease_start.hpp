@@ -136,8 +136,8 @@ inline void Lease::insert_prompt(PrefixTree& tree, const Found& found) {
 inline void Lease::fill_tables(PrefixTree& tree, const Found& found, const EditSink& sink) {
   if (copy_source_ != kNoNode) {
     enter_block(tree, copy_source_, found.resume, found.tail != kNoNode, sink);
-    tree.let_go_window(copy_source_);
-    tree.let_go(copy_source_);
+    tree.release_node_window(copy_source_);
+    tree.release_node(copy_source_);
     if (found.tail != kNoNode && found.tail_tokens == tree.at(found.tail).count) superseded_ = tree.ref(found.tail);
   }
   copy_source_ = kNoNode;

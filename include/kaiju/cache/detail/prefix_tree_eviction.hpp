@@ -17,7 +17,7 @@ inline bool PrefixTree::take(const BlockNeed& need, PerKind<std::vector<BlockId>
   // There is room, but one kind took slabs that the other needs: begin again with what only one of them can use.
   for (const BlockKind kind : kBothKinds)
     while (blocks[kind].size() > before[kind]) {
-      pool_.give_back(kind, blocks[kind].back());
+      pool_.release_block(kind, blocks[kind].back());
       blocks[kind].pop_back();
     }
   return take_each(need, blocks, [&](BlockKind kind) { return take_beside_busy(kind); });
@@ -64,7 +64,7 @@ inline bool PrefixTree::evict_node(NodeId id) { return removable(id) && (remove_
 
 inline bool PrefixTree::evict_window(NodeId id) {
   tell_evicted(BlockKind::kWindow, id);
-  pool_.give_back(BlockKind::kWindow, detach(id, BlockKind::kWindow));
+  pool_.release_block(BlockKind::kWindow, detach(id, BlockKind::kWindow));
   return true;
 }
 

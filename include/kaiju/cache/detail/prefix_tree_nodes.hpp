@@ -194,7 +194,7 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
   for (const BlockKind kind : kBothKinds) {
     if (!erased.has(kind)) continue;
     if (evicted) tell_evicted(kind, id);
-    pool_.give_back(kind, detach(id, kind));
+    pool_.release_block(kind, detach(id, kind));
   }
   if (evicted && erased.ready()) evicted_.add(erased.name);
   if (erased.ready()) publish(CacheEventKind::kRemoved, erased);

@@ -71,7 +71,7 @@ class TierPool {
   void free(BlockKind kind, BlockId place) {
     if (places_.state(kind, place) == BlockState::kCached) unlist(kind, place);
     spot(kind, place).stored = kNoStored;
-    places_.give_back(kind, place);
+    places_.release_block(kind, place);
   }
 
  private:

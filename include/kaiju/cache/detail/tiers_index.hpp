@@ -34,7 +34,7 @@ inline void Tiers::purge(DomainId domain) {
       if (at_rest(id, kind)) drop_place(id, kind);
       any = any || at(id).has(kind);
     }
-    if (!any) give_back(id);
+    if (!any) release_place(id);
   }
 }
 
@@ -82,7 +82,7 @@ inline void Tiers::unlink(StoredId id) {
   if (stored.sibling_next != kNoStored) entry(stored.sibling_next).sibling_previous = stored.sibling_previous;
 }
 
-inline void Tiers::give_back(StoredId id) {
+inline void Tiers::release_place(StoredId id) {
   entry(id).bucket_next = free_;
   free_ = id;
   --stored_count_;
@@ -105,7 +105,7 @@ inline void Tiers::forget(StoredId id, BlockKind kind) {
     unlink(id);
     domains_.forget_if_unused(domain);
   }
-  give_back(id);
+  release_place(id);
 }
 
 }  // namespace kaiju

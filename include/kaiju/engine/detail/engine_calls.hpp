@@ -267,7 +267,7 @@ inline Status EngineImpl::check_length(Request& request, size_t prompt_tokens) c
   return scheduler_.check_fits(request.prompt_count, request.max_tokens);
 }
 
-// The sequences of a request that begin with `history` and `tokens`; each draws with a stream of its own.
+// The sequences of a request that begin with `history` and `tokens`; each samples with a stream of its own.
 inline std::vector<std::unique_ptr<Sequence>> EngineImpl::make_sequences(const std::shared_ptr<Request>& request,
                                                                          const RequestOptions& options,
                                                                          const SamplingSpec& sampling,

@@ -152,7 +152,7 @@ class EngineImpl {
   Status change_control(RequestId request, Change change);
   Status commit();
   void commit_token(Sequence& sequence, SampledToken& sampled, TimePoint now, bool& done, DoneReason& reason);
-  bool fits(const SampledToken& draw, const Segment& segment) const;
+  bool fits(const SampledToken& sample, const Segment& segment) const;
   Status wrong_answer(std::span<const SampledToken> left) const;
   void tell_end(Sequence& sequence, DoneReason reason);
   void tell_end(Event event, Ending ending);

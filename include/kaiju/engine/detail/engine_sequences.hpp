@@ -79,8 +79,8 @@ inline Status EngineImpl::keep_sequence(RequestId request, int32_t sequence) {
 }
 
 inline Status EngineImpl::propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens) {
-  if (info().most_draws < 2)
-    return {StatusCode::kUnsupported, "this executor draws one token of a sequence in a step: propose nothing"};
+  if (info().most_samples < 2)
+    return {StatusCode::kUnsupported, "this executor samples one token of a sequence in a step: propose nothing"};
   KAIJU_TRY(check_tokens(tokens));
   if (tokens.size() > static_cast<size_t>(info().context))
     return invalid_argument(std::to_string(tokens.size()) + " proposed tokens exceed the context of " +

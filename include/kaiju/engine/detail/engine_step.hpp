@@ -275,17 +275,17 @@ inline void EngineImpl::tell_moves() {
 inline Status EngineImpl::commit() {
   const TimePoint computed = now();
   scheduler_.commit_transfers(result_.failed_transfers);
-  std::span<SampledToken> draws(result_.sampled);
+  std::span<SampledToken> samples(result_.sampled);
   size_t segment = 0;
   const auto& running = scheduler_.running();
   for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
     if (sequence.granted == 0) continue;
     const Segment& ran = plan_.segments[segment++];
-    const auto draw_count = static_cast<size_t>(ran.draw_count);
-    if (draws.size() < draw_count) return wrong_answer(draws);
-    const std::span<SampledToken> own = draws.first(draw_count);
-    draws = draws.subspan(draw_count);
+    const auto sample_count = static_cast<size_t>(ran.sample_count);
+    if (samples.size() < sample_count) return wrong_answer(samples);
+    const std::span<SampledToken> own = samples.first(sample_count);
+    samples = samples.subspan(sample_count);
     if (!sequence.decoding()) metrics_.tokens_prefilled += static_cast<uint64_t>(sequence.granted);
     if (!sequence.live() || sequence.cut_to) {
       scheduler_.commit(sequence, sequence.granted);
@@ -294,13 +294,13 @@ inline Status EngineImpl::commit() {
     bool done = false;
     DoneReason reason = DoneReason::kLength;
     size_t kept = 0;
-    for (bool confirmed = true; confirmed && !done && kept < draw_count; ++kept) {
-      if (!fits(own[kept], ran)) return wrong_answer(draws);
+    for (bool confirmed = true; confirmed && !done && kept < sample_count; ++kept) {
+      if (!fits(own[kept], ran)) return wrong_answer(samples);
       confirmed = kept < sequence.drafts.size() && sequence.drafts[kept] == own[kept].token;
       commit_token(sequence, own[kept], computed, done, reason);
     }
-    scheduler_.commit(sequence, sequence.granted - static_cast<int32_t>(draw_count - kept));
-    if (draw_count > 0) sequence.drafts.clear();
+    scheduler_.commit(sequence, sequence.granted - static_cast<int32_t>(sample_count - kept));
+    if (sample_count > 0) sequence.drafts.clear();
     if (sequence.request->max_tokens == 0 && sequence.remaining() == 0) {
       done = true;
       sequence.first_token = sequence.last_token = computed;
@@ -317,10 +317,10 @@ inline Status EngineImpl::commit() {
   return {};
 }
 
-// Whether a draw is one that its segment asked for.
-inline bool EngineImpl::fits(const SampledToken& draw, const Segment& segment) const {
-  return draw.slot == segment.slot && draw.token >= 0 && draw.token < info().vocab_size &&
-         draw.scores.size() == static_cast<size_t>(segment.scores ? info().label_count : 0);
+// Whether a sample is one that its segment asked for.
+inline bool EngineImpl::fits(const SampledToken& sample, const Segment& segment) const {
+  return sample.slot == segment.slot && sample.token >= 0 && sample.token < info().vocab_size &&
+         sample.scores.size() == static_cast<size_t>(segment.scores ? info().label_count : 0);
 }
 
 inline Status EngineImpl::wrong_answer(std::span<const SampledToken> left) const {

@@ -45,7 +45,7 @@ struct SequenceCall {
   Kind kind = Kind::kEnd;
   int32_t sequence = 0;
   int32_t child = 0;                 // kFork: the new sequence's index
-  uint32_t stream = 0;               // kFork: of its draws
+  uint32_t stream = 0;               // kFork: of its samples
   int32_t length = 0;                // kCut
   std::vector<int32_t> tokens = {};  // kPropose
 };

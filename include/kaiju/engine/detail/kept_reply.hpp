@@ -1,9 +1,9 @@
 // kept_reply: what of a reply stays in its turn when a stop string ended it: tokens that spell the text before the
 // string, which is what the user saw.
 //
-// Tokens before the string stay as they were drawn. The string may begin inside a token: what comes before it there is
-// spelled anew, with the fewest tokens of the vocabulary. (A tokenizer's own encoding would not do in the middle of a
-// text: it may put a space before what it is given.) What no token spells is left off.
+// Tokens before the string stay as they were sampled. The string may begin inside a token: what comes before it there
+// is spelled anew, with the fewest tokens of the vocabulary. (A tokenizer's own encoding would not do in the middle of
+// a text: it may put a space before what it is given.) What no token spells is left off.
 #pragma once
 
 #include <algorithm>

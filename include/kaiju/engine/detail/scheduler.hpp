@@ -94,8 +94,9 @@ class Scheduler {
   // Admits waiting sequences and writes the next step; Sequence::granted says what each computes. A plan without
   // segments: nothing to do.
   Status plan(StepPlan& plan, TimePoint now);
-  // Writes the step after the one that is being run, where only that one's draws are unknown: every sequence decodes,
-  // and none could begin. Its tokens are what that step draws. A plan without segments: plan it when that one has run.
+  // Writes the step after the one that is being run, where only that one's samples are unknown: every sequence decodes,
+  // and none could begin. Its tokens are what that step samples. A plan without segments: plan it when that one has
+  // run.
   Status plan_next(StepPlan& plan);
   // Copies into lower tiers that are due, into a plan without transfers; commit_transfers when it has run.
   void write_downs(StepPlan& plan) {
@@ -104,7 +105,7 @@ class Scheduler {
   // `failed`: places among the plan's transfers.
   void commit_transfers(const std::vector<int32_t>& failed);
   // The step has run: `count` of the granted tokens are computed and kept. Fewer than granted: the rest were drafts
-  // that the draws did not confirm.
+  // that the samples did not confirm.
   void commit(Sequence& sequence, int32_t count);
 
   // Recounts every block, see invariants.hpp. O(blocks).
@@ -133,7 +134,7 @@ class Scheduler {
   Demand demand(Sequence& sequence, StepPlan& plan);
   int32_t usable_drafts(Sequence& sequence) const;
   Status write_segment(Sequence& sequence, StepPlan& plan);
-  Status write_segment(Sequence& sequence, StepPlan& plan, int32_t position, int32_t count, int32_t draw_count);
+  Status write_segment(Sequence& sequence, StepPlan& plan, int32_t position, int32_t count, int32_t sample_count);
   // Whether it decodes on after the step that is being run, for all that is known.
   static bool goes_on(const Sequence& sequence) {
     return sequence.state == SequenceState::kRunning && sequence.counts.generated + 1 < sequence.request->max_tokens;

@@ -95,7 +95,7 @@ inline bool Scheduler::promote(Sequence& sequence, BlockNeed& promised) {
 
 // What was copied up is held until the sequences it is for could start; from then on it is cached like everything else.
 inline bool Scheduler::release_promoted() {
-  for (Promotion& promotion : promoted_) promotion.let_go(tree_);
+  for (Promotion& promotion : promoted_) promotion.release(tree_);
   const bool any = !promoted_.empty();
   promoted_.clear();
   return any;

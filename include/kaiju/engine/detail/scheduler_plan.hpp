@@ -39,7 +39,7 @@ inline Status Scheduler::plan_next(StepPlan& plan) {
     if (!goes_on(*sequence)) continue;
     sequence->granted_next = 1;
     KAIJU_TRY(write_segment(*sequence, plan, sequence->next + 1, 1, 1));
-    plan.tokens.push_back(kDrawnToken);
+    plan.tokens.push_back(kSampledToken);
   }
   return {};
 }
@@ -76,20 +76,20 @@ inline Demand Scheduler::demand(Sequence& sequence, StepPlan& plan) {
   return {tokens, sequence.decoding() && tokens > 0};
 }
 
-// Drops the drafts that what was drawn meanwhile has decided. How many of the others the next step may try: every token
-// that it draws may be the last one, and none may lie beyond the memory that the sequence has.
+// Drops the drafts that what was sampled meanwhile has decided. How many of the others the next step may try: every
+// token that it samples may be the last one, and none may lie beyond the memory that the sequence has.
 inline int32_t Scheduler::usable_drafts(Sequence& sequence) const {
   std::vector<int32_t>& drafts = sequence.drafts;
   if (drafts.empty()) return 0;
-  const int32_t drawn = sequence.token_count() - sequence.drafts_at;
-  if (drawn < 0 || drawn > static_cast<int32_t>(drafts.size()) ||
-      !std::equal(drafts.begin(), drafts.begin() + drawn, sequence.tokens->end() - drawn))
+  const int32_t sampled = sequence.token_count() - sequence.drafts_at;
+  if (sampled < 0 || sampled > static_cast<int32_t>(drafts.size()) ||
+      !std::equal(drafts.begin(), drafts.begin() + sampled, sequence.tokens->end() - sampled))
     drafts.clear();
   else
-    drafts.erase(drafts.begin(), drafts.begin() + drawn);
+    drafts.erase(drafts.begin(), drafts.begin() + sampled);
   sequence.drafts_at = sequence.token_count();
   if (!sequence.decoding()) drafts.clear();
-  return std::max(0, std::min({static_cast<int32_t>(drafts.size()), info_.most_draws - 1,
+  return std::max(0, std::min({static_cast<int32_t>(drafts.size()), info_.most_samples - 1,
                                sequence.leased_positions - sequence.token_count(),
                                sequence.request->max_tokens - sequence.counts.generated - 1}));
 }
@@ -97,15 +97,15 @@ inline int32_t Scheduler::usable_drafts(Sequence& sequence) const {
 inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan) {
   const std::vector<int32_t>& tokens = *sequence.tokens;
   const int32_t known = std::min(sequence.granted, sequence.remaining()), drafts = sequence.granted - known;
-  const bool draws = known == sequence.remaining() && sequence.request->max_tokens > 0;
-  KAIJU_TRY(write_segment(sequence, plan, sequence.next, sequence.granted, draws ? 1 + drafts : 0));
+  const bool samples = known == sequence.remaining() && sequence.request->max_tokens > 0;
+  KAIJU_TRY(write_segment(sequence, plan, sequence.next, sequence.granted, samples ? 1 + drafts : 0));
   plan.tokens.insert(plan.tokens.end(), tokens.begin() + sequence.next, tokens.begin() + sequence.next + known);
   plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.begin() + drafts);
   return {};
 }
 
 inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan, int32_t position, int32_t count,
-                                       int32_t draw_count) {
+                                       int32_t sample_count) {
   Lease& lease = sequence.lease;
   const EditSink sink = {&plan, sequence.slot};
   const int32_t end = position + count;
@@ -122,9 +122,9 @@ inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan, int32
   segment.position = position;
   segment.first_token = static_cast<int32_t>(plan.tokens.size());
   segment.token_count = count;
-  segment.draw_count = draw_count;
-  segment.top_logprobs = draw_count > 0 ? sequence.request->top_logprobs : 0;
-  segment.scores = draw_count > 0 && sequence.request->scores;
+  segment.sample_count = sample_count;
+  segment.top_logprobs = sample_count > 0 ? sequence.request->top_logprobs : 0;
+  segment.scores = sample_count > 0 && sequence.request->scores;
   segment.write_from = lease.write_from();
   plan.segments.push_back(segment);
   return {};

@@ -47,7 +47,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::vector<NodeRef> points;          // resume points of the sequences that left the scheduler
   bool ran = false;                     // one of those had a slot
 
-  // The most positions of a sequence that will ever hold KV: the last token drawn needs none.
+  // The most positions of a sequence that will ever hold KV: the last token sampled needs none.
   int32_t most_positions() const { return prompt_count + std::max(0, max_tokens - 1); }
 };
 
@@ -68,7 +68,7 @@ struct Sequence {
   int32_t next = 0;             // position of the next token to compute
   int32_t granted = 0;          // tokens it computes in the step being planned or run
   int32_t granted_next = 0;     // likewise in the step planned while that one runs
-  std::vector<int32_t> drafts;  // proposed tokens from position `drafts_at` on, not drawn yet
+  std::vector<int32_t> drafts;  // proposed tokens from position `drafts_at` on, not sampled yet
   int32_t drafts_at = 0;
   std::optional<int32_t> cut_to;  // kCutting, or kSuspending: its number of tokens once it has left its slot
 
@@ -89,7 +89,7 @@ struct Sequence {
 
   int32_t token_count() const { return static_cast<int32_t>(tokens->size()); }
   int32_t remaining() const { return token_count() - next; }
-  // All is computed but the token drawn last.
+  // All is computed but the token sampled last.
   bool decoding() const { return counts.generated > 0 && remaining() == 1; }
   bool started() const { return admitted != TimePoint(); }
   bool has_slot() const { return slot >= 0; }

@@ -71,7 +71,7 @@ class SessionBooks {
     const auto found = books_.find(session);
     if (found == books_.end()) return;
     release(found->second);
-    if (found->second.family_domain != kNoDomain) tree_.release(found->second.family_domain);
+    if (found->second.family_domain != kNoDomain) tree_.release_domain(found->second.family_domain);
     books_.erase(found);
   }
   size_t count() const { return books_.size(); }
@@ -87,7 +87,7 @@ class SessionBooks {
   }
   void release(SessionBook& of) {
     for (DomainId* domain : {&of.shared, &of.own})
-      if (*domain != kNoDomain) tree_.release(std::exchange(*domain, kNoDomain));
+      if (*domain != kNoDomain) tree_.release_domain(std::exchange(*domain, kNoDomain));
   }
 
   PrefixTree& tree_;
