@@ -64,7 +64,7 @@ TEST_CASE("segments of several rows come before segments of one row, and every r
   CHECK(rows.single_from() == 1);
   CHECK(std::ranges::equal(rows.segment_slot(), std::vector<int32_t>{1, 0, 2}));
   CHECK(std::ranges::equal(rows.row_segment(), std::vector<int32_t>{1, 0, 0, 0, 0, 0, 2}));
-  CHECK(std::ranges::equal(rows.draw_row(), std::vector<int32_t>{0, 6}));
+  CHECK(std::ranges::equal(rows.sampled_row(), std::vector<int32_t>{0, 6}));
   CHECK(step->graph_rows == 0);  // a prompt is never recorded
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("a decode step is padded to the next captured size with copies of its 
     CHECK(step->rows.segment_slot()[9] == 4);
     CHECK(step->rows.positions()[9] == 3);
     CHECK(step->rows.segments()[9].first_row == 9);
-    CHECK(step->rows.draws().size() == 10);
+    CHECK(step->rows.samples().size() == 10);
   }
 }
 

@@ -404,26 +404,23 @@ inline void EngineImpl::stop(const Status& error) {
   all_failed_ = false;
   const Status stopped = guarded<Status>([&]() -> Status {
     publish();
-    const auto fail = [&](Request& request) {
+    const auto fail = [&](const Sequence& sequence) {
+      Request& request = *sequence.request;
       if (request.unended == 0) return;
-      Event event;
-      for (const Sequence* sequence : request.sequences)
-        if (sequence) event = event_of(*sequence, EventKind::kFailed);
-      event.kind = EventKind::kFailed;
+      Event event = event_of(sequence, EventKind::kFailed);
       event.sequence = 0;
-      event.request = request.id;
-      event.session = request.session;
-      event.user_data = request.user_data;
       event.status = error;
       tell_end(std::move(event), {request.id, request.session, false, {}});
       request.unended = 0;
       ++metrics_.requests_failed;
     };
-    for (const auto& [id, request] : scheduler_.requests()) fail(*request);
+    for (const auto& sequence : scheduler_.running()) fail(*sequence);
+    for (const auto& sequence : scheduler_.waiting()) fail(*sequence);
+    for (const auto& sequence : scheduler_.suspended()) fail(*sequence);
     const auto fail_commands = [&] {
       for (const Command& command : commands_)
         for (const std::unique_ptr<Sequence>& sequence : command.sequences)
-          if (sequence) fail(*sequence->request);
+          if (sequence) fail(*sequence);
     };
     fail_commands();  // those of this step that were not come to
     inbox_.take_commands(commands_);

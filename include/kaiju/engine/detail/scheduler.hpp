@@ -81,8 +81,7 @@ class Scheduler {
     return running_;
   }
   const WaitingSequences& waiting() const { return waiting_; }
-  // Requests with sequences here, suspended ones included.
-  const std::unordered_map<RequestId, std::shared_ptr<Request>>& requests() const { return requests_; }
+  const SuspendedSequences& suspended() const { return suspended_; }
   size_t suspended_requests() const { return suspended_requests_; }
   // Sequences whose memory had to be renewed in the last plan; those without a slot found none, and wait.
   const std::vector<Sequence*>& displaced() const { return displaced_; }
