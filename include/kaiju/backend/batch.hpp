@@ -11,8 +11,8 @@
 namespace kaiju {
 
 // Consecutive rows of one sequence. The blocks before the block of its first position are complete when the batch
-// begins, and no segment of the batch writes them. So a backend may read those blocks, and the tables, before its
-// earlier operations have ended.
+// begins, and no segment of the batch writes them. So a backend need not wait for its earlier operations of the batch
+// before it reads those blocks and the block tables.
 struct BatchSegment {
   int32_t first_row = 0;
   int32_t row_count = 0;

@@ -44,8 +44,9 @@ struct LeaseRequest {
 enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 
 // Invariants while a lease is started:
-// - `path_` has the nodes of the sequence's blocks from the first on, each held once. The nodes before `ready_` are
-//   ready. Each other node is claimed by this lease, by a lease that this one follows, by a transfer, or by nothing.
+// - `path_` has the tree nodes of the sequence's blocks from the first block on; the lease holds each node once. The KV
+//   of the first `ready_` nodes is computed. The KV of each other node will be computed by this lease, by a lease that
+//   this one waits for, or by whichever lease needs it first; or it is being copied from a lower tier.
 // - Positions below `next_` are computed. The tables contain all blocks with their KV that position `next_` can see.
 // - A block in a table belongs to a node or to this lease. A global block is entered once. A window block is held, or
 //   belongs to this lease, from the moment it is entered until it has left the window.

@@ -1,5 +1,6 @@
 // Node: one node of the prefix tree. It has up to 64 tokens, which follow the tokens of its path, and a KV block of
-// each kind. Plain data; only the tree changes it.
+// each kind. A node is ready once its KV is computed; before that, a lease (lease.hpp) claims it, which means that this
+// lease's sequence computes it. Plain data; only the tree changes it.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ inline constexpr int32_t kTransfer = -2;   // the KV is being copied up from a l
 // - A node has 1 to 64 tokens. A node with fewer than 64 tokens is a tail and has no children.
 // - If the model has global layers, every node has a global block, which is attached when the node is inserted. A node
 //   may lack a window block; if it has one, its KV is written. A block belongs to one node at most.
-// - Only a ready node may be read. A node that is not ready is held by the lease that writes it or by leases that wait
-//   for it. So an unclaimed node always has a lease that can claim it.
+// - Only a ready node may be read. A node that is not ready is held by the lease that computes it or by leases that
+// wait
+//   for it. So for every node that no lease has claimed, there is a lease that can claim it and compute its KV.
 // - `refs` counts the leases, promotions and path builders that hold the node; `window_refs` counts those that also
 //   hold its window block. Paths are held as a whole: a parent has at least as many refs and pins as each child.
 // - The node's blocks are in the state that state_of returns.

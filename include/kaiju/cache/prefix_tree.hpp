@@ -287,7 +287,8 @@ class PrefixTree {
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
-  // Slabs searched for one to give to the other kind: 8 give nearly the hit rate of 128 (kaiju-bench replay).
+  // How many slabs (runs of blocks) are searched for one that can be given to the other kind of block: 8 give nearly
+  // the hit rate of 128 (kaiju-bench replay).
   static constexpr int32_t kSlabsLooked = 8;
   enum WindowList : int8_t { kPassing = 0, kRetained = 1 };  // kPassing is evicted first
   struct List {

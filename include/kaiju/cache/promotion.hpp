@@ -15,10 +15,13 @@
 namespace kaiju {
 
 // Invariants from begin() to release():
-// - `nodes_` is the path to the resume point, first node first, and each node is held. The nodes before `first_new_`
-//   were on the device. The others are arriving until ran() is called.
-// - `pieces_` are the blocks to copy up, until ran() is called. Each is kept in its tier and has a block on the device.
-//   A global block is attached to its node; a window block belongs to the promotion.
+// - `nodes_` is the path of tree nodes to the resume point, first node first. The promotion holds each of them. The
+// nodes
+//   before `first_new_` were on the device already. The nodes from `first_new_` on are being copied to the device:
+//   their KV may be read only after ran() was called.
+// - `pieces_` lists the blocks that are copied from a lower tier to the device. It is empty after ran(). Each piece is
+//   kept in its tier and has a block on the device. A global block is attached to its node; a window block belongs to
+//   the promotion.
 // - The window blocks of `windows_` are held.
 // The tiers keep all copied blocks until the plan has run, so nothing is lost if the plan is tried again or the request
 // ends meanwhile. Allows one thread at a time. release() must be called before the tree is destroyed.

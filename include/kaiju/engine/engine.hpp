@@ -85,8 +85,9 @@ class Engine {
   Status destroy_session(SessionId session);
 
   // -- saved sessions: docs/cache.md says what is in one --
-  // kBusy while another thread is in step, or while a step waits to be run again. Both calls first carry out the calls
-  // that wait for the next step. Their callbacks run on this thread and must not call step.
+  // kBusy while another thread is in step, or while a step waits to be run again. Both calls first do what a step does
+  // first: they carry out calls like cancel and suspend that came since the last step. Their callbacks run on this
+  // thread and must not call step.
   //
   // Writes an idle session: its tokens, and the KV that the cache has of them. After an error, discard what was
   // written.
@@ -115,11 +116,11 @@ class Engine {
   Status resume(RequestId request);
 
   // -- sequences of a request --
-  // A request has one sequence, or RequestOptions::sequence_count; each is scheduled and ends by itself. A sequence
-  // that ends before the last one of its request gives kSequenceDone, the last one kDone. cancel, suspend, resume and
-  // the deadline act on all of them. max_running and the executor's slots count sequences; max_waiting and pending
-  // count requests. All calls below take effect at the next step. kNotFound: no unfinished request, or no sequence of
-  // it, has this number. kBusy: too many such calls wait for the next step.
+  // A request has one sequence, or RequestOptions::sequence_count; each is scheduled and ends independently of the
+  // others. A sequence that ends before the last one of its request gives kSequenceDone, the last one kDone. cancel,
+  // suspend, resume and the deadline act on all of them. max_running and the executor's slots count sequences;
+  // max_waiting and pending count requests. All calls below take effect at the next step. kNotFound: no unfinished
+  // request, or no sequence of it, has this number. kBusy: too many such calls wait for the next step.
   //
   // Makes another sequence of the request, with the tokens that `sequence` has by then and a stream number of its own,
   // and returns its index. It shares the KV of all whole blocks, and generates what a request with these tokens as its
