@@ -128,7 +128,8 @@ class Engine {
   // kMaxSequences.
   Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t stream);
   // Cuts a sequence back to its first `length` tokens, the prompt included, from where it goes on; Event::counts of the
-  // next tokens say where they belong. No effect where it has fewer. kInvalidArgument: less than the prompt.
+  // next tokens say where they belong. Does nothing if the sequence has fewer tokens than
+  // that. kInvalidArgument if `length` is less than the length of the prompt.
   Status cut_sequence(RequestId request, int32_t sequence, int32_t length);
   // Ends a sequence with kCancelled.
   Status end_sequence(RequestId request, int32_t sequence);
