@@ -68,7 +68,7 @@ class ExecutorFor final : public Executor {
     pool_[1] = cache_.data();
     pool_[0] = info.shares_memory() ? pool_[1] : pool_[1] + info.block_bytes[1] * info.block_count[1];
     kv_slots_ = slots_.kv_slots();
-    for (KvSlot& slot : kv_slots_) slot.pool = pool_[static_cast<int32_t>(slot.kind)];
+    for (KvSlot& slot : kv_slots_) slot.pool = pool_[slot.kind];
 
     const auto rows = static_cast<size_t>(sizes.step_tokens);
     const WorkspaceWidths widths(config);
@@ -121,13 +121,13 @@ class ExecutorFor final : public Executor {
 
   // Copies the whole block, because only the backend knows its layout. KV after the copied tokens is never read.
   void copy_block(const BlockCopy& copy) {
-    const auto kind = static_cast<int32_t>(copy.kind);
+    const BlockKind kind = copy.kind;
     const int64_t bytes = slots_.info().block_bytes[kind];
     std::memcpy(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes));
   }
 
   void transfer_block(const BlockTransfer& transfer) {
-    const auto kind = static_cast<int32_t>(transfer.kind);
+    const BlockKind kind = transfer.kind;
     const int64_t bytes = slots_.info().block_bytes[kind];
     auto* block = pool_[kind] + transfer.block * bytes;
     if (transfer.way == BlockTransfer::Way::kUp) {
@@ -235,7 +235,7 @@ class ExecutorFor final : public Executor {
   Slots slots_;
   std::vector<KvSlot> kv_slots_;
   Buffer<std::byte> cache_;
-  std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // address of block 0 of each kind
+  PerKind<std::byte*> pool_;  // address of block 0 of each kind
   Buffer<arith::bf16> x_, last_x_;
   Buffer<int8_t> a_, queries_;
   Buffer<float> q_, k_, v_, last_logits_, scores_;

@@ -20,7 +20,7 @@ struct ExecutorSizes {
   int32_t slot_count = 1;    // number of live sequences
   int32_t step_tokens = 64;  // most tokens in one plan
   int32_t most_samples = 1;  // see ExecutorInfo
-  int32_t block_count[kBlockKinds] = {0, 0};
+  PerKind<int32_t> block_count;
   // Both kinds of block share one memory, at least as large; a block lies at block * block_bytes of its kind.
   bool share_memory = false;
   std::string kv_layout;  // see ExecutorInfo
@@ -32,12 +32,13 @@ class Slots {
  public:
   struct Slot {
     SamplingSpec sampling;
-    bool sampled = false;                     // whether the slot has sampled a token already
-    std::vector<BlockId> table[kBlockKinds];  // [context / 64]
+    bool sampled = false;                 // whether the slot has sampled a token already
+    PerKind<std::vector<BlockId>> table;  // [context / 64]
     // Range of table entries that are known to be blocks, so that a step need not check them again.
     struct Found {
       int32_t first = 0, end = 0;
-    } found[kBlockKinds];
+    };
+    PerKind<Found> found;
   };
 
   void create(const ModelConfig& config, const ExecutorSizes& sizes) {
@@ -88,14 +89,14 @@ class Slots {
       const LayerConfig& owner = config.layers[config.owner_of(s)];
       const bool global = owner.kind == LayerKind::kGlobal;
       const BlockKind kind = global ? BlockKind::kGlobal : BlockKind::kWindow;
-      int64_t& block_bytes = info_.block_bytes[static_cast<int32_t>(kind)];
+      int64_t& block_bytes = info_.block_bytes[kind];
       kv_slots_.push_back(
           {nullptr, 0, block_bytes, config.n_kv_heads, config.head_dim, kind, global ? 0 : owner.window});
       block_bytes += slot_bytes;
       info_.has_global |= global;
       if (!global) info_.window = std::max(info_.window, owner.window);
     }
-    for (KvSlot& slot : kv_slots_) slot.block_bytes = info_.block_bytes[static_cast<int32_t>(slot.kind)];
+    for (KvSlot& slot : kv_slots_) slot.block_bytes = info_.block_bytes[slot.kind];
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
       info_.block_count[kind] = info_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
     if (sizes.share_memory && info_.has_global && info_.window > 0) share_memory();
@@ -133,28 +134,25 @@ class Slots {
   }
 
   Status edit_table(const TableEdit& edit) {
-    const auto kind = static_cast<int32_t>(edit.kind);
     if (!is_slot(edit.slot) || edit.index < 0 ||
-        edit.index >= static_cast<int32_t>(slots_[edit.slot].table[kind].size()) || edit.block < kNoBlock ||
-        edit.block >= info_.block_count[kind])
+        edit.index >= static_cast<int32_t>(slots_[edit.slot].table[edit.kind].size()) || edit.block < kNoBlock ||
+        edit.block >= info_.block_count[edit.kind])
       return internal_error("a plan edits a block table out of range: slot " + std::to_string(edit.slot) + ", index " +
                             std::to_string(edit.index) + ", block " + std::to_string(edit.block));
-    slots_[edit.slot].table[kind][edit.index] = edit.block;
-    if (edit.block == kNoBlock) slots_[edit.slot].found[kind] = {};
+    slots_[edit.slot].table[edit.kind][edit.index] = edit.block;
+    if (edit.block == kNoBlock) slots_[edit.slot].found[edit.kind] = {};
     return {};
   }
 
   Status check_transfer(const BlockTransfer& transfer) const {
     if (transfer.host && transfer.token_count >= 0 && transfer.token_count <= kBlockTokens && transfer.block >= 0 &&
-        transfer.block < info_.block_count[static_cast<int32_t>(transfer.kind)])
+        transfer.block < info_.block_count[transfer.kind])
       return {};
     return internal_error("a plan transfers a block out of range, or to no memory");
   }
 
   Status check_copy(const BlockCopy& copy) const {
-    const auto in_pool = [&](BlockId block) {
-      return block >= 0 && block < info_.block_count[static_cast<int32_t>(copy.kind)];
-    };
+    const auto in_pool = [&](BlockId block) { return block >= 0 && block < info_.block_count[copy.kind]; };
     return in_pool(copy.from) && in_pool(copy.to) ? Status() : internal_error("a plan copies a block out of range");
   }
 
@@ -205,9 +203,9 @@ class Slots {
   Status check_blocks(Slot& slot, const Segment& segment) const {
     const int32_t last = (segment.position + segment.token_count - 1) / kBlockTokens;
     const int32_t window_first = info_.window > 0 ? std::max(0, segment.position - info_.window + 1) / kBlockTokens : 0;
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
+    for (const BlockKind kind : kBothKinds) {
       if (info_.block_bytes[kind] == 0) continue;
-      const int32_t first = kind == static_cast<int32_t>(BlockKind::kWindow) ? window_first : 0;
+      const int32_t first = kind == BlockKind::kWindow ? window_first : 0;
       if (slot.found[kind].first <= first && last < slot.found[kind].end) continue;
       for (int32_t i = first; i <= last; ++i)
         if (slot.table[kind][i] == kNoBlock)
