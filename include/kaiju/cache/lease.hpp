@@ -55,9 +55,9 @@ enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 //   ends. A window block is held by this lease or belongs to it, from when the block is entered into its table until
 //   the block has left the window.
 // - The blocks in `stash_` are live and belong to this lease. For every block that the sequence may ever need, there is
-//   a block in a block table, in a node of `path_`, or in `stash_`. The exception are the `owed_` window blocks, which
-//   the tree retained for resume points when they left the window. The lease takes another window block for each of
-//   them as soon as the cache has room.
+//   a block in a block table, in a node of `path_`, or in `stash_`. The exceptions are `owed_` window blocks that
+//   stayed in the tree when they left this sequence's window, because a resume point, a pin or another sequence needs
+//   them. The lease takes another window block for each of them as soon as the cache has room.
 // - `shared_tail_` is the node of the last, partly filled block of the shared region (the part of the prompt that
 //   several sessions share). While `shared_tail_` is set, this lease holds that node, and this lease or another one
 //   will compute its KV.

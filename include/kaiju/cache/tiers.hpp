@@ -186,7 +186,7 @@ class Tiers {
   }
 
   // -- up --
-  // Prevents that a stored block is moved or removed until release() is called. The block must be ready().
+  // Keeps a stored block from being moved or removed until release() is called. The block must be ready().
   void keep(StoredId id, BlockKind kind) { pool(tier(id, kind)).use(kind, at(id).place[kind]); }
   // Makes the bytes of a block available in host memory, and reads them from the file if they are there. keep() must
   // have been called for the block.
