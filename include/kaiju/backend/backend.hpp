@@ -57,7 +57,7 @@ struct StepSizes {
 };
 
 // A backend that needs scratch memory allocates it in take_memory. The executor calls take_memory before the first
-// step. take_memory may return kOutOfMemory. The operations of later steps allocate no memory.
+// step. take_memory may return kOutOfMemory. Steps that do not exceed `sizes` allocate no more memory.
 template <class B>
 concept TakesMemory = requires(B& backend, const StepSizes& sizes) {
   { backend.take_memory(sizes) } -> std::same_as<Status>;

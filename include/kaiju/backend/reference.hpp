@@ -20,7 +20,8 @@ inline int8_t* reference_row(std::byte* half, int32_t position, int32_t head_dim
   return reinterpret_cast<int8_t*>(half) + int64_t{position % kBlockTokens} * head_dim;
 }
 
-// Draws a token from one row of logits. ReferenceBackend and CpuBackend both use this function.
+// Draws a token from one row of logits. This function defines the result of sampling; every other backend must draw the
+// same token.
 inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& scratch, SampledToken& result) {
   const SamplingSpec& spec = *args.spec;
   const std::span<const float> logits(args.logits, static_cast<size_t>(args.vocab_size));
