@@ -98,8 +98,8 @@ KAIJU_HOST_DEVICE inline float rint(float x) {
 #endif
 }
 
-// A bf16 holds the 16 bits of a bfloat16. The conversion from float rounds ties to even and is correct only for finite
-// inputs.
+// A bf16 holds the 16 bits of a bfloat16. The conversion from float to bf16 rounds ties to even and is correct only for
+// finite inputs.
 using bf16 = uint16_t;
 
 KAIJU_HOST_DEVICE inline bf16 to_bf16(float x) {

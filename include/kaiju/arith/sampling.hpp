@@ -50,7 +50,7 @@ inline double natural_log(uint64_t total) {
 }
 
 // Returns the natural logarithm of the sum of exp(logit - maximum) over all logits, which is the softmax denominator.
-// The logits must be those of the model, without repetition penalty, bias or temperature.
+// `logits` must be the logits that the model computed, without repetition penalty, bias or temperature.
 inline double log_total(std::span<const float> logits, float maximum) {
   uint64_t total = 0;
   for (const float logit : logits) total += mass(logit, maximum, kLog2E);
@@ -61,8 +61,8 @@ inline float logprob(float logit, float maximum, double log_total) {
   return static_cast<float>((static_cast<double>(logit) - static_cast<double>(maximum)) - log_total);
 }
 
-// A token that may be drawn. Candidates are ordered by descending logit, and candidates with equal logits are ordered
-// by ascending token id.
+// A Candidate is a token that may be drawn. Candidates are ordered by descending logit, and candidates with equal
+// logits are ordered by ascending token id.
 struct Candidate {
   float logit;
   int32_t token;
@@ -72,8 +72,8 @@ struct Candidate {
   }
 };
 
-// Applies top-k, min-p and top-p to `candidates`, in the order that docs/arithmetic.md defines. At least one candidate
-// remains.
+// Applies top-k, min-p and top-p to `candidates`, in the order that docs/arithmetic.md defines. truncate() leaves at
+// least one candidate.
 inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float top_p, float min_p) {
   if (top_k > 0 && static_cast<size_t>(top_k) < candidates.size()) {
     std::nth_element(candidates.begin(), candidates.begin() + top_k, candidates.end());
@@ -98,7 +98,8 @@ inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float to
 }
 
 // Adds up the masses (relative probabilities) of the candidates in the order of ascending token id, and returns the
-// first token whose cumulative mass exceeds floor(random * total / 2^64). `total` is the sum of all masses.
+// first token whose cumulative mass exceeds floor(random * total / 2^64). In this formula, `total` is the sum of the
+// masses of all candidates.
 inline int32_t draw(std::vector<Candidate>& candidates, uint64_t random) {
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.token < b.token; });

@@ -6,8 +6,9 @@
 
 namespace kaiju::arith {
 
-// The number of keys in a chunk. The weights of all keys in a chunk are relative to the chunk's largest score. Chunks
-// begin at positions that are multiples of 512, and each chunk may be computed independently.
+// Attention divides the keys of a sequence into chunks of this many keys. The weights of all keys in a chunk are
+// relative to the chunk's largest score. Chunks begin at positions that are multiples of 512, and each chunk may be
+// computed independently.
 inline constexpr int kChunkKeys = 512;
 inline constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23: a sum with it has the nearest integer in its low bits
 

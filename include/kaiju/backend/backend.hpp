@@ -57,7 +57,8 @@ struct StepSizes {
 };
 
 // A backend that needs scratch memory allocates it in take_memory. The executor calls take_memory before the first
-// step. take_memory may return kOutOfMemory. Steps that do not exceed `sizes` allocate no more memory.
+// step. take_memory may return kOutOfMemory. After take_memory(sizes), a step that does not exceed `sizes` allocates no
+// memory.
 template <class B>
 concept TakesMemory = requires(B& backend, const StepSizes& sizes) {
   { backend.take_memory(sizes) } -> std::same_as<Status>;
@@ -82,8 +83,8 @@ concept ModelBackend =
       backend.attend(attention, batch, kv);
     };
 
-// A backend that can fuse a norm with the matmul that reads the normalised rows. The result equals that of norm(norm)
-// followed by the matmul on norm.a, but the fused operation need not write norm.a.
+// A backend that can fuse a norm with the matmul that reads the normalised rows. The result of the fused operation
+// equals the result of norm(norm) followed by the matmul on norm.a, but the fused operation need not write norm.a.
 template <class B>
 concept FusesNorms =
     requires(B& backend, const NormArgs& norm, const Matrix& matrix, const float* f, float* f_out, uint8_t* h_out) {
@@ -91,9 +92,9 @@ concept FusesNorms =
       backend.norm_up(norm, matrix, f, h_out);
     };
 
-// The arguments of one matmul that computes queries, keys and values from the residual stream. Its packed matrix has
-// the rows of the matrix q. If the layer owns its KV slot (computes the slot's keys and values), the packed matrix then
-// has the rows of the matrices k and v.
+// The arguments of one matmul that computes queries, keys and values from the residual stream. The packed matrix begins
+// with the rows of the weight matrix q. If the layer owns its KV slot (computes the slot's keys and values), the rows
+// of the weight matrices k and v follow.
 struct PackedProjection {
   NormArgs norm;
   Linear qkv;  // [query width, or query width + 2 kv width; d_model]
@@ -107,7 +108,8 @@ struct PackedProjection {
 };
 
 // A backend that computes a PackedProjection: a norm, one matmul with the matrix qkv, the operation queries, and the
-// operation append if qkv has rows of k and v. The weights of such a backend are packed (LayerWeights::packed).
+// operation append if qkv has rows of k and v. A backend that satisfies ProjectsPacked needs packed weights
+// (LayerWeights::packed).
 template <class B>
 concept ProjectsPacked = requires(B& backend, const PackedProjection& projection, const Batch& batch,
                                   const KvSlot& kv) { backend.project(projection, batch, kv); };

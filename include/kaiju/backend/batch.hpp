@@ -31,10 +31,10 @@ struct Batch {
   int32_t single_from = INT32_MAX;       // All segments from this one on have one row each. Setting it is optional.
 };
 
-// A KV slot holds the keys and values of one layer, or of several layers that share them. It lies inside the pool (the
-// memory for all blocks of one kind). A cache block is contiguous. For each KV slot of the block's kind and each KV
-// head, the block has 64 tokens of keys and then 64 tokens of values, with head_dim bytes for each token. The backend
-// chooses the layout within the keys and within the values.
+// A KV slot holds the keys and values of one layer, or of several layers that share them. Every KV slot lies inside a
+// pool, the memory for all cache blocks of one kind (global or window). A cache block is contiguous. For each KV slot
+// of the block's kind and each KV head, the block has 64 tokens of keys and then 64 tokens of values, with head_dim
+// bytes for each token. The backend chooses the layout of the 64 tokens of keys and of the 64 tokens of values.
 struct KvSlot {
   std::byte* pool = nullptr;
   int64_t block_bytes = 0;

@@ -1,6 +1,6 @@
 // CpuBackend: a Backend that computes on the host's cores, with kernels for several instruction sets. A CpuBackend
-// gives the same bits as ReferenceBackend (tests/conformance). It owns its worker threads and its scratch memory, and
-// it uses the weights in place.
+// gives the same bits as ReferenceBackend (tests/conformance). A CpuBackend owns its worker threads and its scratch
+// memory, and it uses the weights in place, without copying them.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ class CpuBackend {
 
   ~CpuBackend();
 
-  // Allocates scratch memory for steps of up to these sizes. A larger step still runs and allocates more memory.
+  // Allocates scratch memory for steps of up to these sizes. A step that is larger than these sizes still runs and
+  // allocates more memory.
   Status take_memory(const StepSizes& sizes);
 
   const char* isa() const;

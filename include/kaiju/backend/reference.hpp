@@ -1,6 +1,7 @@
-// ReferenceBackend: the executable specification of every operation of a backend. Its code is scalar and
-// single-threaded, and follows docs/arithmetic.md. Every other backend must give the same bits as ReferenceBackend. In
-// a ReferenceBackend, the keys of a block and the values of a block each have the layout [64 tokens, head_dim].
+// ReferenceBackend: the executable specification of every operation of a backend. The code of ReferenceBackend is
+// scalar and single-threaded, and follows docs/arithmetic.md. Every other backend must give the same bits as
+// ReferenceBackend. In a ReferenceBackend, the keys of a block and the values of a block each have the layout [64
+// tokens, head_dim].
 #pragma once
 
 #include <algorithm>
@@ -136,7 +137,7 @@ class ReferenceBackend {
 
  private:
   // Computes all outputs of a matmul and calls use(row * out + n, n, accumulator) for output n of each row. The
-  // accumulator is an exact integer.
+  // accumulator of a matmul output is an exact integer.
   template <class Byte, class Use>
   static void each(const Matrix& w, const Byte* a, int32_t rows, Use use) {
     for (int64_t row = 0; row < rows; ++row)
@@ -160,9 +161,8 @@ class ReferenceBackend {
     std::vector<float> out;  // [head_dim]; empty before the first chunk
   };
 
-  // Merges the sums over two sets of keys, of which `kept` has the larger or an equal maximum. The result has the
-  // maximum of `kept`, so the sums of `scaled` are first multiplied by the attention weight that belongs to the
-  // difference of the two maxima.
+  // Adds the sums over two sets of keys. The set of `kept` must have the larger or an equal maximum score. The sums in
+  // `scaled` are first multiplied by the factor that makes them relative to the maximum score of `kept`.
   static Sums fold(const Sums& scaled, Sums kept, float z) {
     const float factor = arith::exp2_product(scaled.maximum - kept.maximum, z);
     kept.total = arith::fma(scaled.total, factor, kept.total);

@@ -2,7 +2,8 @@
 // recorded from ReferenceBackend. The self-check runs when an executor is created and takes 2 ms on a CPU. On a GPU the
 // self-check covers more shapes, because some shapes have their own kernels. The self-check fails on a machine or a
 // build whose results differ, for example because of contraction (a * b + c with one rounding), flushed subnormals or a
-// broken kernel. Its data is in host memory only. The tests in tests/conformance are more thorough than the self-check.
+// broken kernel. The self-check uses host memory only. The tests in tests/conformance are more thorough than the
+// self-check.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct Check {
   uint64_t hash;
 };
 
-// The hashes that were recorded from ReferenceBackend. If the version of the arithmetic changes,
+// These hashes were recorded from ReferenceBackend. If the version of the arithmetic changes,
 // tests/conformance/self_check.cpp prints the new hashes.
 inline constexpr Check kExpected[] = {
     {"embed", 0x34DD48A9AC7FAA26u},
@@ -79,8 +80,8 @@ enum class Shapes {
   kAll
 };  // kAll: also the shapes of a GPU's kernels for one row, for tiles of rows and for other head_dims
 
-// Inputs generates the pseudo-random inputs of the checks. The values are made by exact operations from words of the
-// Philox generator with a fixed key.
+// Inputs generates the pseudo-random inputs of the checks. The pseudo-random inputs are made by exact operations from
+// words of the Philox generator with a fixed key.
 class Inputs {
  public:
   uint32_t word() {
@@ -137,7 +138,8 @@ uint64_t hash_of(const std::vector<T>& values) {
   return hash;
 }
 
-// A random int8 matrix and the scales of its rows. The matrix is drawn from the Inputs before the scales.
+// A random int8 matrix and the scales of its rows. The constructor draws the matrix from `inputs` before it draws the
+// scales.
 class RandomMatrix {
  public:
   RandomMatrix(Inputs& inputs, int32_t out, int32_t in)
@@ -212,8 +214,8 @@ uint64_t hash_of_product(B& backend, Inputs& inputs, Operation operation, const 
 }
 
 // Checks attention on one sequence that is longer than one chunk of 512 keys. The keys and values of the sequence are
-// made from the same floats five times in a row, each time with different rotary angles. The queries of the last rows
-// then attend to the sequence. The sequence's blocks lie in reverse order in the KV cache.
+// made from the same floats five times in a row, each time with different rotary angles. Only the queries of the
+// sequence's last rows are checked. The sequence's blocks lie in reverse order in the KV cache.
 class Attention {
  public:
   // The inputs of the attention checks: the floats of queries, keys and values before quantisation, and the inverse
@@ -376,8 +378,8 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
 
 }  // namespace golden
 
-// Runs the self-check. Returns kUnsupported if results differ from the recorded hashes; the message names the
-// operations.
+// Runs the self-check of a backend. Returns kUnsupported if results differ from the recorded hashes; the message names
+// the operations.
 template <Backend B>
 Status self_check(B& backend, golden::Shapes shapes = golden::Shapes::kPlain) {
   const std::vector<uint64_t> found = golden::hashes(backend, shapes);

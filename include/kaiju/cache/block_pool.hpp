@@ -12,7 +12,7 @@
 
 namespace kaiju {
 
-// Every cache block is in exactly one of these states.
+// BlockState: every cache block is in exactly one of these states.
 enum class BlockState : uint8_t {
   kFree = 0,      // holds no KV that is needed
   kCached = 1,    // holds KV that no running sequence uses: may be evicted
@@ -24,7 +24,7 @@ inline constexpr int32_t kBlockStates = 5;
 
 // A block is "used" while its state is not kFree. A block is "busy" while its state is kLive, kPinned or kArriving. A
 // slab is a run of neighbouring blocks of one kind. If both kinds of block share one memory, an empty slab can be given
-// to either kind. If they do not, every slab is one block of a fixed kind.
+// to either kind. If each kind of block has its own memory, every slab is one block of a fixed kind.
 //
 // Invariants, which check_blocks (invariants.hpp) recounts:
 // - A used block lies in a slab of its own kind. A slab belongs to a kind while it has a used block. A slab without
@@ -33,9 +33,9 @@ inline constexpr int32_t kBlockStates = 5;
 //   of an empty slab are in no list.
 // - The list `open` has every slab with used blocks and a free block. The list `idle` has every slab with used blocks
 //   and no busy block.
-// - `room` counts the blocks that are not busy in slabs that have busy blocks. Such a block can be used only as a block
-//   of its slab's kind. A BlockNeed can be met if `room` and the slabs that are empty or idle have enough blocks
-//   (feasible).
+// - `room` counts the blocks that are not busy in slabs that have busy blocks. While a slab has busy blocks, its other
+//   blocks can be used only as blocks of the slab's kind. A BlockNeed can be met if the blocks counted by `room` and
+//   the blocks of empty or idle slabs suffice (feasible).
 // - For each state except kFree, `count` equals the number of blocks in that state.
 //
 // One thread at a time may use a BlockPool. Every call is O(1), except slab_with_room, which is O(slabs).
@@ -104,8 +104,8 @@ class BlockPool {
     if (delta != 0) change_busy(kind, slab_of(kind, block), delta);
   }
 
-  // Returns whether the blocks of `need` could be taken if all cached blocks were evicted. The result is exact, not an
-  // estimate.
+  // Returns whether the blocks of `need` could be taken if all cached blocks were evicted. The result of feasible() is
+  // exact, not an estimate.
   bool feasible(const BlockNeed& need) const {
     PerKind<int64_t> slabs;
     for (const BlockKind kind : kBothKinds) {
@@ -138,8 +138,8 @@ class BlockPool {
   // Returns whether the slab has no live, pinned or arriving block.
   bool is_idle(int32_t slab) const { return slabs_[static_cast<size_t>(slab)].busy == 0; }
   const std::vector<int32_t>& idle_slabs(BlockKind kind) const { return kinds_[kind].idle; }
-  // Returns a slab of this kind that has both busy blocks and blocks that are not busy, or -1 if there is none. This
-  // call searches all slabs, so the cache calls it only when little room is left.
+  // Returns a slab of this kind that has both busy blocks and blocks that are not busy, or -1 if there is none.
+  // slab_with_room() searches all slabs, so the cache calls it only when few blocks are left.
   int32_t slab_with_room(BlockKind kind) const {
     for (size_t slab = 0; slab < slabs_.size(); ++slab)
       if (slabs_[slab].kind == kind && slabs_[slab].used > 0 && slabs_[slab].busy > 0 &&

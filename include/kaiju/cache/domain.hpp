@@ -21,8 +21,8 @@ inline constexpr DomainId kNoDomain = -1;
 
 enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
 
-// The domains that a request may use, as named by its Scope (scope.hpp): the shared region's domain for the prompt's
-// first `shared_tokens` tokens, and the request's own domain for all later tokens.
+// Regions holds the domains that a request may use, as named by its Scope (scope.hpp): the shared region's domain for
+// the prompt's first `shared_tokens` tokens, and the request's own domain for all later tokens.
 struct Regions {
   DomainId shared = kNoDomain;
   int32_t shared_tokens = 0;
@@ -50,8 +50,8 @@ struct Domain {
 // request) and no block in any tier. One thread at a time may use a Domains object.
 class Domains {
  public:
-  // Returns the domain with this kind and key, and creates the domain if it does not exist. Either way, hold() adds one
-  // holder to the domain.
+  // Returns the domain with this kind and key, and creates the domain if it does not exist. In both cases, hold() adds
+  // one holder (session or request) to the domain.
   DomainId hold(DomainKind kind, const std::string& key, const Namer& namer) {
     const auto [place, added] = index_.try_emplace(static_cast<char>(kind) + key, kNoDomain);
     if (added) {

@@ -1,6 +1,6 @@
-// CacheEvents: reports the names of the blocks that were stored in the cache or removed from it. With these events, a
-// router can send each request to the engine that has cached the request's prefix. The events wait in a bounded queue
-// until the host program polls them.
+// CacheEvents: reports the names of the blocks that were stored in the cache or removed from it. With these cache
+// events, a router can send each request to the engine that has cached the request's prefix. The events wait in a
+// bounded queue until the host program polls them.
 #pragma once
 
 #include <cstdint>

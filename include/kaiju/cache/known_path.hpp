@@ -1,6 +1,6 @@
 // KnownPath: finds the cached blocks of a token history, which are needed to save a session. PathBuilder: inserts
-// blocks into the cache whose KV was read from a saved session. Both use "tail" for a last block with fewer than 64
-// tokens.
+// blocks into the cache whose KV was read from a saved session. In this file, a tail is the last block of a path if it
+// has fewer than 64 tokens.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,9 @@ struct KnownPath {
   std::vector<NodeId> nodes;  // one node for each block, from the first on; the last may be a tail
   int32_t tokens = 0;         // number of tokens that the nodes cover
 
-  // Finds the blocks of `tokens` whose KV is already computed, in the two domains `shared` and `own`. Either domain may
-  // be kNoDomain. A tail (a last block of fewer than 64 tokens) is found only if all its tokens are in `tokens`.
+  // Finds the blocks of `tokens` whose KV is already computed, in the two domains `shared` and `own`. Each of the two
+  // domains may be kNoDomain. A tail (a last block of fewer than 64 tokens) is found only if all its tokens are in
+  // `tokens`.
   static KnownPath find(const PrefixTree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
     KnownPath path;
     NodeId parent = kRoot;
@@ -49,7 +50,7 @@ struct KnownPath {
 class PathBuilder {
  public:
   // If `trusted` is true, the KV may be added to the shared region, where other sessions use it. `owner` is the id of
-  // the session. `tokens` must outlive this object.
+  // the session. The memory of `tokens` must outlive the PathBuilder.
   PathBuilder(PrefixTree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
       : tree_(tree), regions_(regions), trusted_(trusted), tokens_(tokens), owner_(owner) {
     path_.reserve(tokens.size() / kBlockTokens + 1);
@@ -69,7 +70,7 @@ class PathBuilder {
         tree_.release_block(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
     }
   }
-  // Makes the destructor leave the added blocks in the cache.
+  // Tells the destructor to leave the blocks that add() has inserted in the cache.
   void keep() { kept_ = true; }
 
   // Adds the next block of the token history, which has `count` tokens. If the block's KV is not cached yet, add()

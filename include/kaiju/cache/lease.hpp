@@ -1,10 +1,10 @@
 // Lease: what one running sequence holds of the cache. A lease has the sequence's path of nodes in the prefix tree, its
 // block tables, and a stash: blocks that were taken in advance for all tokens that the sequence may still generate. A
 // lease starts with the cached prefix of its prompt (lease_start.hpp), waits for sequences that compute the same blocks
-// (lease_follow.hpp), and gives out and collects blocks as the sequence grows (lease_blocks.hpp). It also adds resume
-// points, which are positions from which a later prompt can continue (lease_points.hpp), and counts hits and misses
-// (lease_counts.hpp). At its end, it leaves its computed blocks in the tree (lease_finish.hpp). A lease writes the
-// changes that the executor must know to a StepPlan.
+// (lease_follow.hpp), and gives out and collects blocks as the sequence grows (lease_blocks.hpp). A lease also adds
+// resume points, which are positions from which a later prompt can continue (lease_points.hpp), and counts hits and
+// misses (lease_counts.hpp). When a lease ends, it leaves its computed blocks in the tree (lease_finish.hpp). A lease
+// writes the changes that the executor must know to a StepPlan.
 #pragma once
 
 #include <algorithm>
@@ -33,15 +33,16 @@ struct LeaseRequest {
   Regions regions;
   uint64_t owner = 0;  // id of the session
   int32_t ticket = 0;  // positive and unique among leases
-  // Prompt tokens before this position were already counted in CacheStats. If this is INT32_MAX, all prompt tokens were
-  // counted. If this is -1, none were counted, and CacheStats::prompt_tokens does not include this prompt yet.
+  // Prompt tokens before position `counted_from` were already counted in CacheStats. If `counted_from` is INT32_MAX,
+  // all prompt tokens were already counted. If `counted_from` is -1, no prompt token was counted, and
+  // CacheStats::prompt_tokens does not include this prompt yet.
   int32_t counted_from = -1;
 
   SequenceSize size() const { return {most_positions, chunk_tokens}; }
 };
 
-// Reuse states how much of the prompt's cached prefix a lease uses. Values other than kAll are needed when the cache is
-// so full that a request fits only if cached blocks of its own prompt are evicted.
+// Reuse states how much of the prompt's cached prefix a lease uses. Values of Reuse other than kAll are needed when the
+// cache is so full that a request fits only if cached blocks of its own prompt are evicted.
 enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 
 // Invariants of a lease from start() to finish():
@@ -77,7 +78,7 @@ class Lease {
   }
 
   // Finds and holds the cached prefix of the prompt, and takes all further blocks that the sequence may ever need. If
-  // these blocks are not available, start() returns kNoRoom.
+  // these blocks are not available, start() holds nothing and returns kNoRoom.
   Outcome start(PrefixTree& tree, const LeaseRequest& request, Reuse reuse, const EditSink& sink) {
     request_ = request;
     prompt_count_ = static_cast<int32_t>(request.prompt.size());
@@ -92,10 +93,10 @@ class Lease {
     return taken ? Outcome::kStarted : Outcome::kNoRoom;
   }
 
-  // Returns the position of the next token to compute. The KV of all tokens before this position is already computed.
+  // Returns the position of the next token to compute. The KV of all tokens before position next() is already computed.
   int32_t next() const { return next_; }
-  // Returns the first position whose global KV must be written. The global KV of all positions before it is in the
-  // cache already and must not be written again.
+  // Returns the first position whose global KV must be written. The global KV of all positions before write_from() is
+  // in the cache already and must not be written again.
   int32_t write_from() const { return ready_ * kBlockTokens; }
 
   // Moves next() past the tokens whose blocks other leases have computed since the last step. prepare() must be called
@@ -145,7 +146,7 @@ class Lease {
   NodeId shared_tail() const { return shared_tail_; }
 
  private:
-  // What find() has found of the prompt in the cache.
+  // Found: the part of a prompt that find() has found in the cache.
   struct Found {
     int32_t resume = 0;     // position of the first token to compute
     NodeId tail = kNoNode;  // node whose first tokens continue the path; its block is copied

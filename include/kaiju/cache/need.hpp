@@ -1,5 +1,5 @@
-// BlockNeed: how many cache blocks of each kind a sequence needs before it may start. This file is the only place that
-// computes these numbers.
+// BlockNeed: how many cache blocks of each kind a sequence needs before it may start. No other file computes how many
+// blocks a sequence needs.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,10 @@ enum class SharedTail {
   kToMake,     // this sequence computes the tail
 };
 
-// The window blocks of a sequence must have room for its window, one prefill chunk, and kWindowSlack more positions. At
-// each of three edges up to 63 positions are lost to rounding to whole blocks, and one block of 64 positions before the
-// window is not released yet. kWindowSlack also covers a block that a sequence still holds while it uses the blocks
-// that another sequence computes.
+// The window blocks of a sequence must have room for its window, one prefill chunk, and kWindowSlack more positions.
+// kWindowSlack consists of 63 positions at each of three edges, which may be lost by rounding to whole blocks, and of
+// one block of 64 positions before the window that is not released yet. kWindowSlack also covers a block that a
+// sequence still holds while it uses the blocks that another sequence computes.
 inline constexpr int32_t kWindowSlack = 3 * (kBlockTokens - 1) + kBlockTokens;
 
 // The largest size that a sequence may reach.

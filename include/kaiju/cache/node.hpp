@@ -1,7 +1,7 @@
 // Node: one node of the prefix tree. A node has up to 64 tokens, which follow the tokens of its ancestors, and up to
 // one KV block of each kind (global and window). A node is ready once its KV is computed. A lease is what a running
-// sequence holds of the cache (lease.hpp). A lease claims a node that is not ready to state that this lease's sequence
-// will compute the node's KV. A Node is plain data, and only the PrefixTree changes it.
+// sequence holds of the cache (lease.hpp). By claiming a node that is not ready, a lease states that its sequence will
+// compute the node's KV. A Node is plain data, and only the PrefixTree changes it.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,27 @@ namespace kaiju {
 inline constexpr NodeId kRoot = 0;
 
 // Node::claim is the positive ticket (a unique number) of the lease whose sequence computes the node's KV, or one of
-// these values.
+// the constants kReady, kUnclaimed and kTransfer.
 inline constexpr int32_t kReady = 0;       // the KV is written
 inline constexpr int32_t kUnclaimed = -1;  // no lease computes the KV now; the next lease that needs it claims it
 inline constexpr int32_t kTransfer = -2;   // the KV is being copied up from a lower tier
 
 // Invariants, which check_tree (invariants.hpp) recounts:
 // - A node has 1 to 64 tokens. A node with fewer than 64 tokens is called a tail and has no children.
-// - If the model has global layers, every node has a global block, which is attached when the node is inserted. The
-//   global block's KV may be computed later. A node may have no window block. A window block is attached to a node only
-//   after the window block's KV was computed. A block belongs to one node at most.
+// - If the model has global layers, every node has a global block, which is attached when the node is inserted. The KV
+//   of this global block may be computed later. A node may have no window block. A window block is attached to a node
+//   only after the window block's KV was computed. A block belongs to one node at most.
 // - The KV of a node may be read only once the node is ready. A node that is not ready is held by the lease that
-//   computes its KV, by leases that wait for its KV, or by the promotion that copies its KV from a lower tier. So if no
-//   lease has claimed a node, one of the leases that wait for the node will claim it and compute its KV.
+//   computes its KV, by leases that wait for its KV, or by the promotion that copies its KV from a lower tier. So if a
+//   node that is not ready has claim kUnclaimed, one of the leases that wait for the node can claim it and compute its
+//   KV.
 // - `refs` counts the holders of a node: the leases, promotions and path builders that use it. `window_refs` counts the
 //   holders that also use the node's window block. Whoever holds or pins a node also holds or pins all its ancestors,
 //   so a parent has at least as many refs and pins as each of its children.
 // - Each block of a node is in the BlockState that state_of returns for it.
-// - A node is in the eviction list exactly while it is ready, not held and not pinned. A path is released from its last
-//   node to its first node. So a parent was released later than its children, and the oldest node of the eviction list
-//   has no child.
+// - A node is in the eviction list exactly while it is ready, not held and not pinned. The nodes of a path are released
+//   from the last node to the first. So a parent was released later than its children, and the oldest node of the
+//   eviction list has no child.
 // - `points` counts the resume points at the node's end. A resume point is a position from which a later prompt can
 //   continue, because the cache retains the KV of the window before that position. `retainers` counts the nodes that
 //   have a resume point whose window includes this node. Window blocks of nodes without retainers are evicted first.
@@ -77,8 +78,8 @@ struct Node {
   }
 };
 
-// A reference to a node of the prefix tree. The node may be removed while the reference exists; PrefixTree::alive tells
-// whether it was.
+// NodeRef: a reference to a node of the prefix tree. The node may be removed while a NodeRef to it exists;
+// PrefixTree::alive tells whether it was removed.
 struct NodeRef {
   NodeId node = kNoNode;
   uint32_t generation = 0;

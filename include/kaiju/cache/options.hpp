@@ -29,7 +29,8 @@ struct CacheOptions {
   std::string key;       // key of the block names; the same key gives the same names in another process
   Retention retention;
   // The number of names of evicted blocks that the cache remembers, so that it can tell misses of evicted blocks from
-  // misses of new blocks. Each name takes 8 bytes. If this is 0, the cache remembers four names for each block.
+  // misses of new blocks. Each remembered name takes 8 bytes. If evicted_names is 0, the cache remembers four names for
+  // each block.
   int64_t evicted_names = 0;
   size_t event_capacity = 0;     // 0: no events
   bool publish_private = false;  // also report events for blocks outside shared regions
@@ -51,8 +52,8 @@ struct CacheStats {
   uint64_t hit_other = 0;     // found; another session with the same salt had computed the KV
   uint64_t miss_new = 0;      // never seen, as far as the remembered names tell
   uint64_t miss_evicted = 0;  // was cached and was evicted
-  // The token's global KV is cached, but the window's KV is not. The token is computed again, and its global KV is not
-  // written again.
+  // miss_window counts prompt tokens whose global KV is cached and whose window KV is not. These tokens are computed
+  // again, but their global KV is not written again.
   uint64_t miss_window = 0;
   uint64_t miss_last = 0;  // the last token of a prompt that was found whole; it is always computed again
   uint64_t hit_host = 0;   // the hits that were promoted from host memory
@@ -62,7 +63,8 @@ struct CacheStats {
   uint64_t hits() const { return hit_shared + hit_own + hit_other; }
 };
 
-// Statistics of one lower tier. Each count is the sum over both kinds of block, except blocks_held, which is per kind.
+// The statistics of one lower tier. Each count is the sum over both kinds of block, except blocks_held, which is per
+// kind.
 struct TierStats {
   int64_t bytes = 0;  // size of the tier; 0: there is no such tier
   PerKind<int32_t> blocks_held;

@@ -1,8 +1,8 @@
 // PrefixTree: the cached KV blocks as a prefix tree over tokens. The tree finds, holds and pins nodes and records
-// resume points (positions from which a later prompt can continue). It gives out blocks and evicts the least recently
-// used blocks for that. The tree knows block numbers and tokens and never touches KV memory. The code in
-// prefix_tree_nodes.hpp adds and removes nodes. The code in prefix_tree_eviction.hpp chooses the nodes and blocks to
-// evict.
+// resume points (positions from which a later prompt can continue). The tree gives out blocks, and evicts the least
+// recently used blocks if no block is free. The tree knows block numbers and tokens and never touches KV memory. The
+// code in prefix_tree_nodes.hpp adds and removes nodes. The code in prefix_tree_eviction.hpp chooses the nodes and
+// blocks to evict.
 #pragma once
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class PrefixTree {
         events_(options.event_capacity),
         namer_(options.key, identity(0)) {
     // If the model has global layers, every node has a global block, so there are at most as many nodes as global
-    // blocks. If the model has none, a node may remain for some time after its window block was evicted.
+    // blocks. If the model has no global layers, a node may remain for some time after its window block was evicted.
     const int64_t nodes = info.has_global ? int64_t{info.block_count[BlockKind::kGlobal]}
                                           : int64_t{8} * info.block_count[BlockKind::kWindow];
     capacity_ = static_cast<int32_t>(std::min<int64_t>(nodes + 1, INT32_MAX / 2));
@@ -110,7 +110,7 @@ class PrefixTree {
   std::function<void(const EvictedBlock&)> on_evict;
 
   // Adds the lower tiers, which are host memory and a file for evicted KV. add_tiers must be called while the tree is
-  // empty. It returns the errors that Tiers::make describes.
+  // empty. add_tiers returns the errors that are described at Tiers::make.
   Status add_tiers(const ExecutorInfo& info, const Tiers::HostSource& host = plain_memory) {
     Result<std::unique_ptr<Tiers>> made = Tiers::make(info, options_, domains_, events_, host);
     if (!made.ok()) return made.status();
@@ -123,8 +123,9 @@ class PrefixTree {
   // Returns the index of the first window block that a query at `position` or later can see. Window blocks before this
   // index may be released.
   int32_t first_visible(int32_t position) const { return std::max(0, position - window_ + 1) / kBlockTokens; }
-  // Returns the index of the first window block that a sequence at `position` does not release. This is the first block
-  // that was visible 64 positions earlier, so the whole window is still cached after an undo of up to 64 tokens.
+  // Returns the index of the first window block that a sequence at `position` does not release. first_kept(position) is
+  // the first window block that was visible 64 positions earlier, so the whole window is still cached after an undo of
+  // up to 64 tokens.
   int32_t first_kept(int32_t position) const { return first_visible(std::max(0, position - kBlockTokens)); }
 
   // -- finding --
@@ -182,26 +183,27 @@ class PrefixTree {
   }
 
   // -- growing --
+
   // Adds a node whose KV is not computed and which has no blocks, and returns it. Returns kNoNode if the tree is full.
-  // `claim` is the ticket of the lease that will compute the KV, or kTransfer if the KV will be copied. The caller must
-  // already hold the parent, and must call hold() for the new node.
+  // `claim` is the ticket of the lease that will compute the KV, or kTransfer if the KV will be copied. The caller of
+  // insert() must already hold the parent, and must call hold() for the new node.
   NodeId insert(const NodeKey& key, int32_t claim, uint64_t owner);
-  // Gives a block, which the caller has taken before, to a node. From then on the tree owns the block.
+  // Gives a block, which the caller has taken before, to a node. After attach(), the tree owns the block.
   void attach(NodeId id, BlockKind kind, BlockId block) {
     node(id).block[kind] = block;
     owner_slot(kind, block) = id;
     settle(id);
   }
-  // Removes a block from a node and gives it to the caller, in state kLive.
+  // Removes a block from a node and returns it. The caller then owns the block, whose state is kLive.
   BlockId detach(NodeId id, BlockKind kind);
-  // If no lease has claimed the node, claims it for the lease with this ticket, which states that this lease will
-  // compute the node's KV. Returns whether the node is now claimed by that lease.
+  // If no lease has claimed the node, claims it for the lease with this ticket: this lease will compute the node's KV.
+  // Returns whether the lease with this ticket now has the claim.
   bool claim(NodeId id, int32_t ticket) {
     if (at(id).claimed_by(kUnclaimed)) node(id).claim = ticket;
     return at(id).claimed_by(ticket);
   }
   // Gives up the claim on a node whose KV is not computed. The next lease that needs the node's KV will claim the node
-  // and compute it. The caller still holds the node after this call, and must remove the node if nothing else holds it.
+  // and compute it. The caller of abandon() still holds the node, and must remove the node if nothing else holds it.
   void abandon(NodeId id) {
     node(id).claim = kUnclaimed;
     settle(id);
@@ -215,8 +217,9 @@ class PrefixTree {
   }
 
   // -- holding --
-  // A caller that holds a node must also hold all its ancestors. It must call hold() from the first node of the path to
-  // the last, and release_node() from the last node to the first.
+
+  // A caller that holds a node must also hold all its ancestors. The nodes of a path must be held from the first node
+  // to the last, and released from the last node to the first.
   void hold(NodeId id) {
     ++node(id).refs;
     if (at(id).refs == 1) settle(id);
@@ -256,6 +259,7 @@ class PrefixTree {
   void want_window_below(NodeId id) { node(id).window_wanted_below = true; }
 
   // -- making room --
+
   // Takes a block and makes it live (in use by a running sequence), and evicts cached blocks for that if needed.
   // Returns kNoBlock if all blocks are in use, pinned or being copied.
   BlockId take(BlockKind kind) {
@@ -264,8 +268,8 @@ class PrefixTree {
     } while (evict_for(kind));
     return kNoBlock;
   }
-  // Takes all blocks of `need` and appends them to `blocks`. If not all of them are available, it takes no block and
-  // returns false.
+  // Takes all blocks of `need` and appends them to `blocks`. If not all blocks of `need` are available, take() takes no
+  // block and returns false.
   bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
   // Frees a block that the caller has taken before.
   void release_block(BlockKind kind, BlockId block) { pool_.release_block(kind, block); }
@@ -287,8 +291,8 @@ class PrefixTree {
     else
       domains_.forget_if_unused(id);
   }
-  // Retires the shared region of one version of a character. Its blocks are removed when the last session or request
-  // releases its domain, or now if no session or request holds its domain.
+  // Retires the shared region of one version of a character. The blocks of a retired shared region are removed when the
+  // last session or request that holds its domain releases it, or at once if none holds it.
   void retire(const std::string& character) {
     const DomainId id = domains_.find(DomainKind::kShared, character);
     if (id == kNoDomain) return;

@@ -1,7 +1,8 @@
 // Promotion: copies KV that a prompt can use from the lower tiers (host memory and a file) to the device, before the
 // request's lease (its sequence's hold on the cache) starts. A promotion chooses the blocks (promotion_look.hpp), makes
-// room for them on the device, and inserts their nodes into the prefix tree with the claim kTransfer. It makes the
-// nodes ready once the step plan with their copies has run. The promotion holds the promoted nodes until release().
+// room for them on the device, and inserts their nodes into the prefix tree with the claim kTransfer. A promotion makes
+// these nodes ready (readable by all sequences) once the step plan with their copies has run. The promotion holds the
+// promoted nodes until release().
 #pragma once
 
 #include <algorithm>
@@ -20,13 +21,13 @@ namespace kaiju {
 //   holds each node of `nodes_`. The KV of the nodes before index `first_new_` was on the device before begin(). The KV
 //   of the nodes from index `first_new_` on is being copied to the device and may be read only after ran() was called.
 // - `pieces_` lists the blocks that are being copied from a lower tier to the device. ran() ends these copies and
-//   empties `pieces_`. Until then, every block in `pieces_` stays stored in its lower tier and also has a block on the
-//   device that receives the copy. If the copied block is a global block, the device's block is already attached to its
-//   node. If the copied block is a window block, the device's block belongs to the promotion.
+//   empties `pieces_`. Until ran() is called, every block in `pieces_` stays stored in its lower tier and also has a
+//   block on the device that receives the copy. A global block that receives a copy is already attached to its tree
+//   node. A window block that receives a copy belongs to the promotion.
 // - The promotion holds the window blocks of the nodes in `windows_`.
-// The lower tiers keep the source of every copy until the step plan has run. So no KV is lost if the plan is tried
-// again or if the request ends before the plan has run. One thread at a time may use a Promotion. release() must be
-// called before the tree is destroyed.
+// The lower tiers keep the source of every copy until the step plan has run. So no cached KV is lost if the plan is
+// tried again or if the request ends before the plan has run. One thread at a time may use a Promotion. release() must
+// be called before the tree is destroyed.
 class Promotion {
  public:
   enum class Outcome {
@@ -34,8 +35,8 @@ class Promotion {
     kWait,     // another promotion copies some of the blocks: call begin again after the next step
     kBegun,    // the copies begin with the next step; the request waits for it
   };
-  // If a promotion would save the request less than this number of tokens to compute, the request starts without a
-  // promotion, because a promotion delays it by a step.
+  // If a promotion would save the computation of fewer than kLeastGain tokens, the request starts without a promotion,
+  // because a promotion delays the request by a step.
   static constexpr int32_t kLeastGain = 16;
 
   // Plans the copies for a request. `promised` must contain the number of blocks that the other requests with a
@@ -87,7 +88,7 @@ class Promotion {
     remove_new(tree, good);
     first_new_ = good;
   }
-  // Releases the promoted nodes. They stay in the tree and may be evicted like all other nodes.
+  // Releases the promoted nodes. The promoted nodes stay in the tree and may be evicted like all other nodes.
   void release(PrefixTree& tree) {
     for (const NodeId node : windows_) tree.release_node_window(node);
     for (size_t i = nodes_.size(); i-- > 0;) tree.release_node(nodes_[i]);
@@ -114,14 +115,14 @@ class Promotion {
   static constexpr int kTries = 3;
   static constexpr BlockKind kGlobal = BlockKind::kGlobal, kWindow = BlockKind::kWindow;
 
-  // A block of the prompt, which is cached on the device, in a lower tier, or in both. It is in both, for example, if
-  // only its window block was evicted from the device.
+  // A block of the prompt, which is cached on the device, in a lower tier, or in both. For example, a block is in both
+  // if only its window block was evicted from the device.
   struct Spot {
     NodeId node = kNoNode;
     StoredId stored = kNoStored;
     int32_t count = kBlockTokens;
   };
-  // One block that is copied from a lower tier to the device.
+  // Piece: one block that is copied from a lower tier to the device.
   struct Piece {
     size_t index = 0;  // index of the block's node in the path
     BlockKind kind = BlockKind::kGlobal;
@@ -141,6 +142,7 @@ class Promotion {
   static bool has_window(const PrefixTree& tree, Spot& spot, bool below);
 
   // -- beginning --
+
   // Holds all blocks that the promotion needs, both those on the device and those in the lower tiers, so that none of
   // them is evicted.
   void hold(PrefixTree& tree) {

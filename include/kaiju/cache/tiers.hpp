@@ -44,7 +44,7 @@ enum class TransferEnd {
 // - The KV of a stored block is in one lower tier, in one place there. The same KV may also be on the device if it was
 //   computed again.
 // - A stored block (the entry for one node of the prefix tree in the lower tiers) has a global block, a window block or
-//   both. The entry is removed when it loses the last of these two.
+//   both. A stored block's entry is removed when it has neither a global block nor a window block any more.
 // - A stored block is found by its name, and then its parent, domain and tokens are compared, as in the prefix tree. No
 //   two stored blocks have the same parent, domain and tokens. If a request may not use a block in the prefix tree, it
 //   does not find that block in the lower tiers either.
@@ -86,8 +86,9 @@ class Tiers {
   Tiers& operator=(const Tiers&) = delete;
 
   // -- finding --
+
   // Returns the stored block with exactly this parent, domain and tokens, or kNoStored if there is none. The copy of
-  // its KV from the device may not have ended yet.
+  // the stored block's KV from the device may not have ended yet.
   StoredId find(uint64_t parent, DomainId domain, std::span<const int32_t> tokens, const BlockName& name) const {
     for (StoredId id = bucket(name); id != kNoStored; id = at(id).bucket_next) {
       const StoredBlock& stored = at(id);
@@ -126,7 +127,7 @@ class Tiers {
     return best;
   }
   // Returns the path number for a node that is added to the prefix tree. If the node's block is stored in a lower tier,
-  // this is the stored path number; otherwise it is a new number.
+  // path_of() returns the stored path number; otherwise it returns a new number.
   uint64_t path_of(uint64_t parent, DomainId domain, std::span<const int32_t> tokens, const BlockName& name) {
     const StoredId id = find(parent, domain, tokens, name);
     return id == kNoStored ? ++last_path_ : at(id).path;
@@ -136,6 +137,7 @@ class Tiers {
   bool ready(StoredId id, BlockKind kind) const { return id != kNoStored && at(id).has(kind) && at_rest(id, kind); }
 
   // -- down --
+
   // Stores a device block that the prefix tree evicts, if host memory has room for it. The next step plan that runs
   // copies the block's bytes to host memory before it writes any KV.
   void put(BlockKind kind, BlockId block, const BlockKey& key) {
@@ -186,7 +188,8 @@ class Tiers {
   }
 
   // -- up --
-  // Keeps a stored block from being moved or removed until release() is called. The block must be ready().
+
+  // Keeps a stored block from being moved or removed until release() is called. ready() must be true for the block.
   void keep(StoredId id, BlockKind kind) { pool(tier(id, kind)).use(kind, at(id).place[kind]); }
   // Makes the bytes of a block available in host memory, and reads them from the file if they are there. keep() must
   // have been called for the block.
@@ -195,7 +198,8 @@ class Tiers {
   }
   // Returns the address of a block's bytes in host memory. stage() must have returned kReady for the block.
   std::byte* host_bytes(StoredId id, BlockKind kind) { return host(kind, at(id).place[kind]); }
-  // Ends what keep() has begun for this block; `end` states the result of the copy to the device.
+  // Allows that a block for which keep() was called is moved or removed again. `end` states the result of the copy to
+  // the device.
   void release(StoredId id, BlockKind kind, TransferEnd end) {
     if (end == TransferEnd::kMoved) count_move(host_stats_.blocks_out, host_stats_.bytes_out, kind);
     const bool in_file = tier(id, kind) == CacheTier::kFile, lost = end == TransferEnd::kLost || (in_file && !file_);

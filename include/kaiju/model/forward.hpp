@@ -9,7 +9,8 @@
 
 namespace kaiju {
 
-// The buffers that a step computes in. They are in the backend's memory and have room for the rows of the largest step.
+// Workspace: the buffers that a step computes in. The buffers are in the backend's memory and have room for the rows of
+// the largest step.
 struct Workspace {
   arith::bf16* x = nullptr;            // [rows, d_model] residual stream
   int8_t* a = nullptr;                 // [rows, WorkspaceWidths::a] normed input, later attention output
@@ -47,7 +48,8 @@ inline NormArgs norm_of(const Weights& model, const arith::bf16* x, int32_t rows
   return {x, rows, model.config.d_model, model.config.norm_eps, inverse_scale, a};
 }
 
-// Computes a norm and the one matmul that reads the norm's result. Backends that can fuse the two operations do so.
+// Computes a norm and the one matmul that reads the norm's result. A backend that can fuse the norm with the matmul
+// does so.
 template <ModelBackend B>
 void norm_linear(B& backend, const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
   if constexpr (FusesNorms<B>) {

@@ -32,7 +32,7 @@ struct LayerWeights {
   std::array<Linear, kMatmulCount> matmuls;
   // Packed matrices, indexed by Site (a place in the layer where activations are quantised). A packed matrix has the
   // rows of all matrices that read the site, in the order of kMatmuls. Only the weights that were copied to a GPU are
-  // packed. In all other Weights the packed matrices have no weights.
+  // packed. If the weights are not packed, the matrices in `packed` have no weights.
   std::array<Linear, kSiteCount> packed;
   float attn_in = 0.0f;                // c_in of the attention's norm
   float ffn_in = 0.0f;                 // c_in of the feed-forward's norm
@@ -87,8 +87,8 @@ class WeightReader {
     for (const float element : floats(name)) out.push_back(static_cast<float>(make(static_cast<double>(element))));
     return out;
   }
-  // Returns (S[n] * factors.input) * factors.result for every row n of the matrix `name`. S[n] is the row's scale times
-  // the matrix's scalar. The products are computed in this order.
+  // Returns (S[n] * factors.input) * factors.result for every row n of the matrix `name`. S[n] is the scale of row n
+  // times the scalar of the matrix. The two products are computed in the written order.
   std::span<const float> scales(const std::string& name, LayerConstants::Factors factors) {
     const double virtual_scalar = scalar(name + ".scalar");
     return each(name + ".scale",

@@ -122,7 +122,7 @@ class ExecutorFor final : public Executor {
   }
 
   // Copies the whole block even if only its first tokens are needed, because only the backend knows the layout within
-  // the block. The KV after these tokens is never read.
+  // the block. The KV after the needed tokens is never read.
   void copy_block(const BlockCopy& copy) {
     const auto kind = static_cast<int32_t>(copy.kind);
     const int64_t bytes = slots_.info().block_bytes[kind];

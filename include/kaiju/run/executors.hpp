@@ -18,15 +18,17 @@ struct ExecutorOptions {
   int32_t threads = 0;           // threads that compute a step, the calling thread included; 0: one per core, at most 8
   int32_t slot_count = 8;        // most sequences that are live at once
   int32_t step_tokens = 256;     // most tokens in one step
-  // The size of the KV cache in bytes, without the window blocks that live sequences need. If this is 0, the cache has
-  // room for slot_count full contexts. If this is less than one full context needs, the cache has room for one full
-  // context.
+  // The size of the KV cache in bytes, without the window blocks that live sequences need. If cache_bytes is 0, the
+  // cache has room for slot_count full contexts. If cache_bytes is less than one full context needs, the cache has room
+  // for one full context.
   int64_t cache_bytes = 0;
-  // If this is true, both kinds of cache block share one memory (ExecutorInfo::slab_blocks). Code that writes step
-  // plans must then use each slab (a run of neighbouring blocks) for one kind of block at a time, as the engine does.
+  // If share_memory is true, both kinds of cache block share one memory (ExecutorInfo::slab_blocks). Code that writes
+  // step plans must then use each slab (a run of neighbouring blocks) for one kind of block at a time, as the engine
+  // does.
   bool share_memory = false;
-  // If this is true, a GPU runs decode steps as CUDA graphs, which are captured when the executor is created. If this
-  // is false, the kernels are launched one by one. The results have the same bits in both cases.
+  // If `graphs` is true, a GPU runs decode steps as CUDA graphs, which are captured when the executor is created. If
+  // `graphs` is false, the kernels are launched one by one. The results have the same bits with and without CUDA
+  // graphs.
   bool graphs = true;
   // Path of a file with the fastest cuBLASLt algorithms, for GPUs where cuBLASLt computes the matmuls. If the file does
   // not have the algorithms for this model and GPU, they are measured when the executor is created. If the path is
@@ -41,8 +43,8 @@ std::vector<std::string> backend_names();
 // sizes are impossible. Returns kUnsupported if the machine lacks the backend's instructions or fails the arithmetic
 // self-check. Returns kOutOfMemory if memory is not available; the message states the number of bytes. Returns kIo if
 // the checkpoint's file has changed since it was opened. In a child process made by fork(), an executor of the parent
-// returns kInvalidArgument for every step, and its destructor releases no memory. The child process can create its own
-// executor.
+// returns kInvalidArgument for every step, and its destructor releases no memory. Such a child process can create its
+// own executor.
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,
                                                 const ExecutorOptions& options);
 

@@ -21,8 +21,8 @@ struct ExecutorSizes {
   int32_t step_tokens = 64;  // most tokens in one plan
   int32_t most_samples = 1;  // see ExecutorInfo
   int32_t block_count[kBlockKinds] = {0, 0};
-  // If this is true, both kinds of cache block share one memory, which is at least as large as two separate ones would
-  // be together. Block number b of a kind lies at offset b * block_bytes[kind] in this memory.
+  // If share_memory is true, both kinds of cache block share one memory, which is at least as large as two separate
+  // ones would be together. Block number b of a kind lies at offset b * block_bytes[kind] in this memory.
   bool share_memory = false;
   std::string kv_layout;  // see ExecutorInfo
   bool graphs = true;     // see ExecutorOptions::graphs and products_file
@@ -62,7 +62,8 @@ class Slots {
   }
 
   const ExecutorInfo& info() const { return info_; }
-  // Returns all KV slots of the model. Their `pool` pointers are null, because the executor owns the memory.
+  // Returns all KV slots of the model. The `pool` pointers of these KV slots are null, because the executor owns the
+  // memory.
   const std::vector<KvSlot>& kv_slots() const { return kv_slots_; }
   const Slot& operator[](int32_t slot) const { return slots_[slot]; }
 

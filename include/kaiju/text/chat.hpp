@@ -34,8 +34,8 @@ class ChatFormat {
   Status append(ChatRole role, std::string_view text, std::vector<int32_t>& tokens) const;
   // Appends the chat symbol <character>, which starts the character's reply.
   void append_reply_start(std::vector<int32_t>& tokens) const { tokens.push_back(symbols_.character); }
-  // Appends the chat symbol <close>, which ends a reply. This call is needed after a reply that ended at its length
-  // limit.
+  // Appends the chat symbol <close>, which ends a reply. append_close() is needed after a reply that ended at its
+  // length limit.
   void append_close(std::vector<int32_t>& tokens) const { tokens.push_back(symbols_.close); }
 
   // Returns the tokens that end a reply: <close> and every other chat symbol, because a reply must not contain chat

@@ -35,8 +35,8 @@ class Tokenizer : public Pieces {
   // Returns the vocab_size of the language model. Token ids from size() on are padding, which sampling may still draw.
   virtual int32_t vocab_size() const = 0;
   // Encodes text to token ids. No text can make the result contain a control symbol. Returns kInvalidArgument if the
-  // text is longer than kMaxTextBytes; such a text can be encoded in parts. Returns kInvalidArgument also if the text
-  // is not UTF-8; the message names the first invalid byte, counted from 1.
+  // text is longer than kMaxTextBytes; the message says by how much, and the text can be encoded in parts. Returns
+  // kInvalidArgument also if the text is not UTF-8; the message names the first invalid byte, counted from 1.
   virtual Result<std::vector<int32_t>> encode(std::string_view text) const = 0;
   // Returns the bytes of a token's text. SentencePiece's mark for a space, U+2581, is returned as a space. A byte piece
   // (a vocabulary entry for one byte) is returned as one raw byte, so one character may need several tokens. The result
@@ -44,8 +44,8 @@ class Tokenizer : public Pieces {
   // the Tokenizer exists.
   std::string_view piece(int32_t token) const override = 0;
   virtual bool is_control(int32_t token) const = 0;
-  // Returns whether encode() puts a space before the text. If it does, the text of the first token begins with a space
-  // that is not part of the encoded text.
+  // Returns whether encode() puts a space before the text. If encode() puts a space before the text, the first token's
+  // text begins with a space that is not part of the encoded text.
   virtual bool adds_space() const = 0;
 
   // Returns the text of the tokens, without the space that encode() may have added at the beginning. A token id from
