@@ -52,8 +52,8 @@ enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 //   (host memory or a file).
 // - The KV of all positions below `next_` is already computed. The block tables contain every block whose KV the token
 //   at position `next_` attends to.
-// - A block in a block table belongs to a tree node or to this lease. A global block stays in its table until the lease
-//   ends. A window block is held by this lease or belongs to it, from when the block is entered into its table until
+// - A block in a block table belongs to a tree node or to this lease. No global block is entered into the global table
+//   twice. A window block is held by this lease or belongs to it, from when the block is entered into its table until
 //   the block has left the window.
 // - The blocks in `stash_` are live and belong to this lease. For every block that the sequence may ever need, there is
 //   a block in a block table, in a node of `path_`, or in `stash_`. The exceptions are `owed_` window blocks that

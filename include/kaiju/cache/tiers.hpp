@@ -198,8 +198,8 @@ class Tiers {
   }
   // Returns the address of a block's bytes in host memory. stage() must have returned kReady for the block.
   std::byte* host_bytes(StoredId id, BlockKind kind) { return host(kind, at(id).place[kind]); }
-  // Allows that a block for which keep() was called is moved or removed again. `end` states the result of the copy to
-  // the device.
+  // Ends the effect of keep(): the block may be moved or removed again. `end` states the result of the copy to the
+  // device.
   void release(StoredId id, BlockKind kind, TransferEnd end) {
     if (end == TransferEnd::kMoved) count_move(host_stats_.blocks_out, host_stats_.bytes_out, kind);
     const bool in_file = tier(id, kind) == CacheTier::kFile, lost = end == TransferEnd::kLost || (in_file && !file_);
