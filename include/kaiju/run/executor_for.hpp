@@ -1,5 +1,5 @@
-// ExecutorFor: runs step plans on a backend that computes in host memory. It allocates all memory at creation; a step
-// allocates only its result.
+// ExecutorFor: an Executor that runs step plans on a backend which computes in host memory. An ExecutorFor allocates
+// all its memory at creation, and a step then allocates only its result.
 #pragma once
 
 #include <algorithm>
@@ -109,7 +109,9 @@ class ExecutorFor final : public Executor {
     for (const int32_t token : start.history) seen(start.slot)[token] = 1;
   }
 
-  // Tokens after the first row that is sampled from are marked when their own rows are sampled (sample_rows).
+  // Marks the segments' tokens as seen, for the repetition penalty. In a segment with several sampled rows, the tokens
+  // after the first sampled row are not marked here. sample_rows marks each of them before it samples from that token's
+  // row.
   void mark_tokens(const StepPlan& plan) {
     for (const Segment& segment : plan.segments)
       for (int32_t i = 0; i < segment.token_count - std::max(0, segment.sample_count - 1); ++i)
@@ -119,7 +121,8 @@ class ExecutorFor final : public Executor {
     seen(segment.slot)[plan.tokens[segment.first_token + index]] = 1;
   }
 
-  // Copies the whole block, because only the backend knows its layout. KV after the copied tokens is never read.
+  // Copies the whole block even if only its first tokens are needed, because only the backend knows the layout within
+  // the block. The KV after the needed tokens is never read.
   void copy_block(const BlockCopy& copy) {
     const BlockKind kind = copy.kind;
     const int64_t bytes = slots_.info().block_bytes[kind];
@@ -138,8 +141,9 @@ class ExecutorFor final : public Executor {
     if (transfer.token_count < kBlockTokens) clear_rest(transfer);
   }
 
-  // Fills the rest of a block that was copied down with keys and values of zero, by the backend's append, because only
-  // the backend knows the layout.
+  // After a partly filled block was copied to host memory, writes zero keys and values for the positions after its last
+  // token to the copy. clear_rest calls the backend's append for this, because only the backend knows the layout within
+  // the block.
   void clear_rest(const BlockTransfer& transfer) {
     const auto width = static_cast<size_t>(weights_.config.kv_width());
     std::fill_n(k_.data(), width, 0.0f);
@@ -185,7 +189,7 @@ class ExecutorFor final : public Executor {
     }
   }
 
-  // Row `index` of a segment, which is sampled from.
+  // Row `index` of a segment, from whose logits a token is sampled.
   struct SampledRow {
     const Segment* segment;
     int32_t index;
