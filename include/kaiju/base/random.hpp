@@ -1,6 +1,6 @@
-// Counter-based random numbers: a pure function of (seed, stream, position), so the order of a batch cannot change a
-// draw. The generator is Philox-4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
-// 2011.
+// Counter-based random numbers: each number is a pure function of (seed, stream, position), so the order of a batch
+// cannot change the number. The random number generator is Philox-4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Event: a message from the engine to its host about one request. Plain data, owned by the code that polled it.
+// Event: a message from the engine to its host about one request. An Event is plain data, owned by the code that polled
+// it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ enum class EventKind : int32_t {
   kSuspended =
       7,  // not computed for now: by suspend, or because memory reserved in parts ran short (then it goes on by itself)
   kResumed = 8,  // computed again
-  // Not in the C header, where a request has one sequence.
+  // The C header lacks this event, because a request of the C interface has one sequence.
   kSequenceDone = 101,  // a sequence ended while others of its request continue: `sequence`, `reason`, `counts`
 };
 
@@ -38,7 +39,7 @@ struct RequestCounts {
   int32_t generated = 0;      // a stop token included
 };
 
-// Durations on the engine's clock.
+// These times are durations on the engine's clock.
 struct RequestTiming {
   int64_t wait_ns = 0;     // from submit to admission
   int64_t prefill_ns = 0;  // from admission to the first token
@@ -56,8 +57,8 @@ struct Event {
   int32_t token = -1;             // kToken
   float logprob = 0.0f;           // kToken
   std::vector<TokenLogprob> top;  // kToken with logprobs
-  // kToken with scores: one score for each label, of the text before this token; the scores that include the token come
-  // with the next one.
+  // In a kToken event of a request with RequestOptions::scores: one score for each label of the classifier. The scores
+  // judge the text before this token; the next kToken event has the scores of the text that includes this token.
   std::vector<float> scores;
   std::string text;      // whole UTF-8, may be empty; kDone has text that was still held back
   RequestCounts counts;  // so far; final in kDone

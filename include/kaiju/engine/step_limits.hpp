@@ -1,5 +1,5 @@
-// StepLimits: how much an engine computes in one step, and how many requests it works on. Stated here once; the
-// engine's options contain them, and the scheduler reads them.
+// StepLimits: how much an engine computes in one step, and how many sequences it computes at once. EngineOptions
+// contains these limits, and the scheduler reads them.
 #pragma once
 
 #include <cstdint>

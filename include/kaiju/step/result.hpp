@@ -11,7 +11,8 @@ struct TokenLogprob {
   float logprob = 0.0f;  // natural log, of the plain model: no penalty, temperature 1
 };
 
-// One for each row that is sampled from (Segment::sample_count): in plan order, within a segment row by row.
+// A result has one SampledToken for each row that is sampled from (Segment::sample_count), in the order of the plan's
+// segments and their rows.
 struct SampledToken {
   int32_t slot = 0;
   int32_t token = -1;
