@@ -3,9 +3,10 @@
  * Rules that hold for every function below:
  *
  * Handles
- *   - Handles are opaque.  X_create, X_load and X_fork return a handle that the caller owns.  X_destroy releases a
- *     handle, accepts NULL and never fails.  Handles may be destroyed in any order: each handle keeps alive the objects
- *     that it needs.  While a handle is destroyed, no other call with that handle may be running.
+ *   - Handles are opaque.  Functions named X_create, X_load and X_fork return a handle that the caller owns.  Functions
+ *     named X_destroy release a handle, accept NULL and never fail.  Handles may be destroyed in any order: each handle
+ *     keeps alive the objects that it needs.  While a handle is destroyed, no other call with that handle may be
+ *     running.
  *   - If a handle is NULL, the call returns KAIJU_INVALID_ARGUMENT and does not crash.
  *
  * Errors
@@ -22,7 +23,7 @@
  *   - Pointers that a function returns are borrowed; the comment of the function says how long they stay valid.  A
  *     returned text ends with a zero byte, except the text of an event or a callback, which has only a size.
  *   - A function reads its arguments before it returns and keeps none of them: the caller may free tokens, texts and
- *     options bags when the function has returned.  There are two exceptions.  The engine stores a user_data pointer,
+ *     options bags when the function has returned.  There are two exceptions.  The engine keeps a user_data pointer,
  *     returns it in events and never dereferences it.  An engine uses its clock until the engine and its sessions and
  *     conversations are destroyed.
  *   - A function that fills a buffer writes at most `capacity` elements and always returns the full count.  To ask for
@@ -33,20 +34,21 @@
  *     sizes of older versions of this header stay valid for ever.
  *
  * Threads
- *   - Any thread may call any function, within these limits.  For each engine, step, poll and wait allow one thread at
- *     a time each.  A session, a conversation and an options bag allow one thread at a time.  Any number of threads may
- *     be in kaiju_generate, also while another thread steps and polls the engine.
+ *   - Any thread may call any function, within the limits below.  At most one thread at a time may be in step of an
+ *     engine, one in poll and one in wait.  Only one thread at a time may use a session, a conversation or an options
+ *     bag.  Any number of threads may be in kaiju_generate, also while another thread steps and polls the engine.
  *   - The functions submit, cancel, wake, pending and metrics of an engine never wait for a running step.
  *   - The library starts no thread that calls your code.
  *
  * fork(), at any moment
- *   - A child process may use and destroy its parent's models, options bags, errors and runtimes.  An options bag that
- *     another thread was changing at the moment of the fork must not be used.  The child process may create its own
- *     engines, also with models that its parent loaded.  If the parent created an engine on a GPU, the child process
- *     cannot create engines on a GPU, because CUDA does not allow it.
+ *   - A child process may use and destroy its parent's models, options bags, errors and runtimes.  The child must not
+ *     use an options bag that another thread was changing at the moment of the fork.  The child process may create its
+ *     own engines, also with models that its parent loaded.  If the parent created an engine on a GPU, the child
+ *     process cannot create engines on a GPU, because CUDA does not allow it.
  *   - The parent's engines, with their sessions and conversations, cannot be used in a child process: a call that
- *     returns a status answers KAIJU_INVALID_ARGUMENT, and any other call answers 0.  If a child process destroys such
- *     a handle of its parent, the call returns at once, and the memory is released when the child ends.
+ *     returns a status answers KAIJU_INVALID_ARGUMENT, and any other call answers 0.  If a child process destroys an
+ *     engine, session or conversation of its parent, the call returns at once, and the memory is released when the
+ *     child ends.
  *
  * Before version 1.0 this interface may still change.  From version 1.0 on, option numbers and struct layouts are
  * fixed for ever. */
@@ -226,7 +228,8 @@ enum {                       /* kaiju_chat_format */
        KAIJU_CHAT_BEGIN = 4  /* begin with the symbol that starts a sequence, if no card does */
 };
 
-enum { /* The kinds 2 (hypothesis), 3 (values) and 4 (prefix ready) are reserved.  Ignore kinds that you do not know. */
+enum { /* The event kinds 2 (hypothesis), 3 (values) and 4 (prefix ready) are reserved.  Ignore event kinds that you do
+          not know. */
        KAIJU_EVENT_TOKEN = 1, /* one token was generated; its text is whole UTF-8 or empty */
        KAIJU_EVENT_DONE = 5,  /* last event of a request; `reason` says why, `text` has text that was still held back */
        KAIJU_EVENT_FAILED = 6, /* last event of a request; `status` says why, `text` has the message */
@@ -274,9 +277,9 @@ typedef struct kaiju_metrics {
    * block for all layers with a sliding window. */
   uint64_t cache_global_blocks_total, cache_global_blocks_free;
   uint64_t cache_window_blocks_total, cache_window_blocks_free;
-  /* These fields count prompt tokens by where their KV was found or why it was not found.  The hits and misses add
-   * up to prompt_tokens, except for prompts that are not computed yet or whose requests ended before that.
-   * tokens_from_cache is the sum of the hits. */
+  /* The fields for hits and misses count prompt tokens by where their KV was found or why it was not found.  The
+   * hits and misses add up to prompt_tokens, except for prompts that are not computed yet or whose requests ended
+   * before their prompts were computed.  The field tokens_from_cache is the sum of the hits. */
   uint64_t prompt_tokens;
   /* found in a shared region; computed by the same session; computed by another session under the same salt */
   uint64_t hit_shared, hit_own, hit_other;
@@ -305,15 +308,16 @@ enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
  * the clock on their caller's thread. */
 typedef int64_t (*kaiju_clock_fn)(void* user_data);
 /* Callbacks run on the caller's thread, inside the call that they were passed to. */
-/* `done` is the part of the load that is done, from 0 to 1.  A nonzero return value stops the load with
- * KAIJU_CANCELLED. */
+/* `done` is the part of the load that is done, from 0 to 1.  A nonzero return value of the callback stops the load
+ * with KAIJU_CANCELLED. */
 typedef int32_t (*kaiju_progress_fn)(double done, void* user_data);
-/* Receives a part of a saved session, and has to write all `size` bytes.  A nonzero return value stops the save. */
+/* Receives a part of a saved session, and has to write all `size` bytes.  A nonzero return value of the callback
+ * stops the save. */
 typedef int32_t (*kaiju_write_fn)(const void* data, size_t size, void* user_data);
 /* Reads a part of a saved session into `data` and returns the number of bytes: 1 to size, or 0 at the end.  A
- * negative return value stops the restore. */
+ * negative return value of the callback stops the restore. */
 typedef int64_t (*kaiju_read_fn)(void* data, size_t size, void* user_data);
-/* `text` is whole UTF-8: it never ends inside a character.  A nonzero return value stops the reply. */
+/* `text` is whole UTF-8: it never ends inside a character.  A nonzero return value of the callback stops the reply. */
 typedef int32_t (*kaiju_text_fn)(const char* text, size_t text_size, void* user_data);
 
 /* -- version and errors -- */
@@ -355,38 +359,39 @@ KAIJU_API kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_i
 /* `path` ends with a zero byte.  `runtime`, `options` and `progress` may be NULL.  The weights stay in the
  * memory-mapped file, so no process may write into the file or truncate it while the model or an engine of it
  * exists: reading a weight that was cut off ends the process with SIGBUS.  To replace a model file, rename a new
- * file over the old one.  Returns KAIJU_IO if the file changes while it is loaded.  Creating an engine returns
- * KAIJU_IO if the file has changed since the load. */
+ * file over the old one.  Returns KAIJU_IO if the file changes while it is loaded.  The function kaiju_engine_create
+ * returns KAIJU_IO if the model file has changed since the load. */
 KAIJU_API kaiju_status kaiju_model_load(kaiju_runtime* runtime, const char* path, const kaiju_options* options,
                                         kaiju_progress_fn progress, void* user_data, KAIJU_OWN kaiju_model** out,
                                         kaiju_error** error);
 KAIJU_API void kaiju_model_destroy(KAIJU_OWN kaiju_model* model);
 KAIJU_API int64_t kaiju_model_number(const kaiju_model* model,
                                      int32_t property); /* -1 for NULL and unknown properties */
-/* *text is borrowed until the model is destroyed. */
+/* Returns a text property of the model in *text, which is borrowed until the model is destroyed. */
 KAIJU_API kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property, const char** text, size_t* size);
 /* Returns the name of the classifier's label `index`, borrowed until the model is destroyed.  Returns
  * KAIJU_NOT_FOUND if `index` is KAIJU_MODEL_LABELS or more. */
 KAIJU_API kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const char** text, size_t* size);
 
 /* -- text: these functions answer KAIJU_UNSUPPORTED for a model without a tokenizer -- */
-/* The most bytes of one text; a function that gets a longer text returns KAIJU_INVALID_ARGUMENT.  While a text is
- * tokenized, the tokenizer needs up to 230 bytes of memory for each byte of the text. */
+/* KAIJU_MOST_TEXT_BYTES is the largest size of one text; a function that gets a longer text returns
+ * KAIJU_INVALID_ARGUMENT.  While a text is tokenized, the tokenizer needs up to 230 bytes of memory for each byte of
+ * the text. */
 enum { KAIJU_MOST_TEXT_BYTES = 1048576 };
 /* Converts a text to tokens.  No text is ever tokenized to a control symbol.  The text may have at most
  * KAIJU_MOST_TEXT_BYTES, both before and after the tokenizer normalises it: tokenize a longer text in parts. */
 KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens,
                                       size_t capacity, size_t* count, kaiju_error** error);
 /* Converts tokens to text, without the space that tokenizing puts before a text.  The text is valid UTF-8 only if
- * the last token ends at the end of a character.  A control symbol gives no text, and a token that only pads the
- * vocabulary gives none either.  Returns KAIJU_INVALID_ARGUMENT if a token id is below 0, or is
- * KAIJU_MODEL_VOCABULARY or more. */
+ * the last token ends at the end of a character.  A control symbol gives no text, and neither does a token that only
+ * pads the vocabulary.  Returns KAIJU_INVALID_ARGUMENT if a token id is below 0, or is KAIJU_MODEL_VOCABULARY or
+ * more. */
 KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text,
                                         size_t capacity, size_t* size, kaiju_error** error);
 /* Converts messages to tokens, with the model's chat symbols around each message.  A message with the role card
  * begins a sequence: its content is the character's name, a newline and the description.  A greeting is a
- * character's message before the first user message.  Each message has at most KAIJU_MOST_TEXT_BYTES.
- * `message_size` is sizeof(kaiju_message); `flags` are KAIJU_CHAT_*. */
+ * character's message before the first user message.  The content of a message may have at most
+ * KAIJU_MOST_TEXT_BYTES.  `message_size` is sizeof(kaiju_message); `flags` are KAIJU_CHAT_*. */
 KAIJU_API kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size,
                                          size_t message_count, int32_t flags, int32_t* tokens, size_t capacity,
                                          size_t* count, kaiju_error** error);
@@ -419,16 +424,17 @@ KAIJU_API kaiju_status kaiju_engine_suspend(kaiju_engine* engine, kaiju_request 
  * runs again. */
 KAIJU_API kaiju_status kaiju_engine_resume(kaiju_engine* engine, kaiju_request request);
 /* Returns the time of the engine's clock in nanoseconds.  To set a deadline (KAIJU_GENERATE_DEADLINE), add a
- * duration to this time. */
+ * duration to the time that kaiju_engine_now returns. */
 KAIJU_API int64_t kaiju_engine_now(const kaiju_engine* engine); /* 0 for NULL */
 /* Runs one step, which computes tokens of many requests.  Returns KAIJU_OK also if there is nothing to do.  Returns
  * KAIJU_BUSY and does nothing if KAIJU_ENGINE_MAX_EVENTS events are waiting to be polled, or if another thread is in
  * kaiju_engine_step or runs a step inside kaiju_generate.  After a step has returned KAIJU_DEVICE_LOST or
  * KAIJU_INTERNAL, every later call to the engine returns the same error at once.  On a GPU, the next step may
- * already run when this call returns: your program can poll and do its own work meanwhile. */
+ * already run when kaiju_engine_step returns: your program can poll events and do its own work meanwhile. */
 KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error);
 /* Moves up to `capacity` events into `events`, the oldest first, and returns how many.  `event_size` is
- * sizeof(kaiju_event).  If no version of kaiju_event has had this size, the function returns 0. */
+ * sizeof(kaiju_event).  If `event_size` is not the size of kaiju_event in any version of this header, the function
+ * returns 0. */
 KAIJU_API size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity);
 /* Returns the number of requests whose last event has not been polled, including requests of kaiju_generate. */
 KAIJU_API size_t kaiju_engine_pending(const kaiju_engine* engine);
@@ -454,21 +460,23 @@ KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session* session, size_t len
 KAIJU_API size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens, size_t capacity);
 KAIJU_API void kaiju_session_destroy(KAIJU_OWN kaiju_session* session);
 /* Saves the history and its KV; a saved session can be restored only with the same model and the same arithmetic
- * version.  The function reads the options KAIJU_SESSION_KEY and KAIJU_SESSION_KV.  Returns KAIJU_BUSY while a step
- * runs: call this function between two steps, on the thread that steps the engine.  The callback `write` runs before
- * the call returns and must not step the engine.  Returns KAIJU_CANCELLED if the callback stopped the save. */
+ * version.  The function kaiju_session_save reads the options KAIJU_SESSION_KEY and KAIJU_SESSION_KV.  Returns
+ * KAIJU_BUSY while a step runs: call this function between two steps, on the thread that steps the engine.  The
+ * callback `write` runs before the call returns and must not step the engine.  Returns KAIJU_CANCELLED if the
+ * callback stopped the save. */
 KAIJU_API kaiju_status kaiju_session_save(kaiju_session* session, const kaiju_options* options, kaiju_write_fn write,
                                           void* user_data, kaiju_error** error);
 /* Creates a session from the bytes that kaiju_session_save wrote, and reads exactly these bytes.  The rules of
- * kaiju_session_save for steps and callbacks apply here too.  The function reads KAIJU_SESSION_KEY and the options
- * that say which requests may share the KV.  Returns KAIJU_BAD_MODEL if the bytes are damaged or incomplete.
- * Returns KAIJU_UNSUPPORTED if the session was saved with another version or model.  Returns KAIJU_INVALID_ARGUMENT
- * if the session was saved with a key and `options` has none, or was saved without a key and `options` has one. */
+ * kaiju_session_save for steps and callbacks also apply to kaiju_session_restore.  The function
+ * kaiju_session_restore reads KAIJU_SESSION_KEY and the options that say which requests may share the KV.  Returns
+ * KAIJU_BAD_MODEL if the bytes of the saved session are damaged or incomplete.  Returns KAIJU_UNSUPPORTED if the
+ * session was saved with another version or model.  Returns KAIJU_INVALID_ARGUMENT if the session was saved with a
+ * key and `options` has none, or was saved without a key and `options` has one. */
 KAIJU_API kaiju_status kaiju_session_restore(kaiju_engine* engine, const kaiju_options* options, kaiju_read_fn read,
                                              void* user_data, KAIJU_OWN kaiju_session** out, kaiju_error** error);
-/* These two functions save a session to a file and restore it from a file; `path` ends with a zero byte.  A save
- * replaces the file as a whole: if saving fails, an old file at `path` stays as it was.  If `path` is a symbolic
- * link, the save writes the link's target and the link stays. */
+/* The next two functions save a session to a file and restore a session from a file; `path` ends with a zero byte.
+ * A save replaces the file as a whole: if saving fails, an old file at `path` stays as it was.  If `path` is a
+ * symbolic link, the save writes the link's target and the link stays. */
 KAIJU_API kaiju_status kaiju_session_save_file(kaiju_session* session, const kaiju_options* options, const char* path,
                                                kaiju_error** error);
 KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const kaiju_options* options, const char* path,
@@ -490,13 +498,13 @@ KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int
 KAIJU_API void kaiju_conversation_destroy(KAIJU_OWN kaiju_conversation* conversation);
 /* Adds a turn to the conversation and requests a reply.  The input has to end with the symbol that starts a reply
  * (kaiju_chat_format with KAIJU_CHAT_REPLY adds this symbol).  If the chat does not fit into the context, the oldest
- * turns are dropped, many at a time, by the rule of kaiju_chat_turns_to_drop.  If max_tokens is more than the
- * context then has room for, it is reduced. */
+ * turns are dropped, many at a time, by the rule of kaiju_chat_turns_to_drop.  If max_tokens is larger than the room
+ * that is left in the context, max_tokens is reduced to that room. */
 KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int32_t* input, size_t count,
                                               const kaiju_options* options, void* user_data, kaiju_request* out,
                                               kaiju_error** error);
-/* Requests another reply to the newest turn, drawn from the next stream of the seed.  The prompt's KV is in the
- * cache, so only the prompt's last token is computed again. */
+/* Requests another reply to the newest turn, sampled with the same seed and the next stream number.  The prompt's KV
+ * is in the cache, so only the prompt's last token is computed again. */
 KAIJU_API kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation, const kaiju_options* options,
                                                 void* user_data, kaiju_request* out, kaiju_error** error);
 /* Chooses which reply to the newest turn is part of the chat; `reply` counts from 0. */
@@ -507,8 +515,8 @@ KAIJU_API kaiju_status kaiju_conversation_append(kaiju_conversation* conversatio
                                                  kaiju_error** error);
 /* Replaces the input or the reply of a turn.  If `part` is KAIJU_TURN_INPUT, the turn's replies and all turns after
  * the edited turn are removed; call kaiju_conversation_swipe for a reply to the new input.  If `part` is
- * KAIJU_TURN_REPLY, the turns after the edited turn stay in the conversation.  The next request does not compute the
- * KV of tokens before the edit again. */
+ * KAIJU_TURN_REPLY, the turns after the edited turn stay in the conversation.  After an edit, the next request does
+ * not compute the KV of tokens before the edit again. */
 KAIJU_API kaiju_status kaiju_conversation_edit(kaiju_conversation* conversation, size_t turn, int32_t part,
                                                const int32_t* tokens, size_t count, kaiju_error** error);
 /* Removes the newest turn. */
@@ -531,19 +539,19 @@ KAIJU_API kaiju_status kaiju_conversation_tokens(kaiju_conversation* conversatio
  * also if on_text stopped the reply.  The pointers in `done` are NULL.  `event_size` is sizeof(kaiju_event).
  *
  * The steps compute the engine's other requests too, and the events of those requests stay in the engine until they are
- * polled, in order.  kaiju_engine_poll never returns events of a request of kaiju_generate.  Any number of threads may
- * be in kaiju_generate, each with another session, while another thread steps and polls the engine.  A
- * kaiju_engine_step returns KAIJU_BUSY while a thread in kaiju_generate steps.  The callback on_text may submit, poll,
- * and call kaiju_generate with another session.
+ * polled, in order.  A call of kaiju_engine_poll never returns events of a request of kaiju_generate.  Any number of
+ * threads may be in kaiju_generate, each with another session, while another thread steps and polls the engine.  A call
+ * of kaiju_engine_step returns KAIJU_BUSY while a thread in kaiju_generate steps the engine.  The callback on_text may
+ * submit, poll, and call kaiju_generate with another session.
  *
  * Returns KAIJU_BUSY if the session has an unfinished request, or if the caller is a callback of save or restore.
- * Also returns KAIJU_BUSY if KAIJU_ENGINE_MAX_EVENTS events of other requests are waiting to be polled: the request
- * of this call is then cancelled, and ends at the next step. */
+ * Also, kaiju_generate returns KAIJU_BUSY if KAIJU_ENGINE_MAX_EVENTS events of other requests are waiting to be
+ * polled; in this case its request is cancelled, and ends at the next step. */
 KAIJU_API kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
                                       const kaiju_options* options, kaiju_text_fn on_text, void* user_data,
                                       kaiju_event* done, size_t event_size, kaiju_error** error);
 
-/* These names are reserved for functions that do not exist yet: kaiju_prefix_pin, kaiju_prefix_warm and
+/* These function names are reserved for functions that do not exist yet: kaiju_prefix_pin, kaiju_prefix_warm and
  * kaiju_prefix_destroy, for shared prefixes. */
 
 #ifdef __cplusplus

@@ -39,8 +39,8 @@ struct RunOptions {
   std::string tier_file;
 };
 
-// Config, weights and tokenizer of a model. A Model is immutable after the load. Any thread may use it, and any number
-// of engines may share it.
+// Config, weights and tokenizer of a model. A Model is immutable after the load. Any thread may use a Model, and any
+// number of engines may share one.
 class Model {
  public:
   static Result<std::shared_ptr<const Model>> load(const std::string& path, const ModelOptions& options = {});
@@ -51,11 +51,12 @@ class Model {
   int64_t weight_bytes() const;
   int64_t parameter_count() const;  // int8 weights
 
-  // These functions return the model's tokenizer and chat format. They return kUnsupported if the model has none.
+  // The next two functions return the model's tokenizer and chat format. Each function returns kUnsupported if the
+  // model has no tokenizer or no chat format.
   Result<std::shared_ptr<const Tokenizer>> tokenizer() const;
   Result<const ChatFormat*> chat() const;
-  // The tokens that end a reply by default: the symbols of the chat format. The list is empty if the model has no chat
-  // format.
+  // Returns the tokens that end a reply by default: the symbols of the chat format. The list of stop tokens is empty if
+  // the model has no chat format.
   std::vector<int32_t> stop_tokens() const;
 
   // Creates an engine that computes with this model. The engine keeps alive the parts of the model that it needs.
@@ -72,8 +73,9 @@ class Model {
 };
 
 // Creates the file for KV that is evicted from the cache, and reserves `bytes` bytes of disk space. Nothing may exist
-// at `path`. Only the file's owner can access the file. The file's name is removed at once, so the file disappears when
-// the last process closes it, even if the process is killed. A kIo error names the path and the reason.
+// at `path`. Only the file's owner can access the file. The name of the tier file is removed at once, so the file
+// disappears when the last process closes it, even if that process is killed. A kIo error names the path and the
+// reason.
 Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes);
 
 // -- saved sessions --
@@ -86,7 +88,7 @@ Result<Sealer> make_sealer(std::string_view key);
 // replaces the file as a whole: if saving fails, an old file at `path` stays as it was. If `path` is a symbolic link,
 // the save writes the link's target and the link stays. A kIo error names the path and the reason.
 Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options = {});
-// Restores a session from a file by Engine::restore_session. Every error message names the path.
+// Restores a session from a file by Engine::restore_session. Every error message of restore_session names the path.
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
 
 // Owns one session of an engine and keeps the engine alive. A Session is movable and allows one thread at a time.

@@ -73,7 +73,7 @@ inline Status out_of_memory() { return {StatusCode::kOutOfMemory, "out of memory
 inline Status internal_error(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
 // Runs `body`, which returns an `Answer` (a Status or a Result). If `body` throws std::bad_alloc, guarded returns
-// kOutOfMemory; if `body` throws any other exception, guarded returns kInternal. So no exception leaves guarded.
+// kOutOfMemory; if `body` throws any other exception, guarded returns kInternal. No exception leaves guarded().
 template <class Answer, class Body>
 Answer guarded(const Body& body) noexcept {
   try {

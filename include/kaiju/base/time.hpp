@@ -9,8 +9,8 @@
 
 namespace kaiju {
 
-// A Nanoseconds is a duration. A duration that does not fit into 64 bits (292 years) is clamped to the largest or
-// smallest one that fits.
+// A Nanoseconds object is a duration. A duration that does not fit into 64 bits (292 years) is clamped to the largest
+// or smallest one that fits.
 struct Nanoseconds {
   int64_t count = 0;
 
@@ -38,7 +38,7 @@ struct Nanoseconds {
   friend constexpr auto operator<=>(const Nanoseconds&, const Nanoseconds&) = default;
 };
 
-// A TimePoint is a point in time: nanoseconds since the epoch of a steady clock.
+// A TimePoint object is a point in time: nanoseconds since the epoch of a steady clock.
 struct TimePoint {
   int64_t nanoseconds = 0;
 

@@ -1,9 +1,9 @@
 // Conversation: the turns of one chat, and the session that has the KV of these turns. A Conversation supports another
 // reply to the newest turn (swipe), edit, undo and fork, and drops the oldest turns if a chat does not fit into the
-// context. A Conversation works with tokens; text/chat.hpp converts text to tokens. The host steps the engine and
-// polls. When a request is done, the reply becomes part of the turn, without the stop token or stop string that ended
-// the reply (kept_reply.hpp says what remains of a token inside which a stop string began). The session's own history
-// keeps all generated tokens, stop tokens and stop strings included, until the next request.
+// context. A Conversation works with tokens; text/chat.hpp converts text to tokens. The host program steps the engine
+// and polls its events. When a request is done, the reply becomes part of the turn, without the stop token or stop
+// string that ended the reply (kept_reply.hpp says what remains of a token inside which a stop string began). The
+// session's own history keeps all generated tokens, stop tokens and stop strings included, until the next request.
 //
 //   history = head, then the turns that were not cut off;   a turn = input, reply, close
 //
@@ -23,7 +23,7 @@
 
 namespace kaiju {
 
-// The values are those of the C header.
+// The enumerators have the same values as in the C header.
 enum class TurnPart : int32_t {
   kInput = 1,  // the input tokens, up to the symbol that starts the reply; empty for a greeting
   kReply = 2,
@@ -64,9 +64,10 @@ class Conversation {
 
   // -- asking for a reply --
   // Adds a turn and submits a request for its reply. The oldest turns are dropped until a quarter of the context, or
-  // max_tokens if that is less, is free for the reply. If max_tokens is more than the context has room for, it is
-  // reduced. Returns kInvalidArgument if the input leaves no room for a reply even without older turns; the message has
-  // the number of tokens that fit. Otherwise returns what Engine::submit returns.
+  // max_tokens if that is less, is free for the reply. If max_tokens is larger than the room that is left in the
+  // context, max_tokens is reduced to that room. Returns kInvalidArgument if the input leaves no room for a reply even
+  // without older turns; the message has the number of tokens that fit. Otherwise say returns the result of
+  // Engine::submit.
   Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
   // Submits a request for another reply to the newest turn; the turn's earlier replies stay. Each reply is sampled from
   // a stream (random sequence) that no other reply of the turn used: the next stream number, or sampling.stream plus
@@ -98,7 +99,8 @@ class Conversation {
   // yet. Returns kNotFound if there is no such turn.
   Result<std::vector<int32_t>> turn(size_t turn, TurnPart part) const;
   // Returns the tokens that come before the next turn's input, unless that input or its max_tokens makes the
-  // conversation drop more turns. This call alone throws std::bad_alloc if memory runs short.
+  // conversation drop more turns. Of all calls of a Conversation, only history() throws std::bad_alloc if memory runs
+  // short.
   std::vector<int32_t> history() const { return history_of(turns_.size()); }
   SessionId session() const { return session_; }
   const std::shared_ptr<Engine>& engine() const { return engine_; }
@@ -108,14 +110,14 @@ class Conversation {
     std::vector<int32_t> input;
     std::vector<std::vector<int32_t>> replies;
     size_t chosen = 0;
-    uint32_t streams = 0;      // replies asked for
-    uint32_t next_stream = 0;  // after the last one sampled from
+    uint32_t streams = 0;      // number of replies that were requested
+    uint32_t next_stream = 0;  // one more than the last stream number that was used
     bool greeting = false;     // appended without an input
 
     size_t reply_size() const { return replies.empty() ? 0 : replies[chosen].size(); }
   };
   struct Asked {
-    RequestId request = 0;  // the unsettled one; 0: none
+    RequestId request = 0;  // the request whose reply is not part of a turn yet; 0: none
     size_t prompt_count = 0;
     std::vector<int32_t> stop_tokens;
     std::vector<std::string> stop_strings;
@@ -129,7 +131,7 @@ class Conversation {
   std::vector<int32_t> history_of(size_t count) const;
   // Returns how many of the first `count` turns are dropped if the next turn's input has `input` tokens.
   size_t turns_to_drop(size_t count, size_t input) const;
-  // Submits a request whose prompt is the turns before `turn` and the input of `turn`.
+  // Submits a request whose prompt is the head, the turns before `turn`, and `input`.
   Result<RequestId> ask(size_t turn, std::span<const int32_t> input, uint32_t stream, RequestOptions options);
 
   std::shared_ptr<Engine> engine_;

@@ -10,8 +10,8 @@
 //
 // Threads: any thread may make any call. Only one thread at a time may be in step; a second thread gets kBusy. Two
 // calls block: generate blocks until its request is done, and wait blocks until there is an event to poll or something
-// to step. The engine starts no thread of its own and prints nothing. The engine throws nothing, except that an
-// exception of a host's callback in generate leaves through generate.
+// to step. The engine starts no thread of its own and prints nothing. The engine throws no exceptions of its own; if a
+// callback of generate throws, that exception leaves through generate.
 //
 // Errors: after kDeviceLost or kInternal the engine has stopped: all its requests fail, and every later call returns
 // the same error at once.
@@ -48,8 +48,8 @@ class Pieces;
 class PrefixTree;
 
 struct EngineOptions : StepLimits {
-  int32_t max_waiting = 4096;  // requests that wait or are suspended; beyond that submit is refused with kBusy
-  int32_t max_events = 16384;  // events that have not been polled; beyond that step is refused with kBusy
+  int32_t max_waiting = 4096;  // most requests that wait or are suspended; while so many do, submit returns kBusy
+  int32_t max_events = 16384;  // most events that wait to be polled; while so many wait, step returns kBusy
   int32_t max_sessions = 65536;
   CacheOptions cache;
   // The host's steady clock, for deadlines and timings. The engine calls the clock in submit, step, wait and generate,
@@ -98,11 +98,11 @@ class Engine {
   // Writes a session without an unfinished request: its tokens, and the KV of these tokens that is in the cache. If
   // save_session returns an error, discard the bytes that were written.
   Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
-  // Creates a session with the saved history. restore_session reads exactly as many bytes as save_session wrote. Saved
-  // KV that does not fit into the cache, or that another backend saved in another layout, is computed again when a
-  // request needs it. A restore that fails leaves nothing in the engine. Returns kBadModel if the saved bytes are
-  // damaged or cut off. Returns kUnsupported if the saved bytes come from another version, model or scale epoch.
-  // Returns kInvalidArgument if the session was saved with a key and `options` has none, or was saved without a key and
+  // Creates a session with the saved history. The call reads exactly as many bytes as save_session wrote. Saved KV that
+  // does not fit into the cache, or that another backend saved in another layout, is computed again when a request
+  // needs it. A restore that fails leaves nothing in the engine. Returns kBadModel if the saved bytes are damaged or
+  // cut off. Returns kUnsupported if the saved bytes come from another version, model or scale epoch. Returns
+  // kInvalidArgument if the session was saved with a key and `options` has none, or was saved without a key and
   // `options` has one. If the callback `read` fails, returns its error.
   Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
 
@@ -116,8 +116,8 @@ class Engine {
   // Like submit, with the whole new history instead of the tokens to append. The request uses the KV of the longest
   // common prefix of the old and the new history.
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
-  // Ends a request at the next step, whatever its state. cancel, suspend and resume ignore the ids of unknown and
-  // finished requests.
+  // Ends a request at the next step, whatever its state. The calls cancel, suspend and resume ignore the ids of unknown
+  // and finished requests.
   Status cancel(RequestId request);
   // Suspends a request at the next step, whatever its state; a kSuspended event follows. The KV of a suspended request
   // stays in the cache until other requests need the memory. The deadline of a suspended request still applies.
@@ -128,27 +128,29 @@ class Engine {
 
   // -- sequences of a request --
   // A request generates RequestOptions::sequence_count sequences, by default one; each sequence is scheduled
-  // independently of the request's other sequences and ends independently of them. When a sequence ends, the event is
-  // kDone if it was the request's last one, otherwise kSequenceDone. cancel, suspend, resume and the deadline of a
-  // request act on all its sequences. max_running and the executor's slots count sequences; max_waiting and pending
-  // count requests. The sequence calls below take effect at the next step, except keep_sequence. A sequence call
-  // returns kNotFound if no unfinished request, or no sequence of the request, has the given number. A sequence call
-  // returns kBusy if too many such calls are waiting for the next step.
+  // independently of the request's other sequences and ends independently of them. When the last sequence of a request
+  // ends, the event is kDone; when an earlier one ends, the event is kSequenceDone. The calls cancel, suspend and
+  // resume, and the deadline of a request, act on all sequences of the request. The limit max_running and the
+  // executor's slots count sequences, while max_waiting and pending count requests. The sequence calls below (all but
+  // keep_sequence) take effect at the next step. A sequence call returns kNotFound if no unfinished request, or no
+  // sequence of the request, has the given number. A sequence call returns kBusy if too many such calls are waiting for
+  // the next step.
   //
   // Makes a new sequence of the request at the next step and returns its index. The new sequence begins with the tokens
-  // that `sequence` has at that step, and samples from `stream`. Both sequences share the KV of all whole blocks. The
-  // new sequence generates the same tokens as a request that has these tokens as its prompt. If `sequence` ends before
-  // the next step, the new sequence ends at once with kCancelled. Returns kBusy if the request already has
-  // kMaxSequences.
+  // that `sequence` has at that step, and samples from `stream`. The new sequence and `sequence` share the KV of all
+  // whole blocks. The new sequence generates the same tokens as a request that has these tokens as its prompt. If
+  // `sequence` ends before the next step, the new sequence ends at once with kCancelled. Returns kBusy if the request
+  // already has kMaxSequences.
   Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t stream);
   // Cuts a sequence back to its first `length` tokens, the prompt included; the sequence then continues from there.
-  // Event::counts of the next tokens say at which position they belong. If the sequence has fewer than `length` tokens,
-  // the call does nothing. Returns kInvalidArgument if `length` is less than the length of the prompt.
+  // Event::counts of a later token says at which position of the reply the token belongs. If the sequence has fewer
+  // than `length` tokens, the call does nothing. Returns kInvalidArgument if `length` is less than the length of the
+  // prompt.
   Status cut_sequence(RequestId request, int32_t sequence, int32_t length);
   // Ends one sequence of a request; its DoneReason is kCancelled.
   Status end_sequence(RequestId request, int32_t sequence);
-  // Chooses the sequence whose tokens become the session's history when the request is done. If the host chooses none,
-  // sequence 0 becomes the history. keep_sequence takes effect at once.
+  // Chooses the sequence whose tokens become the session's history when the request is done. If the host makes no
+  // choice, sequence 0 becomes the history. The call keep_sequence takes effect at once.
   Status keep_sequence(RequestId request, int32_t sequence);
   // Proposes tokens that may follow those of a decoding sequence (speculative decoding). The next step computes the
   // proposed tokens together with the sequence's next token. The step accepts proposed tokens as long as they equal the
@@ -161,11 +163,11 @@ class Engine {
   // -- the loop --
   // Runs one step: admits requests, plans the step, computes it and produces its events. Returns ok if there is nothing
   // to do. If the executor fails with kOutOfMemory, kBusy or kIo, step returns that error, and the next call of step
-  // tries the same step again, without requests that were cancelled, suspended or overdue meanwhile. Also returns kBusy
-  // if max_events events wait to be polled. If the executor runs beside the host (a GPU) and every sequence is
-  // decoding, step starts the following step before it returns. A request that is submitted while a step is already
-  // running begins one step later. If a request ends while a step with its next token is already running, that token is
-  // computed and dropped without an event.
+  // tries the same step again, without requests that were cancelled, suspended or overdue meanwhile. Also, step returns
+  // kBusy if max_events events are waiting to be polled. If the executor runs beside the host (a GPU) and every
+  // sequence is decoding, step starts the following step before it returns. A request that is submitted while a step is
+  // already running begins one step later. If a request ends while a step with its next token is already running, that
+  // token is computed and dropped without an event.
   Status step();
   // Moves the oldest event into `event`. Returns false if there is no event.
   bool poll(Event& event);
@@ -177,26 +179,26 @@ class Engine {
   // Returns the number of requests whose last event has not been polled, including requests of generate.
   size_t pending() const;
   // Submits a request, steps the engine until the request is done, and writes the request's kDone event to `done`. If a
-  // step fails, generate cancels its request and steps once more. In that case generate may write the kDone event to
-  // `done` and still return the error of the failed step. The callback `on_text` receives whole UTF-8 on the calling
-  // thread. If `on_text` returns false, the request is cancelled. If `on_text` throws, the exception leaves through
-  // generate. The steps compute other requests too, and the events of those requests stay for poll, in order; poll
-  // never returns events of a request of generate. Any number of threads may call generate, each with its own session,
-  // while another thread steps and polls. The step of that other thread returns kBusy while a thread in generate steps.
-  // `on_text` may also call generate. Returns kBusy in a callback of a save or a restore. Also returns kBusy if
-  // max_events events of other requests wait to be polled: the request of this call is then cancelled, and ends at the
-  // next step.
+  // step fails, generate cancels its request and steps once more; it may then write the kDone event to `done` and still
+  // return the error of the failed step. The callback `on_text` receives whole UTF-8 on the calling thread. If
+  // `on_text` returns false, the request is cancelled. If `on_text` throws, the exception leaves through generate. The
+  // steps compute other requests too, and the events of those requests stay for poll, in order; poll never returns
+  // events of a request of generate. Any number of threads may call generate, each with its own session, while another
+  // thread steps and polls. A call of step returns kBusy while a thread in generate steps the engine. `on_text` may
+  // also call generate. Returns kBusy if generate is called in a callback of a save or a restore. Also, generate
+  // returns kBusy if max_events events of other requests are waiting to be polled; in this case its request is
+  // cancelled, and ends at the next step.
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                   const Function<bool(std::string_view text)>& on_text, Event& done);
   Metrics metrics() const;
   // Returns the error that stopped the engine. In a child process of fork(), returns an error that says that the engine
   // may not be used. Otherwise returns ok.
   Status status() const;
-  const ExecutorInfo& info() const;  // of the executor; constant
-  const Pieces* pieces() const;      // of the tokenizer; null where there is none
+  const ExecutorInfo& info() const;  // about the executor; constant
+  const Pieces* pieces() const;      // the texts of the tokens; null if the engine has none
   TimePoint now() const;             // on the engine's clock
-  // Counts every cache block again and compares the counts with the engine's tables. Returns kInternal with the
-  // difference if they differ. Only the thread that steps may call check_ledger.
+  // Counts every cache block again and compares the counts with the engine's tables. Returns kInternal if the counts
+  // and the tables differ; the message names the difference. Only the thread that steps may call check_ledger.
   Status check_ledger() const;
   // Returns the prefix tree of the cache, for tests and tools. Only the thread that steps may call cache().
   const PrefixTree& cache() const;  // kaiju/cache/prefix_tree.hpp

@@ -15,7 +15,8 @@ namespace kaiju {
 using SessionId = uint64_t;  // never reused; 0 is none
 using RequestId = uint64_t;  // never reused; 0 is none; later requests have larger ones
 
-// A value of max_tokens: as many tokens as the context has room for. Memory is reserved for all of these tokens.
+// If max_tokens is kToContextEnd, a request may generate as many tokens as the context has room for, and memory is
+// reserved for all of them.
 inline constexpr int32_t kToContextEnd = -1;
 inline constexpr int32_t kMaxTopLogprobs = 64;
 inline constexpr int32_t kMaxSequences = 256;  // most sequences of one request, ended ones included
@@ -26,7 +27,7 @@ struct RequestOptions {
   SamplingParams sampling;  // seed and stream number included
   // Number of sequences that the request generates from the same prompt, from 1 to the executor's slot_count. Sequence
   // i samples with stream number sampling.stream + i and generates the same tokens as a separate request with that
-  // stream. Engine::generate and Conversation accept only 1.
+  // stream. Engine::generate and Conversation accept only 1 as the sequence_count.
   int32_t sequence_count = 1;
   int32_t max_tokens = 256;  // generated tokens; 0: only compute the prompt's KV; kToContextEnd
   // Each stop string is UTF-8 and not empty. A stop string ends the reply and is not part of the reply's text. The
@@ -43,8 +44,8 @@ struct RequestOptions {
   // so in the order in which they were submitted. If a step cannot compute a token for every running reply, the replies
   // take turns, whatever their priority.
   int32_t priority = 0;
-  std::optional<TimePoint>
-      deadline;               // on the engine's clock: the first step after this time ends the request with kDeadline
+  // A time on the engine's clock: the first step after this time ends the request with kDeadline.
+  std::optional<TimePoint> deadline;
   Scope scope;                // which requests share this prompt's KV; by default only the session and its forks
   void* user_data = nullptr;  // returned in every event of the request; never dereferenced
 };

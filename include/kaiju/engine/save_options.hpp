@@ -1,4 +1,5 @@
-// How a session is saved and restored: the callbacks that carry its bytes, and who may read them.
+// How a session is saved and restored: the callbacks that write and read its bytes, the seal, and the scope in which
+// the restored KV is shared.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ using Sealer = Function<bool(std::span<const std::byte> bytes, SealTag& tag)>;
 // Receives the next bytes of a saved session, and writes all of them or returns an error.
 using SessionSink = Function<Status(std::span<const std::byte> bytes)>;
 // Reads the next bytes of a saved session into the beginning of `bytes` and returns how many bytes it read. The number
-// may be less than the size of `bytes` only at the end of the saved session.
+// of bytes read may be less than the size of `bytes` only at the end of the saved session.
 using SessionSource = Function<Result<size_t>(std::span<std::byte> bytes)>;
 
 struct SaveOptions {
@@ -30,9 +31,9 @@ struct SaveOptions {
 struct RestoreOptions {
   Sealer key;  // the same as in SaveOptions
   // Says which requests may share the restored KV. If the session was saved with a key, restored KV may enter the
-  // shared region of the character. Without a key, restored KV never enters the shared region, since anyone who can
-  // write the file could put other text there; the restored session then uses the region only if its KV is already in
-  // the cache.
+  // shared region of the character. Without a key, restored KV never enters the shared region, because anyone who can
+  // write the file could put another text into it. In that case the restored session uses the KV of the shared region
+  // only if that KV is already in the cache.
   Scope scope;
 };
 

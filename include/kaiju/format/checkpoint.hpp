@@ -22,7 +22,7 @@ enum class DType : int32_t { kI8, kU8, kI32, kU64, kF32 };
 size_t dtype_bytes(DType dtype);
 const char* dtype_name(DType dtype);  // "I8", ... as in safetensors
 
-// The DType whose elements have type T.
+// kDTypeOf<T> is the DType whose elements have the C++ type T.
 template <class T>
 inline constexpr DType kDTypeOf = [] {
   static_assert(std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t> || std::is_same_v<T, int32_t> ||
@@ -53,7 +53,7 @@ enum class Verify : int32_t {
   kNone,
 };
 
-// A Checkpoint is an open model file. It is immutable, and any thread may use it.
+// A Checkpoint is an open model file. A Checkpoint is immutable, and any thread may use it.
 class Checkpoint {
  public:
   // `done` is the part of the load that is done, from 0 to 1. A nonzero return value stops the load with kCancelled.
@@ -70,7 +70,7 @@ class Checkpoint {
   // CheckpointWriter does; the mapped file then stays as it was.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, Verify verify = Verify::kFull,
                                                         const Progress& progress = {});
-  // Opens and checks a checkpoint in memory. `bytes` is borrowed and must outlive the checkpoint. Returns
+  // Opens and checks a checkpoint in memory. The memory of `bytes` is borrowed and must outlive the checkpoint. Returns
   // kInvalidArgument if `bytes` is not 64-byte aligned.
   static Result<std::shared_ptr<const Checkpoint>> from_memory(std::span<const std::byte> bytes,
                                                                Verify verify = Verify::kFull);
@@ -91,8 +91,8 @@ class Checkpoint {
     return {};
   }
 
-  // Returns a typed view of a tensor. The view is empty if the tensor is absent or has another type. open() has checked
-  // that all required tensors exist (docs/checkpoint.md lists them).
+  // Returns a typed view of a tensor. The view is empty if the tensor is absent or its elements have another type than
+  // T. The function open() has checked that all required tensors exist (docs/checkpoint.md lists them).
   template <class T>
   std::span<const T> view(std::string_view name) const {
     const TensorInfo* tensor = find(name);
@@ -117,13 +117,13 @@ class CheckpointWriter {
   static Result<std::unique_ptr<CheckpointWriter>> create(const std::string& path, const ModelConfig& config,
                                                           std::vector<Declaration> tensors);
   virtual ~CheckpointWriter() = default;
-  // Writes the next bytes of the current tensor. A tensor may be written by many calls.
+  // Writes the next bytes of the current tensor. The bytes of one tensor may be written by many calls of write().
   virtual Status write(std::span<const std::byte> bytes) = 0;
   virtual Status finish() = 0;
 };
 
-// Returns every tensor that a model with this config must have, in file order. The loader requires all these tensors,
-// and a writer declares them. The tokenizer is optional and not among these tensors.
+// Returns every tensor that a model with this config must have, in file order. The loader requires all tensors of this
+// list, and a writer declares them. The tensor `tokenizer` is optional and not in the list.
 std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& config);
 // Checks the dimensions, layers, KV slots and bounds of a config. The error message names the field and the rule.
 Status check_config(const ModelConfig& config);

@@ -23,8 +23,8 @@ struct LayerConfig {
   LayerKind kind = LayerKind::kGlobal;
   int32_t window = 0;  // in positions; 0 for global layers
   // KV slot of the layer: layers that name the same slot share keys and values. The first layer that names a slot
-  // computes and writes its keys and values, and later layers of the slot read them. All layers of a slot have the same
-  // kind, window and rope.
+  // computes and writes its keys and values, and later layers of the slot read them. All layers that name the same slot
+  // have the same kind, window and rope.
   int32_t kv_slot = 0;
   int32_t rope = 0;  // number of the frequency table rope.N
 };

@@ -1,4 +1,4 @@
-// LayerShape: the structure of a model's layers, as data. The file has two tables: the sites, where a layer's floats
+// LayerShape: the structure of a model's layers, as data. This header has two tables: the sites, where a layer's floats
 // are quantised to bytes, and the matmuls. Code reads from these two tables the names, shapes and order of a layer's
 // tensors, the layer's constants, the workspaces of the forward pass and each backend's list of matmuls
 // (format/detail/layer_tensors.hpp). The sizes of a model are in its config (format/config.hpp).
@@ -27,8 +27,8 @@ enum class OutputMatrix : int32_t {
   kOwn,
 };
 
-// The structure of a layer. The default is the structure of a Kaiju model; check_config refuses every other structure
-// with an error that names the field.
+// LayerShape is the structure of a layer. The default is the structure of a Kaiju model; check_config refuses every
+// other structure with an error that names the field.
 struct LayerShape {
   Activations activations = Activations::kStaticClips;
   Ffn ffn = Ffn::kSquaredRelu;

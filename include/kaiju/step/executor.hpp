@@ -15,23 +15,23 @@ class Executor {
   virtual ~Executor() = default;
   virtual const ExecutorInfo& info() const = 0;
   // Runs one step. The executor carries out the parts of a plan in this order: starts, table edits, transfers down,
-  // copies, transfers up, then all segments as one batch. run clears `result` first. A plan without segments may
-  // contain transfers. If transfers fail, the result lists them and the rest of the step is still computed. If run
-  // returns an error, the step was not computed. After the errors kOutOfMemory, kBusy and kIo, the same plan may be run
-  // again; every other error is final for this executor, and the engine stops.
+  // copies, transfers up, then all segments as one batch. The function run clears `result` first. A plan without
+  // segments may contain transfers. If transfers fail, the result lists them and the rest of the step is still
+  // computed. If run returns an error, the step was not computed. After the errors kOutOfMemory, kBusy and kIo, the
+  // same plan may be run again; every other error is final for this executor, and the engine stops.
   virtual Status run(const StepPlan& plan, StepResult& result) = 0;
-  // start and finish do the work of run in two halves: start begins a step; finish waits for the end of the step and
-  // writes its result. No other call may come between the two.
+  // The functions start and finish do the work of run in two halves: start begins a step; finish waits for the end of
+  // the step and writes its result. No other call may come between start and finish.
   virtual Status start(const StepPlan&) { return {}; }
   virtual Status finish(const StepPlan& plan, StepResult& result) { return run(plan, result); }
-  // Returns whether a step is computed between start and finish without the host (on a GPU). If so, a second step may
-  // be started before the first one is finished, provided that neither step contains transfers. The tokens of the
-  // second step may be kSampledToken. The two steps are finished in the order in which they were started. Errors after
-  // which a plan may be run again must come from start, not from finish.
+  // Returns whether a step is computed between start and finish without the host (on a GPU). If runs_beside_host is
+  // true, a second step may be started before the first one is finished, provided that neither step contains transfers.
+  // The tokens of the second step may be kSampledToken. The two steps are finished in the order in which they were
+  // started. Errors after which a plan may be run again must come from start, not from finish.
   virtual bool runs_beside_host() const { return false; }
   // Allocates host memory that transfers access fastest: pinned memory, for a GPU. Transfers may also use other host
-  // memory. The engine calls host_memory at most once, before the first plan. The memory may outlive the executor. A
-  // kOutOfMemory error names `what` and the number of bytes.
+  // memory. The engine calls host_memory at most once, before the first plan. Memory from host_memory may outlive the
+  // executor. A kOutOfMemory error names `what` and the number of bytes.
   virtual Result<HostMemory> host_memory(size_t bytes, const char* what) { return plain_memory(bytes, what); }
 };
 

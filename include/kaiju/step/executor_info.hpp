@@ -30,7 +30,7 @@ struct ExecutorInfo {
   PerKind<int32_t> slab_blocks;
 
   bool shares_memory() const { return slab_blocks[0] > 0 && slab_blocks[1] > 0; }
-  // The bytes of all KV memory.
+  // Returns the number of bytes of all KV memory.
   int64_t cache_bytes() const {
     const int64_t global = block_bytes[0] * block_count[0], window = block_bytes[1] * block_count[1];
     return shares_memory() ? global : global + window;  // each spans all slabs

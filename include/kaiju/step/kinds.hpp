@@ -18,8 +18,8 @@ constexpr BlockKind other_kind(BlockKind kind) {
   return kind == BlockKind::kGlobal ? BlockKind::kWindow : BlockKind::kGlobal;
 }
 
-// A PerKind has one T for each kind of block and is indexed by the kind. Its memory layout is that of T[kBlockKinds],
-// and its values start as zeros.
+// A PerKind has one T for each kind of block and is indexed by the kind. The memory layout of a PerKind is that of
+// T[kBlockKinds], and its values start as zeros.
 template <class T>
 struct PerKind {
   T values[kBlockKinds] = {};

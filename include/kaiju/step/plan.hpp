@@ -11,8 +11,8 @@
 
 namespace kaiju {
 
-// Says how the tokens of a slot are sampled (arithmetic.md, section 6). The engine checks sampling parameters by
-// sample/params.hpp before it writes a plan.
+// SamplingSpec says how the tokens of a slot are sampled (arithmetic.md, section 6). The engine checks sampling
+// parameters by sample/params.hpp before it writes a plan.
 struct SamplingSpec {
   float temperature = 0.0f;  // 0: greedy
   int32_t top_k = 0;         // 0: off
@@ -27,7 +27,7 @@ struct SamplingSpec {
 // Binds a slot of the executor to a sequence before the step's rows run. If tokens of the sequence were dropped, a plan
 // has to bind the slot again. The executor remembers the slot's sampling parameters and the set of tokens that the
 // sequence contains (for the repetition penalty). The executor adds the tokens of every later segment of the slot to
-// that set.
+// its set of seen tokens.
 struct SlotStart {
   int32_t slot = 0;
   SamplingSpec sampling;
@@ -36,7 +36,7 @@ struct SlotStart {
 
 // Sets table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). If `block` is kNoBlock, the window
 // block at this index was released: no row sees the block any more, and an executor must not read it, not even to mask
-// it. The edits of a plan apply in order.
+// it. The table edits of a plan apply in order.
 struct TableEdit {
   int32_t slot = 0;
   BlockKind kind = BlockKind::kGlobal;
@@ -57,9 +57,9 @@ struct BlockTransfer {
   int32_t token_count = kBlockTokens;
 };
 
-// Copies the KV of the first `token_count` tokens from one block to another before any row runs. KV past these tokens
-// in block `to` is not read before it is written. The copies of a plan apply in order: a block may be the source of one
-// copy and then the target of a later copy.
+// Copies the KV of the first `token_count` tokens from one block to another before any row runs. KV in block `to` past
+// the first `token_count` tokens is not read before new KV is written there. The copies of a plan apply in order: a
+// block may be the source of one copy and then the target of a later copy.
 struct BlockCopy {
   BlockKind kind = BlockKind::kGlobal;
   BlockId from = kNoBlock;
