@@ -1,4 +1,4 @@
-// Metrics: counters of an engine since its creation, and its current load. Plain data.
+// Metrics: counters of an engine since its creation, and its current load. Metrics is plain data.
 #pragma once
 
 #include <cstdint>
