@@ -23,8 +23,8 @@ inline constexpr int32_t kTransfer = -2;   // the KV is being copied up from a l
 // Invariants, which check_tree (invariants.hpp) recounts:
 // - A node has 1 to 64 tokens. A node with fewer than 64 tokens is called a tail and has no children.
 // - If the model has global layers, every node has a global block, which is attached when the node is inserted. The KV
-//   of this global block may be computed later. A node may have no window block. A window block is attached to a node
-//   only after the window block's KV was computed. A block belongs to one node at most.
+//   of this global block may be computed later. A node need not have a window block. A window block is attached to a
+//   node only after the window block's KV was computed. A block belongs to one node at most.
 // - The KV of a node may be read only once the node is ready. A node that is not ready is held by the lease that
 //   computes its KV, by leases that wait for its KV, or by the promotion that copies its KV from a lower tier. So if a
 //   node that is not ready has claim kUnclaimed, one of the leases that wait for the node can claim it and compute its

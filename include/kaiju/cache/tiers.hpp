@@ -45,9 +45,9 @@ enum class TransferEnd {
 //   computed again.
 // - A stored block (the entry for one node of the prefix tree in the lower tiers) has a global block, a window block or
 //   both. A stored block's entry is removed when it has neither a global block nor a window block any more.
-// - A stored block is found by its name, and then its parent, domain and tokens are compared, as in the prefix tree. No
-//   two stored blocks have the same parent, domain and tokens. If a request may not use a block in the prefix tree, it
-//   does not find that block in the lower tiers either.
+// - A stored block is looked up by its name (a 128-bit hash). Since two blocks may have the same hash, the lookup then
+//   compares the parent block, the domain and the tokens. No two stored blocks have the same parent, domain and tokens.
+//   If a request may not use a block in the prefix tree, it does not find that block in the lower tiers either.
 // - While a block is being copied from the device to host memory, its place in host memory has the state kArriving. The
 //   copy ends when the step plan that contains it has run, and the block can be promoted only after that. From keep()
 //   to release(), the place of a block has the state kLive.

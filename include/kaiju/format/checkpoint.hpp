@@ -125,7 +125,8 @@ class CheckpointWriter {
 // Returns every tensor that a model with this config must have, in file order. The loader requires all tensors of this
 // list, and a writer declares them. The tensor `tokenizer` is optional and not in the list.
 std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& config);
-// Checks the dimensions, layers, KV slots and bounds of a config. The error message names the field and the rule.
+// Checks the dimensions, layers, KV slots and bounds of a config. The error message names the field and the rule that
+// the field breaks.
 Status check_config(const ModelConfig& config);
 std::string config_to_json(const ModelConfig& config);
 Result<ModelConfig> config_from_json(std::string_view json);

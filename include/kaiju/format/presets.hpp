@@ -12,9 +12,10 @@
 
 namespace kaiju {
 
-// Makes `count` layers that repeat `pattern` ('s': sliding window, 'g': global). Three consecutive sliding layers share
-// a KV slot. Global layers, which are never adjacent, share a KV slot in pairs; if the number of global layers is odd,
-// the last three share one slot. Sliding layers use RoPE table 0, and global layers use RoPE table 1.
+// Makes `count` layers that repeat `pattern` ('s': sliding window, 'g': global). Three consecutive sliding layers use
+// the same keys and values (one KV slot); the first of the three layers computes them. Global layers, which are never
+// adjacent, share keys and values in pairs; if the number of global layers is odd, the last three share them. Sliding
+// layers use RoPE table 0, and global layers use RoPE table 1.
 inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t count, int32_t window) {
   const auto kind_of = [&](int32_t i) { return pattern[static_cast<size_t>(i) % pattern.size()]; };
   int32_t globals = 0, slidings = 0;

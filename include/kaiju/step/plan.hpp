@@ -44,10 +44,11 @@ struct TableEdit {
   BlockId block = kNoBlock;
 };
 
-// Copies a whole block between the executor's memory and host memory: block_bytes bytes at `host`, which must not
-// change until the step is over. Transfers down (to host memory) come before everything else that a plan does to a
-// block. Transfers up (to the executor) come after the plan's copies and before its rows. KV of the block past the
-// first `token_count` tokens may belong to an earlier user of the block; a transfer down writes zeros in its place.
+// Copies a whole block of KV, down from the executor's memory to host memory or up from host memory. `host` points to
+// block_bytes bytes of host memory, which the host must neither read nor write before the step has ended. Transfers
+// down come before everything else that a plan does to a block. Transfers up come after the plan's copies and before
+// its rows. A block may contain KV of an earlier user after its first `token_count` tokens; a transfer down writes
+// zeros instead of that KV.
 struct BlockTransfer {
   enum class Way : int32_t { kDown = 0, kUp = 1 };
   Way way = Way::kDown;
