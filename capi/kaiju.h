@@ -162,8 +162,8 @@ enum {
   /* int, 1: report the classifier's scores with each token; KAIJU_UNSUPPORTED if KAIJU_MODEL_LABELS is 0 */
   KAIJU_GENERATE_SCORES = 313,
 
-  /* These options say which requests may share the KV of a prompt.  Without the options, only the session and its
-   * forks share the KV of its prompts. */
+  /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.  If none of these
+   * options is set, only the session and its forks share the KV of the session's prompts. */
   KAIJU_SESSION_CHARACTER = 400, /* string: names a shared region, for example by a character's id and version */
   /* int: number of tokens at the beginning of the history that form the shared region; need not be a multiple of 64.
    * The default is 0: nothing is shared, except that a conversation with a character shares its whole head */

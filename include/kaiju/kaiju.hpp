@@ -1,6 +1,6 @@
-// The C++ interface of the compiled library: Model, Session and saved sessions. These classes compose checkpoint,
-// tokenizer, executor and engine, and add no behaviour of their own. The header core.hpp is the header-only alternative
-// to this header.
+// The C++ interface of the compiled library: Model, Session and saved sessions. The classes of this header compose
+// checkpoint, tokenizer, executor and engine, and add no behaviour of their own. The header core.hpp is the header-only
+// alternative to this header.
 //
 //   auto model = kaiju::Model::load("model.safetensors");
 //   auto engine = model.value()->create_engine();

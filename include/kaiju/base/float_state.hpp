@@ -1,7 +1,7 @@
 // FloatState: sets the floating-point mode of the numeric contract for the lifetime of the object: round to nearest,
-// subnormals not flushed, no traps. The destructor restores the thread's previous mode. So if the host flushes
-// subnormals or traps inexact results, kaiju computes the same bits, and the host gets its own mode back. Every library
-// call that computes with floats has a FloatState on its stack.
+// subnormals not flushed, no traps. The destructor restores the thread's previous mode. If the host flushes subnormals
+// or traps inexact results, kaiju computes the same bits, and the host gets its own mode back. Every library call that
+// computes with floats has a FloatState on its stack.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)

@@ -8,7 +8,7 @@
 //   history = head, then the turns that were not cut off;   a turn = input, reply, close
 //
 // The functions say and swipe submit the whole history, and the engine reuses the KV of the prefix that is in the
-// cache. So a swipe computes only the input's last token again, and a request after an edit computes only the edited
+// cache. A swipe computes only the input's last token again, and a request after an edit computes only the edited
 // tokens and those after them.
 #pragma once
 
@@ -66,7 +66,7 @@ class Conversation {
   // Adds a turn and submits a request for its reply. The oldest turns are dropped until a quarter of the context, or
   // max_tokens if that is less, is free for the reply. If max_tokens is larger than the room that is left in the
   // context, max_tokens is reduced to that room. Returns kInvalidArgument if the input leaves no room for a reply even
-  // without older turns; the message has the number of tokens that fit. Otherwise say returns the result of
+  // without older turns; the message has the number of tokens that fit. If the input fits, say returns the result of
   // Engine::submit.
   Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
   // Submits a request for another reply to the newest turn; the turn's earlier replies stay. Each reply is sampled from
@@ -96,7 +96,7 @@ class Conversation {
   size_t reply_count() const { return turns_.empty() ? 0 : turns_.back().replies.size(); }  // of the newest turn
   size_t chosen_reply() const { return turns_.empty() ? 0 : turns_.back().chosen; }
   // Returns the tokens of one part of a turn, without the closing tokens. The result is empty if the turn has no reply
-  // yet. Returns kNotFound if there is no such turn.
+  // yet. Returns kNotFound if the conversation has no turn of that number.
   Result<std::vector<int32_t>> turn(size_t turn, TurnPart part) const;
   // Returns the tokens that come before the next turn's input, unless that input or its max_tokens makes the
   // conversation drop more turns. Of all calls of a Conversation, only history() throws std::bad_alloc if memory runs

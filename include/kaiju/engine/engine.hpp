@@ -76,10 +76,11 @@ class Engine {
   Result<SessionId> create_session();
   // Creates a session with the first `length` tokens of the parent; both sessions share the KV of these tokens.
   Result<SessionId> fork_session(SessionId parent, size_t length);
-  // Cuts the history to its first `length` tokens. The next request uses the KV of these tokens again.
-  Status truncate_session(SessionId session, size_t length);
-  // Replaces the history. The next request uses the KV of the longest common prefix of the old and the new history
+  // Cuts the history to its first `length` tokens. The session's next request uses the KV of the remaining tokens
   // again.
+  Status truncate_session(SessionId session, size_t length);
+  // Replaces the history of the session. The session's next request uses the KV of the longest common prefix of the old
+  // and the new history again.
   Status set_session_tokens(SessionId session, std::span<const int32_t> tokens);
   // Returns the history of the session. After a request's kDone event, the history includes the prompt and all
   // generated tokens. While a request is unfinished, the history is the one before that request.

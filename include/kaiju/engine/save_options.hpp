@@ -32,8 +32,8 @@ struct RestoreOptions {
   Sealer key;  // the same as in SaveOptions
   // Says which requests may share the restored KV. If the session was saved with a key, restored KV may enter the
   // shared region of the character. Without a key, restored KV never enters the shared region, because anyone who can
-  // write the file could put another text into it. In that case the restored session uses the KV of the shared region
-  // only if that KV is already in the cache.
+  // write the file could put another text into it. A session that was restored without a key uses the KV of the shared
+  // region only if that KV is already in the cache.
   Scope scope;
 };
 

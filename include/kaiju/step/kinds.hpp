@@ -26,7 +26,7 @@ struct PerKind {
 
   constexpr T& operator[](BlockKind kind) { return values[static_cast<size_t>(kind)]; }
   constexpr const T& operator[](BlockKind kind) const { return values[static_cast<size_t>(kind)]; }
-  // These overloads take the kind as a number, for loops over the kinds.
+  // These overloads of operator[] take the block kind as a number, for loops over the kinds.
   constexpr T& operator[](std::integral auto kind) { return values[static_cast<size_t>(kind)]; }
   constexpr const T& operator[](std::integral auto kind) const { return values[static_cast<size_t>(kind)]; }
   constexpr T* begin() { return values; }
