@@ -12,6 +12,7 @@
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "number_from.hpp"
+#include "output_files.hpp"
 #include "program.hpp"
 #include "text_input.hpp"
 
@@ -66,6 +67,11 @@ static int run(int argc, char** argv) {
   if (preset_option->count() + config_option->count() == 0)
     return kaiju::tools::fail(app, 2, "give --preset or --config (see kaiju-make --help)");
   auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
+  if (config_option->count() > 0) {
+    const kaiju::tools::NamedFile read = {"--config " + config_path, config_path};
+    const std::string problem = kaiju::tools::output_problem("--out", out, {&read, 1});
+    if (!problem.empty()) return kaiju::tools::fail(app, 1, problem);
+  }
   if (!config.ok()) return kaiju::tools::fail(app, preset_option->count() ? 2 : 1, config.status().message());
 
   for (int32_t i = 0; i < labels; ++i) config->labels.push_back(fmt::format("label {}", i));

@@ -24,6 +24,7 @@
 #include "kaiju/base/random.hpp"
 #include "number_from.hpp"
 #include "program.hpp"
+#include "output_files.hpp"
 #include "scorer.hpp"
 
 namespace {
@@ -224,9 +225,9 @@ class Outputs {
  public:
   Status open(const Options& options, const kaiju::ModelConfig& config, size_t token_count) {
     vocab_size_ = static_cast<size_t>(config.vocab_size);
-    KAIJU_TRY(open(logits_, "--logits", options.logits, {token_count, vocab_size_}));
-    KAIJU_TRY(open(scores_, "--scores", options.scores, {token_count, config.labels.size()}));
-    return open(logprobs_, "--logprobs", options.logprobs, {token_count - 1});
+    KAIJU_TRY(open(logits_, options.logits, {token_count, vocab_size_}));
+    KAIJU_TRY(open(scores_, options.scores, {token_count, config.labels.size()}));
+    return open(logprobs_, options.logprobs, {token_count - 1});
   }
   // What a step gave: logits and, where asked for, scores of the tokens from `position` on.
   Status write(std::span<const float> rows, std::span<const float> scores, int64_t position,
@@ -234,6 +235,23 @@ class Outputs {
     if (logits_) KAIJU_TRY(logits_->write(rows));
     if (scores_) KAIJU_TRY(scores_->write(scores));
     if (!logprobs_) return {};
+  // Refuses names of files that the program reads, and of other outputs. Opens nothing.
+  static Status check_names(const Options& options) {
+    std::vector<kaiju::tools::NamedFile> files = {{"FILE " + options.model, options.model},
+                                                  {"the standard output", "/dev/stdout"}};
+    if (options.tokens == "-")
+      files.push_back({"the standard input", "/dev/stdin"});
+    else
+      files.push_back({"--tokens " + options.tokens, options.tokens});
+    for (const auto& [option, path] : {std::pair{"--logits", options.logits}, std::pair{"--scores", options.scores},
+                                       std::pair{"--logprobs", options.logprobs}}) {
+      if (path.empty()) continue;
+      const std::string problem = kaiju::tools::output_problem(option, path, files);
+      if (!problem.empty()) return kaiju::invalid_argument(problem);
+      files.push_back({fmt::format("{} {}", option, path), path});
+    }
+    return {};
+  }
     return logprobs_->write(logprobs_of(rows, vocab_size_, static_cast<size_t>(position), tokens));
   }
   Status commit() {
@@ -244,11 +262,8 @@ class Outputs {
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
-  Status open(std::optional<NpyFile>& file, const char* option, const std::string& path,
-              const std::vector<size_t>& shape) {
+  Status open(std::optional<NpyFile>& file, const std::string& path, const std::vector<size_t>& shape) {
     if (path.empty()) return {};
-    if (std::find(paths_.begin(), paths_.end(), path) != paths_.end())
-      return kaiju::invalid_argument(fmt::format("{}: {} is already another output's name", option, path));
     paths_.push_back(path);
     kaiju::tools::give_up_on_signals();
     return file.emplace(path).open(shape);
@@ -288,6 +303,7 @@ Status score(Options options) {
   const int32_t chunk = options.chunk > 0 ? options.chunk : static_cast<int32_t>(tokens.size());
   if (int64_t{chunk} * options.batch > 65536)
     return kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk");
+  KAIJU_TRY(Outputs::check_names(options));
   options.executor.step_tokens = chunk * options.batch;
   options.executor.slot_count = options.batch;
   auto executor = kaiju::make_executor(*checkpoint, options.executor);

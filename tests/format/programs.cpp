@@ -278,7 +278,7 @@ TEST_CASE("kaiju-score writes an empty array of log-probabilities for a single t
   CHECK(tiny::contains(file, "'shape': (0,), }"));
 }
 
-TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two outputs of one name") {
+TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two outputs of one file") {
   const tiny::Folder folder;
   tiny::write_file(folder / "ids", "5 6 7");
   const std::string model = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
@@ -286,9 +286,12 @@ TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two o
   const auto count = folder.file_count();
   fails(run(folder, "kaiju-score", score + "--scores '" + (folder / "s.npy") + "'"),
         "--scores: " + model + " has no classifier");
-  fails(run(folder, "kaiju-score",
-            score + "--logits '" + (folder / "x.npy") + "' --logprobs '" + (folder / "x.npy") + "'"),
-        "--logprobs: " + (folder / "x.npy") + " is already another output's name");
+  const auto refuses = [&](const std::string& first, const std::string& second) {
+    fails(run(folder, "kaiju-score", score + "--logits '" + first + "' --logprobs '" + second + "'"),
+          "--logprobs: " + second + " is the same file as --logits " + first);
+  };
+  refuses(folder / "x.npy", folder / "x.npy");
+  refuses(folder / "x.npy", folder / "./x.npy");
   CHECK(folder.file_count() == count + 2);  // what the program said
 }
 
@@ -343,6 +346,42 @@ TEST_CASE("kaiju-make refuses wrong options by name") {
   fails(make("--preset nano --config x" + out), "--config");
   fails(make("--config '" + (folder / "nothing") + "'" + out), "nothing: No such file");
   fails(make("--config '" + (folder / "") + "'" + out), "Is a directory");
+  std::filesystem::create_symlink("x.npy", folder / "link.npy");
+  refuses(folder / "x.npy", folder / "link.npy");
+  refuses(folder / "link.npy", folder / "x.npy");
+  CHECK(folder.file_count() == count + 3);
+  tiny::write_file(folder / "x.npy", "older");
+  std::filesystem::create_hard_link(folder / "x.npy", folder / "hard.npy");
+  refuses(folder / "hard.npy", folder / "link.npy");
+  CHECK(tiny::read_file(folder / "x.npy") == "older");
+}
+
+TEST_CASE("no program replaces a file that it reads, by whatever name its output leads there") {
+  const tiny::Folder folder;
+  const std::string model = folder / "model", ids = folder / "ids", config = folder / "config";
+  const std::string bytes = tiny::bytes(), shape = kaiju::config_to_json(tiny::config());
+  tiny::write_file(model, bytes);
+  tiny::write_file(ids, "5 6 7");
+  tiny::write_file(config, shape);
+  std::filesystem::create_symlink("model", folder / "model link");
+  std::filesystem::create_hard_link(ids, folder / "ids link");
+  std::filesystem::create_symlink(config, folder / "config link");
+  for (const char* option : {"--logits", "--scores", "--logprobs"})
+    for (const char* name : {"model", "./model", "model link", "ids", "ids link"}) {
+      INFO(option << " " << name);
+      const std::string file = tiny::contains(name, "model") ? "FILE " + model : "--tokens " + ids;
+      fails(run(folder, "kaiju-score",
+                "'" + model + "' --tokens '" + ids + "' " + option + " '" + (folder / name) + "' --threads 1"),
+            option + (": " + (folder / name)) + " is the same file as " + file);
+    }
+  fails(run(folder, "kaiju-score", "'" + model + "' --tokens - --logits '" + ids + "' <'" + ids + "'"),
+        "--logits: " + ids + " is the same file as the standard input");
+  for (const char* name : {"config", "./config", "config link"})
+    fails(run(folder, "kaiju-make", "--config '" + config + "' --out '" + (folder / name) + "'"),
+          "--out: " + (folder / name) + " is the same file as --config " + config);
+  CHECK(tiny::read_file(model) == bytes);
+  CHECK(tiny::read_file(ids) == "5 6 7");
+  CHECK(tiny::read_file(config) == shape);
   fails(make("--preset nano --frobnicate" + out), "--frobnicate");
   fails(make("--preset nano --out '" + (folder / "no/such/folder") + "'"), "No such file");
   fails(make("--preset nano --out /dev/null"), "/dev/null");
