@@ -17,12 +17,25 @@ namespace {
 
 constexpr size_t kMostTextBytes = size_t{64} << 20;
 
-// The text's tokens. A text longer than one call takes comes in parts, each of which ends after a line, where there are
-// lines, or between two characters.
-kaiju::Result<std::vector<int32_t>> encode(const kaiju::Tokenizer& tokenizer, std::string_view text) {
+struct Encoded {
+  std::vector<int32_t> ids;
+  std::vector<size_t> parts;  // indices of the tokens with which a part of the text begins
+
+  // Of the text that token `index` spells, without the space that encoding may add before a part.
+  size_t bytes_of(size_t index, const kaiju::Tokenizer& tokenizer) const {
+    const std::string_view piece = tokenizer.piece(ids[index]);
+    const bool added_space =
+        tokenizer.adds_space() && piece.starts_with(' ') && std::binary_search(parts.begin(), parts.end(), index);
+    return piece.size() - (added_space ? 1 : 0);
+  }
+};
+
+// A text longer than one call takes comes in parts, each of which ends after a line, where there are lines, or between
+// two characters.
+kaiju::Result<Encoded> encode(const kaiju::Tokenizer& tokenizer, std::string_view text) {
   if (const size_t good = kaiju::utf8_valid_prefix(text); good != text.size())
     return kaiju::invalid_argument(fmt::format("text is not UTF-8 at byte {}", good + 1));
-  std::vector<int32_t> ids;
+  Encoded encoded;
   while (!text.empty()) {
     size_t size = std::min(text.size(), kaiju::Tokenizer::kMaxTextBytes);
     if (size < text.size()) {
@@ -32,10 +45,11 @@ kaiju::Result<std::vector<int32_t>> encode(const kaiju::Tokenizer& tokenizer, st
     }
     auto part = tokenizer.encode(text.substr(0, size));
     if (!part.ok()) return part.status();
-    ids.insert(ids.end(), part->begin(), part->end());
+    encoded.parts.push_back(encoded.ids.size());
+    encoded.ids.insert(encoded.ids.end(), part->begin(), part->end());
     text.remove_prefix(size);
   }
-  return ids;
+  return encoded;
 }
 
 // Negative log-likelihood of `next` under one row of logits, in double.
@@ -54,16 +68,19 @@ static int run(int argc, char** argv) {
   kaiju::ExecutorOptions options;
   bool raw = false;
   app.add_option("FILE", model, "checkpoint with a tokenizer")->required();
-  app.add_option("--text", text_path,
-                 fmt::format("UTF-8 text, at most {} MiB; a byte-order mark at its beginning is skipped",
-                             kaiju::Tokenizer::kMaxTextBytes >> 20))
+  app.add_option(
+         "--text", text_path,
+         fmt::format("UTF-8 text, at most {} MiB; a byte-order mark at its beginning is skipped", kMostTextBytes >> 20))
       ->required();
   app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
   app.add_option("--threads", options.threads, "threads; 0: one per core")
       ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
   app.add_flag("--raw", raw, "do not open each window with the model's begin and prose symbols");
-  app.footer("Example:\n  kaiju-perplexity model.safetensors --text story.txt");
+  app.footer(
+      "The tokens and bytes that it prints are those predicted: without these symbols the first token of a window is "
+      "not.\n"
+      "Example:\n  kaiju-perplexity model.safetensors --text story.txt");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
 
@@ -80,7 +97,7 @@ static int run(int argc, char** argv) {
   const std::string& text = read.text;
   auto encoded = encode(**tokenizer, text);
   if (!encoded.ok()) return fail({encoded.status().code(), text_path + ": " + encoded.status().message()});
-  const std::vector<int32_t>& ids = *encoded;
+  const std::vector<int32_t>& ids = encoded->ids;
   if (ids.size() < 2)
     return fail(
         kaiju::invalid_argument(fmt::format("{} holds {} tokens: at least two are needed", text_path, ids.size())));
@@ -106,6 +123,7 @@ static int run(int argc, char** argv) {
   for (size_t start = 0; start < ids.size(); start += window) {
     std::vector<int32_t> sequence = prefix;
     sequence.insert(sequence.end(), ids.begin() + static_cast<std::ptrdiff_t>(start),
+  size_t bytes = text.size();  // of the predicted tokens
                     ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), start + window)));
     const auto scored = scorer.score({sequence}, options.step_tokens,
                                      [&](std::span<const float> rows, int64_t position) -> kaiju::Status {
@@ -120,9 +138,11 @@ static int run(int argc, char** argv) {
                                      });
     if (!scored.ok()) return fail(scored);
   }
-  kaiju::tools::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, text.size(),
+  kaiju::tools::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, bytes,
                       std::exp(total / static_cast<double>(predicted)),
-                      total / std::log(2.0) / static_cast<double>(text.size()));
+    // Without a prefix nothing predicts a window's first token.
+    if (prefix.empty()) bytes -= std::min(bytes, encoded->bytes_of(start, **tokenizer));
+                      total / std::log(2.0) / static_cast<double>(bytes));
   return 0;
 }
 

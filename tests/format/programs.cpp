@@ -10,6 +10,8 @@
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
+#include "tests/capi/tiny_model.hpp"
+#include "tests/text/tiny_tokenizer.hpp"
 #include "tiny.hpp"
 
 namespace {
@@ -389,6 +391,35 @@ TEST_CASE("no program replaces a file that it reads, by whatever name its output
   tiny::write_file(folder / "bad.json", "{\"name\": \"x\"}");
   fails(make("--config '" + (folder / "bad.json") + "'" + out), "config.vocab_size is missing");
   CHECK_FALSE(std::filesystem::exists(folder / "model"));
+}
+
+TEST_CASE("kaiju-perplexity divides by the bytes of the tokens that it predicts") {
+  using namespace kaiju::tests;
+  const tiny::Folder folder;
+  // With windows of 32 tokens: each letter, space and byte is a token, " the" and "hello" too.
+  REQUIRE(kaiju::write_random_checkpoint(folder / "plain", tiny_config(kTinyVocabulary, 32), 1).ok());
+  add_tokenizer(folder / "plain", folder / "model", tiny_model().bytes(), kTinyChat);
+  add_tokenizer(folder / "plain", folder / "without symbols", tiny_model().bytes(), {});
+  const auto measured = [&](const std::string& text, const std::string& model, const std::string& options) {
+    tiny::write_file(folder / "text", text);
+    const Run scored =
+        run(folder, "kaiju-perplexity",
+            "'" + (folder / model) + "' --text '" + (folder / "text") + "' --threads 1 --backend portable " + options);
+    INFO(scored.err);
+    REQUIRE(scored.status == 0);
+    std::istringstream lines(scored.out);
+    double tokens = 0, bytes = 0, perplexity = 0, bits = 0;
+    std::string word;
+    lines >> word >> tokens >> word >> bytes >> word >> perplexity >> word >> word >> word >> bits;
+    CHECK(std::abs(bits * bytes / (tokens * std::log2(perplexity)) - 1) < 1e-3);
+    return std::pair(tokens, bytes);
+  };
+  CHECK(measured("hello the", "model", "") == std::pair(2.0, 9.0));
+  CHECK(measured("hello the", "model", "--raw") == std::pair(1.0, 4.0));
+  CHECK(measured("hello the", "without symbols", "") == std::pair(1.0, 4.0));
+  const std::string letters(70, 'b');  // three windows: tokens 0, 32 and 64 are not predicted
+  CHECK(measured(letters, "model", "") == std::pair(70.0, 70.0));
+  CHECK(measured(letters, "model", "--raw") == std::pair(67.0, 67.0));
 }
 
 TEST_CASE("kaiju-inspect refuses invalid checkpoints") {
