@@ -187,7 +187,7 @@ class Loop {
 
   void save(const std::string& file) {
     if (file.empty()) throw Problem("give a file: /save chat.json");
-    save_transcript({talk_.card(), talk_.seed(), talk_.exchanges()}, path_of(file));
+    save_transcript({talk_.card(), talk_.seed(), talk_.exchanges_with_tokens()}, path_of(file));
     note(fmt::format("  Saved: {}\n", file), 2);
   }
 
@@ -197,7 +197,7 @@ class Loop {
     Sampling sampling = console_.args.sampling;
     sampling.seed = transcript.seed;
     Conversation talk(console_.model, console_.engine, std::move(transcript.card), sampling, file);
-    talk.restore(transcript.exchanges);
+    const size_t misspelt = talk.restore(transcript.exchanges);
     talk_ = std::move(talk);
     note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name),
          2);
@@ -210,6 +210,11 @@ class Loop {
     const Exchange& last = transcript.exchanges.back();
     note("\nYou: ");
     printer_.print(last.question);
+    if (misspelt > 0)
+      note(fmt::format("  The saved tokens of {} do not spell the text with this model. The text is tokenised anew; "
+                       "replies may differ from those without the break.\n",
+                       misspelt == 1 ? "1 reply" : fmt::format("{} replies", misspelt)),
+           2);
     printer_.end_line();
     speaker();
     printer_.print(last.reply);
