@@ -111,11 +111,13 @@ std::string names(const std::string& folder) {
 // A conversation that a terminal or a pipe commands.
 class Loop {
  public:
-  Loop(Console& console, Conversation talk, bool terminal)
+  // `reader`: of the terminal; null for a pipe.
+  Loop(Console& console, Conversation talk, const LineReader* reader)
       : console_(console),
         talk_(std::move(talk)),
-        terminal_(terminal),
-        printer_(terminal && wants_colours(), terminal) {}
+        reader_(reader),
+        terminal_(reader != nullptr),
+        printer_(terminal_ && wants_colours(), terminal_) {}
 
   void greet() {
     if (!terminal_) return;
@@ -179,7 +181,7 @@ class Loop {
 
   void edit(const std::string& text) {
     if (!text.empty()) return reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
-    if (!terminal_) throw Problem("/edit wants the new message after it");
+    if (!reader_ || !reader_->edits()) throw Problem("/edit wants the new message after it");
     begun_ = "/edit " + talk_.last_question();
   }
 
@@ -279,6 +281,7 @@ class Loop {
 };
 
 std::span<const Loop::Command> Loop::commands() {
+  const LineReader* reader_;
   static constexpr Command kCommands[] = {
       {"/retry", "", "another reply to your last message", &Loop::retry},
       {"/edit", "[TEXT]", "your last message in other words; without TEXT it comes back to be edited", &Loop::edit},
@@ -318,7 +321,7 @@ int Console::run_script(Conversation talk) {
 }
 
 int Console::run_lines(Conversation talk) {
-  Loop loop(*this, std::move(talk), false);
+  Loop loop(*this, std::move(talk), nullptr);
   std::string text;
   for (size_t number = 1; !output_failed(); ++number) {
     const LineRead read = kaiju::tools::read_line(std::cin, text, kMostLineBytes);
@@ -340,7 +343,6 @@ int Console::run_lines(Conversation talk) {
 
 int Console::run_terminal(Conversation talk) {
   const CatchInterrupt catch_interrupt;
-  Loop loop(*this, std::move(talk), true);
   LineReader reader("You:", wants_colours());
   loop.greet();
   while (const auto text = reader.read(loop.take_begun())) {
@@ -349,6 +351,7 @@ int Console::run_terminal(Conversation talk) {
     } catch (const Problem& problem) {
       loop.complain(problem);
     }
+  Loop loop(*this, std::move(talk), &reader);
   }
   std::fputc('\n', stdout);
   return 0;
