@@ -127,6 +127,11 @@ Outcome converse(Engine& engine, const Options& options, const replay::Trace& tr
   for (replay::Sample& sample : driven.samples) samples.push_back(std::move(sample));
   Outcome outcome = watch.outcome();
   outcome.found = static_cast<double>(driven.figures.found()) /
+  if (outcome.messages == 0)
+    throw Failed{invalid_argument(
+        fmt::format("no message of {} conversation{} arrives in the counted {:g} seconds, so nothing is told: ask for "
+                    "more --seconds, or more --conversations",
+                    trace.conversation_count, trace.conversation_count == 1 ? "" : "s", options.seconds))};
                   static_cast<double>(std::max<uint64_t>(1, driven.figures.prompt_tokens));
   outcome.figures = std::move(driven.figures);
   return outcome;

@@ -149,6 +149,57 @@ TEST_CASE("kaiju-bench replay says so when no request was measured, and when a r
   CHECK(tiny::contains(bench.err, "in one memory, which"));
 }
 
+TEST_CASE("kaiju-bench hour says so when no message arrives in the counted time") {
+  const tiny::Folder folder;
+  const Run bench = run(folder, "kaiju-bench",
+                        "hour '" + std::string(KAIJU_SOURCE_DIR) +
+                            "/examples/chat/model/kaiju-nano.safetensors' --conversations 1 --characters 1 "
+                            "--prompt-tokens 8 --user-tokens 4 --reply-tokens 2 --every-seconds 1000 "
+                            "--settle-seconds 0 --seconds 0.001 --threads 1 --json");
+  CHECK(bench.status == 1);
+  CHECK(bench.out.empty());
+  CHECK(tiny::contains(bench.err, "no message of 1 conversation arrives in the counted 0.001 seconds"));
+}
+
+TEST_CASE("kaiju-bench cache measures as many rows as it takes") {
+  const tiny::Folder folder;
+  const Run bench = run(folder, "kaiju-bench", "cache --blocks 4096 --rows 2100 --seconds 0 --json");
+  INFO(bench.err);
+  REQUIRE(bench.status == 0);
+  for (const auto& figure : nlohmann::json::parse(bench.out)["figures"]) CHECK(figure["value"] < 1e9);
+}
+
+TEST_CASE("kaiju-bench step times models of any shape in steps of any size") {
+  const tiny::Folder folder;
+  using kaiju::LayerKind, kaiju::ModelConfig;
+  const auto timed = [&](const ModelConfig& config, const std::string& options) {
+    REQUIRE(kaiju::write_random_checkpoint(folder / "model", config, 1).ok());
+    return run(
+        folder, "kaiju-bench",
+        "step '" + (folder / "model") + "' --threads 1 --backend portable --seconds 0.0001 --buffer-mib 64 " + options);
+  };
+  const auto succeeds = [&](const ModelConfig& config, const std::string& options, const char* part) {
+    const Run bench = timed(config, options);
+    INFO(options << "\n" << bench.err << bench.out);
+    CHECK(bench.status == 0);
+    CHECK(tiny::contains(bench.out, part));
+  };
+  ModelConfig windows = tiny::config(), global = tiny::config(), small = tiny::config();
+  windows.layers = {tiny::config().layers[0]};
+  global.layers = {{LayerKind::kGlobal, 0, 0, 0}};
+  for (ModelConfig* config : {&windows, &global}) config->derive_counts();
+  succeeds(tiny::config(), "--chunk 1 --streams 1 --prompts 16 --context 16", "16 tokens");
+  succeeds(tiny::config(), "--chunk 16 --streams 2 --prompts 16 --context 16 --after 16,40", "40 tokens after 16");
+  for (const ModelConfig& config : {windows, global})
+    succeeds(config, "--streams 1 --prompts 16 --context 16 --moved 2", "2 down and up");
+  small.context = 40;
+  succeeds(small, "--streams 1", "context 1");
+  succeeds(small, "--streams 1 --context 39 --prompts 40", "context 39");
+  fails(timed(small, "--context 40"), "the model's context is 40: choose --context at most 39");
+  small.context = 1;
+  fails(timed(small, ""), "the model's context of 1 has no position for a decode step");
+}
+
 TEST_CASE("the help of every kaiju-bench subcommand has examples and the defaults of lists") {
   const tiny::Folder folder;
   for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour"}) {
