@@ -58,7 +58,7 @@ replay::Trace make_trace(const Options& options) {
 }
 
 std::string describe(const Options& options) {
-  if (!options.trace.empty()) return options.trace;
+  if (!options.trace.empty()) return tools::printable(options.trace);
   if (options.in_turn > 0) return fmt::format("{} sessions in turn", options.in_turn);
   const replay::TrafficOptions& t = options.traffic;
   return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations,

@@ -79,7 +79,7 @@ static int run(int argc, char** argv) {
   kaiju::tools::give_up_on_signals();  // the file has its whole size as soon as it is begun
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {
-    if (terminal) std::fputs(fmt::format("\r{}: {:3.0f}%", out, done * 100).c_str(), stderr);
+    if (terminal) std::fputs(fmt::format("\r{}: {:3.0f}%", kaiju::tools::printable(out), done * 100).c_str(), stderr);
     return static_cast<int>(kaiju::tools::interrupted);
   });
   if (terminal) std::fputs("\r\033[K", stderr);

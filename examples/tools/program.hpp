@@ -16,7 +16,7 @@
 namespace kaiju::tools {
 
 inline int fail(const CLI::App& app, int code, const std::string& message) {
-  std::fputs((app.get_name() + ": " + message + "\n").c_str(), stderr);
+  std::fputs((app.get_name() + ": " + printable(message) + "\n").c_str(), stderr);
   return code;
 }
 
@@ -76,7 +76,7 @@ inline int run_main(const char* name, int (*run)(int argc, char** argv), int arg
     code = run(argc, argv);
   } catch (const std::exception& problem) {
     std::fflush(stdout);
-    std::fprintf(stderr, "%s: %s\n", name, problem.what());
+    std::fprintf(stderr, "%s: %s\n", name, printable(problem.what()).c_str());
   }
   return finish(name, code);
 }

@@ -69,10 +69,11 @@ class TokenReader {
           fmt::format("more than {0} tokens do not fit the model's context of {0}: give fewer", most_tokens_));
     int64_t id = -1;
     const auto [end, error] = std::from_chars(word_.data(), word_.data() + word_.size(), id);
-    if (error != std::errc() || end != word_.data() + word_.size()) return no_number();
-    if (id < 0 || id >= vocab_size_)
+    const bool too_large = error == std::errc::result_out_of_range;
+    if ((error != std::errc() && !too_large) || end != word_.data() + word_.size()) return no_number();
+    if (too_large || id < 0 || id >= vocab_size_)
       return kaiju::invalid_argument(
-          fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens_.size() + 1, id, vocab_size_ - 1));
+          fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens_.size() + 1, word_, vocab_size_ - 1));
     tokens_.push_back(static_cast<int32_t>(id));
     word_.clear();
     return {};

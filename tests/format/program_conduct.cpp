@@ -268,3 +268,27 @@ TEST_CASE("kaiju-score's message about malformed tokens has no control character
   CHECK(exit_code("printf '\\033[2J\\377' | " + kPrograms + "/kaiju-score " + kModel +
                   " --tokens - 2>&1 | grep -q '\"?\\[2J?\"'") == 0);
 }
+TEST_CASE("kaiju-score says that a number is outside the vocabulary, however large it is") {
+  for (const char* token : {"8192", "99999999999999999999", "-99999999999999999999"})
+    CHECK(exit_code(std::string("echo ") + token + " | " + kPrograms + "/kaiju-score " + kModel +
+                    " --tokens - 2>&1 | grep -q -e 'token 1 is " + token + ", outside the vocabulary of 0 to 8191'") ==
+          0);
+}
+
+TEST_CASE("no program prints a control character of a file's name") {
+  const tiny::Folder folder;
+  const std::string name = "\033[2J\n\x7F \xC2\x9B.x";
+  tiny::write_file(folder / name, tiny::bytes());
+  const std::string file = "'" + (folder / name) + "'";
+  for (const std::string& line :
+       {"kaiju-inspect " + file, "kaiju-inspect " + file + "x", "kaiju-score " + file + "x --tokens y",
+        "kaiju-score " + kModel + " --tokens " + file + "x", "kaiju-perplexity " + kModel + " --text " + file + "x",
+        "kaiju-make --config " + file + " --out y", "kaiju-bench step " + file + "x",
+        "kaiju-bench replay --trace " + file, "kaiju-chat --say x --model " + file + "x"}) {
+    INFO(line);
+    const std::string said = "timeout 60 " + kPrograms + "/" + line + " 2>&1";
+    CHECK(exit_code(said + " | LC_ALL=C grep -q -e '\033' -e '\x7F' -e '\xC2\x9B'") == 1);
+    CHECK(exit_code(said + " | grep -q -F '\\x1b[2J\\x0a\\x7f \\xc2\\x9b.x'") == 0);
+  }
+}
+

@@ -488,6 +488,24 @@ TEST_CASE("kaiju-inspect refuses invalid checkpoints") {
   CHECK(inspect("'" + (folder / "damaged") + "' --no-verify").status == 0);
 }
 
+TEST_CASE("kaiju-inspect verifies the tokenizer and the chat symbols too") {
+  using namespace kaiju::tests;
+  const tiny::Folder folder;
+  REQUIRE(kaiju::write_random_checkpoint(folder / "plain", tiny_config(kTinyVocabulary, 32), 1).ok());
+  add_tokenizer(folder / "plain", folder / "good", tiny_model().bytes(), kTinyChat);
+  add_tokenizer(folder / "plain", folder / "junk", "junk, not a tokenizer", kTinyChat);
+  kaiju::ChatSymbols letters = kTinyChat;
+  letters.user = 300;  // no control symbol
+  add_tokenizer(folder / "plain", folder / "letters", tiny_model().bytes(), letters);
+  const auto inspect = [&](const std::string& arguments) { return run(folder, "kaiju-inspect", arguments); };
+  CHECK(tiny::contains(inspect("'" + (folder / "good") + "'").out, "row sum; tokenizer and chat symbols\n"));
+  CHECK(tiny::contains(inspect("'" + (folder / "plain") + "'").out, "row sum\n"));
+  fails(inspect("'" + (folder / "junk") + "'"), (folder / "junk") + ": tokenizer: ");
+  fails(inspect("'" + (folder / "junk") + "' --json"), (folder / "junk") + ": tokenizer: ");
+  fails(inspect("'" + (folder / "letters") + "'"), (folder / "letters") + ": ");
+  CHECK(inspect("'" + (folder / "junk") + "' --no-verify").status == 0);
+}
+
 TEST_CASE("every program has help with examples") {
   const tiny::Folder folder;
   for (const char* program : {"kaiju-make", "kaiju-inspect", "kaiju-score"}) {
