@@ -13,6 +13,7 @@
 
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/machine.hpp"
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "serving.hpp"
@@ -162,17 +163,19 @@ struct Outcome {
   }
 };
 
-void check_options(const Options& options, const ModelConfig& config) {
+void check_options(const Options& options) {
   const int32_t slots = slots_of(options), step_tokens = step_tokens_of(options);
   if (options.staggered && options.conversations <= slots)
-    throw Failed{invalid_argument(
-        fmt::format("--staggered wants conversations that wait: fewer --slots ({}) than --conversations ({})", slots,
-                    options.conversations))};
+    throw CLI::ValidationError(
+        "--staggered", fmt::format("give fewer --slots ({}) than --conversations ({}), so that some wait", slots,
+                                   options.conversations));
   if (options.staggered && step_tokens <= slots)
-    throw Failed{invalid_argument(
-        fmt::format("--staggered wants more --step-tokens ({}) than --slots ({})", step_tokens, slots))};
-  if (options.staggered && options.over_seconds > 0)
-    throw Failed{invalid_argument("--staggered wants all conversations at once: leave --over-seconds out")};
+    throw CLI::ValidationError("--staggered",
+                               fmt::format("give more --step-tokens ({}) than --slots ({})", step_tokens, slots));
+}
+
+void check_length(const Options& options, const ModelConfig& config) {
+  const int32_t slots = slots_of(options);
   const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots)) + 1 : 0;
   const int64_t length =
       options.prompt_tokens + int64_t{options.turns} * (options.user_tokens + options.reply_tokens) + to_begin;
@@ -296,9 +299,10 @@ void print_table(Outcome& outcome, const Options& options, const ModelConfig& co
 
 int run(Options options) {
   options.backend = backend_called(options.backend);
+  check_options(options);
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
-  check_options(options, config);
+  check_length(options, config);
   const replay::Trace trace = make_trace(options);
   const ExecutorOptions making = executor_options(options, config, trace);
 
@@ -322,7 +326,9 @@ void add_serve(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
+  command->add_option("--backend", options->backend, "auto or a backend's name")
+      ->check(tools::backend_name())
+      ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
       "on a GPU whose products are cuBLASLt's: search its fastest algorithms once, and keep them in this file");
@@ -341,14 +347,16 @@ void add_serve(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_option("--user-tokens", options->user_tokens, "of a message")->check(count)->capture_default_str();
   command->add_option("--reply-tokens", options->reply_tokens, "of a reply")->check(count)->capture_default_str();
+  CLI::Option* over = command
+                          ->add_option("--over-seconds", options->over_seconds,
+                                       "conversations begin one after another in this time; 0: all at once")
+                          ->check(tools::number_from(0, 86400))
+                          ->capture_default_str();
   command
-      ->add_option("--over-seconds", options->over_seconds,
-                   "conversations begin one after another in this time; 0: all at once")
-      ->check(tools::number_from(0, 86400))
-      ->capture_default_str();
-  command->add_flag("--staggered", options->staggered,
-                    "who fills the slots first gets replies of such lengths that they end one after another, evenly, "
-                    "once all have begun; over when nobody waits for a slot any more");
+      ->add_flag("--staggered", options->staggered,
+                 "who fills the slots first gets replies of such lengths that they end one after another, evenly, "
+                 "once all have begun; over when nobody waits for a slot any more")
+      ->excludes(over);
   command->add_option("--temperature", options->sampling.temperature, "of sampling; 0: the likeliest token")
       ->check(tools::number_from(0.001, 100, tools::Zero::kToo))
       ->capture_default_str();

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
@@ -31,8 +32,8 @@ struct Options {
   std::vector<int32_t> streams = {1, 4, 16, 32};
   std::vector<int32_t> prompts = {512, 2048};  // tokens
   int32_t context = 512;                       // positions before a timed decode step
-  int32_t chunk = 256;                         // most tokens of a prefill step
   bool context_given = false;                  // else as many as a short context has room for
+  int32_t chunk = 256;                         // most tokens of a prefill step
   std::vector<int32_t> after;   // tokens in the cache and tokens beyond them, in pairs: the time to the first token
   std::vector<int32_t> beside;  // tokens of a prompt computed in the same step as every number of streams
   int32_t beside_after = 0;     // behind so many of the prompt that are in the cache
@@ -51,8 +52,8 @@ constexpr double kQuickReference =
 // Blocks of `kind` that a conversation of so many tokens keeps: its window ends within a block. None of a kind that no
 // layer of the model has.
 int32_t kept_blocks(const ExecutorInfo& info, int32_t kind, int32_t tokens) {
-  const auto blocks = [](int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; };
   if (info.block_count[kind] == 0) return 0;
+  const auto blocks = [](int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; };
   return static_cast<BlockKind>(kind) == BlockKind::kGlobal ? blocks(tokens)
                                                             : std::min(blocks(tokens), blocks(info.window) + 1);
 }
@@ -272,9 +273,9 @@ std::string cpu_backend() {
 
 // Decode steps are timed at so many positions behind the context, in turn; at fewer where the model's context ends.
 constexpr int32_t kDecoded = 64;
-
 // Positions whose logits are compared with the reference's before anything is timed.
 constexpr int32_t kChecked = 24;
+
 // What the timed steps need of the executor.
 struct Sizes {
   std::vector<int32_t> prompts;  // those that fit the model's context
@@ -470,12 +471,12 @@ void time_steps(Stopwatch& stopwatch, Steps& steps, const Options& options, cons
 }
 
 int run(Options options) {
-  options.backend = backend_called(options.backend);
   if (options.after.size() % 2 != 0) throw CLI::ValidationError("--after", "give pairs of numbers");
+  options.backend = backend_called(options.backend);
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
-  const Sizes sizes = sizes_of(options, config);
   if (!options.context_given) options.context = std::clamp(config.context - kDecoded, 1, options.context);
+  const Sizes sizes = sizes_of(options, config);
   const Cost cost = cost_of(config);
 
   // The answer first: a few positions against the reference.
@@ -517,6 +518,7 @@ void add_step(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
+      ->check(tools::backend_name())
       ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
@@ -537,8 +539,6 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--chunk", options->chunk, "most tokens of a prefill step")
       ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
-  command
-      ->add_option("--after", options->after,
   const CLI::Option* context =
       command
           ->add_option(
@@ -546,6 +546,8 @@ void add_step(CLI::App& app, int& status) {
               "positions before the timed decode steps; unless given, fewer where the model's context is short")
           ->check(tools::whole_number(1, 1 << 24))
           ->capture_default_str();
+  command
+      ->add_option("--after", options->after,
                    "pairs of tokens in the cache and tokens after them: a step to the first token")
       ->check(tools::whole_number(1, 1 << 24))
       ->delimiter(',');
@@ -555,6 +557,7 @@ void add_step(CLI::App& app, int& status) {
       ->check(tools::whole_number(1, 1 << 16))
       ->delimiter(',');
   command->add_option("--beside-after", options->beside_after, "tokens of that prompt that are in the cache")
+      ->needs("--beside")
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command

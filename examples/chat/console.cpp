@@ -158,9 +158,16 @@ class Loop {
 
   bool command(const std::string& text) {
     const auto [name, rest] = command_of(text);
-    if (name == "/quit" || name == "/exit" || name == "/q") return false;
+    const auto takes_none = [&] {
+      if (!rest.empty()) throw Problem(fmt::format("{} takes no argument; /help lists the commands", name));
+    };
+    if (name == "/quit" || name == "/exit" || name == "/q") {
+      takes_none();
+      return false;
+    }
     for (const Command& each : commands()) {
       if (name != each.name) continue;
+      if (*each.argument == '\0') takes_none();
       (this->*each.run)(rest);
       return true;
     }
@@ -203,6 +210,11 @@ class Loop {
     talk_ = std::move(talk);
     note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name),
          2);
+    if (misspelt > 0)
+      note(fmt::format("  The saved tokens of {} do not spell the text with this model. The text is tokenised anew; "
+                       "replies may differ from those without the break.\n",
+                       misspelt == 1 ? "1 reply" : fmt::format("{} replies", misspelt)),
+           2);
     if (console_.args.seed_given && transcript.seed != console_.args.sampling.seed)
       note(fmt::format("  It goes on with the seed that was saved, {}, not with --seed {}.\n", transcript.seed,
                        console_.args.sampling.seed),
@@ -212,11 +224,6 @@ class Loop {
     const Exchange& last = transcript.exchanges.back();
     note("\nYou: ");
     printer_.print(last.question);
-    if (misspelt > 0)
-      note(fmt::format("  The saved tokens of {} do not spell the text with this model. The text is tokenised anew; "
-                       "replies may differ from those without the break.\n",
-                       misspelt == 1 ? "1 reply" : fmt::format("{} replies", misspelt)),
-           2);
     printer_.end_line();
     speaker();
     printer_.print(last.reply);
@@ -274,6 +281,7 @@ class Loop {
 
   Console& console_;
   Conversation talk_;
+  const LineReader* reader_;
   bool terminal_;
   Printer printer_;
   Totals totals_;
@@ -281,7 +289,6 @@ class Loop {
 };
 
 std::span<const Loop::Command> Loop::commands() {
-  const LineReader* reader_;
   static constexpr Command kCommands[] = {
       {"/retry", "", "another reply to your last message", &Loop::retry},
       {"/edit", "[TEXT]", "your last message in other words; without TEXT it comes back to be edited", &Loop::edit},
@@ -344,6 +351,7 @@ int Console::run_lines(Conversation talk) {
 int Console::run_terminal(Conversation talk) {
   const CatchInterrupt catch_interrupt;
   LineReader reader("You:", wants_colours());
+  Loop loop(*this, std::move(talk), &reader);
   loop.greet();
   while (const auto text = reader.read(loop.take_begun())) {
     try {
@@ -351,7 +359,6 @@ int Console::run_terminal(Conversation talk) {
     } catch (const Problem& problem) {
       loop.complain(problem);
     }
-  Loop loop(*this, std::move(talk), &reader);
   }
   std::fputc('\n', stdout);
   return 0;

@@ -201,8 +201,7 @@ void Conversation::append(const std::vector<int32_t>& input, const std::vector<i
 }
 
 Reply Conversation::say_in(const ConversationHandle& talk, const std::string& text, const OnText& on_text) {
-  if (const size_t bad = utf8_error(text); bad != std::string::npos)
-    throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
+  if (const std::string problem = not_utf8(text); !problem.empty()) throw Problem(problem);
   const std::vector<int32_t> input = format(KAIJU_ROLE_USER, text, KAIJU_CHAT_REPLY);
   return answer(talk, 0, on_text, [&](auto... arguments) {
     return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...);

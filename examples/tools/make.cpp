@@ -23,10 +23,8 @@ using kaiju::Result;
 using kaiju::Status;
 using kaiju::StatusCode;
 
-constexpr size_t kMostConfigBytes = 1 << 20;  // far more than any config
-
 Result<ModelConfig> config_from_file(const std::string& path) {
-  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(path, kMostConfigBytes);
+  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(path, kaiju::kMostConfigBytes);
   if (!read.problem.empty()) return Status(StatusCode::kIo, read.problem);
   // A config file may end in a new line or begin with one; the parser wants the object.
   const size_t begin = read.text.find_first_not_of(" \t\r\n");
@@ -45,8 +43,10 @@ static int run(int argc, char** argv) {
   uint64_t seed = 0;
   auto* preset_option =
       app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
-  auto* config_option = app.add_option(
-      "--config", config_path, "a JSON file of a config (docs/checkpoint.md), at most 1 MiB, instead of a preset");
+  auto* config_option =
+      app.add_option("--config", config_path,
+                     fmt::format("a JSON file of a config (docs/checkpoint.md), at most {} KiB, instead of a preset",
+                                 kaiju::kMostConfigBytes >> 10));
   auto* layers_option = app.add_option("--layers", layers, "cut the preset's layers short, or go on with their pattern")
                             ->check(kaiju::tools::whole_number(1, kaiju::kMostLayers));
   auto* labels_option = app.add_option("--labels", labels, "give a preset a classifier of so many labels")

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kaiju/text/tokenizer.hpp"
+#include "name_from.hpp"
 #include "number_from.hpp"
 #include "program.hpp"
 #include "scorer.hpp"
@@ -72,7 +73,9 @@ static int run(int argc, char** argv) {
          "--text", text_path,
          fmt::format("UTF-8 text, at most {} MiB; a byte-order mark at its beginning is skipped", kMostTextBytes >> 20))
       ->required();
-  app.add_option("--backend", options.backend, "backend to compute with")->capture_default_str();
+  app.add_option("--backend", options.backend, "backend to compute with")
+      ->check(kaiju::tools::backend_name())
+      ->capture_default_str();
   app.add_option("--threads", options.threads, "threads; 0: one per core")
       ->check(kaiju::tools::whole_number(0, 256))
       ->capture_default_str();
@@ -120,10 +123,10 @@ static int run(int argc, char** argv) {
   const size_t window = static_cast<size_t>(config.context) - prefix.size();
   double total = 0.0;
   size_t predicted = 0;
+  size_t bytes = text.size();  // of the predicted tokens
   for (size_t start = 0; start < ids.size(); start += window) {
     std::vector<int32_t> sequence = prefix;
     sequence.insert(sequence.end(), ids.begin() + static_cast<std::ptrdiff_t>(start),
-  size_t bytes = text.size();  // of the predicted tokens
                     ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), start + window)));
     const auto scored = scorer.score({sequence}, options.step_tokens,
                                      [&](std::span<const float> rows, int64_t position) -> kaiju::Status {
@@ -137,11 +140,11 @@ static int run(int argc, char** argv) {
                                        return {};
                                      });
     if (!scored.ok()) return fail(scored);
+    // Without a prefix nothing predicts a window's first token.
+    if (prefix.empty()) bytes -= std::min(bytes, encoded->bytes_of(start, **tokenizer));
   }
   kaiju::tools::print("tokens: {}\nbytes: {}\nperplexity: {:.4f}\nbits per byte: {:.4f}\n", predicted, bytes,
                       std::exp(total / static_cast<double>(predicted)),
-    // Without a prefix nothing predicts a window's first token.
-    if (prefix.empty()) bytes -= std::min(bytes, encoded->bytes_of(start, **tokenizer));
                       total / std::log(2.0) / static_cast<double>(bytes));
   return 0;
 }

@@ -244,6 +244,15 @@ TEST_CASE("tokens of a saved chat that do not spell its text are not used, and t
     CHECK(loaded(fmt::format(R"(, "reply_tokens": {})", bad)).refuses("tokens.json"));
 }
 
+TEST_CASE("a command that takes no argument refuses one by name") {
+  for (const char* command : {"/undo", "/retry", "/quit", "/exit", "/q", "/stats", "/help"}) {
+    INFO(command);
+    const Run run = short_chat({}, "hello\n" + std::string(command) + " 5\n");
+    CHECK(run.refuses(std::string(command) + " takes no argument"));
+  }
+  CHECK(short_chat({}, "hello\n/undo \n").code == 0);
+}
+
 TEST_CASE("a chat is saved under the longest name that a file may have") {
   const std::string file = temporary_folder() + "/" + std::string(255, 'n');
   const Run run = short_chat({}, "hello\n/save " + file + "\nhello\n/save " + file + "\n");

@@ -346,6 +346,42 @@ TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two o
   refuses(folder / "x.npy", folder / "x.npy");
   refuses(folder / "x.npy", folder / "./x.npy");
   CHECK(folder.file_count() == count + 2);  // what the program said
+  std::filesystem::create_symlink("x.npy", folder / "link.npy");
+  refuses(folder / "x.npy", folder / "link.npy");
+  refuses(folder / "link.npy", folder / "x.npy");
+  CHECK(folder.file_count() == count + 3);
+  tiny::write_file(folder / "x.npy", "older");
+  std::filesystem::create_hard_link(folder / "x.npy", folder / "hard.npy");
+  refuses(folder / "hard.npy", folder / "link.npy");
+  CHECK(tiny::read_file(folder / "x.npy") == "older");
+}
+
+TEST_CASE("no program replaces a file that it reads, by whatever name its output leads there") {
+  const tiny::Folder folder;
+  const std::string model = folder / "model", ids = folder / "ids", config = folder / "config";
+  const std::string bytes = tiny::bytes(), shape = kaiju::config_to_json(tiny::config());
+  tiny::write_file(model, bytes);
+  tiny::write_file(ids, "5 6 7");
+  tiny::write_file(config, shape);
+  std::filesystem::create_symlink("model", folder / "model link");
+  std::filesystem::create_hard_link(ids, folder / "ids link");
+  std::filesystem::create_symlink(config, folder / "config link");
+  for (const char* option : {"--logits", "--scores", "--logprobs"})
+    for (const char* name : {"model", "./model", "model link", "ids", "ids link"}) {
+      INFO(option << " " << name);
+      const std::string file = tiny::contains(name, "model") ? "FILE " + model : "--tokens " + ids;
+      fails(run(folder, "kaiju-score",
+                "'" + model + "' --tokens '" + ids + "' " + option + " '" + (folder / name) + "' --threads 1"),
+            option + (": " + (folder / name)) + " is the same file as " + file);
+    }
+  fails(run(folder, "kaiju-score", "'" + model + "' --tokens - --logits '" + ids + "' <'" + ids + "'"),
+        "--logits: " + ids + " is the same file as the standard input");
+  for (const char* name : {"config", "./config", "config link"})
+    fails(run(folder, "kaiju-make", "--config '" + config + "' --out '" + (folder / name) + "'"),
+          "--out: " + (folder / name) + " is the same file as --config " + config);
+  CHECK(tiny::read_file(model) == bytes);
+  CHECK(tiny::read_file(ids) == "5 6 7");
+  CHECK(tiny::read_file(config) == shape);
 }
 
 TEST_CASE("programs say what they cannot read, and why") {
@@ -355,6 +391,35 @@ TEST_CASE("programs say what they cannot read, and why") {
   fails(run(folder, "kaiju-perplexity", model + "--text /nowhere"), "cannot read /nowhere: No such file");
   fails(run(folder, "kaiju-score", model + "--tokens /tmp"), "cannot read /tmp, the file of token ids: Is a directory");
   fails(run(folder, "kaiju-score", model + "--tokens - <&-"), "cannot read the standard input");
+}
+
+TEST_CASE("kaiju-perplexity divides by the bytes of the tokens that it predicts") {
+  using namespace kaiju::tests;
+  const tiny::Folder folder;
+  // With windows of 32 tokens: each letter, space and byte is a token, " the" and "hello" too.
+  REQUIRE(kaiju::write_random_checkpoint(folder / "plain", tiny_config(kTinyVocabulary, 32), 1).ok());
+  add_tokenizer(folder / "plain", folder / "model", tiny_model().bytes(), kTinyChat);
+  add_tokenizer(folder / "plain", folder / "without symbols", tiny_model().bytes(), {});
+  const auto measured = [&](const std::string& text, const std::string& model, const std::string& options) {
+    tiny::write_file(folder / "text", text);
+    const Run scored =
+        run(folder, "kaiju-perplexity",
+            "'" + (folder / model) + "' --text '" + (folder / "text") + "' --threads 1 --backend portable " + options);
+    INFO(scored.err);
+    REQUIRE(scored.status == 0);
+    std::istringstream lines(scored.out);
+    double tokens = 0, bytes = 0, perplexity = 0, bits = 0;
+    std::string word;
+    lines >> word >> tokens >> word >> bytes >> word >> perplexity >> word >> word >> word >> bits;
+    CHECK(std::abs(bits * bytes / (tokens * std::log2(perplexity)) - 1) < 1e-3);
+    return std::pair(tokens, bytes);
+  };
+  CHECK(measured("hello the", "model", "") == std::pair(2.0, 9.0));
+  CHECK(measured("hello the", "model", "--raw") == std::pair(1.0, 4.0));
+  CHECK(measured("hello the", "without symbols", "") == std::pair(1.0, 4.0));
+  const std::string letters(70, 'b');  // three windows: tokens 0, 32 and 64 are not predicted
+  CHECK(measured(letters, "model", "") == std::pair(70.0, 70.0));
+  CHECK(measured(letters, "model", "--raw") == std::pair(67.0, 67.0));
 }
 
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
@@ -399,42 +464,6 @@ TEST_CASE("kaiju-make refuses wrong options by name") {
   fails(make("--preset nano --config x" + out), "--config");
   fails(make("--config '" + (folder / "nothing") + "'" + out), "nothing: No such file");
   fails(make("--config '" + (folder / "") + "'" + out), "Is a directory");
-  std::filesystem::create_symlink("x.npy", folder / "link.npy");
-  refuses(folder / "x.npy", folder / "link.npy");
-  refuses(folder / "link.npy", folder / "x.npy");
-  CHECK(folder.file_count() == count + 3);
-  tiny::write_file(folder / "x.npy", "older");
-  std::filesystem::create_hard_link(folder / "x.npy", folder / "hard.npy");
-  refuses(folder / "hard.npy", folder / "link.npy");
-  CHECK(tiny::read_file(folder / "x.npy") == "older");
-}
-
-TEST_CASE("no program replaces a file that it reads, by whatever name its output leads there") {
-  const tiny::Folder folder;
-  const std::string model = folder / "model", ids = folder / "ids", config = folder / "config";
-  const std::string bytes = tiny::bytes(), shape = kaiju::config_to_json(tiny::config());
-  tiny::write_file(model, bytes);
-  tiny::write_file(ids, "5 6 7");
-  tiny::write_file(config, shape);
-  std::filesystem::create_symlink("model", folder / "model link");
-  std::filesystem::create_hard_link(ids, folder / "ids link");
-  std::filesystem::create_symlink(config, folder / "config link");
-  for (const char* option : {"--logits", "--scores", "--logprobs"})
-    for (const char* name : {"model", "./model", "model link", "ids", "ids link"}) {
-      INFO(option << " " << name);
-      const std::string file = tiny::contains(name, "model") ? "FILE " + model : "--tokens " + ids;
-      fails(run(folder, "kaiju-score",
-                "'" + model + "' --tokens '" + ids + "' " + option + " '" + (folder / name) + "' --threads 1"),
-            option + (": " + (folder / name)) + " is the same file as " + file);
-    }
-  fails(run(folder, "kaiju-score", "'" + model + "' --tokens - --logits '" + ids + "' <'" + ids + "'"),
-        "--logits: " + ids + " is the same file as the standard input");
-  for (const char* name : {"config", "./config", "config link"})
-    fails(run(folder, "kaiju-make", "--config '" + config + "' --out '" + (folder / name) + "'"),
-          "--out: " + (folder / name) + " is the same file as --config " + config);
-  CHECK(tiny::read_file(model) == bytes);
-  CHECK(tiny::read_file(ids) == "5 6 7");
-  CHECK(tiny::read_file(config) == shape);
   fails(make("--preset nano --frobnicate" + out), "--frobnicate");
   fails(make("--preset nano --out '" + (folder / "no/such/folder") + "'"), "No such file");
   fails(make("--preset nano --out /dev/null"), "/dev/null");
@@ -442,35 +471,6 @@ TEST_CASE("no program replaces a file that it reads, by whatever name its output
   tiny::write_file(folder / "bad.json", "{\"name\": \"x\"}");
   fails(make("--config '" + (folder / "bad.json") + "'" + out), "config.vocab_size is missing");
   CHECK_FALSE(std::filesystem::exists(folder / "model"));
-}
-
-TEST_CASE("kaiju-perplexity divides by the bytes of the tokens that it predicts") {
-  using namespace kaiju::tests;
-  const tiny::Folder folder;
-  // With windows of 32 tokens: each letter, space and byte is a token, " the" and "hello" too.
-  REQUIRE(kaiju::write_random_checkpoint(folder / "plain", tiny_config(kTinyVocabulary, 32), 1).ok());
-  add_tokenizer(folder / "plain", folder / "model", tiny_model().bytes(), kTinyChat);
-  add_tokenizer(folder / "plain", folder / "without symbols", tiny_model().bytes(), {});
-  const auto measured = [&](const std::string& text, const std::string& model, const std::string& options) {
-    tiny::write_file(folder / "text", text);
-    const Run scored =
-        run(folder, "kaiju-perplexity",
-            "'" + (folder / model) + "' --text '" + (folder / "text") + "' --threads 1 --backend portable " + options);
-    INFO(scored.err);
-    REQUIRE(scored.status == 0);
-    std::istringstream lines(scored.out);
-    double tokens = 0, bytes = 0, perplexity = 0, bits = 0;
-    std::string word;
-    lines >> word >> tokens >> word >> bytes >> word >> perplexity >> word >> word >> word >> bits;
-    CHECK(std::abs(bits * bytes / (tokens * std::log2(perplexity)) - 1) < 1e-3);
-    return std::pair(tokens, bytes);
-  };
-  CHECK(measured("hello the", "model", "") == std::pair(2.0, 9.0));
-  CHECK(measured("hello the", "model", "--raw") == std::pair(1.0, 4.0));
-  CHECK(measured("hello the", "without symbols", "") == std::pair(1.0, 4.0));
-  const std::string letters(70, 'b');  // three windows: tokens 0, 32 and 64 are not predicted
-  CHECK(measured(letters, "model", "") == std::pair(70.0, 70.0));
-  CHECK(measured(letters, "model", "--raw") == std::pair(67.0, 67.0));
 }
 
 TEST_CASE("kaiju-inspect refuses invalid checkpoints") {
