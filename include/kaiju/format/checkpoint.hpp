@@ -129,6 +129,8 @@ std::vector<CheckpointWriter::Declaration> required_tensors(const ModelConfig& c
 // the field breaks.
 Status check_config(const ModelConfig& config);
 std::string config_to_json(const ModelConfig& config);
+// The longest text that config_from_json reads: ten times what 256 layers take.
+inline constexpr size_t kMostConfigBytes = size_t{256} << 10;
 Result<ModelConfig> config_from_json(std::string_view json);
 
 }  // namespace kaiju
