@@ -390,12 +390,6 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--reply-tokens", options->reply_tokens, "length of a reply")
       ->check(count)
       ->capture_default_str();
-  command->add_option("--user-tokens", options->user_tokens, "length of a message")
-      ->check(count)
-      ->capture_default_str();
-  command->add_option("--reply-tokens", options->reply_tokens, "length of a reply")
-      ->check(count)
-      ->capture_default_str();
   CLI::Option* over = command
                           ->add_option("--over-seconds", options->over_seconds,
                                        "conversations begin one after another within this time; 0: all at once")

@@ -188,7 +188,7 @@ class Loop {
 
   void edit(const std::string& text) {
     if (!text.empty()) return reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
-    if (!reader_ || !reader_->edits()) throw Problem("/edit wants the new message after it");
+    if (!reader_ || !reader_->edits()) throw Problem("give the new message after /edit");
     begun_ = "/edit " + talk_.last_question();
   }
 
