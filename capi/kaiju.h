@@ -450,7 +450,8 @@ KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_me
 /* Destroying a session cancels its unfinished request.  The functions kaiju_session_fork and kaiju_session_truncate
  * return KAIJU_BUSY if the session has an unfinished request. */
 KAIJU_API kaiju_status kaiju_session_create(kaiju_engine* engine, KAIJU_OWN kaiju_session** out, kaiju_error** error);
-/* Creates a session with the first `length` tokens of another session; both share the KV of these tokens. */
+/* Creates a session with the first `length` tokens of another session; both share the KV of these tokens.  Returns
+ * KAIJU_BUSY also if more forks and destroyed sessions than max_sessions wait for the next step. */
 KAIJU_API kaiju_status kaiju_session_fork(kaiju_session* session, size_t length, KAIJU_OWN kaiju_session** out,
                                           kaiju_error** error);
 KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session* session, size_t length, kaiju_error** error);

@@ -75,6 +75,7 @@ class Engine {
   // session calls return kNotFound if the id is unknown.
   Result<SessionId> create_session();
   // Creates a session with the first `length` tokens of the parent; both sessions share the KV of these tokens.
+  // Returns kBusy also if more forks and destroyed sessions than max_sessions wait for the next step.
   Result<SessionId> fork_session(SessionId parent, size_t length);
   // Cuts the history to its first `length` tokens. The session's next request uses the KV of the remaining tokens
   // again.
