@@ -110,4 +110,17 @@ inline constexpr MatmulRow kMatmuls[] = {
     {Matmul::kDown, Of::kLayer, "ffn.down", Width::kModel, Site::kFfnMid, Operation::kAddDown, "sd"},
 };
 
+// Every Matmul has a row, and kMatmulCount of them index arrays.
+static_assert([] {
+  bool seen[kMatmulCount] = {};
+  for (const MatmulRow& row : kMatmuls) {
+    const auto matmul = static_cast<int32_t>(row.matmul);
+    if (matmul < 0 || matmul >= kMatmulCount) return false;
+    seen[matmul] = true;
+  }
+  for (const bool each : seen)
+    if (!each) return false;
+  return true;
+}());
+
 }  // namespace kaiju
