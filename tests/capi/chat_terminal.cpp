@@ -352,7 +352,7 @@ TEST_CASE("where libedit does not edit, the terminal's line mode shows, interrup
     screen.until("tokens/s");
     screen.until(kPrompt);
     screen.type("/edit\r");
-    screen.until("/edit wants the new message after it");
+    screen.until("give the new message after /edit");
     screen.until(kPrompt);
     screen.type("/undo\r");
     screen.until("Forgotten: hello");
