@@ -12,14 +12,14 @@
 
 namespace kaiju {
 
-// Makes `count` layers that repeat `pattern` ('s': sliding window, 'g': global). Three consecutive sliding layers use
+// Makes `count` layers that repeat `pattern` ('s': sliding window, 'g': global). Three consecutive window layers use
 // the same keys and values (one KV slot); the first of the three layers computes them. Global layers, which are never
 // adjacent, share keys and values in pairs; if the number of global layers is odd, the last three share them. Sliding
 // layers use RoPE table 0, and global layers use RoPE table 1.
 inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t count, int32_t window) {
   const auto kind_of = [&](int32_t i) { return pattern[static_cast<size_t>(i) % pattern.size()]; };
-  int32_t globals = 0, slidings = 0;
-  for (int32_t i = 0; i < count; ++i) (kind_of(i) == 'g' ? globals : slidings) += 1;
+  int32_t globals = 0, windows = 0;
+  for (int32_t i = 0; i < count; ++i) (kind_of(i) == 'g' ? globals : windows) += 1;
   const int32_t last_group = std::max(globals / 2, 1) - 1;
 
   std::vector<LayerConfig> layers;
@@ -30,7 +30,7 @@ inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t 
       run = 0;
       const auto group = static_cast<size_t>(std::min(seen++ / 2, last_group));
       if (group == group_slot.size()) group_slot.push_back(next_slot++);
-      layers.push_back({LayerKind::kGlobal, 0, group_slot[group], slidings > 0 ? 1 : 0});
+      layers.push_back({LayerKind::kGlobal, 0, group_slot[group], windows > 0 ? 1 : 0});
     } else {
       const bool shares = run++ % 3 != 0;
       layers.push_back({LayerKind::kWindow, window, shares ? layers.back().kv_slot : next_slot++, 0});
