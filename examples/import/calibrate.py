@@ -1,0 +1,95 @@
+"""The steps of int8 keys and values, by KV head and channel, from what the float model computes for a text.
+
+A key is cached as rint(H(k / k_step)) and a query multiplied by k_step before the same transform H, so any positive k_step
+computes the same scores but for rounding. The transform spreads both errors over the block's channels: that of the key is
+in proportion to sqrt(sum (k / c)^2), that of the query to sqrt(sum (q c)^2), for steps in proportion to c. Their product is
+least for c = sqrt(|k| / |q|), by the inequality of Cauchy and Schwarz."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+import hadamard
+from float_model import FloatModel
+from model_config import ModelConfig
+from rope import frequencies
+
+MARGIN = 1.25  # largest values of other texts against those of this one
+_LEAST = 1e-12
+_SHIFTS = (0, 61, 509, 2039, 8191, 32749, 131071)  # positions further on at which keys are looked at, too
+
+
+@dataclasses.dataclass
+class Steps:
+    k_step: np.ndarray  # float32 [n_kv_heads, head_dim]
+    v_step: np.ndarray  # the same
+    k_clipped: float  # share of the check text's keys and values beyond what 127 steps hold
+    v_clipped: float
+
+
+def _shifted(k: np.ndarray, config: ModelConfig, layer: int, shift: int) -> np.ndarray:
+    """Keys [tokens, n_kv_heads, head_dim] as they would be `shift` positions further on."""
+    if not config.rotates[layer] or shift == 0:
+        return k
+    angle = shift * np.array(frequencies(config.rope, config.head_dim), np.float64)
+    c, s, half = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32), config.head_dim // 2
+    a, b = k[..., :half], k[..., half:]
+    return np.concatenate([a * c - b * s, b * c + a * s], -1)
+
+
+def _by_pair(squares: np.ndarray) -> np.ndarray:
+    """Means of the two channels of each RoPE pair, which turn into each other."""
+    half = squares.shape[-1] // 2
+    means = (squares[..., :half] + squares[..., half:]) / 2
+    return np.concatenate([means, means], -1)
+
+
+def balanced(q: np.ndarray, k: np.ndarray, config: ModelConfig) -> np.ndarray:
+    """c of each KV head and channel, float32 [n_kv_heads, head_dim]."""
+    group = config.n_heads // config.n_kv_heads
+    k_power = _by_pair(np.square(k).mean(0, dtype=np.float64))
+    q_power = _by_pair(np.square(q).mean(0, dtype=np.float64)).reshape(config.n_kv_heads, group, -1).mean(1)
+    return ((k_power + _LEAST) / (q_power + _LEAST)).astype(np.float32) ** np.float32(0.25)
+
+
+def key_steps(q: np.ndarray, k: np.ndarray, config: ModelConfig, layer: int, block: int) -> np.ndarray:
+    c = balanced(q, k, config)
+    largest = np.zeros(config.n_kv_heads, np.float32)
+    for shift in _SHIFTS:
+        if shift < config.context:
+            folded = hadamard.transform(_shifted(k, config, layer, shift) / c, block)
+            largest = np.maximum(largest, np.abs(folded).max((0, 2)))
+    return np.maximum(c * (largest * np.float32(MARGIN / 127))[:, None], np.float32(_LEAST))
+
+
+def proven_key_steps(gain: np.ndarray, config: ModelConfig, block: int) -> np.ndarray:
+    """For keys behind a norm: no key can exceed 127 of these steps. A normed head has the length sqrt(head_dim) before its
+    gain; a pair turns within the larger of its two gains; the transform multiplies lengths by sqrt(block)."""
+    half = config.head_dim // 2
+    larger = np.maximum(np.abs(gain[:half]), np.abs(gain[half:]))
+    c = np.maximum(np.concatenate([larger, larger]), np.float32(_LEAST))
+    return np.tile(c * np.float32(math.sqrt(block * config.head_dim) / 127), (config.n_kv_heads, 1))
+
+
+def value_steps(v: np.ndarray) -> np.ndarray:
+    return np.maximum(np.abs(v).max(0) * np.float32(MARGIN / 127), np.float32(_LEAST))
+
+
+def calibrate(model: FloatModel, block: int, text: np.ndarray, check: np.ndarray) -> list[Steps]:
+    """Steps of every layer from token ids `text`; what of `check` they clip."""
+    found: list[Steps] = []
+    seen: dict[str, np.ndarray] = {}
+
+    def observe(layer: int, what: str, values: np.ndarray) -> None:
+        seen[what] = values
+        if what != "v":
+            return
+        q, k = seen["q"][:len(text)], seen["k"]
+        k_step, v_step = key_steps(q, k[:len(text)], model.config, layer, block), value_steps(values[:len(text)])
+        stored = hadamard.transform(k[len(text):] / k_step, block)
+        found.append(Steps(k_step, v_step, float((np.abs(stored) > 127.5).mean()),
+                           float((np.abs(values[len(text):] / v_step) > 127.5).mean())))
+
+    model.hidden([text, check], observe)
+    return found
