@@ -7,6 +7,7 @@ least for c = sqrt(|k| / |q|), by the inequality of Cauchy and Schwarz."""
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from float_model import FloatModel
 from model_config import ModelConfig
 from rope import frequencies
 
-MARGIN = 1.25  # largest values of other texts against those of this one
+MARGIN = 1.25  # the largest keys of other texts against those of this one
+VALUE_MARGIN = 1.5  # the same for values, whose rounding costs less
 _LEAST = 1e-12
 _SHIFTS = (0, 61, 509, 2039, 8191, 32749, 131071)  # positions further on at which keys are looked at, too
 
@@ -73,23 +75,32 @@ def proven_key_steps(gain: np.ndarray, config: ModelConfig, block: int) -> np.nd
 
 
 def value_steps(v: np.ndarray) -> np.ndarray:
-    return np.maximum(np.abs(v).max(0) * np.float32(MARGIN / 127), np.float32(_LEAST))
+    return np.maximum(np.abs(v).max(0) * np.float32(VALUE_MARGIN / 127), np.float32(_LEAST))
 
 
-def calibrate(model: FloatModel, block: int, text: np.ndarray, check: np.ndarray) -> list[Steps]:
-    """Steps of every layer from token ids `text`; what of `check` they clip."""
-    found: list[Steps] = []
+@dataclasses.dataclass
+class Calibration:
+    steps: list[Steps]  # of each layer
+    residuals: list[np.ndarray]  # of the check text: before each layer, and behind the last; [tokens, d_model]
+
+
+def calibrate(model: FloatModel, block: int, texts: list[np.ndarray], check: np.ndarray, done: Callable[[], None]) \
+        -> Calibration:
+    """Steps of every layer from token ids `texts`; what they clip of `check`. `done` is called after each layer."""
+    count, found = sum(map(len, texts)), Calibration([], [model.embed(check)])
     seen: dict[str, np.ndarray] = {}
 
     def observe(layer: int, what: str, values: np.ndarray) -> None:
         seen[what] = values
-        if what != "v":
-            return
-        q, k = seen["q"][:len(text)], seen["k"]
-        k_step, v_step = key_steps(q, k[:len(text)], model.config, layer, block), value_steps(values[:len(text)])
-        stored = hadamard.transform(k[len(text):] / k_step, block)
-        found.append(Steps(k_step, v_step, float((np.abs(stored) > 127.5).mean()),
-                           float((np.abs(values[len(text):] / v_step) > 127.5).mean())))
+        if what == "x":
+            found.residuals.append(values[count:])
+            done()
+        if what == "v":
+            k_step = key_steps(seen["q"][:count], seen["k"][:count], model.config, layer, block)
+            v_step = value_steps(values[:count])
+            stored = hadamard.transform(seen["k"][count:] / k_step, block)
+            found.steps.append(Steps(k_step, v_step, float((np.abs(stored) > 127.5).mean()),
+                                     float((np.abs(values[count:] / v_step) > 127.5).mean())))
 
-    model.hidden([text, check], observe)
+    model.hidden([*texts, check], observe)
     return found

@@ -4,6 +4,7 @@ import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 
 import numpy as np
@@ -36,10 +37,13 @@ _file: int
 
 def _start_worker(source: Source, temporary: str) -> None:
     global _source, _file
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the work
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _source, _file = source, os.open(temporary, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def _convert(name: str, block: int, offset: int) -> Done:
+    """`offset` is where in the file its bytes begin."""
     rows, width = _source.config.matrices()[name]
     digest, scales, sums, error, power = new_digest(), [], [], 0.0, 0.0
     step = max(8, BLOCK // width)
@@ -52,6 +56,11 @@ def _convert(name: str, block: int, offset: int) -> Done:
         sums.append(found.row_sum)
         error += found.error
         power += found.power
+    added = native.matrix_rows(name, _source.config) - rows
+    if added:  # the file has zeros there already
+        digest.update(bytes(added * width))
+        scales.append(np.ones(added, np.float32))
+        sums.append(np.zeros(added, np.int32))
     return Done(name, digest.hexdigest(), np.concatenate(scales), np.concatenate(sums), error, power)
 
 
