@@ -26,6 +26,16 @@ def _converted(convert: Callable[[Any], dict[str, Any]], source: Any, vocab_size
     return json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogateescape")
 
 
+def _check_ids(source: Any, vocab_size: int, where: str) -> None:
+    """Token ids are rows of the embedding. (What is no list or dict, the conversion refuses.)"""
+    model, added = source.get("model"), source.get("added_tokens")
+    ids = list(model["vocab"].values()) if isinstance(model, dict) and isinstance(model.get("vocab"), dict) else []
+    ids += [entry.get("id") for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
+    for id in ids:
+        if type(id) is not int or not 0 <= id < vocab_size:
+            raise Refused(f"{where}: the tokenizer has the token {shown(id)}, but the model's embedding has {vocab_size} rows")
+
+
 def _check_added(count: int, where: str) -> None:
     if count > _MOST_ADDED:
         raise Refused(f"{where}: the tokenizer has {count} added tokens; at most {_MOST_ADDED} are imported")
@@ -49,7 +59,9 @@ def from_folder(folder: str, vocab_size: int) -> bytes | None:
     refusal = None
     if os.path.isfile(path):
         try:
-            return _converted(tokenizer.from_tokenizer_json, _read_json(path), vocab_size, shown(path))
+            source = _read_json(path)
+            _check_ids(source, vocab_size, shown(path))
+            return _converted(tokenizer.from_tokenizer_json, source, vocab_size, shown(path))
         except Refused as problem:
             refusal = problem
     if os.path.isfile(pieces):
@@ -74,6 +86,8 @@ def _read_json(path: str) -> Any:
         raise Refused(f"{shown(path)} is no JSON: {shown(problem)}") from None
     except OSError as problem:
         raise Refused(f"{shown(path)} cannot be read: {problem.strerror}") from None
-    if isinstance(source, dict) and isinstance(source.get("added_tokens"), list):
+    if not isinstance(source, dict):
+        raise Refused(f"{shown(path)} is no JSON object; fetch it again")
+    if isinstance(source.get("added_tokens"), list):
         _check_added(len(source["added_tokens"]), shown(path))
     return source
