@@ -16,7 +16,7 @@ from quantise import quantise_rows
 from refused import Refused
 from sources import Source
 
-BLOCK = 1 << 18  # weights that are quantised at a time: what fits into a core's cache
+BLOCK = 1 << 17  # weights that are quantised at a time: what fits into a core's cache
 
 
 @dataclasses.dataclass
@@ -48,8 +48,8 @@ def _convert(name: str, block: int, offset: int) -> Done:
     digest, scales, sums, error, power = new_digest(), [], [], 0.0, 0.0
     step = max(8, BLOCK // width)
     for first in range(0, rows, step):
-        part = _source.rows(name + ".weight", first, min(step, rows - first))
-        found = quantise_rows(part, block, name)
+        part = _source.unchecked_rows(name + ".weight", first, min(step, rows - first))
+        found = quantise_rows(part, block, name + ".weight", first)
         digest.update(found.weight.reshape(-1))
         write_at(_file, found.weight, offset + first * width)
         scales.append(found.scale)

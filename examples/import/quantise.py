@@ -12,6 +12,7 @@ import hadamard
 from refused import Refused
 
 _BITS = 17  # of the magnitude before the transform; sums of 64 such numbers are exact in float32
+_SAMPLED = 32  # of so many rows, the error of one is measured
 _LEAST, _MOST = 1e-18, 1e18  # what a checkpoint's scales may be
 
 
@@ -20,15 +21,18 @@ class Quantised:
     weight: np.ndarray  # int8 [rows, in]
     scale: np.ndarray  # float32 [rows]: the value of weight 1
     row_sum: np.ndarray  # int32 [rows]
-    error: float  # sum of squares of what rounding to int8 changed, of every eighth row, in the rows' own units
+    error: float  # sum of squares of what rounding to int8 changed, of some rows, in the rows' own units
     power: float  # sum of squares of those rows
 
 
-def quantise_rows(rows: np.ndarray, block: int, name: str) -> Quantised:
-    """`rows` is float32 [rows, in], finite, and is overwritten; `block` divides `in` and is 1 for no transform. `name` is
-    the matrix, for messages."""
+def quantise_rows(rows: np.ndarray, block: int, name: str, first: int = 0) -> Quantised:
+    """`rows` is float32 [rows, in] and is overwritten; `block` divides `in` and is 1 for no transform. For messages: `name`
+    is the matrix, and `first` the number of the first of the rows in it."""
     assert block <= 64 and rows.shape[1] % block == 0
     largest = np.maximum(rows.max(1), -rows.min(1))
+    if not np.isfinite(largest).all():
+        raise Refused(f"{name}: row {first + int(np.isfinite(largest).argmin())} has a value that is not finite; the file is "
+                      "damaged, fetch it again")
     exponent = np.clip(np.frexp(largest)[1], -100, 127)  # 2^(exponent - 1) <= largest < 2^exponent
     rows *= np.ldexp(np.float32(1), _BITS - exponent)[:, None]
     np.rint(rows, out=rows)
@@ -36,18 +40,18 @@ def quantise_rows(rows: np.ndarray, block: int, name: str) -> Quantised:
     peak = np.maximum(folded.max(1), -folded.min(1))
     scale = np.ldexp(peak.astype(np.float64) / (127 * block), exponent - _BITS).astype(np.float32)
     if (scale > _MOST).any():
-        raise Refused(f"{name}: row {int(scale.argmax())} of a block has weights beyond 1e18; the file is damaged")
+        raise Refused(f"{name}: row {first + int(scale.argmax())} has weights beyond 1e18; the file is damaged")
     nothing = scale < _LEAST
     scale[nothing], peak[nothing] = 1.0, 1.0
-    sampled = folded[::8].copy()
+    sampled = folded[::_SAMPLED].copy()
     factor = np.float32(127) / peak
     factor[nothing] = 0.0
     folded *= factor[:, None]
     np.rint(folded, out=folded)
     sums = folded @ np.ones(rows.shape[1], np.float32)  # exact: below 2^24
-    units = np.ldexp(1.0, exponent[::8] - _BITS) / np.sqrt(block)
-    step = (peak[::8] / np.float32(127))[:, None]
-    error = np.square(sampled - folded[::8] * step).sum(1, dtype=np.float64) * units**2
+    units = np.ldexp(1.0, exponent[::_SAMPLED] - _BITS) / np.sqrt(block)
+    step = (peak[::_SAMPLED] / np.float32(127))[:, None]
+    error = np.square(sampled - folded[::_SAMPLED] * step).sum(1, dtype=np.float64) * units**2
     power = np.square(sampled).sum(1, dtype=np.float64) * units**2
     return Quantised(folded.astype(np.int8), scale, sums.astype(np.int32), float(error.sum()), float(power.sum()))
 

@@ -103,8 +103,8 @@ def check_rounding():
         far = np.abs(found.weight * found.scale[:, None].astype(np.float64) - exact) / found.scale[:, None]
         promise(np.delete(far, [3, 4], 0).max() < 0.51, f"a weight is at most half a step away, blocks of {block}: {far.max()}")
         back = floats(found.weight, found.scale, block)
-        sampled = rows[::8].astype(np.float64)
-        error = np.square(back[::8] - sampled).sum() / np.square(sampled).sum()
+        sampled = rows[::32].astype(np.float64)
+        error = np.square(back[::32] - sampled).sum() / np.square(sampled).sum()
         promise(abs(error / (found.error / found.power) - 1) < 0.02, "the error that is reported is the error")
     # The bytes do not depend on how a BLAS adds: here each sum is made in another order.
     rows = random.standard_normal((64, 256)).astype(np.float32)

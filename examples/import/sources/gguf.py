@@ -71,7 +71,7 @@ class GgufSource(Source):
         with np.errstate(invalid="ignore", over="ignore"):  # of damaged scales; Source.rows refuses what comes of them
             return place.type.floats(raw.reshape(-1, place.type.bytes)).reshape(count, place.shape[1])
 
-    def _read(self, name: str, first: int, count: int) -> np.ndarray:
+    def unchecked_rows(self, name: str, first: int, count: int) -> np.ndarray:
         place = self._places[families.gguf_name(name)]
         turned = name.rsplit(".", 2)[-2] in ("q", "k") and self.config.family in families.INTERLEAVED_IN_GGUF
         if not turned:

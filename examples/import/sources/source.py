@@ -54,8 +54,8 @@ class Source(abc.ABC):
         """The type that the tensor has in the file, as its format names it."""
 
     @abc.abstractmethod
-    def _read(self, name: str, first: int, count: int) -> np.ndarray:
-        """The same as `rows`, unchecked."""
+    def unchecked_rows(self, name: str, first: int, count: int) -> np.ndarray:
+        """The same as `rows`, for a caller who looks himself whether values are finite and the rows there."""
 
     @abc.abstractmethod
     def tokenizer(self) -> bytes | None:
@@ -68,7 +68,7 @@ class Source(abc.ABC):
         count = shape[0] - first if count is None else count
         if not (0 <= first and 0 <= count and first + count <= shape[0]):
             raise IndexError(f"{name} has {shape[0]} rows, not {first} + {count}")
-        values = self._read(name, first, count)
+        values = self.unchecked_rows(name, first, count)
         if not _finite(values):
             at = first + int(np.argwhere(~np.isfinite(values))[0, 0])
             raise Refused(f"{name}: row {at} has a value that is not finite; the file is damaged, fetch it again")
