@@ -14,11 +14,12 @@ import numpy as np
 import hadamard
 from float_model import FloatModel
 from model_config import ModelConfig
+from native import LEAST_STEP
 from rope import frequencies
 
 MARGIN = 1.25  # the largest keys of other texts against those of this one
 VALUE_MARGIN = 1.5  # the same for values, whose rounding costs less
-_LEAST = 1e-12
+_LITTLE = 1e-12
 _SHIFTS = (0, 61, 509, 2039, 8191, 32749, 131071)  # positions further on at which keys are looked at, too
 
 
@@ -52,7 +53,7 @@ def balanced(q: np.ndarray, k: np.ndarray, config: ModelConfig) -> np.ndarray:
     group = config.n_heads // config.n_kv_heads
     k_power = _by_pair(np.square(k).mean(0, dtype=np.float64))
     q_power = _by_pair(np.square(q).mean(0, dtype=np.float64)).reshape(config.n_kv_heads, group, -1).mean(1)
-    return ((k_power + _LEAST) / (q_power + _LEAST)).astype(np.float32) ** np.float32(0.25)
+    return ((k_power + _LITTLE) / (q_power + _LITTLE)).astype(np.float32) ** np.float32(0.25)
 
 
 def key_steps(q: np.ndarray, k: np.ndarray, config: ModelConfig, layer: int, block: int) -> np.ndarray:
@@ -62,7 +63,7 @@ def key_steps(q: np.ndarray, k: np.ndarray, config: ModelConfig, layer: int, blo
         if shift < config.context:
             folded = hadamard.transform(_shifted(k, config, layer, shift) / c, block)
             largest = np.maximum(largest, np.abs(folded).max((0, 2)))
-    return np.maximum(c * (largest * np.float32(MARGIN / 127))[:, None], np.float32(_LEAST))
+    return np.maximum(c * (largest * np.float32(MARGIN / 127))[:, None], np.float32(LEAST_STEP))
 
 
 def proven_key_steps(gain: np.ndarray, config: ModelConfig, block: int) -> np.ndarray:
@@ -70,12 +71,12 @@ def proven_key_steps(gain: np.ndarray, config: ModelConfig, block: int) -> np.nd
     gain; a pair turns within the larger of its two gains; the transform multiplies lengths by sqrt(block)."""
     half = config.head_dim // 2
     larger = np.maximum(np.abs(gain[:half]), np.abs(gain[half:]))
-    c = np.maximum(np.concatenate([larger, larger]), np.float32(_LEAST))
+    c = np.maximum(np.concatenate([larger, larger]), np.float32(LEAST_STEP))
     return np.tile(c * np.float32(math.sqrt(block * config.head_dim) / 127), (config.n_kv_heads, 1))
 
 
 def value_steps(v: np.ndarray) -> np.ndarray:
-    return np.maximum(np.abs(v).max(0) * np.float32(VALUE_MARGIN / 127), np.float32(_LEAST))
+    return np.maximum(np.abs(v).max(0) * np.float32(VALUE_MARGIN / 127), np.float32(LEAST_STEP))
 
 
 @dataclasses.dataclass

@@ -21,10 +21,10 @@ def _bytes(kind: str, shape: tuple[int, ...]) -> int:
 
 
 class CheckpointFile:
-    """`tensors` maps each name to its type and shape. A context manager: what is not finished is removed."""
+    """`arithmetic` is the version of that, `tensors` maps each name to its type and shape. A context manager: what is not finished is removed."""
 
-    def __init__(self, path: str, version: str, config: str, tensors: dict[str, tuple[str, tuple[int, ...]]]):
-        self._path, self._version, self._config, self._tensors = os.path.realpath(path), version, config, tensors
+    def __init__(self, path: str, arithmetic: str, config: str, tensors: dict[str, tuple[str, tuple[int, ...]]]):
+        self._path, self._arithmetic, self._config, self._tensors = os.path.realpath(path), arithmetic, config, tensors
         self._digests = dict.fromkeys(tensors, "")
 
         def group(name: str) -> tuple[int, str]:
@@ -81,12 +81,12 @@ class CheckpointFile:
     def _root(self) -> str:
         lines = "".join(f"{name} {kind} {','.join(map(str, shape))} {self._digests[name]}\n"
                         for name, (kind, shape) in sorted(self._tensors.items(), key=lambda item: item[0].encode()))
-        return digest_of(f"{self._version}\n{self._config}\n{lines}".encode())
+        return digest_of(f"{self._arithmetic}\n{self._config}\n{lines}".encode())
 
     def _header(self, root: str = _NO_DIGEST) -> bytes:
         digests = {name: self._digests[name] or _NO_DIGEST for name in self._spans}
         header: dict[str, Any] = {"__metadata__": {
-            "format": "kaiju", "format_version": self._version, "arithmetic": self._version, "config": self._config,
+            "format": "kaiju", "format_version": "1", "arithmetic": self._arithmetic, "config": self._config,
             "digests": json.dumps(digests), "digest": root}}
         for name, (first, last) in self._spans.items():
             kind, shape = self._tensors[name]

@@ -24,6 +24,9 @@ from report import report
 from rope import turns_per_token
 from sample_text import sample_texts
 from sources import Source, open_source
+from stored_tokenizer import StoredTokenizer
+
+STATIC_KV = True  # keys and values have constant steps, not a scale for each token
 
 
 def _check_output(path: str, source: Source) -> None:
@@ -40,12 +43,14 @@ def _check_output(path: str, source: Source) -> None:
             raise Refused(f"{shown(path)} is part of the source; give --out another name")
 
 
-def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tokenizer: bytes | None) -> None:
+def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tokenizer: StoredTokenizer | None) -> None:
     """Everything but matrices."""
     config = source.config
     for name in config.tensors():
         if not name.endswith(".weight"):
-            out.put(native.vector_name(name), source.rows(name))
+            out.put(native.vector_name(name), native.check_vector(name, source.rows(name)))
+    for name, size in native.absent_biases(config).items():
+        out.put(name, np.zeros(size, np.float32))
     for layer, steps in enumerate(calibration.steps):
         out.put(f"kv.{layer}.k_step", steps.k_step)
         out.put(f"kv.{layer}.v_step", steps.v_step)
@@ -55,7 +60,12 @@ def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tok
         turns = turns_per_token(config.rope, config.head_dim) if rotates else [0] * (config.head_dim // 2)
         out.put(f"rope.{table}", np.array(turns, np.uint64))
     if tokenizer:
-        out.put("tokenizer", np.frombuffer(tokenizer, np.uint8))
+        out.put("tokenizer", np.frombuffer(tokenizer.data, np.uint8))
+
+
+def _chat(tokenizer: StoredTokenizer | None) -> dict[str, Any]:
+    """The fields of the config that say how a conversation is written."""
+    return {"chat": {"begin": tokenizer.begin}} if tokenizer and tokenizer.begin is not None else {}
 
 
 def import_model(source: Source, path: str, name: str | None, processes: int, check: bool) -> str:
@@ -64,14 +74,14 @@ def import_model(source: Source, path: str, name: str | None, processes: int, ch
     native.check(config, shown(source.path))
     _check_output(path, source)
     tokenizer = source.tokenizer()
-    texts, check_text = sample_texts(tokenizer, config.vocab_size)
+    texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
     model, block = FloatModel(source), native.hadamard_block(config)
     with Progress("calibrating", config.layers, "layers") as progress:
         calibration = calibrate(model, block, texts, check_text, lambda: progress.add(1))
-    text = native.config_text(config, name or config.name, {})
+    text = native.config_text(config, name or config.name, STATIC_KV, _chat(tokenizer))
     weights = sum(out * width for out, width in config.matrices().values())
     comparison: Comparison | None = None
-    with CheckpointFile(path, native.VERSION, text, native.tensors(config, len(tokenizer or b""))) as out:
+    with CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0)) as out:
         with Progress("quantising", weights, "weights") as progress:
             errors = convert_matrices(source, out, processes, progress.add)
         _put_rest(source, out, calibration, tokenizer)

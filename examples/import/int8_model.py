@@ -78,7 +78,7 @@ class Int8Model(FloatModel):
 
     def attend(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         config, block, p = self.config, self._block, f"kv.{layer}."
-        k_step, v_step = self.source.stored.rows(p + "k_step"), self.source.stored.rows(p + "v_step")
+        k_step, v_step = (self.source.stored.rows(p + step).reshape(k.shape[1:]) for step in ("k_step", "v_step"))
         group = config.n_heads // config.n_kv_heads
         k8 = np.clip(np.rint(hadamard.transform(k / k_step, block)), -127, 127)
         v8 = np.clip(np.rint(v / v_step), -127, 127)

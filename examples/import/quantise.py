@@ -9,11 +9,12 @@ import dataclasses
 import numpy as np
 
 import hadamard
+from native import MOST_SCALE
 from refused import Refused
 
 _BITS = 17  # of the magnitude before the transform; sums of 64 such numbers are exact in float32
 _SAMPLED = 32  # of so many rows, the error of one is measured
-_LEAST, _MOST = 1e-18, 1e18  # what a checkpoint's scales may be
+_LEAST = 1e-18  # what a checkpoint's scales may be
 
 
 @dataclasses.dataclass
@@ -39,8 +40,8 @@ def quantise_rows(rows: np.ndarray, block: int, name: str, first: int = 0) -> Qu
     folded = rows if block == 1 else (rows.reshape(-1, block) @ hadamard.matrix(block)).reshape(rows.shape)
     peak = np.maximum(folded.max(1), -folded.min(1))
     scale = np.ldexp(peak.astype(np.float64) / (127 * block), exponent - _BITS).astype(np.float32)
-    if (scale > _MOST).any():
-        raise Refused(f"{name}: row {first + int(scale.argmax())} has weights beyond 1e18; the file is damaged")
+    if (scale > MOST_SCALE).any():
+        raise Refused(f"{name}: row {first + int(scale.argmax())} has weights beyond 1e5; the file is damaged")
     nothing = scale < _LEAST
     scale[nothing], peak[nothing] = 1.0, 1.0
     sampled = folded[::_SAMPLED].copy()

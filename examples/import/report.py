@@ -7,6 +7,7 @@ from compare import Comparison
 from model_config import ModelConfig
 from refused import shown
 from sources import Source
+from stored_tokenizer import StoredTokenizer
 import families
 import native
 
@@ -36,7 +37,7 @@ def _layer_weights(errors: dict[str, float], layer: int) -> float:
     return (sum(error**2 for error in its) / len(its)) ** 0.5
 
 
-def report(source: Source, path: str, digest: str, size: int, tokenizer: bytes | None, calibration: Calibration,
+def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredTokenizer | None, calibration: Calibration,
            errors: dict[str, float], comparison: Comparison | None) -> str:
     config, steps = source.config, calibration.steps
     weights = sum(out * width for out, width in config.matrices().values())
@@ -64,6 +65,7 @@ def report(source: Source, path: str, digest: str, size: int, tokenizer: bytes |
         lines.append(f"left out    {len(source.left_out)} tensors that see pictures ({shown(source.left_out[0])} …)")
     if not tokenizer:
         lines.append("tokenizer   none: the model reads and writes token ids alone; it was calibrated with arbitrary ids")
+    lines += [f"tokenizer   {note}" for note in (tokenizer.notes if tokenizer else ())]
     lines += [f"written     {shown(path, 200)}: {size:,} bytes, digest {digest}",
               f"run         kaiju-chat {shown(path, 200)}" if tokenizer else f"run         kaiju-score {shown(path, 200)}"]
     return "\n".join(lines)

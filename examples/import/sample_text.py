@@ -8,6 +8,8 @@ import struct
 
 import numpy as np
 
+import tokenizer
+
 TOKENS_OF_A_PART = 160  # of each part but the last, which is what the check is on
 _WORDS = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+| ?\d{1,3}| ?(?:[^\w\s]|_)+|\s+(?!\S)|\s+")
 
@@ -23,7 +25,6 @@ def _merged(word: list[int], ranks: dict[tuple[int, int], tuple[int, int]]) -> l
 
 
 def _byte_bpe(stored: bytes, texts: list[str]) -> list[list[int]]:
-    import tokenizer
     form = json.loads(stored)
     special = {*form["control"], *form["visible"], *form["literal"]}
     ids = {text: id for id, text in enumerate(form["tokens"]) if id not in special}

@@ -305,7 +305,7 @@ def folder_cases():
     yield "more layers", ["lacks", "model.layers.4."], config_with(num_hidden_layers=5)
     yield "fewer layers", ["model.layers.3.", "not known"], config_with(num_hidden_layers=3)
     yield "biases that the type does not have", ["q_proj.bias", "not known"], config_with(model_type="llama", head_dim=64)
-    yield "a width that no checkpoint has", ["head", "64, 128 or 256"], both(
+    yield "a width that no checkpoint has", ["head", "64, 128, 256 or 512"], both(
         config_with(num_attention_heads=4, num_key_value_heads=2))
     yield "no weights", ["neither"], removed("model.safetensors")
     yield "a pickle", ["pickle"], both(removed("model.safetensors"), file_with("pytorch_model.bin", b"PK\x03\x04"))

@@ -57,7 +57,7 @@ class GgufSource(Source):
     def stored_as(self, name: str) -> str:
         return self._places[families.gguf_name(name)].type.name
 
-    def tokenizer(self) -> bytes | None:
+    def tokenizer(self) -> stored_tokenizer.StoredTokenizer | None:
         if "tokenizer.ggml.model" not in self._metadata:
             return None
         return stored_tokenizer.from_gguf(self._metadata, self.config.vocab_size, shown(self.path))

@@ -120,7 +120,7 @@ class FolderSource(Source):
     def stored_as(self, name: str) -> str:
         return self._places[name].type
 
-    def tokenizer(self) -> bytes | None:
+    def tokenizer(self) -> stored_tokenizer.StoredTokenizer | None:
         return stored_tokenizer.from_folder(self.path, self.config.vocab_size)
 
     def unchecked_rows(self, name: str, first: int, count: int) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 
 from model_config import ModelConfig
 from refused import Refused, shown
+from stored_tokenizer import StoredTokenizer
 
 
 
@@ -58,8 +59,8 @@ class Source(abc.ABC):
         """The same as `rows`, for a caller who looks himself whether values are finite and the rows there."""
 
     @abc.abstractmethod
-    def tokenizer(self) -> bytes | None:
-        """What a checkpoint stores as its tokenizer; None: the source has none."""
+    def tokenizer(self) -> StoredTokenizer | None:
+        """None: the source has none."""
 
     def rows(self, name: str, first: int = 0, count: int | None = None) -> np.ndarray:
         """Rows `first` to `first + count` of a matrix, float32 [count, in], or elements of a vector, float32 [count].
