@@ -1,12 +1,12 @@
 """The steps of int8 keys and values, by KV head and channel, from what the float model computes for a text.
 
-A key is cached as rint(H(k / k_step)) and a query multiplied by k_step before the same transform H, so any positive k_step
-computes the same scores but for rounding. The transform spreads both errors over the block's channels: that of the key is
-in proportion to sqrt(sum (k / c)^2), that of the query to sqrt(sum (q c)^2), for steps in proportion to c. Their product is
-least for c = sqrt(|k| / |q|), by the inequality of Cauchy and Schwarz."""
+A key k is cached as H(k / k_step), rounded, and a query q used as H(q · k_step), rounded, where H is the block transform.
+So any positive k_step computes the same scores but for rounding. With constant scales 127 steps must hold the largest key;
+with a scale for each token only the steps' proportions c matter. H spreads both roundings over the block's channels: that
+of keys is in proportion to sqrt(sum (k / c)²), that of queries to sqrt(sum (q · c)²). By the inequality of Cauchy and
+Schwarz their product is least for c = sqrt(|k| / |q|)."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -64,15 +64,6 @@ def key_steps(q: np.ndarray, k: np.ndarray, config: ModelConfig, layer: int, blo
             folded = hadamard.transform(_shifted(k, config, layer, shift) / c, block)
             largest = np.maximum(largest, np.abs(folded).max((0, 2)))
     return np.maximum(c * (largest * np.float32(MARGIN / 127))[:, None], np.float32(LEAST_STEP))
-
-
-def proven_key_steps(gain: np.ndarray, config: ModelConfig, block: int) -> np.ndarray:
-    """For keys behind a norm: no key can exceed 127 of these steps. A normed head has the length sqrt(head_dim) before its
-    gain; a pair turns within the larger of its two gains; the transform multiplies lengths by sqrt(block)."""
-    half = config.head_dim // 2
-    larger = np.maximum(np.abs(gain[:half]), np.abs(gain[half:]))
-    c = np.maximum(np.concatenate([larger, larger]), np.float32(LEAST_STEP))
-    return np.tile(c * np.float32(math.sqrt(block * config.head_dim) / 127), (config.n_kv_heads, 1))
 
 
 def value_steps(v: np.ndarray) -> np.ndarray:

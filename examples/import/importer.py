@@ -26,8 +26,6 @@ from sample_text import sample_texts
 from sources import Source, open_source
 from stored_tokenizer import StoredTokenizer
 
-STATIC_KV = True  # keys and values have constant steps, not a scale for each token
-
 
 def _check_output(path: str, source: Source) -> None:
     folder = os.path.dirname(os.path.realpath(path))
@@ -68,7 +66,8 @@ def _chat(tokenizer: StoredTokenizer | None) -> dict[str, Any]:
     return {"chat": {"begin": tokenizer.begin}} if tokenizer and tokenizer.begin is not None else {}
 
 
-def import_model(source: Source, path: str, name: str | None, processes: int, check: bool) -> str:
+def import_model(source: Source, path: str, name: str | None, processes: int, check: bool,
+                 static_kv: bool = False) -> str:
     """Writes the checkpoint, and returns the report."""
     config = source.config
     native.check(config, shown(source.path))
@@ -78,7 +77,7 @@ def import_model(source: Source, path: str, name: str | None, processes: int, ch
     model, block = FloatModel(source), native.hadamard_block(config)
     with Progress("calibrating", config.layers, "layers") as progress:
         calibration = calibrate(model, block, texts, check_text, lambda: progress.add(1))
-    text = native.config_text(config, name or config.name, STATIC_KV, _chat(tokenizer))
+    text = native.config_text(config, name or config.name, static_kv, _chat(tokenizer))
     weights = sum(out * width for out, width in config.matrices().values())
     comparison: Comparison | None = None
     with CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0)) as out:
@@ -89,7 +88,7 @@ def import_model(source: Source, path: str, name: str | None, processes: int, ch
     if check:
         with Progress("checking", config.layers, "layers") as progress:
             comparison = compare(model, path, calibration.residuals, check_text, lambda: progress.add(1))
-    return report(source, path, digest, out.size, tokenizer, calibration, errors, comparison)
+    return report(source, path, digest, out.size, tokenizer, calibration, errors, comparison, static_kv)
 
 
 def _stop(number: int, _: Any) -> NoReturn:
@@ -104,6 +103,9 @@ def main() -> None:
     parser.add_argument("--name", help="the model's name in the checkpoint; otherwise what the source calls it")
     parser.add_argument("--processes", type=int, default=min(os.cpu_count() or 1, 8), metavar="N",
                         help="processes that quantise weights (default: one a processor, at most 8)")
+    parser.add_argument("--kv", choices=("token", "constant"), default="token",
+                        help="scales of int8 keys and values: one for each token and KV head (default), or constant ones, "
+                             "which need less memory and lose more")
     parser.add_argument("--no-check", action="store_true", help="do not compare the checkpoint with the float model")
     arguments = parser.parse_args()
     if not 1 <= arguments.processes <= 64:
@@ -111,7 +113,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     try:
         source = open_source(arguments.source)
-        print(import_model(source, arguments.out, arguments.name, arguments.processes, not arguments.no_check))
+        print(import_model(source, arguments.out, arguments.name, arguments.processes, not arguments.no_check,
+                           arguments.kv == "constant"))
     except Refused as problem:
         sys.exit(f"kaiju-import: {problem}")
     except MemoryError:

@@ -21,6 +21,7 @@ class CheckpointTensors:
         self._file = File(path)
         size = struct.unpack("<Q", self._file.read(0, 8).tobytes())[0]
         self._begin, self._header = 8 + size, json.loads(self._file.read(8, size).tobytes())
+        self.config = json.loads(self._header["__metadata__"]["config"])
 
     def rows(self, name: str, first: int = 0, count: int | None = None) -> np.ndarray:
         about = self._header[name]
@@ -62,9 +63,10 @@ def rounded(x: np.ndarray, largest: int = 127) -> np.ndarray:
 
 
 class Int8Model(FloatModel):
-    def __init__(self, path: str, config: ModelConfig, wide_logits: bool = True):
+    def __init__(self, path: str, config: ModelConfig):
         self.source, self.config = _Tensors(path, config), config  # type: ignore[assignment]
-        self._block, self._wide_logits = native.hadamard_block(config), wide_logits
+        structure = self.source.stored.config["structure"]
+        self._block, self._static_kv = max(structure["hadamard"], 1), structure["static_kv"]
 
     def _site(self, x: np.ndarray) -> np.ndarray:
         return rounded(bf16(hadamard.transform(x, self._block)))
@@ -80,11 +82,14 @@ class Int8Model(FloatModel):
         config, block, p = self.config, self._block, f"kv.{layer}."
         k_step, v_step = (self.source.stored.rows(p + step).reshape(k.shape[1:]) for step in ("k_step", "v_step"))
         group = config.n_heads // config.n_kv_heads
-        k8 = np.clip(np.rint(hadamard.transform(k / k_step, block)), -127, 127)
-        v8 = np.clip(np.rint(v / v_step), -127, 127)
+        k8, v8 = hadamard.transform(k / k_step, block), v / v_step
+        if self._static_kv:
+            k8, v8 = np.clip(np.rint(k8), -127, 127), np.clip(np.rint(v8), -127, 127)
+        else:
+            k8, v8 = rounded(k8), rounded(v8)
         q8 = rounded(hadamard.transform(q * np.repeat(k_step, group, 0), block))
         return super().attend(layer, q8, k8 / np.float32(block), v8 * v_step)
 
     def logits(self, x: np.ndarray) -> np.ndarray:
         folded = hadamard.transform(x, self._block)
-        return super().logits(rounded(folded, 32512) if self._wide_logits else rounded(bf16(folded)))
+        return super().logits(rounded(folded, 32512))

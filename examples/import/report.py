@@ -2,14 +2,15 @@
 
 import collections
 
+import families
+import native
 from calibrate import Calibration
 from compare import Comparison
 from model_config import ModelConfig
 from refused import shown
 from sources import Source
+from sources.gguf import GgufSource
 from stored_tokenizer import StoredTokenizer
-import families
-import native
 
 
 def _stored(source: Source) -> str:
@@ -38,7 +39,7 @@ def _layer_weights(errors: dict[str, float], layer: int) -> float:
 
 
 def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredTokenizer | None, calibration: Calibration,
-           errors: dict[str, float], comparison: Comparison | None) -> str:
+           errors: dict[str, float], comparison: Comparison | None, static_kv: bool) -> str:
     config, steps = source.config, calibration.steps
     weights = sum(out * width for out, width in config.matrices().values())
     worst = max(errors, key=lambda name: errors[name])
@@ -50,10 +51,11 @@ def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredT
         f"            {config.n_heads} heads of {config.head_dim} on {config.n_kv_heads} KV heads, vocabulary "
         f"{config.vocab_size:,}, context {config.context:,}",
         f"stored as   {_stored(source)}",
-        *(f"folded      {what}" for what in _folded(config, source.path.endswith(".gguf") or "Gguf" in type(source).__name__)),
+        *(f"folded      {what}" for what in _folded(config, type(source) is GgufSource)),
         f"rounding    weights to int8: {100 * errors[worst]:.2f}% of their RMS at most ({worst})",
         f"saturates   keys {100 * steps[keys].k_clipped:.3f}% at most (layer {keys}), values "
-        f"{100 * steps[values].v_clipped:.3f}% at most (layer {values})",
+        f"{100 * steps[values].v_clipped:.3f}% at most (layer {values}) of a sample text" if static_kv else
+        "saturates   nothing: each token's keys and values have scales of their own",
     ]
     if comparison:
         lines.append("layer       error of its weights, and of what it adds, against float32:")

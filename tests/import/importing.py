@@ -89,6 +89,7 @@ def good_imports(folder):
         promise(done.returncode == 0, f"{case} is imported: {done.stderr}")
         about, tensors = check_file(path, native.ARITHMETIC)
         promise(about["digest"] in done.stdout and f"{os.path.getsize(path):,} bytes" in done.stdout, "digest and size are said")
+        promise(json.loads(about["config"])["structure"]["static_kv"] is False, "each token has scales")
         promise("KL" in done.stdout and "kaiju-chat" in done.stdout, "the error and how to run it are said")
         promise("zeros" in done.stdout or config["vocab_size"] % 16 == 0, "rows of zeros are said")
         promise(json.loads(tensors["tokenizer"].tobytes())["type"] == "byte_bpe", "the tokenizer is stored")
@@ -106,9 +107,10 @@ def same_bytes(folder):
     digests = set()
     for source, processes in (("same", 1), ("same", 3), ("same.gguf", 2)):
         done = run(f"{folder}/{source}", "--out", f"{folder}/same.safetensors", "--name", "one", "--processes", processes,
-                   "--no-check")
+                   "--no-check", "--kv", "constant")
         promise(done.returncode == 0, f"{source} is imported: {done.stderr}")
         promise(("KL" in done.stdout) is False, "nothing is compared with --no-check")
+        promise("saturates   keys" in done.stdout, "what saturates is said")
         about, found = check_file(f"{folder}/same.safetensors", native.ARITHMETIC)
         digests.add(digest_of(b"".join(found[name].tobytes() for name in sorted(found) if name != "tokenizer")))
     promise(len(digests) == 1, "the same weights give the same bytes")
