@@ -21,7 +21,8 @@ def _bytes(kind: str, shape: tuple[int, ...]) -> int:
 
 
 class CheckpointFile:
-    """`arithmetic` is the version of that, `tensors` maps each name to its type and shape. A context manager: what is not finished is removed."""
+    """`arithmetic` is the version of that, `tensors` maps each name to its type and shape. Nothing is
+    written before `open`; `discard`, which a `finally` must call, removes what was not finished."""
 
     def __init__(self, path: str, arithmetic: str, config: str, tensors: dict[str, tuple[str, tuple[int, ...]]]):
         self._path, self._arithmetic, self._config, self._tensors = os.path.realpath(path), arithmetic, config, tensors
@@ -40,7 +41,8 @@ class CheckpointFile:
         self.temporary = os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:100])}.{os.getpid()}-0.tmp")
         self._file = -1
 
-    def __enter__(self) -> "CheckpointFile":
+    def open(self) -> None:
+        """Reserves the whole file."""
         try:
             self._file = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
@@ -50,19 +52,14 @@ class CheckpointFile:
                     raise
                 os.ftruncate(self._file, self.size)
         except OSError as problem:
-            self._remove()
             raise Refused(f"{shown(self._path)} cannot be written ({self.size:,} bytes): {problem.strerror}") from None
-        return self
 
-    def __exit__(self, *_: Any) -> None:
-        self._remove()
-
-    def _remove(self) -> None:
+    def discard(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-            if os.path.exists(self.temporary):
-                os.unlink(self.temporary)
+        if os.path.exists(self.temporary):  # also where a signal came before its descriptor was stored
+            os.unlink(self.temporary)
 
     def offset(self, name: str) -> int:
         """Where the tensor begins in the file, for those who write it themselves; they call `put_digest`."""

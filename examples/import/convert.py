@@ -16,6 +16,7 @@ from quantise import quantise_rows
 from refused import Refused
 from sources import Source
 
+_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 BLOCK = 1 << 17  # weights that are quantised at a time: what fits into a core's cache
 
 
@@ -39,6 +40,7 @@ def _start_worker(source: Source, temporary: str) -> None:
     global _source, _file
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the work
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     _source, _file = source, os.open(temporary, os.O_WRONLY | os.O_CLOEXEC)
 
 
@@ -71,11 +73,14 @@ def convert_matrices(source: Source, out: CheckpointFile, processes: int, progre
     block = native.hadamard_block(config)
     context = multiprocessing.get_context("spawn" if os.name != "posix" else "fork")
     pool = concurrent.futures.ProcessPoolExecutor(processes, context, _start_worker, (source, out.temporary))
+    # Signals wait until all processes run: Python loses those that come while it forks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         tasks = []
         for name, _ in largest_first:
             its_block = 1 if name == "embed" and not config.tied else block
             tasks.append(pool.submit(_convert, name, its_block, out.offset(native.matrix_name(name) + ".weight")))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         for task in concurrent.futures.as_completed(tasks):
             done = task.result()
             stem = native.matrix_name(done.name)
@@ -87,5 +92,6 @@ def convert_matrices(source: Source, out: CheckpointFile, processes: int, progre
     except concurrent.futures.process.BrokenProcessPool:
         raise Refused("a process that quantised weights was ended, perhaps for lack of memory; try --processes 1") from None
     finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         pool.shutdown(cancel_futures=True)
     return errors

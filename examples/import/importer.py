@@ -80,11 +80,15 @@ def import_model(source: Source, path: str, name: str | None, processes: int, ch
     text = native.config_text(config, name or config.name, static_kv, _chat(tokenizer))
     weights = sum(out * width for out, width in config.matrices().values())
     comparison: Comparison | None = None
-    with CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0)) as out:
+    out = CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0))
+    try:
+        out.open()
         with Progress("quantising", weights, "weights") as progress:
             errors = convert_matrices(source, out, processes, progress.add)
         _put_rest(source, out, calibration, tokenizer)
         digest = out.finish()
+    finally:
+        out.discard()
     if check:
         with Progress("checking", config.layers, "layers") as progress:
             comparison = compare(model, path, calibration.residuals, check_text, lambda: progress.add(1))

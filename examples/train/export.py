@@ -64,10 +64,14 @@ def tensors(w, tokenizer=None):
 
 def write(path, w, tokenizer=None, name="kaiju-nano"):
     found = tensors(w, tokenizer)
-    with CheckpointFile(path, "1", config_json(w.cfg, name), {n: (kind, array.shape) for n, (kind, array) in found.items()}) as out:
+    out = CheckpointFile(path, "1", config_json(w.cfg, name), {n: (kind, array.shape) for n, (kind, array) in found.items()})
+    try:
+        out.open()
         for n, (_, array) in found.items():
             out.put(n, array)
         return out.finish()
+    finally:
+        out.discard()
 
 
 def read(path):

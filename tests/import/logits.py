@@ -25,7 +25,7 @@ for seed, case in enumerate(small_models.CASES):
         logits = model.logits(hidden)
         recorded = np.array(expected[case]["logits of tokens 0, 50 and 99"])
         promise(np.abs(logits[[0, 50, 99]][:, ::40] - recorded).max() < 1e-4, f"{case}: logits are those of transformers")
-        promise(np.abs(logits[100:] - logits[:51]).max() < 1e-5, f"{case}: a text's logits do not depend on other texts")
+        promise(np.abs(logits[100:] - logits[:51]).max() < 1e-4, f"{case}: a text's logits do not depend on other texts")
         sums = np.concatenate([np.exp(rows).sum(1) for rows in model.log_probs(hidden, memory=1 << 16)])
         promise(len(sums) == 151 and np.abs(sums - 1).max() < 1e-4, f"{case}: probabilities add up to 1")
         if small_models.CASES[case][1]:
