@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 import native
-from calibrate import Calibration, calibrate
 from checkpoint_file import CheckpointFile
 from compare import Comparison, compare
 from convert import convert_matrices
@@ -24,6 +23,7 @@ from report import report
 from rope import turns_per_token
 from sample_text import sample_texts
 from sources import Source, open_source
+from steps import Steps, constant_steps, steps_of_weights
 from stored_tokenizer import StoredTokenizer
 
 
@@ -41,7 +41,7 @@ def _check_output(path: str, source: Source) -> None:
             raise Refused(f"{shown(path)} is part of the source; give --out another name")
 
 
-def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tokenizer: StoredTokenizer | None) -> None:
+def _put_rest(source: Source, out: CheckpointFile, steps: list[Steps], tokenizer: StoredTokenizer | None) -> None:
     """Everything but matrices."""
     config = source.config
     for name in config.tensors():
@@ -49,9 +49,9 @@ def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tok
             out.put(native.vector_name(name), native.check_vector(name, source.rows(name)))
     for name, size in native.absent_biases(config).items():
         out.put(name, np.zeros(size, np.float32))
-    for layer, steps in enumerate(calibration.steps):
-        out.put(f"kv.{layer}.k_step", steps.k_step)
-        out.put(f"kv.{layer}.v_step", steps.v_step)
+    for layer, of_layer in enumerate(steps):
+        out.put(f"kv.{layer}.k_step", of_layer.k_step)
+        out.put(f"kv.{layer}.v_step", of_layer.v_step)
     for name in native.scalars(config):
         out.put(name, np.ones(1, np.float32))
     for table, rotates in enumerate(native.rope_tables(config)):
@@ -75,8 +75,10 @@ def import_model(source: Source, path: str, name: str | None, processes: int, ch
     tokenizer = source.tokenizer()
     texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
     model, block = FloatModel(source), native.hadamard_block(config)
-    with Progress("calibrating", config.layers, "layers") as progress:
-        calibration = calibrate(model, block, texts, check_text, lambda: progress.add(1))
+    steps: list[Steps] = []
+    if static_kv:
+        with Progress("calibrating", config.layers, "layers") as progress:
+            steps = constant_steps(model, block, texts, lambda: progress.add(1))
     text = native.config_text(config, name or config.name, static_kv, _chat(tokenizer))
     weights = sum(out * width for out, width in config.matrices().values())
     comparison: Comparison | None = None
@@ -84,15 +86,18 @@ def import_model(source: Source, path: str, name: str | None, processes: int, ch
     try:
         out.open()
         with Progress("quantising", weights, "weights") as progress:
-            errors = convert_matrices(source, out, processes, progress.add)
-        _put_rest(source, out, calibration, tokenizer)
+            converted = convert_matrices(source, out, processes, progress.add)
+        for layer in range(0 if static_kv else config.layers):
+            row_power = {which: converted.row_power[f"layers.{layer}.attn.{which}"] for which in "qkv"}
+            steps.append(steps_of_weights(row_power, source, layer))
+        _put_rest(source, out, steps, tokenizer)
         digest = out.finish()
     finally:
         out.discard()
     if check:
         with Progress("checking", config.layers, "layers") as progress:
-            comparison = compare(model, path, calibration.residuals, check_text, lambda: progress.add(1))
-    return report(source, path, digest, out.size, tokenizer, calibration, errors, comparison, static_kv)
+            comparison = compare(model, path, check_text, lambda: progress.add(1))
+    return report(source, path, digest, out.size, tokenizer, converted.errors, comparison)
 
 
 def _stop(number: int, _: Any) -> NoReturn:
