@@ -34,7 +34,7 @@ struct ByteBpeData {
   std::vector<TokenRole> roles;     // of each id
   std::vector<Merge> merges;        // sorted by (left, right), which occurs once
   std::vector<int32_t> by_bytes;    // ordinary tokens, sorted by their bytes
-  int32_t byte_tokens[256] = {};
+  int32_t byte_tokens[256] = {};    // of each byte the token; -1 where the model has none
 
   // The ordinary token of these bytes, or -1. Takes log2(tokens) comparisons.
   int32_t find(std::string_view bytes) const;

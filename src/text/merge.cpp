@@ -76,14 +76,17 @@ void Merger::merge_long(const MergeTable& table) {
 
 void Merger::merge(std::string_view word, const MergeTable& table, std::span<const int32_t, 256> byte_tokens,
                    std::vector<int32_t>& tokens) {
-  if (word.empty()) return;
-  const auto size = static_cast<int32_t>(word.size());
   parts_.clear();
-  for (int32_t i = 0; i < size; ++i)
-    parts_.push_back(
-        {byte_tokens[static_cast<uint8_t>(word[i])], i - 1, i + 1 < size ? i + 1 : -1, MergeTable::kNoRank, -1});
+  for (const char byte : word)
+    if (const int32_t token = byte_tokens[static_cast<uint8_t>(byte)]; token >= 0) {
+      const auto at = static_cast<int32_t>(parts_.size());
+      parts_.push_back({token, at - 1, at + 1, MergeTable::kNoRank, -1});
+    }
+  if (parts_.empty()) return;
+  parts_.back().right = -1;
+  const auto size = static_cast<int32_t>(parts_.size());
   for (int32_t i = 0; i < size; ++i) set_merge(i, table);
-  word.size() <= kShortWord ? merge_short(table) : merge_long(table);
+  parts_.size() <= kShortWord ? merge_short(table) : merge_long(table);
   for (int32_t at = 0; at >= 0; at = parts_[at].right) tokens.push_back(parts_[at].token);
 }
 

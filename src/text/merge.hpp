@@ -30,7 +30,8 @@ class MergeTable {
 class Merger {
  public:
   // Appends the tokens of `word`, which is at most Tokenizer::kMaxTextBytes long: while any two neighbours can merge,
-  // those of the lowest rank do, the leftmost of equals first. O(n log n).
+  // those of the lowest rank do, the leftmost of equals first. A byte without a token (-1) is left out, as the models'
+  // own tokenizers do. O(n log n).
   void merge(std::string_view word, const MergeTable& table, std::span<const int32_t, 256> byte_tokens,
              std::vector<int32_t>& tokens);
 

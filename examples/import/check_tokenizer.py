@@ -1,0 +1,133 @@
+"""Compares kaiju's tokenizer with the package `tokenizers` on random texts.
+
+    cmake --build build/dev --target kaiju-encode
+    python3 check_tokenizer.py tokenizer.json --encode build/dev/bin/kaiju-encode --texts 100000
+
+Converts the tokenizer.json, encodes each text with both, and prints the texts whose tokens differ. Texts are made of
+words, numbers, white space, code points of all planes and, in every eighth text, the tokenizer's special tokens, which
+both encode as ordinary text (kaiju finds them only where it is asked to: --special). Exits with 1 if anything differs.
+
+`tokenizers` knows a newer or older Unicode than PCRE2, so the classes of a few thousand code points differ: by default
+texts contain code points that Unicode 12 (2019) has assigned, of which Python's table says that they existed. With
+--every-code-point they contain all.
+
+Needs the package `tokenizers` (0.20 or newer).
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unicodedata
+
+import tokenizer as converter
+from tokenizers import Tokenizer
+
+WORDS = ("the and Hello it's IT'S we'll don't naïve straße 12 345 6789 3.14 x=1; foo_bar() \"quoted\" https://a.b/c?d=e "
+         "日本語 テスト 中文字符 한국어 русский текст हिन्दी العربية עברית ไทย é e\u0301 a\u0323\u0302 ﬁ Å \u212b ſ 'ſ K "
+         "🙂 👩‍👩‍👧 🇩🇪 ½ ² Ⅷ ٣ ... --- !!! \u180e \ufeff \u200b").split(" ")
+SPACES = (" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", " \n ", "\u00a0", "\u3000", "\u2028", "\x0b", "\x85", "", "")
+
+
+def code_points(every):
+    """Those that random texts draw from, by blocks of 256, so that each block comes as often as another."""
+    blocks = {}
+    for code in range(0x110000):
+        category = unicodedata.category(chr(code))
+        if category != "Cs" and (every or unicodedata.category(chr(code)) not in ("Cn", "Co")):
+            blocks.setdefault(code >> 8, []).append(chr(code))
+    return list(blocks.values())
+
+
+def random_text(draw, blocks, special):
+    parts = []
+    for _ in range(draw.randint(1, 12)):
+        kind = draw.random()
+        if kind < 0.35:
+            parts.append(draw.choice(WORDS))
+        elif kind < 0.6:
+            parts.append(draw.choice(SPACES))
+        elif kind < 0.75:
+            parts.append("".join(map(chr, draw.choices(range(128), k=draw.randint(1, 6)))))
+        elif kind < 0.95:
+            parts.append("".join(draw.choices(draw.choice(blocks), k=draw.randint(1, 4))))
+        else:
+            parts.append(draw.choice("aA1 .\n日\u0301") * draw.randint(1, 200))
+    if special and draw.random() < 0.125:
+        parts.insert(draw.randrange(len(parts) + 1), draw.choice(special))
+    return "".join(parts)
+
+
+class Kaiju:
+    """kaiju-encode as a process."""
+
+    def __init__(self, program, stored, special):
+        self._process = subprocess.Popen([program, stored, *["--special"] * special], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE)
+
+    def encode(self, texts):
+        def send():
+            for text in texts:
+                data = text.encode()
+                self._process.stdin.write(b"%d\n%b" % (len(data), data))
+            self._process.stdin.flush()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        answers = [self._process.stdout.readline().decode().rstrip("\n") for _ in texts]
+        sender.join()
+        return answers
+
+    def close(self):
+        self._process.stdin.close()
+        if self._process.wait() != 0:
+            sys.exit("kaiju-encode failed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", help="tokenizer.json")
+    parser.add_argument("--encode", required=True, help="the program kaiju-encode")
+    parser.add_argument("--texts", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--special", action="store_true", help="find special tokens in the texts")
+    parser.add_argument("--every-code-point", action="store_true", help="unassigned ones too")
+    arguments = parser.parse_args()
+
+    reference = Tokenizer.from_file(arguments.source)
+    reference.encode_special_tokens = not arguments.special
+    with open(arguments.source) as file:
+        added = json.load(file).get("added_tokens") or []
+    # `tokenizers` finds added tokens that are not special in every text, kaiju only where it is asked to.
+    special = [entry["content"] for entry in added if entry["special"] or arguments.special]
+    with tempfile.TemporaryDirectory() as folder:
+        stored = os.path.join(folder, "tokenizer.kaiju.json")
+        with open(stored, "wb") as file:
+            file.write(converter.convert(arguments.source))
+        kaiju = Kaiju(arguments.encode, stored, arguments.special)
+        draw, blocks = random.Random(arguments.seed), code_points(arguments.every_code_point)
+        done = differing = size = 0
+        began = time.monotonic()
+        while done < arguments.texts:
+            texts = [random_text(draw, blocks, special) for _ in range(min(2000, arguments.texts - done))]
+            wanted = [" ".join(map(str, one.ids)) for one in reference.encode_batch(texts, add_special_tokens=False)]
+            for text, expected, found in zip(texts, wanted, kaiju.encode(texts)):
+                if expected != found:
+                    differing += 1
+                    if differing <= 10:
+                        print(f"{text!r}\n  tokenizers {expected}\n  kaiju      {found}")
+            done += len(texts)
+            size += sum(len(text.encode()) for text in texts)
+        kaiju.close()
+    print(f"{arguments.source}: {done} texts, {size} bytes, {differing} differ; seed {arguments.seed}, "
+          f"{time.monotonic() - began:.0f} s")
+    sys.exit(differing > 0)
+
+
+if __name__ == "__main__":
+    main()
