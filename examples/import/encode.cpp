@@ -18,9 +18,10 @@ constexpr size_t kMostTokenizerBytes = size_t{256} << 20;
 constexpr int32_t kMostVocabulary = 1 << 20;
 
 int run(int argc, char** argv) {
-  CLI::App app("Prints the tokens of each text that comes as LENGTH newline BYTES.\n\nExample: printf '5\\nhello' | "
-               "kaiju-encode tokenizer.kaiju.json",
-               "kaiju-encode");
+  CLI::App app(
+      "Prints the tokens of each text that comes as LENGTH newline BYTES.\n\nExample: printf '5\\nhello' | "
+      "kaiju-encode tokenizer.kaiju.json",
+      "kaiju-encode");
   std::string path;
   bool special = false;
   app.add_option("TOKENIZER", path, "a checkpoint's tokenizer, as examples/import/tokenizer.py writes it")->required();
@@ -36,7 +37,8 @@ int run(int argc, char** argv) {
     const unsigned long size = std::strtoul(line.c_str(), nullptr, 10);
     if (size > 4 * kaiju::Tokenizer::kMaxTextBytes) return tools::fail(app, 1, "a text of " + line + " bytes");
     text.resize(size);
-    if (!std::cin.read(text.data(), static_cast<std::streamsize>(size))) return tools::fail(app, 1, "a text ends early");
+    if (!std::cin.read(text.data(), static_cast<std::streamsize>(size)))
+      return tools::fail(app, 1, "a text ends early");
     const auto tokens = special ? tokenizer.encode_with_special_tokens(text) : tokenizer.encode(text);
     if (tokens.ok())
       tools::print("{}\n", fmt::join(tokens.value(), " "));
