@@ -19,7 +19,7 @@ using format::JsonObject;
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 constexpr size_t kMaxTokenBytes = 512;
 constexpr size_t kMaxMerges = size_t{1} << 21;
-constexpr size_t kMaxPatterns = 16;
+constexpr size_t kMaxPatterns = 8;
 constexpr size_t kMaxPatternBytes = 4096;
 constexpr format::JsonLimits kLimits{.depth = 2, .values = size_t{6} << 20, .string_bytes = 12 * kMaxTokenBytes};
 

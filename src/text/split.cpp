@@ -4,6 +4,10 @@
 // word costs a look at the whole word. So a pattern sees a window of the text, which is doubled as long as the match
 // would look past its end (a partial match). The answer is that for the whole text, and the sizes of the larger windows
 // bound the work, which is limited in proportion to the text.
+//
+// Within a window a match may backtrack a number of times in proportion to it, which known models need: `\s*[\r\n]+`
+// gives back each space of a long run. A hostile pattern such as `\w*\w*!` scans the window again each time, so one
+// word can cost the square of its length. Known limit: only the model's file can ask for that, no text.
 #include "split.hpp"
 
 #include <fmt/format.h>
@@ -17,8 +21,10 @@ namespace kaiju {
 namespace {
 
 constexpr size_t kWindowBytes = 64;     // longer than nearly every word
-constexpr size_t kWorkPerByte = 64;     // bytes of larger windows for each byte of text; a sane pattern takes up to 8
+constexpr size_t kWorkPerByte = 16;     // bytes of larger windows for each byte of text; known models take up to 4
 constexpr size_t kWorkFloor = 1 << 16;  // and for any text
+constexpr size_t kMatchLimit = 256;     // of a match, and for each byte of the window:
+constexpr size_t kMatchLimitPerByte = 8;
 constexpr uint32_t kHeapKilobytes = 16 << 10;
 
 template <auto Free>
@@ -148,16 +154,12 @@ class Finder {
 
   // kMore, where the answer depends on bytes after `seen`: match.begin is then where a match may begin.
   Status look(const pcre2_code* code, std::string_view seen, size_t from, bool whole, Answer& answer, Match& match) {
-    const auto limit = static_cast<uint32_t>(256 + 16 * (seen.size() - from));
+    const auto limit = static_cast<uint32_t>(kMatchLimit + kMatchLimitPerByte * (seen.size() - from));
     pcre2_set_match_limit(context_.get(), limit);
     pcre2_set_depth_limit(context_.get(), limit);
     const uint32_t options = PCRE2_NO_UTF_CHECK | (whole ? 0 : PCRE2_PARTIAL_HARD);
-    const auto run = [&](uint32_t more) {
-      return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(seen.data()), seen.size(), from, options | more,
-                         data_.get(), context_.get());
-    };
-    int result = run(0);
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT) result = run(PCRE2_NO_JIT);
+    const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(seen.data()), seen.size(), from, options,
+                                   data_.get(), context_.get());
     if (result == PCRE2_ERROR_NOMEMORY) return out_of_memory();
     if (result < 0 && result != PCRE2_ERROR_NOMATCH && result != PCRE2_ERROR_PARTIAL) return failed(result, from);
     if (result == PCRE2_ERROR_NOMATCH) {
@@ -173,7 +175,8 @@ class Finder {
   }
 
   Status failed(int result, size_t at) const {
-    if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_DEPTHLIMIT || result == PCRE2_ERROR_HEAPLIMIT)
+    if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_DEPTHLIMIT || result == PCRE2_ERROR_HEAPLIMIT ||
+        result == PCRE2_ERROR_JIT_STACKLIMIT)
       return refused(number_,
                      fmt::format("reached its match limit: it backtracks too often on this text, at byte {}", at + 1));
     char why[256] = {};

@@ -1,6 +1,8 @@
-// Fuzz: a SentencePiece model as a checkpoint may carry it. The first byte asks for the whole file or for the
-// normaliser's rules inside a sound model. Whatever is accepted must then work.
+// Fuzz: a tokenizer as a checkpoint may carry it, a SentencePiece model or, beginning with '{', byte-level BPE. The
+// first byte asks for the whole file, for the normaliser's rules inside a sound SentencePiece model, or for a pattern
+// inside sound byte-level BPE. Whatever is accepted must then work.
 #include "tests/fuzz/fuzz.hpp"
+#include "tests/text/byte_bpe_model.hpp"
 #include "tests/text/tiny_tokenizer.hpp"
 
 using fuzz::promise;
@@ -19,16 +21,27 @@ std::string with_rules(std::string_view charsmap) {
   return tiny.bytes();
 }
 
+std::string with_pattern(std::string_view pattern) {
+  return kaiju::tests::changed_bpe([&](auto& model) {
+    model.split = {std::string(pattern)};
+    model.normalization = "\"nfc\"";
+  });
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::Input input(data, size);
-  const bool rules_alone = input.take() % 2 == 1;
-  const std::string bytes = rules_alone ? with_rules(input.rest()) : std::string(input.rest());
+  const auto what = input.take();
+  const std::string bytes = what % 2 == 1    ? with_rules(input.rest())
+                            : what % 16 == 2 ? with_pattern(input.rest())
+                                             : std::string(input.rest());
   const fuzz::MemoryBound bound(bytes.size(), 512, 256 << 10);
   const auto tokenizer = kaiju::tests::load(bytes, kVocabulary);
   if (!tokenizer.ok()) {
-    promise(tokenizer.status().code() == kaiju::StatusCode::kBadModel, "a damaged tokenizer is a bad model");
+    const auto code = tokenizer.status().code();
+    promise(code == kaiju::StatusCode::kBadModel || (bytes[0] == '{' && code == kaiju::StatusCode::kUnsupported),
+            "a damaged tokenizer is a bad model");
     promise(!tokenizer.status().message().empty() && tokenizer.status().message().size() < 600,
             "a refusal says why, briefly");
     return 0;

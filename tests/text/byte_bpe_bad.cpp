@@ -35,7 +35,7 @@ const Bad kBad[] = {
     {"a pattern that compiles to too much", [](Model& m) { m.split = {"(((a{999}){999}){999})"}; }, "does not compile"},
     {"an empty pattern", [](Model& m) { m.split = {""}; }, "1 to 4096 bytes"},
     {"a pattern that is too long", [](Model& m) { m.split = {std::string(5000, 'a')}; }, "1 to 4096 bytes"},
-    {"too many patterns", [](Model& m) { m.split.assign(17, "a"); }, "at most 16"},
+    {"too many patterns", [](Model& m) { m.split.assign(9, "a"); }, "at most 8"},
     {"a token that is a number", [](Model& m) { m.tokens[7] = "7"; }, "token 7 is no string"},
     {"a token outside the alphabet", [](Model& m) { m.tokens[260] = "\"\u4f60\""; },
      "token 260 has a character outside"},
