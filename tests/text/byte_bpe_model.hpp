@@ -57,10 +57,10 @@ struct ByteBpeModel {
     std::vector<std::string> patterns(split.size());
     std::transform(split.begin(), split.end(), patterns.begin(), in_json);
     const auto list = [](const std::vector<std::string>& items) { return fmt::format("[{}]", fmt::join(items, ",")); };
-    return fmt::format(
-        R"({{"type":{},"version":{},"normalization":{},"ignore_merges":{},"split":{},"tokens":{},"merges":{},"control":{},"visible":{},"literal":{}{}}})",
-        type, version, normalization, ignore_merges, list(patterns), list(tokens), list(merges), list(control),
-        list(visible), list(literal), more);
+    return fmt::format(R"({{"type":{},"version":{},"normalization":{},"ignore_merges":{},"split":{},"tokens":{},)"
+                       R"("merges":{},"control":{},"visible":{},"literal":{}{}}})",
+                       type, version, normalization, ignore_merges, list(patterns), list(tokens), list(merges),
+                       list(control), list(visible), list(literal), more);
   }
 };
 
