@@ -16,6 +16,7 @@
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/machine.hpp"
 #include "bench/replay/traffic.hpp"
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "serving.hpp"
@@ -126,6 +127,11 @@ Outcome converse(Engine& engine, const Options& options, const replay::Trace& tr
   replay::Driven driven = value_of(replay::drive(trace, engine, driving));
   for (replay::Sample& sample : driven.samples) samples.push_back(std::move(sample));
   Outcome outcome = watch.outcome();
+  if (outcome.messages == 0)
+    throw Failed{invalid_argument(
+        fmt::format("no message of {} conversation{} arrives in the counted {:g} seconds, so nothing is told: ask for "
+                    "more --seconds, or more --conversations",
+                    trace.conversation_count, trace.conversation_count == 1 ? "" : "s", options.seconds))};
   outcome.found = static_cast<double>(driven.figures.found()) /
                   static_cast<double>(std::max<uint64_t>(1, driven.figures.prompt_tokens));
   outcome.figures = std::move(driven.figures);
@@ -251,7 +257,9 @@ void add_hour(CLI::App& app, int& status) {
   chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
   const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
+  command->add_option("--backend", options->backend, "auto or a backend's name")
+      ->check(tools::backend_name())
+      ->capture_default_str();
   command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();

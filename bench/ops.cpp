@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "bench.hpp"
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "kaiju/backend/cpu.hpp"
@@ -281,6 +282,7 @@ void add_ops(CLI::App& app, int& status) {
                          "model, on a GPU at those of small and large");
   auto options = std::make_shared<OpsOptions>();
   command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")
+      ->check(tools::name_from({"auto", "avx512", "avxvnni", "avx2", "neon", "portable", "cuda"}))
       ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,

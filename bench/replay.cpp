@@ -17,6 +17,7 @@
 #include "bench/replay/report.hpp"
 #include "bench/replay/scripted.hpp"
 #include "bench/replay/traffic.hpp"
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "kaiju/format/presets.hpp"
@@ -54,11 +55,14 @@ replay::Trace make_trace(const Options& options) {
   constexpr int32_t kRounds = 6, kHistoryTokens = 8192;
   if (!options.trace.empty()) return read_trace(options.trace);
   if (options.in_turn > 0) return replay::make_in_turn(options.in_turn, kRounds, kHistoryTokens);
-  return value_of(replay::make_traffic(options.traffic));
+  Result<replay::Trace> traffic = replay::make_traffic(options.traffic);
+  if (traffic.status().code() == StatusCode::kInvalidArgument)
+    throw CLI::ValidationError("traffic", traffic.status().message());
+  return value_of(std::move(traffic));
 }
 
 std::string describe(const Options& options) {
-  if (!options.trace.empty()) return options.trace;
+  if (!options.trace.empty()) return tools::printable(options.trace);
   if (options.in_turn > 0) return fmt::format("{} sessions in turn", options.in_turn);
   const replay::TrafficOptions& t = options.traffic;
   return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations,
@@ -137,10 +141,10 @@ replay::Point drive_model(const replay::Trace& trace, const std::shared_ptr<cons
 
 int run(Options options) {
   options.backend = backend_called(options.backend);
+  const replay::Trace trace = make_trace(options);
   const std::shared_ptr<const Checkpoint> checkpoint =
       options.model.empty() ? nullptr : value_of(Checkpoint::open(options.model));
   const ModelConfig config = checkpoint ? checkpoint->config() : value_of(preset(options.preset));
-  const replay::Trace trace = make_trace(options);
   check_lengths(trace, config);
   const ExecutorInfo info = replay::facts_without_memory(config, 1, 1);
   const replay::KvSizes sizes = replay::kv_sizes(info);
@@ -181,16 +185,14 @@ int run(Options options) {
   return report.differing > 0 ? 1 : 0;
 }
 
-void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
+std::vector<CLI::Option*> add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
+  std::vector<CLI::Option*> all;
   const auto option = [&](const char* name, auto& value, const CLI::Validator& range, const char* text) {
-    command.add_option(name, value, text)->check(range)->capture_default_str()->group("Traffic");
+    all.push_back(command.add_option(name, value, text)->check(range)->capture_default_str()->group("Traffic"));
   };
   const CLI::Validator count = tools::whole_number(1, 1 << 20), messages = tools::whole_number(0, 1 << 16);
   const CLI::Validator mean = tools::number_from(1, 100000), share = tools::number_from(0, 1);
-  command.add_option("--seed", traffic.seed, "the same seed gives the same traffic")
-      ->check(tools::whole_number())
-      ->capture_default_str()
-      ->group("Traffic");
+  option("--seed", traffic.seed, tools::whole_number(), "the same seed gives the same traffic");
   option("--conversations", traffic.conversations, count, "number of conversations at once");
   option("--characters", traffic.characters, count, "number of characters, chosen by Zipf's law");
   option("--warm-up-hours", traffic.warm_up_hours, tools::number_from(0, 1000), "virtual time before measuring begins");
@@ -216,6 +218,7 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
   option("--new-chat", traffic.new_chat, share, "share of sittings that begin a new conversation");
   option("--versions-per-day", traffic.versions_per_day, tools::number_from(0, 1000),
          "edits of a character by its author");
+  return all;
 }
 
 }  // namespace
@@ -223,40 +226,50 @@ void add_traffic_options(CLI::App& command, replay::TrafficOptions& traffic) {
 void add_replay(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
   auto options = std::make_shared<Options>();
-  command->add_option("--trace", options->trace,
-                      "instead of chat traffic: a recorded trace in the Mooncake format (JSON lines), at most 256 MiB");
-  command
-      ->add_option("--in-turn", options->in_turn,
-                   "instead of chat traffic: this many sessions with nothing in common, one turn each in rotation")
-      ->check(tools::whole_number(1, 1 << 20));
-  command
-      ->add_option("--preset", options->preset,
-                   "model whose KV sizes and step times are used: nano, small, medium or large")
+  CLI::Option* trace = command->add_option(
+      "--trace", options->trace,
+      "instead of chat traffic: a recorded trace in the Mooncake format (JSON lines), at most 256 MiB");
+  CLI::Option* in_turn =
+      command
+          ->add_option("--in-turn", options->in_turn,
+                       "instead of chat traffic: this many sessions with nothing in common, one turn each in rotation")
+          ->check(tools::whole_number(1, 1 << 20));
+  CLI::Option* preset = command
+                            ->add_option("--preset", options->preset,
+                                         "model whose KV sizes and step times are used: nano, small, medium or large")
+                            ->check(tools::preset_name())
+                            ->capture_default_str();
+  CLI::Option* model = command->add_option(
+      "--model", options->model,
+      "checkpoint to really compute with, on a CPU: memory for all conversations, measured step times");
+  command->add_option("--backend", options->backend, "with --model: auto or a backend's name")
+      ->check(tools::backend_name())
+      ->needs(model)
       ->capture_default_str();
-  command->add_option("--model", options->model,
-                      "checkpoint to really compute with, on a CPU: memory for all conversations, measured step times");
-  command->add_option("--backend", options->backend, "with --model: auto or a backend's name")->capture_default_str();
   command->add_option("--threads", options->threads, "with --model: number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
+      ->needs(model)
       ->capture_default_str();
   command
       ->add_option(
           "--check", options->checked,
           "with --model: number of replies, roughly, that are computed again alone, without a cache, and compared")
       ->check(tools::whole_number(0, 1000000))
+      ->needs(model)
       ->capture_default_str();
-  command
-      ->add_option("--memory", options->memory,
-                   "KV memory as a share of what all conversations hold at the end; several shares make a curve")
-      ->check(tools::number_from(0.001, 4))
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--host-bytes", options->host_bytes, "host memory for evicted KV: 8GiB, or bytes")
+  CLI::Option* memory =
+      command
+          ->add_option("--memory", options->memory,
+                       "for KV, as shares of what all conversations hold at the end; several make a curve")
+          ->check(tools::number_from(0.001, 4))
+          ->delimiter(',')
+          ->capture_default_str();
+  command->add_option("--host-bytes", options->host_bytes, "host memory for KV behind that: 8GiB, or bytes")
       ->transform(tools::byte_count());
-  command->add_option("--slots", options->slots, "requests that run at once")
-      ->check(tools::whole_number(1, 65536))
-      ->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens in a step")
+  CLI::Option* slots = command->add_option("--slots", options->slots, "requests computed at once")
+                           ->check(tools::whole_number(1, 65536))
+                           ->capture_default_str();
+  command->add_option("--step-tokens", options->step_tokens, "most tokens of a step")
       ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
   command
@@ -270,7 +283,12 @@ void add_replay(CLI::App& app, int& status) {
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  add_traffic_options(*command, options->traffic);
+  trace->excludes(in_turn);
+  for (CLI::Option* each : add_traffic_options(*command, options->traffic)) {
+    trace->excludes(each);
+    in_turn->excludes(each);
+  }
+  for (CLI::Option* each : {preset, memory, slots}) model->excludes(each);
   command->footer(
       "Examples:\n  kaiju-bench replay --conversations 20000 --characters 2000\n  kaiju-bench replay --memory "
       "0.25,0.05,0.1,0.5,1 --json > replay.json\n  kaiju-bench replay --memory 0.05 --host-bytes 8GiB\n  kaiju-bench "

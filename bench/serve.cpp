@@ -13,6 +13,7 @@
 
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/machine.hpp"
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "serving.hpp"
@@ -162,17 +163,19 @@ struct Outcome {
   }
 };
 
-void check_options(const Options& options, const ModelConfig& config) {
+void check_options(const Options& options) {
   const int32_t slots = slots_of(options), step_tokens = step_tokens_of(options);
   if (options.staggered && options.conversations <= slots)
-    throw Failed{invalid_argument(
-        fmt::format("--staggered needs conversations that wait: fewer --slots ({}) than --conversations ({})", slots,
-                    options.conversations))};
+    throw CLI::ValidationError(
+        "--staggered", fmt::format("give fewer --slots ({}) than --conversations ({}), so that some wait", slots,
+                                   options.conversations));
   if (options.staggered && step_tokens <= slots)
-    throw Failed{invalid_argument(
-        fmt::format("--staggered needs more --step-tokens ({}) than --slots ({})", step_tokens, slots))};
-  if (options.staggered && options.over_seconds > 0)
-    throw Failed{invalid_argument("--staggered needs all conversations at once: leave --over-seconds out")};
+    throw CLI::ValidationError("--staggered",
+                               fmt::format("give more --step-tokens ({}) than --slots ({})", step_tokens, slots));
+}
+
+void check_length(const Options& options, const ModelConfig& config) {
+  const int32_t slots = slots_of(options);
   const int32_t to_begin = options.staggered ? static_cast<int32_t>(steps_to_begin(options, slots)) + 1 : 0;
   const int64_t length =
       options.prompt_tokens + int64_t{options.turns} * (options.user_tokens + options.reply_tokens) + to_begin;
@@ -296,9 +299,10 @@ void print_table(Outcome& outcome, const Options& options, const ModelConfig& co
 
 int run(Options options) {
   options.backend = backend_called(options.backend);
+  check_options(options);
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
-  check_options(options, config);
+  check_length(options, config);
   const replay::Trace trace = make_trace(options);
   const ExecutorOptions making = executor_options(options, config, trace);
 
@@ -316,12 +320,50 @@ int run(Options options) {
 
 }  // namespace
 
+namespace {
+
+// How the engine is sized, how replies are sampled, and how many are checked.
+void add_engine_options(CLI::App& command, Options& options) {
+  command.add_option("--temperature", options.sampling.temperature, "sampling temperature; 0: the likeliest token")
+      ->check(tools::number_from(0.001, 100, tools::Zero::kToo))
+      ->capture_default_str();
+  command.add_option("--top-p", options.sampling.top_p, "top-p of sampling")
+      ->check(tools::number_from(1e-6, 1))
+      ->capture_default_str();
+  command
+      .add_option("--slots", options.slots,
+                  "requests that run at once; 0: all conversations, at most 1024 on a GPU and 256 on a CPU")
+      ->check(tools::whole_number(0, 65536))
+      ->capture_default_str();
+  command.add_option("--step-tokens", options.step_tokens, "most tokens in a step; 0: 4096 on a GPU, 256 on a CPU")
+      ->check(tools::whole_number(0, 65536))
+      ->capture_default_str();
+  command
+      .add_option("--prefill-tokens", options.prefill_tokens,
+                  "most prompt tokens in a step that also decodes; 0: as many as fit")
+      ->check(tools::whole_number(0, 65536))
+      ->capture_default_str();
+  command
+      .add_option("--cache-bytes", options.cache_bytes,
+                  "KV cache besides the windows of running requests: 8GiB, or bytes; 0: room for all conversations")
+      ->transform(tools::byte_count());
+  command.add_option("--host-bytes", options.host_bytes, "host memory for evicted KV")->transform(tools::byte_count());
+  command
+      .add_option("--check", options.checked, "number of replies, roughly, that are computed again alone and compared")
+      ->check(tools::whole_number(0, 1000000))
+      ->capture_default_str();
+}
+
+}  // namespace
+
 void add_serve(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("serve", "serve many conversations at once: throughput and latencies");
   auto options = std::make_shared<Options>();
   const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto or a backend's name")->capture_default_str();
+  command->add_option("--backend", options->backend, "auto or a backend's name")
+      ->check(tools::backend_name())
+      ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
       "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
@@ -348,45 +390,17 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--reply-tokens", options->reply_tokens, "length of a reply")
       ->check(count)
       ->capture_default_str();
+  CLI::Option* over = command
+                          ->add_option("--over-seconds", options->over_seconds,
+                                       "conversations begin one after another within this time; 0: all at once")
+                          ->check(tools::number_from(0, 86400))
+                          ->capture_default_str();
   command
-      ->add_option("--over-seconds", options->over_seconds,
-                   "conversations begin one after another within this time; 0: all at once")
-      ->check(tools::number_from(0, 86400))
-      ->capture_default_str();
-  command->add_flag(
-      "--staggered", options->staggered,
-      "the first conversations in the slots get replies of different lengths, so that they end at regular intervals; "
-      "measuring ends when no conversation waits for a slot");
-  command->add_option("--temperature", options->sampling.temperature, "sampling temperature; 0: the likeliest token")
-      ->check(tools::number_from(0.001, 100, tools::Zero::kToo))
-      ->capture_default_str();
-  command->add_option("--top-p", options->sampling.top_p, "top-p of sampling")
-      ->check(tools::number_from(1e-6, 1))
-      ->capture_default_str();
-  command
-      ->add_option("--slots", options->slots,
-                   "requests that run at once; 0: all conversations, at most 1024 on a GPU and 256 on a CPU")
-      ->check(tools::whole_number(0, 65536))
-      ->capture_default_str();
-  command->add_option("--step-tokens", options->step_tokens, "most tokens in a step; 0: 4096 on a GPU, 256 on a CPU")
-      ->check(tools::whole_number(0, 65536))
-      ->capture_default_str();
-  command
-      ->add_option("--prefill-tokens", options->prefill_tokens,
-                   "most prompt tokens in a step that also decodes; 0: as many as fit")
-      ->check(tools::whole_number(0, 65536))
-      ->capture_default_str();
-  command
-      ->add_option("--cache-bytes", options->cache_bytes,
-                   "KV cache besides the windows of running requests: 8GiB, or bytes; 0: room for all conversations")
-      ->transform(tools::byte_count());
-  command->add_option("--host-bytes", options->host_bytes, "host memory for evicted KV")
-      ->transform(tools::byte_count());
-  command
-      ->add_option("--check", options->checked,
-                   "number of replies, roughly, that are computed again alone and compared")
-      ->check(tools::whole_number(0, 1000000))
-      ->capture_default_str();
+      ->add_flag("--staggered", options->staggered,
+                 "the first conversations in the slots get replies of different lengths, so that they end at regular "
+                 "intervals; measuring ends when no conversation waits for a slot")
+      ->excludes(over);
+  add_engine_options(*command, *options);
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer(
       "Examples:\n  kaiju-bench serve examples/chat/model/kaiju-nano.safetensors --threads 2\n  kaiju-bench serve "

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bench.hpp"
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
@@ -31,6 +32,7 @@ struct Options {
   std::vector<int32_t> streams = {1, 4, 16, 32};
   std::vector<int32_t> prompts = {512, 2048};  // tokens
   int32_t context = 512;                       // positions before a timed decode step
+  bool context_given = false;                  // else as many as a short context has room for
   int32_t chunk = 256;                         // most tokens of a prefill step
   std::vector<int32_t> after;   // tokens in the cache and tokens beyond them, in pairs: the time to the first token
   std::vector<int32_t> beside;  // tokens of a prompt computed in the same step as every number of streams
@@ -47,8 +49,10 @@ struct Options {
 constexpr double kQuickReference =
     200e6;  // bytes of weights up to which the scalar reference checks the answer; above, the fastest CPU backend
 
-// Blocks of `kind` that a conversation of so many tokens keeps: its window ends within a block.
+// Blocks of `kind` that a conversation of so many tokens keeps: its window ends within a block. None of a kind that no
+// layer of the model has.
 int32_t kept_blocks(const ExecutorInfo& info, int32_t kind, int32_t tokens) {
+  if (info.block_count[kind] == 0) return 0;
   const auto blocks = [](int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; };
   return static_cast<BlockKind>(kind) == BlockKind::kGlobal ? blocks(tokens)
                                                             : std::min(blocks(tokens), blocks(info.window) + 1);
@@ -266,8 +270,10 @@ std::string cpu_backend() {
   return "reference";
 }
 
-// Decode steps are timed at so many positions behind the context, in turn.
+// Decode steps are timed at so many positions behind the context, in turn; at fewer where the model's context ends.
 constexpr int32_t kDecoded = 64;
+// Positions whose logits are compared with the reference's before anything is timed.
+constexpr int32_t kChecked = 24;
 
 // What the timed steps need of the executor.
 struct Sizes {
@@ -282,18 +288,20 @@ Sizes sizes_of(const Options& options, const ModelConfig& config) {
   const auto most = [](const std::vector<int32_t>& values) {
     return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
   };
-  if (options.context + kDecoded > config.context)
-    throw Failed{invalid_argument(fmt::format("the model's context is {}: choose --context at most {}", config.context,
-                                              config.context - kDecoded))};
+  if (config.context < 2)
+    throw Failed{invalid_argument("the model's context of 1 has no position for a decode step after a prompt")};
+  if (options.context >= config.context)
+    throw Failed{invalid_argument(
+        fmt::format("the model's context is {}: choose --context at most {}", config.context, config.context - 1))};
   Sizes sizes;
   std::copy_if(options.prompts.begin(), options.prompts.end(), std::back_inserter(sizes.prompts),
                [&](int32_t tokens) { return tokens <= config.context; });
-  sizes.positions = std::max(options.context + kDecoded, most(sizes.prompts));
+  sizes.positions = std::max(std::min(options.context + kDecoded, config.context), most(sizes.prompts));
   for (size_t i = 0; i + 1 < options.after.size(); i += 2)
     sizes.positions = std::max(sizes.positions, options.after[i] + options.after[i + 1]);
-  if (options.after.size() % 2 != 0 || sizes.positions > config.context)
-    throw Failed{invalid_argument(
-        fmt::format("--after needs pairs of numbers that sum to at most the model's context of {}", config.context))};
+  if (sizes.positions > config.context)
+    throw Failed{
+        invalid_argument(fmt::format("--after: a pair is together at most the model's context of {}", config.context))};
   const int32_t beside = most(options.beside);
   if (beside > 0) sizes.positions = std::max(sizes.positions, options.beside_after + beside);
   if (sizes.positions > config.context)
@@ -301,7 +309,9 @@ Sizes sizes_of(const Options& options, const ModelConfig& config) {
         fmt::format("the sum of --beside-after and --beside is at most the model's context of {}", config.context))};
   sizes.streams = most(options.streams);
   sizes.sequences = sizes.streams + (beside > 0 ? 1 : 0);
-  sizes.step_tokens = std::max(options.chunk, sizes.sequences + beside);
+  sizes.step_tokens = std::max({options.chunk, sizes.sequences + beside, std::min(kChecked, config.context)});
+  for (size_t i = 1; i < options.after.size(); i += 2)
+    sizes.step_tokens = std::max(sizes.step_tokens, options.after[i]);  // one step
   sizes.moved = most(options.moved);
   return sizes;
 }
@@ -460,14 +470,16 @@ void time_steps(Stopwatch& stopwatch, Steps& steps, const Options& options, cons
 }
 
 int run(Options options) {
+  if (options.after.size() % 2 != 0) throw CLI::ValidationError("--after", "give pairs of numbers");
   options.backend = backend_called(options.backend);
   const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
   const ModelConfig& config = checkpoint->config();
+  if (!options.context_given) options.context = std::clamp(config.context - kDecoded, 1, options.context);
   const Sizes sizes = sizes_of(options, config);
   const Cost cost = cost_of(config);
 
   // The answer first: a few positions against the reference.
-  const int32_t checked = std::min(24, config.context);
+  const int32_t checked = std::min(kChecked, config.context);
   const std::vector<float> expected = expected_logits(checkpoint, options, cost, checked);
   const bool on_gpu = options.backend == "cuda";
   const Gpu before = on_gpu ? first_gpu() : Gpu{};
@@ -505,6 +517,7 @@ void add_step(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
+      ->check(tools::backend_name())
       ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,
@@ -523,11 +536,15 @@ void add_step(CLI::App& app, int& status) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--chunk", options->chunk, "most tokens in a prefill step")
-      ->check(tools::whole_number(1, 1 << 20))
+      ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
-  command->add_option("--context", options->context, "number of positions before the timed decode steps")
-      ->check(tools::whole_number(1, 1 << 24))
-      ->capture_default_str();
+  const CLI::Option* context =
+      command
+          ->add_option(
+              "--context", options->context,
+              "number of positions before the timed decode steps; unless given, fewer if the model's context is short")
+          ->check(tools::whole_number(1, 1 << 24))
+          ->capture_default_str();
   command
       ->add_option("--after", options->after,
                    "pairs of numbers: tokens in the cache, and tokens after them; times a step to the first token")
@@ -539,6 +556,7 @@ void add_step(CLI::App& app, int& status) {
       ->check(tools::whole_number(1, 1 << 16))
       ->delimiter(',');
   command->add_option("--beside-after", options->beside_after, "tokens of the --beside prompt that are in the cache")
+      ->needs("--beside")
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command
@@ -555,7 +573,10 @@ void add_step(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer("Example:\n  kaiju-bench step examples/chat/model/kaiju-nano.safetensors --threads 2");
-  command->callback([options, &status] { status = run(*options); });
+  command->callback([options, context, &status] {
+    options->context_given = context->count() > 0;
+    status = run(*options);
+  });
 }
 
 }  // namespace kaiju::bench

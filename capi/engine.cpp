@@ -160,8 +160,8 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
         check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size, offsetof(kaiju_metrics, prompt_tokens)));
     KAIJU_TRY(engine->engine->check_process());
     const kaiju::Metrics now = engine->engine->metrics();
-    const auto& global = now.blocks[static_cast<int>(kaiju::BlockKind::kGlobal)];
-    const auto& window = now.blocks[static_cast<int>(kaiju::BlockKind::kWindow)];
+    const auto& global = now.blocks[kaiju::BlockKind::kGlobal];
+    const auto& window = now.blocks[kaiju::BlockKind::kWindow];
     kaiju_metrics metrics{};
     const size_t size = metrics.struct_size = out->struct_size;
     metrics.steps = now.steps;

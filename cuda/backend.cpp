@@ -76,9 +76,9 @@ Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& work
                                    int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
   std::vector<CublasLtMatmul> products;
-  const auto add = [&](MatmulKind product, const Matrix& w, const void* a, int32_t most, const float* scale,
+  const auto add = [&](MatmulKind kind, const Matrix& w, const void* a, int32_t most, const float* scale,
                        void* result) {
-    products.push_back({product, {w.weight, w.out, w.in, a, most, scale, result}, w.row_sum});
+    products.push_back({kind, {w.weight, w.out, w.in, a, most, scale, result}, w.row_sum});
   };
   for (size_t l = 0; l < weights.layers.size(); ++l)
     for (const PackedMatmul& product : packed_matmuls_of(weights.config, static_cast<int32_t>(l))) {

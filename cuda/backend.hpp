@@ -121,24 +121,24 @@ class CudaBackend {
   void launch(const char* what, Launch&& work) {
     if (device_->ok()) device_->check(work(device_->stream()), what);
   }
-  void multiply(MatmulKind product, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
-    multiply(product, {w.weight, w.out, w.in, a, rows, scale, result}, w.row_sum);
+  void multiply(MatmulKind kind, const Matrix& w, const void* a, int32_t rows, const float* scale, void* result) {
+    multiply(kind, {w.weight, w.out, w.in, a, rows, scale, result}, w.row_sum);
   }
-  void multiply(MatmulKind product, MatmulArgs args, const int32_t* row_sum) {
+  void multiply(MatmulKind kind, MatmulArgs args, const int32_t* row_sum) {
     args.room = room_;
     if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in))
-      return cublaslt_->multiply({product, args, row_sum});
-    launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), product, args); });
+      return cublaslt_->multiply({kind, args, row_sum});
+    launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), kind, args); });
   }
 
   // In one kernel where there is one that takes the norm with it.
-  void multiply_normed(MatmulKind product, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
+  void multiply_normed(MatmulKind kind, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
     MatmulArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
     if (joins_norm(device_->chip(), input.rows, w.out, w.in))
       args.x = input.x, args.eps = input.eps, args.inverse_scale = input.inverse_scale;
     else
       norm(input);
-    multiply(product, args, w.row_sum);
+    multiply(kind, args, w.row_sum);
   }
 
   std::shared_ptr<Device> device_;

@@ -16,7 +16,7 @@ Result<KvPool> KvPool::make(const ExecutorInfo& info, std::vector<KvSlot> slots)
   blocks.first[1] = pool.memory_.data();
   blocks.first[0] = info.shares_memory() ? blocks.first[1] : blocks.first[1] + blocks.bytes[1] * blocks.count[1];
   pool.slots_ = std::move(slots);
-  for (KvSlot& slot : pool.slots_) slot.pool = blocks.first[static_cast<int32_t>(slot.kind)];
+  for (KvSlot& slot : pool.slots_) slot.pool = blocks.first[slot.kind];
   return pool;
 }
 

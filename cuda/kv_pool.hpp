@@ -12,14 +12,12 @@ namespace kaiju::cuda {
 
 // Where blocks lie, by kind. Valid as long as their pool.
 struct BlockAddresses {
-  std::byte* first[kBlockKinds] = {nullptr, nullptr};
-  int64_t bytes[kBlockKinds] = {0, 0};  // of a block
-  int32_t count[kBlockKinds] = {0, 0};
+  PerKind<std::byte*> first;
+  PerKind<int64_t> bytes;  // of a block
+  PerKind<int32_t> count;
 
-  std::byte* of(BlockKind kind, BlockId block) const {
-    return first[static_cast<int32_t>(kind)] + block * bytes_of(kind);
-  }
-  int64_t bytes_of(BlockKind kind) const { return bytes[static_cast<int32_t>(kind)]; }
+  std::byte* of(BlockKind kind, BlockId block) const { return first[kind] + block * bytes_of(kind); }
+  int64_t bytes_of(BlockKind kind) const { return bytes[kind]; }
 };
 
 class KvPool {

@@ -41,7 +41,7 @@ class DeviceBuffer {
       cudaGetLastError();  // running out of memory is not sticky
       size_t free = 0, total = 0;
       cudaMemGetInfo(&free, &total);
-      return Status(StatusCode::kOutOfMemory, std::string(what) + " wants " + std::to_string(count * sizeof(T)) +
+      return Status(StatusCode::kOutOfMemory, std::string(what) + " needs " + std::to_string(count * sizeof(T)) +
                                                   " bytes of the GPU's memory, of which " + std::to_string(free) +
                                                   " of " + std::to_string(total) + " are free");
     }
@@ -72,7 +72,7 @@ class PinnedBuffer {
     const cudaError_t error = cudaMallocHost(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
-      return Status(StatusCode::kOutOfMemory, std::string(what) + " wants " + std::to_string(bytes) +
+      return Status(StatusCode::kOutOfMemory, std::string(what) + " needs " + std::to_string(bytes) +
                                                   " bytes of pinned host memory, which the system did not give");
     }
     if (error != cudaSuccess) return lost(what, error);

@@ -101,7 +101,7 @@ bool Transfers::any_read(std::span<const BlockTransfer> transfers, std::span<con
     bool any = false;
     for (const BlockTransfer& transfer : transfers)
       if (transfer.way == BlockTransfer::Way::kUp)
-        coming_[static_cast<size_t>(transfer.kind)][static_cast<size_t>(transfer.block)] = coming, any = true;
+        coming_[transfer.kind][static_cast<size_t>(transfer.block)] = coming, any = true;
     return any;
   };
   if (!mark(1)) return false;

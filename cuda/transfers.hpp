@@ -70,7 +70,7 @@ class Transfers {
 
   std::shared_ptr<Device> device_;
   BlockAddresses blocks_;
-  std::vector<uint8_t> coming_[kBlockKinds];  // by block: whether the plan brings it up; all 0 between plans
+  PerKind<std::vector<uint8_t>> coming_;  // by block: whether the plan brings it up; all 0 between plans
   std::optional<Beside> beside_;
 };
 

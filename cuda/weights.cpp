@@ -101,7 +101,8 @@ void walk(Weights& weights, Mover& move) {
     for (const SiteRow& site : kSites) {
       std::vector<Linear*> readers;
       for (const MatmulRow& row : kMatmuls)
-        if (row.input == site.site && layer[row.matmul].weight) readers.push_back(&layer[row.matmul]);
+        if (row.when(weights.config.shape) && row.input == site.site && layer[row.matmul].weight)
+          readers.push_back(&layer[row.matmul]);
       layer.packed[static_cast<size_t>(site.site)] = move.pack(readers);
     }
     if (layer.owns_slot) {

@@ -92,8 +92,8 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   ExecutorSizes sizes;
   sizes.slot_count = options.slot_count;
   sizes.step_tokens = options.step_tokens;
-  sizes.block_count[static_cast<int32_t>(BlockKind::kGlobal)] = static_cast<int32_t>(global);
-  sizes.block_count[static_cast<int32_t>(BlockKind::kWindow)] = static_cast<int32_t>(windows);
+  sizes.block_count[BlockKind::kGlobal] = static_cast<int32_t>(global);
+  sizes.block_count[BlockKind::kWindow] = static_cast<int32_t>(windows);
   return sizes;
 }
 

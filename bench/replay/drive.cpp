@@ -42,7 +42,7 @@ class Driver {
     figures.steps = metrics.steps - before_.steps;
     figures.host_seconds -= 1e-9 * static_cast<double>(metrics.step_ns - before_.step_ns);
     figures.seconds = now_ - trace_.measured_from;
-    std::copy_n(metrics.blocks, kBlockKinds, figures.blocks.begin());
+    std::copy(metrics.blocks.begin(), metrics.blocks.end(), figures.blocks.begin());
     figures.host = metrics.host;
     for (const auto member :
          {&TierStats::blocks_in, &TierStats::blocks_out, &TierStats::bytes_in, &TierStats::bytes_out})

@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "../tools/name_from.hpp"
 #include "../tools/number_from.hpp"
 #include "../tools/program.hpp"
+#include "utf8.hpp"
 
 namespace chat {
 namespace {
@@ -43,16 +45,19 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   Sampling& sampling = args.sampling;
   const auto text = [](double value) { return fmt::format("{:g}", value); };
   app.add_option("--model", args.model, "model file (default: the bundled one)")->type_name("FILE");
-  app.add_option("--character", args.character, "card file, or name of a bundled character")->type_name("FILE|NAME");
-  app.add_flag("--list", args.list, "list the bundled characters and exit");
-  app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn for each")
-      ->type_name("TEXT")
-      ->take_all()
-      ->allow_extra_args(false)
-      ->check([](const std::string& text) {
-        return text.find_first_not_of(" \t\r\n") == std::string::npos ? "there is nothing to say" : "";
-      });
-  app.add_flag("--json", args.json, "print one line of JSON for each turn");
+  CLI::Option* character = app.add_option("--character", args.character, "card file, or name of a bundled character")
+                               ->type_name("FILE|NAME");
+  CLI::Option* list = app.add_flag("--list", args.list, "list the bundled characters and exit");
+  CLI::Option* say = app.add_option("--say", args.say, "say this and print the reply; repeatable, one turn for each")
+                         ->type_name("TEXT")
+                         ->take_all()
+                         ->allow_extra_args(false)
+                         ->check([](const std::string& text) {
+                           if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+                             return std::string("there is nothing to say");
+                           return not_utf8(text);
+                         });
+  CLI::Option* json = app.add_flag("--json", args.json, "print one line of JSON for each turn");
   CLI::Option* seed =
       app.add_option("--seed", sampling.seed, "the same seed gives the same replies (default: 0; random on a terminal)")
           ->type_name("N")
@@ -87,10 +92,12 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
       ->check(whole_number(1, 256));
   app.add_option("--backend", args.backend,
                  "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(kaiju::tools::backend_name());
   app.add_option("--products-file", args.products_file,
                  "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once")
       ->type_name("FILE");
+  for (CLI::Option* each : {character, say, json}) list->excludes(each);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return stop;
   args.seed_given = seed->count() > 0;
   if (args.model.empty()) args.model = bundled("model/kaiju-nano.safetensors");

@@ -111,11 +111,13 @@ std::string names(const std::string& folder) {
 // A conversation that a terminal or a pipe commands.
 class Loop {
  public:
-  Loop(Console& console, Conversation talk, bool terminal)
+  // `reader`: of the terminal; null for a pipe.
+  Loop(Console& console, Conversation talk, const LineReader* reader)
       : console_(console),
         talk_(std::move(talk)),
-        terminal_(terminal),
-        printer_(terminal && wants_colours(), terminal) {}
+        reader_(reader),
+        terminal_(reader != nullptr),
+        printer_(terminal_ && wants_colours(), terminal_) {}
 
   void greet() {
     if (!terminal_) return;
@@ -156,9 +158,16 @@ class Loop {
 
   bool command(const std::string& text) {
     const auto [name, rest] = command_of(text);
-    if (name == "/quit" || name == "/exit" || name == "/q") return false;
+    const auto takes_none = [&] {
+      if (!rest.empty()) throw Problem(fmt::format("{} takes no argument; /help lists the commands", name));
+    };
+    if (name == "/quit" || name == "/exit" || name == "/q") {
+      takes_none();
+      return false;
+    }
     for (const Command& each : commands()) {
       if (name != each.name) continue;
+      if (*each.argument == '\0') takes_none();
       (this->*each.run)(rest);
       return true;
     }
@@ -179,7 +188,7 @@ class Loop {
 
   void edit(const std::string& text) {
     if (!text.empty()) return reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
-    if (!terminal_) throw Problem("give the new message after /edit");
+    if (!reader_ || !reader_->edits()) throw Problem("give the new message after /edit");
     begun_ = "/edit " + talk_.last_question();
   }
 
@@ -187,7 +196,7 @@ class Loop {
 
   void save(const std::string& file) {
     if (file.empty()) throw Problem("give a file: /save chat.json");
-    save_transcript({talk_.card(), talk_.seed(), talk_.exchanges()}, path_of(file));
+    save_transcript({talk_.card(), talk_.seed(), talk_.exchanges_with_tokens()}, path_of(file));
     note(fmt::format("  Saved: {}\n", file), 2);
   }
 
@@ -197,10 +206,15 @@ class Loop {
     Sampling sampling = console_.args.sampling;
     sampling.seed = transcript.seed;
     Conversation talk(console_.model, console_.engine, std::move(transcript.card), sampling, file);
-    talk.restore(transcript.exchanges);
+    const size_t misspelt = talk.restore(transcript.exchanges);
     talk_ = std::move(talk);
     note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name),
          2);
+    if (misspelt > 0)
+      note(fmt::format("  The saved tokens of {} do not spell the text with this model. The text is tokenised anew; "
+                       "replies may differ from those without the break.\n",
+                       misspelt == 1 ? "1 reply" : fmt::format("{} replies", misspelt)),
+           2);
     if (console_.args.seed_given && transcript.seed != console_.args.sampling.seed)
       note(fmt::format("  It continues with the saved seed {}, not with --seed {}.\n", transcript.seed,
                        console_.args.sampling.seed),
@@ -267,6 +281,7 @@ class Loop {
 
   Console& console_;
   Conversation talk_;
+  const LineReader* reader_;
   bool terminal_;
   Printer printer_;
   Totals totals_;
@@ -313,7 +328,7 @@ int Console::run_script(Conversation talk) {
 }
 
 int Console::run_lines(Conversation talk) {
-  Loop loop(*this, std::move(talk), false);
+  Loop loop(*this, std::move(talk), nullptr);
   std::string text;
   for (size_t number = 1; !output_failed(); ++number) {
     const LineRead read = kaiju::tools::read_line(std::cin, text, kMostLineBytes);
@@ -335,8 +350,8 @@ int Console::run_lines(Conversation talk) {
 
 int Console::run_terminal(Conversation talk) {
   const CatchInterrupt catch_interrupt;
-  Loop loop(*this, std::move(talk), true);
   LineReader reader("You:", wants_colours());
+  Loop loop(*this, std::move(talk), &reader);
   loop.greet();
   while (const auto text = reader.read(loop.take_begun())) {
     try {

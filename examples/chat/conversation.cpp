@@ -17,6 +17,20 @@ const char* finish_name(int32_t reason) {
   return reason == KAIJU_DONE_STOP ? "stop" : reason == KAIJU_DONE_LENGTH ? "length" : "cancelled";
 }
 
+// What two texts have in common if they differ only in spaces at the beginning, which a reply is shown without, and in
+// bytes that are not UTF-8, which are shown as U+FFFD.
+std::string without_bad_bytes(std::string_view text) {
+  constexpr uint32_t kReplacement = 0xFFFD;
+  std::string good;
+  uint32_t code = 0;
+  for (size_t size = 0; !text.empty(); text.remove_prefix(size)) {
+    size = utf8_next(text, code);
+    if (size > 0 && code != kReplacement) good += text.substr(0, size);
+    size = std::max<size_t>(size, 1);
+  }
+  return good.erase(0, std::min(good.find_first_not_of(' '), good.size()));
+}
+
 // `card` names what every conversation with this character begins with.
 OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
   OptionsHandle options =
@@ -61,7 +75,7 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
   talk_ = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
     return kaiju_conversation_create(engine_, head.data(), head.size(), out, error);
   });
-  if (!card_.greeting.empty()) append({}, card_.greeting);
+  if (!card_.greeting.empty()) append({}, said_by_character(card_.greeting));
 }
 
 kaiju_conversation_info Conversation::describe(const ConversationHandle& talk) {
@@ -135,21 +149,59 @@ std::string Conversation::undo() {
   return question;
 }
 
-void Conversation::restore(const std::vector<Exchange>& exchanges) {
-  for (const Exchange& each : exchanges) append(format(KAIJU_ROLE_USER, each.question, KAIJU_CHAT_REPLY), each.reply);
+size_t Conversation::restore(const std::vector<Exchange>& exchanges) {
+  size_t misspelt = 0;
+  for (const Exchange& each : exchanges) {
+    const bool use = each.reply_tokens && spells(*each.reply_tokens, each.reply);
+    misspelt += each.reply_tokens && !use;
+    append(format(KAIJU_ROLE_USER, each.question, KAIJU_CHAT_REPLY),
+           use ? *each.reply_tokens : said_by_character(each.reply));
+  }
   said_ = exchanges;
+  return misspelt;
 }
 
-void Conversation::append(const std::vector<int32_t>& input, const std::string& text) {
-  const std::vector<int32_t> reply = said_by_character(text);
+std::vector<Exchange> Conversation::exchanges_with_tokens() const {
+  std::vector<Exchange> all = said_;
+  const size_t first = card_.greeting.empty() ? 0 : 1;  // the greeting is a turn of its own
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::vector<int32_t> tokens;
+    size_t count = 0;
+    const auto call = [&](kaiju_error** error) {
+      return kaiju_conversation_turn(talk_.get(), first + i, KAIJU_TURN_REPLY, tokens.data(), tokens.size(), &count,
+                                     error);
+    };
+    must(call);
+    tokens.resize(count);
+    must(call);
+    // Others are those of the text, which a restore makes again.
+    if (spells(tokens, all[i].reply))
+      all[i].reply_tokens = std::move(tokens);
+    else
+      all[i].reply_tokens.reset();
+  }
+  return all;
+}
+
+bool Conversation::spells(const std::vector<int32_t>& tokens, const std::string& reply) const {
+  std::string text;
+  size_t size = 0;
+  const auto call = [&] {
+    return kaiju_detokenize(model_, tokens.data(), tokens.size(), text.data(), text.size(), &size, nullptr);
+  };
+  if (call() != KAIJU_OK) return false;  // another model's
+  text.resize(size);
+  return call() == KAIJU_OK && without_bad_bytes(text) == without_bad_bytes(reply);
+}
+
+void Conversation::append(const std::vector<int32_t>& input, const std::vector<int32_t>& reply) {
   must([&](kaiju_error** error) {
     return kaiju_conversation_append(talk_.get(), input.data(), input.size(), reply.data(), reply.size(), error);
   });
 }
 
 Reply Conversation::say_in(const ConversationHandle& talk, const std::string& text, const OnText& on_text) {
-  if (const size_t bad = utf8_error(text); bad != std::string::npos)
-    throw Problem(fmt::format("the message is not UTF-8 at byte {}", bad + 1));
+  if (const std::string problem = not_utf8(text); !problem.empty()) throw Problem(problem);
   const std::vector<int32_t> input = format(KAIJU_ROLE_USER, text, KAIJU_CHAT_REPLY);
   return answer(talk, 0, on_text, [&](auto... arguments) {
     return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,8 @@ struct Exchange {
   std::string question;
   std::string reply;
   uint32_t retries = 0;  // how often another reply was asked for: the stream of the seed that drew this one
+  // Of the reply, as it was drawn: tokenising its text may give others. Set where a chat is saved and loaded.
+  std::optional<std::vector<int32_t>> reply_tokens = {};
 };
 
 struct Reply {
@@ -62,6 +65,8 @@ class Conversation {
   size_t dropped() const { return describe(talk_).turns_dropped; }
   uint64_t seed() const { return seed_; }
   const std::vector<Exchange>& exchanges() const { return said_; }
+  // The same with tokens of replies, for a file.
+  std::vector<Exchange> exchanges_with_tokens() const;
   // The last message; throws Problem when there is none.
   const std::string& last_question() const;
 
@@ -73,8 +78,9 @@ class Conversation {
   Reply edit(const std::string& text, const OnText& on_text);
   // Forgets the last question and its answer; gives back the question.
   std::string undo();
-  // Goes on after these, as if they had been said here. Only before anything was.
-  void restore(const std::vector<Exchange>& exchanges);
+  // Goes on after these, as if they had been said here. Only before anything was. Returns how many replies it tokenised
+  // anew because their tokens do not spell their text with this model.
+  size_t restore(const std::vector<Exchange>& exchanges);
 
  private:
   static kaiju_conversation_info describe(const ConversationHandle& talk);
@@ -82,7 +88,8 @@ class Conversation {
   std::vector<int32_t> format(int32_t role, const std::string& text, int32_t flags = 0) const;
   // A character's message without the symbols around it, which the conversation adds.
   std::vector<int32_t> said_by_character(const std::string& text) const;
-  void append(const std::vector<int32_t>& input, const std::string& reply);
+  bool spells(const std::vector<int32_t>& tokens, const std::string& reply) const;
+  void append(const std::vector<int32_t>& input, const std::vector<int32_t>& reply);
   Reply say_in(const ConversationHandle& talk, const std::string& text, const OnText& on_text);
   // The reply to what `submit(options, &request, error)` submits.
   template <class Submit>

@@ -10,10 +10,13 @@
 #include <cerrno>
 #include <clocale>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
+#include <string_view>
+#include <utility>
 
 // NOLINTBEGIN(concurrency-mt-unsafe): environment, locale and keyboard are the main thread's alone.
 namespace chat {
@@ -22,7 +25,41 @@ namespace {
 // Obeys escape sequences.
 bool steerable() {
   const char* kind = std::getenv("TERM");
-  return kind && *kind && std::strcmp(kind, "dumb") != 0;
+  return kind && *kind && std::strcmp(kind, "dumb") != 0 && std::strcmp(kind, "emacs") != 0;
+}
+
+// libedit allocates memory for every cell of the window: 8 bytes each.
+bool window_fits() {
+  constexpr int64_t kMostCells = int64_t{1} << 22;
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || int64_t{size.ws_row} * size.ws_col <= kMostCells;
+}
+
+// A byte that is no part of a UTF-8 character is the wide character kRawByte + byte for libedit: half of a surrogate
+// pair, which no text in UTF-8 has.
+constexpr wchar_t kRawByte = 0xDC00;
+bool is_raw_byte(wchar_t c) { return c >= kRawByte + 0x80 && c <= kRawByte + 0xFF; }
+
+// The bytes as they were typed.
+std::string bytes_of(std::wstring_view text) {
+  std::string bytes;
+  for (const wchar_t c : text) {
+    const auto code = static_cast<uint32_t>(c);
+    const auto put = [&](uint32_t byte) { bytes += static_cast<char>(byte); };
+    const auto tail = [&](int shift) { put(0x80 | (code >> shift & 0x3F)); };
+    if (is_raw_byte(c)) {
+      put(code - kRawByte);
+    } else if (code < 0x80) {
+      put(code);
+    } else if (code < 0x800) {
+      put(0xC0 | code >> 6), tail(0);
+    } else if (code < 0x10000) {
+      put(0xE0 | code >> 12), tail(6), tail(0);
+    } else {
+      put(0xF0 | code >> 18), tail(12), tail(6), tail(0);
+    }
+  }
+  return bytes;
 }
 
 constexpr char kCtrlD = 4;
@@ -40,26 +77,32 @@ void handle(int signal, void (*handler)(int), struct sigaction* old) {
   sigaction(signal, &action, old);
 }
 
-// While a line is read: Ctrl-C, Ctrl-Z and a new window size come only while the reader waits for a key, never between
-// looking and waiting.
+// While a line is read: Ctrl-C, and for an editor Ctrl-Z and a new window size too, come only while the reader waits
+// for a key, never between looking and waiting.
 class SignalsForTheReader {
  public:
-  SignalsForTheReader() {
+  explicit SignalsForTheReader(bool edits) : edits_(edits) {
     sigset_t held;
     sigemptyset(&held);
-    for (const int signal : {SIGINT, SIGTSTP, SIGWINCH}) sigaddset(&held, signal);
-    handle(SIGTSTP, on_suspend, &suspend_before_);
-    handle(SIGWINCH, on_resize, &resize_before_);
+    sigaddset(&held, SIGINT);
+    if (edits) {
+      for (const int signal : {SIGTSTP, SIGWINCH}) sigaddset(&held, signal);
+      handle(SIGTSTP, on_suspend, &suspend_before_);
+      handle(SIGWINCH, on_resize, &resize_before_);
+    }
     sigprocmask(SIG_BLOCK, &held, &open_);
   }
   ~SignalsForTheReader() {
-    sigaction(SIGTSTP, &suspend_before_, nullptr);
-    sigaction(SIGWINCH, &resize_before_, nullptr);
+    if (edits_) {
+      sigaction(SIGTSTP, &suspend_before_, nullptr);
+      sigaction(SIGWINCH, &resize_before_, nullptr);
+    }
     sigprocmask(SIG_SETMASK, &open_, nullptr);
   }
   const sigset_t* open() const { return &open_; }
 
  private:
+  bool edits_;
   sigset_t open_;
   struct sigaction suspend_before_, resize_before_;
 };
@@ -67,7 +110,7 @@ class SignalsForTheReader {
 // The terminal may have broken or joined lines by its own idea: the line is drawn anew from where the cursor's row
 // begins.
 void redraw(EditLine* line) {
-  el_resize(line);
+  if (window_fits()) el_resize(line);
   std::fputs(steerable() ? "\r\033[J" : "\n", stdout);
   std::fflush(stdout);
   el_set(line, EL_REFRESH);
@@ -103,11 +146,17 @@ CatchInterrupt::~CatchInterrupt() { sigaction(SIGINT, &before, nullptr); }
 LineReader::LineReader(const std::string& prompt, bool colours) : colours_(colours) {
   set_prompt(prompt);
   tcgetattr(STDIN_FILENO, &before_);
-  line_ = el_init("kaiju-chat", stdin, stdout, stderr);
   history_ = history_init();
   HistEvent event;
   if (history_) history(history_, &event, H_SETSIZE, 1000);
+  if (window_fits()) line_ = el_init("kaiju-chat", stdin, stdout, stderr);
   if (!line_) return;
+  set_up_editing();
+  int edits = 0;
+  if (el_get(line_, EL_EDITMODE, &edits) != 0 || edits == 0) stop_editing();
+}
+
+void LineReader::set_up_editing() {
   el_set(line_, EL_CLIENTDATA, this);
   // Colour codes stand between two \1 so that libedit does not count them.
   el_set(line_, EL_PROMPT_ESC, &LineReader::prompt_of, '\1');
@@ -122,9 +171,14 @@ LineReader::LineReader(const std::string& prompt, bool colours) : colours_(colou
 }
 
 LineReader::~LineReader() {
-  if (line_) el_end(line_);
-  tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+  stop_editing();
   if (history_) history_end(history_);
+}
+
+// Gives the terminal back as it was found.
+void LineReader::stop_editing() {
+  if (line_) el_end(std::exchange(line_, nullptr));
+  tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
 }
 
 void LineReader::set_prompt(const std::string& prompt) {
@@ -144,28 +198,40 @@ int LineReader::key_of(EditLine* line, wchar_t* key) {
   return self->read_key(key);
 }
 
-// A character of the locale's encoding: 1; at the end of input 0; after Ctrl-C -1.
+// False after Ctrl-C.
+bool LineReader::wait_for_input() {
+  pollfd ready{STDIN_FILENO, POLLIN, 0};
+  while (ppoll(&ready, 1, nullptr, open_signals_) < 0) {
+    if (errno != EINTR || interrupted) return false;
+    if (suspended && edits()) suspend();
+    if (resized && edits()) redraw(line_);
+    suspended = 0;
+    resized = 0;
+  }
+  return true;
+}
+
+// A character, or a byte that is no part of one: 1; at the end of input 0; after Ctrl-C -1.
 int LineReader::read_key(wchar_t* key) {
-  std::mbstate_t state{};
   while (true) {
-    pollfd ready{STDIN_FILENO, POLLIN, 0};
-    if (ppoll(&ready, 1, nullptr, open_signals_) < 0) {
-      if (errno != EINTR || interrupted) return -1;
-      if (suspended) suspend();
-      if (resized) redraw(line_);
-      suspended = 0;
-      resized = 0;
-      continue;
+    if (!keys_.empty()) {
+      std::mbstate_t state{};
+      const size_t size = std::mbrtowc(key, keys_.data(), keys_.size(), &state);
+      const bool is_bad = size == static_cast<size_t>(-1), is_cut = size == static_cast<size_t>(-2);
+      if (is_bad) *key = kRawByte + static_cast<unsigned char>(keys_[0]);
+      if (!is_cut) {
+        keys_.erase(0, is_bad || size == 0 ? 1 : size);
+        return 1;
+      }
     }
+    if (!wait_for_input()) return -1;
     if (typed_early_ < 0 && ioctl(STDIN_FILENO, FIONREAD, &typed_early_) != 0) typed_early_ = 0;
     char byte = 0;
     const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
     if (count <= 0) return static_cast<int>(count);
     if (typed_early_ > 0 && typed_early_-- && byte == 0)
       byte = kCtrlD;  // so the system keeps one that came in line mode
-    const size_t size = std::mbrtowc(key, &byte, 1, &state);
-    if (size <= 1) return 1;                          // a character, zero among them
-    if (size == static_cast<size_t>(-1)) state = {};  // not UTF-8: no key
+    keys_ += byte;
   }
 }
 
@@ -195,25 +261,56 @@ void LineReader::suspend() {
 }
 
 std::optional<std::string> LineReader::read(std::string begun) {
-  if (!line_) return std::nullopt;
   take_interrupt();  // one that came too late for the reply
-  const SignalsForTheReader signals;
+  if (edits() && !window_fits()) stop_editing();
+  const SignalsForTheReader signals(edits());
   open_signals_ = signals.open();
+  return edits() ? read_edited(std::move(begun)) : read_plain();
+}
+
+std::optional<std::string> LineReader::read_edited(std::string begun) {
+  keys_.clear();
   el_resize(line_);
   std::replace_if(begun.begin(), begun.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
   if (!begun.empty()) el_push(line_, begun.c_str());
   int count = 0;
-  const char* text = el_gets(line_, &count);
+  const wchar_t* text = el_wgets(line_, &count);
   if (!text || count <= 0) {
     if (!take_interrupt()) return std::nullopt;
     el_reset(line_);
     std::fputs("\n", stdout);
     return std::string();
   }
-  std::string line(text, static_cast<size_t>(count));
+  const std::wstring_view typed(text, static_cast<size_t>(count));
+  std::string line = bytes_of(typed);
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
   HistEvent event;
-  if (history_ && line.find_first_not_of(" \t") != std::string::npos) history(history_, &event, H_ENTER, line.c_str());
+  if (history_ && line.find_first_not_of(" \t") != std::string::npos &&
+      std::none_of(typed.begin(), typed.end(), is_raw_byte))  // the history has UTF-8 alone
+    history(history_, &event, H_ENTER, line.c_str());
+  return line;
+}
+
+// In line mode the system itself shows and edits what is typed, and gives it out line by line.
+std::optional<std::string> LineReader::read_plain() {
+  std::string prompt = prompt_;
+  std::erase(prompt, '\1');
+  std::fputs(prompt.c_str(), stdout);
+  std::fflush(stdout);
+  std::string line;
+  while (!line.ends_with('\n')) {
+    if (!wait_for_input()) {
+      if (!take_interrupt()) return std::nullopt;
+      std::fputs("\n", stdout);
+      return std::string();
+    }
+    char piece[4096];
+    const ssize_t count = ::read(STDIN_FILENO, piece, sizeof piece);
+    if (count <= 0 && line.empty()) return std::nullopt;
+    if (count <= 0) return line;
+    line.append(piece, static_cast<size_t>(count));
+  }
+  line.pop_back();
   return line;
 }
 

@@ -25,28 +25,37 @@ class CatchInterrupt {
 };
 
 // Lines with editing and history. The terminal is its own from beginning to end: what is typed between two lines,
-// Ctrl-D too, does not show and waits for the next one.
+// Ctrl-D too, does not show and waits for the next one. Where libedit edits nothing (`edit off` in ~/.editrc,
+// TERM=emacs) and in a window too large for it, lines are read as the terminal's own line mode gives them.
 class LineReader {
  public:
   LineReader(const std::string& prompt, bool colours);
   ~LineReader();
   LineReader(const LineReader&) = delete;
 
-  // Without its end; nullopt at the end of input. Ctrl-C gives an empty line. `begun` is there already, to be edited.
+  bool edits() const { return line_ != nullptr; }
+  // Without its end; nullopt at the end of input. Ctrl-C gives an empty line. `begun` is there already, to be edited,
+  // if this reader edits. Bytes that are not UTF-8 are in the line as they were typed.
   std::optional<std::string> read(std::string begun = "");
   void set_prompt(const std::string& prompt);
 
  private:
   static char* prompt_of(EditLine* line);
   static int key_of(EditLine* line, wchar_t* key);
+  void set_up_editing();
+  void stop_editing();
+  std::optional<std::string> read_edited(std::string begun);
+  std::optional<std::string> read_plain();
   void suspend();
+  bool wait_for_input();
   int read_key(wchar_t* key);
   std::string prompt_;
   bool colours_;
   termios before_{};
   const sigset_t* open_signals_ = nullptr;  // while a line is read
-  int typed_early_ = -1;  // keys still to be read that came before the terminal was ours; -1: not looked yet
-  EditLine* line_ = nullptr;
+  int typed_early_ = -1;      // keys still to be read that came before the terminal was ours; -1: not looked yet
+  std::string keys_;          // bytes read that are not a whole character yet
+  EditLine* line_ = nullptr;  // null: reads plain lines
   History* history_ = nullptr;
 };
 

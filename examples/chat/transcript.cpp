@@ -1,16 +1,19 @@
 // Reads and writes transcripts as JSON:
 //   {"kaiju_chat": 1, "character": {"name", "greeting", "description"}, "seed", "exchanges": [{"user", "reply",
-//   "retries"}, ...]}
+//   "retries", "reply_tokens"}, ...]}
+// reply_tokens is text, "5 17 3", and may be missing: then the reply is tokenised anew.
 #include "transcript.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
 #include "owned.hpp"
@@ -33,8 +36,11 @@ Json to_json(const Transcript& transcript) {
                {"character", {{"name", card.name}, {"greeting", card.greeting}, {"description", card.description}}},
                {"seed", transcript.seed},
                {"exchanges", Json::array()}};
-  for (const Exchange& each : transcript.exchanges)
+  for (const Exchange& each : transcript.exchanges) {
     json["exchanges"].push_back({{"user", each.question}, {"reply", each.reply}, {"retries", each.retries}});
+    if (each.reply_tokens)
+      json["exchanges"].back()["reply_tokens"] = fmt::format("{}", fmt::join(*each.reply_tokens, " "));
+  }
   return json;
 }
 
@@ -45,17 +51,34 @@ uint64_t whole_number(const Json& json, uint64_t most) {
   return json.get<uint64_t>();
 }
 
+std::vector<int32_t> tokens_of(const std::string& text) {
+  std::vector<int32_t> tokens;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    int32_t token = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+    if (error != std::errc() || end != word.data() + word.size() || token < 0)
+      throw Problem("has tokens of a reply that are no numbers");
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
 Transcript from_json(const Json& json) {
-  if (json.at("kaiju_chat") != kFormat) throw Problem("was saved by another version of kaiju-chat");
+  if (const Json& format = json.at("kaiju_chat"); !format.is_number_integer() || format != kFormat)
+    throw Problem("was saved by another version of kaiju-chat");
   const Json& character = json.at("character");
   Transcript transcript;
   transcript.card = {character.at("name"), character.at("greeting"), character.at("description")};
   check_card(transcript.card);
   transcript.seed = whole_number(json.at("seed"), UINT64_MAX);
+  if (!json.at("exchanges").is_array()) throw Problem("has exchanges that are no list");
   for (const Json& each : json.at("exchanges")) {
     transcript.exchanges.push_back(
         {each.at("user"), each.at("reply"), static_cast<uint32_t>(whole_number(each.at("retries"), UINT32_MAX - 1))});
     if (transcript.exchanges.back().question.empty()) throw Problem("has an empty message");
+    if (each.contains("reply_tokens"))
+      transcript.exchanges.back().reply_tokens = tokens_of(each.at("reply_tokens").get<std::string>());
   }
   return transcript;
 }
@@ -84,7 +107,8 @@ void save_transcript(const Transcript& transcript, const std::string& file) {
       throw Problem(fmt::format("{}: exists and is no saved chat; choose another name", file));
     }
   }
-  const std::string fresh = fmt::format("{}.{}.new", file, getpid());
+  // Short, for `file` may have the longest name that there can be.
+  const std::string fresh = (fs::path(file).parent_path() / fmt::format(".kaiju-chat.{}.new", getpid())).string();
   std::string problem = write_whole(fresh, to_json(transcript).dump(2) + "\n");
   if (problem.empty() && std::rename(fresh.c_str(), file.c_str()) != 0) {
     problem = why();

@@ -1,5 +1,6 @@
 // Transcript: a chat as a self-contained JSON file with the card, all messages and the seed. It has no KV, so any model
-// can continue it.
+// can continue it. The tokens of replies are kept for the model that drew them, which then goes on as if it had never
+// stopped.
 #pragma once
 
 #include <cstdint>

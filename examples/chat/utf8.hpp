@@ -38,4 +38,10 @@ inline size_t utf8_error(std::string_view text) {
   return std::string_view::npos;
 }
 
+// Empty, or why it is no message.
+inline std::string not_utf8(std::string_view message) {
+  const size_t bad = utf8_error(message);
+  return bad == std::string_view::npos ? "" : "the message is not UTF-8 at byte " + std::to_string(bad + 1);
+}
+
 }  // namespace chat

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kaiju/format/checkpoint.hpp"
+#include "kaiju/kaiju.hpp"
 #include "program.hpp"
 
 namespace {
@@ -119,11 +120,14 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
   const auto print = [&](auto format, auto&&... args) { report += fmt::format(fmt::runtime(format), args...); };
   const auto line = [&](const char* label, const std::string& text) { print("  {:<22}{}\n", label, text); };
 
-  print("{}\n", c.name.empty() ? path : c.name);
-  line("file", path);
+  const std::string file = kaiju::tools::printable(path);
+  print("{}\n", c.name.empty() ? file : c.name);
+  line("file", file);
   line("arithmetic", fmt::format("version {}", kaiju::kArithmeticVersion));
   line("digest", checkpoint.digest());
-  line("verified", verified ? "yes: every digest, weight, scale and row sum" : "structure only (--no-verify)");
+  const char* tokenizer = checkpoint.find("tokenizer") ? "; tokenizer and chat symbols" : "";
+  line("verified", verified ? fmt::format("yes: every digest, weight, scale and row sum{}", tokenizer)
+                            : "structure only (--no-verify)");
   line("parameters", fmt::format("{} ({})", count_text(s.parameters), s.parameters));
   line("weights", fmt::format("{} int8; {} with scales, sums and tokenizer", bytes_text(s.parameters),
                               bytes_text(s.tensor_bytes)));
@@ -210,6 +214,10 @@ static int run(int argc, char** argv) {
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto checkpoint = Checkpoint::open(path, no_verify ? kaiju::Verify::kNone : kaiju::Verify::kFull);
   if (!checkpoint.ok()) return kaiju::tools::fail(app, 1, checkpoint.status().message());
+  if (!no_verify) {
+    const auto model = kaiju::Model::create(checkpoint.value());  // reads tokenizer and chat symbols
+    if (!model.ok()) return kaiju::tools::fail(app, 1, path + ": " + model.status().message());
+  }
   const std::string report = (json ? json_report : text_report)(path, *checkpoint.value(), !no_verify);
   kaiju::tools::print("{}", report);
   return 0;

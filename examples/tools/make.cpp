@@ -12,6 +12,7 @@
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "number_from.hpp"
+#include "output_files.hpp"
 #include "program.hpp"
 #include "text_input.hpp"
 
@@ -22,10 +23,8 @@ using kaiju::Result;
 using kaiju::Status;
 using kaiju::StatusCode;
 
-constexpr size_t kMostConfigBytes = 1 << 20;  // far more than any config
-
 Result<ModelConfig> config_from_file(const std::string& path) {
-  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(path, kMostConfigBytes);
+  const kaiju::tools::TextFile read = kaiju::tools::read_text_file(path, kaiju::kMostConfigBytes);
   if (!read.problem.empty()) return Status(StatusCode::kIo, read.problem);
   // A config file may end in a new line or begin with one; the parser wants the object.
   const size_t begin = read.text.find_first_not_of(" \t\r\n");
@@ -44,8 +43,10 @@ static int run(int argc, char** argv) {
   uint64_t seed = 0;
   auto* preset_option =
       app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
-  auto* config_option = app.add_option(
-      "--config", config_path, "JSON file with a config (docs/checkpoint.md), at most 1 MiB, instead of a preset");
+  auto* config_option =
+      app.add_option("--config", config_path,
+                     fmt::format("a JSON file of a config (docs/checkpoint.md), at most {} KiB, instead of a preset",
+                                 kaiju::kMostConfigBytes >> 10));
   auto* layers_option = app.add_option("--layers", layers, "number of layers; the preset's pattern is cut or repeated")
                             ->check(kaiju::tools::whole_number(1, kaiju::kMostLayers));
   auto* labels_option = app.add_option("--labels", labels, "add a classifier with this number of labels to the preset")
@@ -67,6 +68,11 @@ static int run(int argc, char** argv) {
   if (preset_option->count() + config_option->count() == 0)
     return kaiju::tools::fail(app, 2, "give --preset or --config (see kaiju-make --help)");
   auto config = preset_option->count() ? kaiju::preset(preset_name, layers) : config_from_file(config_path);
+  if (config_option->count() > 0) {
+    const kaiju::tools::NamedFile read = {"--config " + config_path, config_path};
+    const std::string problem = kaiju::tools::output_problem("--out", out, {&read, 1});
+    if (!problem.empty()) return kaiju::tools::fail(app, 1, problem);
+  }
   if (!config.ok()) return kaiju::tools::fail(app, preset_option->count() ? 2 : 1, config.status().message());
 
   for (int32_t i = 0; i < labels; ++i) config->labels.push_back(fmt::format("label {}", i));
@@ -74,7 +80,7 @@ static int run(int argc, char** argv) {
   kaiju::tools::give_up_on_signals();  // the file has its whole size as soon as it is begun
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
   const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {
-    if (terminal) std::fputs(fmt::format("\r{}: {:3.0f}%", out, done * 100).c_str(), stderr);
+    if (terminal) std::fputs(fmt::format("\r{}: {:3.0f}%", kaiju::tools::printable(out), done * 100).c_str(), stderr);
     return static_cast<int>(kaiju::tools::interrupted);
   });
   if (terminal) std::fputs("\r\033[K", stderr);

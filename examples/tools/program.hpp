@@ -1,5 +1,6 @@
 // Code that all programs share: they read the command line, report an error in one line, and succeed only if their
-// output was written. Exit codes: 0 success, 1 failure, 2 wrong command line.
+// output was written. Exit codes: 0 success; 1 failure; 2 wrong command line, as far as it can be judged without
+// opening a file.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +17,7 @@
 namespace kaiju::tools {
 
 inline int fail(const CLI::App& app, int code, const std::string& message) {
-  std::fputs((app.get_name() + ": " + message + "\n").c_str(), stderr);
+  std::fputs((app.get_name() + ": " + printable(message) + "\n").c_str(), stderr);
   return code;
 }
 
@@ -38,16 +39,44 @@ inline std::string option_without_value(std::span<char* const> arguments) {
   return "";
 }
 
+// The option whose list has an empty item, as in "--memory 4,,2": CLI11 drops such items. Empty: there is none.
+inline std::string list_with_empty_item(CLI::App& app, std::span<char* const> arguments) {
+  CLI::App* command = &app;
+  const CLI::Option* list = nullptr;  // whose values are being read
+  for (std::string argument : arguments) {
+    if (argument.starts_with("--")) {
+      const size_t value = argument.find('=');
+      const CLI::Option* option = command->get_option_no_throw(argument.substr(0, value));
+      list = option && option->get_delimiter() != '\0' ? option : nullptr;
+      if (value == std::string::npos) continue;
+      argument.erase(0, value + 1);
+    } else if (!list) {
+      for (CLI::App* each : app.get_subcommands([&](CLI::App* any) { return any->get_name() == argument; }))
+        command = each;
+    }
+    if (!list) continue;
+    const char comma = list->get_delimiter();
+    if (argument.find(comma) != std::string::npos && (argument.front() == comma || argument.back() == comma ||
+                                                      argument.find(std::string(2, comma)) != std::string::npos))
+      return list->get_name();
+  }
+  return "";
+}
+
 // The exit code to stop with at once: 0 after --help and --version, 2 for a wrong command line. `app` has been given
 // the program's name.
 inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", kaiju_version_string());
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+    command->set_version_flag("--version", kaiju_version_string());
   refuse_empty_values(app);
   const auto wrong = [&](const std::string& message) {
     return fail(app, 2, message + " (see " + app.get_name() + " --help)");
   };
   if (const std::string option = option_without_value({argv, static_cast<size_t>(argc)}); !option.empty())
     return wrong(option + ": " + kEmptyValue);
+  if (const std::string option = list_with_empty_item(app, {argv, static_cast<size_t>(argc)}); !option.empty())
+    return wrong(option + ": an item of the list is empty");
   try {
     app.parse(argc, argv);
     return std::nullopt;
@@ -76,7 +105,7 @@ inline int run_main(const char* name, int (*run)(int argc, char** argv), int arg
     code = run(argc, argv);
   } catch (const std::exception& problem) {
     std::fflush(stdout);
-    std::fprintf(stderr, "%s: %s\n", name, problem.what());
+    std::fprintf(stderr, "%s: %s\n", name, printable(problem.what()).c_str());
   }
   return finish(name, code);
 }

@@ -22,7 +22,9 @@
 #include "interrupted.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/base/random.hpp"
+#include "name_from.hpp"
 #include "number_from.hpp"
+#include "output_files.hpp"
 #include "program.hpp"
 #include "scorer.hpp"
 
@@ -30,6 +32,7 @@ namespace {
 
 using kaiju::Status;
 
+constexpr int32_t kMostStepTokens = 65536;
 constexpr size_t kMostWordBytes = 40;      // of one token id; longer is none
 constexpr size_t kMostBytesPerToken = 64;  // of the text of ids, white space included
 
@@ -68,10 +71,11 @@ class TokenReader {
           fmt::format("more than {0} tokens do not fit the model's context of {0}: give fewer", most_tokens_));
     int64_t id = -1;
     const auto [end, error] = std::from_chars(word_.data(), word_.data() + word_.size(), id);
-    if (error != std::errc() || end != word_.data() + word_.size()) return no_number();
-    if (id < 0 || id >= vocab_size_)
+    const bool too_large = error == std::errc::result_out_of_range;
+    if ((error != std::errc() && !too_large) || end != word_.data() + word_.size()) return no_number();
+    if (too_large || id < 0 || id >= vocab_size_)
       return kaiju::invalid_argument(
-          fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens_.size() + 1, id, vocab_size_ - 1));
+          fmt::format("token {} is {}, outside the vocabulary of 0 to {}", tokens_.size() + 1, word_, vocab_size_ - 1));
     tokens_.push_back(static_cast<int32_t>(id));
     word_.clear();
     return {};
@@ -201,9 +205,11 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--logprobs", options.logprobs,
                  "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
                  "the probability of each token after the first, given those before it");
-  app.add_option("--backend", options.executor.backend, "backend to compute with")->capture_default_str();
+  app.add_option("--backend", options.executor.backend, "backend to compute with")
+      ->check(kaiju::tools::backend_name())
+      ->capture_default_str();
   app.add_option("--chunk", options.chunk, "most tokens in a step; 0: all at once")
-      ->check(kaiju::tools::whole_number(0, 65536))
+      ->check(kaiju::tools::whole_number(0, kMostStepTokens))
       ->capture_default_str();
   app.add_option("--threads", options.executor.threads, "threads; 0: one per core")
       ->check(kaiju::tools::whole_number(0, 256))
@@ -219,14 +225,38 @@ void add_options(CLI::App& app, Options& options) {
       "  kaiju-score judge.safetensors --tokens ids.txt --scores scores.npy");
 }
 
+// Empty, or why a step of so many tokens of each sequence is too large.
+std::string step_problem(const Options& options, int32_t chunk) {
+  if (int64_t{chunk} * options.batch <= kMostStepTokens) return "";
+  return fmt::format("--chunk {} times --batch {} exceeds {} tokens a step: choose a smaller --chunk", chunk,
+                     options.batch, kMostStepTokens);
+}
+
 // The files that the options ask for. Each is without its name until commit.
 class Outputs {
  public:
+  // Refuses names of files that the program reads, and of other outputs. Opens nothing.
+  static Status check_names(const Options& options) {
+    std::vector<kaiju::tools::NamedFile> files = {{"FILE " + options.model, options.model},
+                                                  {"the standard output", "/dev/stdout"}};
+    if (options.tokens == "-")
+      files.push_back({"the standard input", "/dev/stdin"});
+    else
+      files.push_back({"--tokens " + options.tokens, options.tokens});
+    for (const auto& [option, path] : {std::pair{"--logits", options.logits}, std::pair{"--scores", options.scores},
+                                       std::pair{"--logprobs", options.logprobs}}) {
+      if (path.empty()) continue;
+      const std::string problem = kaiju::tools::output_problem(option, path, files);
+      if (!problem.empty()) return kaiju::invalid_argument(problem);
+      files.push_back({fmt::format("{} {}", option, path), path});
+    }
+    return {};
+  }
   Status open(const Options& options, const kaiju::ModelConfig& config, size_t token_count) {
     vocab_size_ = static_cast<size_t>(config.vocab_size);
-    KAIJU_TRY(open(logits_, "--logits", options.logits, {token_count, vocab_size_}));
-    KAIJU_TRY(open(scores_, "--scores", options.scores, {token_count, config.labels.size()}));
-    return open(logprobs_, "--logprobs", options.logprobs, {token_count - 1});
+    KAIJU_TRY(open(logits_, options.logits, {token_count, vocab_size_}));
+    KAIJU_TRY(open(scores_, options.scores, {token_count, config.labels.size()}));
+    return open(logprobs_, options.logprobs, {token_count - 1});
   }
   // What a step gave: logits and, where asked for, scores of the tokens from `position` on.
   Status write(std::span<const float> rows, std::span<const float> scores, int64_t position,
@@ -244,11 +274,8 @@ class Outputs {
   const std::vector<std::string>& paths() const { return paths_; }
 
  private:
-  Status open(std::optional<NpyFile>& file, const char* option, const std::string& path,
-              const std::vector<size_t>& shape) {
+  Status open(std::optional<NpyFile>& file, const std::string& path, const std::vector<size_t>& shape) {
     if (path.empty()) return {};
-    if (std::find(paths_.begin(), paths_.end(), path) != paths_.end())
-      return kaiju::invalid_argument(fmt::format("{}: {} is already another output's name", option, path));
     paths_.push_back(path);
     kaiju::tools::give_up_on_signals();
     return file.emplace(path).open(shape);
@@ -276,6 +303,7 @@ class Digest {
 
 // Scores the tokens, writes the outputs, and prints the digest.
 Status score(Options options) {
+  KAIJU_TRY(Outputs::check_names(options));
   auto checkpoint = kaiju::Checkpoint::open(options.model);
   if (!checkpoint.ok()) return checkpoint.status();
   const kaiju::ModelConfig& config = (*checkpoint)->config();
@@ -286,8 +314,8 @@ Status score(Options options) {
   if (!read.ok()) return read.status();
   const std::vector<int32_t> tokens = std::move(read).value();
   const int32_t chunk = options.chunk > 0 ? options.chunk : static_cast<int32_t>(tokens.size());
-  if (int64_t{chunk} * options.batch > 65536)
-    return kaiju::invalid_argument("chunk times batch exceeds 65536 tokens a step: choose a smaller --chunk");
+  if (const std::string problem = step_problem(options, chunk); !problem.empty())
+    return kaiju::invalid_argument(problem);
   options.executor.step_tokens = chunk * options.batch;
   options.executor.slot_count = options.batch;
   auto executor = kaiju::make_executor(*checkpoint, options.executor);
@@ -322,6 +350,8 @@ static int run(int argc, char** argv) {
   Options options;
   add_options(app, options);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
+  if (const std::string problem = step_problem(options, options.chunk); !problem.empty())
+    return kaiju::tools::fail(app, 2, problem);
   const Status scored = score(std::move(options));
   return scored.ok() ? 0 : kaiju::tools::fail(app, 1, scored.message());
 }

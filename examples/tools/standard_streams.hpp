@@ -30,6 +30,23 @@ inline void prepare_streams() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
 }
 
+// The text without characters that a terminal would obey: those are written as bytes, \x1b. For names of files and
+// messages that contain them.
+inline std::string printable(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
+    if (byte < 0x20 || byte == 0x7F)
+      out += fmt::format("\\x{:02x}", byte);
+    else if (byte == 0xC2 && next >= 0x80 && next < 0xA0)  // U+0080 to U+009F
+      out += fmt::format("\\x{:02x}\\x{:02x}", byte, next), ++i;
+    else
+      out += text[i];
+  }
+  return out;
+}
+
 // A failure is remembered by the stream, and ignored on stderr.
 template <class... Arguments>
 void print(std::FILE* stream, fmt::format_string<Arguments...> format, Arguments&&... arguments) {

@@ -1,6 +1,6 @@
-// The header-only core: the engine for an executor that the host writes, and the arithmetic with its reference backend.
-// It needs no library to link and no other header than xxhash.h. Reading checkpoints and text needs the compiled
-// library: kaiju.hpp.
+// The header-only core of kaiju: the engine for an executor that the host program writes, and the arithmetic with its
+// reference backend. The core needs no library to link and no other header than xxhash.h. A program that reads
+// checkpoints or converts text to tokens needs the compiled library (kaiju.hpp).
 #pragma once
 
 #if !defined(KAIJU_HEADER_ONLY)

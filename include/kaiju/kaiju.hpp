@@ -1,5 +1,6 @@
-// The C++ interface of the compiled library: Model, Session and saved sessions. It composes checkpoint, tokenizer,
-// executor and engine, and adds no behaviour of its own. core.hpp is the header-only alternative.
+// The C++ interface of the compiled library: Model, Session and saved sessions. The classes of this header compose
+// checkpoint, tokenizer, executor and engine, and add no behaviour of their own. The header core.hpp is the header-only
+// alternative to this header.
 //
 //   auto model = kaiju::Model::load("model.safetensors");
 //   auto engine = model.value()->create_engine();
@@ -33,12 +34,13 @@ struct ModelOptions {
 struct RunOptions {
   ExecutorOptions executor;
   EngineOptions engine;
-  // Path of the file that holds evicted KV, created if engine.cache.file_bytes is set (open_block_file).
+  // Path of the file for KV that is evicted from the cache. The file is created (open_block_file) if
+  // engine.cache.file_bytes is set.
   std::string tier_file;
 };
 
-// Config, weights and tokenizer of a model. Immutable after load, safe from any thread, shared by any number of
-// engines.
+// Config, weights and tokenizer of a model. A Model is immutable after the load. Any thread may use a Model, and any
+// number of engines may share one.
 class Model {
  public:
   static Result<std::shared_ptr<const Model>> load(const std::string& path, const ModelOptions& options = {});
@@ -49,13 +51,15 @@ class Model {
   int64_t weight_bytes() const;
   int64_t parameter_count() const;  // int8 weights
 
-  // Tokenizer and chat format; kUnsupported for a model that has none.
+  // The next two functions return the model's tokenizer and chat format. Each function returns kUnsupported if the
+  // model has no tokenizer or no chat format.
   Result<std::shared_ptr<const Tokenizer>> tokenizer() const;
   Result<const ChatFormat*> chat() const;
-  // The tokens that end a reply by default: the symbols of the chat format. Empty for a model without a chat format.
+  // Returns the tokens that end a reply by default: the symbols of the chat format. The list of stop tokens is empty if
+  // the model has no chat format.
   std::vector<int32_t> stop_tokens() const;
 
-  // Creates an engine that computes with this model. The engine keeps alive what it needs of the model.
+  // Creates an engine that computes with this model. The engine keeps alive the parts of the model that it needs.
   Result<std::shared_ptr<Engine>> create_engine(const RunOptions& options = {}) const;
 
  private:
@@ -68,24 +72,26 @@ class Model {
   Status no_chat_;
 };
 
-// Creates the file for evicted KV and reserves `bytes` bytes. Nothing may exist at `path`. Only the file's owner can
-// access it. The name is removed at once, so the file disappears with its last user, even when the process is killed. A
-// kIo error names the path and the reason.
+// Creates the file for KV that is evicted from the cache, and reserves `bytes` bytes of disk space. Nothing may exist
+// at `path`. Only the file's owner can access the file. The name of the tier file is removed at once, so the file
+// disappears when the last process closes it, even if that process is killed. A kIo error names the path and the
+// reason.
 Result<std::shared_ptr<BlockFile>> open_block_file(const std::string& path, int64_t bytes);
 
 // -- saved sessions --
 inline constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 1024;
-// Makes a sealer that uses HMAC-SHA-256: without the key nobody can create a session that restore accepts with it.
-// kInvalidArgument for a key shorter than kLeastKeyBytes or longer than kMostKeyBytes.
+// Makes a sealer (a function that seals saved sessions) from a key, with HMAC-SHA-256. Without the key, nobody can
+// create a saved session that a restore with this sealer accepts. Returns kInvalidArgument if the key is shorter than
+// kLeastKeyBytes or longer than kMostKeyBytes.
 Result<Sealer> make_sealer(std::string_view key);
-// Saves a session to a file by Engine::save_session. Only the file's owner can read it. The file is replaced as a
-// whole: if saving fails, an old file stays as it was. If `path` is a symbolic link, its target is written and the link
-// stays. A kIo error names the path and the reason.
+// Saves a session to a file by Engine::save_session. Only the file's owner can read the saved session. The save
+// replaces the file as a whole: if saving fails, an old file at `path` stays as it was. If `path` is a symbolic link,
+// the save writes the link's target and the link stays. A kIo error names the path and the reason.
 Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options = {});
-// Restores a session from a file by Engine::restore_session. Every error message names the path.
+// Restores a session from a file by Engine::restore_session. Every error message of restore_session names the path.
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
 
-// Owns one session of an engine and keeps the engine alive. Movable. Allows one thread at a time.
+// Owns one session of an engine and keeps the engine alive. A Session is movable and allows one thread at a time.
 class Session {
  public:
   static Result<Session> create(const std::shared_ptr<Engine>& engine);
@@ -101,9 +107,9 @@ class Session {
     return engine_->submit(id_, tokens, options);
   }
 
-  // Submits a request, steps the engine until the request is done, and returns its last event (Engine::generate).
-  // on_text receives whole UTF-8; if it returns false the reply stops. The steps also compute other requests, whose
-  // events stay in the engine for poll.
+  // Submits a request, steps the engine until the request is done, and returns the request's last event
+  // (Engine::generate). The callback on_text receives whole UTF-8; if on_text returns false, the reply stops. The steps
+  // also compute the engine's other requests, whose events stay in the engine until they are polled.
   Result<Event> generate(std::span<const int32_t> tokens, const RequestOptions& options,
                          const Function<bool(std::string_view text)>& on_text = {});
 

@@ -16,7 +16,6 @@ using format::in_quotes;
 using format::Json;
 using format::JsonObject;
 
-constexpr size_t kMostConfigBytes = size_t{256} << 10;  // ten times what 256 layers take
 constexpr format::JsonLimits kConfigLimits = {3, 4096, 4096};
 constexpr size_t kMostNameBytes = 128;
 constexpr int32_t kMostPositions = 1 << 24;

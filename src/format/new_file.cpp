@@ -31,7 +31,6 @@ NewFile::~NewFile() {
 }
 
 Status NewFile::open(bool secret) {
-  if (path_.empty()) return invalid_argument("the path is empty: name the file to write");
   KAIJU_TRY(check_path(path_));
   struct stat old, found;
   const bool exists = ::stat(path_.c_str(), &old) == 0;

@@ -7,8 +7,10 @@
 
 namespace kaiju::format {
 
-// The system reads a path up to its first zero byte: with one inside, another file would be opened than was named.
+// Not empty, and without a zero byte: the system reads a path up to its first zero byte: with one inside, another file
+// would be opened than was named.
 inline Status check_path(const std::string& path) {
+  if (path.empty()) return guarded<Status>([] { return invalid_argument("the path is empty: name the file"); });
   const size_t zero = path.find('\0');
   if (zero == std::string::npos) return {};
   return guarded<Status>([&] {

@@ -1,4 +1,5 @@
 // kaiju-chat and the two small examples, run as a person would: what they print, what they refuse.
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -189,6 +190,8 @@ TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
       {"not UTF-8", with("\"user\": \"a\"", "\"user\": \"\xFF\"")},
       {"an empty message", with("\"user\": \"a\"", "\"user\": \"\"")},
       {"exchanges missing", with("exchanges", "exchange")},
+      {"exchanges that are no list", with("[{\"user\": \"a\", \"reply\": \"b\", \"retries\": 0}]", "{}")},
+      {"half a version", with("\"kaiju_chat\": 1", "\"kaiju_chat\": 1.0")},
   };
   for (const auto& [what, text] : bad) {
     INFO(what);
@@ -201,6 +204,62 @@ TEST_CASE("files that are no saved chat are neither loaded nor overwritten") {
   CHECK(short_chat({}, "/save /nowhere/chat.json\n").refuses("/nowhere/chat.json"));
   CHECK(short_chat({}, "/load " + temporary_folder() + "\n").refuses("a folder"));
   CHECK(short_chat({}, "/save\n").refuses("give a file"));
+}
+
+TEST_CASE("a loaded chat gives the reply that it would have given without the break") {
+  const std::string file = temporary_folder() + "/break.json";
+  for (const char* seed : {"1", "2", "3", "4"}) {
+    const std::vector<std::string> args = {"--temperature", "1.5", "--seed", seed};
+    const Run whole = short_chat(args, "hello\nthe world\n/retry\nI say\nhello\n");
+    REQUIRE(short_chat(args, "hello\nthe world\n/retry\n/save " + file + "\n").code == 0);
+    const Run rest = short_chat(args, "/load " + file + "\nI say\n/save " + file + "\n/load " + file + "\nhello\n");
+    INFO(rest.err << rest.out << slurp(file));
+    REQUIRE(whole.lines().size() == 5);
+    REQUIRE(rest.lines().size() == 5);
+    CHECK(rest.lines()[1] == whole.lines()[3]);
+    CHECK(rest.lines()[4] == whole.lines()[4]);
+    CHECK(rest.out.find("tokenised anew") == std::string::npos);
+  }
+}
+
+TEST_CASE("tokens of a saved chat that do not spell its text are not used, and the user is told") {
+  const std::string good = R"({"kaiju_chat": 1, "character": {"name": "A", "greeting": "", "description": "the"}, )"
+                           R"("seed": 1, "exchanges": [{"user": "a", "reply": "hello", "retries": 0)";
+  const auto loaded = [&](const std::string& more) {
+    return short_chat({}, "/load " + write_file("tokens.json", good + more + "}]}") + "\nhello\n");
+  };
+  const Run old = loaded(""), same = loaded(R"(, "reply_tokens": "292")");
+  REQUIRE(old.code == 0);
+  CHECK(same.out == old.out);
+  CHECK(old.out.find("tokenised anew") == std::string::npos);
+  CHECK(loaded(R"(, "reply_tokens": "271 268 275 275 278")").out.find("tokenised anew") == std::string::npos);
+  for (const char* other : {"271", "", "9999", "5 1", "292 292"}) {
+    INFO(other);
+    const Run run = loaded(fmt::format(R"(, "reply_tokens": "{}")", other));
+    REQUIRE(run.code == 0);
+    CHECK(run.out.find("The saved tokens of 1 reply do not spell the text") != std::string::npos);
+    CHECK(run.lines().back() == old.lines().back());
+  }
+  for (const char* bad : {R"("x")", R"("-1")", R"("5,3")", R"("99999999999")", "5", "[292]"})
+    CHECK(loaded(fmt::format(R"(, "reply_tokens": {})", bad)).refuses("tokens.json"));
+}
+
+TEST_CASE("a command that takes no argument refuses one by name") {
+  for (const char* command : {"/undo", "/retry", "/quit", "/exit", "/q", "/stats", "/help"}) {
+    INFO(command);
+    const Run run = short_chat({}, "hello\n" + std::string(command) + " 5\n");
+    CHECK(run.refuses(std::string(command) + " takes no argument"));
+  }
+  CHECK(short_chat({}, "hello\n/undo \n").code == 0);
+}
+
+TEST_CASE("a chat is saved under the longest name that a file may have") {
+  const std::string file = temporary_folder() + "/" + std::string(255, 'n');
+  const Run run = short_chat({}, "hello\n/save " + file + "\nhello\n/save " + file + "\n");
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK(nlohmann::json::parse(slurp(file))["exchanges"].size() == 2);
+  std::filesystem::remove(file);
 }
 
 TEST_CASE("a loaded chat tells the user if its seed differs from --seed") {

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -22,11 +24,11 @@ constexpr int kPatienceMs = 60000;  // far above any machine: a test that waits 
 // A chat on a pseudo-terminal. `set` are environment variables, NAME=VALUE.
 class Terminal {
  public:
-  Terminal(std::vector<std::string> args, int columns, const std::vector<std::string>& set) {
+  Terminal(std::vector<std::string> args, int columns, const std::vector<std::string>& set, int rows = 50) {
     args.insert(args.begin(), std::string(KAIJU_PROGRAM_DIR) + "/kaiju-chat");
     args.insert(args.end(), {"--threads", "1"});
     winsize size{};
-    size.ws_row = 50;
+    size.ws_row = static_cast<unsigned short>(rows);
     size.ws_col = static_cast<unsigned short>(columns);
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
@@ -68,11 +70,22 @@ class Terminal {
     return tcgetattr(fd_, &settings) == 0 && (settings.c_lflag & (ICANON | ECHO)) != 0;
   }
 
-  void resize(int columns) {
+  void resize(int columns, int rows = 50) {
     winsize size{};
-    size.ws_row = 50;
+    size.ws_row = static_cast<unsigned short>(rows);
     size.ws_col = static_cast<unsigned short>(columns);
     REQUIRE(ioctl(fd_, TIOCSWINSZ, &size) == 0);
+  }
+
+  // The most memory that the chat has had, in MiB.
+  int64_t most_memory() const {
+    std::ifstream status("/proc/" + std::to_string(child_) + "/status");
+    std::string word;
+    while (status >> word && word != "VmHWM:") {
+    }
+    int64_t kib = INT64_MAX;
+    status >> kib;
+    return kib >> 10;
   }
 
   // The exit code; 200 for a death by signal, 201 for none at all.
@@ -105,8 +118,9 @@ class Terminal {
   std::string pending_, seen_;
 };
 
-Terminal short_talk(int columns = 80, const std::vector<std::string>& set = {}) {
-  return Terminal({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "12"}, columns, set);
+Terminal short_talk(int columns = 80, const std::vector<std::string>& set = {}, int rows = 50) {
+  return Terminal({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "12"}, columns, set,
+                  rows);
 }
 
 // A model that talks for a long time when it is greedy.
@@ -294,6 +308,83 @@ TEST_CASE("letters of any script and emoji can be typed, whatever the locale", "
   screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
   CHECK(nlohmann::json::parse(slurp(file))["exchanges"][0]["user"] == text);
+}
+
+TEST_CASE("a message with bytes that are not UTF-8 is refused by byte, whatever follows them", "[terminal]") {
+  for (const std::string& term : {std::string("TERM=xterm"), std::string("TERM=emacs")}) {
+    Terminal screen = short_talk(80, {term});
+    screen.until(kPrompt);
+    screen.type("caf\xE9 hello world\r");
+    screen.until("not UTF-8 at byte 4");
+    screen.until(kPrompt);
+    screen.type("caf\xE9\r");  // the byte begins a character, which Enter cuts short
+    screen.until("not UTF-8 at byte 4");
+    screen.until(kPrompt);
+    screen.type("\xED\xA0\x80 \xC3\xBC\xFF\r");
+    screen.until("not UTF-8 at byte 1");
+    screen.until(kPrompt);
+    screen.type("\xC3\xBC\xFF\x7F\r");  // taken back
+    screen.until("tokens/s");
+    screen.until(kPrompt);
+    screen.type("/undo\r");
+    screen.until("Forgotten: \xC3\xBC\r");
+    screen.until(kPrompt);
+    screen.type(kCtrlD);
+    CHECK(screen.wait_for_end() == 0);
+  }
+}
+
+TEST_CASE("where libedit does not edit, the terminal's line mode shows, interrupts and ends input", "[terminal]") {
+  const std::string home = temporary_folder() + "/home without editing";
+  std::filesystem::create_directory(home);
+  std::ofstream(home + "/.editrc") << "edit off\n";
+  for (const std::string& set : {std::string("TERM=emacs"), "HOME=" + home}) {
+    INFO(set);
+    Terminal screen = short_talk(80, {set});
+    screen.until(kPrompt);
+    CHECK(screen.in_line_mode());
+    screen.type("never said");
+    screen.until("never said");
+    screen.type(kCtrlC);
+    screen.until(kPrompt);
+    screen.type("hello\r");
+    screen.until("hello");
+    screen.until("tokens/s");
+    screen.until(kPrompt);
+    screen.type("/edit\r");
+    screen.until("give the new message after /edit");
+    screen.until(kPrompt);
+    screen.type("/undo\r");
+    screen.until("Forgotten: hello");
+    screen.until(kPrompt);
+    screen.type(kCtrlD);
+    CHECK(screen.wait_for_end() == 0);
+    CHECK(screen.in_line_mode());
+  }
+}
+
+TEST_CASE("a chat in a window of any size works, and takes no memory for its cells", "[terminal]") {
+  Terminal huge = short_talk(65535, {}, 65535);
+  huge.until(kPrompt);
+  huge.type("hello\r");
+  huge.until("tokens/s");
+  huge.until(kPrompt);
+  CHECK(huge.most_memory() < 2048);
+  huge.type(kCtrlD);
+  CHECK(huge.wait_for_end() == 0);
+  Terminal grown = short_talk();
+  grown.until(kPrompt);
+  grown.resize(65535, 65535);
+  grown.type("hello\r");
+  grown.until("tokens/s");
+  grown.until(kPrompt);
+  grown.resize(60);
+  grown.type("hello\r");
+  grown.until("tokens/s");
+  grown.until(kPrompt);
+  CHECK(grown.most_memory() < 2048);
+  grown.type(kCtrlD);
+  CHECK(grown.wait_for_end() == 0);
 }
 
 TEST_CASE("on a terminal a mistake is reported and the chat continues", "[terminal]") {

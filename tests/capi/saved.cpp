@@ -263,6 +263,9 @@ TEST_CASE("saving and restoring refuse wrong arguments") {
   CHECK(ask([&](kaiju_error** e) {
           return kaiju_session_save_file(host.session, nullptr, "", e);
         }).says("the path is empty"));
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_session_restore_file(host.engine, nullptr, "", &session, e);
+        }).message == "the path is empty: name the file");
   CHECK(kaiju_session_restore(nullptr, nullptr, Reading::next, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_restore(host.engine, nullptr, nullptr, nullptr, &session, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_session_restore(host.engine, nullptr, Reading::next, nullptr, nullptr, nullptr) ==

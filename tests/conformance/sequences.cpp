@@ -193,7 +193,7 @@ TEST_CASE("several rows of a segment that are drawn from give what one row at a 
         StepResult result;
         const Status ran = (*executor)->run(plan, result);
         if (count > info.most_samples) {
-          CHECK(ran.message().find("draws from") != std::string::npos);
+          CHECK(ran.message().find("samples from") != std::string::npos);
           return std::vector<Words>();
         }
         INFO(ran.message());

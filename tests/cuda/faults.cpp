@@ -100,7 +100,7 @@ TEST_CASE("an executor that needs more memory than the GPU has reports how much,
   const Status refused = make_executor(checkpoint, options).status();
   INFO(refused.message());
   CHECK(refused.code() == StatusCode::kOutOfMemory);
-  const std::string told = "the KV cache wants ";
+  const std::string told = "the KV cache needs ";
   REQUIRE(refused.message().find(told) == 0);
   CHECK(std::stoll(refused.message().substr(told.size())) >= options.cache_bytes);
   CHECK(refused.message().find(" are free") != std::string::npos);

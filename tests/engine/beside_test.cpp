@@ -22,7 +22,8 @@ std::vector<int32_t> ending_at(const std::vector<int32_t>& reply, size_t count) 
 }  // namespace
 
 TEST_CASE(
-    "beside the host a decode step is under way when the one before it is told of, and no step is run for nothing") {
+    "beside the host a decode step runs already when the events of the step before it are polled, and no step is run "
+    "in vain") {
   Beside h;
   const RequestId a = h.submit(h.session(), tokens_from(1, 40), asking(200));
   const RequestId b = h.submit(h.session(), tokens_from(2, 50), asking(150));
@@ -35,14 +36,14 @@ TEST_CASE(
   CHECK(h.replies[b].tokens == h.reference(tokens_from(2, 50), 150));
 }
 
-TEST_CASE("beside the host a decode step is started before the one in front of it has ended") {
+TEST_CASE("beside the host a decode step is started before the previous step has ended") {
   Beside h;
   h.submit(h.session(), tokens_from(1, 40), asking(20));
   h.drain();
   CHECK(h.executor->most_under_way == 2);
 }
 
-TEST_CASE("beside the host a stop token ends a reply, and the row too many leaves with its memory") {
+TEST_CASE("beside the host a stop token ends a reply, and the memory of the row computed too many is released") {
   Beside h;
   const std::vector<int32_t> prompt = tokens_from(3, 70);
   const std::vector<int32_t> whole = h.reference(prompt, 100);
@@ -59,7 +60,7 @@ TEST_CASE("beside the host a stop token ends a reply, and the row too many leave
   CHECK(h.replies.rbegin()->second.counts.cached_tokens == static_cast<int32_t>(prompt.size() + reply.size()));
 }
 
-TEST_CASE("beside the host a request may begin, end, be set aside and go on at any step of others") {
+TEST_CASE("beside the host a request may begin, end, be suspended and resume at any step of other requests") {
   for (int steps = 1; steps < 70; ++steps) {
     INFO("after " << steps << " steps");
     Beside h;
@@ -82,7 +83,7 @@ TEST_CASE("beside the host a request may begin, end, be set aside and go on at a
   }
 }
 
-TEST_CASE("beside the host a session is saved, forked and destroyed while a step of others is under way") {
+TEST_CASE("beside the host a session is saved, forked and destroyed while a step of other requests runs") {
   Beside h;
   const SessionId saved = h.session(), other = h.session();
   const std::vector<int32_t> prompt = tokens_from(8, 150);
@@ -107,7 +108,8 @@ TEST_CASE("beside the host a session is saved, forked and destroyed while a step
   CHECK(h.replies[c].counts.cached_tokens >= 128);
 }
 
-TEST_CASE("a step planned ahead that the executor asks to try again is tried again, and the one before it is told of") {
+TEST_CASE(
+    "a step planned ahead that the executor cannot run yet is tried again, and the step before it gives its events") {
   Beside h;
   const RequestId a = h.submit(h.session(), tokens_from(11, 40), asking(50));
   h.runs_at(a, 10);
@@ -123,7 +125,7 @@ TEST_CASE("a step planned ahead that the executor asks to try again is tried aga
   CHECK(h.replies[a].tokens == h.reference(tokens_from(11, 40), 50));
 }
 
-TEST_CASE("a device lost in a step planned ahead is told to everybody") {
+TEST_CASE("a device lost in a step planned ahead fails every request") {
   Beside h;
   const RequestId a = h.submit(h.session(), tokens_from(12, 40), asking(50));
   h.runs_at(a, 10);
@@ -145,7 +147,8 @@ TEST_CASE("beside the host a step that a save cannot end yet does not stop the e
   CHECK(h.engine->status().ok());
 }
 
-TEST_CASE("beside the host a row that has ended makes no room for one more to wait") {
+TEST_CASE(
+    "beside the host a request that has ended frees no place among the waiting until its last planned row has run") {
   EngineOptions options;
   options.max_running = 2;
   options.max_waiting = 1;

@@ -155,7 +155,7 @@ TEST_CASE("an edit in the last block computes at most the edited tail and one bl
   }
 }
 
-TEST_CASE("an edit of an earlier input takes later turns away, one of an earlier reply leaves them") {
+TEST_CASE("editing an earlier input removes the later turns, editing an earlier reply keeps them") {
   Chat chat;
   for (uint64_t i = 0; i < 5; ++i) chat.say(tokens_from(i, 20));
   REQUIRE(chat.talk.edit(3, TurnPart::kReply, tokens_from(9, 12)).ok());
@@ -169,7 +169,7 @@ TEST_CASE("an edit of an earlier input takes later turns away, one of an earlier
   CHECK(chat.talk.edit(2, TurnPart::kInput, tokens_from(7, 3)).code() == StatusCode::kNotFound);
 }
 
-TEST_CASE("undo gives back the chat as it was") {
+TEST_CASE("undo restores the chat as it was before the turn") {
   for (const ExecutorInfo& info : shapes()) {
     INFO("global " << info.has_global << " window " << info.window);
     Chat chat(info);
@@ -252,7 +252,8 @@ TEST_CASE("a chat longer than the context is cut in large steps, and its prefix 
   }
 }
 
-TEST_CASE("while a reply is under way the book is closed, and a cancelled reply keeps what it has") {
+TEST_CASE(
+    "while a reply is generated the conversation cannot be changed, and a cancelled reply keeps its tokens so far") {
   Chat chat;
   chat.say(tokens_from(1, 20));
   const auto request = chat.talk.say(tokens_from(2, 20), Chat::options(50));

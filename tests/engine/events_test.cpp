@@ -56,7 +56,7 @@ struct Routed : Harness {
 
 }  // namespace
 
-TEST_CASE("a router that polls too late is told to forget, and believes in nothing that is gone") {
+TEST_CASE("a router that polls too late is told to forget everything, and never expects a block that was removed") {
   Routed late(4), prompt(10000);
   size_t most = 0;
   bool behind = false;

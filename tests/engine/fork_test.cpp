@@ -46,7 +46,8 @@ void check_refused(Engine& engine, SessionId session, RequestId request, Promise
 
 }  // namespace
 
-TEST_CASE("a child of fork() is refused by every call and may destroy; its parent's reply is the same") {
+TEST_CASE(
+    "every call refuses a child of fork(), which may destroy its parent's engine; the parent's reply is the same") {
   Harness h;
   const auto prompt = tokens_from(1, 150);
   const SessionId session = h.session();
@@ -81,7 +82,7 @@ TEST_CASE("a child of fork() is refused by every call and may destroy; its paren
   CHECK(h.replies[request].tokens == h.reference(prompt, 20));
 }
 
-TEST_CASE("a child of fork() destroys an engine that a thread of its parent waits for work of") {
+TEST_CASE("a child of fork() can destroy an engine in which a thread of its parent waits") {
   Harness h;
   std::thread host([&] { h.engine->wait(std::chrono::hours(1)); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits
@@ -90,8 +91,7 @@ TEST_CASE("a child of fork() destroys an engine that a thread of its parent wait
   host.join();
 }
 
-TEST_CASE(
-    "a child that is forked within a step, or while threads call, neither waits for them nor uses what they left") {
+TEST_CASE("a child forked within a step, or while other threads call the engine, does not wait for those threads") {
   Harness h;
   const SessionId session = h.session();
   int within = -2;
@@ -140,7 +140,7 @@ TEST_CASE(
 #endif
 }
 
-TEST_CASE("an engine that a child of fork() makes replies there as its parent's does") {
+TEST_CASE("an engine that a child of fork() creates replies as its parent's engine does") {
   Harness h;
   const auto prompt = tokens_from(6, 100);
   h.run(h.session(), prompt, asking(3));

@@ -133,7 +133,7 @@ TEST_CASE("threads inside generate at once, beside one that steps and polls, eac
   }
 }
 
-TEST_CASE("a generate that is left early takes its request with it") {
+TEST_CASE("a generate that returns early cancels its request") {
   Harness h;
   const RequestId other = h.submit(h.session(), tokens_from(1, 20), asking(30));
   SECTION("by an exception of its callback") {
@@ -158,7 +158,7 @@ TEST_CASE("a generate that is left early takes its request with it") {
   CHECK(h.replies[other].tokens == h.reference(tokens_from(1, 20), 30));
 }
 
-TEST_CASE("events of others that nobody polls end a generate with their number, and are all still there") {
+TEST_CASE("generate ends with an error when too many events of other requests are unread, and no event is lost") {
   EngineOptions options;
   options.max_events = 10;
   Harness h(small_facts(), options);

@@ -39,7 +39,7 @@ std::string shown(const std::vector<int32_t>& reply, const std::vector<std::stri
 
 }  // namespace
 
-TEST_CASE("what stays of a reply is its tokens before the stop string, and what a token has before it spelled anew") {
+TEST_CASE("a reply keeps its tokens before the stop string, and new tokens for the part of a token before it") {
   const Words words({"Hello", " there", ".\n", "\nUser", ":", "He", "llo", "l", "o", "H", "e", "xST", "OP", "\n"});
   enum : int32_t {
     kControl = 256,
@@ -82,7 +82,7 @@ TEST_CASE("what stays of a reply is its tokens before the stop string, and what 
   CHECK(kept({kHello}, {"ll", "ell"}) == Tokens{kH});
 }
 
-TEST_CASE("a stop string beside half a code point leaves whole ones") {
+TEST_CASE("a stop string next to half a code point leaves only whole code points") {
   const Words words({"\xF0\x9F", "\x98\x80", "a\xF0\x9F",
                      "\x98\x80"
                      "b",
@@ -106,7 +106,7 @@ TEST_CASE("a stop string beside half a code point leaves whole ones") {
   CHECK(kept({'x', kFirst}, {"b"}) == Tokens{'x', kFirst});
 }
 
-TEST_CASE("a rest that no tokens spell is left off") {
+TEST_CASE("text before a stop string that no tokens spell is dropped") {
   const ScriptedPieces pieces(97);  // letters and pairs, no bytes
   const auto token_of = [&](std::string_view piece) {
     for (int32_t token = 96; token >= 0; --token)

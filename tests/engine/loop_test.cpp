@@ -9,7 +9,7 @@
 using namespace kaiju;
 using namespace kaiju::test;
 
-TEST_CASE("decode rows and chunked prefill ride in one step, within the budget") {
+TEST_CASE("one step mixes decode rows and chunked prefill within its budget of tokens") {
   Harness h;
   const RequestId a = h.submit(h.session(), tokens_from(1, 40), asking(60));
   h.step();
@@ -26,7 +26,7 @@ TEST_CASE("decode rows and chunked prefill ride in one step, within the budget")
   CHECK(h.replies[b].tokens == h.reference(tokens_from(2, 400), 60));
 }
 
-TEST_CASE("a budget below the number of rows serves all in turn") {
+TEST_CASE("if a step has fewer tokens than decode rows, the rows take turns") {
   EngineOptions options;
   options.step_tokens = 3;
   Harness h(small_facts(), options);
@@ -52,7 +52,7 @@ TEST_CASE("tokens are shared out: decode first, then prefill by age and chunk") 
   CHECK(grants == std::vector<int32_t>{40, 24});
 }
 
-TEST_CASE("the oldest waits first and nobody overtakes it") {
+TEST_CASE("the oldest waiting request starts first, and no request overtakes it") {
   ExecutorInfo info = small_facts();
   info.block_count[0] = 20;
   info.window = 0;
@@ -69,7 +69,7 @@ TEST_CASE("the oldest waits first and nobody overtakes it") {
   CHECK(h.replies[c].tokens == h.reference(tokens_from(3, 10), 10));
 }
 
-TEST_CASE("who waits for window blocks begins when a running sequence has let enough of them go") {
+TEST_CASE("a request that waits for window blocks starts when a running sequence has released enough of them") {
   ExecutorInfo info = small_facts();
   info.context = 4096;
   info.step_tokens = 64;
@@ -91,7 +91,7 @@ TEST_CASE("who waits for window blocks begins when a running sequence has let en
   h.drain();
 }
 
-TEST_CASE("idle sessions make room, the least recently used first, and compute again") {
+TEST_CASE("KV of idle sessions is evicted, the least recently used first, and is computed again when needed") {
   ExecutorInfo info = small_facts();
   info.block_count[0] = 20;
   info.window = 0;
@@ -194,7 +194,7 @@ TEST_CASE("bad requests are refused by name and change nothing") {
   CHECK(h.engine->session_tokens(session).value().empty());
 }
 
-TEST_CASE("a busy session refuses all but its end") {
+TEST_CASE("a busy session refuses every call but destroy") {
   Harness h;
   const SessionId session = h.session();
   const RequestId request = h.submit(session, {1, 2, 3}, asking(20));
@@ -272,7 +272,7 @@ TEST_CASE("stop strings are found across tokens and not shown") {
   }
 }
 
-TEST_CASE("text comes out in whole code points, and what never became whole at the end") {
+TEST_CASE("text comes in whole code points, and an incomplete code point comes at the end") {
   Harness h;
   for (uint64_t i = 0; i < 20; ++i) {
     const Reply& reply = h.run(h.session(), tokens_from(i, 10), asking(100));
@@ -338,7 +338,7 @@ TEST_CASE("a caller who never steps cannot fill the inbox") {
   CHECK(h.replies[request].reason == DoneReason::kCancelled);
 }
 
-TEST_CASE("a lost device is latched and said by every call at once") {
+TEST_CASE("after a device is lost every call answers with that error at once") {
   for (const StatusCode code : {StatusCode::kDeviceLost, StatusCode::kInternal}) {
     Harness h;
     const SessionId a = h.session(), b = h.session(), c = h.session();
@@ -370,7 +370,7 @@ TEST_CASE("a lost device is latched and said by every call at once") {
   }
 }
 
-TEST_CASE("a step that could not happen yet is tried again unchanged") {
+TEST_CASE("a step that the executor could not run yet is tried again unchanged") {
   Harness h;
   const SessionId session = h.session();
   const auto prompt = tokens_from(1, 200);
@@ -417,7 +417,7 @@ TEST_CASE("an executor that answers nonsense stops the engine, not the process")
   }
 }
 
-TEST_CASE("an engine is refused what makes no sense") {
+TEST_CASE("an engine refuses options that make no sense") {
   CHECK(Engine::create(nullptr, nullptr, {}).status().code() == StatusCode::kInvalidArgument);
   EngineOptions options;
   options.step_tokens = 97;
@@ -471,7 +471,7 @@ TEST_CASE("wait returns for work, for wake, and in time") {
   CHECK_FALSE(h.engine->wait(std::chrono::milliseconds(1)));
 }
 
-TEST_CASE("the figures add up") {
+TEST_CASE("the metrics add up") {
   Harness h;
   const SessionId session = h.session();
   h.run(session, tokens_from(1, 300), asking(50));
@@ -494,7 +494,7 @@ TEST_CASE("the figures add up") {
   CHECK(reply.timing.decode_ns > 0);
 }
 
-TEST_CASE("the figures add up when requests are set aside") {
+TEST_CASE("the metrics add up when requests are suspended") {
   for (const int steps : {0, 1, 2, 5, 7, 9}) {
     INFO("set aside after " << steps << " steps");
     Harness h;
@@ -515,7 +515,7 @@ TEST_CASE("the figures add up when requests are set aside") {
   }
 }
 
-TEST_CASE("a fork wakes who waits for work") {
+TEST_CASE("a fork of a session wakes a thread in wait") {
   Harness h;
   const SessionId session = h.session();
   h.run(session, {1, 2}, asking(1));
@@ -529,7 +529,7 @@ TEST_CASE("a fork wakes who waits for work") {
   forks.join();
 }
 
-TEST_CASE("two engines in one process do not meet") {
+TEST_CASE("two engines in one process do not affect each other") {
   Harness a, b;
   const SessionId sa = a.session(), sb = b.session();
   const RequestId ra = a.submit(sa, tokens_from(1, 50), asking(40)), rb = b.submit(sb, tokens_from(2, 50), asking(40));

@@ -105,7 +105,8 @@ struct Stage {
 }  // namespace
 
 TEST_CASE(
-    "as many as end, leave or are set aside in one step: each is told of in order, and the others go on as if alone") {
+    "when many requests end or are suspended in one step, each gets its event in order and the others go on "
+    "unchanged") {
   for (const bool beside_host : {false, true}) {
     INFO("beside the host: " << beside_host);
     constexpr size_t kCount = 60;
@@ -270,7 +271,7 @@ TEST_CASE("a suspended request whose KV made room for others computes it again a
   CHECK(h.engine->metrics().tokens_prefilled > 300 + 600);  // some of it twice
 }
 
-TEST_CASE("the newest word about a request counts, and the inbox holds one command of it") {
+TEST_CASE("the latest of cancel, suspend and resume counts, and the inbox holds one command of each request") {
   Harness h;
   const auto prompt = tokens_from(1, 100);
   const RequestId request = h.submit(h.session(), prompt, asking(10));
@@ -303,7 +304,7 @@ TEST_CASE("higher priorities are admitted first and prefilled first, equal ones 
   CHECK(order == std::vector<RequestId>{requests[2], requests[5], requests[1], requests[4], requests[0], requests[3]});
 }
 
-TEST_CASE("a suspended request comes back to its old place in the order of service") {
+TEST_CASE("a suspended request resumes at its old place in the order of service") {
   ExecutorInfo info = small_facts();
   info.slot_count = 1;
   Harness h(info);
@@ -413,7 +414,7 @@ TEST_CASE("a full waiting list refuses with its numbers, the suspended ones amon
   h.drain();
 }
 
-TEST_CASE("timings are told on the host's clock") {
+TEST_CASE("timings are measured on the host's clock") {
   HandClock clock;
   Harness h(small_facts(), clock.options());
   const RequestId request = h.submit(h.session(), tokens_from(1, 150), asking(3));
@@ -429,7 +430,8 @@ TEST_CASE("timings are told on the host's clock") {
   CHECK(timing.decode_ns == 2'000'000'000);
 }
 
-TEST_CASE("memory reserved in parts lets more run at once; who finds none left is suspended and goes on by itself") {
+TEST_CASE(
+    "memory reserved in parts lets more requests run; a request that finds none is suspended and resumes by itself") {
   ExecutorInfo info = small_facts();
   info.block_count[0] = 20;
   info.window = 0;

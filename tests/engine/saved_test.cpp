@@ -131,7 +131,7 @@ TEST_CASE("500 random conversations saved and restored at random give the tokens
   }
 }
 
-TEST_CASE("every truncation, every flipped bit and every byte that claims otherwise is refused, and nothing stays") {
+TEST_CASE("a saved session that was truncated or changed in any bit is refused, and nothing of it stays") {
   ExecutorInfo info = small_facts();
   info.window = 64;
   Harness harness(info, of_model("m"));
@@ -211,7 +211,7 @@ TEST_CASE(
   CHECK(says(restored(harness, plain), StatusCode::kUnsupported, "epoch 0"));
 }
 
-TEST_CASE("KV that was laid out otherwise is not used: the session is restored and computes its history again") {
+TEST_CASE("KV in another layout is not used: the session is restored and computes its history again") {
   Harness before(small_facts(), of_model("m"));
   const SessionId session = before.session();
   before.run(session, tokens_from(3, 300), asking(4));
@@ -297,7 +297,7 @@ TEST_CASE("a transfer that fails is a miss for a restore and an error for a save
   }
 }
 
-TEST_CASE("a callback that fails at any point is the answer, and nothing of the session stays") {
+TEST_CASE("an error of a callback is returned, whenever it comes, and nothing of the session stays") {
   Harness harness(small_facts(), of_model("m"));
   const SessionId session = harness.session();
   harness.run(session, tokens_from(3, 300), asking(4));
@@ -328,7 +328,7 @@ TEST_CASE("a callback that fails at any point is the answer, and nothing of the 
   REQUIRE(harness.engine->check_ledger().message() == "");
 }
 
-TEST_CASE("nothing of a session whose restore was refused is found by others of its salt, and what they had stays") {
+TEST_CASE("a refused restore adds nothing that sessions of its salt could find, and removes nothing that they had") {
   for (const size_t known : {0, 130}) {
     INFO(known << " tokens known");
     Harness before(small_facts(), of_model("m"));

@@ -296,7 +296,8 @@ TEST_CASE("any schedule gives the tokens of one-at-a-time decoding") {
   CHECK((one || finished > count * 10));
 }
 
-TEST_CASE("any schedule gives those tokens while blocks move between device, host memory and file all the time") {
+TEST_CASE(
+    "any schedule gives the tokens of one-at-a-time decoding while blocks move between device, host memory and file") {
   const char* one = std::getenv("KAIJU_SEED");
   const char* many = std::getenv("KAIJU_SCHEDULES");
   const uint64_t first = one ? std::strtoull(one, nullptr, 10) : 1;

@@ -294,7 +294,7 @@ TEST_CASE("a draft after a stop token or the last token is not kept") {
   CHECK(h.engine->session_tokens(session).value() == prompt + expected);
 }
 
-TEST_CASE("an executor that draws one row of a segment refuses proposals by name") {
+TEST_CASE("an executor that samples one row of a segment refuses proposals by name") {
   ExecutorInfo info = small_facts();
   info.most_samples = 1;
   Sequences h(info);

@@ -4,7 +4,7 @@
 using namespace kaiju;
 using namespace kaiju::test;
 
-TEST_CASE("a second session finds its character's prompt, wherever in a block that ends") {
+TEST_CASE("a second session finds its character's prompt, at whatever position in a block the prompt ends") {
   for (const int32_t window : {0, 1, 63, 64, 65, 128})
     for (const int32_t card_tokens : {1, 63, 64, 65, 127, 128, 129, 300}) {
       INFO("window " << window << " card " << card_tokens);
@@ -47,7 +47,7 @@ TEST_CASE("one private token makes a block private") {
   CHECK(h.run(h.session(), prompt, in_scope("wren", 63, "d")).counts.cached_tokens == 63);
 }
 
-TEST_CASE("a fork shares what its parent may see, and a destroyed family leaves nothing") {
+TEST_CASE("a fork shares the KV that its parent may use, and when both are destroyed no private KV stays") {
   Harness h;
   const SessionId parent = h.session();
   const auto prompt = tokens_from(1, 200);
@@ -72,7 +72,7 @@ TEST_CASE("the KV of a destroyed session stays for its salt") {
   CHECK(again.tokens == h.reference(history + tokens_from(2, 9), 20));
 }
 
-TEST_CASE("a prefix that several requests want is computed once: the others follow its leader block by block") {
+TEST_CASE("a prefix that several requests need is computed once: the others take over each block when it is computed") {
   ExecutorInfo info = small_facts();
   info.step_tokens = 64;
   Harness h(info);
@@ -89,7 +89,8 @@ TEST_CASE("a prefix that several requests want is computed once: the others foll
   CHECK(h.engine->metrics().cache.miss_new == 500 + 4 * 30);
 }
 
-TEST_CASE("when a leader leaves at any step, the next follower leads and computes at most one block again") {
+TEST_CASE(
+    "when the request that computes a shared prefix ends, another one continues and computes at most one block again") {
   enum class Way { kCancel, kDestroy, kDeadline, kSuspend };
   const auto card = tokens_from(1, 410);
   const auto prompt = [&](uint64_t i) { return card + tokens_from(10 + i, 30); };
@@ -136,7 +137,7 @@ TEST_CASE("when a leader leaves at any step, the next follower leads and compute
       }
 }
 
-TEST_CASE("a request that finds a shared tail being made goes on from its end, wherever a known beginning of it ends") {
+TEST_CASE("a request that finds a shared tail being computed continues after it, whatever part of the tail is cached") {
   const auto card = tokens_from(1, 100);
   for (const size_t same : {70u, 99u, 100u, 110u})  // tokens that agree with what the salt knows already
     for (const bool cancelled : {false, true}) {
@@ -159,7 +160,7 @@ TEST_CASE("a request that finds a shared tail being made goes on from its end, w
     }
 }
 
-TEST_CASE("a request never follows a leader with another salt") {
+TEST_CASE("a request never takes over blocks that a request with another salt computes") {
   ExecutorInfo info = small_facts();
   info.step_tokens = 64;
   Harness h(info);
@@ -169,7 +170,7 @@ TEST_CASE("a request never follows a leader with another salt") {
   CHECK(h.executor->rows == 600);
 }
 
-TEST_CASE("a block whose window block is gone is computed again, and its global block is not rewritten") {
+TEST_CASE("a block whose window block was evicted is computed again, and its global block is not written") {
   ExecutorInfo info = small_facts();
   info.block_count[1] = 8;  // a window, a chunk, and little to keep
   Harness h(info);
@@ -207,7 +208,8 @@ TEST_CASE("a shared region longer than the prompt is refused by name") {
   CHECK(refused.status().message().find("shared_tokens is 11") != std::string::npos);
 }
 
-TEST_CASE("sessions in turn keep their hits until memory is short, in one memory for both kinds") {
+TEST_CASE(
+    "sessions that take turns keep their hits until memory runs short, when both kinds of block share one memory") {
   for (const int occupancy : {25, 50, 75, 95}) {
     ExecutorInfo info = small_facts();
     info.slab_blocks[0] = 6, info.slab_blocks[1] = 1;

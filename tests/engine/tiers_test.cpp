@@ -121,7 +121,7 @@ TEST_CASE("in every tier a salt finds its own blocks and never those of another 
   }
 }
 
-TEST_CASE("a destroyed family and a retired character leave nothing in any tier") {
+TEST_CASE("destroyed sessions and a retired character leave nothing in any tier") {
   Tiered h(24, 200);
   const SessionId session = h.session();
   h.run(session, tokens_from(1, 500), asking(5));  // its own
@@ -134,7 +134,7 @@ TEST_CASE("a destroyed family and a retired character leave nothing in any tier"
   CHECK(h.engine->metrics().host.blocks_held[1] + h.engine->metrics().file.blocks_held[1] == 0);
 }
 
-TEST_CASE("only the window blocks of resume points go down") {
+TEST_CASE("only the window blocks of resume points are copied to lower tiers") {
   Tiered h(200);
   h.run(h.session(), tokens_from(1, 500), in_scope("", 0, "a"));
   h.crowd(2);
@@ -197,7 +197,7 @@ TEST_CASE("a file that fails is used no more, the metrics say why, and the engin
   }
 }
 
-TEST_CASE("a request that leaves while its blocks are brought up holds nothing in any tier") {
+TEST_CASE("a request that ends while its blocks are promoted holds nothing in any tier") {
   for (const int what : {0, 1, 2}) {
     Tiered h(100);
     const auto prompt = tokens_from(1, 500);
@@ -247,7 +247,7 @@ TEST_CASE("events say in which tier a shared block is") {
   for (const auto& [name, tiers] : where) CHECK(tiers == 1);
 }
 
-TEST_CASE("the prefixes of several requests are brought up in one step, and the requests are served in order") {
+TEST_CASE("the prefixes of several requests are promoted in one step, and the requests start in order") {
   ExecutorInfo info = small_facts();
   info.block_count[0] = 24;
   info.block_count[1] = 24;

@@ -32,7 +32,7 @@ TEST_CASE("a reply is that of one-at-a-time decoding, with or without global and
   }
 }
 
-TEST_CASE("a second turn computes only what is new, and the last drawn token") {
+TEST_CASE("a second turn computes only its new tokens and the last sampled token") {
   for (const ExecutorInfo& info : shapes()) {
     INFO("global " << info.has_global << " window " << info.window);
     Harness h(info);
@@ -105,7 +105,7 @@ TEST_CASE("a cut within the last block of the reply is found in the cache") {
   }
 }
 
-TEST_CASE("a cut whose window is gone computes the window again and leaves the global blocks alone") {
+TEST_CASE("a cut whose window was evicted computes the window again and does not write global blocks") {
   Harness h;
   const SessionId session = h.session();
   const auto prompt = tokens_from(1, 1500);
@@ -156,7 +156,7 @@ TEST_CASE("a fork never changes its parent, nor the parent its fork") {
   }
 }
 
-TEST_CASE("window blocks are given back as the window moves on") {
+TEST_CASE("window blocks are released as the window moves on") {
   ExecutorInfo info = small_facts();
   info.slot_count = 1;
   info.block_count[1] = 16;

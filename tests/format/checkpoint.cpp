@@ -117,7 +117,8 @@ TEST_CASE("a path that is no checkpoint is refused, and says why") {
   CHECK(status_of(folder / "nothing").code() == StatusCode::kIo);
   CHECK(tiny::contains(status_of(folder / "nothing").message(), "No such file"));
   CHECK(status_of(folder / "").code() == StatusCode::kIo);
-  CHECK(status_of("").code() == StatusCode::kIo);
+  CHECK(status_of("").code() == StatusCode::kInvalidArgument);
+  CHECK(status_of("").message() == "the path is empty: name the file");
   CHECK(status_of("/dev/null").code() == StatusCode::kIo);
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
   CHECK(status_of(folder / "pipe").code() == StatusCode::kIo);  // and does not wait for a writer

@@ -3,9 +3,11 @@
 
 #include <cstdlib>
 #include <string>
+#include <tuple>
 
 #include "broken_pipe.hpp"
 #include "catch.hpp"
+#include "kaiju/run/executors.hpp"
 #include "tiny.hpp"
 
 namespace {
@@ -21,13 +23,36 @@ int exit_code(const std::string& command) {
 }  // namespace
 
 TEST_CASE("a wrong command line gives exit code 2 in every program") {
-  for (const char* line :
-       {"kaiju-inspect", "kaiju-make", "kaiju-score", "kaiju-perplexity", "kaiju-bench", "kaiju-bench nonsense",
-        "kaiju-score x --tokens y --chunk -1", "kaiju-bench step x --seconds 0",
-        "kaiju-make --out x --preset nano --layers 0", "kaiju-inspect x --nonsense",
-        "kaiju-bench serve x --cache-bytes -1", "kaiju-bench hour x --host-bytes -1",
-        "kaiju-bench step x --seconds nan", "kaiju-bench serve x --top-p 0", "kaiju-bench hour x --seed -1",
-        "kaiju-bench serve x --temperature 0.0005"}) {
+  for (const char* line : {"kaiju-inspect",
+                           "kaiju-make",
+                           "kaiju-score",
+                           "kaiju-perplexity",
+                           "kaiju-bench",
+                           "kaiju-bench nonsense",
+                           "kaiju-score x --tokens y --chunk -1",
+                           "kaiju-bench step x --seconds 0",
+                           "kaiju-make --out x --preset nano --layers 0",
+                           "kaiju-inspect x --nonsense",
+                           "kaiju-bench serve x --cache-bytes -1",
+                           "kaiju-bench hour x --host-bytes -1",
+                           "kaiju-bench step x --seconds nan",
+                           "kaiju-bench serve x --top-p 0",
+                           "kaiju-bench hour x --seed -1",
+                           "kaiju-bench serve x --temperature 0.0005",
+                           "kaiju-score x --tokens y --backend nonsense",
+                           "kaiju-score x --tokens y --chunk 2048 --batch 64",
+                           "kaiju-perplexity x --text y --backend nonsense",
+                           "kaiju-bench ops --backend reference",
+                           "kaiju-bench step x --backend nonsense",
+                           "kaiju-bench step x --after 16",
+                           "kaiju-bench step x --chunk 65537",
+                           "kaiju-bench serve x --backend nonsense",
+                           "kaiju-bench serve x --staggered --conversations 4",
+                           "kaiju-bench hour x --backend nonsense",
+                           "kaiju-bench replay --preset nonsense",
+                           "kaiju-bench replay --messages-least 5 --messages-most 4",
+                           "kaiju-chat --backend nonsense",
+                           "kaiju-chat --say '\377'"}) {
     INFO(line);
     CHECK(exit_code(kPrograms + "/" + line + " >/dev/null 2>&1") == 2);
   }
@@ -64,6 +89,59 @@ TEST_CASE("--help and --version are a success") {
   for (const char* name : {"inspect", "make", "score", "perplexity", "bench"})
     for (const char* option : {"--help", "--version"})
       CHECK(exit_code(kPrograms + "/kaiju-" + name + " " + option + " | grep -q .") == 0);
+  for (const char* name : {"ops", "step", "cache", "replay", "serve", "hour"})
+    CHECK(exit_code(kPrograms + "/kaiju-bench " + name + " --version | grep -q '^[0-9.]*$'") == 0);
+}
+
+TEST_CASE("every backend that the library lists is a name that --backend takes") {
+  for (const std::string& name : kaiju::backend_names()) {
+    INFO(name);
+    CHECK(exit_code(kPrograms + "/kaiju-score /nowhere --tokens y --backend " + name + " 2>/dev/null") == 1);
+  }
+}
+
+TEST_CASE("options that exclude or need each other are refused by name with exit code 2") {
+  const std::tuple<const char*, const char*, const char*> lines[] = {
+      {"kaiju-chat --list --json", "--list", "--json"},
+      {"kaiju-chat --list --say x", "--list", "--say"},
+      {"kaiju-chat --list --character wren", "--list", "--character"},
+      {"kaiju-bench replay --backend auto", "--backend", "--model"},
+      {"kaiju-bench replay --threads 1", "--threads", "--model"},
+      {"kaiju-bench replay --check 1", "--check", "--model"},
+      {"kaiju-bench replay --model x --memory 1", "--memory", "--model"},
+      {"kaiju-bench replay --model x --slots 1", "--slots", "--model"},
+      {"kaiju-bench replay --model x --preset nano", "--preset", "--model"},
+      {"kaiju-bench replay --in-turn 2 --trace x", "--in-turn", "--trace"},
+      {"kaiju-bench replay --in-turn 2 --seed 1", "--in-turn", "--seed"},
+      {"kaiju-bench replay --trace x --conversations 1", "--trace", "--conversations"},
+      {"kaiju-bench serve x --staggered --over-seconds 1", "--staggered", "--over-seconds"},
+      {"kaiju-bench step x --beside-after 5", "--beside-after", "--beside"},
+  };
+  for (const auto& [line, one, other] : lines) {
+    INFO(line);
+    const std::string command = "timeout 20 " + kPrograms + "/" + line;
+    CHECK(exit_code(command + " >/dev/null 2>&1") == 2);
+    for (const char* name : {one, other})
+      CHECK(exit_code(command + " 2>&1 | grep -q -e '" + std::string(name) + "'") == 0);
+  }
+}
+
+TEST_CASE("an empty item of a list is refused by the option's name") {
+  const std::pair<const char*, const char*> lines[] = {
+      {"kaiju-bench replay --memory 4,,2", "--memory"},
+      {"kaiju-bench replay --memory=,4", "--memory"},
+      {"kaiju-bench ops --rows 1,", "--rows"},
+      {"kaiju-bench ops --rows 1 ,2", "--rows"},
+      {"kaiju-bench step x --streams 1,,2", "--streams"},
+      {"kaiju-bench step x --prompts ,", "--prompts"},
+      {"kaiju-bench hour x --conversations 4,,8", "--conversations"},
+  };
+  for (const auto& [line, name] : lines) {
+    INFO(line);
+    const std::string command = "timeout 20 " + kPrograms + "/" + line;
+    CHECK(exit_code(command + " >/dev/null 2>&1") == 2);
+    CHECK(exit_code(command + " 2>&1 | grep -q -e '" + std::string(name) + ": an item of the list is empty'") == 0);
+  }
 }
 
 TEST_CASE("scripts for tests on a GPU show their help and refuse wrong options without a GPU") {
@@ -114,7 +192,8 @@ TEST_CASE("a failed print ends no program by a signal, and a result that cannot 
            Line{"kaiju-bench step --help", 0},
            Line{"kaiju-bench replay --in-turn 2 --memory 4", 0},
            Line{"kaiju-bench replay --trace /nowhere", 1, false},
-           Line{"kaiju-bench ops --backend nonsense --threads 1", 1, false},
+           Line{"kaiju-bench ops --backend nonsense --threads 1", 2, false},
+           Line{"kaiju-bench step /nowhere --threads 1", 1, false},
        })
     for (const std::string bad : {"/dev/full", "&-", "&9"}) {
       ends(run, " 2>" + bad + " >/dev/null", false);
@@ -231,7 +310,7 @@ TEST_CASE("endless input is refused with the limit and does not fill the memory"
   };
   refused("kaiju-perplexity " + kModel + " --text /dev/zero", "67108864");
   refused("kaiju-perplexity " + kModel + " --text /dev/stdin", "67108864");
-  refused("kaiju-make --out x --config /dev/zero", "1048576");
+  refused("kaiju-make --out x --config /dev/zero", "262144");
   refused("kaiju-bench replay --trace /dev/zero", "4194304");
   refused("kaiju-bench replay --trace /dev/stdin", "4194304");
 }
@@ -259,6 +338,30 @@ TEST_CASE("kaiju-score refuses malformed tokens by name") {
     INFO(tokens);
     CHECK(exit_code(std::string("echo '") + tokens + "' | " + kPrograms + "/kaiju-score " + kModel +
                     " --tokens - >/dev/null 2>&1") == 1);
+  }
+}
+
+TEST_CASE("kaiju-score says that a number is outside the vocabulary, however large it is") {
+  for (const char* token : {"8192", "99999999999999999999", "-99999999999999999999"})
+    CHECK(exit_code(std::string("echo ") + token + " | " + kPrograms + "/kaiju-score " + kModel +
+                    " --tokens - 2>&1 | grep -q -e 'token 1 is " + token + ", outside the vocabulary of 0 to 8191'") ==
+          0);
+}
+
+TEST_CASE("no program prints a control character of a file's name") {
+  const tiny::Folder folder;
+  const std::string name = "\033[2J\n\x7F \xC2\x9B.x";
+  tiny::write_file(folder / name, tiny::bytes());
+  const std::string file = "'" + (folder / name) + "'";
+  for (const std::string& line :
+       {"kaiju-inspect " + file, "kaiju-inspect " + file + "x", "kaiju-score " + file + "x --tokens y",
+        "kaiju-score " + kModel + " --tokens " + file + "x", "kaiju-perplexity " + kModel + " --text " + file + "x",
+        "kaiju-make --config " + file + " --out y", "kaiju-bench step " + file + "x",
+        "kaiju-bench replay --trace " + file, "kaiju-chat --say x --model " + file + "x"}) {
+    INFO(line);
+    const std::string said = "timeout 60 " + kPrograms + "/" + line + " 2>&1";
+    CHECK(exit_code(said + " | LC_ALL=C grep -q -e '\033' -e '\x7F' -e '\xC2\x9B'") == 1);
+    CHECK(exit_code(said + " | grep -q -F '\\x1b[2J\\x0a\\x7f \\xc2\\x9b.x'") == 0);
   }
 }
 

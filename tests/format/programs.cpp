@@ -10,6 +10,8 @@
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
+#include "tests/capi/tiny_model.hpp"
+#include "tests/text/tiny_tokenizer.hpp"
 #include "tiny.hpp"
 
 namespace {
@@ -147,6 +149,57 @@ TEST_CASE("kaiju-bench replay says so when no request was measured, and when a r
   CHECK(tiny::contains(bench.err, "in one memory, which"));
 }
 
+TEST_CASE("kaiju-bench hour says so when no message arrives in the counted time") {
+  const tiny::Folder folder;
+  const Run bench = run(folder, "kaiju-bench",
+                        "hour '" + std::string(KAIJU_SOURCE_DIR) +
+                            "/examples/chat/model/kaiju-nano.safetensors' --conversations 1 --characters 1 "
+                            "--prompt-tokens 8 --user-tokens 4 --reply-tokens 2 --every-seconds 1000 "
+                            "--settle-seconds 0 --seconds 0.001 --threads 1 --json");
+  CHECK(bench.status == 1);
+  CHECK(bench.out.empty());
+  CHECK(tiny::contains(bench.err, "no message of 1 conversation arrives in the counted 0.001 seconds"));
+}
+
+TEST_CASE("kaiju-bench cache measures as many rows as it takes") {
+  const tiny::Folder folder;
+  const Run bench = run(folder, "kaiju-bench", "cache --blocks 4096 --rows 2100 --seconds 0 --json");
+  INFO(bench.err);
+  REQUIRE(bench.status == 0);
+  for (const auto& figure : nlohmann::json::parse(bench.out)["figures"]) CHECK(figure["value"] < 1e9);
+}
+
+TEST_CASE("kaiju-bench step times models of any shape in steps of any size") {
+  const tiny::Folder folder;
+  using kaiju::LayerKind, kaiju::ModelConfig;
+  const auto timed = [&](const ModelConfig& config, const std::string& options) {
+    REQUIRE(kaiju::write_random_checkpoint(folder / "model", config, 1).ok());
+    return run(
+        folder, "kaiju-bench",
+        "step '" + (folder / "model") + "' --threads 1 --backend portable --seconds 0.0001 --buffer-mib 64 " + options);
+  };
+  const auto succeeds = [&](const ModelConfig& config, const std::string& options, const char* part) {
+    const Run bench = timed(config, options);
+    INFO(options << "\n" << bench.err << bench.out);
+    CHECK(bench.status == 0);
+    CHECK(tiny::contains(bench.out, part));
+  };
+  ModelConfig windows = tiny::config(), global = tiny::config(), small = tiny::config();
+  windows.layers = {tiny::config().layers[0]};
+  global.layers = {{LayerKind::kGlobal, 0, 0, 0}};
+  for (ModelConfig* config : {&windows, &global}) config->derive_counts();
+  succeeds(tiny::config(), "--chunk 1 --streams 1 --prompts 16 --context 16", "16 tokens");
+  succeeds(tiny::config(), "--chunk 16 --streams 2 --prompts 16 --context 16 --after 16,40", "40 tokens after 16");
+  for (const ModelConfig& config : {windows, global})
+    succeeds(config, "--streams 1 --prompts 16 --context 16 --moved 2", "2 down and up");
+  small.context = 40;
+  succeeds(small, "--streams 1", "context 1");
+  succeeds(small, "--streams 1 --context 39 --prompts 40", "context 39");
+  fails(timed(small, "--context 40"), "the model's context is 40: choose --context at most 39");
+  small.context = 1;
+  fails(timed(small, ""), "the model's context of 1 has no position for a decode step");
+}
+
 TEST_CASE("the help of every kaiju-bench subcommand has examples and the defaults of lists") {
   const tiny::Folder folder;
   for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour"}) {
@@ -278,7 +331,7 @@ TEST_CASE("kaiju-score writes an empty array of log-probabilities for a single t
   CHECK(tiny::contains(file, "'shape': (0,), }"));
 }
 
-TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two outputs of one name") {
+TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two outputs of one file") {
   const tiny::Folder folder;
   tiny::write_file(folder / "ids", "5 6 7");
   const std::string model = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
@@ -286,10 +339,49 @@ TEST_CASE("kaiju-score refuses scores of a model without a classifier, and two o
   const auto count = folder.file_count();
   fails(run(folder, "kaiju-score", score + "--scores '" + (folder / "s.npy") + "'"),
         "--scores: " + model + " has no classifier");
-  fails(run(folder, "kaiju-score",
-            score + "--logits '" + (folder / "x.npy") + "' --logprobs '" + (folder / "x.npy") + "'"),
-        "--logprobs: " + (folder / "x.npy") + " is already another output's name");
+  const auto refuses = [&](const std::string& first, const std::string& second) {
+    fails(run(folder, "kaiju-score", score + "--logits '" + first + "' --logprobs '" + second + "'"),
+          "--logprobs: " + second + " is the same file as --logits " + first);
+  };
+  refuses(folder / "x.npy", folder / "x.npy");
+  refuses(folder / "x.npy", folder / "./x.npy");
   CHECK(folder.file_count() == count + 2);  // what the program said
+  std::filesystem::create_symlink("x.npy", folder / "link.npy");
+  refuses(folder / "x.npy", folder / "link.npy");
+  refuses(folder / "link.npy", folder / "x.npy");
+  CHECK(folder.file_count() == count + 3);
+  tiny::write_file(folder / "x.npy", "older");
+  std::filesystem::create_hard_link(folder / "x.npy", folder / "hard.npy");
+  refuses(folder / "hard.npy", folder / "link.npy");
+  CHECK(tiny::read_file(folder / "x.npy") == "older");
+}
+
+TEST_CASE("no program replaces a file that it reads, by whatever name its output leads there") {
+  const tiny::Folder folder;
+  const std::string model = folder / "model", ids = folder / "ids", config = folder / "config";
+  const std::string bytes = tiny::bytes(), shape = kaiju::config_to_json(tiny::config());
+  tiny::write_file(model, bytes);
+  tiny::write_file(ids, "5 6 7");
+  tiny::write_file(config, shape);
+  std::filesystem::create_symlink("model", folder / "model link");
+  std::filesystem::create_hard_link(ids, folder / "ids link");
+  std::filesystem::create_symlink(config, folder / "config link");
+  for (const char* option : {"--logits", "--scores", "--logprobs"})
+    for (const char* name : {"model", "./model", "model link", "ids", "ids link"}) {
+      INFO(option << " " << name);
+      const std::string file = tiny::contains(name, "model") ? "FILE " + model : "--tokens " + ids;
+      fails(run(folder, "kaiju-score",
+                "'" + model + "' --tokens '" + ids + "' " + option + " '" + (folder / name) + "' --threads 1"),
+            option + (": " + (folder / name)) + " is the same file as " + file);
+    }
+  fails(run(folder, "kaiju-score", "'" + model + "' --tokens - --logits '" + ids + "' <'" + ids + "'"),
+        "--logits: " + ids + " is the same file as the standard input");
+  for (const char* name : {"config", "./config", "config link"})
+    fails(run(folder, "kaiju-make", "--config '" + config + "' --out '" + (folder / name) + "'"),
+          "--out: " + (folder / name) + " is the same file as --config " + config);
+  CHECK(tiny::read_file(model) == bytes);
+  CHECK(tiny::read_file(ids) == "5 6 7");
+  CHECK(tiny::read_file(config) == shape);
 }
 
 TEST_CASE("programs say what they cannot read, and why") {
@@ -299,6 +391,35 @@ TEST_CASE("programs say what they cannot read, and why") {
   fails(run(folder, "kaiju-perplexity", model + "--text /nowhere"), "cannot read /nowhere: No such file");
   fails(run(folder, "kaiju-score", model + "--tokens /tmp"), "cannot read /tmp, the file of token ids: Is a directory");
   fails(run(folder, "kaiju-score", model + "--tokens - <&-"), "cannot read the standard input");
+}
+
+TEST_CASE("kaiju-perplexity divides by the bytes of the tokens that it predicts") {
+  using namespace kaiju::tests;
+  const tiny::Folder folder;
+  // With windows of 32 tokens: each letter, space and byte is a token, " the" and "hello" too.
+  REQUIRE(kaiju::write_random_checkpoint(folder / "plain", tiny_config(kTinyVocabulary, 32), 1).ok());
+  add_tokenizer(folder / "plain", folder / "model", tiny_model().bytes(), kTinyChat);
+  add_tokenizer(folder / "plain", folder / "without symbols", tiny_model().bytes(), {});
+  const auto measured = [&](const std::string& text, const std::string& model, const std::string& options) {
+    tiny::write_file(folder / "text", text);
+    const Run scored =
+        run(folder, "kaiju-perplexity",
+            "'" + (folder / model) + "' --text '" + (folder / "text") + "' --threads 1 --backend portable " + options);
+    INFO(scored.err);
+    REQUIRE(scored.status == 0);
+    std::istringstream lines(scored.out);
+    double tokens = 0, bytes = 0, perplexity = 0, bits = 0;
+    std::string word;
+    lines >> word >> tokens >> word >> bytes >> word >> perplexity >> word >> word >> word >> bits;
+    CHECK(std::abs(bits * bytes / (tokens * std::log2(perplexity)) - 1) < 1e-3);
+    return std::pair(tokens, bytes);
+  };
+  CHECK(measured("hello the", "model", "") == std::pair(2.0, 9.0));
+  CHECK(measured("hello the", "model", "--raw") == std::pair(1.0, 4.0));
+  CHECK(measured("hello the", "without symbols", "") == std::pair(1.0, 4.0));
+  const std::string letters(70, 'b');  // three windows: tokens 0, 32 and 64 are not predicted
+  CHECK(measured(letters, "model", "") == std::pair(70.0, 70.0));
+  CHECK(measured(letters, "model", "--raw") == std::pair(67.0, 67.0));
 }
 
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
@@ -365,6 +486,24 @@ TEST_CASE("kaiju-inspect refuses invalid checkpoints") {
   tiny::write_file(folder / "damaged", damaged);
   fails(inspect("'" + (folder / "damaged") + "'"), "its bytes do not match its digest");
   CHECK(inspect("'" + (folder / "damaged") + "' --no-verify").status == 0);
+}
+
+TEST_CASE("kaiju-inspect verifies the tokenizer and the chat symbols too") {
+  using namespace kaiju::tests;
+  const tiny::Folder folder;
+  REQUIRE(kaiju::write_random_checkpoint(folder / "plain", tiny_config(kTinyVocabulary, 32), 1).ok());
+  add_tokenizer(folder / "plain", folder / "good", tiny_model().bytes(), kTinyChat);
+  add_tokenizer(folder / "plain", folder / "junk", "junk, not a tokenizer", kTinyChat);
+  kaiju::ChatSymbols letters = kTinyChat;
+  letters.user = 300;  // no control symbol
+  add_tokenizer(folder / "plain", folder / "letters", tiny_model().bytes(), letters);
+  const auto inspect = [&](const std::string& arguments) { return run(folder, "kaiju-inspect", arguments); };
+  CHECK(tiny::contains(inspect("'" + (folder / "good") + "'").out, "row sum; tokenizer and chat symbols\n"));
+  CHECK(tiny::contains(inspect("'" + (folder / "plain") + "'").out, "row sum\n"));
+  fails(inspect("'" + (folder / "junk") + "'"), (folder / "junk") + ": tokenizer: ");
+  fails(inspect("'" + (folder / "junk") + "' --json"), (folder / "junk") + ": tokenizer: ");
+  fails(inspect("'" + (folder / "letters") + "'"), (folder / "letters") + ": ");
+  CHECK(inspect("'" + (folder / "junk") + "' --no-verify").status == 0);
 }
 
 TEST_CASE("every program has help with examples") {

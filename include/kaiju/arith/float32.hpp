@@ -1,5 +1,6 @@
-// Single float operations with exactly one IEEE rounding each, whatever the compiler flags. By default GCC contracts
-// a*b+c into an fma if the target has one; mul() and add() prevent that.
+// The float operations of this file round exactly once, as IEEE 754 requires, whatever the compiler flags. By default
+// GCC contracts a*b+c into an fma instruction if the target has one. The functions mul() and add() prevent that
+// contraction.
 #pragma once
 
 #if defined(__FAST_MATH__)
@@ -16,7 +17,7 @@
 #define KAIJU_HOST_DEVICE
 #endif
 
-// Prevents the compiler from fusing a product with the addition that uses it.
+// These macros prevent the compiler from fusing a multiplication with the addition that uses its product.
 #if defined(__clang__)
 #define KAIJU_NO_CONTRACT _Pragma("clang fp contract(off)")
 #define KAIJU_ROUNDED(x) (x)
@@ -88,7 +89,7 @@ KAIJU_HOST_DEVICE inline float float_of(uint32_t bits) {
 #endif
 }
 
-// Rounds to the nearest integer, ties to even.
+// Rounds a float to the nearest integer, with ties to even.
 KAIJU_HOST_DEVICE inline float rint(float x) {
 #if defined(__CUDA_ARCH__)
   return rintf(x);
@@ -97,7 +98,8 @@ KAIJU_HOST_DEVICE inline float rint(float x) {
 #endif
 }
 
-// bfloat16 as its 16 bits. Conversion rounds ties to even and needs finite inputs.
+// A bf16 holds the 16 bits of a bfloat16. The conversion from float to bf16 rounds ties to even and is correct only for
+// finite inputs.
 using bf16 = uint16_t;
 
 KAIJU_HOST_DEVICE inline bf16 to_bf16(float x) {

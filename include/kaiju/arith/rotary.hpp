@@ -1,5 +1,5 @@
-// Rotary position embedding: sine and cosine of an exact fixed-point angle, and the rotation (arithmetic.md, sections 1
-// and 4).
+// Rotary position embedding: this file computes the sine and cosine of an exact fixed-point angle, and rotates pairs of
+// floats by the angle (arithmetic.md, sections 1 and 4).
 #pragma once
 
 #include "kaiju/arith/float32.hpp"
@@ -10,8 +10,8 @@ struct CosSin {
   float cos, sin;
 };
 
-// Cosine and sine at a position. `frequency` is in turns per token times 2^64. The product overflows on purpose, which
-// reduces the angle modulo one turn.
+// Returns the cosine and sine of the rotary angle at a position. `frequency` is in turns per token times 2^64. The
+// product of position and frequency overflows on purpose, which reduces the angle modulo one turn.
 KAIJU_HOST_DEVICE inline CosSin cos_sin(uint64_t position, uint64_t frequency) {
   const uint64_t angle = position * frequency;
   const uint64_t quadrant = (angle + (uint64_t{1} << 61)) >> 62;
@@ -41,7 +41,7 @@ KAIJU_HOST_DEVICE inline CosSin cos_sin(uint64_t position, uint64_t frequency) {
   }
 }
 
-// Rotates the pair (x[i], x[i + head_dim / 2]).
+// Rotates the pair (low, high) = (x[i], x[i + head_dim / 2]) of a head's vector x by an angle.
 KAIJU_HOST_DEVICE inline void rotate(float& low, float& high, CosSin at) {
   const float a = low, b = high;
   low = fma(a, at.cos, -mul(b, at.sin));

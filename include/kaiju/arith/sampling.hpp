@@ -1,5 +1,5 @@
-// Draws a token from a row of logits with integer arithmetic (arithmetic.md, section 6), so any order of summation
-// gives the same token.
+// This file draws a token from a row of logits (arithmetic.md, section 6). Probabilities are added up as integers, so
+// any order of summation gives the same token.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,13 @@ namespace kaiju::arith {
 
 inline constexpr float kLog2E = 0x1.715476p+0f;  // f32(1.4426950408889634)
 
-// log2(e) / temperature: the factor from a logit difference to an exponent of two.
+// Returns log2(e) / temperature, the factor from a difference of logits to an exponent of two.
 inline float temperature_factor(float temperature) {
   return static_cast<float>(1.4426950408889634 / static_cast<double>(temperature));
 }
 
-// Probability mass of a logit relative to that of the row's maximum, in units of 2^-30.
+// Returns the probability of the token with this logit divided by the probability of the token with the row's largest
+// logit, as an integer in units of 2^-30.
 KAIJU_HOST_DEVICE inline uint32_t mass(float logit, float maximum, float factor) {
   const float t = mul(add(logit, -maximum), factor);
   return t < -31.0f ? 0u : static_cast<uint32_t>(rint(mul(0x1p30f, exp2(t))));
@@ -30,8 +31,8 @@ KAIJU_HOST_DEVICE inline float penalise(float logit, float penalty) {
   return logit > 0.0f ? divide(logit, penalty) : mul(logit, penalty);
 }
 
-// Natural logarithm of a positive integer by a fixed series in double precision, so that log-probabilities are the same
-// on every machine.
+// Returns the natural logarithm of a positive integer. The logarithm is computed by a fixed series in double precision,
+// so that log-probabilities are the same on every machine.
 inline double natural_log(uint64_t total) {
   int exponent = 63 - std::countl_zero(total);
   double fraction = static_cast<double>(total) / static_cast<double>(uint64_t{1} << exponent);  // [1, 2)
@@ -48,8 +49,8 @@ inline double natural_log(uint64_t total) {
   return whole + rest;
 }
 
-// Natural logarithm of the softmax denominator relative to the maximum, for logits without penalty, bias or
-// temperature.
+// Returns the natural logarithm of the sum of exp(logit - maximum) over all logits, which is the softmax denominator.
+// `logits` must be the logits that the model computed, without repetition penalty, bias or temperature.
 inline double log_total(std::span<const float> logits, float maximum) {
   uint64_t total = 0;
   for (const float logit : logits) total += mass(logit, maximum, kLog2E);
@@ -60,7 +61,8 @@ inline float logprob(float logit, float maximum, double log_total) {
   return static_cast<float>((static_cast<double>(logit) - static_cast<double>(maximum)) - log_total);
 }
 
-// A candidate token. Candidates are ordered by descending logit, then by ascending id.
+// A Candidate is a token that may be drawn. Candidates are ordered by descending logit, and candidates with equal
+// logits are ordered by ascending token id.
 struct Candidate {
   float logit;
   int32_t token;
@@ -70,7 +72,8 @@ struct Candidate {
   }
 };
 
-// Applies top-k, min-p and top-p to `candidates`, in the order of the numeric contract. At least one candidate remains.
+// Applies top-k, min-p and top-p to `candidates`, in the order that docs/arithmetic.md defines. truncate() leaves at
+// least one candidate.
 inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float top_p, float min_p) {
   if (top_k > 0 && static_cast<size_t>(top_k) < candidates.size()) {
     std::nth_element(candidates.begin(), candidates.begin() + top_k, candidates.end());
@@ -94,7 +97,9 @@ inline void truncate(std::vector<Candidate>& candidates, int32_t top_k, float to
   }
 }
 
-// Draws the first candidate, by ascending id, whose cumulative mass exceeds floor(random * total / 2^64).
+// Adds up the masses (relative probabilities) of the candidates in the order of ascending token id, and returns the
+// first token whose cumulative mass exceeds floor(random * total / 2^64). In this formula, `total` is the sum of the
+// masses of all candidates.
 inline int32_t draw(std::vector<Candidate>& candidates, uint64_t random) {
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.token < b.token; });

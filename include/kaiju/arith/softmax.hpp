@@ -1,23 +1,27 @@
-// Scalar functions of attention: the two-byte weight of an integer score, and the factors that merge chunks
-// (arithmetic.md, section 5).
+// Scalar functions of attention: this file computes the two-byte weight of a key from its integer score, and the
+// factors with which the sums of two chunks of keys are merged (arithmetic.md, section 5).
 #pragma once
 
 #include "kaiju/arith/exp2.hpp"
 
 namespace kaiju::arith {
 
-// Number of keys that share one maximum. Chunks begin at multiples of 512, and each may be computed independently.
+// Attention divides the keys of a sequence into chunks of this many keys. The weights of all keys in a chunk are
+// relative to the chunk's largest score. Chunks begin at positions that are multiples of 512, and each chunk may be
+// computed independently.
 inline constexpr int kChunkKeys = 512;
 inline constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23: a sum with it has the nearest integer in its low bits
 
-// 2^(difference * z) for difference <= 0, without rounding the product: E(d) of the contract.
+// Returns 2^(difference * z) for difference <= 0, without rounding the product. In docs/arithmetic.md this function is
+// E(d).
 KAIJU_HOST_DEVICE inline float exp2_product(int32_t difference, float z) {
   const float d = static_cast<float>(difference);  // exact: |difference| < 2^24
   const float n = add(fma(d, z, kRoundBias), -kRoundBias);
   return n < -126.0f ? 0.0f : pow2(static_cast<int32_t>(n), fma(d, z, -n));
 }
 
-// Weight of a key, 0 to 65535. `difference` (<= 0) is its score minus the maximum of its chunk.
+// Returns the attention weight of a key, from 0 to 65535. `difference` (<= 0) is the key's score minus the largest
+// score of the key's chunk.
 KAIJU_HOST_DEVICE inline uint32_t key_weight(int32_t difference, float z) {
   return bits_of(fma(65535.0f, exp2_product(difference, z), kRoundBias)) - bits_of(kRoundBias);
 }

@@ -1,8 +1,8 @@
-// Backend: the operations of a device that the forward pass needs, one line each. backend/reference.hpp defines the
-// result of each operation to the bit, and tests/conformance compares every backend with it.
+// Backend: the operations of a device that the forward pass needs, one line each. backend/reference.hpp defines every
+// bit of each operation's result, and tests/conformance compares every backend with this reference.
 //
-// Rows are tokens. x is the residual stream as bf16 bits. All pointers are to the device's memory; comments give the
-// shapes.
+// A row of an array belongs to one token of the step. `x` is the residual stream as bf16 bits. All pointers point to
+// the device's memory, and comments give the shapes of the arrays.
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@
 
 namespace kaiju {
 
-// Arguments of a norm, which quantises rows of the residual stream to bytes.
+// The arguments of a norm operation, which normalises rows of the residual stream and quantises them to bytes.
 struct NormArgs {
   const arith::bf16* x = nullptr;  // [rows, width]
   int32_t rows = 0;
@@ -26,7 +26,7 @@ struct NormArgs {
   int8_t* a = nullptr;         // [rows, width]
 };
 
-// Arguments of attention: the rotated, quantised queries and the scales.
+// The arguments of the attention operation: the rotated, quantised queries and the scales.
 struct AttentionArgs {
   const int8_t* queries = nullptr;  // [rows, heads, head_dim]
   int32_t heads = 0;
@@ -35,7 +35,7 @@ struct AttentionArgs {
   int8_t* out = nullptr;               // [rows, heads, head_dim]
 };
 
-// Arguments of sampling: one row of logits and how to draw a token from it.
+// The arguments of sampling: one row of logits, and the parameters for drawing a token from this row.
 struct SampleArgs {
   const float* logits = nullptr;  // [vocab_size]
   int32_t vocab_size = 0;
@@ -56,8 +56,9 @@ struct StepSizes {
   int32_t vocab_size = 0;
 };
 
-// A backend that needs scratch memory allocates it in take_memory, which is called before the first step and may answer
-// kOutOfMemory. Later calls allocate nothing.
+// A backend that needs scratch memory allocates it in take_memory. The executor calls take_memory before the first
+// step. take_memory may return kOutOfMemory. After take_memory(sizes), a step that does not exceed `sizes` allocates no
+// memory.
 template <class B>
 concept TakesMemory = requires(B& backend, const StepSizes& sizes) {
   { backend.take_memory(sizes) } -> std::same_as<Status>;
@@ -77,13 +78,13 @@ concept ModelBackend =
       backend.add_down(matrix, h, n, f, x);       // add_linear with unsigned bytes
       backend.queries(f, batch, angles, n, n, n, f,
                       a_out);  // (q, batch, angles, heads, kv_heads, head_dim, cq) -> rotated bytes
-      // (k, v, batch, angles, ck, cv, slot): writes keys and values to the KV cache.
+      // append(k, v, batch, angles, ck, cv, slot) writes keys and values to the KV cache.
       backend.append(f, f, batch, angles, f, f, kv);
       backend.attend(attention, batch, kv);
     };
 
-// A backend that can fuse a norm with the matmul that reads it. The result is that of norm(norm) and then the operation
-// on norm.a, but norm.a may be left unwritten.
+// A backend that can fuse a norm with the matmul that reads the normalised rows. The result of the fused operation
+// equals the result of norm(norm) followed by the matmul on norm.a, but the fused operation need not write norm.a.
 template <class B>
 concept FusesNorms =
     requires(B& backend, const NormArgs& norm, const Matrix& matrix, const float* f, float* f_out, uint8_t* h_out) {
@@ -91,8 +92,9 @@ concept FusesNorms =
       backend.norm_up(norm, matrix, f, h_out);
     };
 
-// Arguments of one matmul with packed matrices, which computes the inputs of attention from the residual stream. The
-// packed matrix has the rows of q and, if the layer owns its KV slot, then those of k and v.
+// The arguments of one matmul that computes queries, keys and values from the residual stream. The packed matrix begins
+// with the rows of the weight matrix q. If the layer owns its KV slot (computes the slot's keys and values), the rows
+// of the weight matrices k and v follow.
 struct PackedProjection {
   NormArgs norm;
   Linear qkv;  // [query width, or query width + 2 kv width; d_model]
@@ -105,8 +107,9 @@ struct PackedProjection {
   int8_t* queries = nullptr;              // [rows, heads, head_dim]
 };
 
-// A backend that computes PackedProjection: a norm, one matmul with all of qkv, then queries, and append if there are
-// keys. Its weights are packed (LayerWeights::packed).
+// A backend that computes a PackedProjection: a norm, one matmul with the matrix qkv, the operation queries, and the
+// operation append if qkv has rows of k and v. A backend that satisfies ProjectsPacked needs packed weights
+// (LayerWeights::packed).
 template <class B>
 concept ProjectsPacked = requires(B& backend, const PackedProjection& projection, const Batch& batch,
                                   const KvSlot& kv) { backend.project(projection, batch, kv); };

@@ -1,4 +1,5 @@
-// Batch: the rows of one step as a backend gets them. KvSlot: where keys and values are in the KV cache.
+// Batch: the rows (tokens) of one step in the form that a backend receives. KvSlot: where the keys and values of one or
+// several layers lie in the KV cache.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +11,9 @@
 
 namespace kaiju {
 
-// Consecutive rows of one sequence. The blocks before the block of its first position are complete when the batch
-// begins, and no segment of the batch writes them. So a backend need not wait for its earlier operations of the batch
-// before it reads those blocks and the block tables.
+// A segment is consecutive rows of one sequence. When a batch begins, all blocks of the sequence before the block of
+// the segment's first position already have their KV, and no segment of the batch writes these blocks. So a backend may
+// read these earlier blocks and the block tables before its preceding operations of the same batch have ended.
 struct BatchSegment {
   int32_t first_row = 0;
   int32_t row_count = 0;
@@ -30,9 +31,10 @@ struct Batch {
   int32_t single_from = INT32_MAX;       // All segments from this one on have one row each. Setting it is optional.
 };
 
-// One KV slot inside the pool of its kind of block. A block is contiguous: for each KV slot of the kind and each KV
-// head, it has 64 tokens of keys, then 64 tokens of values, with head_dim bytes for each token. The backend chooses the
-// layout within the keys and within the values.
+// A KV slot holds the keys and values of one layer, or of several layers that share them. Every KV slot lies inside a
+// pool, the memory for all cache blocks of one kind (global or window). A cache block is contiguous. For each KV slot
+// of the block's kind and each KV head, the block has 64 tokens of keys and then 64 tokens of values, with head_dim
+// bytes for each token. The backend chooses the layout of the 64 tokens of keys and of the 64 tokens of values.
 struct KvSlot {
   std::byte* pool = nullptr;
   int64_t block_bytes = 0;
@@ -47,7 +49,7 @@ struct KvSlot {
   }
   std::byte* values(BlockId block, int32_t head) const { return keys(block, head) + int64_t{kBlockTokens} * head_dim; }
 
-  // The first position that a query at `position` attends to.
+  // Returns the first position that a query at `position` attends to.
   int32_t first_visible(int32_t position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
 };
 

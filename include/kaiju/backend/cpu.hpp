@@ -1,5 +1,6 @@
-// CpuBackend: a Backend on the host's cores, with kernels for several instruction sets. It gives the same bits as
-// ReferenceBackend (tests/conformance). It owns its worker threads and scratch memory; weights are used in place.
+// CpuBackend: a Backend that computes on the host's cores, with kernels for several instruction sets. A CpuBackend
+// gives the same bits as ReferenceBackend (tests/conformance). A CpuBackend owns its worker threads and its scratch
+// memory, and it uses the weights in place, without copying them.
 #pragma once
 
 #include <cstdint>
@@ -24,24 +25,27 @@ struct AttentionPiece;
 
 class CpuBackend {
  public:
-  // The instruction sets that this machine can run, the best first: "avx512" (needs F, BW, VL, DQ, VNNI), "avxvnni",
-  // "avx2" (both with FMA), "neon" (Arm with the dot-product extension) and "portable", which runs everywhere.
+  // Returns the names of the instruction sets that this machine can run, the fastest first. The names are "avx512"
+  // (needs F, BW, VL, DQ, VNNI), "avxvnni" and "avx2" (both need FMA), "neon" (Arm with the dot-product extension) and
+  // "portable", which runs everywhere.
   static std::vector<std::string> isas();
 
-  // `isa` is one of isas(), or "auto" for the best. `threads` includes the calling thread. kInvalidArgument for an
-  // unknown instruction set; kUnsupported if this machine lacks it or if a thread cannot be started.
+  // Creates a CpuBackend. `isa` is one of isas(), or "auto" for the fastest. `threads` is the number of computing
+  // threads, which includes the calling thread. Returns kInvalidArgument if `isa` is unknown, and kUnsupported if this
+  // machine lacks that instruction set or if a thread cannot be started.
   static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads);
 
   ~CpuBackend();
 
-  // Allocates scratch memory for steps of up to these sizes. Larger steps still run and allocate more.
+  // Allocates scratch memory for steps of up to these sizes. A step that is larger than these sizes still runs and
+  // allocates more memory.
   Status take_memory(const StepSizes& sizes);
 
   const char* isa() const;
   int32_t threads() const { return pool_.threads(); }
 
-  // The operations of backend/backend.hpp. They allow one calling thread at a time, which must have the floating-point
-  // state of base/float_state.hpp.
+  // The following methods are the operations of backend/backend.hpp. One thread at a time may call these operations,
+  // and that thread must have the floating-point state of base/float_state.hpp.
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
   void norm(const NormArgs& norm);
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);

@@ -1,6 +1,7 @@
-// ReferenceBackend: the executable specification of every operation. It is scalar and single-threaded, and follows
-// docs/arithmetic.md; every other backend must give the same bits. The keys and the values of a block have the layout
-// [64 tokens, head_dim].
+// ReferenceBackend: the executable specification of every operation of a backend. The code of ReferenceBackend is
+// scalar and single-threaded, and follows docs/arithmetic.md. Every other backend must give the same bits as
+// ReferenceBackend. In a ReferenceBackend, the keys of a block and the values of a block each have the layout [64
+// tokens, head_dim].
 #pragma once
 
 #include <algorithm>
@@ -14,12 +15,14 @@
 
 namespace kaiju {
 
-// Address of one token's keys [head_dim] or values [head_dim] in the reference layout.
+// Returns the address of one token's key [head_dim] or value [head_dim]. `half` is the address of a head's keys or
+// values in a block with the layout of ReferenceBackend.
 inline int8_t* reference_row(std::byte* half, int32_t position, int32_t head_dim) {
   return reinterpret_cast<int8_t*>(half) + int64_t{position % kBlockTokens} * head_dim;
 }
 
-// Draws a token from one row of logits. CPU backends share this function.
+// Draws a token from one row of logits. This function defines the result of sampling; every other backend must draw the
+// same token.
 inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& scratch, SampledToken& result) {
   const SamplingSpec& spec = *args.spec;
   const std::span<const float> logits(args.logits, static_cast<size_t>(args.vocab_size));
@@ -133,7 +136,8 @@ class ReferenceBackend {
   void sample(const SampleArgs& args, SampledToken& result) { sample_row(args, candidates_, result); }
 
  private:
-  // Computes all outputs of a matmul and calls use(row * out + n, n, accumulator) for each. The accumulator is exact.
+  // Computes all outputs of a matmul and calls use(row * out + n, n, accumulator) for output n of each row. The
+  // accumulator of a matmul output is an exact integer.
   template <class Byte, class Use>
   static void each(const Matrix& w, const Byte* a, int32_t rows, Use use) {
     for (int64_t row = 0; row < rows; ++row)
@@ -149,14 +153,16 @@ class ReferenceBackend {
     for (int32_t i = 0; i < head_dim / 2; ++i) arith::rotate(head[i], head[i + head_dim / 2], angles[i]);
   }
 
-  // Sums of attention weights (total) and of weighted values (out), relative to an integer maximum score.
+  // Sums over a set of keys: the sum of their attention weights (`total`) and the weighted sum of their values (`out`).
+  // The weight of a key is computed from its integer score minus the largest score of the set (`maximum`).
   struct Sums {
     int32_t maximum = 0;
     float total = 0.0f;
     std::vector<float> out;  // [head_dim]; empty before the first chunk
   };
 
-  // Returns scaled * factor + kept, relative to the maximum of `kept`, which is not smaller than that of `scaled`.
+  // Adds the sums over two sets of keys. The set of `kept` must have the larger or an equal maximum score. The sums in
+  // `scaled` are first multiplied by the factor that makes them relative to the maximum score of `kept`.
   static Sums fold(const Sums& scaled, Sums kept, float z) {
     const float factor = arith::exp2_product(scaled.maximum - kept.maximum, z);
     kept.total = arith::fma(scaled.total, factor, kept.total);
@@ -187,7 +193,7 @@ class ReferenceBackend {
       args.out[at + i] = arith::quantise(arith::mul(all.out[i], inverse), args.out_inverse[g * head_dim + i]);
   }
 
-  // Sums over the visible keys [from, to] of one chunk.
+  // Returns the sums over the keys at positions `from` to `to` (inclusive), which lie in one chunk of 512 positions.
   static Sums sum_chunk(const int8_t* query, const BlockId* table, const KvSlot& kv, int32_t g, int32_t from,
                         int32_t to, float z) {
     const int32_t head_dim = kv.head_dim;

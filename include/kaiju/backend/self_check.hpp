@@ -1,8 +1,9 @@
-// The self-check: runs every operation of a backend on small fixed inputs and compares the results with hashes recorded
-// from ReferenceBackend. It runs when an executor is created and takes 2 ms on a CPU. On a GPU it checks more shapes,
-// because some shapes have their own kernels. It refuses a machine or a build whose results differ, for example because
-// of contraction, flushed subnormals or a broken kernel. It uses host memory only. The conformance tests are more
-// thorough.
+// The self-check runs every operation of a backend on small fixed inputs and compares the results with hashes that were
+// recorded from ReferenceBackend. The self-check runs when an executor is created and takes 2 ms on a CPU. On a GPU the
+// self-check covers more shapes, because some shapes have their own kernels. The self-check fails on a machine or a
+// build whose results differ, for example because of contraction (a * b + c with one rounding), flushed subnormals or a
+// broken kernel. The self-check uses host memory only. The tests in tests/conformance are more thorough than the
+// self-check.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,8 @@ struct Check {
   uint64_t hash;
 };
 
-// Hashes recorded from ReferenceBackend. If the arithmetic version changes, tests/conformance/self_check.cpp prints the
-// new ones.
+// These hashes were recorded from ReferenceBackend. If the version of the arithmetic changes,
+// tests/conformance/self_check.cpp prints the new hashes.
 inline constexpr Check kExpected[] = {
     {"embed", 0x34DD48A9AC7FAA26u},
     {"norm", 0x6B70DAEF8D6A8047u},
@@ -60,10 +61,10 @@ inline constexpr Check kExpected[] = {
     {"queries, a tile of 256 channels", 0x000CE80057B826A0u},
     {"attention, a tile of 256 channels", 0xBE47A3486EC31753u},
 };
-// kPlainChecks counts the checks up to "sample".
+// kPlainChecks is the number of checks up to and including "sample".
 inline constexpr size_t kChecks = std::size(kExpected), kPlainChecks = 14;
 
-// All matmul operations of a layer, in the order of their checks.
+// All matmul operations of a layer, in the order in which they are checked.
 inline constexpr Operation kProducts[] = {Operation::kLinear, Operation::kUp, Operation::kAddLinear,
                                           Operation::kAddDown};
 static_assert([] {
@@ -79,7 +80,8 @@ enum class Shapes {
   kAll
 };  // kAll: also the shapes of a GPU's kernels for one row, for tiles of rows and for other head_dims
 
-// Inputs: pseudo-random values, made from Philox words with a fixed key by exact operations.
+// Inputs generates the pseudo-random inputs of the checks. The pseudo-random inputs are made by exact operations from
+// words of the Philox generator with a fixed key.
 class Inputs {
  public:
   uint32_t word() {
@@ -93,12 +95,12 @@ class Inputs {
   std::vector<uint8_t> unsigned_bytes(size_t count) {
     return fill<uint8_t>(count, [this] { return static_cast<uint8_t>(below(256)); });
   }
-  // Positive floats with full mantissas, in [low, 2 * low). `low` is a power of two.
+  // Returns `count` positive floats in [low, 2 * low), whose mantissas use all bits. `low` must be a power of two.
   std::vector<float> scales(size_t count, float low) {
     return fill<float>(
         count, [=, this] { return arith::mul(low, static_cast<float>((1 << 23) + below(1 << 23)) * 0x1p-23f); });
   }
-  // A float of either sign whose magnitude is spread over eight powers of two below `high`.
+  // Returns a random float of random sign, whose magnitude lies in one of the eight binades below `high`.
   float spread(float high) {
     const uint32_t bits = word();
     const float magnitude =
@@ -123,7 +125,8 @@ class Inputs {
   std::array<uint32_t, 4> words_{};
 };
 
-// FNV-1a over 8-byte words: a hash of the values, independent of their addresses.
+// Returns the FNV-1a hash of the values, each padded to an 8-byte word. The hash does not depend on the addresses of
+// the values.
 template <class T>
 uint64_t hash_of(const std::vector<T>& values) {
   uint64_t hash = 0xCBF29CE484222325u;
@@ -135,7 +138,8 @@ uint64_t hash_of(const std::vector<T>& values) {
   return hash;
 }
 
-// A matrix, drawn first, and the scale of its rows.
+// A random int8 matrix and the scales of its rows. The constructor draws the matrix from `inputs` before it draws the
+// scales.
 class RandomMatrix {
  public:
   RandomMatrix(Inputs& inputs, int32_t out, int32_t in)
@@ -166,7 +170,8 @@ uint64_t hash_of_embed(B& backend, const RandomMatrix& embedding) {
   return hash_of(x);
 }
 
-// Half of the rows are so small that flushing subnormals would show.
+// Returns the hash of a norm's results. The values of half of the rows are so small that the hash would differ if
+// subnormal floats were flushed to zero.
 template <Backend B>
 uint64_t hash_of_norm(B& backend, Inputs& inputs, int32_t width) {
   constexpr int32_t kRows = 4;
@@ -208,11 +213,13 @@ uint64_t hash_of_product(B& backend, Inputs& inputs, Operation operation, const 
   return 0;
 }
 
-// One sequence of more than a chunk, filled by five times the same floats with different angles; its last rows attend.
-// Blocks lie in reverse order.
+// Checks attention on one sequence that is longer than one chunk of 512 keys. The keys and values of the sequence are
+// made from the same floats five times in a row, each time with different rotary angles. Only the queries of the
+// sequence's last rows are checked. The sequence's blocks lie in reverse order in the KV cache.
 class Attention {
  public:
-  // What a step gives to attention: floats and their inverse scales.
+  // The inputs of the attention checks: the floats of queries, keys and values before quantisation, and the inverse
+  // scales that quantise them.
   struct Heads {
     std::vector<float> q, q_inverse, k_inverse, v_inverse, out_inverse, k, v;  // k, v: [kFilled, kv_heads, head_dim]
   };
@@ -236,8 +243,9 @@ class Attention {
     }
   }
 
-  // Appends the hash of the queries, and of what they attend to in each window. `heads` are made for at least so many
-  // channels and rows. More channels than 64 have the same angles, of fewer positions.
+  // Appends the hash of the quantised queries and, for each window size in `windows`, the hash of the attention output
+  // to `out`. `heads` must have been made for at least `head_dim` channels and `rows` rows. If head_dim is larger than
+  // 64, each position uses more of the same array of rotary angles, so the array covers fewer positions.
   template <Backend B>
   void add_hashes(B& backend, const Heads& heads, int32_t head_dim, int32_t rows,
                   std::initializer_list<int32_t> windows, std::vector<uint64_t>& out) const {
@@ -265,7 +273,7 @@ class Attention {
   static constexpr int32_t kHeads = 4, kKvHeads = 2, kHalf = 32;  // angles of a position
   static constexpr int32_t kFills = 5, kFilled = 118, kLength = kFills * kFilled, kBlocks = kLength / kBlockTokens + 1;
 
-  // Positions that the angles suffice for, of so many angles each.
+  // Returns the number of positions that the array of angles covers if each position uses `half` angles.
   static constexpr int32_t angle_rows(int32_t half) { return kLength * kHalf / half; }
   const arith::CosSin* angles_from(int32_t row, int32_t half) const { return angles_.data() + int64_t{row} * half; }
 
@@ -296,7 +304,7 @@ class Attention {
   std::vector<arith::CosSin> angles_;
 };
 
-// Eight draws from the same logits.
+// Returns the hash of eight draws from the same logits with different seeds.
 template <Backend B>
 uint64_t hash_of_sample(B& backend, Inputs& inputs) {
   const std::vector<float> logits = inputs.floats(512, 16.0f);
@@ -317,7 +325,8 @@ uint64_t hash_of_sample(B& backend, Inputs& inputs) {
   return hash_of(drawn);
 }
 
-// Appends the hashes of products of a row alone and of a tile of rows; inputs of whole steps of a tile's kernel.
+// Appends the hashes of matmuls with a single row and with 65 rows, because GPUs have different kernels for a single
+// row and for tiles of rows. The inner dimension of 512 is a multiple of the step of the GPU's tile kernels.
 template <Backend B>
 void add_tile_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
   constexpr int32_t kIn = 512, kOut = 80, kTileRows = 65;
@@ -336,8 +345,8 @@ void add_tile_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
   }
 }
 
-// Computes one hash for each entry of kExpected, or for the first kPlainChecks entries. Inputs are drawn in the order
-// of the checks, so that order is part of what kExpected records.
+// Computes one hash for each entry of kExpected, or only for the first kPlainChecks entries if `shapes` is kPlain. The
+// inputs are drawn in the order of the checks, so a change of this order changes the hashes.
 template <Backend B>
 std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
   const FloatState float_state;
@@ -369,7 +378,8 @@ std::vector<uint64_t> hashes(B& backend, Shapes shapes) {
 
 }  // namespace golden
 
-// Runs the self-check. kUnsupported if results differ; the message names the operations.
+// Runs the self-check of a backend. Returns kUnsupported if results differ from the recorded hashes; the message names
+// the operations.
 template <Backend B>
 Status self_check(B& backend, golden::Shapes shapes = golden::Shapes::kPlain) {
   const std::vector<uint64_t> found = golden::hashes(backend, shapes);

@@ -1,5 +1,5 @@
-// Buffer: zeroed, 64-byte aligned memory of a fixed size. Large buffers are not touched at allocation, so pages that
-// are never used are not resident.
+// Buffer: zeroed, 64-byte aligned memory of a fixed size. Allocating a large buffer does not touch its pages, so pages
+// that are never used are not resident.
 #pragma once
 
 #if defined(__linux__)
@@ -27,15 +27,16 @@ class Buffer {
     Buffer buffer;
     if (count > std::numeric_limits<size_t>::max() / sizeof(T) - kAlignment) return out_of_memory(count, what);
     buffer.count_ = count;
-    // calloc leaves zeroing of new pages to the system. The extra bytes allow alignment by hand.
+    // calloc leaves the zeroing of new pages to the system. The kAlignment extra bytes make room for aligning the start
+    // of the buffer.
     buffer.memory_.reset(std::calloc(1, count * sizeof(T) + kAlignment));
     if (!buffer.memory_) return out_of_memory(count, what);
     return buffer;
   }
 
   T* data() { return reinterpret_cast<T*>(aligned(static_cast<std::byte*>(memory_.get()), kAlignment)); }
-  // Asks the system for large pages, if it has them, for memory with random access. Touching one byte may then make 2
-  // MiB resident.
+  // Asks the system to use large pages for this buffer, which helps memory with random access. With large pages,
+  // touching one byte may make 2 MiB resident.
   void prefer_large_pages() {
 #if defined(__linux__)
     constexpr size_t kPage = size_t{2} << 20;
@@ -49,7 +50,7 @@ class Buffer {
 
  private:
   static constexpr size_t kAlignment = 64;
-  // The next address that is a multiple of `multiple`; null stays null.
+  // Rounds an address up to the next multiple of `multiple`; a null address stays null.
   static std::byte* aligned(std::byte* address, size_t multiple) {
     return address + (0 - reinterpret_cast<uintptr_t>(address)) % multiple;
   }
@@ -66,7 +67,7 @@ class Buffer {
   size_t count_ = 0;
 };
 
-// Zeroed bytes of host memory, with the deleter of whoever allocated them.
+// HostMemory points to zeroed bytes of host memory and frees them with the deleter of the code that allocated them.
 using HostMemory = std::shared_ptr<std::byte>;
 inline Result<HostMemory> plain_memory(size_t bytes, const char* what) {
   Result<Buffer<std::byte>> made = Buffer<std::byte>::make(bytes, what);

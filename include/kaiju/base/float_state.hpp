@@ -1,7 +1,7 @@
-// FloatState: sets the floating-point mode of the numeric contract for the length of a scope: round to nearest,
-// subnormals kept, no traps. The destructor restores the thread's previous mode. So a host that flushes subnormals or
-// traps inexact results does not change kaiju's bits and is not disturbed. Every library call that computes with floats
-// has a FloatState.
+// FloatState: sets the floating-point mode of the numeric contract for the lifetime of the object: round to nearest,
+// subnormals not flushed, no traps. The destructor restores the thread's previous mode. If the host flushes subnormals
+// or traps inexact results, kaiju computes the same bits, and the host gets its own mode back. Every library call that
+// computes with floats has a FloatState on its stack.
 #pragma once
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -40,7 +40,7 @@ class FloatState {
 #endif
 
  public:
-  // Calls host code (a callback) in the thread's previous mode.
+  // Calls host code (a callback) in the floating-point mode that the thread had before this FloatState.
   template <class Call>
   auto as_found(const Call& call) const {
     struct Found {

@@ -1,5 +1,5 @@
-// Function: a callable held by value, like std::function. Public headers use it because <functional> would add 20,000
-// lines to each file that includes them.
+// Function: a callable held by value, like std::function. Public headers use Function because <functional> would add
+// 20,000 lines to each file that includes them.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@ namespace kaiju {
 template <class Signature>
 class Function;
 
-// Copies share one target. An empty Function converts to false and must not be called; a null pointer makes an empty
-// one. Constructing from a callable allocates memory and may throw std::bad_alloc.
+// Copies of a Function share one target callable. An empty Function converts to false and must not be called. A
+// Function made from a null pointer is empty. Constructing a Function from a callable allocates memory and may throw
+// std::bad_alloc.
 template <class Answer, class... Arguments>
 class Function<Answer(Arguments...)> {
  public:

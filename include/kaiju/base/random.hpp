@@ -1,6 +1,6 @@
-// Counter-based random numbers: a pure function of (seed, stream, position), so the order of a batch cannot change a
-// draw. The generator is Philox-4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
-// 2011.
+// Counter-based random numbers: each number is a pure function of (seed, stream, position), so the order of a batch
+// cannot change the number. The random number generator is Philox-4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::
   return counter;
 }
 
-// The 64 random bits that select the token at `position` (arithmetic.md, section 6).
+// Returns the 64 random bits that select the token at `position` (arithmetic.md, section 6).
 inline uint64_t random_bits(uint64_t seed, uint32_t stream, uint64_t position) {
   const auto out = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), stream, 0},
                               {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});

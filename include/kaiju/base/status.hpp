@@ -1,10 +1,10 @@
-// Status and Result: what every library call that can fail returns. No exception leaves a public function, and nothing
-// aborts.
+// Status and Result: every library call that can fail returns one of them. No exception leaves a public function, and
+// no function aborts the process.
 //
 //   Result<Checkpoint> file = Checkpoint::open(path);
 //   if (!file.ok()) return file.status();
 //
-// The codes have the values of the C header; capi/kaiju.cpp asserts that.
+// The status codes have the same values as in the C header; capi/kaiju.cpp asserts that they are equal.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
-  // Names the problem and the remedy; empty if ok.
+  // The message names the problem and the remedy; it is empty if the status is ok.
   const std::string& message() const { return message_; }
 
  private:
@@ -44,7 +44,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value, or the status that says why there is none.
+// A Result has a value, or a status that says why there is no value.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -53,10 +53,10 @@ class [[nodiscard]] Result {
 
   bool ok() const { return value_.has_value(); }
   Status status() const { return status_; }
-  // Throws std::bad_optional_access if there is no value: call ok() first.
+  // value() throws std::bad_optional_access if there is no value: call ok() first.
   T& value() & { return value_.value(); }
   const T& value() const& { return value_.value(); }
-  // Returns by value, so that the value of a temporary Result can be used in a loop or bound to a name.
+  // On a temporary Result, value() returns by value, so that the value can be used in a loop or bound to a name.
   T value() && { return std::move(value_).value(); }
   T* operator->() { return &value_.value(); }
   T& operator*() & { return value_.value(); }
@@ -68,12 +68,12 @@ class [[nodiscard]] Result {
 
 inline Status invalid_argument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 inline Status bad_model(std::string message) { return {StatusCode::kBadModel, std::move(message)}; }
-// Allocates no memory: a message this short is stored inside the string object.
+// out_of_memory() allocates no memory, because its message is short enough to be stored inside the string object.
 inline Status out_of_memory() { return {StatusCode::kOutOfMemory, "out of memory"}; }
 inline Status internal_error(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
-// Runs `body`, which returns an `Answer` (a Status or a Result). std::bad_alloc becomes kOutOfMemory and any other
-// exception kInternal, so no exception leaves.
+// Runs `body`, which returns an `Answer` (a Status or a Result). If `body` throws std::bad_alloc, guarded returns
+// kOutOfMemory; if `body` throws any other exception, guarded returns kInternal. No exception leaves guarded().
 template <class Answer, class Body>
 Answer guarded(const Body& body) noexcept {
   try {

@@ -1,5 +1,6 @@
-// Nanoseconds and TimePoint: time as plain numbers. Public headers use them because <chrono> would add 8,000 lines to
-// each file that includes them. The types of std::chrono convert implicitly.
+// Nanoseconds and TimePoint: time as plain numbers. Public headers use these types because <chrono> would add 8,000
+// lines to each file that includes them. The durations and time points of std::chrono convert to these types
+// implicitly.
 #pragma once
 
 #include <compare>
@@ -8,7 +9,8 @@
 
 namespace kaiju {
 
-// A duration. Values that do not fit 64 bits (292 years) are clamped to the largest or smallest that fits.
+// A Nanoseconds object is a duration. A duration that does not fit into 64 bits (292 years) is clamped to the largest
+// or smallest one that fits.
 struct Nanoseconds {
   int64_t count = 0;
 
@@ -36,7 +38,7 @@ struct Nanoseconds {
   friend constexpr auto operator<=>(const Nanoseconds&, const Nanoseconds&) = default;
 };
 
-// A point in time: nanoseconds since the epoch of a steady clock.
+// A TimePoint object is a point in time: nanoseconds since the epoch of a steady clock.
 struct TimePoint {
   int64_t nanoseconds = 0;
 

@@ -1,6 +1,7 @@
-// BlockName: a 128-bit hash, chained over everything that a block's KV depends on. Names find blocks in the prefix tree
-// and identify them in events, lower tiers and saved sessions. Whether two blocks are equal is always decided by
-// comparing their tokens.
+// BlockName: a 128-bit hash over everything that the KV of a cache block depends on: the block's tokens, the name of
+// the block before it, and more (name.hpp). The prefix tree finds blocks by their names. Cache events, lower tiers and
+// saved sessions identify blocks by their names. Whether two blocks are equal is always decided by comparing their
+// tokens.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// BlockPool: the cache blocks of both kinds, the state of each block, and the slabs that blocks are cut from. It knows
-// block numbers and never touches KV memory.
+// BlockPool: tracks the state of every cache block of both kinds, and the slabs (runs of neighbouring blocks) that
+// blocks lie in. The pool knows block numbers only and never touches KV memory.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace kaiju {
 
-// Every block is in exactly one of these states.
+// BlockState: every cache block is in exactly one of these states.
 enum class BlockState : uint8_t {
   kFree = 0,      // holds no KV that is needed
   kCached = 1,    // holds KV that no running sequence uses: may be evicted
@@ -22,20 +22,23 @@ enum class BlockState : uint8_t {
 };
 inline constexpr int32_t kBlockStates = 5;
 
-// A block is "used" unless it is free, and "busy" while it is live, pinned or arriving. A slab is a run of neighbouring
-// blocks of one kind. If both kinds share one memory, an empty slab can be given to either kind. Otherwise every slab
-// is one block of a fixed kind.
+// A block is "used" while its state is not kFree. A block is "busy" while its state is kLive, kPinned or kArriving. A
+// slab is a run of neighbouring blocks of one kind. If both kinds of block share one memory, an empty slab can be given
+// to either kind. If each kind of block has its own memory, every slab is one block of a fixed kind.
 //
 // Invariants, which check_blocks (invariants.hpp) recounts:
-// - A used block lies in a slab of its kind. A slab belongs to a kind while it has a used block; otherwise the slab is
-//   empty.
-// - The free blocks of a slab in use are chained from its `first_free`. The blocks of an empty slab are in no chain.
-// - A slab in use is listed as open while it has a free block, and as idle while it has no busy block.
-// - `room` counts the blocks that are not busy, in slabs that have busy blocks. Only the slab's kind can use these
-//   blocks. So a need can be met if `room` and the slabs that are empty or idle suffice (feasible).
-// - `count` of each state equals the number of blocks in that state.
+// - A used block lies in a slab of its own kind. A slab belongs to a kind while it has a used block. A slab without
+//   used blocks is empty and belongs to no kind.
+// - The free blocks of a slab with used blocks form a linked list, which starts at the slab's `first_free`. The blocks
+//   of an empty slab are in no list.
+// - The list `open` has every slab with used blocks and a free block. The list `idle` has every slab with used blocks
+//   and no busy block.
+// - `room` counts the blocks that are not busy in slabs that have busy blocks. While a slab has busy blocks, its other
+//   blocks can be used only as blocks of the slab's kind. A BlockNeed can be met if the blocks counted by `room` and
+//   the blocks of empty or idle slabs suffice (feasible).
+// - For each state except kFree, `count` equals the number of blocks in that state.
 //
-// Allows one thread at a time. Every call is O(1), except slab_with_room, which is O(slabs).
+// One thread at a time may use a BlockPool. Every call is O(1), except slab_with_room, which is O(slabs).
 class BlockPool {
  public:
   explicit BlockPool(const ExecutorInfo& info) : shared_(info.shares_memory()) {
@@ -50,7 +53,7 @@ class BlockPool {
       k.next_free.assign(static_cast<size_t>(k.total), kNoBlock);
     }
     slabs_.resize(static_cast<size_t>(slabs));
-    // so that take() never allocates
+    // Memory is reserved here so that take() never allocates.
     for (Kind& k : kinds_) k.open.reserve(slabs_.size()), k.idle.reserve(slabs_.size());
     for (int32_t slab = slabs - 1; slab >= 0; --slab) empty_of(slab).push_back(slab);  // low numbers first
   }
@@ -68,14 +71,14 @@ class BlockPool {
   }
   BlockState state(BlockKind kind, BlockId block) const { return kinds_[kind].states[static_cast<size_t>(block)]; }
 
-  // Takes a free block and makes it live. Prefers a slab of the block's kind to an empty slab. kNoBlock if no block is
-  // free.
+  // Takes a free block and makes it live. A slab that already has used blocks of this kind is preferred to an empty
+  // slab. Returns kNoBlock if no block is free.
   BlockId take(BlockKind kind) {
     Kind& k = kinds_[kind];
     if (k.open.empty() && !assign_slab(kind)) return kNoBlock;
     return take_from(kind, k.open.back());
   }
-  // Whether take() would find a block.
+  // Returns whether take() would find a free block.
   bool has_free(BlockKind kind) const { return !kinds_[kind].open.empty() || !empty_slabs(kind).empty(); }
   void release_block(BlockKind kind, BlockId block) {
     Kind& k = kinds_[kind];
@@ -89,7 +92,7 @@ class BlockPool {
     slab.first_free = block;
     if (--slab.used == 0) release_slab(kind, number);
   }
-  // Changes the state of a used block. To free a block use release_block.
+  // Changes the state of a used block. To make a block free, call release_block instead.
   void set(BlockKind kind, BlockId block, BlockState state) {
     Kind& k = kinds_[kind];
     BlockState& old = k.states[static_cast<size_t>(block)];
@@ -101,7 +104,8 @@ class BlockPool {
     if (delta != 0) change_busy(kind, slab_of(kind, block), delta);
   }
 
-  // Whether `need` could be taken if all cached blocks were evicted. The answer is exact.
+  // Returns whether the blocks of `need` could be taken if all cached blocks were evicted. The result of feasible() is
+  // exact, not an estimate.
   bool feasible(const BlockNeed& need) const {
     PerKind<int64_t> slabs;
     for (const BlockKind kind : kBothKinds) {
@@ -117,7 +121,7 @@ class BlockPool {
     if (shared_) return global + window <= empty_global + idle_global + idle_window;
     return global <= empty_global + idle_global && window <= std::ssize(empty_slabs(BlockKind::kWindow)) + idle_window;
   }
-  // Whether `need` would fit into this pool if all blocks were free.
+  // Returns whether the blocks of `need` would fit into this pool if all blocks were free.
   bool could_ever_hold(const BlockNeed& need) const {
     int64_t slabs = 0;
     for (const BlockKind kind : kBothKinds) {
@@ -131,11 +135,11 @@ class BlockPool {
   // -- slabs, for the code that decides what to evict --
   bool shared() const { return shared_; }  // both kinds of block share one memory
   int32_t slab_of(BlockKind kind, BlockId block) const { return kinds_[kind].base + block / kinds_[kind].per_slab; }
-  // Whether the slab has no live, pinned or arriving block.
+  // Returns whether the slab has no live, pinned or arriving block.
   bool is_idle(int32_t slab) const { return slabs_[static_cast<size_t>(slab)].busy == 0; }
   const std::vector<int32_t>& idle_slabs(BlockKind kind) const { return kinds_[kind].idle; }
-  // A slab of the kind that has both busy blocks and others; -1 if there is none. It searches all slabs, so it is used
-  // only when little room is left.
+  // Returns a slab of this kind that has both busy blocks and blocks that are not busy, or -1 if there is none.
+  // slab_with_room() searches all slabs, so the cache calls it only when few blocks are left.
   int32_t slab_with_room(BlockKind kind) const {
     for (size_t slab = 0; slab < slabs_.size(); ++slab)
       if (slabs_[slab].kind == kind && slabs_[slab].used > 0 && slabs_[slab].busy > 0 &&
@@ -144,7 +148,7 @@ class BlockPool {
     return -1;
   }
   BlockId first_block(BlockKind kind, int32_t slab) const { return (slab - kinds_[kind].base) * kinds_[kind].per_slab; }
-  // Takes a free block of this slab; kNoBlock if the slab has none.
+  // Takes a free block of this slab. Returns kNoBlock if the slab has no free block.
   BlockId take_in(BlockKind kind, int32_t slab) {
     return slabs_[static_cast<size_t>(slab)].first_free == kNoBlock ? kNoBlock : take_from(kind, slab);
   }
@@ -163,7 +167,8 @@ class BlockPool {
     int32_t total = 0, per_slab = 1;
     int32_t base = 0;  // first slab of this kind
     int32_t room = 0;  // blocks that are not busy, in slabs that have busy blocks
-    // by state; kFree is not counted, because free blocks of an empty slab belong to neither kind
+    // Number of blocks in each state. kFree is not counted, because free blocks of an empty slab belong to neither
+    // kind.
     int32_t count[kBlockStates] = {};
     std::vector<BlockState> states;
     std::vector<BlockId> next_free;

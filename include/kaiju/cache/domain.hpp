@@ -1,6 +1,7 @@
-// Domains: which requests may share cache blocks. Every block belongs to one domain: a shared region (a character's
-// version), a salt, or a session with its forks. A request finds the blocks of its own domains only. Two domains are
-// the same if their kinds and keys are equal as text.
+// A domain is a set of cache blocks that the same requests may use. Every block belongs to one domain. A domain stands
+// for a shared region (the prompt of one version of a character), for a salt (a secret that several sessions use), or
+// for one session with its forks. A request finds only the blocks of the domains that it names. Two domains are the
+// same if they have the same kind and the same key.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +21,15 @@ inline constexpr DomainId kNoDomain = -1;
 
 enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
 
-// The domains that a request's Scope names.
+// Regions holds the domains that a request may use, as named by its Scope (scope.hpp): the shared region's domain for
+// the prompt's first `shared_tokens` tokens, and the request's own domain for all later tokens.
 struct Regions {
   DomainId shared = kNoDomain;
   int32_t shared_tokens = 0;
   DomainId own = kNoDomain;
 
-  // A block belongs to the shared region only if all its tokens do.
+  // Returns the domain of the prompt's block `index`. A block belongs to the shared region only if all its tokens lie
+  // in the shared region.
   DomainId of_block(int32_t index) const { return (index + 1) * kBlockTokens <= shared_tokens ? shared : own; }
 };
 
@@ -42,11 +45,13 @@ struct Domain {
   bool dead = false;         // no request can find its blocks any more; each block is removed when no lease holds it
 };
 
-// Invariants: a live domain is found by its key. A dead domain is not, and its key may name a new domain. An entry is
-// reused once its domain has no holder and no block in any tier. Allows one thread at a time.
+// Domains: the table of all domains. Invariants: A domain that is not `dead` can be found by its key. A dead domain
+// cannot be found, and its key may name a new domain. A table entry is reused once its domain has no holder (session or
+// request) and no block in any tier. One thread at a time may use a Domains object.
 class Domains {
  public:
-  // Returns the domain of a key and adds a holder; creates the domain if needed.
+  // Returns the domain with this kind and key, and creates the domain if it does not exist. In both cases, hold() adds
+  // one holder (session or request) to the domain.
   DomainId hold(DomainKind kind, const std::string& key, const Namer& namer) {
     const auto [place, added] = index_.try_emplace(static_cast<char>(kind) + key, kNoDomain);
     if (added) {
@@ -63,13 +68,13 @@ class Domains {
   }
   Domain& at(DomainId id) { return domains_[static_cast<size_t>(id)]; }
   const Domain& at(DomainId id) const { return domains_[static_cast<size_t>(id)]; }
-  // Makes a domain dead: no request finds it any more, and its key will name a new domain.
+  // Makes a domain dead: from now on no request finds the domain, and a later hold() with its key creates a new domain.
   void kill(DomainId id) {
     if (at(id).dead) return;
     at(id).dead = true;
     index_.erase(at(id).key);
   }
-  // Frees the entry of a domain that has no holder and no blocks.
+  // Frees the table entry of this domain if the domain has no holder and no blocks.
   void forget_if_unused(DomainId id) {
     if (at(id).holders > 0 || at(id).nodes > 0 || at(id).stored > 0) return;
     kill(id);
@@ -85,7 +90,7 @@ class Domains {
  private:
   DomainId fresh() {
     if (free_.empty()) {
-      // so that forget_if_unused never allocates
+      // Memory is reserved here so that forget_if_unused never allocates.
       if (free_.capacity() <= domains_.size()) free_.reserve(2 * domains_.size() + 16);
       domains_.emplace_back();
       return static_cast<DomainId>(domains_.size() - 1);

@@ -1,5 +1,6 @@
-// CacheEvents: reports which blocks, by name, were stored in the cache and removed from it. A router can use the events
-// to send requests to the engine that has their prefix. The events are in a bounded queue that the host polls.
+// CacheEvents: reports the names of the blocks that were stored in the cache or removed from it. With these cache
+// events, a router can send each request to the engine that has cached the request's prefix. The events wait in a
+// bounded queue until the host program polls them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ enum class CacheEventKind : int32_t {
   kCleared = 3,  // forget all names: the scale epoch changed, or the queue overflowed
 };
 
-// Where a block is stored. A block is in one tier at a time, except while it is copied.
+// The tier (device memory, host memory or file) that stores a block. A block is in one tier at a time, except while it
+// is being copied to another tier.
 enum class CacheTier : int32_t { kDevice = 0, kHost = 1, kFile = 2 };
 
 struct CacheEvent {
@@ -25,10 +27,10 @@ struct CacheEvent {
   CacheTier tier = CacheTier::kDevice;
 };
 
-// Allows one thread at a time.
+// One thread at a time may use a CacheEvents object.
 class CacheEvents {
  public:
-  // With capacity 0 no events are recorded.
+  // `capacity` is the largest number of waiting events. If `capacity` is 0, no events are recorded.
   explicit CacheEvents(size_t capacity) : capacity_(capacity) {}
 
   void push(const CacheEvent& event) {
@@ -40,7 +42,7 @@ class CacheEvents {
     }
     queue_.push_back(event);
   }
-  // Moves the oldest event out of the queue; false if the queue is empty.
+  // Moves the oldest event from the queue to `event`. Returns false if the queue is empty.
   bool poll(CacheEvent& event) {
     if (queue_.empty()) return false;
     event = queue_.front();

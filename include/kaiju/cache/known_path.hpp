@@ -1,5 +1,6 @@
-// KnownPath: the cached blocks of a token history, for saving a session. PathBuilder: inserts blocks with KV that comes
-// from outside, for restoring a session.
+// KnownPath: finds the cached blocks of a token history, which are needed to save a session. PathBuilder: inserts
+// blocks into the cache whose KV was read from a saved session. In this file, a tail is the last block of a path if it
+// has fewer than 64 tokens.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,9 @@ struct KnownPath {
   std::vector<NodeId> nodes;  // one node for each block, from the first on; the last may be a tail
   int32_t tokens = 0;         // number of tokens that the nodes cover
 
-  // Finds the blocks of `tokens` whose KV is computed, in two domains. Either domain may be kNoDomain. A tail is found
-  // only if all its tokens are in `tokens`.
+  // Finds the blocks of `tokens` whose KV is already computed, in the two domains `shared` and `own`. Each of the two
+  // domains may be kNoDomain. A tail (a last block of fewer than 64 tokens) is found only if all its tokens are in
+  // `tokens`.
   static KnownPath find(const PrefixTree& tree, DomainId shared, DomainId own, std::span<const int32_t> tokens) {
     KnownPath path;
     NodeId parent = kRoot;
@@ -42,12 +44,13 @@ struct KnownPath {
   }
 };
 
-// Inserts a path into the tree block by block and holds it until destroyed. The destructor removes the blocks that were
-// added, unless keep() was called. Allows one thread at a time.
+// PathBuilder inserts the blocks of a token history into the prefix tree, one after another, and holds their nodes
+// until the PathBuilder is destroyed. The destructor removes the blocks that add() has inserted, unless keep() was
+// called. One thread at a time may use a PathBuilder.
 class PathBuilder {
  public:
-  // `trusted`: the KV may enter the shared region, where other sessions use it. `owner` is the session. `tokens` must
-  // outlive this object.
+  // If `trusted` is true, the KV may be added to the shared region, where other sessions use it. `owner` is the id of
+  // the session. The memory of `tokens` must outlive the PathBuilder.
   PathBuilder(PrefixTree& tree, const Regions& regions, bool trusted, std::span<const int32_t> tokens, uint64_t owner)
       : tree_(tree), regions_(regions), trusted_(trusted), tokens_(tokens), owner_(owner) {
     path_.reserve(tokens.size() / kBlockTokens + 1);
@@ -67,12 +70,12 @@ class PathBuilder {
         tree_.release_block(BlockKind::kWindow, tree_.detach(path_[i], BlockKind::kWindow));
     }
   }
-  // Keeps the added blocks in the cache.
+  // Tells the destructor to leave the blocks that add() has inserted in the cache.
   void keep() { kept_ = true; }
 
-  // Adds the next block, of `count` tokens. `fill(kind, block)` writes KV that is not cached yet, or returns false.
-  // add() returns false if the block could not be added: there is no room, a lease is computing the block, or `fill`
-  // returned false.
+  // Adds the next block of the token history, which has `count` tokens. If the block's KV is not cached yet, add()
+  // calls `fill(kind, block)`, which must write the KV into that cache block or return false. add() returns false if
+  // there is no room for the block, if a running sequence is computing the block, or if `fill` returned false.
   template <class Fill>
   bool add(int32_t count, bool with_window, Fill fill) {
     const auto index = static_cast<int32_t>(path_.size());
@@ -95,7 +98,7 @@ class PathBuilder {
     if (with_window && tree_.uses(BlockKind::kWindow)) add_window(node, domain != regions_.shared || trusted_, fill);
     return true;
   }
-  // The last node of the path; kNoNode if the path is empty.
+  // Returns the tree node of the last added block, or kNoNode if no block was added.
   NodeId tip() const { return path_.empty() ? kNoNode : path_.back(); }
 
  private:

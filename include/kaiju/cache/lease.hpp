@@ -1,9 +1,10 @@
-// Lease: what one running sequence holds of the cache: its path in the tree, its block tables, and a stash of blocks
-// for all tokens that it may still generate. A lease starts with the cached prefix of its prompt (lease_start.hpp),
-// waits for sequences that compute the same blocks (lease_follow.hpp), gives out and collects blocks as the sequence
-// grows (lease_blocks.hpp), keeps resume points (lease_points.hpp), counts hits and misses (lease_counts.hpp), and
-// leaves its computed blocks in the tree (lease_finish.hpp). Changes that the executor must know are written to a
-// StepPlan.
+// Lease: what one running sequence holds of the cache. A lease has the sequence's path of nodes in the prefix tree, its
+// block tables, and a stash: blocks that were taken in advance for all tokens that the sequence may still generate. A
+// lease starts with the cached prefix of its prompt (lease_start.hpp), waits for sequences that compute the same blocks
+// (lease_follow.hpp), and gives out and collects blocks as the sequence grows (lease_blocks.hpp). A lease also adds
+// resume points, which are positions from which a later prompt can continue (lease_points.hpp), and counts hits and
+// misses (lease_counts.hpp). When a lease ends, it leaves its computed blocks in the tree (lease_finish.hpp). A lease
+// writes the changes that the executor must know to a StepPlan.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 
 namespace kaiju {
 
-// Where to write the table edits of one sequence: a plan and the sequence's slot.
+// The step plan to which a lease writes its block-table edits, and the executor slot of its sequence.
 struct EditSink {
   StepPlan* plan = nullptr;
   int32_t slot = 0;
@@ -32,30 +33,37 @@ struct LeaseRequest {
   Regions regions;
   uint64_t owner = 0;  // id of the session
   int32_t ticket = 0;  // positive and unique among leases
-  // Prompt tokens before this position are in the statistics already; INT32_MAX: all tokens; -1: none, and not their
-  // number either.
+  // Prompt tokens before position `counted_from` were already counted in CacheStats. If `counted_from` is INT32_MAX,
+  // all prompt tokens were already counted. If `counted_from` is -1, no prompt token was counted, and
+  // CacheStats::prompt_tokens does not include this prompt yet.
   int32_t counted_from = -1;
 
   SequenceSize size() const { return {most_positions, chunk_tokens}; }
 };
 
-// How much of its cached prefix a lease uses. Values other than kAll are for a cache so full that the request fits only
-// if its own hits are evicted.
+// Reuse states how much of the prompt's cached prefix a lease uses. Values of Reuse other than kAll are needed when the
+// cache is so full that a request fits only if cached blocks of its own prompt are evicted.
 enum class Reuse { kAll = 0, kWholeBlocks = 1, kGlobalOnly = 2, kNothing = 3 };
 
-// Invariants while a lease is started:
-// - `path_` has the tree nodes of the sequence's blocks from the first block on; the lease holds each node once. The KV
-//   of the first `ready_` nodes is computed. The KV of each other node will be computed by this lease, by a lease that
-//   this one waits for, or by whichever lease needs it first; or it is being copied from a lower tier.
-// - Positions below `next_` are computed. The tables contain all blocks with their KV that position `next_` can see.
-// - A block in a table belongs to a node or to this lease. A global block is entered once. A window block is held, or
-//   belongs to this lease, from the moment it is entered until it has left the window.
-// - Blocks in `stash_` are live and belong to this lease. For every block that the sequence may ever need there is one
-//   in a table, in a node of the path, or in the stash. Some window blocks may be owed: the tree kept them for resume
-//   points, and the lease takes others instead as soon as it can.
-// - `shared_tail_` is held while it is set. This lease or another one computes that node.
-// - Blocks that a `detached_` lease computes are not added to the tree.
-// A lease must be finished before its tree is destroyed. Allows one thread at a time.
+// Invariants of a lease from start() to finish():
+// - `path_` has the tree nodes of the sequence's blocks from the first block on, and the lease holds each of these
+//   nodes once. The KV of the first `ready_` nodes of `path_` is already computed. The KV of each later node of `path_`
+//   will be computed by this lease or by another lease that holds the node, or it is being copied from a lower tier
+//   (host memory or a file).
+// - The KV of all positions below `next_` is already computed. The block tables contain every block whose KV the token
+//   at position `next_` attends to.
+// - A block in a block table belongs to a tree node or to this lease. No global block is entered into the global table
+//   twice. A window block is held by this lease or belongs to it, from when the block is entered into its table until
+//   the block has left the window.
+// - The blocks in `stash_` are live and belong to this lease. For every block that the sequence may ever need, there is
+//   a block in a block table, in a node of `path_`, or in `stash_`. The exceptions are `owed_` window blocks that
+//   stayed in the tree when they left this sequence's window, because a resume point, a pin or another sequence needs
+//   them. The lease takes another window block for each of them as soon as the cache has room.
+// - `shared_tail_` is the node of the last, partly filled block of the shared region (the part of the prompt that
+//   several sessions share). While `shared_tail_` is set, this lease holds that node, and this lease or another one
+//   will compute its KV.
+// - While `detached_` is true, the blocks that this lease computes are not added to the tree.
+// finish() must be called before the lease's tree is destroyed. One thread at a time may use a Lease.
 class Lease {
  public:
   enum class Outcome {
@@ -64,12 +72,13 @@ class Lease {
   };
 
   static constexpr int32_t kWindowSlack = kaiju::kWindowSlack;
-  // The blocks that a sequence needs if nothing of it is cached.
+  // Returns the number of blocks that a sequence needs if none of its KV is cached.
   static BlockNeed need_alone(int32_t positions, int32_t chunk_tokens, const ExecutorInfo& info) {
     return blocks_needed({positions, chunk_tokens}, {}, info.has_global, info.window);
   }
 
-  // Finds and holds the cached prefix of the prompt, and takes every other block that the request may ever need.
+  // Finds and holds the cached prefix of the prompt, and takes all further blocks that the sequence may ever need. If
+  // these blocks are not available, start() holds nothing and returns kNoRoom.
   Outcome start(PrefixTree& tree, const LeaseRequest& request, Reuse reuse, const EditSink& sink) {
     request_ = request;
     prompt_count_ = static_cast<int32_t>(request.prompt.size());
@@ -84,29 +93,33 @@ class Lease {
     return taken ? Outcome::kStarted : Outcome::kNoRoom;
   }
 
-  // Position of the next token to compute. KV of all earlier tokens is in the cache.
+  // Returns the position of the next token to compute. The KV of all tokens before position next() is already computed.
   int32_t next() const { return next_; }
-  // Position from which global KV must be written; earlier global KV is in the cache already.
+  // Returns the first position whose global KV must be written. The global KV of all positions before write_from() is
+  // in the cache already and must not be written again.
   int32_t write_from() const { return ready_ * kBlockTokens; }
 
-  // Uses the blocks that other leases have computed meanwhile. Call it before each step is planned.
+  // Moves next() past the tokens whose blocks other leases have computed since the last step. prepare() must be called
+  // before each step is planned.
   void prepare(PrefixTree& tree, const EditSink& sink) {
     follow(tree);
     if (shared_tail_ != kNoNode && next_ <= request_.regions.shared_tokens) pass_shared_tail(tree, sink);
   }
-  // Whether the executor's slot was started with the tokens before next() and has this lease's tables.
+  // Returns whether the executor's slot was started with the tokens before next() and has this lease's block tables.
   bool bound() const { return bound_; }
-  // The slot holds something else now: it must be started again before its next segment.
+  // States that the executor's slot no longer has this lease's block tables. The slot must be started again before this
+  // sequence's next segment.
   void unbind() { bound_ = false; }
-  // How many of the `wanted` tokens from next() on may be computed now. 0: another lease is computing them, or memory
-  // for them is not available yet.
+  // Returns how many of the `wanted` tokens from next() on may be computed in the next step. room() returns 0 if
+  // another lease is computing the next token's block, or if no block is available for the next token yet.
   int32_t room(PrefixTree& tree, int32_t wanted);
-  // Writes both complete tables to a slot that was just started.
+  // Writes the complete global and window block tables as edits for a slot that is started in this plan.
   void bind(const EditSink& sink);
-  // Provides blocks for positions below `end`, which room() has allowed, and writes the changes to a bound slot. False
-  // if a block is missing, which is a broken invariant.
+  // Provides blocks for all positions below `end`, which must not exceed what room() has allowed. If the slot is bound,
+  // extend() also writes the table edits to the plan. extend() returns false if a block is missing, which is a broken
+  // invariant.
   bool extend(PrefixTree& tree, int32_t end, const EditSink& sink);
-  // Records that `count` tokens from next() on were computed. `tokens` is the whole sequence.
+  // Records that the step has computed `count` tokens from position next() on. `tokens` are all tokens of the sequence.
   void commit(PrefixTree& tree, std::span<const int32_t> tokens, int32_t count) {
     count_computed(tree, count);
     next_ += count;
@@ -115,8 +128,8 @@ class Lease {
         tree.at(shared_tail_).claimed_by(request_.ticket))
       complete_shared_tail(tree);
   }
-  // Leaves all computed blocks in the tree and releases everything. Returns the resume points of this turn; the session
-  // drops them later.
+  // Leaves the blocks that this lease has computed in the tree and releases everything that the lease holds. finish()
+  // returns the resume points that this turn of the session has added; the session drops these resume points later.
   std::vector<NodeRef> finish(PrefixTree& tree, std::span<const int32_t> tokens) {
     leave_pending(tree);
     leave_tail(tree, tokens);
@@ -133,7 +146,7 @@ class Lease {
   NodeId shared_tail() const { return shared_tail_; }
 
  private:
-  // The cached prefix of a prompt.
+  // Found: the part of a prompt that find() has found in the cache.
   struct Found {
     int32_t resume = 0;     // position of the first token to compute
     NodeId tail = kNoNode;  // node whose first tokens continue the path; its block is copied

@@ -1,4 +1,4 @@
-// Namer: computes the names of blocks (block_name.hpp).
+// Namer: computes the names of cache blocks (block_name.hpp).
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -14,18 +14,20 @@
 
 namespace kaiju {
 
-// Names are keyed hashes: without the key nobody can compute a block's name from its tokens. The hash is XXH3-128 with
-// a secret derived from the key. It distinguishes blocks; it does not authenticate them.
+// A block's name is a keyed hash: without the key nobody can compute the name from the block's tokens. The hash is
+// XXH3-128 with a secret derived from the key. The name distinguishes blocks; it does not authenticate them.
 class Namer {
  public:
-  // `identity`: everything that all KV depends on, such as checkpoint digest, scale epoch and arithmetic version.
+  // `identity` is a text that states everything that all KV depends on, such as the checkpoint's digest, the version of
+  // its scales and the version of the arithmetic.
   Namer(std::string_view key, std::string_view identity) {
     XXH3_generateSecret(secret_.data(), secret_.size(), key.data(), key.size());
     root_ = of(identity);
   }
   const BlockName& root() const { return root_; }
   BlockName of(std::string_view text) const { return hash(text.data(), text.size()); }
-  // Name of the block with these `count` tokens that follows block `parent`, in the domain named `domain`.
+  // Returns the name of the block that has these `count` tokens, follows the block named `parent`, and belongs to the
+  // domain named `domain`.
   BlockName of(const BlockName& parent, const BlockName& domain, const int32_t* tokens, int32_t count) const {
     struct {
       BlockName parent, domain;

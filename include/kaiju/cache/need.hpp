@@ -1,4 +1,5 @@
-// BlockNeed: how many cache blocks of each kind a sequence needs before it may start. Only this file computes it.
+// BlockNeed: how many cache blocks of each kind a sequence needs before it may start. No other file computes how many
+// blocks a sequence needs.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace kaiju {
 
 inline int32_t blocks_for(int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
 
-// A number of blocks of each kind.
+// A number of cache blocks of each kind (global and window).
 struct BlockNeed {
   PerKind<int32_t> count;
 
@@ -20,8 +21,9 @@ struct BlockNeed {
   }
 };
 
-// State of the shared tail when a prompt starts. The shared tail is the last, partly filled block of a shared region.
-// It is a node that ends with the region; every sequence copies it before it writes more tokens.
+// The state of the shared tail when a sequence with this prompt starts. The shared tail is the last, partly filled
+// block of a shared region (the part of a prompt that several sessions share). The tree node of the shared tail ends
+// where the shared region ends. Every sequence copies the shared tail before it writes more tokens into the block.
 enum class SharedTail {
   kNone,       // the region ends between two blocks or after the prompt's end, or its tail cannot be used
   kReady,      // the tail's KV is computed
@@ -29,26 +31,27 @@ enum class SharedTail {
   kToMake,     // this sequence computes the tail
 };
 
-// Positions to add to a window and a chunk when counting the window blocks that hold them. At each of three edges 63
-// positions may be lost to rounding, and one block of 64 is kept before the window. A block that a following sequence
-// has not released yet is included.
+// The window blocks of a sequence must have room for its window, one prefill chunk, and kWindowSlack more positions.
+// kWindowSlack consists of 63 positions at each of three edges, which may be lost by rounding to whole blocks, and of
+// one block of 64 positions before the window that is not released yet. kWindowSlack also covers a block that a
+// sequence still holds while it uses the blocks that another sequence computes.
 inline constexpr int32_t kWindowSlack = 3 * (kBlockTokens - 1) + kBlockTokens;
 
-// The size of a sequence.
+// The largest size that a sequence may reach.
 struct SequenceSize {
   int32_t most_positions = 0;  // most positions that will hold KV
   int32_t chunk_tokens = 1;    // most tokens of the sequence in one step
 };
-// The part of a sequence that is cached already.
+// The part of a sequence whose KV was found in the cache.
 struct FoundBlocks {
   int32_t path = 0;    // number of the prompt's blocks that are nodes of the tree, and so have global blocks
   int32_t resume = 0;  // position of the first token to compute
   SharedTail shared_tail = SharedTail::kNone;
 };
 
-// The blocks that a sequence must take in addition to the cached ones. At any time it holds at most the window blocks
-// that cover the window, one chunk and kWindowSlack, plus one for a shared tail that it computes or may have to
-// compute.
+// Returns the number of blocks that a sequence must take in addition to the blocks that were found in the cache. At any
+// time a sequence holds at most the window blocks that cover its window, one prefill chunk and kWindowSlack positions,
+// and one more window block if it computes or may have to compute the shared tail.
 inline BlockNeed blocks_needed(const SequenceSize& size, const FoundBlocks& found, bool uses_global, int32_t window) {
   const int32_t blocks = blocks_for(size.most_positions);
   const bool makes = found.shared_tail == SharedTail::kToMake, may_make = found.shared_tail == SharedTail::kBeingMade;

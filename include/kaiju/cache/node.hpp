@@ -1,6 +1,7 @@
-// Node: one node of the prefix tree. It has up to 64 tokens, which follow the tokens of its path, and a KV block of
-// each kind. A node is ready once its KV is computed; before that, a lease (lease.hpp) claims it, which means that this
-// lease's sequence computes it. Plain data; only the tree changes it.
+// Node: one node of the prefix tree. A node has up to 64 tokens, which follow the tokens of its ancestors, and up to
+// one KV block of each kind (global and window). A node is ready once its KV is computed. A lease is what a running
+// sequence holds of the cache (lease.hpp). By claiming a node that is not ready, a lease states that its sequence will
+// compute the node's KV. A Node is plain data, and only the PrefixTree changes it.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +14,33 @@ namespace kaiju {
 
 inline constexpr NodeId kRoot = 0;
 
-// Node::claim: the positive ticket of the lease that computes the node's KV, or one of these values.
+// Node::claim is the positive ticket (a unique number) of the lease whose sequence computes the node's KV, or one of
+// the constants kReady, kUnclaimed and kTransfer.
 inline constexpr int32_t kReady = 0;       // the KV is written
 inline constexpr int32_t kUnclaimed = -1;  // no lease computes the KV now; the next lease that needs it claims it
 inline constexpr int32_t kTransfer = -2;   // the KV is being copied up from a lower tier
 
 // Invariants, which check_tree (invariants.hpp) recounts:
-// - A node has 1 to 64 tokens. A node with fewer than 64 tokens is a tail and has no children.
-// - If the model has global layers, every node has a global block, which is attached when the node is inserted. A node
-//   may lack a window block; if it has one, its KV is written. A block belongs to one node at most.
-// - Only a ready node may be read. A node that is not ready is held by the lease that computes it or by leases that
-// wait
-//   for it. So for every node that no lease has claimed, there is a lease that can claim it and compute its KV.
-// - `refs` counts the leases, promotions and path builders that hold the node; `window_refs` counts those that also
-//   hold its window block. Paths are held as a whole: a parent has at least as many refs and pins as each child.
-// - The node's blocks are in the state that state_of returns.
-// - A node is in the eviction list exactly while it is ready, not held and not pinned. Paths are released from their
-//   last node to their first, so a parent was used no earlier than its children, and the oldest node of the list has no
-//   child.
-// - `points` counts the resume points at the node's end: positions where a prompt can resume, because the window's KV
-//   is kept. `retainers` counts the nodes with resume points whose window includes this node. Window blocks without
-//   retainers are evicted first.
-// - The node's window block is in a list of blocks to evict exactly while its state is kCached.
+// - A node has 1 to 64 tokens. A node with fewer than 64 tokens is called a tail and has no children.
+// - If the model has global layers, every node has a global block, which is attached when the node is inserted. The KV
+//   of this global block may be computed later. A node need not have a window block. A window block is attached to a
+//   node only after the window block's KV was computed. A block belongs to one node at most.
+// - The KV of a node may be read only once the node is ready. A node that is not ready is held by the lease that
+//   computes its KV, by leases that wait for its KV, or by the promotion that copies its KV from a lower tier. So if a
+//   node that is not ready has claim kUnclaimed, one of the leases that wait for the node can claim it and compute its
+//   KV.
+// - `refs` counts the holders of a node: the leases, promotions and path builders that use it. `window_refs` counts the
+//   holders that also use the node's window block. Whoever holds or pins a node also holds or pins all its ancestors,
+//   so a parent has at least as many refs and pins as each of its children.
+// - Each block of a node is in the BlockState that state_of returns for it.
+// - A node is in the eviction list exactly while it is ready, not held and not pinned. The nodes of a path are released
+//   from the last node to the first. So a parent was released later than its children, and the oldest node of the
+//   eviction list has no child.
+// - `points` counts the resume points at the node's end. A resume point is a position from which a later prompt can
+//   continue, because the cache retains the KV of the window before that position. `retainers` counts the nodes that
+//   have a resume point whose window includes this node. Window blocks of nodes without retainers are evicted first.
+// - A node's window block is in one of the lists of window blocks that may be evicted exactly while the window block's
+//   state is kCached.
 struct Node {
   int32_t tokens[kBlockTokens];
   BlockName name;
@@ -63,7 +69,7 @@ struct Node {
   bool arriving() const { return claim == kTransfer; }
   bool claimed_by(int32_t ticket) const { return claim == ticket; }
   bool has(BlockKind kind) const { return block[kind] != kNoBlock; }
-  // The state that the node's block of this kind must have, by the node's counts.
+  // Returns the state that the node's block of this kind must have, which follows from the node's claim, refs and pins.
   BlockState state_of(BlockKind kind) const {
     const bool global = kind == BlockKind::kGlobal;
     if (arriving()) return BlockState::kArriving;
@@ -72,13 +78,15 @@ struct Node {
   }
 };
 
-// A reference to a node that may have been removed meanwhile.
+// NodeRef: a reference to a node of the prefix tree. The node may be removed while a NodeRef to it exists;
+// PrefixTree::alive tells whether it was removed.
 struct NodeRef {
   NodeId node = kNoNode;
   uint32_t generation = 0;
 };
 
-// A block that is about to be evicted. A lower tier may copy its KV before the step writes anything.
+// A cache block that is about to be evicted. A lower tier (host memory or a file) may copy the block's KV before the
+// next step writes anything.
 struct EvictedBlock {
   BlockKind kind = BlockKind::kGlobal;
   BlockId block = kNoBlock;

@@ -1,5 +1,6 @@
-// CacheOptions: the settings of the prefix cache. CacheStats: which prompt tokens were found in the cache, and why
-// others were not. TierStats: what a lower tier stores and how much was moved.
+// CacheOptions: the settings of the prefix cache. CacheStats: how many prompt tokens were found in the cache, and why
+// the other prompt tokens were not found. TierStats: how many blocks a lower tier (host memory or a file) stores, and
+// how many blocks were moved into and out of it.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,13 @@
 
 namespace kaiju {
 
-// At which positions window blocks are kept. A prompt can resume only where they are kept, so this decides the hit
-// rate. Kept blocks are not pinned: when room is needed, other window blocks are evicted first, then the least recently
-// used kept ones.
+// Retention: the positions before which the cache retains the window blocks (KV of sliding-window layers) of a
+// sequence. A later prompt can reuse cached KV only up to such a position, so these settings decide the hit rate.
+// Retained window blocks are not pinned. If the cache needs room, it evicts window blocks that are not retained first,
+// and then the least recently used retained window blocks.
 struct Retention {
-  // For this many newest turns of each session: where the prompt ended (for another reply) and where the reply ended
-  // (for the next turn).
+  // Window blocks are retained at two positions for each of this many newest turns of a session: the end of the turn's
+  // prompt (so that another reply can be generated) and the end of the reply (so that the next turn can begin).
   int32_t turns = 2;
   bool branch_points = true;  // at the end of a shared region, and where sequences have branched
   int32_t every_tokens = 0;   // also at every multiple of this many positions; 0: off
@@ -26,20 +28,23 @@ struct CacheOptions {
   std::string identity;  // everything that all KV depends on: checkpoint digest, arithmetic version
   std::string key;       // key of the block names; the same key gives the same names in another process
   Retention retention;
-  // How many names of evicted blocks to remember, so that misses of evicted blocks can be told from new ones. 8 bytes
-  // each; 0: four for each block.
+  // The number of names of evicted blocks that the cache remembers, so that it can tell misses of evicted blocks from
+  // misses of new blocks. Each remembered name takes 8 bytes. If evicted_names is 0, the cache remembers four names for
+  // each block.
   int64_t evicted_names = 0;
   size_t event_capacity = 0;     // 0: no events
   bool publish_private = false;  // also report events for blocks outside shared regions
 
-  // Lower tiers: KV that is evicted from the executor's blocks moves to host memory, and from there to a file.
+  // Settings of the lower tiers: KV that is evicted from the executor's blocks moves to host memory, and KV that is
+  // evicted from host memory moves to a file.
   int64_t host_bytes = 0;           // size of the host memory, allocated at creation; 0: no lower tiers
   std::shared_ptr<BlockFile> file;  // the file; needs host_bytes; null: no file
   int64_t file_bytes = 0;           // most bytes of KV in the file
 };
 
-// Counts of prompt tokens by where their KV was found or why not. They add up to prompt_tokens, except for prompts that
-// are not computed yet or were abandoned.
+// Counts of prompt tokens by where their KV was found or why it was not found. The hit_shared, hit_own, hit_other and
+// miss counts add up to prompt_tokens, except for the tokens of prompts that are not completely computed yet or were
+// abandoned.
 struct CacheStats {
   uint64_t prompt_tokens = 0;
   uint64_t hit_shared = 0;    // found in a shared region (a character's prompt)
@@ -47,7 +52,8 @@ struct CacheStats {
   uint64_t hit_other = 0;     // found; another session with the same salt had computed the KV
   uint64_t miss_new = 0;      // never seen, as far as the remembered names tell
   uint64_t miss_evicted = 0;  // was cached and was evicted
-  // Global KV is cached, but no resume point is near: computed again, without writing global KV again.
+  // miss_window counts prompt tokens whose global KV is cached and whose window KV is not. These tokens are computed
+  // again, but their global KV is not written again.
   uint64_t miss_window = 0;
   uint64_t miss_last = 0;  // the last token of a prompt that was found whole; it is always computed again
   uint64_t hit_host = 0;   // the hits that were promoted from host memory
@@ -57,7 +63,8 @@ struct CacheStats {
   uint64_t hits() const { return hit_shared + hit_own + hit_other; }
 };
 
-// Statistics of one lower tier. Counts are of both kinds of block together, except blocks_held.
+// The statistics of one lower tier. Each count is the sum over both kinds of block, except blocks_held, which is per
+// kind.
 struct TierStats {
   int64_t bytes = 0;  // size of the tier; 0: there is no such tier
   PerKind<int32_t> blocks_held;

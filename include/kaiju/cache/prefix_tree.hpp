@@ -1,6 +1,8 @@
-// PrefixTree: the cached KV blocks as a prefix tree over tokens. It finds, holds and pins nodes, keeps resume points,
-// and gives out blocks, evicting the least recently used. It knows block numbers and tokens and never touches KV
-// memory. prefix_tree_nodes.hpp adds and removes nodes; prefix_tree_eviction.hpp chooses what to evict.
+// PrefixTree: the cached KV blocks as a prefix tree over tokens. The tree finds, holds and pins nodes and records
+// resume points (positions from which a later prompt can continue). The tree gives out blocks, and evicts the least
+// recently used blocks if no block is free. The tree knows block numbers and tokens and never touches KV memory. The
+// code in prefix_tree_nodes.hpp adds and removes nodes. The code in prefix_tree_eviction.hpp chooses the nodes and
+// blocks to evict.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,8 @@
 
 namespace kaiju {
 
-// Identifies a node: its `tokens` (64, or fewer for a tail), its `parent` and its domain. Made by PrefixTree::key.
+// NodeKey identifies a node of the tree by its `parent`, its domain (domain.hpp: which requests may use it) and its
+// `tokens`. A node has 64 tokens, or fewer if it is a tail, the last block of a path. PrefixTree::key makes a NodeKey.
 struct NodeKey {
   NodeId parent = kRoot;
   DomainId domain = kNoDomain;
@@ -35,18 +38,22 @@ struct NodeKey {
   int32_t count() const { return static_cast<int32_t>(tokens.size()); }
 };
 
-// Invariants, in addition to those of a node (node.hpp) and of the blocks (block_pool.hpp). check_tree and
-// check_holders (invariants.hpp) recount them:
-// - A used block belongs to one node, or to one lease, promotion or path builder that has taken it.
+// Invariants of the tree, in addition to those of a node (node.hpp) and of the blocks (block_pool.hpp). The functions
+// check_tree and check_holders (invariants.hpp) verify these invariants:
+// - A block that is not free belongs to one node, or to the one lease, promotion or path builder that has taken it.
 // - The tokens and domains of a node's path determine its KV. No two nodes have the same parent, domain and tokens.
-// - Every node is in the list of its domain, after its parent if both have the same domain.
-// - A node of a dead domain is removed as soon as nothing holds it.
+// - Every node is in its domain's list of nodes. If a node and its parent have the same domain, the parent comes first
+//   in that list.
+// - If a domain is dead (no request can find its blocks any more), each node of it is removed as soon as nothing holds
+//   the node.
 //
-// Nodes are read through at() and changed only by the methods below. Allows one thread at a time. The cost of a call
-// does not depend on the number of blocks, except purge and set_epoch, which visit the nodes they remove.
+// Nodes are read through at() and changed only by methods of the PrefixTree. One thread at a time may use a PrefixTree.
+// The cost of a call does not depend on the number of blocks, except for purge and set_epoch, which visit every node
+// that they remove.
 class PrefixTree {
  public:
-  // Allocates all memory of the tree; throws std::bad_alloc. Pages that are never used are not resident.
+  // Allocates all memory of the tree, and throws std::bad_alloc if that fails. Pages of the tree's memory that are
+  // never used do not become resident.
   PrefixTree(const ExecutorInfo& info, const CacheOptions& options)
       : options_(options),
         has_global_(info.has_global),
@@ -55,7 +62,8 @@ class PrefixTree {
         pool_(info),
         events_(options.event_capacity),
         namer_(options.key, identity(0)) {
-    // If the model has global blocks, every node has one. Otherwise a node can outlive its window block for a while.
+    // If the model has global layers, every node has a global block, so there are at most as many nodes as global
+    // blocks. If the model has no global layers, a node may remain for some time after its window block was evicted.
     const int64_t nodes = info.has_global ? int64_t{info.block_count[BlockKind::kGlobal]}
                                           : int64_t{8} * info.block_count[BlockKind::kWindow];
     capacity_ = static_cast<int32_t>(std::min<int64_t>(nodes + 1, INT32_MAX / 2));
@@ -72,7 +80,7 @@ class PrefixTree {
 
   bool uses(BlockKind kind) const { return kind == BlockKind::kGlobal ? has_global_ : window_ > 0; }
   int32_t window() const { return window_; }
-  // Number of nodes before a resume point's node whose window blocks are needed to resume there.
+  // To resume at the end of a node, a sequence needs the window blocks of that node and of reach() nodes before it.
   int32_t reach() const { return reach_; }
   const Retention& retention() const { return options_.retention; }
   const BlockPool& pool() const { return pool_; }
@@ -90,7 +98,7 @@ class PrefixTree {
     return ref.node != kNoNode && at(ref.node).generation == ref.generation && at(ref.node).parent != kNoNode;
   }
   NodeRef ref(NodeId id) const { return {id, at(id).generation}; }
-  // Bytes of host memory for bookkeeping when all nodes are in use.
+  // Returns how many bytes of host memory the bookkeeping takes when all nodes are in use.
   size_t bookkeeping_bytes() const {
     size_t bytes = nodes_.bytes() + buckets_.bytes() + evicted_.bytes() + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
     for (const BlockKind kind : kBothKinds)
@@ -98,10 +106,11 @@ class PrefixTree {
                sizeof(NodeId) * owner_of_[kind].size();
     return bytes;
   }
-  // Called with each block that is evicted, before its number is used again.
+  // The tree calls on_evict with each block that it evicts, before the block's number is used again.
   std::function<void(const EvictedBlock&)> on_evict;
 
-  // Adds lower tiers: host memory and a file for evicted KV. Call it while the tree is empty. Errors: see Tiers::make.
+  // Adds the lower tiers, which are host memory and a file for evicted KV. add_tiers must be called while the tree is
+  // empty. add_tiers returns the errors that are described at Tiers::make.
   Status add_tiers(const ExecutorInfo& info, const Tiers::HostSource& host = plain_memory) {
     Result<std::unique_ptr<Tiers>> made = Tiers::make(info, options_, domains_, events_, host);
     if (!made.ok()) return made.status();
@@ -111,10 +120,12 @@ class PrefixTree {
   Tiers* tiers() { return tiers_.get(); }  // null if there are no lower tiers
   const Tiers* tiers() const { return tiers_.get(); }
 
-  // Index of the first window block that a query at `position` or later can see. Earlier window blocks may be released.
+  // Returns the index of the first window block that a query at `position` or later can see. Window blocks before this
+  // index may be released.
   int32_t first_visible(int32_t position) const { return std::max(0, position - window_ + 1) / kBlockTokens; }
-  // Index of the first window block to keep at `position`: 64 positions more than visible, so that the whole window is
-  // still cached after an undo of up to 64 tokens.
+  // Returns the index of the first window block that a sequence at `position` does not release. first_kept(position) is
+  // the first window block that was visible 64 positions earlier, so the whole window is still cached after an undo of
+  // up to 64 tokens.
   int32_t first_kept(int32_t position) const { return first_visible(std::max(0, position - kBlockTokens)); }
 
   // -- finding --
@@ -122,7 +133,8 @@ class PrefixTree {
     return {parent, domain, tokens,
             namer_.of(at(parent).name, domains_.at(domain).name, tokens.data(), static_cast<int32_t>(tokens.size()))};
   }
-  // The node with exactly this parent, domain and tokens, or kNoNode. The node may not be ready yet.
+  // Returns the node with exactly this parent, domain and tokens, or kNoNode if there is none. The KV of the returned
+  // node may not be computed yet.
   NodeId find(const NodeKey& key) const {
     for (NodeId id = bucket(key.name); id != kRoot; id = at(id).bucket_next) {
       const Node& node = at(id);
@@ -132,15 +144,16 @@ class PrefixTree {
     }
     return kNoNode;
   }
-  // A node with this name, or kNoNode. For lower tiers and events: tokens are not compared.
+  // Returns a node with this name, or kNoNode if there is none. Only lower tiers and events use this call, because it
+  // does not compare tokens.
   NodeId find(const BlockName& name) const {
     for (NodeId id = bucket(name); id != kRoot; id = at(id).bucket_next)
       if (at(id).name == name) return id;
     return kNoNode;
   }
-  // The ready child of `parent` whose tokens agree longest with the beginning of `tokens`. `count` receives the number
-  // of tokens that agree, at most 63. Only the newest few children are compared. `index` is the index of the child's
-  // block in the prompt.
+  // Returns the child of `parent` that has the longest common prefix with `tokens`, among the children whose KV is
+  // computed. `count` receives the length of the common prefix, at most 63 tokens. Only the newest few children are
+  // compared. `index` is the index of the child's block in the prompt.
   NodeId find_partial(NodeId parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens,
                       int32_t& count) const {
     NodeId best = kNoNode;
@@ -159,40 +172,43 @@ class PrefixTree {
     }
     return best;
   }
-  // Whether a block of this name was evicted and has not been written again since, as far as the tree remembers.
+  // Returns whether a block of this name was evicted and has not been computed again since, as far as the tree
+  // remembers.
   bool was_evicted(const BlockName& name) const { return evicted_.has(name); }
-  // The node that a block belongs to, or kNoNode.
+  // Returns the node that this block belongs to, or kNoNode if it belongs to none.
   NodeId node_of(BlockKind kind, BlockId block) const { return owner_of_[kind][static_cast<size_t>(block)]; }
-  // Whether the node has more than one child: sequences have branched after it.
+  // Returns whether the node has more than one child, which means that sequences have branched after this node.
   bool has_branches(NodeId id) const {
     return at(id).first_child != kNoNode && at(at(id).first_child).next_sibling != kNoNode;
   }
 
   // -- growing --
-  // Adds a node that is not ready and has no blocks; kNoNode if the tree is full. `claim` says who writes the KV: the
-  // ticket of a lease, or kTransfer. The caller must hold the parent, and must hold the new node.
+
+  // Adds a node whose KV is not computed and which has no blocks, and returns it. Returns kNoNode if the tree is full.
+  // `claim` is the ticket of the lease that will compute the KV, or kTransfer if the KV will be copied. The caller of
+  // insert() must already hold the parent, and must call hold() for the new node.
   NodeId insert(const NodeKey& key, int32_t claim, uint64_t owner);
-  // Gives a block that the caller had taken to a node. From then on the tree owns the block.
+  // Gives a block, which the caller has taken before, to a node. After attach(), the tree owns the block.
   void attach(NodeId id, BlockKind kind, BlockId block) {
     node(id).block[kind] = block;
     owner_slot(kind, block) = id;
     settle(id);
   }
-  // Removes a block from a node and gives it to the caller, in state kLive.
+  // Removes a block from a node and returns it. The caller then owns the block, whose state is kLive.
   BlockId detach(NodeId id, BlockKind kind);
-  // Claims the node for the lease with this ticket, if no lease has claimed it. Returns whether that lease has the
-  // claim.
+  // If no lease has claimed the node, claims it for the lease with this ticket: this lease will compute the node's KV.
+  // Returns whether the lease with this ticket now has the claim.
   bool claim(NodeId id, int32_t ticket) {
     if (at(id).claimed_by(kUnclaimed)) node(id).claim = ticket;
     return at(id).claimed_by(ticket);
   }
-  // Gives up the claim on a node whose KV is not written; the next lease that needs the node claims it. The caller
-  // still holds the node, and must remove it if nothing else holds it.
+  // Gives up the claim on a node whose KV is not computed. The next lease that needs the node's KV will claim the node
+  // and compute it. The caller of abandon() still holds the node, and must remove the node if nothing else holds it.
   void abandon(NodeId id) {
     node(id).claim = kUnclaimed;
     settle(id);
   }
-  // Marks the node as ready: its KV is written and may be read by all.
+  // Marks the node as ready, which means that its KV is computed and that all sequences may read it.
   void make_ready(NodeId id) {
     node(id).claim = kReady;
     evicted_.remove(at(id).name);
@@ -201,7 +217,9 @@ class PrefixTree {
   }
 
   // -- holding --
-  // A path is held as a whole from its first node, and released as a whole from its last node.
+
+  // A caller that holds a node must also hold all its ancestors. The nodes of a path must be held from the first node
+  // to the last, and released from the last node to the first.
   void hold(NodeId id) {
     ++node(id).refs;
     if (at(id).refs == 1) settle(id);
@@ -216,47 +234,54 @@ class PrefixTree {
   void release_node_window(NodeId id) {
     if (--node(id).window_refs == 0) settle(id);
   }
-  // Keeps the path that ends with `tip`, and the window blocks needed to resume there, until unpin. Calls nest.
+  // Prevents the eviction of the path that ends with node `tip`, and of the window blocks that are needed to resume
+  // there, until unpin(tip) is called. If pin was called several times for a node, unpin must be called as often.
   void pin(NodeId tip) { change_pins(tip, 1); }
   void unpin(NodeId tip) { change_pins(tip, -1); }
 
-  // Adds a resume point at the end of a node: the window blocks needed to resume there are evicted later than others.
+  // Adds a resume point at the end of a node. The window blocks that are needed to resume there are then evicted later
+  // than window blocks that no resume point needs.
   void add_point(NodeId id) {
     if (++node(id).points == 1) change_retainers(id, 1);
   }
   void drop_point(const NodeRef& ref) {
     if (alive(ref) && at(ref.node).points > 0 && --node(ref.node).points == 0) change_retainers(ref.node, -1);
   }
-  // Marks that sequences branch at the end of this node. If the options keep branch points, this adds a permanent
-  // resume point.
+  // Marks that sequences branch at the end of this node. If Retention::branch_points is true, mark_branch_point adds a
+  // permanent resume point.
   void mark_branch_point(NodeId id) {
     if (!options_.retention.branch_points || at(id).branch_point) return;
     node(id).branch_point = true;
     add_point(id);
   }
-  // Marks that the node's window block belongs to a resume point in a lower tier. When evicted, it moves to that tier.
+  // Marks that the node's window block is needed by a resume point that is stored in a lower tier. When this window
+  // block is evicted, it moves to the lower tier too.
   void want_window_below(NodeId id) { node(id).window_wanted_below = true; }
 
   // -- making room --
-  // Takes a block and makes it live, evicting cached blocks if needed. kNoBlock if all blocks are busy.
+
+  // Takes a block and makes it live (in use by a running sequence), and evicts cached blocks for that if needed.
+  // Returns kNoBlock if all blocks are in use, pinned or being copied.
   BlockId take(BlockKind kind) {
     do {
       if (const BlockId block = pool_.take(kind); block != kNoBlock) return block;
     } while (evict_for(kind));
     return kNoBlock;
   }
-  // Takes all blocks of `need` and appends them to `blocks`, or takes nothing and returns false.
+  // Takes all blocks of `need` and appends them to `blocks`. If not all blocks of `need` are available, take() takes no
+  // block and returns false.
   bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
-  // Frees a block that the caller had taken.
+  // Frees a block that the caller has taken before.
   void release_block(BlockKind kind, BlockId block) { pool_.release_block(kind, block); }
 
-  // Removes a node and all its descendants. False if any of them is held or pinned.
+  // Removes a node and all its descendants. Returns false and removes nothing if any of these nodes is held or pinned.
   bool remove(NodeId id) {
     if (!removable(id)) return false;
     remove_all(id, false);
     return true;
   }
-  // Removes all nodes of the domain that nothing holds. The others are removed when they are released.
+  // Removes all nodes of the domain that nothing holds. The nodes of the domain that are still held are removed when
+  // they are released.
   void purge(DomainId id);
   void release_domain(DomainId id) {
     Domain& domain = domains_.at(id);
@@ -266,14 +291,16 @@ class PrefixTree {
     else
       domains_.forget_if_unused(id);
   }
-  // Retires a character's version. Its blocks are removed when its last holder releases it, or now if it has no holder.
+  // Retires the shared region of one version of a character. The blocks of a retired shared region are removed when the
+  // last session or request that holds its domain releases it, or at once if none holds it.
   void retire(const std::string& character) {
     const DomainId id = domains_.find(DomainKind::kShared, character);
     if (id == kNoDomain) return;
     domains_.at(id).ends_unheld = true;
     if (domains_.at(id).holders == 0) purge(id);
   }
-  // Starts a new scale epoch, after the weights' scales have changed: nothing that is cached now is found again.
+  // Starts a new scale epoch, which is needed after the scales of the weights have changed. KV that is cached at the
+  // time of this call is never found again.
   void set_epoch(uint64_t epoch) {
     epoch_ = epoch;
     for (size_t id = 0; id < domains_.end(); ++id)
@@ -287,8 +314,8 @@ class PrefixTree {
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
-  // How many slabs (runs of blocks) are searched for one that can be given to the other kind of block: 8 give nearly
-  // the hit rate of 128 (kaiju-bench replay).
+  // The number of slabs (runs of neighbouring blocks) that are searched for a slab that can be given to the other kind
+  // of block. A search of 8 slabs gives nearly the hit rate of a search of 128 (kaiju-bench replay).
   static constexpr int32_t kSlabsLooked = 8;
   enum WindowList : int8_t { kPassing = 0, kRetained = 1 };  // kPassing is evicted first
   struct List {
@@ -326,7 +353,7 @@ class PrefixTree {
   void for_reach(NodeId id, Visit visit);
   void change_retainers(NodeId id, int32_t by);
   void change_pins(NodeId tip, int32_t by);
-  // A node that is not held or pinned has no descendant that is.
+  // If a node is neither held nor pinned, none of its descendants is held or pinned.
   bool removable(NodeId id) const { return at(id).refs == 0 && at(id).pins == 0 && !at(id).arriving(); }
   void remove_all(NodeId top, bool evicted);
   void erase(NodeId id, bool evicted);

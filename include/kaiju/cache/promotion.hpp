@@ -1,6 +1,8 @@
-// Promotion: copies KV that a prompt can use from the lower tiers to the device, before the request's lease starts. It
-// chooses the blocks (promotion_look.hpp), makes room for them, inserts them into the tree as arriving, and makes them
-// ready once the plan with their copies has run. It holds the promoted nodes until release().
+// Promotion: copies KV that a prompt can use from the lower tiers (host memory and a file) to the device, before the
+// request's lease (its sequence's hold on the cache) starts. A promotion chooses the blocks (promotion_look.hpp), makes
+// room for them on the device, and inserts their nodes into the prefix tree with the claim kTransfer. A promotion makes
+// these nodes ready (readable by all sequences) once the step plan with their copies has run. The promotion holds the
+// promoted nodes until release().
 #pragma once
 
 #include <algorithm>
@@ -15,16 +17,17 @@
 namespace kaiju {
 
 // Invariants from begin() to release():
-// - `nodes_` is the path of tree nodes to the resume point, first node first. The promotion holds each of them. The
-// nodes
-//   before `first_new_` were on the device already. The nodes from `first_new_` on are being copied to the device:
-//   their KV may be read only after ran() was called.
-// - `pieces_` lists the blocks that are copied from a lower tier to the device. It is empty after ran(). Each piece is
-//   kept in its tier and has a block on the device. A global block is attached to its node; a window block belongs to
-//   the promotion.
-// - The window blocks of `windows_` are held.
-// The tiers keep all copied blocks until the plan has run, so nothing is lost if the plan is tried again or the request
-// ends meanwhile. Allows one thread at a time. release() must be called before the tree is destroyed.
+// - `nodes_` is the path of tree nodes to the position at which the lease will resume, first node first. The promotion
+//   holds each node of `nodes_`. The KV of the nodes before index `first_new_` was on the device before begin(). The KV
+//   of the nodes from index `first_new_` on is being copied to the device and may be read only after ran() was called.
+// - `pieces_` lists the blocks that are being copied from a lower tier to the device. ran() ends these copies and
+//   empties `pieces_`. Until ran() is called, every block in `pieces_` stays stored in its lower tier and also has a
+//   block on the device that receives the copy. A global block that receives a copy is already attached to its tree
+//   node. A window block that receives a copy belongs to the promotion.
+// - The promotion holds the window blocks of the nodes in `windows_`.
+// The lower tiers keep the source of every copy until the step plan has run. So no cached KV is lost if the plan is
+// tried again or if the request ends before the plan has run. One thread at a time may use a Promotion. release() must
+// be called before the tree is destroyed.
 class Promotion {
  public:
   enum class Outcome {
@@ -32,11 +35,13 @@ class Promotion {
     kWait,     // another promotion copies some of the blocks: call begin again after the next step
     kBegun,    // the copies begin with the next step; the request waits for it
   };
-  // A promotion must save the lease at least this many tokens, or the request does not wait a step for it.
+  // If a promotion would save the computation of fewer than kLeastGain tokens, the request starts without a promotion,
+  // because a promotion delays the request by a step.
   static constexpr int32_t kLeastGain = 16;
 
-  // `promised`: the blocks that the leases of this plan's other promotions will still take. The blocks that this
-  // promotion's lease will take are added to it.
+  // Plans the copies for a request. `promised` must contain the number of blocks that the other requests with a
+  // promotion in this step plan will take when they start. begin() adds the number of blocks that this request will
+  // take when it starts.
   Outcome begin(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
     for (int tries = 0; tries < kTries && tree.tiers(); ++tries) {
       const Outcome found = look(tree, request);
@@ -49,13 +54,15 @@ class Promotion {
     }
     return Outcome::kNothing;
   }
-  // Appends the copies up to the plan, after the copies down.
+  // Appends the copies to the device to the step plan. The copies from the device to lower tiers must already be in the
+  // plan.
   void write(StepPlan& plan) {
     first_transfer_ = plan.transfers.size();
     for (const Piece& piece : pieces_)
       plan.transfers.push_back({BlockTransfer::Way::kUp, piece.kind, piece.block, piece.host});
   }
-  // Ends the copies, after the plan has run. failed(i) tells whether transfer i of the plan failed.
+  // Ends the copies. ran() must be called after the step plan has run; failed(i) tells whether transfer i of that plan
+  // failed.
   template <class Failed>
   void ran(PrefixTree& tree, Failed failed) {
     Tiers& tiers = *tree.tiers();
@@ -81,7 +88,7 @@ class Promotion {
     remove_new(tree, good);
     first_new_ = good;
   }
-  // Releases the promoted nodes, which then stay in the tree like all others.
+  // Releases the promoted nodes. The promoted nodes stay in the tree and may be evicted like all other nodes.
   void release(PrefixTree& tree) {
     for (const NodeId node : windows_) tree.release_node_window(node);
     for (size_t i = nodes_.size(); i-- > 0;) tree.release_node(nodes_[i]);
@@ -90,14 +97,14 @@ class Promotion {
     first_new_ = 0;
   }
 
-  // Position at which the lease could have resumed without the promotion.
+  // Returns the position from which the request could have resumed without the promotion.
   int32_t resident() const { return resident_; }
   int32_t position() const { return position_; }  // position at which the lease can resume with the promoted blocks
   bool from_file() const { return from_file_; }
 
   // -- for the validators (invariants.hpp) --
   const std::vector<NodeId>& path() const { return nodes_; }
-  // Visits the blocks that the promotion has taken and not attached to a node.
+  // Visits the device blocks that the promotion has taken and has not attached to a node.
   template <class Visit>
   void for_blocks(BlockKind kind, Visit visit) const {
     for (const Piece& piece : pieces_)
@@ -108,13 +115,14 @@ class Promotion {
   static constexpr int kTries = 3;
   static constexpr BlockKind kGlobal = BlockKind::kGlobal, kWindow = BlockKind::kWindow;
 
-  // A block of the prompt: on the device, in a lower tier, or in both (its window block may have been evicted alone).
+  // A block of the prompt, which is cached on the device, in a lower tier, or in both. For example, a block is in both
+  // if only its window block was evicted from the device.
   struct Spot {
     NodeId node = kNoNode;
     StoredId stored = kNoStored;
     int32_t count = kBlockTokens;
   };
-  // A block to copy up.
+  // Piece: one block that is copied from a lower tier to the device.
   struct Piece {
     size_t index = 0;  // index of the block's node in the path
     BlockKind kind = BlockKind::kGlobal;
@@ -134,7 +142,9 @@ class Promotion {
   static bool has_window(const PrefixTree& tree, Spot& spot, bool below);
 
   // -- beginning --
-  // Holds all needed blocks where they are now: on the device and in the lower tiers.
+
+  // Holds all blocks that the promotion needs, both those on the device and those in the lower tiers, so that none of
+  // them is evicted.
   void hold(PrefixTree& tree) {
     const int32_t first_window = tree.uses(kWindow) ? tree.first_visible(position_) : INT32_MAX;
     for (size_t i = 0; i < spots_.size(); ++i) {
@@ -158,8 +168,8 @@ class Promotion {
     tree.tiers()->keep(spots_[i].stored, kind);
     pieces_.push_back({i, kind, spots_[i].stored, kNoBlock, nullptr, false});
   }
-  // Reads all blocks into host memory and takes blocks on the device for them. Host memory comes first, because taking
-  // device blocks may evict others into host memory.
+  // Reads all blocks to copy from the file into host memory, and then takes blocks on the device for them. The file is
+  // read first, because taking device blocks may evict other blocks into host memory.
   Staged prepare(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
     const BlockNeed rest = left_for_lease(tree, request);
     if (!feasible(tree, promised, rest)) return Staged::kNoRoom;
@@ -168,7 +178,7 @@ class Promotion {
     promised += rest;
     return Staged::kReady;
   }
-  // The blocks that the lease will take in addition to the promoted ones.
+  // Returns the number of blocks that the request's lease will take in addition to the promoted blocks.
   BlockNeed left_for_lease(const PrefixTree& tree, const LeaseRequest& request) const {
     const int32_t shared = request.regions.shared_tokens;
     const bool makes_tail = shared % kBlockTokens > 0 && position_ < shared;
@@ -238,7 +248,7 @@ class Promotion {
       tree.release_block(kWindow, piece.block);
     }
   }
-  // Removes the new nodes from index `good` on, the last first.
+  // Removes the nodes of `nodes_` from index `good` on, beginning with the last node.
   void remove_new(PrefixTree& tree, size_t good) {
     for (; nodes_.size() > good; nodes_.pop_back()) {
       const NodeId node = nodes_.back();

@@ -1,4 +1,4 @@
-// Scope: which other requests may share a request's KV.
+// Scope: states which other requests may share the KV of a request.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@ namespace kaiju {
 struct Scope {
   std::string character;      // names the shared region: character id and version; may be empty
   int32_t shared_tokens = 0;  // length of the shared region, from the prompt's first token; may end within a block
-  // A secret: requests with the same salt share the KV after the shared region; empty: only this session and its forks.
+  // A secret. Requests with the same salt share the KV of tokens after the shared region. If the salt is empty, only
+  // this session and its forks share that KV.
   std::string salt;
 };
 

@@ -1,7 +1,8 @@
-// Tiers: the two lower tiers of the cache, host memory and a file. KV that the tree evicts moves down; KV that a prompt
-// can use is promoted again (promotion.hpp). The executor copies between device and host memory, as the step plan says.
-// The BlockFile copies between host memory and the file, at once. The tiers never interpret the bytes. The index of
-// stored blocks is in tiers_index.hpp; the code for host memory and the file is in tiers_file.hpp.
+// Tiers: the two lower tiers of the cache, host memory and a file. KV that the prefix tree evicts from the device moves
+// to host memory, and from there to the file. KV that a later prompt can use is promoted, which means copied back to
+// the device (promotion.hpp). The executor copies between device and host memory as the step plan says. The BlockFile
+// copies between host memory and the file during the call that needs the copy. The tiers never interpret the bytes of
+// KV. The index of stored blocks is in tiers_index.hpp, and the code for host memory and the file is in tiers_file.hpp.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +25,15 @@
 
 namespace kaiju {
 
-// Whether a block's bytes are in host memory, so that the executor can copy them up.
+// The result of Tiers::stage: whether a block's bytes are in host memory, from where the executor can copy them to the
+// device.
 enum class Staged {
   kReady,   // the bytes are in host memory
   kNoRoom,  // the bytes are in the file, and host memory has no room for them
   kLost,    // the bytes could not be read from the file
 };
 
-// How the transfer of a kept block ended.
+// The result of a copy of a stored block to the device.
 enum class TransferEnd {
   kUnused,  // the block was not copied and stays in its tier
   kMoved,   // the block is on the device now
@@ -39,28 +41,33 @@ enum class TransferEnd {
 };
 
 // Invariants, which check_tiers (invariants.hpp) recounts, in addition to those of each tier's places (tier_pool.hpp):
-// - A stored block has one place in one of the tiers. The same KV may also be on the device if it was computed again.
-// - A stored block has a global block, a window block or both. It is forgotten when it loses the last of them.
-// - A stored block is found by its name and then compared by parent, domain and all tokens, as in the tree. No two
-//   stored blocks are equal in these. A request that may not find a block in the tree does not find it here either.
-// - A block that is being copied down has an arriving place in host memory until the plan with its copy has run. It can
-//   be promoted only after that. A block that is kept for a transfer is live until release().
-// - A stored block whose domain was purged is `gone`: it is not in the index, and it is forgotten when its last
-//   transfer ends.
+// - The KV of a stored block is in one lower tier, in one place there. The same KV may also be on the device if it was
+//   computed again.
+// - A stored block (the entry for one node of the prefix tree in the lower tiers) has a global block, a window block or
+//   both. A stored block's entry is removed when it has neither a global block nor a window block any more.
+// - A stored block is looked up by its name (a 128-bit hash). Since two blocks may have the same hash, the lookup then
+//   compares the parent block, the domain and the tokens. No two stored blocks have the same parent, domain and tokens.
+//   If a request may not use a block in the prefix tree, it does not find that block in the lower tiers either.
+// - While a block is being copied from the device to host memory, its place in host memory has the state kArriving. The
+//   copy ends when the step plan that contains it has run, and the block can be promoted only after that. From keep()
+//   to release(), the place of a block has the state kLive.
+// - If the domain of a stored block was purged during a copy of the block, the stored block is `gone`: it is not in the
+//   index any more, and its entry is removed when its last copy ends.
 //
-// Allows one thread at a time. The cost of a call does not depend on the number of blocks, except purge, which visits
-// the blocks it removes.
+// One thread at a time may use a Tiers object. The cost of a call does not depend on the number of blocks, except for
+// purge, which visits every block that it removes.
 class Tiers {
  public:
-  // Allocates host memory; usually Executor::host_memory.
+  // A function that allocates host memory, usually Executor::host_memory.
   using HostSource = std::function<Result<HostMemory>(size_t bytes, const char* what)>;
-  // Creates the tiers and allocates all their memory. kOutOfMemory; kInvalidArgument for sizes too small for a block;
-  // kUnsupported for an executor without transfers. The tree must outlive the tiers.
+  // Creates the tiers and allocates all their memory. Returns kOutOfMemory if the memory is not available,
+  // kInvalidArgument if a tier's size is too small for a block, and kUnsupported if the executor cannot copy blocks to
+  // host memory. The prefix tree must outlive the tiers.
   static Result<std::unique_ptr<Tiers>> make(const ExecutorInfo& info, const CacheOptions& options, Domains& domains,
                                              CacheEvents& events, const HostSource& host) {
     if (info.kv_layout.empty())
       return Status(StatusCode::kUnsupported, "this executor moves no blocks to host memory: host_bytes must be 0");
-    // Allocates the bytes first: if that fails, no bookkeeping was allocated for them.
+    // The memory for KV is allocated first, so that no bookkeeping was allocated if this allocation fails.
     const int64_t least = std::max(info.block_bytes[BlockKind::kGlobal], info.block_bytes[BlockKind::kWindow]);
     if (least <= 0 || options.host_bytes < least)
       return invalid_argument("host_bytes is " + std::to_string(options.host_bytes) + "; a block has " +
@@ -79,7 +86,9 @@ class Tiers {
   Tiers& operator=(const Tiers&) = delete;
 
   // -- finding --
-  // The stored block with exactly this parent, domain and tokens, or kNoStored. It may still be on its way down.
+
+  // Returns the stored block with exactly this parent, domain and tokens, or kNoStored if there is none. The copy of
+  // the stored block's KV from the device may not have ended yet.
   StoredId find(uint64_t parent, DomainId domain, std::span<const int32_t> tokens, const BlockName& name) const {
     for (StoredId id = bucket(name); id != kNoStored; id = at(id).bucket_next) {
       const StoredBlock& stored = at(id);
@@ -89,15 +98,15 @@ class Tiers {
     }
     return kNoStored;
   }
-  // The stored block of a node of the tree, or kNoStored.
+  // Returns the stored block of the tree node with this name and path number, or kNoStored if there is none.
   StoredId find(const BlockName& name, uint64_t path) const {
     StoredId id = bucket(name);
     while (id != kNoStored && at(id).path != path) id = at(id).bucket_next;
     return id;
   }
-  // The stored block after `parent` whose tokens agree longest with the beginning of `tokens`. `count` receives the
-  // number of tokens that agree, at most 63. Only the newest few blocks are compared. `index` is the index of the block
-  // in the prompt.
+  // Returns the stored block after `parent` that has the longest common prefix with `tokens`. `count` receives the
+  // length of the common prefix, at most 63 tokens. Only the newest few stored blocks after `parent` are compared.
+  // `index` is the index of the block in the prompt.
   StoredId find_partial(uint64_t parent, const Regions& regions, int32_t index, std::span<const int32_t> tokens,
                         int32_t& count) const {
     StoredId best = kNoStored;
@@ -117,18 +126,20 @@ class Tiers {
     }
     return best;
   }
-  // The number of a path that is added to the tree: its old number if the block is stored here, otherwise a new one.
+  // Returns the path number for a node that is added to the prefix tree. If the node's block is stored in a lower tier,
+  // path_of() returns the stored path number; otherwise it returns a new number.
   uint64_t path_of(uint64_t parent, DomainId domain, std::span<const int32_t> tokens, const BlockName& name) {
     const StoredId id = find(parent, domain, tokens, name);
     return id == kNoStored ? ++last_path_ : at(id).path;
   }
   const StoredBlock& at(StoredId id) const { return const_cast<Tiers*>(this)->entry(id); }
-  // Whether the stored block has a block of this kind that could be promoted now.
+  // Returns whether the stored block has a block of this kind that could be copied to the device now.
   bool ready(StoredId id, BlockKind kind) const { return id != kNoStored && at(id).has(kind) && at_rest(id, kind); }
 
   // -- down --
-  // Stores a device block that the tree evicts, if there is room. The next plan that runs copies its bytes before it
-  // does anything else.
+
+  // Stores a device block that the prefix tree evicts, if host memory has room for it. The next step plan that runs
+  // copies the block's bytes to host memory before it writes any KV.
   void put(BlockKind kind, BlockId block, const BlockKey& key) {
     const StoredId known = find(key.name, key.path);
     if (known != kNoStored && at(known).has(kind)) return;
@@ -144,14 +155,15 @@ class Tiers {
     stored.branch_point = stored.branch_point || key.branch_point;
     downs_.push_back({id, kind, block});
   }
-  // Writes all pending copies down into a plan that has no transfers yet.
+  // Appends all pending copies from device to host memory to a step plan that has no transfers yet.
   void write_downs(StepPlan& plan) {
     planned_ = downs_.size();
     for (const Down& down : downs_)
       plan.transfers.push_back(
           {BlockTransfer::Way::kDown, down.kind, down.block, host(down.kind, at(down.id).place[down.kind])});
   }
-  // Ends the copies down, after the plan has run. failed(i) tells whether transfer i of the plan failed.
+  // Ends the copies from device to host memory that write_downs() has planned. downs_ran() must be called after the
+  // plan has run; failed(i) tells whether transfer i of that plan failed.
   template <class Failed>
   void downs_ran(Failed failed) {
     for (size_t i = 0; i < planned_; ++i) {
@@ -169,22 +181,25 @@ class Tiers {
     downs_.erase(downs_.begin(), downs_.begin() + static_cast<std::ptrdiff_t>(planned_));
     planned_ = 0;
   }
-  // Whether an evicted device block has bytes that were not copied down yet.
+  // Returns whether this device block was evicted and its bytes were not copied to host memory yet.
   bool awaited(BlockKind kind, BlockId block) const {
     return std::any_of(downs_.begin(), downs_.end(),
                        [&](const Down& down) { return down.kind == kind && down.block == block; });
   }
 
   // -- up --
-  // Keeps a block that is ready in its place until release().
+
+  // Keeps a stored block from being moved or removed until release() is called. ready() must be true for the block.
   void keep(StoredId id, BlockKind kind) { pool(tier(id, kind)).use(kind, at(id).place[kind]); }
-  // Makes the bytes of a kept block available in host memory, reading them from the file if needed.
+  // Makes the bytes of a block available in host memory, and reads them from the file if they are there. keep() must
+  // have been called for the block.
   Staged stage(StoredId id, BlockKind kind) {
     return tier(id, kind) == CacheTier::kFile ? read_file(id, kind) : Staged::kReady;
   }
-  // Address of a staged block's bytes in host memory.
+  // Returns the address of a block's bytes in host memory. stage() must have returned kReady for the block.
   std::byte* host_bytes(StoredId id, BlockKind kind) { return host(kind, at(id).place[kind]); }
-  // Ends keep().
+  // Ends the effect of keep(): the block may be moved or removed again. `end` states the result of the copy to the
+  // device.
   void release(StoredId id, BlockKind kind, TransferEnd end) {
     if (end == TransferEnd::kMoved) count_move(host_stats_.blocks_out, host_stats_.bytes_out, kind);
     const bool in_file = tier(id, kind) == CacheTier::kFile, lost = end == TransferEnd::kLost || (in_file && !file_);
@@ -195,7 +210,7 @@ class Tiers {
       pool(tier(id, kind)).rest(kind, at(id).place[kind]);
   }
 
-  // Removes all stored blocks of this domain.
+  // Removes all stored blocks of this domain from the lower tiers.
   void purge(DomainId domain);
 
   // -- figures --
@@ -208,7 +223,8 @@ class Tiers {
     for (const BlockKind kind : kBothKinds) stats.blocks_held[kind] = pool.places().used_count(kind);
     return stats;
   }
-  // An error here says why the file is not used any more. The cache works on without it.
+  // Returns an error if the file is not used any more, and the error says why. The cache then continues without the
+  // file.
   const Status& file_status() const { return file_status_; }
   int32_t stored_count() const { return stored_count_; }
   size_t bookkeeping_bytes() const { return stored_.bytes() + 2 * buckets_.bytes(); }
@@ -253,8 +269,8 @@ class Tiers {
     ++blocks;
     bytes += static_cast<uint64_t>(host_pool_.block_bytes(kind));
   }
-  // Publishes one event for a stored block: when its global block moves, or its window block if the model has no global
-  // blocks.
+  // Publishes one event for a stored block when its global block moves. If the model has no global layers, the event is
+  // published when the window block moves.
   void publish(CacheEventKind what, const StoredBlock& stored, BlockKind kind, CacheTier where) {
     if (kind != (has_global_ ? BlockKind::kGlobal : BlockKind::kWindow)) return;
     if (domains_.at(stored.domain).kind == DomainKind::kShared || publish_private_)

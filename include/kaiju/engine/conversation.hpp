@@ -1,13 +1,15 @@
-// Conversation: the turns of one chat, and the session that has their KV. It supports another reply to the newest turn
-// (swipe), edit, undo and fork, and drops the oldest turns when a chat does not fit the context. It works with tokens;
-// text/chat.hpp converts text to tokens. The host steps the engine and polls. When a request is done, its reply becomes
-// part of the turn, without the stop token or stop string that ended it (kept_reply.hpp says what remains of a token
-// inside which a stop string began). The session's own history has all tokens until the next request.
+// Conversation: the turns of one chat, and the session that has the KV of these turns. A Conversation supports another
+// reply to the newest turn (swipe), edit, undo and fork, and drops the oldest turns if a chat does not fit into the
+// context. A Conversation works with tokens; text/chat.hpp converts text to tokens. The host program steps the engine
+// and polls its events. When a request is done, the reply becomes part of the turn, without the stop token or stop
+// string that ended the reply (kept_reply.hpp says what remains of a token inside which a stop string began). The
+// session's own history keeps all generated tokens, stop tokens and stop strings included, until the next request.
 //
 //   history = head, then the turns that were not cut off;   a turn = input, reply, close
 //
-// say and swipe submit the whole history, and the prefix cache finds the part that is computed already. So a swipe
-// computes only the input's last token again, and a request after an edit computes the tokens that follow the edit.
+// The functions say and swipe submit the whole history, and the engine reuses the KV of the prefix that is in the
+// cache. A swipe computes only the input's last token again, and a request after an edit computes only the edited
+// tokens and those after them.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +23,19 @@
 
 namespace kaiju {
 
-// The values are those of the C header.
+// The enumerators have the same values as in the C header.
 enum class TurnPart : int32_t {
   kInput = 1,  // the input tokens, up to the symbol that starts the reply; empty for a greeting
   kReply = 2,
 };
 
-// Allows one thread at a time. Movable. Destroying it cancels an unfinished reply. Calls that change the conversation
-// answer kBusy while a reply is unfinished.
+// A Conversation is movable and allows one thread at a time. Destroying a Conversation cancels its unfinished reply.
+// Calls that change the conversation return kBusy while a reply is unfinished.
 class Conversation {
  public:
-  // `head` is never dropped; it is usually a character's card. It may fill up to half of the context. If a request's
-  // scope names a character but no shared_tokens, the head is the shared region. `close` follows every turn's reply.
+  // `head` is the beginning of every prompt, usually a character's card, and is never dropped. The head may fill up to
+  // half of the context. If a request's scope names a character but no shared_tokens, the head is the shared region of
+  // the cache. The tokens of `close` follow the reply of every turn.
   static Result<Conversation> create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
                                      std::span<const int32_t> close = {});
   Conversation(Conversation&& other) noexcept
@@ -60,27 +63,31 @@ class Conversation {
   }
 
   // -- asking for a reply --
-  // A new turn. Oldest turns are dropped until a quarter of the context, or max_tokens if that is less, is free for the
-  // reply; max_tokens is cut to what the context has room for. kInvalidArgument, with the room there is, for an input
-  // that leaves no room for a reply even without older turns; else what Engine::submit answers.
+  // Adds a turn and submits a request for its reply. The oldest turns are dropped until a quarter of the context, or
+  // max_tokens if that is less, is free for the reply. If max_tokens is larger than the room that is left in the
+  // context, max_tokens is reduced to that room. Returns kInvalidArgument if the input leaves no room for a reply even
+  // without older turns; the message has the number of tokens that fit. If the input fits, say returns the result of
+  // Engine::submit.
   Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
-  // Another reply to the newest turn, after those it has. Each is sampled from a stream that no reply of the turn had:
-  // the next one, or sampling.stream plus the number of replies, whichever is larger.
+  // Submits a request for another reply to the newest turn; the turn's earlier replies stay. Each reply is sampled from
+  // a stream (random sequence) that no other reply of the turn used: the next stream number, or sampling.stream plus
+  // the number of replies, whichever is larger.
   Result<RequestId> swipe(const RequestOptions& options);
 
-  // -- the book --
+  // -- changing the turns --
   // Adds a turn without computing it: a greeting, or a turn of a chat that is loaded again.
   Status append(std::span<const int32_t> input, std::span<const int32_t> reply);
-  // Chooses which reply to the newest turn is part of the chat, from 0.
+  // Chooses which reply to the newest turn is part of the chat; `reply` counts from 0.
   Status choose(size_t reply);
-  // Replaces a part of a turn. A new input removes the turn's replies and all later turns; call swipe for a reply to
-  // it. A new reply leaves later turns as they are.
+  // Replaces the input or the reply of a turn. A new input removes the turn's replies and all turns after that turn;
+  // call swipe for a reply to the new input. A new reply leaves the turns after that turn as they are.
   Status edit(size_t turn, TurnPart part, std::span<const int32_t> tokens);
   // Removes the newest turn.
   Status undo();
-  // Creates a conversation with the first `turns` turns and their chosen replies, in a session that shares their KV.
+  // Creates a conversation with the first `turns` turns and their chosen replies, in a session that shares the KV of
+  // these turns.
   Result<Conversation> fork(size_t turns);
-  // Adds a finished reply to its turn. Calls that need this do it themselves.
+  // Adds a finished reply to its turn. All calls that need a finished reply in its turn call settle() themselves.
   Status settle();
 
   // -- looking --
@@ -88,10 +95,12 @@ class Conversation {
   size_t dropped_count() const { return dropped_; }  // number of oldest turns that were dropped from the context
   size_t reply_count() const { return turns_.empty() ? 0 : turns_.back().replies.size(); }  // of the newest turn
   size_t chosen_reply() const { return turns_.empty() ? 0 : turns_.back().chosen; }
-  // Without the close. Empty where there is no reply yet; kNotFound for an unknown turn.
+  // Returns the tokens of one part of a turn, without the closing tokens. The result is empty if the turn has no reply
+  // yet. Returns kNotFound if the conversation has no turn of that number.
   Result<std::vector<int32_t>> turn(size_t turn, TurnPart part) const;
-  // What the next turn goes on from, unless its input or its max_tokens make it drop more turns. Of all calls this one
-  // throws where memory runs short.
+  // Returns the tokens that come before the next turn's input, unless that input or its max_tokens makes the
+  // conversation drop more turns. Of all calls of a Conversation, only history() throws std::bad_alloc if memory runs
+  // short.
   std::vector<int32_t> history() const { return history_of(turns_.size()); }
   SessionId session() const { return session_; }
   const std::shared_ptr<Engine>& engine() const { return engine_; }
@@ -101,14 +110,14 @@ class Conversation {
     std::vector<int32_t> input;
     std::vector<std::vector<int32_t>> replies;
     size_t chosen = 0;
-    uint32_t streams = 0;      // replies asked for
-    uint32_t next_stream = 0;  // after the last one sampled from
+    uint32_t streams = 0;      // number of replies that were requested
+    uint32_t next_stream = 0;  // one more than the last stream number that was used
     bool greeting = false;     // appended without an input
 
     size_t reply_size() const { return replies.empty() ? 0 : replies[chosen].size(); }
   };
   struct Asked {
-    RequestId request = 0;  // the unsettled one; 0: none
+    RequestId request = 0;  // the request whose reply is not part of a turn yet; 0: none
     size_t prompt_count = 0;
     std::vector<int32_t> stop_tokens;
     std::vector<std::string> stop_strings;
@@ -118,11 +127,11 @@ class Conversation {
       : engine_(std::move(engine)), session_(session), head_(std::move(head)), close_(std::move(close)) {}
 
   Status check_tokens(std::span<const int32_t> tokens) const;
-  // Head and turns [dropped, count), each closed.
+  // Returns the head and the turns [dropped, count), each with its closing tokens.
   std::vector<int32_t> history_of(size_t count) const;
-  // Oldest turns of the first `count` that a next turn with an input of so many tokens leaves out.
+  // Returns how many of the first `count` turns are dropped if the next turn's input has `input` tokens.
   size_t turns_to_drop(size_t count, size_t input) const;
-  // Submits the turns before `turn`, and its input.
+  // Submits a request whose prompt is the head, the turns before `turn`, and `input`.
   Result<RequestId> ask(size_t turn, std::span<const int32_t> input, uint32_t stream, RequestOptions options);
 
   std::shared_ptr<Engine> engine_;

@@ -8,16 +8,18 @@
 //     for (Event event; engine->poll(event);) ...
 //   }
 //
-// Threads: any call may come from any thread. One thread at a time is in step; a second one gets kBusy. Two calls wait:
-// generate, for its request, and wait, while there is nothing to poll. The engine has no thread of its own, prints
-// nothing, and throws nothing but what a host's callback throws in generate.
+// Threads: any thread may make any call. Only one thread at a time may be in step; a second thread gets kBusy. Two
+// calls block: generate blocks until its request is done, and wait blocks until there is an event to poll or something
+// to step. The engine starts no thread of its own and prints nothing. The engine throws no exceptions of its own; if a
+// callback of generate throws, that exception leaves through generate.
 //
-// Errors: after kDeviceLost and kInternal the engine has stopped: all its requests fail, and every later call answers
-// with the same error at once.
+// Errors: after kDeviceLost or kInternal the engine has stopped: all its requests fail, and every later call returns
+// the same error at once.
 //
-// fork(): an engine belongs to the process that created it. In a child every call that returns a Status or a Result
-// answers kInvalidArgument; poll and wait return false; pending and metrics return zeros. `delete` in a child frees
-// nothing of the engine and its executor; their memory is freed when the child ends. A child may create its own engine.
+// fork(): an engine belongs to the process that created it. In a child process, every call that returns a Status or a
+// Result returns kInvalidArgument; poll and wait return false; pending and metrics return zeros. If a child process
+// deletes an engine of its parent, the memory of the engine and its executor is freed only when the child ends. A child
+// process may create its own engine.
 #pragma once
 
 #include <cstddef>
@@ -46,12 +48,12 @@ class Pieces;
 class PrefixTree;
 
 struct EngineOptions : StepLimits {
-  int32_t max_waiting = 4096;  // requests that wait or are suspended; beyond that submit is refused with kBusy
-  int32_t max_events = 16384;  // events that have not been polled; beyond that step is refused with kBusy
+  int32_t max_waiting = 4096;  // most requests that wait or are suspended; while so many do, submit returns kBusy
+  int32_t max_events = 16384;  // most events that wait to be polled; while so many wait, step returns kBusy
   int32_t max_sessions = 65536;
   CacheOptions cache;
-  // The host's steady clock, for deadlines and timings. Called from submit, step, wait and generate, on any thread.
-  // Empty: std::chrono::steady_clock.
+  // The host's steady clock, for deadlines and timings. The engine calls the clock in submit, step, wait and generate,
+  // on the thread of that call. If `clock` is empty, the engine uses std::chrono::steady_clock.
   Function<TimePoint()> clock;
   bool check_ledger = false;  // recount every block after every step (tests)
 };
@@ -60,124 +62,147 @@ class Engine {
  public:
   Engine(Engine&&) = delete;
   ~Engine();
-  // Takes ownership of the executor. `pieces` may be null: then events carry no text and stop strings are refused.
+  // Creates an engine, which takes ownership of the executor. `pieces` has the text of every token. If `pieces` is
+  // null, events carry no text and stop strings are refused.
   static Result<std::unique_ptr<Engine>> create(std::unique_ptr<Executor> executor,
                                                 std::shared_ptr<const Pieces> pieces, const EngineOptions& options);
-  // kInvalidArgument in a child of fork().
+  // Returns kInvalidArgument in a child process of the process that created the engine (fork()).
   Status check_process() const;
 
   // -- sessions --
-  // A session is a token history whose KV is kept from turn to turn. The calls below, except session_tokens,
-  // unfinished_request and destroy_session, need an idle session: they answer kBusy while a request of it is
-  // unfinished. kNotFound for an unknown id.
+  // A session is a token history whose KV stays in the cache from turn to turn. The session calls below return kBusy
+  // while a request of the session is unfinished, except session_tokens, unfinished_request and destroy_session. The
+  // session calls return kNotFound if the id is unknown.
   Result<SessionId> create_session();
-  // Creates a session with the first `length` tokens of the parent; it shares their KV.
+  // Creates a session with the first `length` tokens of the parent; both sessions share the KV of these tokens.
+  // Returns kBusy also if more forks and destroyed sessions than max_sessions wait for the next step.
   Result<SessionId> fork_session(SessionId parent, size_t length);
-  // Cuts the history to its first `length` tokens. Their KV is used again.
+  // Cuts the history to its first `length` tokens. The session's next request uses the KV of the remaining tokens
+  // again.
   Status truncate_session(SessionId session, size_t length);
-  // Replaces the history. The KV of the longest common prefix is used again.
+  // Replaces the history of the session. The session's next request uses the KV of the longest common prefix of the old
+  // and the new history again.
   Status set_session_tokens(SessionId session, std::span<const int32_t> tokens);
-  // The history: after kDone the prompt and all generated tokens; while a request is unfinished, what it was before.
+  // Returns the history of the session. After a request's kDone event, the history includes the prompt and all
+  // generated tokens. While a request is unfinished, the history is the one before that request.
   Result<std::vector<int32_t>> session_tokens(SessionId session) const;
-  // The session's request whose last event a step has not given yet; 0: the session is idle.
+  // Returns the session's request whose last event no step has produced yet, or 0 if the session has none.
   Result<RequestId> unfinished_request(SessionId session) const;
-  // Ends the session; needs no memory. An unfinished request of it is cancelled, and its kDone still comes.
+  // Ends the session; this call allocates no memory. An unfinished request of the session is cancelled, and its kDone
+  // event still comes.
   Status destroy_session(SessionId session);
 
   // -- saved sessions: docs/cache.md says what is in one --
-  // kBusy while another thread is in step, or while a step waits to be run again. Both calls first do what a step does
-  // first: they carry out calls like cancel and suspend that came since the last step. Their callbacks run on this
-  // thread and must not call step.
+  // save_session and restore_session return kBusy while another thread is in step, or while a step that failed waits to
+  // be run again. Before they save or restore, both calls carry out the calls like cancel and suspend that were made
+  // since the last step. The callbacks of a save or a restore run on the calling thread and must not call step.
   //
-  // Writes an idle session: its tokens, and the KV that the cache has of them. After an error, discard what was
-  // written.
+  // Writes a session without an unfinished request: its tokens, and the KV of these tokens that is in the cache. If
+  // save_session returns an error, discard the bytes that were written.
   Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
-  // Creates a session with the saved history. Reads exactly as many bytes as were written. KV that does not fit, or
-  // that another backend saved in another layout, is computed again when it is needed. A refused save leaves nothing in
-  // the engine: kBadModel damaged or cut off; kUnsupported another version, model or scale epoch; kInvalidArgument a
-  // key that is missing or was not used; and any error of `read`.
+  // Creates a session with the saved history. The call reads exactly as many bytes as save_session wrote. Saved KV that
+  // does not fit into the cache, or that another backend saved in another layout, is computed again when a request
+  // needs it. A restore that fails leaves nothing in the engine. Returns kBadModel if the saved bytes are damaged or
+  // cut off. Returns kUnsupported if the saved bytes come from another version, model or scale epoch. Returns
+  // kInvalidArgument if the session was saved with a key and `options` has none, or was saved without a key and
+  // `options` has one. If the callback `read` fails, returns its error.
   Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
 
   // -- requests --
-  // Appends tokens to the history, or none, and generates. One request of a session at a time, else kBusy. Refused:
-  // options and token ids out of range, and prompt + max_tokens beyond the context (kInvalidArgument, with the field
-  // and its range); more memory than the pools have (kOutOfMemory, with the numbers); too many waiting requests
-  // (kBusy).
+  // Submits a request, which appends the tokens (there may be none) to the session's history and generates. Returns
+  // kBusy if the session has an unfinished request, or if too many requests are waiting. Returns kInvalidArgument if an
+  // option or a token id is out of range, or if prompt + max_tokens exceeds the context; the message names the field
+  // and its range. Returns kOutOfMemory if the request needs more KV blocks than the engine has; the message has both
+  // numbers.
   Result<RequestId> submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options);
-  // Like submit, with the whole new history instead of the tokens to append. The KV of the longest common prefix is
-  // used.
+  // Like submit, with the whole new history instead of the tokens to append. The request uses the KV of the longest
+  // common prefix of the old and the new history.
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
-  // Ends a request at the next step, in any state. Unknown and finished ids are ignored, here and below.
+  // Ends a request at the next step, whatever its state. The calls cancel, suspend and resume ignore the ids of unknown
+  // and finished requests.
   Status cancel(RequestId request);
-  // Sets a request aside at the next step, in any state; kSuspended comes. Its KV stays until other requests need the
-  // memory. Its deadline still counts.
+  // Suspends a request at the next step, whatever its state; a kSuspended event follows. The KV of a suspended request
+  // stays in the cache until other requests need the memory. The deadline of a suspended request still applies.
   Status suspend(RequestId request);
-  // Puts a suspended request back at its old place in the order of service; kResumed comes when it is computed again.
+  // Puts a suspended request back at its old place in the order of service. A kResumed event follows when the request
+  // runs again.
   Status resume(RequestId request);
 
   // -- sequences of a request --
-  // A request has one sequence, or RequestOptions::sequence_count; each is scheduled and ends independently of the
-  // others. A sequence that ends before the last one of its request gives kSequenceDone, the last one kDone. cancel,
-  // suspend, resume and the deadline act on all of them. max_running and the executor's slots count sequences;
-  // max_waiting and pending count requests. All calls below take effect at the next step. kNotFound: no unfinished
-  // request, or no sequence of it, has this number. kBusy: too many such calls wait for the next step.
+  // A request generates RequestOptions::sequence_count sequences, by default one; each sequence is scheduled
+  // independently of the request's other sequences and ends independently of them. When the last sequence of a request
+  // ends, the event is kDone; when an earlier one ends, the event is kSequenceDone. The calls cancel, suspend and
+  // resume, and the deadline of a request, act on all sequences of the request. The limit max_running and the
+  // executor's slots count sequences, while max_waiting and pending count requests. The sequence calls below (all but
+  // keep_sequence) take effect at the next step. A sequence call returns kNotFound if no unfinished request, or no
+  // sequence of the request, has the given number. A sequence call returns kBusy if too many such calls are waiting for
+  // the next step.
   //
-  // Makes another sequence of the request, with the tokens that `sequence` has by then and a stream number of its own,
-  // and returns its index. It shares the KV of all whole blocks, and generates what a request with these tokens as its
-  // prompt would. Where `sequence` has ended by then, the new one ends at once with kCancelled. kBusy: the request has
-  // kMaxSequences.
+  // Makes a new sequence of the request at the next step and returns its index. The new sequence begins with the tokens
+  // that `sequence` has at that step, and samples from `stream`. The new sequence and `sequence` share the KV of all
+  // whole blocks. The new sequence generates the same tokens as a request that has these tokens as its prompt. If
+  // `sequence` ends before the next step, the new sequence ends at once with kCancelled. Returns kBusy if the request
+  // already has kMaxSequences.
   Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t stream);
-  // Cuts a sequence back to its first `length` tokens, the prompt included, from where it goes on; Event::counts of the
-  // next tokens say where they belong. No effect where it has fewer. kInvalidArgument: less than the prompt.
+  // Cuts a sequence back to its first `length` tokens, the prompt included; the sequence then continues from there.
+  // Event::counts of a later token says at which position of the reply the token belongs. If the sequence has fewer
+  // than `length` tokens, the call does nothing. Returns kInvalidArgument if `length` is less than the length of the
+  // prompt.
   Status cut_sequence(RequestId request, int32_t sequence, int32_t length);
-  // Ends a sequence with kCancelled.
+  // Ends one sequence of a request; its DoneReason is kCancelled.
   Status end_sequence(RequestId request, int32_t sequence);
-  // Chooses the sequence whose tokens become the session's history when the request is done; without a choice sequence
-  // 0. Takes effect at once.
+  // Chooses the sequence whose tokens become the session's history when the request is done. If the host makes no
+  // choice, sequence 0 becomes the history. The call keep_sequence takes effect at once.
   Status keep_sequence(RequestId request, int32_t sequence);
-  // Proposes tokens that may follow those of a decoding sequence (speculative decoding). The next step computes them
-  // beside the token that is due, and keeps as many as equal what is sampled, plus one more sample: the tokens are
-  // those that come without proposals, whatever is proposed, in fewer steps. A later call replaces an earlier one.
-  // Ignored while the sequence does not decode. kUnsupported: the executor samples from one row of a segment
-  // (ExecutorInfo::most_samples).
+  // Proposes tokens that may follow those of a decoding sequence (speculative decoding). The next step computes the
+  // proposed tokens together with the sequence's next token. The step accepts proposed tokens as long as they equal the
+  // tokens that it samples, and adds one more sampled token. The generated tokens are the same as without proposals,
+  // but come in fewer steps. If propose is called again before the next step, the newer proposal replaces the older
+  // one. A proposal is ignored if the sequence is not decoding. Returns kUnsupported if the executor samples from only
+  // one row of a segment (ExecutorInfo::most_samples).
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
 
   // -- the loop --
-  // Admits, plans, runs and commits one step. Ok if there is nothing to do. kOutOfMemory, kBusy and kIo of the executor
-  // are not final: the next call tries the same step again, without requests that were cancelled, suspended or overdue
-  // meanwhile. kBusy also while max_events are unread.
-  // On an executor that runs beside the host (a GPU), while every sequence decodes, the next step has been started when
-  // this call returns. A request that is submitted then begins one step later, and a request that ends meanwhile has
-  // one more token computed, which no event tells of.
+  // Runs one step: admits requests, plans the step, computes it and produces its events. Returns ok if there is nothing
+  // to do. If the executor fails with kOutOfMemory, kBusy or kIo, step returns that error, and the next call of step
+  // tries the same step again, without requests that were cancelled, suspended or overdue meanwhile. Also, step returns
+  // kBusy if max_events events are waiting to be polled. If the executor runs beside the host (a GPU) and every
+  // sequence is decoding, step starts the following step before it returns. A request that is submitted while a step is
+  // already running begins one step later. If a request ends while a step with its next token is already running, that
+  // token is computed and dropped without an event.
   Status step();
-  // Moves the oldest event out; false when there is none.
+  // Moves the oldest event into `event`. Returns false if there is no event.
   bool poll(Event& event);
-  // Waits until there is an event to poll; or something to step and no thread in step; or wake is called; or the engine
-  // has stopped; or the time is over. True if there is an event or something to step. A suspended request is something
-  // to step from its deadline on.
+  // Waits until one of these holds: there is an event to poll; there is something to step and no thread is in step;
+  // wake is called; the engine has stopped; the timeout is over. Returns true if there is an event to poll or something
+  // to step. A suspended request counts as something to step only after its deadline has passed.
   bool wait(Nanoseconds timeout);
   void wake();
-  // Requests whose last event has not been polled, those of generate included.
+  // Returns the number of requests whose last event has not been polled, including requests of generate.
   size_t pending() const;
-  // Submits a request, steps until it is done, and gives its kDone event. `done` is written only then; the status may
-  // still be an error, of a step that continued without this request. `on_text` gets whole UTF-8 on this thread; if it
-  // returns false the request is cancelled; what it throws leaves through this call.
-  // Other requests are computed in the same steps. Their events stay for poll, in order; events of this request never
-  // get there. So any number of threads may call generate, each with its own session, also beside a thread that steps
-  // and polls (its step answers kBusy while this call steps), and from inside on_text. kBusy in a callback of save or
-  // restore, and where max_events of other requests are unread: then the request is cancelled, and the next step ends
-  // it.
+  // Submits a request, steps the engine until the request is done, and writes the request's kDone event to `done`. If a
+  // step fails, generate cancels its request and steps once more; it may then write the kDone event to `done` and still
+  // return the error of the failed step. The callback `on_text` receives whole UTF-8 on the calling thread. If
+  // `on_text` returns false, the request is cancelled. If `on_text` throws, the exception leaves through generate. The
+  // steps compute other requests too, and the events of those requests stay for poll, in order; poll never returns
+  // events of a request of generate. Any number of threads may call generate, each with its own session, while another
+  // thread steps and polls. A call of step returns kBusy while a thread in generate steps the engine. `on_text` may
+  // also call generate. Returns kBusy if generate is called in a callback of a save or a restore. Also, generate
+  // returns kBusy if max_events events of other requests are waiting to be polled; in this case its request is
+  // cancelled, and ends at the next step.
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                   const Function<bool(std::string_view text)>& on_text, Event& done);
   Metrics metrics() const;
-  // The error that stopped the engine; or, in a child of fork(), that it may not be used; else ok.
+  // Returns the error that stopped the engine. In a child process of fork(), returns an error that says that the engine
+  // may not be used. Otherwise returns ok.
   Status status() const;
-  const ExecutorInfo& info() const;  // of the executor; constant
-  const Pieces* pieces() const;      // of the tokenizer; null where there is none
+  const ExecutorInfo& info() const;  // about the executor; constant
+  const Pieces* pieces() const;      // the texts of the tokens; null if the engine has none
   TimePoint now() const;             // on the engine's clock
-  // Counts every block again and compares with the tables; kInternal names the difference. On the thread that steps.
+  // Counts every cache block again and compares the counts with the engine's tables. Returns kInternal if the counts
+  // and the tables differ; the message names the difference. Only the thread that steps may call check_ledger.
   Status check_ledger() const;
-  // The prefix tree, for tests and tools. On the thread that steps.
+  // Returns the prefix tree of the cache, for tests and tools. Only the thread that steps may call cache().
   const PrefixTree& cache() const;  // kaiju/cache/prefix_tree.hpp
 
  private:

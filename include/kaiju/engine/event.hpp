@@ -1,4 +1,5 @@
-// Event: a message from the engine to its host about one request. Plain data, owned by the code that polled it.
+// Event: a message from the engine to its host about one request. An Event is plain data, owned by the code that polled
+// it.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,17 @@
 
 namespace kaiju {
 
-// The values are those of the C header.
+// The enumerators have the same values as in the C header.
 enum class EventKind : int32_t {
   kNone = 0,
   kToken = 1,   // one generated token
   kDone = 5,    // last event of a request that ran: `reason`, `counts`, `timing`
   kFailed = 6,  // last event of a request that failed: `status`; the session's history is as before the submit
-  kSuspended =
-      7,  // not computed for now: by suspend, or because memory reserved in parts ran short (then it goes on by itself)
-  kResumed = 8,  // computed again
-  // Not in the C header, where a request has one sequence.
+  // The request is not computed for now, because the host called suspend, or because no memory was free for its next
+  // tokens (StepLimits::reserve_tokens). A request that was suspended for lack of memory resumes by itself.
+  kSuspended = 7,
+  kResumed = 8,  // the request is computed again after kSuspended
+  // The C header lacks kSequenceDone, because a request of the C interface has only one sequence.
   kSequenceDone = 101,  // a sequence ended while others of its request continue: `sequence`, `reason`, `counts`
 };
 
@@ -38,7 +40,7 @@ struct RequestCounts {
   int32_t generated = 0;      // a stop token included
 };
 
-// Durations on the engine's clock.
+// The fields of RequestTiming are durations on the engine's clock.
 struct RequestTiming {
   int64_t wait_ns = 0;     // from submit to admission
   int64_t prefill_ns = 0;  // from admission to the first token
@@ -56,8 +58,8 @@ struct Event {
   int32_t token = -1;             // kToken
   float logprob = 0.0f;           // kToken
   std::vector<TokenLogprob> top;  // kToken with logprobs
-  // kToken with scores: one score for each label, of the text before this token; the scores that include the token come
-  // with the next one.
+  // In a kToken event of a request with RequestOptions::scores: one score for each label of the classifier. The scores
+  // judge the text before this token; the next kToken event has the scores of the text that includes this token.
   std::vector<float> scores;
   std::string text;      // whole UTF-8, may be empty; kDone has text that was still held back
   RequestCounts counts;  // so far; final in kDone

@@ -1,4 +1,4 @@
-// Metrics: counters of an engine since its creation, and its current load. Plain data.
+// Metrics: counters of an engine since its creation, and its current load. Metrics is plain data.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Metrics {
   uint64_t requests_failed = 0;
   uint64_t sessions = 0;
   CacheStats cache;  // where the KV of prompt tokens was found, or why it was not
-  BlockMetrics blocks[kBlockKinds];
+  PerKind<BlockMetrics> blocks;
   TierStats host, file;  // the lower tiers
   Status file_status;    // if not ok: why the file is not used any more; the engine continues without it
 };

@@ -1,4 +1,5 @@
-// How a session is saved and restored: the callbacks that carry its bytes, and who may read them.
+// How a session is saved and restored: the callbacks that write and read its bytes, the seal, and the scope in which
+// the restored KV is shared.
 #pragma once
 
 #include <array>
@@ -12,13 +13,14 @@
 namespace kaiju {
 
 using SealTag = std::array<std::byte, 32>;
-// Computes a seal (a checksum or a MAC) over bytes; false if it cannot. make_sealer() in kaiju.hpp makes one from a
-// key.
+// Computes a seal (a checksum or a MAC) over bytes, and returns false if it cannot. make_sealer() in kaiju.hpp makes a
+// Sealer from a key.
 using Sealer = Function<bool(std::span<const std::byte> bytes, SealTag& tag)>;
 
-// Writes all the bytes, or returns an error.
+// Receives the next bytes of a saved session, and writes all of them or returns an error.
 using SessionSink = Function<Status(std::span<const std::byte> bytes)>;
-// Fills the beginning of `bytes` and returns how many it filled: fewer than all only at the end of what was saved.
+// Reads the next bytes of a saved session into the beginning of `bytes` and returns how many bytes it read. The number
+// of bytes read may be less than the size of `bytes` only at the end of the saved session.
 using SessionSource = Function<Result<size_t>(std::span<std::byte> bytes)>;
 
 struct SaveOptions {
@@ -28,9 +30,10 @@ struct SaveOptions {
 
 struct RestoreOptions {
   Sealer key;  // the same as in SaveOptions
-  // Who may share the KV. With a key, restored KV may enter the character's shared region. Without one it may not,
-  // since anyone who can write the file could put other text there; the region is then used only if the cache has it
-  // already.
+  // Says which requests may share the restored KV. If the session was saved with a key, restored KV may enter the
+  // shared region of the character. Without a key, restored KV never enters the shared region, because anyone who can
+  // write the file could put another text into it. A session that was restored without a key uses the KV of the shared
+  // region only if that KV is already in the cache.
   Scope scope;
 };
 

@@ -1,5 +1,5 @@
-// ModelConfig: the dimensions and layers of a model, as its checkpoint states them. Plain data; format/checkpoint.hpp
-// parses and checks it.
+// ModelConfig: the dimensions and layers of a model, as its checkpoint states them. ModelConfig is plain data;
+// format/checkpoint.hpp parses and checks it.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,15 @@ enum class LayerKind : int32_t {
 struct LayerConfig {
   LayerKind kind = LayerKind::kGlobal;
   int32_t window = 0;  // in positions; 0 for global layers
-  // KV slot of the layer. The first layer that names a slot writes its keys and values; later layers read them. All
-  // layers of a slot have the same kind, window and rope.
+  // KV slot of the layer: layers that name the same slot share keys and values. The first layer that names a slot
+  // computes and writes its keys and values, and later layers of the slot read them. All layers that name the same slot
+  // have the same kind, window and rope.
   int32_t kv_slot = 0;
   int32_t rope = 0;  // number of the frequency table rope.N
 };
 
-// Token ids of the chat format's control symbols; -1 for a symbol that the model lacks. The arithmetic does not depend
-// on them.
+// Token ids of the chat format's control symbols; the id is -1 if the model lacks the symbol. The arithmetic does not
+// depend on the chat symbols.
 struct ChatSymbols {
   int32_t begin = -1;      // first token of every sequence
   int32_t end = -1;        // end of the document
@@ -57,15 +58,15 @@ struct ModelConfig {
   ChatSymbols chat;
   std::vector<std::string> labels;  // names of the classifier's labels; empty: the model has no classifier
 
-  // The first layer that names `slot`: it computes and writes the slot's keys and values.
+  // Returns the first layer that names `slot`: this layer computes and writes the slot's keys and values.
   int32_t owner_of(int32_t slot) const {
     for (size_t i = 0; i < layers.size(); ++i)
       if (layers[i].kv_slot == slot) return static_cast<int32_t>(i);
     return -1;
   }
   bool owns_slot(int32_t layer) const { return owner_of(layers[static_cast<size_t>(layer)].kv_slot) == layer; }
-  // Fills kv_slot_count and rope_count from the layers, for configs that code builds. Numbers out of range are left to
-  // check_config, which names them.
+  // Fills kv_slot_count and rope_count from the layers, for configs that code builds. derive_counts ignores numbers out
+  // of range; check_config reports them as errors.
   void derive_counts() {
     kv_slot_count = rope_count = 0;
     for (const LayerConfig& layer : layers) {

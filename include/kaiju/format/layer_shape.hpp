@@ -1,14 +1,14 @@
-// LayerShape: the structure of a model's layers, as data. Two tables follow from it: the sites, where a layer's floats
-// are quantised to bytes, and the matmuls. The names, shapes and order of a layer's tensors, its constants, the
-// workspaces of the forward pass and each backend's list of matmuls are read from these tables
-// (format/detail/layer_tensors.hpp). Sizes are in the config (format/config.hpp).
+// LayerShape: the structure of a model's layers, as data. This header has two tables: the sites, where a layer's floats
+// are quantised to bytes, and the matmuls. Code reads from these two tables the names, shapes and order of a layer's
+// tensors, the layer's constants, the workspaces of the forward pass and each backend's list of matmuls
+// (format/detail/layer_tensors.hpp). The sizes of a model are in its config (format/config.hpp).
 #pragma once
 
 #include <cstdint>
 
 namespace kaiju {
 
-// How the floats of a site are quantised to bytes.
+// Says how the floats of a site are quantised to bytes.
 enum class Activations : int32_t {
   kStaticClips,  // by constant clips from the checkpoint
   kTokenScales,  // by the largest value of each token, after a Hadamard transform
@@ -27,7 +27,8 @@ enum class OutputMatrix : int32_t {
   kOwn,
 };
 
-// The structure of a layer. The default is that of a Kaiju model; check_config refuses every other one by name.
+// LayerShape is the structure of a layer. The default is the structure of a Kaiju model; check_config refuses every
+// other structure with an error that names the field.
 struct LayerShape {
   Activations activations = Activations::kStaticClips;
   Ffn ffn = Ffn::kSquaredRelu;
@@ -41,10 +42,11 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
-// A size from the config (ModelConfig::width_of).
+// A Width names a size from the config (ModelConfig::width_of).
 enum class Width : int32_t { kOne, kModel, kQuery, kKv, kFfn };
 
-// The owner of a tensor: a layer (its name begins with "layers.L.") or the KV slot that the layer names ("kv.S.").
+// The owner of a tensor: a layer (the tensor's name begins with "layers.L.") or the KV slot of a layer (the tensor's
+// name begins with "kv.S.").
 enum class Of : int32_t { kLayer, kSlot };
 
 // The places where a layer's floats are quantised to bytes, in the order of the forward pass.
@@ -75,7 +77,7 @@ static_assert([] {
 }());
 constexpr const SiteRow& row_of(Site site) { return kSites[static_cast<int32_t>(site)]; }
 
-// The operation of a backend that computes a matmul and processes its sums (backend/backend.hpp).
+// The backend operation that computes a matmul and processes the sums that the matmul gives (backend/backend.hpp).
 enum class Operation : int32_t { kLinear, kUp, kAddLinear, kAddDown };
 constexpr bool adds_to_residual(Operation operation) {
   return operation == Operation::kAddLinear || operation == Operation::kAddDown;
@@ -97,7 +99,8 @@ struct MatmulRow {
   bool (*when)(const LayerShape&) = always;  // whether layers of a given shape have this matmul
 };
 
-// Matmuls with the same input are neighbours, in the order in which a device may pack their matrices.
+// Matmuls with the same input are neighbours in this table, in the order in which a backend may pack their matrices
+// into one.
 inline constexpr MatmulRow kMatmuls[] = {
     {Matmul::kQ, Of::kLayer, "attn.q", Width::kQuery, Site::kAttentionIn, Operation::kLinear, "sq"},
     {Matmul::kK, Of::kSlot, "k", Width::kKv, Site::kAttentionIn, Operation::kLinear, "sk"},
@@ -106,5 +109,18 @@ inline constexpr MatmulRow kMatmuls[] = {
     {Matmul::kUp, Of::kLayer, "ffn.up", Width::kFfn, Site::kFfnIn, Operation::kUp, "alpha"},
     {Matmul::kDown, Of::kLayer, "ffn.down", Width::kModel, Site::kFfnMid, Operation::kAddDown, "sd"},
 };
+
+// Every Matmul has a row, and kMatmulCount of them index arrays.
+static_assert([] {
+  bool seen[kMatmulCount] = {};
+  for (const MatmulRow& row : kMatmuls) {
+    const auto matmul = static_cast<int32_t>(row.matmul);
+    if (matmul < 0 || matmul >= kMatmulCount) return false;
+    seen[matmul] = true;
+  }
+  for (const bool each : seen)
+    if (!each) return false;
+  return true;
+}());
 
 }  // namespace kaiju

@@ -1,6 +1,6 @@
-// Presets: named model shapes for kaiju-make and the benchmarks. The dimensions of Kaiju models are unpublished. small,
-// medium and large are our reconstruction from the published parameter counts (13 B, 34 B, 110 B) and the published
-// cache layout. nano is small enough to train and to ship.
+// Presets: named model shapes for kaiju-make and the benchmarks. The dimensions of Kaiju models are unpublished. The
+// presets small, medium and large are our reconstruction from the published parameter counts (13 B, 34 B, 110 B) and
+// the published cache layout. The preset nano is small enough to train and to ship with kaiju.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,14 @@
 
 namespace kaiju {
 
-// Makes `count` layers that repeat `pattern` ('s': sliding window, 'g': global). Three consecutive sliding layers share
-// a KV slot. Global layers, which are never adjacent, share a KV slot in pairs; if their number is odd, the last three
-// share one. Sliding layers use RoPE table 0, global layers table 1.
+// Makes `count` layers that repeat `pattern` ('s': sliding window, 'g': global). Three consecutive window layers use
+// the same keys and values (one KV slot); the first of the three layers computes them. Global layers, which are never
+// adjacent, share keys and values in pairs; if the number of global layers is odd, the last three share them. Sliding
+// layers use RoPE table 0, and global layers use RoPE table 1.
 inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t count, int32_t window) {
   const auto kind_of = [&](int32_t i) { return pattern[static_cast<size_t>(i) % pattern.size()]; };
-  int32_t globals = 0, slidings = 0;
-  for (int32_t i = 0; i < count; ++i) (kind_of(i) == 'g' ? globals : slidings) += 1;
+  int32_t globals = 0, windows = 0;
+  for (int32_t i = 0; i < count; ++i) (kind_of(i) == 'g' ? globals : windows) += 1;
   const int32_t last_group = std::max(globals / 2, 1) - 1;
 
   std::vector<LayerConfig> layers;
@@ -29,7 +30,7 @@ inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t 
       run = 0;
       const auto group = static_cast<size_t>(std::min(seen++ / 2, last_group));
       if (group == group_slot.size()) group_slot.push_back(next_slot++);
-      layers.push_back({LayerKind::kGlobal, 0, group_slot[group], slidings > 0 ? 1 : 0});
+      layers.push_back({LayerKind::kGlobal, 0, group_slot[group], windows > 0 ? 1 : 0});
     } else {
       const bool shares = run++ % 3 != 0;
       layers.push_back({LayerKind::kWindow, window, shares ? layers.back().kv_slot : next_slot++, 0});
@@ -38,8 +39,8 @@ inline std::vector<LayerConfig> repeat_layers(std::string_view pattern, int32_t 
   return layers;
 }
 
-// The config of preset "nano", "small", "medium" or "large". `layers` other than 0 sets another number of layers with
-// the same pattern.
+// Returns the config of the preset "nano", "small", "medium" or "large". If `layers` is not 0, the config has that
+// number of layers in the preset's pattern.
 inline Result<ModelConfig> preset(std::string_view name, int32_t layers = 0) {
   struct Preset {
     const char* name;

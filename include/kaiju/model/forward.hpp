@@ -1,4 +1,4 @@
-// The forward pass of the transformer, for any backend (docs/arithmetic.md, section 4).
+// This file computes the forward pass of the transformer on any backend (docs/arithmetic.md, section 4).
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace kaiju {
 
-// Buffers of one step in the backend's memory, with room for the rows of the largest step.
+// Workspace: the buffers that a step computes in. The buffers are in the backend's memory and have room for the rows of
+// the largest step.
 struct Workspace {
   arith::bf16* x = nullptr;            // [rows, d_model] residual stream
   int8_t* a = nullptr;                 // [rows, WorkspaceWidths::a] normed input, later attention output
@@ -21,7 +22,7 @@ struct Workspace {
   std::vector<arith::CosSin*> angles;  // for each RoPE table: [rows, head_dim / 2]
 };
 
-// Number of elements in one row of each buffer.
+// The number of elements in one row of each Workspace buffer.
 struct WorkspaceWidths {
   explicit WorkspaceWidths(const ModelConfig& config)
       : x(config.d_model),
@@ -41,12 +42,14 @@ struct WorkspaceWidths {
   }
 };
 
-// Arguments of the norm of `rows` rows of the residual stream, for a site whose c_in is `inverse_scale`.
+// Returns the arguments of a norm over `rows` rows of the residual stream. `inverse_scale` is the factor c_in (from
+// normalised float to byte) of the matmul input that the norm computes.
 inline NormArgs norm_of(const Weights& model, const arith::bf16* x, int32_t rows, float inverse_scale, int8_t* a) {
   return {x, rows, model.config.d_model, model.config.norm_eps, inverse_scale, a};
 }
 
-// A norm and the only matmul that reads its result.
+// Computes a norm and the one matmul that reads the norm's result. A backend that can fuse the norm with the matmul
+// does so.
 template <ModelBackend B>
 void norm_linear(B& backend, const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
   if constexpr (FusesNorms<B>) {
@@ -66,8 +69,9 @@ void norm_up(B& backend, const NormArgs& norm, const Linear& up, uint8_t* h) {
   }
 }
 
-// Computes a layer's queries from the residual stream. If the layer owns its KV slot, also writes its keys and values
-// to the KV cache.
+// Computes a layer's queries from the residual stream. If the layer owns its KV slot, project() also computes keys and
+// values and writes them to the KV cache. A layer that does not own its KV slot reads the keys and values of an earlier
+// layer.
 template <ModelBackend B>
 void project(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
              const Workspace& w) {
@@ -112,7 +116,8 @@ void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, i
   }
 }
 
-// Runs all layers over the batch. Keys and values are written to the KV cache, the residual stream to `w.x`.
+// Runs all layers over the batch. The keys and values are written to the KV cache, and the residual stream after the
+// last layer is written to `w.x`.
 template <ModelBackend B>
 void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch,
              const Workspace& w) {
@@ -129,21 +134,23 @@ void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots,
   }
 }
 
-// Computes the logits of `rows` rows of the residual stream. `x` and `a` [rows, d_model], out [rows, vocab_size].
+// Computes the logits of `rows` rows of the residual stream. `x` and the scratch buffer `a` are [rows, d_model], and
+// `out` is [rows, vocab_size].
 template <ModelBackend B>
 void logits(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
   norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.embed, model.logit_scale.data(), out);
 }
 
-// Computes the classifier's outputs, without bias, for `rows` rows of the residual stream. `x` and `a` [rows, d_model],
-// out [rows, labels].
+// Computes the classifier's outputs, without bias, for `rows` rows of the residual stream. `x` and the scratch buffer
+// `a` are [rows, d_model], and `out` is [rows, labels].
 template <ModelBackend B>
 void classify(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
   norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.classifier, model.classifier_scale.data(),
               out);
 }
 
-// Adds the bias to classifier outputs [rows, labels] in host memory and appends the scores.
+// Adds the classifier's bias to its outputs `products` [rows, labels], which are in host memory, and appends the
+// resulting scores to `scores`.
 inline void append_scores(const Weights& model, const float* products, int64_t rows, std::vector<float>& scores) {
   for (int64_t row = 0; row < rows; ++row)
     for (const float bias : model.classifier_bias) scores.push_back(arith::add(*products++, bias));

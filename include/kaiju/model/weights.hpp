@@ -1,6 +1,7 @@
-// Weights: a checkpoint's tensors with the constants that the forward pass needs. Matrices stay in the checkpoint. The
-// constants (arithmetic.md, section 3) are derived here once, in double precision. All fields are views, so a device's
-// copy of the weights is the same struct with views of the device's memory.
+// Weights: the tensors of a checkpoint, and the constants that the forward pass needs. The matrices are views of the
+// checkpoint's mapped file. The constants (arithmetic.md, section 3) are computed once, in double precision, when
+// Weights are created. Tensors and constants are held as views, so a device's copy of the weights is a Weights object
+// with views of the device's memory.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@
 
 namespace kaiju {
 
-// Factors that quantise the keys and values of one KV slot.
+// The factors that quantise the keys and values of one KV slot.
 struct KvWeights {
   std::span<const float> k_inverse;  // [kv_width] ck: factor from float to byte
   std::span<const float> v_inverse;  // [kv_width] cv: the same for values
@@ -26,10 +27,12 @@ struct KvWeights {
 struct LayerWeights {
   LayerConfig config;
   bool owns_slot = false;
-  // Indexed by Matmul; k and v have no weights if the layer does not own its KV slot.
+  // The matrices of the layer, indexed by Matmul. If the layer does not own its KV slot (it reads the keys and values
+  // of an earlier layer), the entries kK and kV have no weights.
   std::array<Linear, kMatmulCount> matmuls;
-  // Indexed by Site: all matrices that read the site, in the order of kMatmuls, as one matrix with all their rows. Only
-  // a device's copy has its matrices packed in this way; otherwise these have no weights.
+  // Packed matrices, indexed by Site (a place in the layer where activations are quantised). A packed matrix has the
+  // rows of all matrices that read the site, in the order of kMatmuls. Only the weights that were copied to a GPU are
+  // packed. If the weights are not packed, the matrices in `packed` have no weights.
   std::array<Linear, kSiteCount> packed;
   float attn_in = 0.0f;                // c_in of the attention's norm
   float ffn_in = 0.0f;                 // c_in of the feed-forward's norm
@@ -76,14 +79,16 @@ class WeightReader {
     return {file_.view<int8_t>(name + ".weight").data(), file_.view<int32_t>(name + ".row_sum").data(),
             static_cast<int32_t>(tensor.shape[0]), static_cast<int32_t>(tensor.shape[1])};
   }
-  // Applies `make` to every element of the tensor, rounds once to float, and returns a view of the results.
+  // Applies `make` to every element of the tensor in double precision, rounds each result once to float, and returns a
+  // view of the results.
   template <class Make>
   std::span<const float> each(const std::string& name, Make make) {
     std::vector<float>& out = constants_.emplace_back();
     for (const float element : floats(name)) out.push_back(static_cast<float>(make(static_cast<double>(element))));
     return out;
   }
-  // Scales S[n] times the two factors, multiplied in this order.
+  // Returns (S[n] * factors.input) * factors.result for every row n of the matrix `name`. S[n] is the scale of row n
+  // times the scalar of the matrix. The two products are computed in the written order.
   std::span<const float> scales(const std::string& name, LayerConstants::Factors factors) {
     const double virtual_scalar = scalar(name + ".scalar");
     return each(name + ".scale",
@@ -100,7 +105,8 @@ class WeightReader {
 
 }  // namespace detail
 
-// The loader has checked the checkpoint, so every tensor that is read here exists and has its shape.
+// The loader has checked the checkpoint before, so every tensor that Weights::from reads exists and has the right
+// shape.
 inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoint) {
   const FloatState float_state;
   Weights w;

@@ -1,5 +1,5 @@
-// ExecutorFor: runs step plans on a backend that computes in host memory. It allocates all memory at creation; a step
-// allocates only its result.
+// ExecutorFor: an Executor that runs step plans on a backend which computes in host memory. An ExecutorFor allocates
+// all its memory at creation, and a step then allocates only its result.
 #pragma once
 
 #include <algorithm>
@@ -68,7 +68,7 @@ class ExecutorFor final : public Executor {
     pool_[1] = cache_.data();
     pool_[0] = info.shares_memory() ? pool_[1] : pool_[1] + info.block_bytes[1] * info.block_count[1];
     kv_slots_ = slots_.kv_slots();
-    for (KvSlot& slot : kv_slots_) slot.pool = pool_[static_cast<int32_t>(slot.kind)];
+    for (KvSlot& slot : kv_slots_) slot.pool = pool_[slot.kind];
 
     const auto rows = static_cast<size_t>(sizes.step_tokens);
     const WorkspaceWidths widths(config);
@@ -109,7 +109,9 @@ class ExecutorFor final : public Executor {
     for (const int32_t token : start.history) seen(start.slot)[token] = 1;
   }
 
-  // Tokens after the first row that is sampled from are marked when their own rows are sampled (sample_rows).
+  // Marks the segments' tokens as seen, for the repetition penalty. In a segment with several sampled rows, the tokens
+  // after the first sampled row are not marked here. sample_rows marks each of them before it samples from that token's
+  // row.
   void mark_tokens(const StepPlan& plan) {
     for (const Segment& segment : plan.segments)
       for (int32_t i = 0; i < segment.token_count - std::max(0, segment.sample_count - 1); ++i)
@@ -119,15 +121,16 @@ class ExecutorFor final : public Executor {
     seen(segment.slot)[plan.tokens[segment.first_token + index]] = 1;
   }
 
-  // Copies the whole block, because only the backend knows its layout. KV after the copied tokens is never read.
+  // Copies the whole block even if only its first tokens are needed, because only the backend knows the layout within
+  // the block. The KV after the needed tokens is never read.
   void copy_block(const BlockCopy& copy) {
-    const auto kind = static_cast<int32_t>(copy.kind);
+    const BlockKind kind = copy.kind;
     const int64_t bytes = slots_.info().block_bytes[kind];
     std::memcpy(pool_[kind] + copy.to * bytes, pool_[kind] + copy.from * bytes, static_cast<size_t>(bytes));
   }
 
   void transfer_block(const BlockTransfer& transfer) {
-    const auto kind = static_cast<int32_t>(transfer.kind);
+    const BlockKind kind = transfer.kind;
     const int64_t bytes = slots_.info().block_bytes[kind];
     auto* block = pool_[kind] + transfer.block * bytes;
     if (transfer.way == BlockTransfer::Way::kUp) {
@@ -138,8 +141,9 @@ class ExecutorFor final : public Executor {
     if (transfer.token_count < kBlockTokens) clear_rest(transfer);
   }
 
-  // Fills the rest of a block that was copied down with keys and values of zero, by the backend's append, because only
-  // the backend knows the layout.
+  // After a partly filled block was copied to host memory, writes zero keys and values for the positions after its last
+  // token to the copy. clear_rest calls the backend's append for this, because only the backend knows the layout within
+  // the block.
   void clear_rest(const BlockTransfer& transfer) {
     const auto width = static_cast<size_t>(weights_.config.kv_width());
     std::fill_n(k_.data(), width, 0.0f);
@@ -185,7 +189,7 @@ class ExecutorFor final : public Executor {
     }
   }
 
-  // Row `index` of a segment, which is sampled from.
+  // Row `index` of a segment, from whose logits a token is sampled.
   struct SampledRow {
     const Segment* segment;
     int32_t index;
@@ -235,7 +239,7 @@ class ExecutorFor final : public Executor {
   Slots slots_;
   std::vector<KvSlot> kv_slots_;
   Buffer<std::byte> cache_;
-  std::byte* pool_[kBlockKinds] = {nullptr, nullptr};  // address of block 0 of each kind
+  PerKind<std::byte*> pool_;  // address of block 0 of each kind
   Buffer<arith::bf16> x_, last_x_;
   Buffer<int8_t> a_, queries_;
   Buffer<float> q_, k_, v_, last_logits_, scores_;

@@ -1,5 +1,5 @@
-// make_executor: creates an executor for a checkpoint on a chosen backend, with a number of threads and sizes of
-// memory.
+// make_executor: creates an executor for a checkpoint. ExecutorOptions choose the backend, the number of threads and
+// the sizes of memory.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,33 @@ struct ExecutorOptions {
   int32_t threads = 0;           // threads that compute a step, the calling thread included; 0: one per core, at most 8
   int32_t slot_count = 8;        // most sequences that are live at once
   int32_t step_tokens = 256;     // most tokens in one step
-  // Bytes of KV cache, besides the window blocks of live sequences; 0: slot_count full contexts. At least one full
-  // context is allocated, whatever smaller number is given.
+  // The size of the KV cache in bytes, without the window blocks that live sequences need. If cache_bytes is 0, the
+  // cache has room for slot_count full contexts. If cache_bytes is less than one full context needs, the cache has room
+  // for one full context.
   int64_t cache_bytes = 0;
-  // Both kinds of block share one memory (ExecutorInfo::slab_blocks). Code that writes plans must then respect slabs,
-  // as the engine does.
+  // If share_memory is true, both kinds of cache block share one memory (ExecutorInfo::slab_blocks). Code that writes
+  // step plans must then use each slab (a run of neighbouring blocks) for one kind of block at a time, as the engine
+  // does.
   bool share_memory = false;
-  // On a GPU: decode steps run as CUDA graphs, which are captured at creation. false: kernels are launched one by one.
-  // The bits are the same.
+  // If `graphs` is true, a GPU runs decode steps as CUDA graphs, which are captured when the executor is created. If
+  // `graphs` is false, the kernels are launched one by one. The results have the same bits with and without CUDA
+  // graphs.
   bool graphs = true;
-  // On a GPU where cuBLASLt computes the matmuls: path of a file with the fastest algorithms. They are measured at
-  // creation if the file does not have them. "": not measured.
+  // Path of a file with the fastest cuBLASLt algorithms, for GPUs where cuBLASLt computes the matmuls. If the file does
+  // not have the algorithms for this model and GPU, they are measured when the executor is created. If the path is
+  // empty, no algorithms are measured.
   std::string products_file;
 };
 
-// The backends of this build that this machine can run, the best first.
+// Returns the names of the backends that this build has and this machine can run, the fastest first.
 std::vector<std::string> backend_names();
 
-// Creates an executor, which keeps the checkpoint alive. kInvalidArgument for an unknown backend and impossible sizes;
-// kUnsupported if the machine lacks the instructions or fails the arithmetic self-check; kOutOfMemory with the number
-// of bytes; kIo if the checkpoint's file has changed since it was opened. In a child of fork() the executor answers
-// kInvalidArgument to every step, and destroying it releases no memory; the child can create its own.
+// Creates an executor, which keeps the checkpoint alive. Returns kInvalidArgument if the backend is unknown or the
+// sizes are impossible. Returns kUnsupported if the machine lacks the backend's instructions or fails the arithmetic
+// self-check. Returns kOutOfMemory if memory is not available; the message states the number of bytes. Returns kIo if
+// the checkpoint's file has changed since it was opened. In a child process made by fork(), an executor of the parent
+// returns kInvalidArgument for every step, and its destructor releases no memory. Such a child process can create its
+// own executor.
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,
                                                 const ExecutorOptions& options);
 

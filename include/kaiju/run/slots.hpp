@@ -1,6 +1,6 @@
-// Slots: an executor's data of each live sequence (block tables, sampling parameters), and the check of each step plan
-// against it. It also turns a plan's segments into rows. It has host data only; the executor owns KV cache and
-// workspaces.
+// Slots: the data that an executor holds for each live sequence (block tables and sampling parameters). Slots check
+// each step plan against these data and turn the plan's segments into rows. All data of Slots are in host memory. The
+// executor, not Slots, owns the KV cache and the workspaces.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,14 @@
 
 namespace kaiju {
 
-// The sizes that an executor allocates memory for.
+// The sizes for which an executor allocates memory.
 struct ExecutorSizes {
   int32_t slot_count = 1;    // number of live sequences
   int32_t step_tokens = 64;  // most tokens in one plan
   int32_t most_samples = 1;  // see ExecutorInfo
-  int32_t block_count[kBlockKinds] = {0, 0};
-  // Both kinds of block share one memory, at least as large; a block lies at block * block_bytes of its kind.
+  PerKind<int32_t> block_count;
+  // If share_memory is true, both kinds of cache block share one memory, which is at least as large as two separate
+  // ones would be together. Block number b of a kind lies at offset b * block_bytes[kind] in this memory.
   bool share_memory = false;
   std::string kv_layout;  // see ExecutorInfo
   bool graphs = true;     // see ExecutorOptions::graphs and products_file
@@ -32,12 +33,14 @@ class Slots {
  public:
   struct Slot {
     SamplingSpec sampling;
-    bool sampled = false;                     // whether the slot has sampled a token already
-    std::vector<BlockId> table[kBlockKinds];  // [context / 64]
-    // Range of table entries that are known to be blocks, so that a step need not check them again.
+    bool sampled = false;                 // whether the slot has sampled a token already
+    PerKind<std::vector<BlockId>> table;  // [context / 64]
+    // The range of block-table entries that were already checked to contain a block, so that a step need not check
+    // these entries again.
     struct Found {
       int32_t first = 0, end = 0;
-    } found[kBlockKinds];
+    };
+    PerKind<Found> found;
   };
 
   void create(const ModelConfig& config, const ExecutorSizes& sizes) {
@@ -60,12 +63,15 @@ class Slots {
   }
 
   const ExecutorInfo& info() const { return info_; }
-  // All KV slots of the model; their pools are null.
+  // Returns all KV slots of the model. The `pool` pointers of these KV slots are null, because the executor owns the
+  // memory.
   const std::vector<KvSlot>& kv_slots() const { return kv_slots_; }
   const Slot& operator[](int32_t slot) const { return slots_[slot]; }
 
-  // Applies the plan's starts and table edits, checks its transfers and copies, and turns its segments into rows.
-  // Refuses every plan that would access memory out of range. `knows_samples`: tokens may be kSampledToken.
+  // Applies the starts and the block-table edits of a step plan, checks its transfers and copies, and turns its
+  // segments into rows. apply() returns an error for every plan that would access memory out of range. If
+  // `knows_samples` is true, the plan's tokens may be kSampledToken (the token that the previous step will have
+  // sampled).
   Status apply(const StepPlan& plan, bool knows_samples = false) {
     for (const SlotStart& start : plan.starts) KAIJU_TRY(begin_slot(start));
     for (const TableEdit& edit : plan.table_edits) KAIJU_TRY(edit_table(edit));
@@ -74,34 +80,34 @@ class Slots {
     return make_rows(plan, knows_samples);
   }
 
-  // The rows of the plan that was applied last.
+  // The following methods return the rows of the step plan that was applied last.
   int32_t row_count() const { return row_count_; }
   std::span<const BatchSegment> segments() const { return segments_; }
   std::span<const int32_t> positions() const { return {positions_.data(), static_cast<size_t>(row_count_)}; }
   std::span<const int32_t> row_segment() const { return {row_segment_.data(), static_cast<size_t>(row_count_)}; }
 
  private:
-  // Computes the place of each KV slot within the blocks of its kind.
+  // Computes the offset of each KV slot within the cache blocks of its kind.
   void lay_out_cache(const ModelConfig& config, const ExecutorSizes& sizes) {
     const int64_t slot_bytes = int64_t{2} * kBlockTokens * config.kv_width();
     for (int32_t s = 0; s < config.kv_slot_count; ++s) {
       const LayerConfig& owner = config.layers[config.owner_of(s)];
       const bool global = owner.kind == LayerKind::kGlobal;
       const BlockKind kind = global ? BlockKind::kGlobal : BlockKind::kWindow;
-      int64_t& block_bytes = info_.block_bytes[static_cast<int32_t>(kind)];
+      int64_t& block_bytes = info_.block_bytes[kind];
       kv_slots_.push_back(
           {nullptr, 0, block_bytes, config.n_kv_heads, config.head_dim, kind, global ? 0 : owner.window});
       block_bytes += slot_bytes;
       info_.has_global |= global;
       if (!global) info_.window = std::max(info_.window, owner.window);
     }
-    for (KvSlot& slot : kv_slots_) slot.block_bytes = info_.block_bytes[static_cast<int32_t>(slot.kind)];
+    for (KvSlot& slot : kv_slots_) slot.block_bytes = info_.block_bytes[slot.kind];
     for (int32_t kind = 0; kind < kBlockKinds; ++kind)
       info_.block_count[kind] = info_.block_bytes[kind] > 0 ? sizes.block_count[kind] : 0;
     if (sizes.share_memory && info_.has_global && info_.window > 0) share_memory();
   }
-  // A slab has the least common multiple of the two block sizes. Blocks consist of whole KV slots, so a slab is a few
-  // blocks of each kind.
+  // The size of a slab (a run of neighbouring blocks of one kind) is the least common multiple of the sizes of the two
+  // kinds of block. Because a block consists of whole KV slots, a slab holds only a few blocks of either kind.
   void share_memory() {
     const int64_t slab_bytes = std::lcm(info_.block_bytes[0], info_.block_bytes[1]);
     if (slab_bytes > 64 * std::max(info_.block_bytes[0], info_.block_bytes[1]))
@@ -133,28 +139,25 @@ class Slots {
   }
 
   Status edit_table(const TableEdit& edit) {
-    const auto kind = static_cast<int32_t>(edit.kind);
     if (!is_slot(edit.slot) || edit.index < 0 ||
-        edit.index >= static_cast<int32_t>(slots_[edit.slot].table[kind].size()) || edit.block < kNoBlock ||
-        edit.block >= info_.block_count[kind])
+        edit.index >= static_cast<int32_t>(slots_[edit.slot].table[edit.kind].size()) || edit.block < kNoBlock ||
+        edit.block >= info_.block_count[edit.kind])
       return internal_error("a plan edits a block table out of range: slot " + std::to_string(edit.slot) + ", index " +
                             std::to_string(edit.index) + ", block " + std::to_string(edit.block));
-    slots_[edit.slot].table[kind][edit.index] = edit.block;
-    if (edit.block == kNoBlock) slots_[edit.slot].found[kind] = {};
+    slots_[edit.slot].table[edit.kind][edit.index] = edit.block;
+    if (edit.block == kNoBlock) slots_[edit.slot].found[edit.kind] = {};
     return {};
   }
 
   Status check_transfer(const BlockTransfer& transfer) const {
     if (transfer.host && transfer.token_count >= 0 && transfer.token_count <= kBlockTokens && transfer.block >= 0 &&
-        transfer.block < info_.block_count[static_cast<int32_t>(transfer.kind)])
+        transfer.block < info_.block_count[transfer.kind])
       return {};
     return internal_error("a plan transfers a block out of range, or to no memory");
   }
 
   Status check_copy(const BlockCopy& copy) const {
-    const auto in_pool = [&](BlockId block) {
-      return block >= 0 && block < info_.block_count[static_cast<int32_t>(copy.kind)];
-    };
+    const auto in_pool = [&](BlockId block) { return block >= 0 && block < info_.block_count[copy.kind]; };
     return in_pool(copy.from) && in_pool(copy.to) ? Status() : internal_error("a plan copies a block out of range");
   }
 
@@ -201,13 +204,13 @@ class Slots {
     return {};
   }
 
-  // Checks that every position which the segment's rows read or write has a block.
+  // Checks that every position which the segment's rows read or write has a block in the slot's block tables.
   Status check_blocks(Slot& slot, const Segment& segment) const {
     const int32_t last = (segment.position + segment.token_count - 1) / kBlockTokens;
     const int32_t window_first = info_.window > 0 ? std::max(0, segment.position - info_.window + 1) / kBlockTokens : 0;
-    for (int32_t kind = 0; kind < kBlockKinds; ++kind) {
+    for (const BlockKind kind : kBothKinds) {
       if (info_.block_bytes[kind] == 0) continue;
-      const int32_t first = kind == static_cast<int32_t>(BlockKind::kWindow) ? window_first : 0;
+      const int32_t first = kind == BlockKind::kWindow ? window_first : 0;
       if (slot.found[kind].first <= first && last < slot.found[kind].end) continue;
       for (int32_t i = first; i <= last; ++i)
         if (slot.table[kind][i] == kNoBlock)

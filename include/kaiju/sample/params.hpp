@@ -1,5 +1,5 @@
-// check_sampling: checks a caller's SamplingParams and makes the SamplingSpec that an executor uses without further
-// checks. arith/sampling.hpp draws the tokens (arithmetic.md, section 6).
+// check_sampling: checks a caller's SamplingParams and converts them to the SamplingSpec that an executor uses without
+// further checks. The code that draws the tokens is in arith/sampling.hpp (arithmetic.md, section 6).
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace kaiju {
 
 namespace detail {
 
-// NaN fails every comparison, so it is refused too.
+// A value of NaN is refused too, because NaN fails every comparison.
 template <class Number>
 Status check_range(const char* name, Number value, double low, double high) {
   if (value >= low && value <= high) return {};
@@ -28,14 +28,16 @@ Status check_range(const char* name, Number value, double low, double high) {
 
 }  // namespace detail
 
-// 0 means greedy. Between 0 and 0.001 the inverse temperature could overflow.
+// A temperature of 0 means greedy sampling. A temperature between 0 and 0.001 is refused, because its inverse could
+// overflow.
 inline Status check_temperature(const char* name, double value) {
   if (value == 0.0 || (value >= 0.001 && value <= 100.0)) return {};
   return invalid_argument(std::string(name) + " is " + number_text(value) +
                           "; it must be 0 (greedy) or from 0.001 to 100");
 }
 
-// Returns the checked spec. A kInvalidArgument error names the field and its range.
+// Returns the checked sampling parameters. If a field is out of range, returns kInvalidArgument, and the message names
+// the field and its range.
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
   const FloatState float_state;
   KAIJU_TRY(check_temperature("temperature", params.temperature));
@@ -54,7 +56,7 @@ inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t
   spec.seed = params.seed;
   spec.stream = params.stream;
   spec.logit_bias = params.logit_bias;
-  // By token only, because a bias may still be NaN here.
+  // The entries are compared by token only, because a bias may be NaN before the check below.
   std::sort(spec.logit_bias.begin(), spec.logit_bias.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < spec.logit_bias.size(); ++i) {

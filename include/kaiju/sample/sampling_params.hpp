@@ -1,5 +1,5 @@
-// SamplingParams: a request's sampling parameters. params.hpp checks them; arith/sampling.hpp draws the tokens
-// (arithmetic.md, section 6).
+// SamplingParams: the sampling parameters of a request. The code that checks them is in params.hpp, and the code that
+// draws the tokens is in arith/sampling.hpp (arithmetic.md, section 6).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace kaiju {
 
-// The types are wide on purpose: the check must see the value that a C caller passed, not the result of a narrowing
-// conversion.
+// The fields of SamplingParams have wide types on purpose: the check must see the value that a C caller passed, not the
+// result of a narrowing conversion.
 struct SamplingParams {
   double temperature = 0.0;         // 0: greedy; else 0.001 to 100
   int64_t top_k = 0;                // 0: off

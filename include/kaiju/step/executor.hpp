@@ -1,4 +1,4 @@
-// Executor: the one virtual call between deciding what to compute and computing it.
+// Executor: the interface between the engine, which decides what a step computes, and the code that computes the step.
 #pragma once
 
 #include "kaiju/base/buffer.hpp"
@@ -8,27 +8,30 @@
 
 namespace kaiju {
 
-// Owns KV memory, workspaces and slots, all allocated at creation. One thread at a time.
+// An Executor owns the KV memory, the workspaces and the slots (the places of running sequences), which are all
+// allocated at its creation. An Executor allows one thread at a time.
 class Executor {
  public:
   virtual ~Executor() = default;
   virtual const ExecutorInfo& info() const = 0;
-  // Runs a step. Order within it: starts, table edits, transfers down, copies, transfers up, then all segments as one
-  // batch. Clears `result` first. A plan without segments may contain transfers. The result lists transfers that
-  // failed; the rest of the step is still computed. An error means that the step was not computed. After kOutOfMemory,
-  // kBusy or kIo the same plan may be run again; every other error is final for this executor, and the engine stops.
+  // Runs one step. The executor carries out the parts of a plan in this order: starts, table edits, transfers down,
+  // copies, transfers up, then all segments as one batch. The function run clears `result` first. A plan without
+  // segments may contain transfers. If transfers fail, the result lists them and the rest of the step is still
+  // computed. If run returns an error, the step was not computed. After the errors kOutOfMemory, kBusy and kIo, the
+  // same plan may be run again; every other error is final for this executor, and the engine stops.
   virtual Status run(const StepPlan& plan, StepResult& result) = 0;
-  // The same in two halves, with no other call in between: start begins a step; finish waits for its end and gives the
-  // result.
+  // The functions start and finish do the work of run in two halves: start begins a step; finish waits for the end of
+  // the step and writes its result. No other call may come between start and finish.
   virtual Status start(const StepPlan&) { return {}; }
   virtual Status finish(const StepPlan& plan, StepResult& result) { return run(plan, result); }
-  // Whether a step is computed between start and finish without the host. Then a second step may be started before the
-  // first is finished, if neither contains transfers, and its tokens may be kSampledToken; both are finished in order.
-  // An error after which the plan may be run again must come from start.
+  // Returns whether a step is computed between start and finish without the host (on a GPU). If runs_beside_host is
+  // true, a second step may be started before the first one is finished, provided that neither step contains transfers.
+  // The tokens of the second step may be kSampledToken. The two steps are finished in the order in which they were
+  // started. Errors after which a plan may be run again must come from start, not from finish.
   virtual bool runs_beside_host() const { return false; }
-  // Allocates memory that transfers reach fastest: pinned memory, for a GPU. Transfers may also use other memory.
-  // Called at most once, before the first plan. The memory may outlive the executor. kOutOfMemory says what `what`
-  // needed.
+  // Allocates host memory that transfers access fastest: pinned memory, for a GPU. Transfers may also use other host
+  // memory. The engine calls host_memory at most once, before the first plan. Memory from host_memory may outlive the
+  // executor. A kOutOfMemory error names `what` and the number of bytes.
   virtual Result<HostMemory> host_memory(size_t bytes, const char* what) { return plain_memory(bytes, what); }
 };
 

@@ -1,4 +1,4 @@
-// ExecutorInfo: what the engine must know about a model and its executor to plan steps. Plain data.
+// ExecutorInfo: what the engine must know about a model and its executor to plan steps. ExecutorInfo is plain data.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ struct ExecutorInfo {
   int32_t label_count = 0;       // of the model's classifier; 0: it has none
   PerKind<int32_t> block_count;  // block numbers of each kind: 0 to this
   PerKind<int64_t> block_bytes;  // bytes of one block
-  // Both kinds of block may share one memory, which is divided into slabs. A slab is given to one kind when blocks of
-  // that kind are needed: slab s then holds blocks [s n, (s + 1) n) of that kind, n = slab_blocks[kind]. 0: each kind
-  // has its own memory of block_count blocks.
+  // Global and window blocks may share one memory, which is divided into slabs of equal size. When blocks of one kind
+  // are needed, a slab is given to that kind: slab s then holds the blocks [s n, (s + 1) n) of the kind, where n =
+  // slab_blocks[kind]. If slab_blocks is 0, each kind has its own memory of block_count blocks.
   PerKind<int32_t> slab_blocks;
 
   bool shares_memory() const { return slab_blocks[0] > 0 && slab_blocks[1] > 0; }
-  // Of all KV memory.
+  // Returns the number of bytes of all KV memory.
   int64_t cache_bytes() const {
     const int64_t global = block_bytes[0] * block_count[0], window = block_bytes[1] * block_count[1];
     return shares_memory() ? global : global + window;  // each spans all slabs
   }
-  // Name of the layout of bytes within a block. A block that was copied out may be copied into any executor of the same
-  // checkpoint with the same layout name. Empty: this executor does no transfers.
+  // Name of the layout of bytes within a block. A block that was copied out of one executor may be copied into any
+  // executor of the same checkpoint with the same kv_layout. If kv_layout is empty, this executor does no transfers.
   std::string kv_layout;
 };
 

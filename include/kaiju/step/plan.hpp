@@ -1,5 +1,5 @@
-// StepPlan: everything that one step does, decided before it starts, as plain data. The scheduler writes it, an
-// executor reads it.
+// StepPlan: everything that one step does, decided before the step starts, as plain data. The scheduler writes a
+// StepPlan, and an executor reads it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace kaiju {
 
-// How a slot's tokens are sampled (arithmetic.md, section 6). Checked by sample/params.hpp before it gets here.
+// SamplingSpec says how the tokens of a slot are sampled (arithmetic.md, section 6). The engine checks sampling
+// parameters by sample/params.hpp before it writes a plan.
 struct SamplingSpec {
   float temperature = 0.0f;  // 0: greedy
   int32_t top_k = 0;         // 0: off
@@ -23,17 +24,19 @@ struct SamplingSpec {
   std::vector<std::pair<int32_t, float>> logit_bias;
 };
 
-// Binds a slot to a sequence before the step's rows run. Needed again after tokens of the sequence were dropped. The
-// executor keeps the sampling parameters, and the set of tokens seen (for the repetition penalty), to which it adds the
-// tokens of every later segment of the slot.
+// Binds a slot of the executor to a sequence before the step's rows run. If tokens of the sequence were dropped, a plan
+// has to bind the slot again. The executor remembers the slot's sampling parameters and the set of tokens that the
+// sequence contains (for the repetition penalty). The executor adds the tokens of every later segment of the slot to
+// its set of seen tokens.
 struct SlotStart {
   int32_t slot = 0;
   SamplingSpec sampling;
   std::vector<int32_t> history;  // the sequence's tokens before its next segment: those whose KV is in the cache
 };
 
-// Sets table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). kNoBlock: the window block was
-// released; no row sees it any more, and an executor must not read it, not even to mask it. Edits apply in order.
+// Sets table[slot][kind][index] = block. Index i covers positions [64 i, 64 i + 64). If `block` is kNoBlock, the window
+// block at this index was released: no row sees the block any more, and an executor must not read it, not even to mask
+// it. The table edits of a plan apply in order.
 struct TableEdit {
   int32_t slot = 0;
   BlockKind kind = BlockKind::kGlobal;
@@ -41,10 +44,11 @@ struct TableEdit {
   BlockId block = kNoBlock;
 };
 
-// Copies a whole block between the executor's memory and host memory: block_bytes at `host`, which must not change
-// until the step is over. Transfers down come before everything else that a plan does to a block; transfers up come
-// after its copies and before its rows. KV past the first `token_count` tokens may belong to an earlier user of the
-// block; it is copied down as zeros.
+// Copies a whole block of KV, down from the executor's memory to host memory or up from host memory. `host` points to
+// block_bytes bytes of host memory, which the host must neither read nor write before the step has ended. Transfers
+// down come before everything else that a plan does to a block. Transfers up come after the plan's copies and before
+// its rows. A block may contain KV of an earlier user after its first `token_count` tokens; a transfer down writes
+// zeros instead of that KV.
 struct BlockTransfer {
   enum class Way : int32_t { kDown = 0, kUp = 1 };
   Way way = Way::kDown;
@@ -54,8 +58,9 @@ struct BlockTransfer {
   int32_t token_count = kBlockTokens;
 };
 
-// Copies the first `token_count` tokens of a block before any row runs. KV past them in `to` is not read before it is
-// written. Copies apply in order: a block may be the source of a copy and then the target of a later one.
+// Copies the KV of the first `token_count` tokens from one block to another before any row runs. KV in block `to` past
+// the first `token_count` tokens is not read before new KV is written there. The copies of a plan apply in order: a
+// block may be the source of one copy and then the target of a later copy.
 struct BlockCopy {
   BlockKind kind = BlockKind::kGlobal;
   BlockId from = kNoBlock;
@@ -63,26 +68,30 @@ struct BlockCopy {
   int32_t token_count = 0;
 };
 
-// Consecutive tokens of one sequence. A decode row is a segment of one token, a prefill chunk one of many.
+// A Segment is a run of consecutive tokens of one sequence. A decode row is a segment of one token, and a prefill chunk
+// is a segment of many tokens.
 struct Segment {
   int32_t slot = 0;
   int32_t position = 0;     // of the first token
   int32_t first_token = 0;  // index into StepPlan::tokens
   int32_t token_count = 0;
-  // A token is sampled from each of the last `sample_count` rows: the token that follows the row's own. 0: none; at
-  // most ExecutorInfo::most_samples. A row's sample is the same as if the sequence ended there.
+  // From each of the last `sample_count` rows, the executor samples the token that follows the row's own token.
+  // `sample_count` is 0 (nothing is sampled) to ExecutorInfo::most_samples. The token sampled from a row is the same as
+  // if the segment ended with that row.
   int32_t sample_count = 0;
   bool all_logits = false;   // return the logits of every row of this segment
   int32_t top_logprobs = 0;  // alternatives to report with each sample
-  // KV of global layers at positions below this is in shared blocks already and must not be written.
+  // The KV of global layers at positions below `write_from` is already in shared blocks, and the executor must not
+  // write it.
   int32_t write_from = 0;
-  // Return the classifier's scores of the rows that are sampled from, and with all_logits of every row. Only for a
-  // model that has a classifier.
+  // Whether to return the classifier's scores of the rows that are sampled from, and with all_logits of every row.
+  // `scores` may be true only if the model has a classifier.
   bool scores = false;
 };
 
-// Stands for the token that the slot drew last. The host need not know it yet. Only for an executor that runs beside
-// the host.
+// In StepPlan::tokens, kSampledToken stands for the token that the executor sampled last for the slot, which the host
+// need not know yet. Only plans for an executor that runs beside the host (Executor::runs_beside_host) may contain
+// kSampledToken.
 inline constexpr int32_t kSampledToken = -1;
 
 struct StepPlan {

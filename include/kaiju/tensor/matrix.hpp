@@ -1,12 +1,12 @@
-// Matrix, Linear: views of weights that backends compute with. They own nothing.
+// Matrix, Linear: views of the weights that backends compute with. A Matrix or a Linear owns no memory.
 #pragma once
 
 #include <cstdint>
 
 namespace kaiju {
 
-// An int8 weight matrix, row-major, so the inner dimension is contiguous. It is used where it is: in the mapped file or
-// in device memory.
+// An int8 weight matrix in row-major order, so its inner dimension is contiguous. The weights are used in place, in the
+// mapped file or in device memory.
 struct Matrix {
   const int8_t* weight = nullptr;    // [out, in], never -128
   const int32_t* row_sum = nullptr;  // [out] sum of each row, for kernels that shift one operand to unsigned
@@ -14,7 +14,7 @@ struct Matrix {
   int32_t in = 0;
 };
 
-// A matrix and the factors of its outputs.
+// A weight matrix and the factors by which its integer outputs are multiplied.
 struct Linear : Matrix {
   const float* scale = nullptr;  // [out]
 };

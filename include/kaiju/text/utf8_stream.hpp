@@ -1,6 +1,7 @@
-// Utf8Stream: takes bytes and returns whole UTF-8 code points. An incomplete code point is held back until its bytes
-// arrive. Invalid bytes become U+FFFD, one for each maximal beginning of a code point (Unicode 15, section 3.9, "U+FFFD
-// substitution of maximal subparts").
+// Utf8Stream: takes bytes and returns whole UTF-8 code points. An incomplete code point is held back until its
+// remaining bytes have been pushed. Invalid bytes are replaced by U+FFFD: one U+FFFD for each longest sequence of bytes
+// that begins a valid code point, and one for every other invalid byte (Unicode 15, section 3.9, "U+FFFD substitution
+// of maximal subparts").
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,14 @@ namespace kaiju {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-// Allows one thread at a time.
+// One thread at a time may use a Utf8Stream.
 class Utf8Stream {
  public:
-  // Appends all code points that are complete now to `out`.
+  // Takes the next `bytes` and appends all code points that these bytes complete to `out`.
   void push(std::string_view bytes, std::string& out) {
     for (const char c : bytes) push_byte(static_cast<unsigned char>(c), out);
   }
-  // Ends the stream: an incomplete code point becomes U+FFFD.
+  // Ends the stream. If an incomplete code point is held back, finish() appends U+FFFD to `out`.
   void finish(std::string& out) {
     if (held_ > 0) out += kReplacementCharacter;
     held_ = 0;
@@ -43,7 +44,8 @@ class Utf8Stream {
       out += static_cast<char>(byte);
       return;
     }
-    // Table 3-7: the second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+    // The allowed range of the second byte excludes overlong encodings, surrogates and code points above U+10FFFF
+    // (Unicode 15, table 3-7).
     low_ = 0x80, high_ = 0xBF;
     if (byte >= 0xC2 && byte <= 0xDF)
       size_ = 2;

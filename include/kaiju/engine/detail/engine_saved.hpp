@@ -63,8 +63,7 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
     saved.layout = info().kv_layout;
     saved.head.epoch = tree.epoch();
     for (const BlockKind kind : kBothKinds)
-      saved.head.block_bytes[static_cast<int>(kind)] =
-          static_cast<uint64_t>(info().block_bytes[static_cast<int>(kind)]);
+      saved.head.block_bytes[kind] = static_cast<uint64_t>(info().block_bytes[kind]);
     if (saved.identity.size() > SavedPieces::kMostIdentity || saved.layout.size() > SavedPieces::kMostLayout)
       return invalid_argument("the cache's identity or the KV layout's name is too long to save");
     KnownPath path;
@@ -76,18 +75,17 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
     const int32_t first_window = tree.window() > 0 ? tree.first_kept(path.tokens) : INT32_MAX;
     for (size_t i = 0; i < path.nodes.size(); ++i) {
       const Node& node = tree.at(path.nodes[i]);
-      const bool has[kBlockKinds] = {
-          node.block[0] != kNoBlock,
-          node.block[1] != kNoBlock && (static_cast<int32_t>(i) >= first_window || node.retainers > 0)};
+      const PerKind<bool> has = {
+          {node.block[0] != kNoBlock,
+           node.block[1] != kNoBlock && (static_cast<int32_t>(i) >= first_window || node.retainers > 0)}};
       size_t bytes = 0;
-      for (const BlockKind kind : kBothKinds)
-        bytes += has[static_cast<int>(kind)] ? static_cast<size_t>(info().block_bytes[static_cast<int>(kind)]) : 0;
+      for (const BlockKind kind : kBothKinds) bytes += has[kind] ? static_cast<size_t>(info().block_bytes[kind]) : 0;
       std::byte* to = writer.block(
           (has[0] ? kSavedGlobal : 0) | (has[1] ? kSavedWindow : 0) | (node.points > 0 ? kSavedPoint : 0), bytes);
       for (const BlockKind kind : kBothKinds) {
-        if (!has[static_cast<int>(kind)]) continue;
-        KAIJU_TRY(transfer({BlockTransfer::Way::kDown, kind, node.block[static_cast<int>(kind)], to, node.count}));
-        to += info().block_bytes[static_cast<int>(kind)];
+        if (!has[kind]) continue;
+        KAIJU_TRY(transfer({BlockTransfer::Way::kDown, kind, node.block[kind], to, node.count}));
+        to += info().block_bytes[kind];
       }
       KAIJU_TRY(writer.end());
     }
@@ -136,8 +134,7 @@ inline Status EngineImpl::check_saved(const SavedSession& saved, const Scope& sc
     return {StatusCode::kUnsupported, "the session was saved at scale epoch " + std::to_string(saved.head.epoch) +
                                           "; this engine is at " + std::to_string(tree.epoch())};
   for (const BlockKind kind : kBothKinds)
-    if (saved.head.block_bytes[static_cast<int>(kind)] !=
-        static_cast<uint64_t>(info().block_bytes[static_cast<int>(kind)]))
+    if (saved.head.block_bytes[kind] != static_cast<uint64_t>(info().block_bytes[kind]))
       return SessionReader::damaged("its blocks have another size than the model's");
   if (const Status tokens = check_tokens(saved.tokens); !tokens.ok()) return SessionReader::damaged(tokens.message());
   if (scope.shared_tokens < 0 || static_cast<size_t>(scope.shared_tokens) > saved.tokens.size())

@@ -20,8 +20,8 @@ inline void EngineImpl::metrics_from_scheduler() {
   for (const BlockKind kind : kBothKinds) {
     const BlockPool& pool = scheduler_.cache().pool();
     const auto count = [&](BlockState state) { return pool.count(kind, state); };
-    metrics_.blocks[static_cast<int>(kind)] = {pool.total(kind), count(BlockState::kFree), count(BlockState::kCached),
-                                               count(BlockState::kLive), count(BlockState::kPinned)};
+    metrics_.blocks[kind] = {pool.total(kind), count(BlockState::kFree), count(BlockState::kCached),
+                             count(BlockState::kLive), count(BlockState::kPinned)};
   }
   if (const Tiers* tiers = scheduler_.cache().tiers()) {
     metrics_.host = tiers->stats(CacheTier::kHost);

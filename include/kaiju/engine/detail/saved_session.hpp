@@ -36,7 +36,7 @@ struct SavedHead {
   uint32_t version = kSavedVersion;
   uint32_t keyed = 0;
   uint64_t epoch = 0;
-  uint64_t block_bytes[kBlockKinds] = {0, 0};
+  PerKind<uint64_t> block_bytes;
   uint32_t token_count = 0;
   uint32_t kv_tokens = 0;  // whose KV follows, from the first on
   uint32_t identity_bytes = 0;

@@ -116,7 +116,6 @@ class Scheduler {
   std::unique_ptr<Sequence> stop(size_t i);
   Sequence* wait(std::unique_ptr<Sequence>&& sequence);
   std::unique_ptr<Sequence> leave(std::unique_ptr<Sequence> sequence, SequenceState state);
-  void end_turn(Sequence& sequence);
   void close_gaps();
 
   // -- scheduler_admission.hpp --

@@ -32,7 +32,9 @@ class LayerConstants {
  private:
   double step(Site site) const {
     const double most = clip(site);
-    return site == Site::kFfnMid ? (most * most) / 255.0 : most / 127.0;  // the bytes in the middle are squares
+    const bool squares = site == Site::kFfnMid && file_.config().shape.ffn == Ffn::kSquaredRelu;
+    return squares ? (most * most) / 255.0
+                   : most / 127.0;  // the bytes in the middle are then squares of what is clipped
   }
 
   const Checkpoint& file_;
