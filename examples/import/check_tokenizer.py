@@ -7,9 +7,10 @@ Converts the tokenizer.json, encodes each text with both, and prints the texts w
 words, numbers, white space, code points of all planes and, in every eighth text, the tokenizer's special tokens, which
 both encode as ordinary text (kaiju finds them only where it is asked to: --special). Exits with 1 if anything differs.
 
-Where the two know different versions of Unicode they differ by right: in the classes of new code points, and with NFC in
-the order of new combining marks (`tokenizers` 0.23 has those of about 2017). So texts leave out what Python's Unicode has
-not assigned, and marks that `tokenizers` and Python order differently, unless --every-code-point asks for them.
+Where the two know different versions of Unicode they differ by right: in the classes of new code points, and with NFC
+in the order of new combining marks (`tokenizers` 0.23 has those of about 2017). So texts leave out what Python's
+Unicode has not assigned, and marks that `tokenizers` and Python order differently, unless --every-code-point asks for
+them.
 
 Needs the package `tokenizers` (0.20 or newer).
 """
@@ -26,11 +27,11 @@ import time
 import unicodedata
 
 import tokenizer as converter
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
-WORDS = ("the and Hello it's IT'S we'll don't naïve straße 12 345 6789 3.14 x=1; foo_bar() \"quoted\" https://a.b/c?d=e "
+WORDS = ("the and Hello it's IT'S we'll don't naïve straße 12 345 6789 3.14 x=1; foo_bar() \"quoted\" https://a.b/c?d "
          "日本語 テスト 中文字符 한국어 русский текст हिन्दी العربية עברית ไทย é e\u0301 a\u0323\u0302 ﬁ Å \u212b ſ 'ſ K "
-         "🙂 👩‍👩‍👧 🇩🇪 ½ ² Ⅷ ٣ ... --- !!! \u180e \ufeff \u200b").split(" ")
+         "🙂 👩‍👩‍👧 🇩🇪 ½ ² Ⅷ ٣ ... --- !!! \u180e \ufeff \u200b HTTPServer camelCase ÀÉb ǅ ʰA A\u0301B //\n").split(" ")
 SPACES = (" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", " \n ", "\u00a0", "\u3000", "\u2028", "\x0b", "\x85", "", "")
 
 
@@ -114,8 +115,14 @@ def main():
     special = [entry["content"] for entry in added if entry["special"] or arguments.special]
     with tempfile.TemporaryDirectory() as folder:
         stored = os.path.join(folder, "tokenizer.kaiju.json")
+        converted = converter.convert(arguments.source)
         with open(stored, "wb") as file:
-            file.write(converter.convert(arguments.source))
+            file.write(converted.data())
+        if converted.notes:  # the split is not the file's
+            patterns = converter.SPLITS[converted.stored["split"]]
+            reference.pre_tokenizer = pre_tokenizers.Sequence(
+                [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+                + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
         kaiju = Kaiju(arguments.encode, stored, arguments.special)
         draw = random.Random(arguments.seed)
         blocks = code_points(arguments.every_code_point, reference.normalizer is not None)

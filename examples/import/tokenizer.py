@@ -3,33 +3,58 @@
     python3 tokenizer.py tokenizer.json --out tokenizer.kaiju.json   # Hugging Face
     python3 tokenizer.py model.gguf --out tokenizer.kaiju.json       # GGUF, of which it reads the metadata alone
 
-Reads byte-level BPE: Llama 3, Qwen 2 and 3, SmolLM2, GPT-2, Tekken and others of their kind. What it does not support
-it refuses by name. The result goes into a checkpoint as its tensor `tokenizer`, byte for byte. Needs Python alone.
+Reads byte-level BPE: Llama 3, Qwen 2 and 3, SmolLM 2 and 3, GPT-2, Tekken and others with one of their splits. What it
+does not support it refuses by name. The result goes into a checkpoint as its tensor `tokenizer`, byte for byte. It also
+prints which tokens the model's own tokenizer puts around a text: kaiju's adds none, so they belong into the config's
+`chat`. Needs Python alone.
 """
 
 import argparse
 import json
 import struct
 import sys
+import typing
 
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
            r"|\s+(?!\S)|\s+")
 _TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-# What GGUF's tokenizer.ggml.pre names: patterns, NFC, ignore_merges. The file itself does not have them.
+# The patterns of each split that kaiju knows (src/text/split.cpp), applied one after the other.
+SPLITS = {
+    "gpt2": (_GPT2,),
+    "smollm": (r"\p{N}", _GPT2),
+    "llama3": (_LLAMA3,),
+    "qwen2": (_LLAMA3.replace("{1,3}", ""),),
+    "tekken": (_TEKKEN,),
+}
+# What GGUF's tokenizer.ggml.pre stands for, as the file has none of it: split, NFC, ignore_merges, and whether a begin
+# token is added where the file does not say.
 _GGUF_KINDS = {
-    "gpt-2": ([GPT2], False, False),
-    "smollm": ([r"\p{N}", GPT2], False, False),
-    "llama-bpe": ([_LLAMA3], False, True),
-    "qwen2": ([_LLAMA3.replace("{1,3}", "")], True, False),
-    "tekken": ([_TEKKEN], False, True),
+    "gpt-2": ("gpt2", False, False, False),
+    "smollm": ("smollm", False, False, False),
+    "llama-bpe": ("llama3", False, True, True),
+    "smaug-bpe": ("llama3", False, True, False),
+    "qwen2": ("qwen2", True, False, False),
+    "deepseek-r1-qwen": ("qwen2", True, False, False),
+    "tekken": ("tekken", False, True, True),
 }
 
 
 class Unsupported(Exception):
     """What the tokenizer has and kaiju does not, and what can be done."""
+
+
+class Converted(typing.NamedTuple):
+    stored: dict           # the stored form
+    begin: int | None      # the token that the model's own tokenizer puts before a text
+    end: int | None        # and after it
+    notes: tuple = ()      # what was changed on the way, in sentences
+
+    def data(self):
+        """The bytes to store."""
+        return json.dumps(self.stored, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _alphabet():
@@ -55,47 +80,60 @@ def _name(part):
     return part["type"] if isinstance(part, dict) and "type" in part else repr(part)
 
 
-def _normalization(part):
+def _steps(part, of):
+    """The steps of a part that may be a sequence of them."""
     if part is None:
-        return "none"
-    if _name(part) == "Sequence":
-        kinds = {_normalization(step) for step in part["normalizers"]} or {"none"}
-        return "nfc" if "nfc" in kinds else "none"
-    if _name(part) == "NFC":
-        return "nfc"
-    raise Unsupported(f"normalizer {_name(part)}: kaiju has NFC or none")
+        return []
+    return [one for step in part[of] for one in _steps(step, of)] if _name(part) == "Sequence" else [part]
+
+
+def _has_nfc(part):
+    for step in _steps(part, "normalizers"):
+        if _name(step) != "NFC":
+            raise Unsupported(f"normalizer {_name(step)}: kaiju has NFC or none")
+    return bool(_steps(part, "normalizers"))
+
+
+def _pattern(step):
+    """The regular expression of a Split or of Digits."""
+    if _name(step) == "Digits":
+        return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+    if _name(step) != "Split":
+        raise Unsupported(f"pre_tokenizer {_name(step)}: kaiju has Split, Digits and ByteLevel")
+    pattern, behavior, invert = step["pattern"], step["behavior"], step.get("invert", False)
+    if "Regex" not in pattern:
+        raise Unsupported("Split by a string: kaiju splits by regular expressions that it knows")
+    # Removed and inverted drops what is between matches. The known patterns match everything, so nothing is.
+    if not (behavior == "Isolated" or behavior == "Removed" and invert):
+        raise Unsupported(f"Split with behavior {behavior}{', inverted' * invert}: kaiju keeps matches and what is "
+                          "between them as words of their own (Isolated)")
+    return pattern["Regex"]
 
 
 def _split(part):
-    """(patterns, whether the last step turns bytes into the byte alphabet)"""
-    if part is None:
-        raise Unsupported("no pre_tokenizer: kaiju reads byte-level BPE, which has ByteLevel")
-    kind = _name(part)
-    if kind == "Sequence":
-        patterns, bytes_shown = [], False
-        for step in part["pretokenizers"]:
-            if bytes_shown:
-                raise Unsupported(f"pre_tokenizer {_name(step)} after ByteLevel: kaiju splits text before it looks at bytes")
-            more, bytes_shown = _split(step)
-            patterns += more
-        return patterns, bytes_shown
-    if kind == "ByteLevel":
-        if part.get("add_prefix_space"):
-            raise Unsupported("ByteLevel with add_prefix_space: kaiju adds no space; set it to false, and begin texts "
-                              "with a space where the model expects one")
-        return [GPT2] if part.get("use_regex", True) else [], True
-    if kind == "Digits":
-        return [r"\p{N}" if part.get("individual_digits") else r"\p{N}+"], False
-    if kind == "Split":
-        pattern, behavior, invert = part["pattern"], part["behavior"], part.get("invert", False)
-        if "Regex" not in pattern:
-            raise Unsupported("Split by a string: kaiju splits by regular expressions; write it as Regex")
-        if not (behavior == "Isolated" or behavior == "Removed" and invert):
-            raise Unsupported(f"Split with behavior {behavior}{', inverted' * invert}: kaiju keeps matches and what is "
-                              "between them as words of their own (Isolated)")
-        # Removed and inverted drops what is between matches. Such patterns match everything, so nothing is.
-        return [pattern["Regex"]], False
-    raise Unsupported(f"pre_tokenizer {kind}: kaiju has Split, Digits and ByteLevel")
+    """(the patterns, add_prefix_space)"""
+    *steps, last = _steps(part, "pretokenizers") or [None]
+    if last is None or _name(last) != "ByteLevel":
+        raise Unsupported(f"pre_tokenizer {_name(last)} as the last: kaiju reads byte-level BPE, where ByteLevel is")
+    patterns = [_pattern(step) for step in steps]
+    space = last["add_prefix_space"]
+    if space and steps:
+        raise Unsupported("ByteLevel with add_prefix_space after another pre_tokenizer, which puts a space before each "
+                          "word: kaiju puts one before a text")
+    return (*patterns, *[_GPT2] * last.get("use_regex", True)), space
+
+
+def _known_split(patterns):
+    for name, known in SPLITS.items():
+        if known == patterns:
+            return name
+    raise Unsupported(f"the split {' then '.join(map(repr, patterns)) or 'into nothing but whole texts'}: kaiju knows "
+                      f"{', '.join(SPLITS)}; --split takes one of them in its place")
+
+
+def _is_tekken(added):
+    """Whether these are the control tokens of Mistral's Tekken: a thousand, most of them without a name."""
+    return {"[INST]", "[/INST]", "<SPECIAL_999>"} <= {entry["content"] for entry in added if entry["id"] < 1000}
 
 
 def _check_model(model):
@@ -107,27 +145,31 @@ def _check_model(model):
     if model.get("byte_fallback"):
         raise Unsupported("BPE with byte_fallback, which is SentencePiece's: use the model's tokenizer.model, which "
                           "kaiju reads as it is")
+    in_utf8 = (byte for byte in _SHOWN if byte < 0xC0 or 0xC2 <= byte <= 0xF4)
+    if model.get("unk_token") and any(_SHOWN[byte] not in model["vocab"] for byte in in_utf8):
+        raise Unsupported(f"unk_token {model['unk_token']!r} for bytes that have no token: kaiju leaves them out")
 
 
-def _added(entry, nfc):
-    """The role of an added token."""
-    text = entry["content"]
-    for field in ("single_word", "lstrip", "rstrip"):
-        if entry.get(field):
-            raise Unsupported(f"added token {text!r} with {field}: set it to false where no prompt depends on it")
-    if entry.get("special"):
-        return "control"
-    if text.strip():
-        return "visible"
-    if nfc and not text.isascii():
-        raise Unsupported(f"added token {text!r} of white space beside NFC")
-    return "literal"  # runs of spaces: part of how every text is written
+def _added_tokens(entries, nfc, space):
+    """id -> (role, flags, shown token)"""
+    added, literal, flags_of_all = {}, [], set()
+    for entry in entries:
+        text, flags = entry["content"], [flag for flag in ("lstrip", "rstrip", "single_word") if entry.get(flag)]
+        # Added tokens of white space alone, such as runs of spaces, are part of how every text is written.
+        role = "control" if entry.get("special") else "visible" if text.strip() else "literal"
+        literal += [text] if role == "literal" else []
+        flags_of_all.update(flags)
+        added[entry["id"]] = role, flags, show(text)
+    beside = [*sorted(flags_of_all), *["add_prefix_space"] * space, *["NFC"] * (nfc and not "".join(literal).isascii())]
+    if literal and beside:
+        raise Unsupported(f"an added token of white space ({literal[0]!r}) beside {beside[0]}")
+    return added
 
 
-def _build(vocabulary, merges, roles, patterns, nfc, ignore_merges):
-    """`vocabulary`: shown token -> id, `roles`: id -> (role, shown token), `merges`: pairs of shown tokens."""
-    ids = {text: id for text, id in vocabulary.items() if id not in roles}
-    highest = max([*vocabulary.values(), *roles])
+def _build(vocabulary, merges, added, split, nfc, ignore_merges, space=False):
+    """`vocabulary`: shown token -> id, `added`: id -> (role, flags, shown token), `merges`: pairs of shown tokens."""
+    ids = {text: id for text, id in vocabulary.items() if id not in added}
+    highest = max([*vocabulary.values(), *added])
     tokens = [""] * (highest + 1)
     for text, id in ids.items():
         strange = [character for character in text if character not in _BYTES]
@@ -135,7 +177,7 @@ def _build(vocabulary, merges, roles, patterns, nfc, ignore_merges):
             raise Unsupported(f"token {id} ({text!r}) has the character {strange[0]!r}, which stands for no byte: this "
                               "is not byte-level BPE, or an added token that added_tokens does not list")
         tokens[id] = text
-    for id, (_, text) in roles.items():
+    for id, (_, _, text) in added.items():
         tokens[id] = text
     # SmolLM2 lacks tokens of a few control characters, and of 0xF1 and 0xF2: such bytes are left out of texts.
     for byte, character in _SHOWN.items():
@@ -148,23 +190,62 @@ def _build(vocabulary, merges, roles, patterns, nfc, ignore_merges):
             if text not in ids:
                 raise Unsupported(f"merge {number} ({left!r} {right!r}): {text!r} is no ordinary token")
         flat += [ids[left], ids[right]]
-    named = {role: sorted(id for id, (its, _) in roles.items() if its == role)
+    roles = {role: sorted(id for id, (its, _, _) in added.items() if its == role)
              for role in ("control", "visible", "literal")}
-    return {"type": "byte_bpe", "version": 1, "normalization": "nfc" if nfc else "none", "split": patterns,
-            "ignore_merges": ignore_merges, "tokens": tokens, "merges": flat, **named}
+    flags = {flag: sorted(id for id, (_, its, _) in added.items() if flag in its)
+             for flag in ("lstrip", "rstrip", "single_word")}
+    return {"type": "byte_bpe", "version": 1, "normalization": "nfc" if nfc else "none", "split": split,
+            "add_prefix_space": space, "ignore_merges": ignore_merges, "tokens": tokens, "merges": flat, **roles,
+            **flags}
 
 
-def from_tokenizer_json(source):
-    """The stored form, of the parsed tokenizer.json."""
-    model = source["model"]
+def _around(post_processor):
+    """(begin, end): the ids of the tokens that a post_processor adds; None for neither."""
+    around = [None, None]
+    for step in _steps(post_processor, "processors"):
+        if _name(step) == "ByteLevel":  # changes offsets alone
+            continue
+        if _name(step) != "TemplateProcessing":
+            raise Unsupported(f"post_processor {_name(step)}: kaiju has TemplateProcessing and ByteLevel")
+        parts = [next(iter(part.items())) for part in step["single"]]
+        at = [kind for kind, _ in parts].index("Sequence")
+        for place, found in enumerate((parts[:at], parts[at + 1:])):
+            ids = [id for _, part in found for id in step["special_tokens"][part["id"]]["ids"]]
+            if len(ids) + (around[place] is not None) > 1:
+                raise Unsupported(f"post_processor with several tokens {('before', 'after')[place]} a text: kaiju's "
+                                  "chat has one")
+            around[place] = ids[0] if ids else around[place]
+    return around
+
+
+def _check_around(stored, begin, end):
+    for id in (begin, end):
+        if id is not None and id not in stored["control"]:
+            raise Unsupported(f"token {id}, which is added around texts, is no special token: text could forge it")
+
+
+def from_tokenizer_json(source, split=None):
+    """Converts the parsed tokenizer.json. `split` replaces what its pre_tokenizer says."""
+    model, notes = source["model"], []
     _check_model(model)
-    nfc = _normalization(source.get("normalizer")) == "nfc"
-    patterns, bytes_shown = _split(source.get("pre_tokenizer"))
-    if not bytes_shown:
-        raise Unsupported("a pre_tokenizer without ByteLevel: kaiju reads byte-level BPE")
-    roles = {entry["id"]: (_added(entry, nfc), show(entry["content"])) for entry in source.get("added_tokens") or []}
+    for step in _steps(source.get("decoder"), "decoders"):
+        if _name(step) != "ByteLevel":
+            raise Unsupported(f"decoder {_name(step)}: kaiju has ByteLevel")
+    nfc = _has_nfc(source.get("normalizer"))
+    patterns, space = _split(source.get("pre_tokenizer"))
+    entries = source.get("added_tokens") or []
+    if split is None:
+        split = _known_split(patterns)
+        if split != "tekken" and _is_tekken(entries):
+            notes.append(f"The split is tekken, not the file's {split}: Mistral's models are trained with tekken, and "
+                         f"many files of them have {split} by mistake. --split {split} keeps it.")
+            split = "tekken"
+    added = _added_tokens(entries, nfc, space)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-    return _build(model["vocab"], merges, roles, patterns, nfc, bool(model.get("ignore_merges")))
+    stored = _build(model["vocab"], merges, added, split, nfc, bool(model.get("ignore_merges")), space)
+    begin, end = _around(source.get("post_processor"))
+    _check_around(stored, begin, end)
+    return Converted(stored, begin, end, tuple(notes))
 
 
 def gguf_metadata(file):
@@ -202,52 +283,64 @@ def gguf_metadata(file):
 
 
 def from_gguf(metadata):
-    """The stored form, of a GGUF file's metadata."""
+    """Converts a GGUF file's metadata."""
     get = lambda name: metadata.get(f"tokenizer.ggml.{name}")
     if get("model") != "gpt2":
         raise Unsupported(f"tokenizer.ggml.model {get('model')!r}: kaiju reads \"gpt2\", which is byte-level BPE")
     if get("pre") not in _GGUF_KINDS:
         raise Unsupported(f"tokenizer.ggml.pre {get('pre')!r}: known are {', '.join(_GGUF_KINDS)}; convert the model's "
                           "tokenizer.json")
-    patterns, nfc, ignore_merges = _GGUF_KINDS[get("pre")]
-    roles, vocabulary = {}, {}
+    if get("add_space_prefix"):
+        raise Unsupported("tokenizer.ggml.add_space_prefix: convert the model's tokenizer.json")
+    split, nfc, ignore_merges, adds_begin = _GGUF_KINDS[get("pre")]
+    added, vocabulary = {}, {}
     for id, (text, kind) in enumerate(zip(get("tokens"), get("token_type"))):
         if kind == 1:  # normal
             vocabulary[text] = id
         elif kind in (3, 4):  # control, user-defined
             role = "control" if kind == 3 else "visible" if text.strip() else "literal"
-            roles[id] = role, show(text)
+            added[id] = role, [], show(text)
         elif kind != 5:  # unused
             raise Unsupported(f"token {id} ({text!r}) of GGUF type {kind}")
-    merges = [merge.split(" ") for merge in get("merges")]
-    return _build(vocabulary, merges, roles, patterns, nfc, ignore_merges)
+    stored = _build(vocabulary, [merge.split(" ") for merge in get("merges")], added, split, nfc, ignore_merges)
+    adds_begin = adds_begin if get("add_bos_token") is None else get("add_bos_token")
+    begin = get("bos_token_id") if adds_begin else None
+    end = get("eos_token_id") if get("add_eos_token") else None
+    _check_around(stored, begin, end)
+    return Converted(stored, begin, end)
 
 
-def convert(path):
-    """The bytes to store, of a tokenizer.json or a GGUF file."""
+def convert(path, split=None):
+    """Converts a tokenizer.json or a GGUF file. `split` as in from_tokenizer_json."""
     with open(path, "rb") as file:
-        if file.read(4) == b"GGUF":
-            file.seek(0)
-            stored = from_gguf(gguf_metadata(file))
-        else:
-            file.seek(0)
-            stored = from_tokenizer_json(json.load(file))
-    return json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
+        is_gguf = file.read(4) == b"GGUF"
+        file.seek(0)
+        if not is_gguf:
+            return from_tokenizer_json(json.load(file), split)
+        if split:
+            raise Unsupported("--split for a GGUF file: convert the model's tokenizer.json")
+        return from_gguf(gguf_metadata(file))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", help="tokenizer.json or a GGUF file")
+    parser.add_argument("source", help="a tokenizer.json or a GGUF file")
     parser.add_argument("--out", required=True, help="file to write")
+    parser.add_argument("--split", choices=SPLITS, help="split texts so, and not by the patterns in the tokenizer.json")
     arguments = parser.parse_args()
     try:
-        stored = convert(arguments.source)
+        converted = convert(arguments.source, arguments.split)
     except Unsupported as problem:
         sys.exit(f"tokenizer.py: {arguments.source}: {problem}")
     except (OSError, ValueError, KeyError, TypeError) as problem:
         sys.exit(f"tokenizer.py: {arguments.source} is no tokenizer.json: {type(problem).__name__}: {problem}")
     with open(arguments.out, "wb") as file:
-        file.write(stored)
+        file.write(converted.data())
+    for note in converted.notes:
+        print(note)
+    for name, id in (("begin", converted.begin), ("end", converted.end)):
+        if id is not None:
+            print(f'"{name}": {id}')
 
 
 if __name__ == "__main__":

@@ -3,7 +3,23 @@
 
 #include <algorithm>
 
+#include "unicode.hpp"
+
 namespace kaiju {
+namespace {
+
+size_t after_white_space(std::string_view text, size_t at) {
+  for (Character next = character_at(text, at); next.is(kSpace); next = character_at(text, at)) at += next.bytes;
+  return at;
+}
+
+// Not before `first`.
+size_t before_white_space(std::string_view text, size_t first, size_t end) {
+  for (Character last; end > first && (last = character_before(text, end)).is(kSpace);) end -= last.bytes;
+  return end;
+}
+
+}  // namespace
 
 AddedTokens::AddedTokens(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
   if (tokens_.empty()) return;
@@ -14,13 +30,13 @@ AddedTokens::AddedTokens(std::vector<Token> tokens) : tokens_(std::move(tokens))
 }
 
 // Narrows the sorted range to the tokens that begin like the text, byte by byte. The shortest of a range is its first.
-AddedTokens::Found AddedTokens::at(std::string_view text, size_t begin) const {
+const AddedTokens::Token* AddedTokens::at(std::string_view text, size_t begin) const {
   const auto byte = static_cast<uint8_t>(text[begin]);
   auto low = tokens_.begin() + starts_[byte], high = tokens_.begin() + starts_[byte + 1];
-  Found longest{begin, begin, -1};
+  const Token* longest = nullptr;
   for (size_t length = 1; low != high; ++length) {
     if (low->text.size() == length) {
-      longest = {begin, begin + length, low->id};
+      longest = &*low;
       if (++low == high) break;
     }
     if (begin + length == text.size()) break;
@@ -36,12 +52,17 @@ AddedTokens::Found AddedTokens::at(std::string_view text, size_t begin) const {
 }
 
 AddedTokens::Found AddedTokens::next(std::string_view text, size_t from) const {
-  if (!starts_.empty())
-    for (size_t begin = from; begin < text.size(); ++begin) {
-      const auto byte = static_cast<uint8_t>(text[begin]);
-      if (starts_[byte] == starts_[byte + 1]) continue;
-      if (const Found found = at(text, begin); found.id >= 0) return found;
-    }
+  for (size_t begin = from; !starts_.empty() && begin < text.size();) {
+    const auto byte = static_cast<uint8_t>(text[begin]);
+    const Token* token = starts_[byte] == starts_[byte + 1] ? nullptr : at(text, begin);
+    const size_t end = begin + (token ? token->text.size() : 1);
+    const bool inside_word = token && token->edges.single_word &&
+                             (character_before(text, begin).is(kWordPart) || character_at(text, end).is(kWordPart));
+    if (token && !inside_word)
+      return {token->edges.left_strip ? before_white_space(text, from, begin) : begin,
+              token->edges.right_strip ? after_white_space(text, end) : end, token->id};
+    begin = end;
+  }
   return {text.size(), text.size(), -1};
 }
 

@@ -11,7 +11,6 @@
 #include "added_tokens.hpp"
 #include "merge.hpp"
 #include "nfc.hpp"
-#include "split.hpp"
 
 namespace kaiju {
 namespace {
@@ -35,9 +34,8 @@ class WordCache {
 
 class ByteBpe final : public Tokenizer {
  public:
-  ByteBpe(ByteBpeData data, Split split, int32_t vocab_size)
+  ByteBpe(ByteBpeData data, int32_t vocab_size)
       : data_(std::move(data)),
-        split_(std::move(split)),
         merges_(std::move(data_.merges), data_.tokens.size()),
         trusted_(added([](TokenRole role) { return role == TokenRole::kControl || role == TokenRole::kVisible; })),
         literal_(added([](TokenRole role) { return role == TokenRole::kLiteral; })),
@@ -45,7 +43,7 @@ class ByteBpe final : public Tokenizer {
 
   int32_t size() const override { return static_cast<int32_t>(data_.tokens.size()); }
   int32_t vocab_size() const override { return vocab_size_; }
-  bool adds_space() const override { return false; }
+  bool adds_space() const override { return data_.add_prefix_space; }
 
   std::string_view piece(int32_t token) const override {
     return known(token) && !is_control(token) ? std::string_view(data_.tokens[token]) : std::string_view();
@@ -66,7 +64,7 @@ class ByteBpe final : public Tokenizer {
       KAIJU_TRY(check_text(text));
       std::vector<int32_t> tokens;
       for (size_t at = 0; at < text.size();) {
-        const auto found = trusted_.next(text, at);
+        const AddedTokens::Found found = trusted_.next(text, at);
         KAIJU_TRY(encode_plain(text.substr(at, found.begin - at), tokens));
         if (found.id >= 0) tokens.push_back(found.id);
         at = found.end;
@@ -82,15 +80,17 @@ class ByteBpe final : public Tokenizer {
   AddedTokens added(const Wanted& wanted) const {
     std::vector<AddedTokens::Token> tokens;
     for (size_t i = 0; i < data_.tokens.size(); ++i)
-      if (wanted(data_.roles[i])) tokens.push_back({data_.tokens[i], static_cast<int32_t>(i)});
+      if (wanted(data_.roles[i])) tokens.push_back({data_.tokens[i], static_cast<int32_t>(i), data_.edges[i]});
     return AddedTokens(std::move(tokens));
   }
 
   // Text without trusted tokens.
   Status encode_plain(std::string_view raw, std::vector<int32_t>& tokens) const {
-    std::string normalised;
-    if (data_.nfc && !is_plainly_nfc(raw)) normalised = nfc(raw);
-    const std::string_view text = normalised.empty() ? raw : std::string_view(normalised);
+    if (raw.empty()) return {};
+    std::string changed;
+    if (data_.add_prefix_space && !raw.starts_with(' ')) changed.append(1, ' ').append(raw);
+    if (data_.nfc && !is_plainly_nfc(raw)) changed = nfc(changed.empty() ? raw : changed);
+    const std::string_view text = changed.empty() ? raw : std::string_view(changed);
     if (text.size() > kMaxTextBytes)
       return invalid_argument(
           fmt::format("text of {} bytes, which the tokenizer's rules make {}; the limit of one text is {}: shorten it, "
@@ -99,17 +99,17 @@ class ByteBpe final : public Tokenizer {
     WordCache cache(text.size());
     Merger merger;
     for (size_t at = 0; at < text.size();) {
-      const auto found = literal_.next(text, at);
-      KAIJU_TRY(encode_words(text.substr(at, found.begin - at), cache, merger, tokens));
+      const AddedTokens::Found found = literal_.next(text, at);
+      encode_words(text.substr(at, found.begin - at), cache, merger, tokens);
       if (found.id >= 0) tokens.push_back(found.id);
       at = found.end;
     }
     return {};
   }
 
-  Status encode_words(std::string_view text, WordCache& cache, Merger& merger, std::vector<int32_t>& tokens) const {
+  void encode_words(std::string_view text, WordCache& cache, Merger& merger, std::vector<int32_t>& tokens) const {
     std::vector<uint32_t> ends;
-    KAIJU_TRY(split_.words(text, ends));
+    split_words(*data_.split, text, ends);
     size_t begin = 0;
     for (const uint32_t end : ends) {
       const std::string_view word = text.substr(begin, end - begin);
@@ -127,11 +127,9 @@ class ByteBpe final : public Tokenizer {
         merger.merge(word, merges_, data_.byte_tokens, tokens);
       entry = {word, before, tokens.size() - before};
     }
-    return {};
   }
 
   ByteBpeData data_;
-  Split split_;
   MergeTable merges_;
   AddedTokens trusted_, literal_;
   int32_t vocab_size_;
@@ -139,10 +137,8 @@ class ByteBpe final : public Tokenizer {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> make_byte_bpe(ByteBpeData data, int32_t vocab_size) {
-  auto split = Split::compile(data.split_patterns);
-  if (!split.ok()) return split.status();
-  return std::shared_ptr<const Tokenizer>(std::make_shared<ByteBpe>(std::move(data), std::move(*split), vocab_size));
+std::shared_ptr<const Tokenizer> make_byte_bpe(ByteBpeData data, int32_t vocab_size) {
+  return std::make_shared<ByteBpe>(std::move(data), vocab_size);
 }
 
 }  // namespace kaiju

@@ -9,7 +9,7 @@
 
 namespace kaiju {
 
-// kBadModel if a split pattern does not compile.
-Result<std::shared_ptr<const Tokenizer>> make_byte_bpe(ByteBpeData data, int32_t vocab_size);
+// `data` as read_byte_bpe() checked it.
+std::shared_ptr<const Tokenizer> make_byte_bpe(ByteBpeData data, int32_t vocab_size);
 
 }  // namespace kaiju

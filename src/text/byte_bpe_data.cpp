@@ -19,8 +19,6 @@ using format::JsonObject;
 constexpr size_t kMaxFileBytes = size_t{64} << 20;
 constexpr size_t kMaxTokenBytes = 512;
 constexpr size_t kMaxMerges = size_t{1} << 21;
-constexpr size_t kMaxPatterns = 8;
-constexpr size_t kMaxPatternBytes = 4096;
 constexpr format::JsonLimits kLimits{.depth = 2, .values = size_t{6} << 20, .string_bytes = 12 * kMaxTokenBytes};
 
 Status damaged(std::string_view what) { return bad_model(fmt::format("tokenizer: {}", what)); }
@@ -55,19 +53,6 @@ std::string shown(const ByteBpeData& data, int32_t token) {
   return fmt::format("{} ({})", token, format::in_quotes(data.tokens[token]));
 }
 
-Status read_patterns(const Json& value, ByteBpeData& data) {
-  const auto* patterns = value.array();
-  if (!patterns || patterns->size() > kMaxPatterns)
-    return damaged(fmt::format("split must be an array of at most {} patterns", kMaxPatterns));
-  for (const Json& item : *patterns) {
-    const std::string* pattern = item.text();
-    if (!pattern || pattern->empty() || pattern->size() > kMaxPatternBytes)
-      return damaged(fmt::format("a pattern of split must be a string of 1 to {} bytes", kMaxPatternBytes));
-    data.split_patterns.push_back(*pattern);
-  }
-  return {};
-}
-
 Status read_tokens(const Json& value, int32_t vocab_size, ByteBpeData& data) {
   const auto* tokens = value.array();
   if (!tokens) return damaged("tokens must be an array of strings");
@@ -85,6 +70,7 @@ Status read_tokens(const Json& value, int32_t vocab_size, ByteBpeData& data) {
     data.roles.push_back(bytes.empty() ? TokenRole::kUnused : TokenRole::kOrdinary);
     data.tokens.push_back(std::move(bytes));
   }
+  data.edges.resize(data.tokens.size());
   return {};
 }
 
@@ -106,6 +92,19 @@ Status read_roles(const Json& value, std::string_view name, TokenRole role, Byte
     if (utf8_valid_prefix(data.tokens[id]) != data.tokens[id].size())
       return damaged(fmt::format("token {} of {} is not UTF-8", shown(data, id), name));
     data.roles[id] = role;
+  }
+  return {};
+}
+
+Status read_edges(const Json& value, std::string_view name, bool TokenEdges::* edge, ByteBpeData& data) {
+  const auto* ids = value.array();
+  if (!ids) return damaged(fmt::format("{} must be an array of token ids", name));
+  for (size_t i = 0; i < ids->size(); ++i) {
+    const int32_t id = token_id((*ids)[i], data);
+    if (id < 0 || (data.roles[id] != TokenRole::kControl && data.roles[id] != TokenRole::kVisible))
+      return damaged(fmt::format("entry {} of {} is not the id of a token in control or visible", i, name));
+    if (data.edges[id].*edge) return damaged(fmt::format("token {} is named twice in {}", shown(data, id), name));
+    data.edges[id].*edge = true;
   }
   return {};
 }
@@ -165,21 +164,36 @@ Status read_merges(const Json& value, ByteBpeData& data) {
   return {};
 }
 
-// One field of the object, which has it: unknown and missing ones are refused before.
+Status read_bool(const Json& value, std::string_view name, bool& out) {
+  const bool* read = std::get_if<bool>(&value.value);
+  if (!read) return damaged(fmt::format("{} must be true or false", name));
+  out = *read;
+  return {};
+}
+
+// The fields of the object, which has them all: unknown and missing ones are refused before.
 Status read_fields(const JsonObject& object, int32_t vocab_size, ByteBpeData& data) {
   const auto field = [&](std::string_view name) -> const Json& { return *object.find(name); };
+  const std::string* split = field("split").text();
+  if (!split) return damaged("split must be the name of a split");
+  data.split = find_split(*split);
+  if (!data.split)
+    return damaged(fmt::format("the split {} is unknown; kaiju knows {}", format::in_quotes(*split), split_names()));
   const std::string* normalization = field("normalization").text();
   if (!normalization || (*normalization != "none" && *normalization != "nfc"))
     return damaged("normalization must be \"none\" or \"nfc\"");
   data.nfc = *normalization == "nfc";
-  const bool* ignore_merges = std::get_if<bool>(&field("ignore_merges").value);
-  if (!ignore_merges) return damaged("ignore_merges must be true or false");
-  data.ignore_merges = *ignore_merges;
-  KAIJU_TRY(read_patterns(field("split"), data));
+  KAIJU_TRY(read_bool(field("ignore_merges"), "ignore_merges", data.ignore_merges));
+  KAIJU_TRY(read_bool(field("add_prefix_space"), "add_prefix_space", data.add_prefix_space));
   KAIJU_TRY(read_tokens(field("tokens"), vocab_size, data));
   KAIJU_TRY(read_roles(field("control"), "control", TokenRole::kControl, data));
   KAIJU_TRY(read_roles(field("visible"), "visible", TokenRole::kVisible, data));
   KAIJU_TRY(read_roles(field("literal"), "literal", TokenRole::kLiteral, data));
+  if (data.add_prefix_space && !field("literal").array()->empty())
+    return damaged("add_prefix_space is true and literal has tokens: kaiju does not support both together");
+  KAIJU_TRY(read_edges(field("lstrip"), "lstrip", &TokenEdges::left_strip, data));
+  KAIJU_TRY(read_edges(field("rstrip"), "rstrip", &TokenEdges::right_strip, data));
+  KAIJU_TRY(read_edges(field("single_word"), "single_word", &TokenEdges::single_word, data));
   KAIJU_TRY(check_tokens(data));
   return read_merges(field("merges"), data);
 }
@@ -206,8 +220,9 @@ Result<ByteBpeData> read_byte_bpe(std::span<const std::byte> json, int32_t vocab
   if (*version->whole() != 1)
     return Status(StatusCode::kUnsupported,
                   fmt::format("tokenizer: version {} of the format; kaiju reads version 1", *version->whole()));
-  constexpr std::string_view kFields[] = {"type",   "version", "normalization", "split",   "ignore_merges",
-                                          "tokens", "merges",  "control",       "visible", "literal"};
+  constexpr std::string_view kFields[] = {"type",    "version", "normalization", "split",      "add_prefix_space",
+                                          "tokens",  "merges",  "ignore_merges", "lstrip",     "rstrip",
+                                          "control", "visible", "literal",       "single_word"};
   for (const auto& [name, value] : object.members)
     if (std::find(std::begin(kFields), std::end(kFields), name) == std::end(kFields))
       return damaged(fmt::format("the field {} is unknown", format::in_quotes(name)));

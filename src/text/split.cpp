@@ -1,236 +1,167 @@
-// Splits text by regular expressions with PCRE2: see split.hpp.
+// Splits by name: see split.hpp. The regular expressions that the rules stand for, with \s for White_Space:
 //
-// PCRE2 bounds how often a match may backtrack, but not how many bytes it scans: with `\w*!|.` each letter of a long
-// word costs a look at the whole word. So a pattern sees a window of the text, which is doubled as long as the match
-// would look past its end (a partial match). The answer is that for the whole text, and the sizes of the larger windows
-// bound the work, which is limited in proportion to the text.
-//
-// Within a window a match may backtrack a number of times in proportion to it, which known models need: `\s*[\r\n]+`
-// gives back each space of a long run. A hostile pattern such as `\w*\w*!` scans the window again each time, so one
-// word can cost the square of its length. Known limit: only the model's file can ask for that, no text.
+//   gpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+//   smollm  each \p{N} alone, and gpt2 for the texts between them
+//   llama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+
+//           |\s+(?!\S)|\s+
+//   qwen2   llama3 with \p{N} in place of \p{N}{1,3}
+//   tekken  [^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+
+//           |[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}
+//           | ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 #include "split.hpp"
 
-#include <fmt/format.h>
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include <iterator>
 
-#include <algorithm>
-#include <utility>
+#include "unicode.hpp"
 
 namespace kaiju {
 namespace {
 
-constexpr size_t kWindowBytes = 64;     // longer than nearly every word
-constexpr size_t kWorkPerByte = 16;     // bytes of larger windows for each byte of text; known models take up to 4
-constexpr size_t kWorkFloor = 1 << 16;  // and for any text
-constexpr size_t kMatchLimit = 256;     // of a match, and for each byte of the window:
-constexpr size_t kMatchLimitPerByte = 8;
-constexpr uint32_t kHeapKilobytes = 16 << 10;
+using enum Split::Contractions;
 
-template <auto Free>
-struct Freed {
-  template <class T>
-  void operator()(T* handle) const {
-    Free(handle);
-  }
-};
-using Code = std::unique_ptr<pcre2_code, Freed<pcre2_code_free>>;
-using MatchData = std::unique_ptr<pcre2_match_data, Freed<pcre2_match_data_free>>;
-using MatchContext = std::unique_ptr<pcre2_match_context, Freed<pcre2_match_context_free>>;
-using CompileContext = std::unique_ptr<pcre2_compile_context, Freed<pcre2_compile_context_free>>;
-
-// PCRE2's \s would match U+180E too, which is no white space since Unicode 6.3.
-std::string by_white_space_property(std::string_view pattern) {
-  std::string out;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    out += pattern[i];
-    if (pattern[i] != '\\' || i + 1 == pattern.size()) continue;
-    const char next = pattern[++i];
-    if (next == 's' || next == 'S')
-      out += next == 's' ? "p{WSpace}" : "P{WSpace}";
-    else
-      out += next;
-  }
-  return out;
-}
-
-Status refused(size_t number, std::string_view why) {
-  return bad_model(fmt::format("tokenizer: pattern {} of split {}", number + 1, why));
-}
-
-Result<std::shared_ptr<pcre2_code>> compile_one(const std::string& text, size_t number, uint32_t more_options) {
-  const CompileContext context(pcre2_compile_context_create(nullptr));
-  if (!context) return out_of_memory();
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);  // the library's own build may have chosen otherwise
-  pcre2_set_bsr(context.get(), PCRE2_BSR_UNICODE);
-  int error = 0;
-  size_t place = 0;
-  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | more_options, &error, &place,
-                          context.get()));
-  if (!code) {
-    if (error == PCRE2_ERROR_HEAP_FAILED) return out_of_memory();
-    char why[256] = {};
-    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(why), sizeof why);
-    return refused(number, fmt::format("does not compile: {} at byte {}", why, place));
-  }
-  uint32_t matches_nothing = 0;
-  pcre2_pattern_info(code.get(), PCRE2_INFO_MATCHEMPTY, &matches_nothing);
-  if (matches_nothing != 0) return refused(number, "may match nothing at all; each match must be a character or more");
-  (void)pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);  // it works without, only slower
-  return std::shared_ptr<pcre2_code>(std::move(code));
-}
-
-bool inside_character(std::string_view text, size_t at) {
-  return at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80;
-}
-
-struct Match {
-  size_t begin = 0, end = 0;
+constexpr Split kSplits[] = {
+    // name, contractions, any_before_letters, cased, digits_apart, most_digits, after_punctuation, ends_after_newline
+    {"gpt2", kLowerCase, false, false, false, 0, "", false},   {"smollm", kLowerCase, false, false, true, 1, "", false},
+    {"llama3", kAnyCase, true, false, false, 3, "\r\n", true}, {"qwen2", kAnyCase, true, false, false, 1, "\r\n", true},
+    {"tekken", kNone, true, true, false, 1, "\r\n/", true},
 };
 
-}  // namespace
-
-struct Split::Pattern {
-  size_t number;
-  std::shared_ptr<pcre2_code> anywhere, here;  // `here` matches at the start offset alone
-};
-
-namespace {
-
-// Finds the matches of one pattern in one text after the other.
-class Finder {
+// Each function takes the place where a word begins, and returns where it ends: the same place if it is no such word.
+// Each passes over the characters of a word a fixed number of times, and at most once over white space or capital
+// letters that it then leaves to the next word.
+class Scanner {
  public:
-  // `work` is what is left of the bytes that larger windows may have.
-  static Result<Finder> create(size_t number, const pcre2_code* anywhere, const pcre2_code* here, size_t& work) {
-    Finder finder(number, anywhere, here, work);
-    if (!finder.data_ || !finder.context_) return out_of_memory();
-    pcre2_set_heap_limit(finder.context_.get(), kHeapKilobytes);
-    return finder;
-  }
+  Scanner(const Split& split, std::string_view text) : split_(split), text_(text) {}
 
-  // The first match at or after `from`; an empty one at the end where there is none.
-  Status next(std::string_view text, size_t from, Match& match) {
-    while (from < text.size()) {
-      size_t end = window_end(text, from, kWindowBytes);
-      Answer answer = Answer::kNone;
-      KAIJU_TRY(look(anywhere_, text.substr(0, end), from, end == text.size(), answer, match));
-      if (answer == Answer::kFound) return {};
-      if (answer == Answer::kNone) {
-        from = end;
-        continue;
-      }
-      from = match.begin;  // a match may begin here: no earlier place has one
-      for (size_t bytes = 2 * kWindowBytes; answer == Answer::kMore; bytes *= 2) {
-        end = window_end(text, from, bytes);
-        if (end - from > work_) return refused(number_, "looks at too many bytes of this text again and again");
-        work_ -= end - from;
-        KAIJU_TRY(look(here_, text.substr(0, end), from, end == text.size(), answer, match));
-      }
-      if (answer == Answer::kFound) return {};
-      ++from;
-      while (inside_character(text, from)) ++from;
-    }
-    match = {text.size(), text.size()};
-    return {};
+  size_t word(size_t at) {
+    for (const auto kind : {&Scanner::contraction, &Scanner::letters, &Scanner::number, &Scanner::punctuation})
+      if (const size_t end = (this->*kind)(at); end > at) return end;
+    return white_space(at);
   }
+  size_t looked() const { return looked_; }
 
  private:
-  enum class Answer { kNone, kFound, kMore };
+  Character look(size_t at) {
+    ++looked_;
+    return character_at(text_, at);
+  }
+  bool is_space_character(size_t at) const { return at < text_.size() && text_[at] == ' '; }
 
-  Finder(size_t number, const pcre2_code* anywhere, const pcre2_code* here, size_t& work)
-      : number_(number),
-        anywhere_(anywhere),
-        here_(here),
-        work_(work),
-        data_(pcre2_match_data_create(1, nullptr)),
-        context_(pcre2_match_context_create(nullptr)) {}
+  size_t run(size_t at, unsigned classes) {
+    for (Character next = look(at); next.is(classes); next = look(at)) at += next.bytes;
+    return at;
+  }
 
-  static size_t window_end(std::string_view text, size_t from, size_t bytes) {
-    size_t end = text.size() - from > bytes ? from + bytes : text.size();
-    while (inside_character(text, end)) ++end;
+  size_t contraction(size_t at) {
+    if (split_.contractions == kNone || text_[at] != '\'') return at;
+    const std::string_view rest = text_.substr(at + 1, 2);
+    std::string folded(rest);
+    if (split_.contractions == kAnyCase) {
+      if (rest == "\u017F") return at + 3;  // the long s, whose capital letter is S
+      for (char& c : folded)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    for (const std::string_view end : {"s", "t", "re", "ve", "m", "ll", "d"})
+      if (folded.starts_with(end)) return at + 1 + end.size();
+    return at;
+  }
+
+  size_t letters(size_t at) {
+    const Character first = look(at);
+    const bool before = split_.any_before_letters ? !first.is(kLetter | kNumber | kNewline) : is_space_character(at);
+    const size_t begin = before ? at + first.bytes : at;
+    if (split_.cased) return cased_letters(at, begin);
+    const size_t end = run(begin, kLetter);
+    return end > begin ? end : at;
+  }
+
+  // A mark may begin a word at `at`, or be the character before one at `begin`.
+  size_t cased_letters(size_t at, size_t begin) {
+    const CasedEnds after = upper_then_lower(begin), with = begin == at ? after : upper_then_lower(at);
+    for (const size_t end : {after.lower_last, with.lower_last, after.upper_alone, with.upper_alone})
+      if (end != 0) return end;
+    return at;
+  }
+
+  // Where a word of upper case, then lower case ends; 0 if there is none.
+  struct CasedEnds {
+    size_t lower_last = 0, upper_alone = 0;
+  };
+
+  // Some letters and the marks are both cases: if no lower case follows, the last of these is it.
+  CasedEnds upper_then_lower(size_t from) {
+    size_t at = from, after_both = 0;
+    for (Character next = look(at); next.is(kUpper); next = look(at)) {
+      at += next.bytes;
+      if (next.is(kLower)) after_both = at;
+    }
+    const size_t end = run(at, kLower);
+    return {end > at ? end : after_both, at > from ? at : 0};
+  }
+
+  size_t number(size_t at) {
+    if (split_.most_digits == 0) {
+      const size_t begin = is_space_character(at) ? at + 1 : at, end = run(begin, kNumber);
+      return end > begin ? end : at;
+    }
+    for (int digits = 0; digits < split_.most_digits; ++digits) {
+      const Character next = look(at);
+      if (!next.is(kNumber)) break;
+      at += next.bytes;
+    }
+    return at;
+  }
+
+  size_t punctuation(size_t at) {
+    const size_t begin = is_space_character(at) ? at + 1 : at;
+    size_t end = begin;
+    for (Character next = look(end); next.bytes > 0 && !next.is(kLetter | kNumber | kSpace); next = look(end))
+      end += next.bytes;
+    if (end == begin) return at;
+    while (end < text_.size() && split_.after_punctuation.find(text_[end]) != std::string_view::npos) ++end, ++looked_;
     return end;
   }
 
-  // kMore, where the answer depends on bytes after `seen`: match.begin is then where a match may begin.
-  Status look(const pcre2_code* code, std::string_view seen, size_t from, bool whole, Answer& answer, Match& match) {
-    const auto limit = static_cast<uint32_t>(kMatchLimit + kMatchLimitPerByte * (seen.size() - from));
-    pcre2_set_match_limit(context_.get(), limit);
-    pcre2_set_depth_limit(context_.get(), limit);
-    const uint32_t options = PCRE2_NO_UTF_CHECK | (whole ? 0 : PCRE2_PARTIAL_HARD);
-    const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(seen.data()), seen.size(), from, options,
-                                   data_.get(), context_.get());
-    if (result == PCRE2_ERROR_NOMEMORY) return out_of_memory();
-    if (result < 0 && result != PCRE2_ERROR_NOMATCH && result != PCRE2_ERROR_PARTIAL) return failed(result, from);
-    if (result == PCRE2_ERROR_NOMATCH) {
-      answer = Answer::kNone;
-      return {};
+  // The last character of white space goes to the next word, unless it is the only one or no word follows.
+  size_t white_space(size_t at) {
+    size_t end = at, last = at, after_newline = at;
+    Character next;
+    for (next = look(end); next.is(kSpace); next = look(end)) {
+      last = end;
+      end += next.bytes;
+      if (next.is(kNewline)) after_newline = end;
     }
-    const size_t* offsets = pcre2_get_ovector_pointer(data_.get());
-    match = {offsets[0], offsets[1]};
-    answer = result == PCRE2_ERROR_PARTIAL ? Answer::kMore : Answer::kFound;
-    if (match.begin < from || (answer == Answer::kFound && match.end <= match.begin))
-      return refused(number_, "moves the start of its match, which it may not");
-    return {};
+    if (split_.ends_after_newline && after_newline > at) return after_newline;
+    const bool at_end = next.bytes == 0 || (split_.digits_apart && next.is(kNumber));
+    return at_end || last == at ? end : last;
   }
 
-  Status failed(int result, size_t at) const {
-    if (result == PCRE2_ERROR_MATCHLIMIT || result == PCRE2_ERROR_DEPTHLIMIT || result == PCRE2_ERROR_HEAPLIMIT ||
-        result == PCRE2_ERROR_JIT_STACKLIMIT)
-      return refused(number_,
-                     fmt::format("reached its match limit: it backtracks too often on this text, at byte {}", at + 1));
-    char why[256] = {};
-    pcre2_get_error_message(result, reinterpret_cast<PCRE2_UCHAR*>(why), sizeof why);
-    return internal_error(fmt::format("tokenizer: PCRE2: {}", why));
-  }
-
-  size_t number_;
-  const pcre2_code* anywhere_;
-  const pcre2_code* here_;
-  size_t& work_;
-  MatchData data_;
-  MatchContext context_;
+  const Split& split_;
+  std::string_view text_;
+  size_t looked_ = 0;
 };
 
 }  // namespace
 
-Result<Split> Split::compile(std::span<const std::string> patterns) {
-  Split split;
-  for (size_t i = 0; i < patterns.size(); ++i) {
-    const std::string text = by_white_space_property(patterns[i]);
-    auto anywhere = compile_one(text, i, 0);
-    if (!anywhere.ok()) return anywhere.status();
-    auto here = compile_one(text, i, PCRE2_ANCHORED);
-    if (!here.ok()) return here.status();
-    split.patterns_.push_back(std::make_shared<const Pattern>(Pattern{i, *anywhere, *here}));
-  }
-  return split;
+const Split* find_split(std::string_view name) {
+  for (const Split& split : kSplits)
+    if (split.name == name) return &split;
+  return nullptr;
 }
 
-Status Split::words(std::string_view text, std::vector<uint32_t>& ends) const {
-  if (text.empty()) return {};
-  std::vector<uint32_t> coarse, fine = {static_cast<uint32_t>(text.size())};
-  for (const auto& pattern : patterns_) {
-    size_t work = kWorkFloor + kWorkPerByte * text.size();
-    auto finder = Finder::create(pattern->number, pattern->anywhere.get(), pattern->here.get(), work);
-    if (!finder.ok()) return finder.status();
-    std::swap(coarse, fine);
-    fine.clear();
-    size_t begin = 0;
-    for (const uint32_t end : coarse) {
-      const std::string_view word = text.substr(begin, end - begin);
-      for (size_t at = 0; at < word.size();) {
-        Match match;
-        KAIJU_TRY(finder->next(word, at, match));
-        if (match.begin > at) fine.push_back(static_cast<uint32_t>(begin + match.begin));
-        if (match.end > match.begin) fine.push_back(static_cast<uint32_t>(begin + match.end));
-        at = match.end;
-      }
-      begin = end;
-    }
+std::string split_names() {
+  std::string names;
+  for (const Split& split : kSplits) names.append(names.empty() ? "" : ", ").append(split.name);
+  return names;
+}
+
+size_t split_words(const Split& split, std::string_view text, std::vector<uint32_t>& ends) {
+  Scanner scanner(split, text);
+  for (size_t at = 0; at < text.size();) {
+    at = scanner.word(at);
+    ends.push_back(static_cast<uint32_t>(at));
   }
-  ends.insert(ends.end(), fine.begin(), fine.end());
-  return {};
+  return scanner.looked();
 }
 
 }  // namespace kaiju

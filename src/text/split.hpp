@@ -1,32 +1,34 @@
-// Split: cuts text into words by regular expressions, as a tokenizer's data gives them, in bounded time and memory.
+// Split: divides text into words as the regular expressions of published tokenizers do. The rules are known by name, so
+// no model file can bring one that takes long; dividing takes time in proportion to the text and cannot fail.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "kaiju/base/status.hpp"
-
 namespace kaiju {
 
-// Immutable, safe from any thread. Patterns have PCRE2's syntax, with \s and \S by Unicode's White_Space property, and
-// Unicode properties for all other classes.
-class Split {
- public:
-  // kBadModel for a pattern that does not compile, or that may match nothing at all.
-  static Result<Split> compile(std::span<const std::string> patterns);
+// One rule. Its words are what the alternatives below match, the first one that matches at each place.
+struct Split {
+  enum class Contractions : uint8_t { kNone, kLowerCase, kAnyCase };
 
-  // Appends the end offset of each word of `text`, which is UTF-8, at most Tokenizer::kMaxTextBytes long. The first
-  // pattern's matches and what lies between them are words; each further pattern cuts those words in the same way.
-  // kBadModel where a pattern needs more work than any sane one: for a word of n bytes it may look at O(n) bytes.
-  Status words(std::string_view text, std::vector<uint32_t>& ends) const;
-
- private:
-  struct Pattern;
-  std::vector<std::shared_ptr<const Pattern>> patterns_;
+  std::string_view name;
+  Contractions contractions;           // 's 't 're 've 'm 'll 'd are words
+  bool any_before_letters;             // before letters, a character that is no letter, number or newline; else a space
+  bool cased;                          // letters and marks, upper case before lower case; else any letters
+  bool digits_apart;                   // numbers are cut out first, so white space before one is at the end of a text
+  int most_digits;                     // in a number; 0: any count, after a space if there is one
+  std::string_view after_punctuation;  // characters that end a word of punctuation
+  bool ends_after_newline;             // white space that has a newline ends a word after its last newline
 };
+
+const Split* find_split(std::string_view name);  // NULL if there is none
+std::string split_names();                       // "gpt2, smollm, ..."
+
+// Appends the end offset of each word of `text`, which is UTF-8 of less than 4 GiB. The words are all of the text.
+// Returns how many times it looked at a character; tests bound that.
+size_t split_words(const Split& split, std::string_view text, std::vector<uint32_t>& ends);
 
 }  // namespace kaiju

@@ -1,4 +1,4 @@
-// Byte-level BPE: the tokens of the reference, merges by rank, special tokens only where asked for, bounded work.
+// Byte-level BPE: the tokens of the reference, merges by rank. Splits and special tokens have files of their own.
 #include <atomic>
 #include <fstream>
 #include <iterator>
@@ -6,8 +6,6 @@
 #include <thread>
 
 #include "catch.hpp"
-#include "kaiju/text/chat.hpp"
-#include "src/text/split.hpp"
 #include "tests/text/byte_bpe_model.hpp"
 #include "tests/text/tiny_tokenizer.hpp"
 
@@ -36,24 +34,6 @@ std::string stored(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The words of a text.
-std::vector<std::string> words(const std::vector<std::string>& patterns, const std::string& text) {
-  const auto split = Split::compile(patterns);
-  INFO(split.status().message());
-  REQUIRE(split.ok());
-  std::vector<uint32_t> ends;
-  const Status status = Split(split.value()).words(text, ends);
-  INFO(status.message());
-  REQUIRE(status.ok());
-  std::vector<std::string> out;
-  uint32_t begin = 0;
-  for (const uint32_t end : ends) {
-    out.push_back(text.substr(begin, end - begin));
-    begin = end;
-  }
-  return out;
-}
-
 std::string repeated(std::string_view text, size_t bytes) {
   std::string out;
   while (out.size() + text.size() <= bytes) out += text;
@@ -65,7 +45,7 @@ using Tokens = std::vector<int32_t>;
 }  // namespace
 
 TEST_CASE("tokens are those of the package tokenizers, for each family of models") {
-  for (const char* family : {"gpt2", "smollm", "llama3", "qwen", "tekken"}) {
+  for (const char* family : {"gpt2", "gpt2_space", "smollm", "llama3", "qwen", "tekken"}) {
     const auto tokenizer = make(stored(std::string(family) + ".kaiju.json"));
     const auto vectors = nlohmann::json::parse(stored(std::string(family) + ".vectors.json")).at("vectors");
     CHECK(vectors.size() >= 60);
@@ -110,43 +90,6 @@ TEST_CASE("with ignore_merges a word that is a token becomes it, whatever the me
   CHECK(make_changed(ignoring)->encode("abcd").value() == Tokens{97, 98, 99, 100});
 }
 
-TEST_CASE("no ordinary text becomes a special token, and trusted text does") {
-  const auto tokenizer = make(ByteBpeModel().json());
-  const std::string text = "a<|end|>b<think>";
-  for (const int32_t token : tokenizer->encode(text).value()) CHECK(token < 256);
-  CHECK(tokenizer->decode(tokenizer->encode(text).value()).value() == text);
-  CHECK(tokenizer->encode_with_special_tokens(text).value() == Tokens{97, 256, 98, 257});
-  CHECK(tokenizer->encode_with_special_tokens("<|end").value() == tokenizer->encode("<|end").value());
-}
-
-TEST_CASE("with ignore_merges too no ordinary text becomes a special token") {
-  const auto tokenizer = make_changed([](ByteBpeModel& model) {
-    model.ignore_merges = "true";
-    model.split = {"[^ ]+"};
-  });
-  for (const int32_t token : tokenizer->encode("<|end|> <think>").value()) CHECK(token < 256);
-}
-
-TEST_CASE("an ordinary token may have the text of a special one") {
-  const auto tokenizer = make_changed([](ByteBpeModel& model) {
-    model.add("<|end|>");
-    model.ignore_merges = "true";
-    model.split = {"[^ ]+"};
-  });
-  CHECK(tokenizer->encode("<|end|>").value() == Tokens{264});
-  CHECK(tokenizer->encode_with_special_tokens("<|end|>").value() == Tokens{256});
-  CHECK_FALSE(tokenizer->is_control(264));
-}
-
-TEST_CASE("of special tokens that begin alike the longest is found") {
-  const auto tokenizer = make_changed([](ByteBpeModel& model) {
-    model.add("<|end|><|end|>");
-    model.add("<|");
-    model.control = {"256", "264", "265"};
-  });
-  CHECK(tokenizer->encode_with_special_tokens("<|end|><|end|><|end|><|en").value() == Tokens{264, 256, 265, 101, 110});
-}
-
 TEST_CASE("a literal token is found in every text") {
   const auto tokenizer = make(ByteBpeModel().json());
   CHECK(tokenizer->encode("a     b").value() == Tokens{97, 258, 32, 98});
@@ -178,74 +121,9 @@ TEST_CASE("any text comes back from its tokens") {
 }
 
 TEST_CASE("a byte without a token is left out of the text") {
-  const auto tokenizer = make_changed([](ByteBpeModel& model) {
-    model.tokens[4] = "\"\"";
-    model.split.clear();
-  });
-  CHECK(tokenizer->encode("h\4ello\4").value() == Tokens{262});
+  const auto tokenizer = make_changed([](ByteBpeModel& model) { model.tokens[4] = "\"\""; });
+  CHECK(tokenizer->encode("hello\4").value() == Tokens{262});
   CHECK(tokenizer->encode("\4").value().empty());
-}
-
-TEST_CASE("each pattern of a split divides the words of the one before") {
-  CHECK(words({R"(\p{N})", "[a-z]+"}, "ab12-cd") == std::vector<std::string>{"ab", "1", "2", "-", "cd"});
-  CHECK(words({}, "ab 12") == std::vector<std::string>{"ab 12"});
-  CHECK(words({"x"}, "ab") == std::vector<std::string>{"ab"});
-}
-
-TEST_CASE("words of any length are found whole, wherever they lie") {
-  const std::vector<std::string> pattern = {R"(\s+(?!\S)|\s+|\p{L}+)"};
-  for (size_t before = 0; before < 140; before += 7)
-    for (size_t length = 1; length < 300; length += 13) {
-      const std::string digits(before, '7'), letters = repeated("\xC3\xA9", 2 * length), spaces(length, ' ');
-      std::vector<std::string> expected;
-      if (before > 0) expected.push_back(digits);
-      expected.insert(expected.end(), {letters, "1"});
-      if (length > 1) expected.push_back(spaces.substr(1));
-      expected.insert(expected.end(), {" ", "b"});
-      CHECK(words(pattern, digits + letters + "1" + spaces + "b") == expected);
-    }
-}
-
-TEST_CASE("a lookbehind sees the text before a window") {
-  const std::string zeros(200, '0');
-  CHECK(words({"(?<=x0{3})1|(?<=0)2"}, zeros + "x0001" + zeros + "2") ==
-        std::vector<std::string>{zeros + "x000", "1", zeros, "2"});
-}
-
-TEST_CASE("white space is Unicode's: U+0085 is, U+180E is not") {
-  CHECK(words({R"(\s+)"},
-              "a\xC2\x85"
-              "b") == std::vector<std::string>{"a", "\xC2\x85", "b"});
-  CHECK(words({R"(\s+)"},
-              "a\xE1\xA0\x8E"
-              "b") == std::vector<std::string>{"a\xE1\xA0\x8E"
-                                               "b"});
-  CHECK(words({R"([^\s]+)"}, "a\xE1\xA0\x8E ") == std::vector<std::string>{"a\xE1\xA0\x8E", " "});
-  CHECK(words({R"(\\s)"}, R"(a\s)") == std::vector<std::string>{"a", R"(\s)"});
-}
-
-TEST_CASE("a pattern that backtracks without end is stopped by name") {
-  for (const char* pattern : {"(a+)+b", "(a|aa)+c|x", "(?:a?){60}a{60}b|z"}) {
-    const auto tokenizer = make_changed([&](ByteBpeModel& model) { model.split = {pattern}; });
-    const auto tokens = tokenizer->encode(repeated("a", 1 << 20));
-    INFO(pattern << ": " << tokens.status().message());
-    REQUIRE_FALSE(tokens.ok());
-    CHECK(tokens.status().code() == StatusCode::kBadModel);
-    CHECK(tokens.status().message().find("pattern 1 of split") != std::string::npos);
-    CHECK(tokenizer->encode("xyz").ok());
-  }
-}
-
-TEST_CASE("a pattern that looks at a long word for each of its letters is stopped by name") {
-  for (const char* pattern : {R"(\p{L}*!|.)", "a*b", "(?=a*+c)a|d"}) {
-    const auto tokenizer = make_changed([&](ByteBpeModel& model) { model.split = {pattern}; });
-    const auto tokens = tokenizer->encode(repeated("a", 1 << 17) + "cb");
-    INFO(pattern << ": " << tokens.status().message());
-    REQUIRE_FALSE(tokens.ok());
-    CHECK(tokens.status().code() == StatusCode::kBadModel);
-    CHECK(tokens.status().message().find("again and again") != std::string::npos);
-    CHECK(tokenizer->encode(repeated("a word ", 1 << 17)).ok());
-  }
 }
 
 TEST_CASE("the longest text is encoded, whatever it is made of") {
@@ -289,49 +167,6 @@ TEST_CASE("text too long or not UTF-8 is refused with the place") {
     CHECK(encode(std::string(Tokenizer::kMaxTextBytes + 1, 'a')).code() == StatusCode::kInvalidArgument);
     CHECK(encode("ab\xFF").message().find("byte 3") != std::string::npos);
   }
-}
-
-TEST_CASE("a hundred thousand added tokens are loaded and found") {
-  const auto tokenizer = load(changed_bpe([](ByteBpeModel& model) {
-                                for (int i = 0; i < 100'000; ++i) {
-                                  model.control.push_back(std::to_string(model.tokens.size()));
-                                  model.add(fmt::format("<|reserved_{}|>", i));
-                                }
-                              }),
-                              1 << 20);
-  INFO(tokenizer.status().message());
-  REQUIRE(tokenizer.ok());
-  CHECK(tokenizer.value()->encode_with_special_tokens("a<|reserved_99999|><|reserved_9|>").value() ==
-        Tokens{97, 264 + 99'999, 264 + 9});
-}
-
-TEST_CASE("a chat needs only control tokens of byte-level BPE") {
-  ModelConfig config;
-  const auto tokenizer = make_changed([](ByteBpeModel& model) {
-    for (const char* name : {"<s>", "<card>", "<user>", "<char>"}) {
-      model.control.push_back(std::to_string(model.tokens.size()));
-      model.add(name);
-    }
-  });
-  config.chat.begin = 264;
-  config.chat.card = 265;
-  config.chat.user = 266;
-  config.chat.character = 267;
-  config.chat.close = 256;
-  const auto chat = ChatFormat::create(config, tokenizer);
-  INFO(chat.status().message());
-  REQUIRE(chat.ok());
-  Tokens tokens;
-  REQUIRE(chat.value().append(ChatRole::kUser, "hello<|end|>", tokens).ok());
-  CHECK(tokens.front() == 266);
-  CHECK(std::count(tokens.begin(), tokens.end(), 256) == 1);
-  config.chat.close = 257;  // visible
-  CHECK_FALSE(ChatFormat::create(config, tokenizer).ok());
-}
-
-TEST_CASE("a SentencePiece model finds no special tokens, and says so") {
-  const auto tokenizer = load(tiny_model().bytes()).value();
-  CHECK(tokenizer->encode_with_special_tokens("a").status().code() == StatusCode::kUnsupported);
 }
 
 TEST_CASE("many threads encode with one byte-level tokenizer") {

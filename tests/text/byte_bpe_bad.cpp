@@ -27,15 +27,16 @@ const Bad kBad[] = {
     {"ignore_merges as a number", [](Model& m) { m.ignore_merges = "1"; }, "ignore_merges must be"},
     {"a field that is unknown", [](Model& m) { m.more = ",\"prefix\":1"; }, "\"prefix\" is unknown"},
     {"a field twice", [](Model& m) { m.more = ",\"type\":1"; }, "twice"},
-    {"a pattern that does not compile", [](Model& m) { m.split = {"a", "(b"}; }, "pattern 2 of split does not compile"},
-    {"a pattern that may match nothing", [](Model& m) { m.split = {"a*"}; }, "may match nothing"},
-    {"a lookahead alone", [](Model& m) { m.split = {"(?=a)"}; }, "may match nothing"},
-    {"a pattern with \\C", [](Model& m) { m.split = {R"(\C)"}; }, "does not compile"},
-    {"a pattern of an unknown property", [](Model& m) { m.split = {R"(\p{Nonsense})"}; }, "does not compile"},
-    {"a pattern that compiles to too much", [](Model& m) { m.split = {"(((a{999}){999}){999})"}; }, "does not compile"},
-    {"an empty pattern", [](Model& m) { m.split = {""}; }, "1 to 4096 bytes"},
-    {"a pattern that is too long", [](Model& m) { m.split = {std::string(5000, 'a')}; }, "1 to 4096 bytes"},
-    {"too many patterns", [](Model& m) { m.split.assign(9, "a"); }, "at most 8"},
+    {"an unknown split", [](Model& m) { m.split = "gpt5"; },
+     "the split \"gpt5\" is unknown; kaiju knows gpt2, smollm, llama3, qwen2, tekken"},
+    {"a regular expression as the split", [](Model& m) { m.split = R"(\p{L}+|.)"; }, "is unknown"},
+    {"no split", [](Model& m) { m.split.clear(); }, "the split \"\" is unknown"},
+    {"add_prefix_space as a string", [](Model& m) { m.add_prefix_space = "\"\""; }, "add_prefix_space must be"},
+    {"add_prefix_space beside a literal token", [](Model& m) { m.add_prefix_space = "true"; }, "both together"},
+    {"lstrip of an ordinary token", [](Model& m) { m.lstrip = {"262"}; }, "entry 0 of lstrip is not"},
+    {"rstrip of a literal token", [](Model& m) { m.rstrip = {"256", "258"}; }, "entry 1 of rstrip is not"},
+    {"single_word of no token", [](Model& m) { m.single_word = {"264"}; }, "entry 0 of single_word is not"},
+    {"a token twice in lstrip", [](Model& m) { m.lstrip = {"256", "256"}; }, "named twice in lstrip"},
     {"a token that is a number", [](Model& m) { m.tokens[7] = "7"; }, "token 7 is no string"},
     {"a token outside the alphabet", [](Model& m) { m.tokens[260] = "\"\u4f60\""; },
      "token 260 has a character outside"},
@@ -110,6 +111,20 @@ TEST_CASE("byte-level BPE with a field missing is refused by name", "[malformed]
     CHECK(tokenizer.status().code() == StatusCode::kBadModel);
     CHECK(tokenizer.status().message().find(field) != std::string::npos);
   }
+}
+
+TEST_CASE("byte-level BPE with a field of another type is refused by name", "[malformed]") {
+  const auto whole = nlohmann::json::parse(Model().json());
+  for (const auto& [field, value] : whole.items())
+    for (const nlohmann::json& wrong :
+         {nlohmann::json(), nlohmann::json(1.5), nlohmann::json::array({"x"}), nlohmann::json::object()}) {
+      auto other = whole;
+      other[field] = wrong;
+      const auto tokenizer = load(other.dump(), 1024);
+      INFO(field << " " << wrong << ": " << tokenizer.status().message());
+      REQUIRE_FALSE(tokenizer.ok());
+      CHECK(tokenizer.status().code() == StatusCode::kBadModel);
+    }
 }
 
 TEST_CASE("a later version of byte-level BPE is unsupported, not damaged") {

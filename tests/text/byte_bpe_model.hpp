@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,13 +38,14 @@ inline std::string in_json(std::string_view text) {
 }
 
 // Ids: 0 to 255 the bytes, 256 "<|end|>" (control), 257 "<think>" (visible), 258 four spaces (literal), then what
-// merges make: 259 "he", 260 "ll", 261 "llo", 262 "hello", 263 " w".
+// merges make: 259 "he", 260 "ll", 261 "llo", 262 "hello", 263 " w". All members but the split's name are JSON.
 struct ByteBpeModel {
-  std::string type = "\"byte_bpe\"", version = "1", normalization = "\"none\"", ignore_merges = "false", more;
-  std::vector<std::string> split = {R"( ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"};
-  std::vector<std::string> tokens;  // as JSON
+  std::string type = "\"byte_bpe\"", version = "1", normalization = "\"none\"", split = "smollm";
+  std::string add_prefix_space = "false", ignore_merges = "false", more;
+  std::vector<std::string> tokens;
   std::vector<std::string> merges = {"104", "101", "108", "108", "260", "111", "259", "261", "32", "119"};
   std::vector<std::string> control = {"256"}, visible = {"257"}, literal = {"258"};
+  std::vector<std::string> lstrip, rstrip, single_word;
 
   ByteBpeModel() {
     for (int byte = 0; byte < 256; ++byte) tokens.push_back(in_json(shown(static_cast<uint8_t>(byte))));
@@ -54,13 +54,13 @@ struct ByteBpeModel {
   void add(std::string_view bytes) { tokens.push_back(in_json(shown(bytes))); }
 
   std::string json() const {
-    std::vector<std::string> patterns(split.size());
-    std::transform(split.begin(), split.end(), patterns.begin(), in_json);
     const auto list = [](const std::vector<std::string>& items) { return fmt::format("[{}]", fmt::join(items, ",")); };
-    return fmt::format(R"({{"type":{},"version":{},"normalization":{},"ignore_merges":{},"split":{},"tokens":{},)"
-                       R"("merges":{},"control":{},"visible":{},"literal":{}{}}})",
-                       type, version, normalization, ignore_merges, list(patterns), list(tokens), list(merges),
-                       list(control), list(visible), list(literal), more);
+    return fmt::format(
+        R"({{"type":{},"version":{},"normalization":{},"split":{},"add_prefix_space":{},"ignore_merges":{},)"
+        R"("tokens":{},"merges":{},"control":{},"visible":{},"literal":{},"lstrip":{},"rstrip":{},)"
+        R"("single_word":{}{}}})",
+        type, version, normalization, in_json(split), add_prefix_space, ignore_merges, list(tokens), list(merges),
+        list(control), list(visible), list(literal), list(lstrip), list(rstrip), list(single_word), more);
   }
 };
 

@@ -50,7 +50,8 @@ class Tokenizer : public Pieces {
   std::string_view piece(int32_t token) const override = 0;
   virtual bool is_control(int32_t token) const = 0;
   // Returns whether encode() puts a space before the text. If encode() puts a space before the text, the first token's
-  // text begins with a space that is not part of the encoded text.
+  // text begins with a space that is not part of the encoded text. Byte-level BPE puts none before a text that begins
+  // with a space; decode() then leaves out that space.
   virtual bool adds_space() const = 0;
 
   // Returns the text of the tokens, without the space that encode() may have added at the beginning. A token id from

@@ -12,7 +12,7 @@ import pathlib
 import random
 import sys
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
 
 HERE = pathlib.Path(__file__).parent
@@ -21,29 +21,25 @@ sys.path.insert(0, str(ROOT / "examples/import"))
 import check_tokenizer  # noqa: E402
 import tokenizer as converter  # noqa: E402
 
-LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-          r"|\s+(?!\S)|\s+")
-TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
-          r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-def by_pattern(pattern):
-    return [pre_tokenizers.Split(Regex(pattern), "isolated"),
+def by_pattern(split):
+    return [pre_tokenizers.Split(Regex(*converter.SPLITS[split]), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
 
 
-def digits_apart():
-    return [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-
-
 FAMILIES = {  # pre-tokenizers, normalizer, ignore_merges
-    "gpt2": ([pre_tokenizers.ByteLevel(add_prefix_space=False)], None, False),
-    "smollm": (digits_apart(), None, False),
-    "llama3": (by_pattern(LLAMA3), None, True),
-    "qwen": (by_pattern(LLAMA3.replace("{1,3}", "")), normalizers.NFC(), False),
-    "tekken": (by_pattern(TEKKEN), None, True),
+    "gpt2": ([BYTES], None, False),
+    "gpt2_space": ([pre_tokenizers.ByteLevel(add_prefix_space=True)], None, False),
+    "smollm": ([pre_tokenizers.Digits(individual_digits=True), BYTES], None, False),
+    "llama3": (by_pattern("llama3"), None, True),
+    "qwen": (by_pattern("qwen2"), normalizers.NFC(), False),
+    "tekken": (by_pattern("tekken"), None, True),
 }
+SPECIAL = ["<|end|>", "<|im_start|>", "<|im_end|>"]
+FLAGS = [AddedToken("<|user|>", lstrip=True, rstrip=True, special=True),
+         AddedToken("<mask>", lstrip=True, special=True), AddedToken("<word>", single_word=True, special=True)]
 
 
 def make(name, steps, normalizer, ignore_merges):
@@ -53,20 +49,30 @@ def make(name, steps, normalizer, ignore_merges):
     if normalizer:
         tokenizer.normalizer = normalizer
     trainer = trainers.BpeTrainer(vocab_size=512, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-                                  special_tokens=["<|end|>", "<|im_start|>", "<|im_end|>"], show_progress=False)
+                                  special_tokens=SPECIAL, show_progress=False)
     tokenizer.train([str(ROOT / "README.md")], trainer)
-    tokenizer.add_tokens([AddedToken("<think>", normalized=False), AddedToken(" " * 6, normalized=False)])
+    tokenizer.add_tokens([AddedToken("<think>", normalized=False)])
+    if name in ("gpt2", "smollm"):  # the converter refuses both together
+        tokenizer.add_tokens([AddedToken(" " * 6, normalized=False)])
+    else:
+        tokenizer.add_special_tokens(FLAGS)
+    if name == "llama3":
+        tokenizer.post_processor = processors.Sequence(
+            [processors.ByteLevel(trim_offsets=True),
+             processors.TemplateProcessing("<|im_start|> $A", "<|im_start|> $A $B", [("<|im_start|>", 1)])])
     source = HERE / f"{name}.tokenizer.json"
     tokenizer.save(str(source), pretty=False)
-    (HERE / f"{name}.kaiju.json").write_bytes(converter.convert(source))
+    (HERE / f"{name}.kaiju.json").write_bytes(converter.convert(source).data())
 
     draw = random.Random(name)
     blocks = check_tokenizer.code_points(False, True)
     vectors = []
     for number in range(60):
-        text = check_tokenizer.random_text(draw, blocks, ["<|end|>", "<|im_start|>"])
+        text = check_tokenizer.random_text(draw, blocks, [*SPECIAL, *(token.content for token in FLAGS)])
         if number % 3 == 0:
-            text = text.replace(" ", "<|im_end|><think>", 1) if number % 2 else f"<|im_start|>{text}<think>"
+            text = text.replace(" ", "<|im_end|><think>", 1) if number % 2 else f"<|im_start|>{text} <mask> <think>"
+        elif number % 3 == 1:
+            text = text.replace(" ", " <|user|>\n", 1) + "<word>"
         both = []
         for ordinary in (True, False):
             tokenizer.encode_special_tokens = ordinary
