@@ -37,10 +37,11 @@ inline float largest_magnitude(const float* x, int32_t width) {
 
 inline constexpr float kWideSteps = 32512.0f;  // 127 * 256: the largest magnitude of a value of two bytes
 
-// Transforms, rounds to bf16 and quantises one row, which is overwritten.
+// Transforms and quantises one row, which is overwritten.
 inline void quantise_row(float* x, int32_t width, const Quantiser& to, int64_t row) {
   hadamard(x, width, to.hadamard);
-  for (int32_t i = 0; i < width; ++i) x[i] = from_bf16(to_bf16(x[i]));
+  if (to.bf16)
+    for (int32_t i = 0; i < width; ++i) x[i] = from_bf16(to_bf16(x[i]));
   float inverse = to.inverse;
   to.scale[row] = 1.0f;
   if (inverse == 0.0f) {

@@ -11,6 +11,7 @@ namespace kaiju {
 struct Quantiser {
   int32_t hadamard = 1;     // values in a block of the transform; 1: no transform
   float inverse = 0.0f;     // factor from float to byte; 0: 127 divided by the largest magnitude of the row
+  bool bf16 = false;        // round to bf16 after the transform: what a GPU writes between two kernels
   bool wide = false;        // two bytes for each value, as two rows of bytes: high and low (value = 256 high + low)
   int8_t* bytes = nullptr;  // [rows, width], or [2 * rows, width] if wide
   float* scale = nullptr;   // [rows] the value of one step; 1 if `inverse` is constant

@@ -11,11 +11,13 @@
 
 namespace kaiju::scaled {
 
-// The quantiser of a matmul's input. `step` is the constant step of the site, or 0.
-inline Quantiser quantiser(const LayerShape& shape, const Workspace& w, float step) {
+// The quantiser of a matmul's input. `step` is the constant step of the site, or 0; `bf16` says whether the values are
+// rounded to bf16 first.
+inline Quantiser quantiser(const LayerShape& shape, const Workspace& w, float step, bool bf16 = false) {
   Quantiser to;
   to.hadamard = std::max(shape.hadamard, 1);
   to.inverse = step != 0.0f ? arith::divide(1.0f, step) : 0.0f;
+  to.bf16 = bf16;
   to.bytes = w.at<int8_t>(Room::kBytes);
   to.scale = w.at<float>(Room::kScale);
   return to;
@@ -117,7 +119,7 @@ void attention(B& backend, const Weights& model, const LayerWeights& layer, cons
   auto* attended = w.at<float>(Room::kAttended);
   backend.attend(ScaledAttentionArgs{args.bytes, config.n_heads, args.z, kv.value_step.data(), attended}, batch, cache);
   backend.quantise_rows(QuantiseRows{attended, rows, config.n_heads * cache.head_dim,
-                                     quantiser(shape, w, layer.step(Vector::kAttentionOutStep))});
+                                     quantiser(shape, w, layer.step(Vector::kAttentionOutStep), true)});
   add(backend, model, multiply(backend, layer[Matmul::kO], rows, w, w.at<float>(Room::kQ)),
       layer[Vector::kAttentionPostGain], 1.0f, rows, w);
 }
@@ -134,7 +136,7 @@ void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, i
   if (is_gated(shape)) args.gates = multiply(backend, layer[Matmul::kGate], rows, w, w.at<float>(Room::kGate));
   args.ups = multiply(backend, layer[Matmul::kUp], rows, w, w.at<float>(Room::kUp));
   args.rows = rows;
-  args.to = quantiser(shape, w, layer.step(Vector::kFfnMidStep));
+  args.to = quantiser(shape, w, layer.step(Vector::kFfnMidStep), true);
   backend.gate_rows(args);
   add(backend, model, multiply(backend, layer[Matmul::kDown], rows, w, w.at<float>(Room::kQ)),
       layer[Vector::kFfnPostGain], layer.config.factor, rows, w);

@@ -90,7 +90,9 @@ KAIJU_INLINE void store_bytes(const float* x, int32_t width, float inverse, floa
 }
 
 void quantise_row(float* x, int32_t width, const Quantiser& to, int64_t row) {
-  const float largest = transform_row<true>(x, width, to.hadamard), steps = to.wide ? kWideSteps : 127.0f;
+  const float largest =
+      to.bf16 ? transform_row<true>(x, width, to.hadamard) : transform_row<false>(x, width, to.hadamard);
+  const float steps = to.wide ? kWideSteps : 127.0f;
   const bool is_constant = to.inverse != 0.0f;
   const float inverse = is_constant ? to.inverse : largest > 0.0f ? steps / largest : 0.0f;
   to.scale[row] = is_constant ? 1.0f : largest / steps;
