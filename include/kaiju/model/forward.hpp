@@ -81,27 +81,40 @@ void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, i
   backend.add_down(down, h, rows, down.scale, x);
 }
 
+// Writes the embeddings of the batch's tokens to Room::kStream.
+template <ModelBackend B>
+void embed(B& backend, const Weights& model, const Batch& batch, const Workspace& w) {
+  if constexpr (ScaledBackend<B>)
+    if (model.config.arithmetic() == 2) return scaled::embed(backend, model, batch, w);
+  backend.embed(model.embed, model.embed_scale.data(), batch.tokens, w.at<arith::bf16>(Room::kStream));
+}
+
+// Runs one layer over the batch: from Room::kStream to Room::kStream. If the layer owns its KV slot, its keys and
+// values are written to `cache`.
+template <ModelBackend B>
+void run_layer(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
+               const Workspace& w) {
+  if constexpr (ScaledBackend<B>)
+    if (model.config.arithmetic() == 2) return scaled::run_layer(backend, model, layer, batch, cache, w);
+  auto* x = w.at<arith::bf16>(Room::kStream);
+  auto* a = w.at<int8_t>(Room::kBytes);
+  const Linear& o = layer[Matmul::kO];
+  project(backend, model, layer, batch, cache, w);
+  backend.attend(
+      AttentionArgs{w.at<int8_t>(Room::kQueries), model.config.n_heads, layer.z, layer.out_inverse.data(), a}, batch,
+      cache);
+  backend.add_linear(o, a, batch.row_count, o.scale, x);
+  feed_forward(backend, model, layer, batch.row_count, w);
+}
+
 // Runs all layers over the batch. The keys and values are written to the KV cache, and the residual stream after the
 // last layer is written to Room::kStream. The backend must serve the model's shape (serves()).
 template <ModelBackend B>
 void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch,
              const Workspace& w) {
-  if constexpr (ScaledBackend<B>)
-    if (model.config.arithmetic() == 2) return scaled::forward(backend, model, slots, batch, w);
-  const int32_t rows = batch.row_count;
-  auto* x = w.at<arith::bf16>(Room::kStream);
-  auto* a = w.at<int8_t>(Room::kBytes);
-  backend.embed(model.embed, model.embed_scale.data(), batch.tokens, x);
-  for (const LayerWeights& layer : model.layers) {
-    const KvSlot& cache = slots[layer.config.kv_slot];
-    const Linear& o = layer[Matmul::kO];
-
-    project(backend, model, layer, batch, cache, w);
-    backend.attend({w.at<int8_t>(Room::kQueries), model.config.n_heads, layer.z, layer.out_inverse.data(), a}, batch,
-                   cache);
-    backend.add_linear(o, a, rows, o.scale, x);
-    feed_forward(backend, model, layer, rows, w);
-  }
+  embed(backend, model, batch, w);
+  for (const LayerWeights& layer : model.layers)
+    run_layer(backend, model, layer, batch, slots[layer.config.kv_slot], w);
 }
 
 // Whether a backend computes models of this shape.

@@ -143,8 +143,14 @@ void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, i
 }
 
 template <ScaledBackend B>
-void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch,
-             const Workspace& w) {
+void run_layer(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
+               const Workspace& w) {
+  scaled::attention(backend, model, layer, batch, cache, w);
+  scaled::feed_forward(backend, model, layer, batch.row_count, w);
+}
+
+template <ScaledBackend B>
+void embed(B& backend, const Weights& model, const Batch& batch, const Workspace& w) {
   const LayerShape& shape = model.config.shape;
   EmbedRows args;
   args.weight = model.embed.weight;
@@ -156,10 +162,6 @@ void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots,
   args.bf16 = shape.residual == Residual::kBf16;
   args.x = w.at<float>(Room::kStream);
   backend.embed_rows(args);
-  for (const LayerWeights& layer : model.layers) {
-    scaled::attention(backend, model, layer, batch, slots[layer.config.kv_slot], w);
-    scaled::feed_forward(backend, model, layer, batch.row_count, w);
-  }
 }
 
 // Writes zero keys and values of one token to the KV cache.
