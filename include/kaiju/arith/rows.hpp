@@ -64,7 +64,7 @@ inline void quantise_row(float* x, int32_t width, const Quantiser& to, int64_t r
     to.bytes[row * width + i] = static_cast<int8_t>(round_saturate(mul(x[i], inverse), least, 127.0f));
 }
 
-inline float output(const Outputs& y, int64_t row, int32_t n) {
+KAIJU_HOST_DEVICE inline float output(const Outputs& y, int64_t row, int32_t n) {
   const float sum = y.wide ? fma(256.0f, y.sums[2 * row * y.width + n], y.sums[(2 * row + 1) * y.width + n])
                            : y.sums[row * y.width + n];
   float value = mul(sum, y.scale[row]);
@@ -89,7 +89,7 @@ inline void norm_row(const float* x, int32_t width, float eps, const float* gain
   for (int32_t i = 0; i < width; ++i) to[i] = gain ? mul(mul(x[i], r), gain[i]) : mul(x[i], r);
 }
 
-inline float residual(float x, bool bf16) { return bf16 ? from_bf16(to_bf16(x)) : x; }
+KAIJU_HOST_DEVICE inline float residual(float x, bool bf16) { return bf16 ? from_bf16(to_bf16(x)) : x; }
 
 inline void embed_row(const EmbedRows& args, int64_t row) {
   const int32_t token = args.tokens[row];
@@ -106,21 +106,20 @@ inline void norm_quantise_row(const NormRows& args, int64_t row) {
   quantise_row(y, args.width, args.to, row);
 }
 
+KAIJU_HOST_DEVICE inline float gated(const GateRows& args, int64_t row, int32_t n) {
+  const float up = output(args.ups, row, n);
+  if (args.gate == Gate::kSquaredRelu) {
+    const float positive = up > 0.0f ? up : 0.0f;
+    return bounded(mul(positive, positive));
+  }
+  const float gate = output(args.gates, row, n);
+  return bounded(mul(args.gate == Gate::kSilu ? silu(gate) : gelu(gate), up));
+}
+
 inline void gate_row(const GateRows& args, int64_t row) {
   const int32_t width = args.ups.width;
   float* h = args.ups.sums + row * width;
-  for (int32_t n = 0; n < width; ++n) {
-    const float up = output(args.ups, row, n);
-    float value;
-    if (args.gate == Gate::kSquaredRelu) {
-      const float positive = up > 0.0f ? up : 0.0f;
-      value = mul(positive, positive);
-    } else {
-      const float gate = output(args.gates, row, n);
-      value = mul(args.gate == Gate::kSilu ? silu(gate) : gelu(gate), up);
-    }
-    h[n] = bounded(value);
-  }
+  for (int32_t n = 0; n < width; ++n) h[n] = gated(args, row, n);
   quantise_row(h, width, args.to, row);
 }
 

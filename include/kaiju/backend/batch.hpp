@@ -47,17 +47,21 @@ struct KvSlot {
   bool scaled = false;  // each key and each value has a scale
 
   // Bytes of one KV head in a block.
-  static constexpr int64_t head_bytes(int32_t head_dim, bool scaled) {
+  KAIJU_HOST_DEVICE static constexpr int64_t head_bytes(int32_t head_dim, bool scaled) {
     return int64_t{2} * kBlockTokens * (head_dim + (scaled ? int64_t{sizeof(arith::bf16)} : 0));
   }
-  std::byte* keys(BlockId block, int32_t head) const {
+  KAIJU_HOST_DEVICE std::byte* keys(BlockId block, int32_t head) const {
     return pool + block * block_bytes + slot_offset + int64_t{head} * head_bytes(head_dim, scaled);
   }
-  std::byte* values(BlockId block, int32_t head) const { return keys(block, head) + int64_t{kBlockTokens} * head_dim; }
-  arith::bf16* key_scales(BlockId block, int32_t head) const {
+  KAIJU_HOST_DEVICE std::byte* values(BlockId block, int32_t head) const {
+    return keys(block, head) + int64_t{kBlockTokens} * head_dim;
+  }
+  KAIJU_HOST_DEVICE arith::bf16* key_scales(BlockId block, int32_t head) const {
     return reinterpret_cast<arith::bf16*>(keys(block, head) + int64_t{2} * kBlockTokens * head_dim);
   }
-  arith::bf16* value_scales(BlockId block, int32_t head) const { return key_scales(block, head) + kBlockTokens; }
+  KAIJU_HOST_DEVICE arith::bf16* value_scales(BlockId block, int32_t head) const {
+    return key_scales(block, head) + kBlockTokens;
+  }
 
   // Returns the first position that a query at `position` attends to.
   int32_t first_visible(int32_t position) const { return window > 0 && position >= window ? position - window + 1 : 0; }
