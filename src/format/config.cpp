@@ -6,9 +6,11 @@
 #include <charconv>
 #include <cmath>
 
+#include "chat_template.hpp"
 #include "json.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "reader.hpp"
 
 namespace kaiju {
 namespace {
@@ -16,8 +18,9 @@ namespace {
 using format::in_quotes;
 using format::Json;
 using format::JsonObject;
+using format::Reader;
 
-constexpr format::JsonLimits kConfigLimits = {3, 4096, 4096};
+constexpr format::JsonLimits kConfigLimits = {4, 4096, 6 * format::kMostChatTextBytes};  // 6: as \u0000 is written
 constexpr size_t kMostNameBytes = 128;
 constexpr int32_t kMostPositions = 1 << 24;
 constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within int32 (arithmetic.md, section 1)
@@ -25,13 +28,14 @@ constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within in
 struct ChatField {
   const char* name;
   int32_t ChatSymbols::* member;
+  bool of_messages = false;  // says how messages are written, as chat_format does
 };
 constexpr ChatField kChatFields[] = {{"begin", &ChatSymbols::begin},
                                      {"end", &ChatSymbols::end},
-                                     {"card", &ChatSymbols::card},
-                                     {"user", &ChatSymbols::user},
-                                     {"character", &ChatSymbols::character},
-                                     {"close", &ChatSymbols::close},
+                                     {"card", &ChatSymbols::card, true},
+                                     {"user", &ChatSymbols::user, true},
+                                     {"character", &ChatSymbols::character, true},
+                                     {"close", &ChatSymbols::close, true},
                                      {"text", &ChatSymbols::text}};
 
 // The names of the values of a shape's enums, in the order of the enums.
@@ -49,78 +53,6 @@ constexpr ShapeFlag kShapeFlags[] = {
     {"norms_after", &LayerShape::norms_after}, {"norm_gains", &LayerShape::norm_gains},
     {"head_norms", &LayerShape::head_norms},   {"value_norms", &LayerShape::value_norms},
     {"static_kv", &LayerShape::static_kv},     {"wide_logits", &LayerShape::wide_logits}};
-
-// Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not
-// ignore.
-class Reader {
- public:
-  Reader(const JsonObject& object, std::string path) : object_(object), path_(std::move(path)) {}
-
-  bool has(const char* key) const { return object_.find(key); }
-  Status find(const char* key, const Json** out) {
-    *out = object_.find(key);
-    if (!*out) return bad_model(fmt::format("{}.{} is missing", path_, key));
-    known_.emplace_back(key);
-    return {};
-  }
-  // Whole and not negative, in plain digits: 1.0, 1e3 and -0 are refused, as are numbers beyond int32.
-  Status number(const char* key, int32_t& out) {
-    const Json* value = nullptr;
-    KAIJU_TRY(find(key, &value));
-    if (!value->whole() || *value->whole() > INT32_MAX)
-      return bad_model(fmt::format("{}.{} must be a whole number from 0 to {}", path_, key, INT32_MAX));
-    out = static_cast<int32_t>(*value->whole());
-    return {};
-  }
-  // Any number.
-  Status number(const char* key, float& out) {
-    const Json* value = nullptr;
-    KAIJU_TRY(find(key, &value));
-    if (const auto* fraction = std::get_if<double>(&value->value)) return out = static_cast<float>(*fraction), Status();
-    if (value->whole()) return out = static_cast<float>(*value->whole()), Status();
-    if (const auto* negative = std::get_if<int64_t>(&value->value))
-      return out = static_cast<float>(*negative), Status();
-    return bad_model(fmt::format("{}.{} must be a number", path_, key));
-  }
-  Status string(const char* key, std::string& out) {
-    const Json* value = nullptr;
-    KAIJU_TRY(find(key, &value));
-    if (!value->text()) return bad_model(fmt::format("{}.{} must be a string", path_, key));
-    out = *value->text();
-    return {};
-  }
-  Status flag(const char* key, bool& out) {
-    const Json* value = nullptr;
-    KAIJU_TRY(find(key, &value));
-    const bool* found = std::get_if<bool>(&value->value);
-    if (!found) return bad_model(fmt::format("{}.{} must be true or false", path_, key));
-    out = *found;
-    return {};
-  }
-  // One of the names of an enum.
-  template <class Enum, size_t kCount>
-  Status name(const char* key, const std::string_view (&names)[kCount], Enum& out) {
-    std::string found;
-    KAIJU_TRY(string(key, found));
-    const auto at = std::find(std::begin(names), std::end(names), found);
-    if (at == std::end(names))
-      return bad_model(
-          fmt::format("{}.{} is {}: must be one of {}", path_, key, in_quotes(found), fmt::join(names, ", ")));
-    out = static_cast<Enum>(at - std::begin(names));
-    return {};
-  }
-  Status end() const {
-    for (const auto& [key, value] : object_.members)
-      if (std::find(known_.begin(), known_.end(), key) == known_.end())
-        return bad_model(fmt::format("{}.{} is not a field this build knows", path_, in_quotes(key)));
-    return {};
-  }
-
- private:
-  const JsonObject& object_;
-  std::string path_;
-  std::vector<std::string_view> known_;
-};
 
 Status read_layer(const Json& value, const std::string& path, LayerConfig& layer) {
   if (!value.object()) return bad_model(fmt::format("{} must be an object", path));
@@ -214,6 +146,10 @@ Status read_config(const JsonObject& value, ModelConfig& config) {
   if (reader.has("chat")) {
     KAIJU_TRY(reader.find("chat", &found));
     KAIJU_TRY(read_chat(*found, config.chat));
+  }
+  if (reader.has("chat_format")) {
+    KAIJU_TRY(reader.find("chat_format", &found));
+    KAIJU_TRY(format::read_chat_template(*found, config.chat_format.emplace()));
   }
   if (reader.has("classifier")) {
     KAIJU_TRY(reader.find("classifier", &found));
@@ -408,7 +344,14 @@ Status check_config(const ModelConfig& config) {
       return bad_model(fmt::format("config.chat.{} is {}: must be a token id below vocab_size, {}", field.name, id,
                                    config.vocab_size));
   }
-  return {};
+  if (!config.chat_format) return {};
+  for (const ChatField& field : kChatFields)
+    if (field.of_messages && config.chat.*field.member >= 0)
+      return bad_model(
+          fmt::format("config.chat.{} and config.chat_format both say how messages are written: leave out "
+                      "one of them",
+                      field.name));
+  return format::check_chat_template(*config.chat_format, config.vocab_size);
 }
 
 std::string config_to_json(const ModelConfig& config) {
@@ -438,6 +381,7 @@ std::string config_to_json(const ModelConfig& config) {
     if (config.chat.*field.member >= 0)
       chat += fmt::format("{}\"{}\":{}", chat.empty() ? "" : ",", field.name, config.chat.*field.member);
   if (!chat.empty()) text += fmt::format(",\"chat\":{{{}}}", chat);
+  if (config.chat_format) text += ",\"chat_format\":" + format::chat_template_json(*config.chat_format);
   std::string labels;
   for (const std::string& label : config.labels) labels += (labels.empty() ? "" : ",") + format::json_string(label);
   if (!labels.empty()) text += fmt::format(",\"classifier\":{{\"labels\":[{}]}}", labels);

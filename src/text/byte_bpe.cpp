@@ -49,6 +49,9 @@ class ByteBpe final : public Tokenizer {
     return known(token) && !is_control(token) ? std::string_view(data_.tokens[token]) : std::string_view();
   }
   bool is_control(int32_t token) const override { return known(token) && data_.roles[token] == TokenRole::kControl; }
+  bool is_special(int32_t token) const override {
+    return is_control(token) || (known(token) && data_.roles[token] == TokenRole::kVisible);
+  }
 
   Result<std::vector<int32_t>> encode(std::string_view text) const override {
     return guarded<Result<std::vector<int32_t>>>([&]() -> Result<std::vector<int32_t>> {

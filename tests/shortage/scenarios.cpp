@@ -379,7 +379,8 @@ TEST_CASE("tokenizing and detokenizing report a lack of memory") {
           o.must([&](kaiju_error** e) {
             return kaiju_detokenize(o.model, tokens, o.first ? 0 : count, text, 32, &size, e);
           });
-          const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "ab", 2}, {KAIJU_ROLE_USER, 0, "ba", 2}};
+          const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "ab", 2, nullptr, 0},
+                                            {KAIJU_ROLE_USER, 0, "ba", 2, nullptr, 0}};
           o.must([&](kaiju_error** e) {
             return kaiju_chat_format(o.model, messages, sizeof messages[0], 2, KAIJU_CHAT_REPLY, tokens, 32, &count, e);
           });

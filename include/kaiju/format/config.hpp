@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kaiju/format/chat_template.hpp"
 #include "kaiju/format/layer_shape.hpp"
 
 namespace kaiju {
@@ -63,6 +65,8 @@ struct ModelConfig {
   int32_t rope_count = 0;     // number of RoPE tables that the layers name (derived from `layers`)
   std::vector<LayerConfig> layers;
   ChatSymbols chat;
+  // How an imported model writes chats. Then `chat` says no more than where sequences and plain text begin and end.
+  std::optional<ChatTemplate> chat_format;
   std::vector<std::string> labels;  // names of the classifier's labels; empty: the model has no classifier
 
   // Returns the first layer that names `slot`: this layer computes and writes the slot's keys and values.

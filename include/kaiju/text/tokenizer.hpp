@@ -49,6 +49,9 @@ class Tokenizer : public Pieces {
   // view is valid as long as the Tokenizer exists.
   std::string_view piece(int32_t token) const override = 0;
   virtual bool is_control(int32_t token) const = 0;
+  // Returns whether encode() never produces the token because it is special: a control symbol, or a special token that
+  // decodes to its text, such as "<think>" of byte-level BPE.
+  virtual bool is_special(int32_t token) const { return is_control(token); }
   // Returns whether encode() puts a space before the text. If encode() puts a space before the text, the first token's
   // text begins with a space that is not part of the encoded text. Byte-level BPE puts none before a text that begins
   // with a space; decode() then leaves out that space.
@@ -58,8 +61,8 @@ class Tokenizer : public Pieces {
   // size() on adds no text, as in the engine's events. Returns kInvalidArgument if an id is not in [0, vocab_size()).
   Result<std::string> decode(std::span<const int32_t> tokens) const;
 
- protected:
-  static Status check_text(std::string_view text);  // kInvalidArgument if it is too long or not UTF-8
+  // Returns kInvalidArgument if encode() would refuse the text because it is too long or not UTF-8.
+  static Status check_text(std::string_view text);
 };
 
 // Returns the offset of the first byte that is not valid UTF-8, or text.size() if all bytes are valid. Overlong
