@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import struct
+import sys
 
 import numpy as np
 import torch
@@ -13,12 +14,9 @@ import torch
 import model
 
 CHAT = {"begin": 1, "end": 2, "card": 3, "user": 4, "character": 5, "close": 6, "text": 7}
-TYPES = {"I8": np.int8, "F32": np.float32, "I32": np.int32, "U64": np.uint64, "U8": np.uint8}
-
-
-def digest(data):
-    import xxhash
-    return xxhash.xxh3_128_hexdigest(data)
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "import"))
+from checkpoint_file import TYPES, CheckpointFile
+from digest import digest_of as digest
 
 
 def config_json(cfg, name="kaiju-nano"):
@@ -66,33 +64,14 @@ def tensors(w, tokenizer=None):
 
 def write(path, w, tokenizer=None, name="kaiju-nano"):
     found = tensors(w, tokenizer)
-
-    def rank(n):  # first what keeps 64-byte alignment, then single floats, then the tokenizer
-        return (2 if n == "tokenizer" else 0 if found[n][1].nbytes % 64 == 0 else 1, n)
-    order = sorted(found, key=rank)
-    assert all(found[n][1].size == 1 for n in order if rank(n)[0] == 1)
-    config = config_json(w.cfg, name)
-    digests = {n: digest(found[n][1].tobytes()) for n in order}
-    lines = "".join("%s %s %s %s\n" % (n, found[n][0], ",".join(map(str, found[n][1].shape)), digests[n]) for n in sorted(order, key=str.encode))
-    header = {"__metadata__": {"format": "kaiju", "format_version": "1", "arithmetic": "1", "config": config, "digests": json.dumps(digests),
-                               "digest": digest(("1\n" + config + "\n" + lines).encode())}}
-    at = 0
-    for n in order:
-        header[n] = {"dtype": found[n][0], "shape": list(found[n][1].shape), "data_offsets": [at, at + found[n][1].nbytes]}
-        at += found[n][1].nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % 64)
-    with open(path + ".part", "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for n in order:
-            f.write(found[n][1].tobytes())
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(path + ".part", path)
-    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
-    return header["__metadata__"]["digest"]
+    out = CheckpointFile(path, "1", config_json(w.cfg, name), {n: (kind, array.shape) for n, (kind, array) in found.items()})
+    try:
+        out.open()
+        for n, (_, array) in found.items():
+            out.put(n, array)
+        return out.finish()
+    finally:
+        out.discard()
 
 
 def read(path):

@@ -1,0 +1,144 @@
+"""The forward pass of a source's model in float32, layer by layer: the reference that a checkpoint is compared with.
+
+Weights are read a block of rows at a time, once for all sequences of a call, so memory is that of the activations."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from model_config import ModelConfig
+from refused import Refused
+from rope import frequencies, score_scale
+from sources.source import Source
+
+BLOCK = 1 << 24  # weights in memory at a time
+_QUERIES = 256  # attention scores of so many tokens in memory at a time
+
+# (layer, what, values): "k" after norm and RoPE and "v", [tokens, n_kv_heads, head_dim]; "q" likewise with n_heads; "x",
+# the residual after the layer, [tokens, d_model]. Tokens are those of all sequences, one sequence after the other.
+Observer = Callable[[int, str, np.ndarray], None]
+
+
+def rms_norm(x: np.ndarray, eps: float, gain: np.ndarray) -> np.ndarray:
+    mean = np.einsum("...i,...i->...", x, x, dtype=np.float32)[..., None] / np.float32(x.shape[-1])
+    return x / np.sqrt(mean + np.float32(eps)) * gain
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return x / (1 + np.exp(-x))
+
+
+class FloatModel:
+    """Subclasses change single operations: the methods without a name that begins with an underscore."""
+
+    def __init__(self, source: Source, config: ModelConfig | None = None):
+        self.source = source
+        self.config = config or source.config
+
+    # Operations
+
+    def embed(self, ids: np.ndarray) -> np.ndarray:
+        return self.source.gather("embed.weight", ids)
+
+    def linear(self, x: np.ndarray, name: str) -> np.ndarray:
+        """x [tokens, in] times the matrix `name`, plus its bias."""
+        y = self._product(x, name + ".weight")
+        if self.config.has_bias(name):
+            y += self.source.rows(name + ".bias")
+        return y
+
+    def attend(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Of one sequence: q [tokens, n_heads, head_dim], k and v [tokens, n_kv_heads, head_dim]."""
+        config, tokens = self.config, len(q)
+        group, scale = config.n_heads // config.n_kv_heads, np.float32(score_scale(config, layer))
+        window, out = config.windows[layer], np.empty_like(q)
+        positions = np.arange(tokens)
+        for first in range(0, tokens, _QUERIES):
+            last = min(first + _QUERIES, tokens)
+            begin = 0 if window is None else max(0, first - window + 1)
+            hidden = positions[None, begin:last] > positions[first:last, None]
+            if window is not None:
+                hidden |= positions[None, begin:last] <= positions[first:last, None] - window
+            for head in range(config.n_heads):
+                scores = q[first:last, head] @ k[begin:last, head // group].T * scale
+                scores[hidden] = -np.inf
+                scores -= scores.max(1, keepdims=True)
+                np.exp(scores, out=scores)
+                scores /= scores.sum(1, keepdims=True)
+                out[first:last, head] = scores @ v[begin:last, head // group]
+        return out
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        """Of normed rows [tokens, d_model]: [tokens, vocab_size]."""
+        return self._product(x, "embed.weight" if self.config.tied else "output.weight")
+
+    # The forward pass
+
+    def _product(self, x: np.ndarray, name: str) -> np.ndarray:
+        out, width = self.source.shapes[name]
+        y = np.empty((len(x), out), np.float32)
+        step = max(1, BLOCK // width)
+        for first in range(0, out, step):
+            rows = self.source.rows(name, first, min(step, out - first))
+            np.matmul(x, rows.T, out=y[:, first:first + len(rows)])
+        return y
+
+    def _rotated(self, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """x [tokens, heads, head_dim]"""
+        half = self.config.head_dim // 2
+        turns = positions[:, None] * np.array(frequencies(self.config.rope, self.config.head_dim), np.float64)
+        cosine, sine = np.cos(turns).astype(np.float32)[:, None], np.sin(turns).astype(np.float32)[:, None]
+        a, b = x[..., :half], x[..., half:]
+        return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
+
+    def _attention(self, layer: int, y: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
+        config, p = self.config, f"layers.{layer}.attn."
+        q = self.linear(y, p + "q").reshape(len(y), config.n_heads, config.head_dim)
+        k = self.linear(y, p + "k").reshape(len(y), config.n_kv_heads, config.head_dim)
+        v = self.linear(y, p + "v").reshape(len(y), config.n_kv_heads, config.head_dim)
+        if config.head_norms:
+            q = rms_norm(q, config.norm_eps, self.source.rows(p + "q_norm_gain"))
+            k = rms_norm(k, config.norm_eps, self.source.rows(p + "k_norm_gain"))
+        if config.rotates[layer]:
+            positions = np.concatenate([np.arange(length) for length in lengths])
+            q, k = self._rotated(q, positions), self._rotated(k, positions)
+        for what, values in (("q", q), ("k", k), ("v", v)):
+            observe(layer, what, values)
+        ends = np.cumsum(lengths)
+        o = np.concatenate([self.attend(layer, q[end - length:end], k[end - length:end], v[end - length:end])
+                            for length, end in zip(lengths, ends)])
+        return self.linear(o.reshape(len(y), config.q_width), p + "o")
+
+    def _ffn(self, layer: int, y: np.ndarray) -> np.ndarray:
+        p = f"layers.{layer}.ffn."
+        up = self.linear(y, p + "up")
+        h = silu(self.linear(y, p + "gate")) * up if self.config.gated else np.square(np.maximum(up, 0))
+        return self.linear(h, p + "down")
+
+    def layer(self, layer: int, x: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
+        """The residual after the layer, of the residual before it."""
+        gain, eps = self.source.rows, self.config.norm_eps
+        x = x + self._attention(layer, rms_norm(x, eps, gain(f"layers.{layer}.attn.norm_gain")), lengths, observe)
+        x = x + self._ffn(layer, rms_norm(x, eps, gain(f"layers.{layer}.ffn.norm_gain")))
+        if not np.isfinite(x).all():
+            raise Refused(f"layer {layer} of the model gives values that are not finite; the weights are damaged")
+        observe(layer, "x", x)
+        return x
+
+    def hidden(self, sequences: list[np.ndarray], observe: Observer = lambda layer, what, values: None) -> np.ndarray:
+        """Final normed rows of all tokens, [tokens, d_model]. `sequences` are token ids, each one text."""
+        x, lengths = self.embed(np.concatenate(sequences)), [len(ids) for ids in sequences]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for layer in range(self.config.layers):
+                x = self.layer(layer, x, lengths, observe)
+        return rms_norm(x, self.config.norm_eps, self.source.rows("final.norm_gain"))
+
+    def log_probs(self, hidden: np.ndarray, memory: int = 1 << 28) -> Iterator[np.ndarray]:
+        """Log-probabilities of the next token, a block of tokens at a time, each float32 [some tokens, vocab_size]."""
+        step = max(1, memory // (8 * self.config.vocab_size))
+        for first in range(0, len(hidden), step):
+            values = self.logits(hidden[first:first + step])
+            values -= values.max(1, keepdims=True)
+            values -= np.log(np.exp(values).sum(1, keepdims=True, dtype=np.float32))
+            yield values

@@ -1,0 +1,131 @@
+"""Imports an open model as a kaiju checkpoint: int8 weights, the scales of int8 keys and values, the tokenizer.
+
+    kaiju-import SOURCE --out FILE
+
+SOURCE is a GGUF file or a Hugging Face folder (config.json, .safetensors files, tokenizer.json)."""
+
+import argparse
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+import numpy as np
+
+import native
+from calibrate import Calibration, calibrate
+from checkpoint_file import CheckpointFile
+from compare import Comparison, compare
+from convert import convert_matrices
+from float_model import FloatModel
+from progress import Progress
+from refused import Refused, shown
+from report import report
+from rope import turns_per_token
+from sample_text import sample_texts
+from sources import Source, open_source
+from stored_tokenizer import StoredTokenizer
+
+
+def _check_output(path: str, source: Source) -> None:
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        raise Refused(f"{shown(path)} cannot be written: the folder {shown(folder)} is not there")
+    if os.path.isdir(path):
+        raise Refused(f"{shown(path)} is a folder; name a file, such as {shown(os.path.join(path, 'model.safetensors'))}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise Refused(f"{shown(path)} is no regular file")
+    inside = os.listdir(source.path) if os.path.isdir(source.path) else []
+    for name in [source.path, *(os.path.join(source.path, name) for name in inside)]:
+        if os.path.exists(path) and os.path.exists(name) and os.path.samefile(path, name):
+            raise Refused(f"{shown(path)} is part of the source; give --out another name")
+
+
+def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tokenizer: StoredTokenizer | None) -> None:
+    """Everything but matrices."""
+    config = source.config
+    for name in config.tensors():
+        if not name.endswith(".weight"):
+            out.put(native.vector_name(name), native.check_vector(name, source.rows(name)))
+    for name, size in native.absent_biases(config).items():
+        out.put(name, np.zeros(size, np.float32))
+    for layer, steps in enumerate(calibration.steps):
+        out.put(f"kv.{layer}.k_step", steps.k_step)
+        out.put(f"kv.{layer}.v_step", steps.v_step)
+    for name in native.scalars(config):
+        out.put(name, np.ones(1, np.float32))
+    for table, rotates in enumerate(native.rope_tables(config)):
+        turns = turns_per_token(config.rope, config.head_dim) if rotates else [0] * (config.head_dim // 2)
+        out.put(f"rope.{table}", np.array(turns, np.uint64))
+    if tokenizer:
+        out.put("tokenizer", np.frombuffer(tokenizer.data, np.uint8))
+
+
+def _chat(tokenizer: StoredTokenizer | None) -> dict[str, Any]:
+    """The fields of the config that say how a conversation is written."""
+    return {"chat": {"begin": tokenizer.begin}} if tokenizer and tokenizer.begin is not None else {}
+
+
+def import_model(source: Source, path: str, name: str | None, processes: int, check: bool,
+                 static_kv: bool = False) -> str:
+    """Writes the checkpoint, and returns the report."""
+    config = source.config
+    native.check(config, shown(source.path))
+    _check_output(path, source)
+    tokenizer = source.tokenizer()
+    texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
+    model, block = FloatModel(source), native.hadamard_block(config)
+    with Progress("calibrating", config.layers, "layers") as progress:
+        calibration = calibrate(model, block, texts, check_text, lambda: progress.add(1))
+    text = native.config_text(config, name or config.name, static_kv, _chat(tokenizer))
+    weights = sum(out * width for out, width in config.matrices().values())
+    comparison: Comparison | None = None
+    out = CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0))
+    try:
+        out.open()
+        with Progress("quantising", weights, "weights") as progress:
+            errors = convert_matrices(source, out, processes, progress.add)
+        _put_rest(source, out, calibration, tokenizer)
+        digest = out.finish()
+    finally:
+        out.discard()
+    if check:
+        with Progress("checking", config.layers, "layers") as progress:
+            comparison = compare(model, path, calibration.residuals, check_text, lambda: progress.add(1))
+    return report(source, path, digest, out.size, tokenizer, calibration, errors, comparison, static_kv)
+
+
+def _stop(number: int, _: Any) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="kaiju-import", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", metavar="SOURCE", help="a GGUF file or a Hugging Face folder")
+    parser.add_argument("--out", metavar="FILE", required=True, help="the checkpoint to write")
+    parser.add_argument("--name", help="the model's name in the checkpoint; otherwise what the source calls it")
+    parser.add_argument("--processes", type=int, default=min(os.cpu_count() or 1, 8), metavar="N",
+                        help="processes that quantise weights (default: one a processor, at most 8)")
+    parser.add_argument("--kv", choices=("token", "constant"), default="token",
+                        help="scales of int8 keys and values: one for each token and KV head (default), or constant ones, "
+                             "which need less memory and lose more")
+    parser.add_argument("--no-check", action="store_true", help="do not compare the checkpoint with the float model")
+    arguments = parser.parse_args()
+    if not 1 <= arguments.processes <= 64:
+        parser.error("--processes is 1 to 64")
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        source = open_source(arguments.source)
+        print(import_model(source, arguments.out, arguments.name, arguments.processes, not arguments.no_check,
+                           arguments.kv == "constant"))
+    except Refused as problem:
+        sys.exit(f"kaiju-import: {problem}")
+    except MemoryError:
+        sys.exit("kaiju-import: out of memory; nothing was written")
+    except KeyboardInterrupt:
+        sys.exit("kaiju-import: interrupted; nothing was written")
+
+
+if __name__ == "__main__":
+    main()

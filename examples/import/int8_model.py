@@ -1,0 +1,95 @@
+"""The arithmetic of version 2 in numpy, to tell how far a checkpoint is from its float model. Sums are those of numpy, so
+its logits are those of the engine up to float32's rounding; tests/golden has the form that is exact to the bit."""
+
+import json
+import struct
+
+import numpy as np
+
+import hadamard
+import native
+from checkpoint_file import TYPES
+from float_model import FloatModel
+from model_config import ModelConfig
+from sources.source import File
+
+
+class CheckpointTensors:
+    """Reads a checkpoint that CheckpointFile wrote."""
+
+    def __init__(self, path: str):
+        self._file = File(path)
+        size = struct.unpack("<Q", self._file.read(0, 8).tobytes())[0]
+        self._begin, self._header = 8 + size, json.loads(self._file.read(8, size).tobytes())
+        self.config = json.loads(self._header["__metadata__"]["config"])
+
+    def rows(self, name: str, first: int = 0, count: int | None = None) -> np.ndarray:
+        about = self._header[name]
+        kind, shape = np.dtype(TYPES[about["dtype"]]), about["shape"]
+        count = shape[0] - first if count is None else count
+        row = kind.itemsize * int(np.prod(shape[1:]))
+        raw = self._file.read(self._begin + about["data_offsets"][0] + first * row, count * row)
+        return raw.view(kind).reshape(count, *shape[1:])
+
+
+class _Tensors:
+    """A checkpoint under the names that FloatModel uses; matrices as the floats that their bytes stand for, behind the
+    transform where it is folded into them."""
+
+    def __init__(self, path: str, config: ModelConfig):
+        self.stored, self.shapes = CheckpointTensors(path), config.tensors()
+
+    def rows(self, name: str, first: int = 0, count: int | None = None) -> np.ndarray:
+        if not name.endswith(".weight"):
+            return self.stored.rows(native.vector_name(name), first, count)
+        stem = native.matrix_name(name.removesuffix(".weight"))
+        weight = self.stored.rows(stem + ".weight", first, count)
+        return weight * self.stored.rows(stem + ".scale", first, count)[:, None]
+
+    def gather(self, name: str, ids: np.ndarray) -> np.ndarray:
+        return np.concatenate([self.rows(name, int(row), 1) for row in ids])
+
+
+def bf16(x: np.ndarray) -> np.ndarray:
+    bits = x.view(np.uint32)
+    return ((bits + (0x7fff + (bits >> 16 & 1))) & np.uint32(0xffff0000)).view(np.float32)
+
+
+def rounded(x: np.ndarray, largest: int = 127) -> np.ndarray:
+    """Each row to -largest ... largest with a scale of its own, as floats."""
+    peak = np.abs(x).max(-1, keepdims=True)
+    peak[peak == 0] = 1
+    return np.clip(np.rint(x * (np.float32(largest) / peak)), -largest, largest) * (peak / np.float32(largest))
+
+
+class Int8Model(FloatModel):
+    def __init__(self, path: str, config: ModelConfig):
+        self.source, self.config = _Tensors(path, config), config  # type: ignore[assignment]
+        structure = self.source.stored.config["structure"]
+        self._block, self._static_kv = max(structure["hadamard"], 1), structure["static_kv"]
+
+    def _site(self, x: np.ndarray) -> np.ndarray:
+        return rounded(bf16(hadamard.transform(x, self._block)))
+
+    def embed(self, ids: np.ndarray) -> np.ndarray:
+        x = super().embed(ids)
+        return hadamard.transform(x, self._block) if self.config.tied else x
+
+    def linear(self, x: np.ndarray, name: str) -> np.ndarray:
+        return super().linear(self._site(x), name)
+
+    def attend(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+        config, block, p = self.config, self._block, f"kv.{layer}."
+        k_step, v_step = (self.source.stored.rows(p + step).reshape(k.shape[1:]) for step in ("k_step", "v_step"))
+        group = config.n_heads // config.n_kv_heads
+        k8, v8 = hadamard.transform(k / k_step, block), v / v_step
+        if self._static_kv:
+            k8, v8 = np.clip(np.rint(k8), -127, 127), np.clip(np.rint(v8), -127, 127)
+        else:
+            k8, v8 = rounded(k8), rounded(v8)
+        q8 = rounded(hadamard.transform(q * np.repeat(k_step, group, 0), block))
+        return super().attend(layer, q8, k8 / np.float32(block), v8 * v_step)
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        folded = hadamard.transform(x, self._block)
+        return super().logits(rounded(folded, 32512))

@@ -1,0 +1,32 @@
+"""Where a model's weights come from: a GGUF file or a Hugging Face folder, behind one interface."""
+
+import os
+
+from refused import Refused, shown
+from sources.source import Source
+
+__all__ = ["Source", "open_source"]
+
+
+def open_source(path: str) -> Source:
+    """The source at `path`, with its config and every tensor's place and shape checked; no weights are read yet."""
+    from sources.gguf import GgufSource
+    from sources.huggingface import FolderSource
+
+    if os.path.isdir(path):
+        return FolderSource(path)
+    try:
+        with open(path, "rb") as file:
+            begin = file.read(16)
+    except OSError as problem:
+        raise Refused(f"{shown(path)} cannot be read: {problem.strerror}") from None
+    if begin[:4] == b"GGUF":
+        return GgufSource(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.basename(path) == "config.json" or path.endswith((".safetensors", ".safetensors.index.json")):
+        raise Refused(f"{shown(path)} is one file of a Hugging Face model; name the folder that it is in: {shown(folder)}")
+    if begin[:4] == b"PK\x03\x04" or begin[:2] == b"\x80\x02":
+        raise Refused(f"{shown(path)} is a PyTorch pickle, which may run code when it is read; use the model's "
+                      "safetensors files or a GGUF file")
+    raise Refused(f"{shown(path)} is neither a GGUF file nor a folder; name a .gguf file, or a folder with config.json "
+                  "and .safetensors files")

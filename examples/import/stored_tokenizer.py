@@ -1,0 +1,101 @@
+"""The tokenizer of a source in the form that a checkpoint stores: tokenizer.py's conversion, with what it does not
+expect of a damaged source turned into a refusal."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tokenizer
+from refused import Refused, shown
+
+_MOST_ADDED = 1 << 14  # added tokens; Tekken has 1,000, the most of those seen
+_LARGEST = 1 << 27  # bytes of a tokenizer.json
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTokenizer:
+    data: bytes  # byte-level BPE as JSON, or a SentencePiece model
+    begin: int | None = None  # the token that the model expects before a text
+    end: int | None = None  # and after it
+    notes: tuple[str, ...] = ()  # what was changed on the way
+
+
+def _converted(convert: Callable[[Any], tokenizer.Converted], source: Any, vocab_size: int, where: str) -> StoredTokenizer:
+    try:
+        found = convert(source)
+        data = found.data()
+    except tokenizer.Unsupported as problem:
+        raise Refused(f"{where}: the tokenizer: {problem}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration) as problem:
+        raise Refused(f"{where}: the tokenizer is damaged: {type(problem).__name__}: {shown(problem)}") from None
+    if len(found.stored["tokens"]) > vocab_size:
+        raise Refused(f"{where}: the tokenizer has the token {len(found.stored['tokens']) - 1}, but the model's embedding has "
+                      f"{vocab_size} rows")
+    return StoredTokenizer(data, found.begin, found.end, found.notes)
+
+
+def _check_ids(source: dict[str, Any], vocab_size: int, where: str) -> None:
+    """Token ids are rows of the embedding. (What is no list or dict, the conversion refuses.)"""
+    model, added = source.get("model"), source.get("added_tokens")
+    ids = list(model["vocab"].values()) if isinstance(model, dict) and isinstance(model.get("vocab"), dict) else []
+    ids += [entry.get("id") for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
+    for id in ids:
+        if type(id) is not int or not 0 <= id < vocab_size:
+            raise Refused(f"{where}: the tokenizer has the token {shown(id)}, but the model's embedding has {vocab_size} rows")
+
+
+def _check_added(count: int, where: str) -> None:
+    if count > _MOST_ADDED:
+        raise Refused(f"{where}: the tokenizer has {count} added tokens; at most {_MOST_ADDED} are imported")
+
+
+def from_gguf(metadata: dict[str, Any], vocab_size: int, where: str) -> StoredTokenizer:
+    """Of a GGUF file's metadata."""
+    kinds, tokens = metadata.get("tokenizer.ggml.token_type"), metadata.get("tokenizer.ggml.tokens")
+    if isinstance(kinds, list):
+        _check_added(sum(kind in (3, 4) for kind in kinds), where)
+    if not isinstance(tokens, list) or not isinstance(kinds, list) or len(tokens) != len(kinds):
+        raise Refused(f"{where}: the tokenizer is damaged: tokenizer.ggml.tokens and .token_type must be lists of one length")
+    return _converted(tokenizer.from_gguf, metadata, vocab_size, where)
+
+
+def from_folder(folder: str, vocab_size: int) -> StoredTokenizer | None:
+    """Of a Hugging Face folder: its tokenizer.json or, where that is none that kaiju reads, its tokenizer.model."""
+    path, pieces = os.path.join(folder, "tokenizer.json"), os.path.join(folder, "tokenizer.model")
+    refusal = None
+    if os.path.isfile(path):
+        try:
+            source = _read_json(path)
+            _check_ids(source, vocab_size, shown(path))
+            return _converted(tokenizer.from_tokenizer_json, source, vocab_size, shown(path))
+        except Refused as problem:
+            refusal = problem
+    if os.path.isfile(pieces):
+        if os.path.getsize(pieces) > _LARGEST:
+            raise Refused(f"{shown(pieces)} is larger than {_LARGEST} bytes")
+        with open(pieces, "rb") as file:
+            return StoredTokenizer(file.read())
+    if refusal:
+        raise refusal
+    if os.path.isfile(os.path.join(folder, "tekken.json")) or os.path.isfile(os.path.join(folder, "vocab.json")):
+        raise Refused(f"{shown(folder)} has a tokenizer, but no tokenizer.json; fetch that file of the model, too")
+    return None
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    try:
+        if os.path.getsize(path) > _LARGEST:
+            raise Refused(f"{shown(path)} is larger than {_LARGEST} bytes")
+        with open(path, encoding="utf-8") as file:
+            source = json.load(file)
+    except (ValueError, RecursionError) as problem:
+        raise Refused(f"{shown(path)} is no JSON: {shown(problem)}") from None
+    except OSError as problem:
+        raise Refused(f"{shown(path)} cannot be read: {problem.strerror}") from None
+    if not isinstance(source, dict):
+        raise Refused(f"{shown(path)} is no JSON object; fetch it again")
+    if isinstance(source.get("added_tokens"), list):
+        _check_added(len(source["added_tokens"]), shown(path))
+    return source
