@@ -8,9 +8,9 @@ words, numbers, white space, code points of all planes and, in every eighth text
 both encode as ordinary text (kaiju finds them only where it is asked to: --special). Exits with 1 if anything differs.
 
 Where the two know different versions of Unicode they differ by right: in the classes of new code points, and with NFC
-in the order of new combining marks (`tokenizers` 0.23 has those of about 2017). So texts leave out what Python's
-Unicode has not assigned, and marks that `tokenizers` and Python order differently, unless --every-code-point asks for
-them.
+in the order and the composition of new combining marks (`tokenizers` 0.23 has those of about 2017). So texts leave out
+what Python's Unicode has not assigned, and marks that `tokenizers` and Python order or compose differently, unless
+--every-code-point asks for them.
 
 Needs the package `tokenizers` (0.20 or newer).
 """
@@ -41,13 +41,21 @@ def nfc_agrees(character):
     return all(normalizers.NFC().normalize_str(text) == unicodedata.normalize("NFC", text) for text in around)
 
 
+def newer_parts():
+    """The characters of which Python composes others and `tokenizers` does not."""
+    apart = (unicodedata.normalize("NFD", chr(code)) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    return {part for parts in apart if len(parts) > 1
+            and normalizers.NFC().normalize_str(parts) != unicodedata.normalize("NFC", parts) for part in parts[1:]}
+
+
 def code_points(every, nfc):
     """Those that random texts draw from, by blocks of 256, so that each block comes as often as another."""
-    blocks = {}
+    blocks, newer = {}, newer_parts() if nfc and not every else set()
     for code in range(0x110000):
         character = chr(code)
         category = unicodedata.category(character)
-        if category != "Cs" and (every or category not in ("Cn", "Co") and (not nfc or nfc_agrees(character))):
+        agrees = not nfc or character not in newer and nfc_agrees(character)
+        if category != "Cs" and (every or category not in ("Cn", "Co") and agrees):
             blocks.setdefault(code >> 8, []).append(character)
     return list(blocks.values())
 
