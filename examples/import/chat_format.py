@@ -27,6 +27,7 @@ _SPACES = {"\n": "a newline", " ": "a space", "\t": "a tab", "\u3000": "U+3000"}
 COMMANDS = ("<tool_response>", "</tool_response>", "/think", "/no_think", "/system_override")
 _MARKERS = {"system": "Qsx{}Zs", "user": "Qux{}Zu", "assistant": "Qax{}Za"}
 _FALLBACK_JOINER = "\n\n"
+_PRIVATE_USE = 0xF0000
 
 
 class Unsupported(Exception):
@@ -76,7 +77,7 @@ class Template:
 
     def __init__(self, source, specials, control=None, variables=None, date=datetime.date(2025, 1, 1)):
         import jinja2
-        self.source, self.specials = source, specials
+        self.source, self.specials = source, {text: number for text, number in specials.items() if text}
         self.control = set(specials.values()) if control is None else set(control)
         self.variables = dict(variables or {})
         self._error = jinja2.exceptions.TemplateError
@@ -84,8 +85,9 @@ class Template:
             self._compiled = environment(date).from_string(source)
         except self._error as problem:
             raise Unsupported(f"the template is not Jinja that jinja2 reads: {problem}") from None
-        longest_first = sorted(filter(None, specials), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._sizes = sorted({len(special) for special in self.specials}, reverse=True)
+        firsts = "".join(sorted({re.escape(special[0]) for special in self.specials}))
+        self._firsts = re.compile(f"[{firsts}]" if firsts else "(?!)")
 
     def render(self, messages, generation=True):
         """The prompt as text; Unsupported if the template refuses the messages."""
@@ -97,24 +99,41 @@ class Template:
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as problem:
             raise Unsupported(f"the template fails: {type(problem).__name__}: {problem}") from None
 
+    def _found(self, text):
+        """Where the special tokens of a text are, the longest that begins first: (begin, end) each."""
+        at = 0
+        for first in self._firsts.finditer(text):
+            begin = first.start()
+            size = next((size for size in self._sizes if text[begin:begin + size] in self.specials), 0)
+            if size and begin >= at:
+                at = begin + size
+                yield begin, at
+
     def items(self, text):
         """The text as a list of token ids and texts between them."""
         parts, at = [], 0
-        for found in self._pattern.finditer(text):
-            parts += [text[at:found.start()], self.specials[found[0]]]
-            at = found.end()
+        for begin, end in self._found(text):
+            parts += [text[at:begin], self.specials[text[begin:end]]]
+            at = end
         return [part for part in parts + [text[at:]] if part != ""]
 
-    # A special token inside a message's text must stay text. It is hidden from the template by private-use characters.
     def hide(self, text, except_for=None):
-        numbers = {special: number for number, special in enumerate(self.specials)}
-        return self._pattern.sub(
-            lambda found: found[0] if found[0] == except_for else chr(0xF0000 + numbers[found[0]]), text)
+        """The text with its special tokens hidden from the template: in a message's text they must stay text."""
+        out, at = "", 0
+        for begin, end in self._found(text):
+            special = text[begin:end]
+            out += text[at:begin] + (special if special == except_for else _hidden(special))
+            at = end
+        return out + text[at:]
 
-    def unhide(self, text):
-        names = list(self.specials)
-        text = re.sub("[\U00100000-\U0010007F]", lambda found: chr(ord(found[0]) - 0x100000), text)
-        return "".join(names[ord(c) - 0xF0000] if 0xF0000 <= ord(c) < 0xF0000 + len(names) else c for c in text)
+
+def _hidden(text):
+    """Each character as a private-use one, which a template neither knows nor trims."""
+    return "".join(chr(ord(character) + _PRIVATE_USE) if character < "\uFFFE" else character for character in text)
+
+
+def _unhidden(text):
+    return re.sub("[\U000F0000-\U000FFFFD]", lambda found: chr(ord(found[0]) - _PRIVATE_USE), text)
 
 
 def _conversation(roles):
@@ -215,8 +234,8 @@ def _refuses(template, roles):
 
 
 def derive(template, stop=()):
-    """(chat format, notes): the object that the checkpoint stores, and what a person should know of it. `stop` are
-    token ids that end a reply besides the format's own control tokens."""
+    """(chat format, notes, reference): the object that the checkpoint stores, what a person should know of it, and what
+    check() compares it with. `stop` are token ids that end a reply besides the format's own control tokens."""
     notes = []
     first, _ = _gaps(template, _conversation(["user"]))
     alone, _ = _gaps(template, _conversation(["user"]), generation=False)
@@ -236,8 +255,8 @@ def derive(template, stop=()):
     elif reply != assistant_before:
         added = reply[len(assistant_before):]
         if reply.startswith(assistant_before) and added.count("<think>") == added.count(THINK_END):
-            notes.append(f"a reply begins with {added!r}, which the template leaves out of earlier replies. kaiju keeps "
-                         "it there, so that the prompt of each turn begins with the prompt of the turn before")
+            notes.append(f"a reply begins with {added!r}, which the template leaves out of earlier replies. kaiju "
+                         "keeps it there, so that the prompt of each turn begins with the prompt of the turn before")
         elif reply or assistant_before.strip():
             kept = assistant_before
             notes.append(f"a reply begins with {reply!r}, and an earlier reply with {kept!r}. kaiju does the same: a "
@@ -286,8 +305,8 @@ def _derive_system(template, begin, user_before, rest, notes):
         gaps, order = _gaps(template, _conversation(roles))
         one, _ = _gaps(template, _conversation(["system", "user"]))
     except Unsupported as problem:
-        notes.append(f"the template has no system message ({problem}): the system text and an empty line are put before "
-                     "the first user text")
+        notes.append(f"the template has no system message ({problem}): the system text and an empty line are put "
+                     "before the first user text")
         return ("", _FALLBACK_JOINER), "nowhere", False
     moved = order == [1, 2, 0, 3]
     if moved:
@@ -410,6 +429,9 @@ class _Reference:
         self.template, self.form, self.place, self.moved = template, form, place, moved
         self._missing = missing  # what begins a reply, where the template does not say
         self._earlier, self._kept = earlier, kept  # before an earlier reply: by the template, and by kaiju
+        own = {item for role in ROLES for name in ("before", "after") for item in form[role].get(name, [])}
+        names = [special for special in template.specials if special not in COMMANDS]
+        self.names = sorted(names, key=lambda special: template.specials[special] not in own)[:30] or ["<|end|>"]
         self.empty = {role for role in ("user", "assistant") if self._takes_empty(role)}
 
     def _takes_empty(self, role):
@@ -442,27 +464,26 @@ class _Reference:
             # One string, of which the template trims no inner end, so the texts are trimmed and the joiner hidden.
             system, user = (_strip(message["content"], form[message["role"]]) for message in messages[:2])
             joiner = "".join(form["system"].get("after", []))
-            messages[1]["content"] = system + "".join(chr(0x100000 + ord(c)) for c in joiner) + user
+            messages[1]["content"] = system + _hidden(joiner) + user
             messages.pop(0)
         rendered = template.render(messages) + self._missing
         if self._kept != self._earlier:
             end = len(rendered) - len(self._kept)
             rendered = rendered[:end].replace(self._earlier, self._kept) + rendered[end:]
-        return [template.unhide(item) if isinstance(item, str) else item for item in template.items(rendered)]
+        return [_unhidden(item) if isinstance(item, str) else item for item in template.items(rendered)]
 
 
 # -- random conversations --
 
 _PIECES = ["a", "I", "the", "hello", "user", "assistant", "system", "model", "Don't", "e\u0301", "\u00e9", "\u00df",
            "\u4f60\u597d", "\u0645\u0631\u062d\u0628\u0627", "\U0001f600", "\U0001f469\u200d\U0001f680", "0", "42",
-           "1234567", ".", ",", "?", "!", ":", "\"", "'", "\\", "/", "<", ">", "|", "[", "]", "{", "}", "{{ bos_token }}",
-           "{% raw %}", "&amp;", "<|", "|>", "</", "[INST", " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\u00a0",
-           "\u3000", "\u200b", "\ufeff", "\x00", "\x1b"]
+           "1234567", ".", ",", "?", "!", ":", "\"", "'", "\\", "/", "<", ">", "|", "[", "]", "{", "}",
+           "{{ bos_token }}", "{% raw %}", "&amp;", "<|", "|>", "</", "[INST", " ", "  ", "   ", "\n", "\n\n", "\r\n",
+           "\t", "\u00a0", "\u3000", "\u200b", "\ufeff", "\x00", "\x1b"]
 
 
-def random_text(draw, specials):
-    """A text of up to 12 pieces: words, white space, Unicode, and what looks like a control token."""
-    names = [special for special in specials if special not in COMMANDS] or ["<|end|>"]
+def random_text(draw, names):
+    """A text of up to 12 pieces: words, white space, Unicode, and `names` of control tokens."""
     text = ""
     for _ in range(draw.choice((0, 1, 2, 3, 5, 8, 12))):
         text += draw.choice(names) if draw.random() < 0.15 else draw.choice(_PIECES)
@@ -473,7 +494,7 @@ def random_text(draw, specials):
 def random_conversation(draw, reference):
     """Messages that end with the user's: perhaps a system message, perhaps a greeting, 1 to 6 user messages."""
     form = reference.form
-    text = lambda: random_text(draw, reference.template.specials)
+    text = lambda: random_text(draw, reference.names)
     messages = []
     if draw.random() < 0.5:
         system = text()
@@ -500,8 +521,8 @@ def check(reference, conversations=1000, seed=1):
         messages = random_conversation(draw, reference)
         wanted, found = reference.items(messages), layout(reference.form, messages)
         if wanted != found:
-            raise Unsupported(f"the chat format does not give what the template gives for conversation {number} of seed "
-                              f"{seed}: {json.dumps(messages)}\n  template:    {wanted}\n  chat format: {found}")
+            raise Unsupported(f"the chat format does not give what the template gives for conversation {number} of "
+                              f"seed {seed}: {json.dumps(messages)}\n  template:    {wanted}\n  chat format: {found}")
 
 
 # -- models --
@@ -527,14 +548,15 @@ def from_gguf(path):
     if not source:
         raise Unsupported("the file has no tokenizer.chat_template: use the model without a chat format, on raw text")
     texts, kinds = data.get("tokenizer.ggml.tokens", []), data.get("tokenizer.ggml.token_type", [])
-    specials = {text: number for number, (text, kind) in enumerate(zip(texts, kinds)) if kind in (3, 4) and text.strip()}
+    specials = {text: number for number, (text, kind) in enumerate(zip(texts, kinds))
+                if kind in (3, 4) and text.strip()}
     control = [number for number, kind in enumerate(kinds) if kind == 3]
     at = lambda name: data.get(f"tokenizer.ggml.{name}_token_id")
     names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     variables = {variable: texts[at(name)] for variable, name in names.items() if at(name) is not None}
     stop = [at(name) for name in ("eos", "eot", "eom") if at(name) is not None]
-    sentencepiece = data.get("tokenizer.ggml.model") == "llama"
-    return source, specials, control, variables, stop, sentencepiece and data.get("tokenizer.ggml.add_space_prefix", True)
+    spaced = data.get("tokenizer.ggml.model") == "llama" and data.get("tokenizer.ggml.add_space_prefix", True)
+    return source, specials, control, variables, stop, spaced
 
 
 def from_folder(folder):

@@ -55,7 +55,8 @@ def tokens_of_kaiju(family, form, prompts):
         chat.write_text(json.dumps(form))
         texts = [json.dumps(messages).encode() for messages in prompts]
         data = b"".join(b"%d\n%s" % (len(text), text) for text in texts)
-        done = subprocess.run([encode, str(tokenizer), "--chat", str(chat)], input=data, capture_output=True, check=True)
+        command = [encode, str(tokenizer), "--chat", str(chat)]
+        done = subprocess.run(command, input=data, capture_output=True, check=True)
     return done.stdout.decode().splitlines()
 
 
@@ -69,7 +70,7 @@ def check(family):
         draw = random.Random(1)
         prompts = [chat_format.random_conversation(draw, reference) for _ in range(conversations)]
         found = tokens_of_kaiju(family, form, prompts)
-        promise(len(found) == len(prompts), f"{family.name}: kaiju-encode answers {len(found)} of {len(prompts)} prompts")
+        promise(len(found) == len(prompts), f"{family.name}: kaiju-encode answers every prompt, not {len(found)}")
         for messages, line in zip(prompts, found):
             wanted = " ".join(map(str, family.tokens(reference.items(messages))))
             promise(line == wanted, f"{family.name}, {json.dumps(messages)}:\n  jinja2 {wanted}\n  kaiju  {line}")
@@ -81,8 +82,8 @@ for family in chat_families.families():
     notes[family.name] = " ".join(check(family))
     print(f"{family.name}: {conversations} conversations, no difference")
 
-promise("before the last user text" in notes["mistral_tekken"], "a note says that the system text moves to the first turn")
-promise("leaves out of earlier replies" in notes["qwen3_no_thinking"], "a note says that an empty reasoning block stays")
+promise("before the last user text" in notes["mistral_tekken"], "a note says that the system text moves")
+promise("leaves out of earlier replies" in notes["qwen3_no_thinking"], "a note says that a reasoning block stays")
 promise("up to </think>" in notes["qwen3"], "a note says that reasoning is left out of earlier replies")
 for name in ("chatml", "llama3", "llama3.1", "qwen2.5", "smollm2", "smollm3", "gemma3", "mistral_small"):
     promise(not notes[name], f"{name} needs no note, not {notes[name]!r}")
@@ -124,14 +125,16 @@ refused("a template that forgets texts", "leaves out the text of the user messag
 refused("a template that repeats texts", "repeats 2 times", template(GOOD + "{{ m.content if m.role == 'user' }}"))
 refused("a template of upper case", "leaves out the text", template(GOOD.replace("m.content", "m.content | upper")))
 refused("a template without special tokens", "no special token separates",
-        "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}{{ 'assistant: ' if add_generation_prompt }}")
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"
+        "{{ 'assistant: ' if add_generation_prompt }}")
 refused("a template whose users no token encloses", "no special token separates",
         template(GOOD.replace("'</s>'", "('</s>' if m.role == 'system' else '\n')").replace("'<|a|>'", "'bot:'"))
         .replace("'<|a|>'", "'bot:'"))
 refused("a template that numbers its turns", "", template("{{ loop.index0 ~ '<|u|>' }}" + GOOD))
 refused("a template that counts messages", "differently",
         template(GOOD).replace("{{ bos_token }}", "{{ bos_token ~ messages | length }}"))
-refused("a template that removes tabs alone", "removes a tab", template(GOOD.replace("m.content", "m.content.strip('\t')")))
+refused("a template that removes tabs alone", "removes a tab",
+        template(GOOD.replace("m.content", "m.content.strip('\t')")))
 refused("a template that indents texts", "changes a system text that begins with a newline",
         template(GOOD.replace("m.content", "m.content.replace('\n', '\n  ')")))
 refused("a template that obeys words in texts", "conversation",
@@ -142,7 +145,7 @@ refused("a template that repeats a speaker's name", "repeats the name",
         template(GOOD.replace("m.content", "((m.name + m.name + ':') if m.name else '') + m.content")))
 refused("a tokenizer without special tokens", "no special token separates", template(GOOD), specials={"@@": 9})
 refused("a template that writes other messages otherwise beside a system message", "differently if there is a system",
-        template(GOOD.replace("'</s>'", "('</s>' if messages[0].role != 'system' or m.role == 'system' else '</s></s>')")))
+        template(GOOD.replace("'</s>'", "('</s></s>' if messages[0].role == 'system' != m.role else '</s>')")))
 
 # -- what is not refused --
 form, found = derive(template(GOOD.replace("'system': '<|sys|>', ", "")))
@@ -156,13 +159,14 @@ form, found = derive(template(GOOD).replace("{{ '<|a|>' if add_generation_prompt
 promise("reply" not in form and "does not say what begins a reply" in found[0], "a reply begins as earlier ones do")
 form, _ = derive(template(GOOD).replace("'<|a|>' if", "'<|a|><think>\n' if"))
 promise(form["reply"] == [4, 6, "\n"], "reasoning that a reply begins with is not part of earlier replies")
-form, _ = derive(template(GOOD.replace("m.content", "m.content.strip()")).replace("bos_token", "bos_token ~ day"), day="")
+form, _ = derive(template(GOOD.replace("m.content", "m.content.strip()")))
 promise(form["user"]["trim_left"] == "space", "texts are trimmed as the template trims them")
 
-spaced = chat_format.without_first_spaces({"begin": [1, " x"], "system": {"place": "first_user", "after": ["\n"]}, "stop": [2],
-                                           "user": {"before": [3, " "], "after": [4]}, "reply": [],
+in_user = {"place": "first_user", "after": ["\n"]}
+spaced = chat_format.without_first_spaces({"begin": [1, " x"], "system": in_user, "stop": [2], "reply": [],
+                                           "user": {"before": [3, " "], "after": [4]},
                                            "assistant": {"before": [" "], "after": [" z", 2]}})
-promise(spaced == {"begin": [1, "x"], "system": {"place": "first_user", "after": ["\n"]}, "stop": [2],
+promise(spaced == {"begin": [1, "x"], "system": in_user, "stop": [2],
                    "user": {"before": [3], "after": [4]}, "assistant": {"after": [" z", 2]}},
         f"a space that the tokenizer adds is not written twice, but {spaced}")
 try:
@@ -182,9 +186,10 @@ with tempfile.TemporaryDirectory() as folder:
     run = lambda *more: subprocess.run([sys.executable, root / "examples/import/chat_format.py", folder, "--out",
                                         folder + "/out.json", "--check", "50", *more], capture_output=True, text=True)
     done = run()
-    promise(done.returncode == 0 and "50 random conversations: no difference" in done.stdout, f"a folder: {done.stderr}")
+    promise(done.returncode == 0 and "50 random conversations: no" in done.stdout, f"a folder: {done.stderr}")
     made = json.loads(pathlib.Path(folder, "out.json").read_text())
-    promise(made["stop"] == [0, 1, 2] and made["user"] == {"before": [1, "user\n"], "after": [2, "\n"]}, "a folder's format")
+    promise(made["stop"] == [0, 1, 2], "stop tokens of a folder's files")
+    promise(made["user"] == {"before": [1, "user\n"], "after": [2, "\n"]}, "a folder's chat format")
     os.remove(folder + "/out.json")
     pathlib.Path(folder, "chat_template.jinja").write_text("{{ messages }}")
     done = run()
