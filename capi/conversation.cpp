@@ -15,12 +15,6 @@ Status check_part(int32_t part) {
   return kaiju::invalid_argument("part is " + std::to_string(part) + "; parts are 1 (input) and 2 (reply)");
 }
 
-// What closes a turn: the chat format's symbol, where the model has one.
-std::vector<int32_t> close_of(const kaiju::Model& model) {
-  const auto chat = model.chat();
-  return chat.ok() ? std::vector<int32_t>{chat.value()->symbols().close} : std::vector<int32_t>();
-}
-
 kaiju::RequestOptions request_of(const kaiju_conversation& conversation, const kaiju_options* options,
                                  void* user_data) {
   kaiju::RequestOptions request = request_options(options, conversation.model->stop_tokens());
@@ -54,8 +48,10 @@ kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head
   return guard(error, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");
     KAIJU_TRY(check_span("head", head, count));
-    return adopt(kaiju::Conversation::create(engine->engine, {head, count}, close_of(*engine->model)), engine->model,
-                 out);
+    std::span<const int32_t> close, opening;
+    if (const auto chat = engine->model->chat(); chat.ok())
+      close = chat.value()->close(), opening = chat.value()->opening({head, count});
+    return adopt(kaiju::Conversation::create(engine->engine, {head, count}, close, opening), engine->model, out);
   });
 }
 

@@ -27,7 +27,8 @@ static_assert(KAIJU_OK == static_cast<int>(StatusCode::kOk) &&
               KAIJU_INTERNAL == static_cast<int>(StatusCode::kInternal));
 static_assert(KAIJU_ROLE_CARD == static_cast<int>(kaiju::ChatRole::kCard) &&
               KAIJU_ROLE_USER == static_cast<int>(kaiju::ChatRole::kUser) &&
-              KAIJU_ROLE_CHARACTER == static_cast<int>(kaiju::ChatRole::kCharacter));
+              KAIJU_ROLE_CHARACTER == static_cast<int>(kaiju::ChatRole::kCharacter) &&
+              KAIJU_ROLE_SYSTEM == static_cast<int>(kaiju::ChatRole::kSystem));
 
 #define KAIJU_STRING2(x) #x
 #define KAIJU_STRING(x) KAIJU_STRING2(x)
@@ -213,29 +214,35 @@ kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* me
     if (!model) return missing("model");
     KAIJU_TRY(check_span("messages", messages, message_count));
     KAIJU_TRY(check_span("tokens", tokens, capacity));
-    if (message_count > 0) KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size));
-    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN))
+    constexpr size_t kFirstSize = offsetof(kaiju_message, name);  // of the header's first version
+    if (message_count > 0) KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size, kFirstSize));
+    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN | KAIJU_CHAT_OPEN | KAIJU_CHAT_AFTER_STOP))
       return kaiju::invalid_argument("unknown flags " + std::to_string(flags));
     auto chat = model->model->chat();
     if (!chat.ok()) return chat.status();
-    std::vector<int32_t> out;
-    if (flags & KAIJU_CHAT_BEGIN) out.push_back((*chat)->symbols().begin);
-    if (flags & KAIJU_CHAT_CLOSE) (*chat)->append_close(out);
+    std::vector<kaiju::ChatMessage> list;
     for (size_t i = 0; i < message_count; ++i) {
-      kaiju_message message;
-      std::memcpy(&message, reinterpret_cast<const char*>(messages) + i * message_size, sizeof message);
-      const std::string which = "message " + std::to_string(i);
-      if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_CHARACTER)
-        return kaiju::invalid_argument(which + " has role " + std::to_string(message.role) +
-                                       "; roles are 1 (card), 2 (user) and 3 (character)");
-      if (message.role == KAIJU_ROLE_CARD && !out.empty())
-        return kaiju::invalid_argument(which + " is a card; a card comes first");
+      kaiju_message message{};
+      std::memcpy(&message, reinterpret_cast<const char*>(messages) + i * message_size,
+                  std::min(message_size, sizeof message));
+      if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_SYSTEM)
+        return kaiju::invalid_argument("message " + std::to_string(i) + " has role " + std::to_string(message.role) +
+                                       "; roles are 1 (card), 2 (user), 3 (character) and 4 (system)");
       KAIJU_TRY(check_span("content", message.content, message.content_size));
-      const std::string_view text(message.content_size ? message.content : "", message.content_size);
-      if (Status status = (*chat)->append(static_cast<kaiju::ChatRole>(message.role), text, out); !status.ok())
-        return Status(status.code(), which + ": " + status.message());
+      KAIJU_TRY(check_span("name", message.name, message.name_size));
+      const auto text = [](const char* data, size_t size) { return std::string_view(size ? data : "", size); };
+      list.push_back({static_cast<kaiju::ChatRole>(message.role), text(message.content, message.content_size),
+                      text(message.name, message.name_size)});
     }
-    if (flags & KAIJU_CHAT_REPLY) (*chat)->append_reply_start(out);
+    const auto flag = [&](int32_t bit) { return (flags & bit) != 0; };
+    std::vector<int32_t> out;
+    KAIJU_TRY((*chat)->format(list,
+                              {.begin = flag(KAIJU_CHAT_BEGIN),
+                               .close = flag(KAIJU_CHAT_CLOSE),
+                               .after_stop = flag(KAIJU_CHAT_AFTER_STOP),
+                               .reply = flag(KAIJU_CHAT_REPLY),
+                               .open = flag(KAIJU_CHAT_OPEN)},
+                              out));
     fill(out, tokens, capacity, count);
     return {};
   });

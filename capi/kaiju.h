@@ -194,7 +194,8 @@ typedef struct kaiju_device_info { /* the only device is the host; a GPU is one 
   uint64_t memory_total, memory_free; /* host memory in bytes; 0: not known */
 } kaiju_device_info;
 
-enum { /* Properties for kaiju_model_number.  A chat symbol is a token id; it is -1 if the model has no such symbol. */
+enum { /* Properties for kaiju_model_number.  A chat symbol is a token id; it is -1 if the model has no such symbol.
+        * Imported models have a chat format instead, and may still have the symbols begin, end and text. */
        KAIJU_MODEL_VOCABULARY = 1,
        KAIJU_MODEL_CONTEXT = 2,
        KAIJU_MODEL_LABELS = 3, /* number of labels of the classifier; 0: the model has none */
@@ -213,19 +214,34 @@ enum { /* kaiju_model_text; 1 is reserved for the architecture, 3 for a chat tem
        KAIJU_MODEL_DIGEST = 4 /* digest of the checkpoint: 32 hexadecimal digits */
 };
 
-enum { KAIJU_ROLE_CARD = 1, KAIJU_ROLE_USER = 2, KAIJU_ROLE_CHARACTER = 3 };
+enum {
+  KAIJU_ROLE_CARD = 1, /* a character: its name, a newline and the description */
+  KAIJU_ROLE_USER = 2,
+  KAIJU_ROLE_CHARACTER = 3, /* the model, the assistant of an imported model */
+  KAIJU_ROLE_SYSTEM = 4     /* instructions; KAIJU_UNSUPPORTED if the model has chat symbols, and so has cards */
+};
 
 typedef struct kaiju_message {
   int32_t role;     /* KAIJU_ROLE_* */
   int32_t reserved; /* 0 */
   const char* content;
   size_t content_size;
+  /* name of the speaker, at most 128 bytes without control characters; not of a card or a system message.  If the
+   * model's chat format knows no names, "NAME: " is put before the content.  Size 0: no name */
+  const char* name;
+  size_t name_size;
 } kaiju_message;
 
 enum {                       /* kaiju_chat_format */
-       KAIJU_CHAT_REPLY = 1, /* end with the symbol that starts the character's reply */
-       KAIJU_CHAT_CLOSE = 2, /* begin with the symbol that closes a reply, if the previous reply ended without it */
-       KAIJU_CHAT_BEGIN = 4  /* begin with the symbol that starts a sequence, if no card does */
+       KAIJU_CHAT_REPLY = 1, /* end with the tokens that start the character's reply */
+       KAIJU_CHAT_CLOSE = 2, /* begin with the tokens that close a reply, if the previous reply ended without them */
+       KAIJU_CHAT_BEGIN = 4, /* begin with the tokens that start a sequence, if no card or system message does */
+       /* leave the last message open, which is a character's: the reply continues its content.  Not with
+        * KAIJU_CHAT_REPLY.  To begin a reply as one of several characters, give a message with a name and no content */
+       KAIJU_CHAT_OPEN = 8,
+       /* begin with what follows the stop token of the previous reply, for a session's next message.  Models with chat
+        * symbols have nothing there, imported models often a newline */
+       KAIJU_CHAT_AFTER_STOP = 16
 };
 
 enum { /* The event kinds 2 (hypothesis), 3 (values) and 4 (prefix ready) are reserved.  Ignore event kinds that you do
@@ -300,7 +316,7 @@ typedef struct kaiju_conversation_info {
   uint64_t turns;
   uint64_t turns_dropped;  /* oldest turns that were dropped from the context */
   uint64_t replies, reply; /* number of replies to the newest turn, and which of them is chosen, from 0 */
-  uint64_t tokens;         /* tokens in the context: head, turns and closing symbols */
+  uint64_t tokens;         /* tokens in the context: head, turns and closing tokens */
 } kaiju_conversation_info;
 enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
 
@@ -388,10 +404,13 @@ KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text
  * more. */
 KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text,
                                         size_t capacity, size_t* size, kaiju_error** error);
-/* Converts messages to tokens, with the model's chat symbols around each message.  A message with the role card
- * begins a sequence: its content is the character's name, a newline and the description.  A greeting is a
- * character's message before the first user message.  The content of a message may have at most
- * KAIJU_MOST_TEXT_BYTES.  `message_size` is sizeof(kaiju_message); `flags` are KAIJU_CHAT_*. */
+/* Converts messages to tokens, with what the model's chat format puts around each message: control tokens, which no
+ * text can produce, and for imported models also text.  A message with the role card or system comes first and begins
+ * a sequence.  A card's content is the character's name, a newline and the description; an imported model gets it as
+ * the system message "You are NAME. Reply as NAME would, and stay in character.", an empty line, and the description.
+ * A greeting is a character's message before the first user message.  If the model's format begins with the user, an
+ * empty user message is put before a greeting.  The content of a message, with the text that the format puts around
+ * it, may have at most KAIJU_MOST_TEXT_BYTES.  `message_size` is sizeof(kaiju_message); `flags` are KAIJU_CHAT_*. */
 KAIJU_API kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size,
                                          size_t message_count, int32_t flags, int32_t* tokens, size_t capacity,
                                          size_t* count, kaiju_error** error);
@@ -485,7 +504,7 @@ KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const ka
 
 /* -- conversations: the turns of one chat, and the session that holds their KV -- */
 /* The prompt of a conversation is the head (usually a character's card) followed by the turns that were not dropped.  A
- * turn is an input, a reply and the symbol that closes a reply (if the model has chat symbols).  Your program steps the
+ * turn is an input, a reply and the tokens that close a reply (if the model has a chat format).  Your program steps the
  * engine, which computes the replies.  When a request is done, the reply becomes part of the turn, without the stop
  * token or stop string that ended the reply, so the turn spells the text of the events.  If a stop string begins inside
  * a token, the turn spells the part of that token before the stop string with the fewest tokens.
@@ -497,8 +516,8 @@ KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const ka
 KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head, size_t count,
                                                  KAIJU_OWN kaiju_conversation** out, kaiju_error** error);
 KAIJU_API void kaiju_conversation_destroy(KAIJU_OWN kaiju_conversation* conversation);
-/* Adds a turn to the conversation and requests a reply.  The input has to end with the symbol that starts a reply
- * (kaiju_chat_format with KAIJU_CHAT_REPLY adds this symbol).  If the chat does not fit into the context, the oldest
+/* Adds a turn to the conversation and requests a reply.  The input has to end with the tokens that start a reply
+ * (kaiju_chat_format with KAIJU_CHAT_REPLY adds these tokens).  If the chat does not fit into the context, the oldest
  * turns are dropped, many at a time, by the rule of kaiju_chat_turns_to_drop.  If max_tokens is larger than the room
  * that is left in the context, max_tokens is reduced to that room. */
 KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int32_t* input, size_t count,

@@ -40,6 +40,22 @@ MatmulKind kind_of(Operation operation) {
   }
   return MatmulKind::kAddDown;
 }
+
+// Where the outputs of a matmul go in version 2 of the arithmetic.
+Room room_of(Matmul matmul) {
+  switch (matmul) {
+    case Matmul::kK:
+      return Room::kK;
+    case Matmul::kV:
+      return Room::kV;
+    case Matmul::kGate:
+      return Room::kGate;
+    case Matmul::kUp:
+      return Room::kUp;
+    default:
+      return Room::kQ;
+  }
+}
 }  // namespace
 
 CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {
@@ -61,6 +77,7 @@ Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
   KAIJU_TRY(take(plans_, size_t{kBlockKinds} * 2 * static_cast<size_t>(scratch_.multiprocessors) * kAttentionPlanBytes,
                  "the plans of attention"));
   scratch_.units = units;
+  scratch_.head_dim = head_dim;
   scratch_.counters = counters_.data();
   scratch_.parts = parts_.data();
   scratch_.sums = sums_.data();
@@ -76,22 +93,27 @@ Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& work
                                    int32_t logit_rows, const std::string& file) {
   if (!cublaslt_) return {};
   std::vector<CublasLtMatmul> products;
-  const auto add = [&](MatmulKind kind, const Matrix& w, const void* a, int32_t most, const float* scale,
-                       void* result) {
-    products.push_back({kind, {w.weight, w.out, w.in, a, most, scale, result}, w.row_sum});
+  const auto add = [&](MatmulKind kind, const Linear& w, Room a, int32_t most, void* result) {
+    products.push_back({kind, {w.weight, w.out, w.in, workspace.at<std::byte>(a), most, w.scale, result}, w.row_sum});
   };
-  for (size_t l = 0; l < weights.layers.size(); ++l)
+  const bool is_packed = weights.config.arithmetic() == 1;
+  for (size_t l = 0; l < weights.layers.size() && is_packed; ++l)
     for (const PackedMatmul& product : packed_matmuls_of(weights.config, static_cast<int32_t>(l))) {
-      const Linear& w = weights.layers[l].packed_at(product.input);
-      const void* a = product.input == Site::kFfnMid ? static_cast<const void*>(workspace.h) : workspace.a;
-      void* result = workspace.x;
-      if (product.operation == Operation::kLinear) result = workspace.q;
-      if (product.operation == Operation::kUp) result = workspace.h;
-      add(kind_of(product.operation), w, a, rows, w.scale, result);
+      Room result = Room::kStream;
+      if (product.operation == Operation::kLinear) result = Room::kQ;
+      if (product.operation == Operation::kUp) result = Room::kMiddle;
+      add(kind_of(product.operation), weights.layers[l].packed_at(product.input),
+          product.input == Site::kFfnMid ? Room::kMiddle : Room::kBytes, rows, workspace.at<std::byte>(result));
     }
-  add(MatmulKind::kLinear, weights.embed, workspace.a, logit_rows, weights.logit_scale.data(), logits);
-  if (weights.classifier.weight)
-    add(MatmulKind::kLinear, weights.classifier, workspace.a, logit_rows, weights.classifier_scale.data(), logits);
+  for (size_t l = 0; l < weights.layers.size() && !is_packed; ++l)
+    for (size_t m = 0; m < kMatmulCount; ++m)
+      if (const Linear& w = weights.layers[l].matmuls[m]; w.weight)
+        add(MatmulKind::kLinear, w, Room::kBytes, rows, workspace.at<std::byte>(room_of(static_cast<Matmul>(m))));
+  const bool is_wide = weights.config.shape.wide_logits;
+  const int32_t last_rows = is_wide ? 2 * kWideRows : logit_rows;
+  float* const last = is_wide ? workspace.at<float>(Room::kWideLogits) : logits;
+  add(MatmulKind::kLinear, weights.output, Room::kBytes, last_rows, last);
+  if (weights.classifier.weight) add(MatmulKind::kLinear, weights.classifier, Room::kBytes, last_rows, last);
   return cublaslt_->choose(products, file);
 }
 

@@ -94,6 +94,36 @@ class CudaBackend {
     if (attends_sm90(args, kv, scratch_))
       scratch_.planned[static_cast<int32_t>(kv.kind)] = 1 + kv.window;  // the kernel for every chip plans nothing
   }
+  // Version 2 of the arithmetic.
+  void embed_rows(const EmbedRows& args) {
+    begin_batch();
+    launch("embedding", [&](cudaStream_t s) { return cuda::embed_rows(s, device_->chip(), args); });
+  }
+  void norm_rows(const NormRows& args) {
+    launch("a norm", [&](cudaStream_t s) { return cuda::norm_rows(s, device_->chip(), args); });
+  }
+  void quantise_rows(const QuantiseRows& args) {
+    launch("quantising rows", [&](cudaStream_t s) { return cuda::quantise_rows(s, device_->chip(), args); });
+  }
+  void gate_rows(const GateRows& args) {
+    launch("gates", [&](cudaStream_t s) { return cuda::gate_rows(s, device_->chip(), args); });
+  }
+  void add_rows(const AddRows& args) {
+    launch("adding rows", [&](cudaStream_t s) { return cuda::add_rows(s, device_->chip(), args); });
+  }
+  void logit_rows(const LogitRows& args) {
+    launch("logits", [&](cudaStream_t s) { return cuda::logit_rows(s, device_->chip(), args); });
+  }
+  void query_rows(const QueryRows& args) {
+    launch("queries", [&](cudaStream_t s) { return cuda::query_rows(s, device_->chip(), args); });
+  }
+  void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) {
+    launch("append", [&](cudaStream_t s) { return cuda::append_rows(s, device_->chip(), args, batch, kv); });
+  }
+  void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+    launch("attend",
+           [&](cudaStream_t s) { return cuda::attend_scaled(s, device_->chip(), args, batch, kv, scratch_); });
+  }
   // In a recording that never runs.
   void load_attention(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     if (attends_sm90(args, kv, scratch_))

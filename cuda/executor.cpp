@@ -82,10 +82,10 @@ class CudaExecutor final : public Executor {
 Status check_sizes(const ModelConfig& config, const ExecutorSizes& sizes) {
   const int32_t sequences = std::min(sizes.slot_count, sizes.step_tokens);
   const int64_t seen_blocks =
-      int64_t{config.n_kv_heads} * ((config.context + kBlockTokens - 1) / kBlockTokens);  // of a sequence
+      int64_t{config.most_kv_heads()} * ((config.context + kBlockTokens - 1) / kBlockTokens);  // of a sequence
   if (sequences * seen_blocks <= kMostSeenBlocks) return {};
   return invalid_argument("a step of " + std::to_string(sequences) + " sequences of " + std::to_string(config.context) +
-                          " tokens and " + std::to_string(config.n_kv_heads) +
+                          " tokens and " + std::to_string(config.most_kv_heads()) +
                           " KV heads is more than the CUDA backend supports: ask for at most " +
                           std::to_string(kMostSeenBlocks / seen_blocks) + " sequences");
 }

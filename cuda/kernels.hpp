@@ -23,9 +23,9 @@ cudaError_t norm(cudaStream_t stream, const Chip& chip, const arith::bf16* x, in
 // angles [rows, half] of positions [rows] and frequencies [half].
 cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* positions, int32_t rows,
                         const uint64_t* frequencies, int32_t half, arith::CosSin* angles);
-// out [count, width] = rows `row[i]` of x.
-cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count,
-                        int32_t width, arith::bf16* out);
+// out [count, row_bytes] = rows `row[i]` of x; row_bytes is a multiple of 16.
+cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const std::byte* x, const int32_t* row, int32_t count,
+                        int64_t row_bytes, std::byte* out);
 
 // ---- kernels/matmul.cu ----
 // A matmul by its operands and epilogue (docs/arithmetic.md, section 4).
@@ -78,14 +78,28 @@ struct RopeArgs {
 cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs& args, const Batch& batch,
                           const KvSlot& kv);
 
-// ---- kernels/attention.cu, kernels/sm90_attention.cu ----
+// ---- kernels/rows.cu ----
+// The row operations of version 2 of the arithmetic (kaiju/arith/rows.hpp). Blocks of the Hadamard transform have up to
+// kMostHadamard values, and head_dim is 64, 128, 256 or 512.
+inline constexpr int32_t kMostHadamard = 256;
+cudaError_t embed_rows(cudaStream_t stream, const Chip& chip, const EmbedRows& args);
+cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& args);
+cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args);
+cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args);
+cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args);
+cudaError_t logit_rows(cudaStream_t stream, const Chip& chip, const LogitRows& args);
+cudaError_t query_rows(cudaStream_t stream, const Chip& chip, const QueryRows& args);
+cudaError_t append_rows(cudaStream_t stream, const Chip& chip, const KeyValueRows& args, const Batch& batch,
+                        const KvSlot& kv);
+
+// ---- kernels/attention.cu, kernels/sm90_attention.cu, kernels/scaled_attention.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
 // Blocks of keys that the rows of a decode step see, of all KV heads together: twice as many are counted in 32 bits.
 inline constexpr int64_t kMostSeenBlocks = 1 << 29;
 // Rows of a sequence and KV head that decode takes as one item; more become several.
 inline constexpr int32_t kAttentionItemRows = 40;
 struct AttentionPart {
-  int32_t maximum;  // INT32_MIN: the row sees no key of the chunk
+  int32_t maximum;  // INT32_MIN: the row sees no key of the chunk; in version 2 of the arithmetic the bits of a float
   float weight;     // sum of p
 };
 // Whether several blocks of threads may share a row's chunks. All but the first are for benches alone.
@@ -97,12 +111,18 @@ struct AttentionScratch {
   bool hopper = false;  // whether this is a Hopper GPU and its kernels are compiled in
   int32_t multiprocessors = 0;
   int32_t units = 0;                  // chunks of 64 rows that can be kept apart; 0: none are split
+  int32_t head_dim = 0;               // that there is memory for
   AttentionPart* parts = nullptr;     // [units, 64]
   float* sums = nullptr;              // [units, 64, head_dim]
   int32_t* counters = nullptr;        // [units + 1], 0 between launches
   std::byte* plans = nullptr;         // [kBlockKinds, 2 multiprocessors, kAttentionPlanBytes] of KV slots of each kind
   int32_t planned[kBlockKinds] = {};  // 1 + the window of the layers whose plan is there already; 0: of none
   ChunksApart apart = ChunksApart::kWhereFaster;
+
+  // `units`, of layers with another head_dim.
+  int32_t units_of(int32_t other) const {
+    return other > head_dim ? static_cast<int32_t>(int64_t{units} * head_dim / other) : units;
+  }
 };
 // The Hopper kernels where they serve the shape, else the one for every chip.
 cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
@@ -116,6 +136,9 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
 // its number of rows.
 cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                                 const AttentionScratch& scratch);
+// In version 2 of the arithmetic, on every chip.
+cudaError_t attend_scaled(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args, const Batch& batch,
+                          const KvSlot& kv, const AttentionScratch& scratch);
 
 // ---- kernels/sm90_row_step.cu ----
 // The shape of layers that row_step() computes, and a layer's matrices in the order in which it takes them: those that

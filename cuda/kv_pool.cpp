@@ -25,15 +25,17 @@ cudaError_t KvPool::copy(const BlockCopy& copy, cudaStream_t stream) const {
                          static_cast<size_t>(blocks_.bytes_of(copy.kind)), cudaMemcpyDeviceToDevice, stream);
 }
 
-void KvPool::clear_tail(const BlockTransfer& transfer) const {
+void KvPool::clear_tail(const BlockTransfer& transfer, arith::bf16 scale) const {
   for (KvSlot slot : slots_) {
     if (slot.kind != transfer.kind) continue;
     slot.pool = transfer.host;
     for (int32_t head = 0; head < slot.kv_heads; ++head)
-      for (int32_t token = transfer.token_count; token < kBlockTokens; ++token)
+      for (int32_t token = transfer.token_count; token < kBlockTokens; ++token) {
         for (int32_t channel = 0; channel < slot.head_dim; ++channel)
           slot.keys(0, head)[key_byte(token, channel)] =
               slot.values(0, head)[value_byte(slot.head_dim, token, channel)] = std::byte{0};
+        if (slot.scaled) slot.key_scales(0, head)[token] = slot.value_scales(0, head)[token] = scale;
+      }
   }
 }
 

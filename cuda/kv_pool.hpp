@@ -31,8 +31,9 @@ class KvPool {
 
   // Copies a whole block to another one of its kind.
   cudaError_t copy(const BlockCopy& copy, cudaStream_t stream) const;
-  // Zeros the tokens from `token_count` on in the host's copy of a block.
-  void clear_tail(const BlockTransfer& transfer) const;
+  // Zeros the tokens from `token_count` on in the host's copy of a block. Where keys and values have scales, theirs
+  // become `scale`.
+  void clear_tail(const BlockTransfer& transfer, arith::bf16 scale) const;
 
  private:
   KvPool() = default;

@@ -16,10 +16,13 @@ constexpr int32_t kLogitRows = 64;      // of a piece, where the logits of every
 Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConfig& config, const ExecutorInfo& info,
                                  int32_t row_capacity) {
   CudaBackend backend(std::move(device));
-  const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys,
-                heads = config.n_heads / config.n_kv_heads,
-                items = config.n_kv_heads * ((heads + kAttentionItemRows - 1) / kAttentionItemRows);
-  KAIJU_TRY(backend.take_memory(config.head_dim, info.slot_count * chunks * items));
+  const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys;
+  int64_t most_items = 0;
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer) {
+    const int32_t kv_heads = config.kv_heads_of(layer), heads = config.n_heads / kv_heads;
+    most_items = std::max(most_items, int64_t{kv_heads} * pieces(heads, kAttentionItemRows));
+  }
+  KAIJU_TRY(backend.take_memory(config.widest(Width::kHead), info.slot_count * chunks * most_items));
   backend.have_room(row_capacity);
   return backend;
 }
@@ -46,12 +49,10 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
   made.logit_rows_ = logit_rows;
   KAIJU_TRY(made.take_workspaces(info, row_capacity));
   KAIJU_TRY(made.take_rotary(info.step_tokens));
-  Workspace& workspace = made.workspace_;
-  workspace = {made.x_.data(), made.a_.data(), made.q_.data(), made.queries_.data(),
-               nullptr,        nullptr,        made.h_.data(), {}};
-  for (auto& angles : made.angles_) workspace.angles.push_back(angles.data());
+  const Workspace& workspace = made.workspace_;
   Result<std::optional<OneRowStep>> one_row = OneRowStep::make(
-      made.device_, made.weights_, {made.pool_.slots(), workspace.angles, workspace.x, made.logits_.data()});
+      made.device_, made.weights_,
+      {made.pool_.slots(), workspace.angles, workspace.at<arith::bf16>(Room::kStream), made.logits_.data()});
   if (!one_row.ok()) return one_row.status();
   made.one_row_ = std::move(one_row).value();
   KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, workspace, info.step_tokens, made.logits_.data(), logit_rows,
@@ -63,25 +64,25 @@ Status ModelRunner::take_workspaces(const ExecutorInfo& info, int32_t row_capaci
   const ModelConfig& config = weights_.config;
   const auto rows = static_cast<size_t>(info.step_tokens), slots = static_cast<size_t>(info.slot_count),
              capacity = static_cast<size_t>(row_capacity);
-  const WorkspaceWidths widths(config);
-  KAIJU_TRY(take(x_, rows * widths.x, "the residual stream"));
-  KAIJU_TRY(take(a_, capacity * widths.a, "the activations"));
-  KAIJU_TRY(take(q_, rows * widths.qkv, "the queries, keys and values"));
-  KAIJU_TRY(take(queries_, rows * widths.q, "the quantised queries"));
-  KAIJU_TRY(take(h_, capacity * widths.h, "the feed-forward activations"));
-  KAIJU_TRY(take(last_x_, slots * config.d_model, "the sampled rows"));
+  for (const RoomSize& size : rooms_of(config, ProjectsPacked<CudaBackend>)) {
+    DeviceBuffer<std::byte>& room = rooms_[static_cast<size_t>(size.room)];
+    const size_t room_rows = size.rows > 0 ? static_cast<size_t>(size.rows) : size.is_read_by_matmuls ? capacity : rows;
+    KAIJU_TRY(take(room, room_rows * size.row_bytes, size.what));
+    workspace_[size.room] = room.data();
+  }
+  KAIJU_TRY(take(last_x_, slots * stream_bytes(config), "the sampled rows"));
   KAIJU_TRY(take(logits_, static_cast<size_t>(logit_rows_) * config.vocab_size, "the logits"));
   return take(scores_, (slots + rows) * static_cast<size_t>(info.label_count), "the scores");
 }
 
 Status ModelRunner::take_rotary(int32_t rows) {
-  const size_t half = static_cast<size_t>(weights_.config.head_dim) / 2;
-  KAIJU_TRY(take(frequencies_, weights_.rope.size() * half, "the rotary frequencies"));
-  angles_.resize(weights_.rope.size());
-  for (size_t r = 0; r < angles_.size(); ++r) {
-    KAIJU_TRY(take(angles_[r], static_cast<size_t>(rows) * half, "the rotary angles"));
-    device_->check(cudaMemcpyAsync(frequencies_.data() + r * half, weights_.rope[r].data(), half * sizeof(uint64_t),
-                                   cudaMemcpyHostToDevice, device_->stream()),
+  for (const std::vector<uint64_t>& table : weights_.rope) {
+    DeviceBuffer<uint64_t>& frequencies = frequencies_.emplace_back();
+    KAIJU_TRY(take(frequencies, table.size(), "the rotary frequencies"));
+    KAIJU_TRY(take(angles_.emplace_back(), static_cast<size_t>(rows) * table.size(), "the rotary angles"));
+    workspace_.angles.push_back(angles_.back().data());
+    device_->check(cudaMemcpyAsync(frequencies.data(), table.data(), frequencies.bytes(), cudaMemcpyHostToDevice,
+                                   device_->stream()),
                    "a copy to the GPU");
   }
   device_->check(cudaStreamSynchronize(device_->stream()), "a copy to the GPU");
@@ -96,51 +97,57 @@ void ModelRunner::run_layers(const Inputs& inputs) {
 void ModelRunner::run_sampled_logits(const Inputs& inputs) {
   if (inputs.sample_rows == 0) return;
   device_->attempt("gathering rows", [&] {
-    return gather_rows(device_->stream(), device_->chip(), x_.data(), inputs.sampled_row, inputs.sample_rows,
-                       weights_.config.d_model, last_x_.data());
+    return gather_rows(device_->stream(), device_->chip(), stream_row(0), inputs.sampled_row, inputs.sample_rows,
+                       static_cast<int64_t>(stream_bytes(weights_.config)), last_x_.data());
   });
   if (!device_->ok()) return;
-  kaiju::logits(backend_, weights_, last_x_.data(), inputs.sample_rows, a_.data(), logits_.data());
+  kaiju::logits(backend_, weights_, workspace_, last_x_.data(), inputs.sample_rows, logits_.data());
   classify_rows(last_x_.data(), inputs.sample_rows, 0);
 }
 
 void ModelRunner::run_logits(int32_t first, int32_t count) {
-  if (device_->ok())
-    kaiju::logits(backend_, weights_, x_.data() + int64_t{first} * weights_.config.d_model, count, a_.data(),
-                  logits_.data());
+  if (device_->ok()) kaiju::logits(backend_, weights_, workspace_, stream_row(first), count, logits_.data());
 }
 
-void ModelRunner::run_scores(int32_t first, int32_t count, int32_t at) {
-  classify_rows(x_.data() + int64_t{first} * weights_.config.d_model, count, at);
-}
+void ModelRunner::run_scores(int32_t first, int32_t count, int32_t at) { classify_rows(stream_row(first), count, at); }
 
 void ModelRunner::run_one_row(const Inputs& inputs) {
   fill_angles(inputs.batch);
-  backend_.embed(weights_.embed, weights_.embed_scale.data(), inputs.batch.tokens, x_.data());
+  backend_.embed(weights_.embed, weights_.embed_scale.data(), inputs.batch.tokens,
+                 workspace_.at<arith::bf16>(Room::kStream));
   one_row_->run(inputs.batch.segments.data());
-  classify_rows(x_.data(), 1, 0);
+  classify_rows(stream_row(0), 1, 0);
 }
 
 void ModelRunner::load_attention(const Batch& batch) {
+  if (weights_.config.arithmetic() == 2) return;  // the layers have launched it
   for (const LayerWeights& layer : weights_.layers)
     backend_.load_attention({nullptr, weights_.config.n_heads, layer.z, nullptr, nullptr}, batch,
                             pool_.slots()[layer.config.kv_slot]);
 }
 
+// As quantised zeros have it (arith::quantise_kept).
+void ModelRunner::clear_tail(const BlockTransfer& transfer) const {
+  pool_.clear_tail(transfer, arith::to_bf16(weights_.config.shape.static_kv ? 1.0f : 0.0f));
+}
+
+const std::byte* ModelRunner::stream_row(int64_t row) const {
+  return workspace_.at<std::byte>(Room::kStream) + row * static_cast<int64_t>(stream_bytes(weights_.config));
+}
+
 void ModelRunner::fill_angles(const Batch& batch) {
-  const int32_t half = weights_.config.head_dim / 2;
   for (size_t r = 0; r < angles_.size(); ++r)
     device_->attempt("angles", [&] {
       return cuda::fill_angles(device_->stream(), device_->chip(), batch.positions.data(), batch.row_count,
-                               frequencies_.data() + r * static_cast<size_t>(half), half, angles_[r].data());
+                               frequencies_[r].data(), static_cast<int32_t>(frequencies_[r].size()), angles_[r].data());
     });
 }
 
 // Where the model has a classifier, rows sampled from are always scored: recorded steps do not know which are asked
 // for.
-void ModelRunner::classify_rows(const arith::bf16* x, int32_t rows, int32_t at) {
+void ModelRunner::classify_rows(const std::byte* x, int32_t rows, int32_t at) {
   if (const auto labels = static_cast<int64_t>(weights_.config.label_count()); labels > 0)
-    classify(backend_, weights_, x, rows, a_.data(), scores_.data() + at * labels);
+    classify(backend_, weights_, workspace_, x, rows, scores_.data() + at * labels);
 }
 
 }  // namespace kaiju::cuda

@@ -3,6 +3,7 @@
 // stream; the Device keeps errors.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -50,12 +51,17 @@ class ModelRunner {
   // Every kernel of attention that a batch may take, in a recording that never runs.
   void load_attention(const Batch& batch);
 
+  // Writes zero keys and values for the rest of a partly filled block to its copy in host memory.
+  void clear_tail(const BlockTransfer& transfer) const;
+
  private:
   ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, KvPool pool);
   Status take_workspaces(const ExecutorInfo& info, int32_t row_capacity);
   Status take_rotary(int32_t rows);
   void fill_angles(const Batch& batch);
-  void classify_rows(const arith::bf16* x, int32_t rows, int32_t at);
+  // Row `row` of the residual stream.
+  const std::byte* stream_row(int64_t row) const;
+  void classify_rows(const std::byte* x, int32_t rows, int32_t at);
 
   std::shared_ptr<Device> device_;
   Weights weights_;
@@ -63,11 +69,10 @@ class ModelRunner {
   CudaBackend backend_;
   KvPool pool_;
   int32_t logit_rows_ = 0;
-  DeviceBuffer<arith::bf16> x_, last_x_;
-  DeviceBuffer<int8_t> a_, queries_;
-  DeviceBuffer<float> q_, logits_, scores_;
-  DeviceBuffer<uint8_t> h_;
-  DeviceBuffer<uint64_t> frequencies_;               // [RoPE tables, head_dim / 2]
+  std::array<DeviceBuffer<std::byte>, kRoomCount> rooms_;
+  DeviceBuffer<std::byte> last_x_;  // residual stream of the sampled rows
+  DeviceBuffer<float> logits_, scores_;
+  std::vector<DeviceBuffer<uint64_t>> frequencies_;  // per RoPE table: [head_dim / 2]
   std::vector<DeviceBuffer<arith::CosSin>> angles_;  // per RoPE table: [rows, head_dim / 2]
   Workspace workspace_;
   std::optional<OneRowStep> one_row_;

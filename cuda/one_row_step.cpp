@@ -44,7 +44,7 @@ RowStep describe_step(const Weights& weights, const OneRowStep::Places& places) 
   step.kv_heads = config.n_kv_heads;
   step.head_dim = config.head_dim;
   step.embed = weights.embed.weight;
-  step.logit_scale = weights.logit_scale.data();
+  step.logit_scale = weights.output.scale;
   step.final_in = weights.final_in;
   step.eps = config.norm_eps;
   step.x = places.x;

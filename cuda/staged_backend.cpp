@@ -38,6 +38,35 @@ class StagedBackend::Call {
             w.row_sum ? in(w.row_sum, static_cast<size_t>(w.out)) : nullptr, w.out, w.in};
   }
 
+  // The outputs of a matmul; null sums stay null.
+  Outputs in(const Outputs& y, int32_t rows) {
+    if (!y.sums) return y;
+    const auto count = static_cast<size_t>(rows), width = static_cast<size_t>(y.width);
+    Outputs there = y;
+    there.sums = in(y.sums, (y.wide ? 2 : 1) * count * width);
+    there.scale = in(y.scale, count);
+    there.bias = in_or_null(y.bias, width);
+    return there;
+  }
+  template <class T>
+  const T* in_or_null(const T* from, size_t count) {
+    return from ? in(from, count) : nullptr;
+  }
+  // Where rows of floats are quantised to.
+  static size_t bytes_of(const Quantiser& to, int32_t rows, int32_t width) {
+    return static_cast<size_t>(to.wide ? 2 * rows : rows) * static_cast<size_t>(width);
+  }
+  Quantiser out(const Quantiser& to, int32_t rows, int32_t width) {
+    Quantiser there = to;
+    there.bytes = out<int8_t>(bytes_of(to, rows, width));
+    there.scale = out<float>(static_cast<size_t>(rows));
+    return there;
+  }
+  void back(const Quantiser& to, const Quantiser& there, int32_t rows, int32_t width) {
+    back(to.bytes, there.bytes, bytes_of(to, rows, width));
+    back(to.scale, there.scale, static_cast<size_t>(rows));
+  }
+
   template <class T>
   void back(T* to, const T* from, size_t count) {
     if (device_.ok())
@@ -184,6 +213,126 @@ void StagedBackend::attend(const AttentionArgs& args, const Batch& batch, const 
                    call.in(args.out_inverse, static_cast<size_t>(kv.kv_heads) * kv.head_dim), out},
                   there, slot);
   call.back(args.out, out, count);
+}
+
+// ---- version 2 of the arithmetic ----
+
+void StagedBackend::embed_rows(const EmbedRows& args) {
+  Call call(*this);
+  const auto rows = static_cast<size_t>(args.rows), width = static_cast<size_t>(args.width);
+  const auto vocab = static_cast<size_t>(*std::max_element(args.tokens, args.tokens + rows)) + 1;
+  EmbedRows there = args;
+  there.weight = call.in(args.weight, vocab * width);
+  there.factor = call.in(args.factor, vocab);
+  there.tokens = call.in(args.tokens, rows);
+  there.x = call.out<float>(rows * width);
+  backend_.embed_rows(there);
+  call.back(args.x, there.x, rows * width);
+}
+
+void StagedBackend::norm_rows(const NormRows& args) {
+  Call call(*this);
+  const auto rows = static_cast<size_t>(args.rows), width = static_cast<size_t>(args.width);
+  NormRows there = args;
+  there.x = call.in(args.x, rows * width);
+  there.gain = call.in_or_null(args.gain, width);
+  there.scratch = call.out<float>(rows * width);
+  there.to = call.out(args.to, args.rows, args.width);
+  backend_.norm_rows(there);
+  call.back(args.to, there.to, args.rows, args.width);
+}
+
+void StagedBackend::quantise_rows(const QuantiseRows& args) {
+  Call call(*this);
+  QuantiseRows there = args;
+  there.values = call.in(args.values, static_cast<size_t>(args.rows) * static_cast<size_t>(args.width));
+  there.to = call.out(args.to, args.rows, args.width);
+  backend_.quantise_rows(there);
+  call.back(args.to, there.to, args.rows, args.width);
+}
+
+void StagedBackend::gate_rows(const GateRows& args) {
+  Call call(*this);
+  GateRows there = args;
+  there.gates = call.in(args.gates, args.rows);
+  there.ups = call.in(args.ups, args.rows);
+  there.to = call.out(args.to, args.rows, args.ups.width);
+  backend_.gate_rows(there);
+  call.back(args.to, there.to, args.rows, args.ups.width);
+}
+
+void StagedBackend::add_rows(const AddRows& args) {
+  Call call(*this);
+  const auto width = static_cast<size_t>(args.y.width), count = static_cast<size_t>(args.rows) * width;
+  AddRows there = args;
+  there.y = call.in(args.y, args.rows);
+  there.gain = call.in_or_null(args.gain, width);
+  there.x = call.in(args.x, count);
+  backend_.add_rows(there);
+  call.back(args.x, there.x, count);
+}
+
+void StagedBackend::logit_rows(const LogitRows& args) {
+  Call call(*this);
+  const size_t count = static_cast<size_t>(args.rows) * static_cast<size_t>(args.y.width);
+  LogitRows there = args;
+  there.y = call.in(args.y, args.rows);
+  there.out = args.out == args.y.sums ? there.y.sums : call.out<float>(count);
+  backend_.logit_rows(there);
+  call.back(args.out, there.out, count);
+}
+
+void StagedBackend::query_rows(const QueryRows& args) {
+  Call call(*this);
+  const auto rows = static_cast<size_t>(args.rows), heads = static_cast<size_t>(args.heads),
+             head_dim = static_cast<size_t>(args.head_dim);
+  QueryRows there = args;
+  there.q = call.in(args.q, args.rows);
+  there.gain = call.in_or_null(args.gain, head_dim);
+  there.angles = call.in(args.angles, rows * (head_dim / 2));
+  there.key_step = call.in(args.key_step, static_cast<size_t>(args.kv_heads) * head_dim);
+  there.bytes = call.out<int8_t>(rows * heads * head_dim);
+  there.z = call.out<float>(rows * heads);
+  backend_.query_rows(there);
+  call.back(args.bytes, there.bytes, rows * heads * head_dim);
+  call.back(args.z, there.z, rows * heads);
+}
+
+void StagedBackend::append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) {
+  Call call(*this);
+  const auto rows = static_cast<size_t>(batch.row_count), head_dim = static_cast<size_t>(args.head_dim),
+             width = static_cast<size_t>(args.kv_heads) * head_dim;
+  int32_t blocks = 0;
+  const Batch batch_there = call.in(batch, kv, blocks);
+  KvSlot slot = kv;
+  const auto bytes = static_cast<size_t>(blocks * kv.block_bytes);
+  slot.pool = call.in(kv.pool, bytes);
+  KeyValueRows there = args;
+  there.k = call.in(args.k, batch.row_count);
+  there.v = call.in(args.v, batch.row_count);
+  there.key_gain = call.in_or_null(args.key_gain, head_dim);
+  there.angles = call.in(args.angles, rows * (head_dim / 2));
+  there.key_inverse = call.in(args.key_inverse, width);
+  there.value_inverse = call.in(args.value_inverse, width);
+  backend_.append_rows(there, batch_there, slot);
+  call.back(kv.pool, slot.pool, bytes);
+}
+
+void StagedBackend::attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+  Call call(*this);
+  const auto items = static_cast<size_t>(batch.row_count) * static_cast<size_t>(args.heads),
+             count = items * static_cast<size_t>(kv.head_dim);
+  int32_t blocks = 0;
+  const Batch batch_there = call.in(batch, kv, blocks);
+  KvSlot slot = kv;
+  slot.pool = call.in(kv.pool, static_cast<size_t>(blocks * kv.block_bytes));
+  ScaledAttentionArgs there = args;
+  there.queries = call.in(args.queries, count);
+  there.z = call.in(args.z, items);
+  there.value_step = call.in(args.value_step, static_cast<size_t>(kv.kv_heads) * static_cast<size_t>(kv.head_dim));
+  there.out = call.out<float>(count);
+  backend_.attend(there, batch_there, slot);
+  call.back(args.out, there.out, count);
 }
 
 void StagedBackend::sample(const SampleArgs& args, SampledToken& result) {

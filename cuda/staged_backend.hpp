@@ -33,12 +33,23 @@ class StagedBackend {
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
   void sample(const SampleArgs& args, SampledToken& result);
 
+  // Version 2 of the arithmetic. Scratch memory of the arguments is not written.
+  void embed_rows(const EmbedRows& args);
+  void norm_rows(const NormRows& args);
+  void quantise_rows(const QuantiseRows& args);
+  void gate_rows(const GateRows& args);
+  void add_rows(const AddRows& args);
+  void logit_rows(const LogitRows& args);
+  void query_rows(const QueryRows& args);
+  void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv);
+  void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv);
+
  private:
   class Call;
   CudaBackend backend_;
   Status shortage_;  // of memory, before any other failure
 };
 
-static_assert(Backend<StagedBackend>);
+static_assert(Backend<StagedBackend> && ScaledBackend<StagedBackend>);
 
 }  // namespace kaiju::cuda

@@ -30,10 +30,21 @@ class Mover {
     move(matrix.weight, static_cast<size_t>(matrix.out) * static_cast<size_t>(matrix.in));
     move(matrix.row_sum, static_cast<size_t>(matrix.out));
   }
+  // An empty one stays null.
   void operator()(std::span<const float>& values) {
+    if (values.empty()) return;
     const float* data = values.data();
     move(data, values.size());
     values = {data, values.size()};
+  }
+  void operator()(Linear& linear) {
+    (*this)(static_cast<Matrix&>(linear));
+    factors(linear);
+  }
+  // All of a linear but its matrix.
+  void factors(Linear& linear) {
+    move(linear.scale, static_cast<size_t>(linear.out));
+    if (linear.bias) move(linear.bias, static_cast<size_t>(linear.out));
   }
   // Matrices of one input: their weights, row sums and scales each in one piece without gaps. The whole, as one matrix;
   // nothing while sizes are added up.
@@ -89,27 +100,42 @@ class Mover {
   Status status_;
 };
 
+void pack_matmuls(const LayerShape& shape, LayerWeights& layer, Mover& move) {
+  for (const SiteRow& site : kSites) {
+    std::vector<Linear*> readers;
+    for (const MatmulRow& row : kMatmuls)
+      if (row.when(shape) && row.input == site.site && layer[row.matmul].weight) readers.push_back(&layer[row.matmul]);
+    layer.packed[static_cast<size_t>(site.site)] = move.pack(readers);
+  }
+}
+
+void move_slot(LayerWeights& owner, KvWeights& kv, Mover& move) {
+  move(kv.k_inverse);
+  move(kv.v_inverse);
+  kv.key_gain = owner[Vector::kKeyGain];
+  kv.key_step = owner[Vector::kKeyStep];
+  kv.value_step = owner[Vector::kValueStep];
+}
+
 void walk(Weights& weights, Mover& move) {
+  const bool has_own_output = weights.output.weight != weights.embed.weight;
   move(weights.embed);
   move(weights.embed_scale);
-  move(weights.logit_scale);
-  if (weights.classifier.weight) {
-    move(weights.classifier);
-    move(weights.classifier_scale);
-  }
+  if (has_own_output)
+    move(static_cast<Matrix&>(weights.output));
+  else
+    static_cast<Matrix&>(weights.output) = weights.embed;
+  move.factors(weights.output);
+  move(weights.final_gain);
+  if (weights.classifier.weight) move(weights.classifier);
   for (LayerWeights& layer : weights.layers) {
-    for (const SiteRow& site : kSites) {
-      std::vector<Linear*> readers;
-      for (const MatmulRow& row : kMatmuls)
-        if (row.when(weights.config.shape) && row.input == site.site && layer[row.matmul].weight)
-          readers.push_back(&layer[row.matmul]);
-      layer.packed[static_cast<size_t>(site.site)] = move.pack(readers);
-    }
-    if (layer.owns_slot) {
-      KvWeights& kv = weights.slots[layer.config.kv_slot];
-      move(kv.k_inverse);
-      move(kv.v_inverse);
-    }
+    if (weights.config.arithmetic() == 1)
+      pack_matmuls(weights.config.shape, layer, move);
+    else
+      for (Linear& linear : layer.matmuls)
+        if (linear.weight) move(linear);
+    for (std::span<const float>& vector : layer.vectors) move(vector);
+    if (layer.owns_slot) move_slot(layer, weights.slots[layer.config.kv_slot], move);
     move(layer.q_inverse);
     move(layer.out_inverse);
   }

@@ -8,8 +8,9 @@
 namespace kaiju::cuda {
 
 // Copies every matrix and constant, on `stream`, to one piece of the GPU's memory and turns the views of `weights`
-// there. What a layer computes from the same input (q, and k and v where it owns its slot) lies in one piece: it sets
-// LayerWeights::packed. Afterwards the checkpoint is no longer needed. The frequencies of `rope` stay on the host.
+// there. In version 1 of the arithmetic, what a layer computes from the same input (q, and k and v where it owns its
+// slot) lies in one piece: it sets LayerWeights::packed. Afterwards the checkpoint is no longer needed. The frequencies
+// of `rope` stay on the host.
 Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& memory);
 
 }  // namespace kaiju::cuda

@@ -136,8 +136,7 @@ Status Worker::finish(const StepPlan& plan, int32_t turn, StepResult& answer) {
   outputs_.read_samples(plan, turn, answer);
   outputs_.read_scores(plan, runner_.weights(), turn, answer);
   for (const BlockTransfer& transfer : plan.transfers)
-    if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens)
-      runner_.pool().clear_tail(transfer);
+    if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens) runner_.clear_tail(transfer);
   return {};
 }
 

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   for (i = 0; i < 2; ++i) { /* a real host gets these from its users, on any thread */
     int32_t tokens[1024];
     size_t count = 0;
-    kaiju_message message = {KAIJU_ROLE_USER, 0, NULL, 0};
+    kaiju_message message = {KAIJU_ROLE_USER, 0, NULL, 0, NULL, 0};
     message.content = argv[i + 2];
     message.content_size = strlen(argv[i + 2]);
     if (kaiju_chat_format(model, &message, sizeof message, 1, KAIJU_CHAT_BEGIN | KAIJU_CHAT_REPLY, tokens, 1024, &count,

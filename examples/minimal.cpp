@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
   auto session = kaiju::Session::create(engine.value());
   if (!session.ok()) return fail(session.status());
 
-  std::vector<int32_t> prompt = {chat.value()->symbols().begin};
+  std::vector<int32_t> prompt;
+  chat.value()->append_begin(prompt);
   if (const auto status = chat.value()->append(kaiju::ChatRole::kUser, argv[2], prompt); !status.ok())
     return fail(status);
   chat.value()->append_reply_start(prompt);

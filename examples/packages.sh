@@ -29,4 +29,4 @@ need_packages() {
   rm -f "$log"
 }
 
-kaiju_packages="build-essential cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libxxhash-dev libsentencepiece-dev libprotobuf-dev libssl-dev libcli11-dev libedit-dev"
+kaiju_packages="build-essential cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libxxhash-dev libsentencepiece-dev libprotobuf-dev libutf8proc-dev libssl-dev libcli11-dev libedit-dev"

@@ -65,9 +65,11 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   int64_t global_block_bytes = 0;
   int32_t window = 0;
   for (int32_t s = 0; s < config.kv_slot_count; ++s) {
-    const LayerConfig& owner = config.layers[config.owner_of(s)];
+    const int32_t layer = config.owner_of(s);
+    const LayerConfig& owner = config.layers[layer];
     if (owner.kind == LayerKind::kGlobal)
-      global_block_bytes += int64_t{2} * kBlockTokens * config.kv_width();
+      global_block_bytes +=
+          config.kv_heads_of(layer) * KvSlot::head_bytes(config.head_dim_of(layer), config.arithmetic() == 2);
     else
       window = std::max(window, owner.window);
   }
@@ -103,6 +105,7 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   KAIJU_TRY(self_check(*backend));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
+  static_assert(serves<B>(LayerShape()) && ScaledBackend<B>, "every backend of the host computes every shape");
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options);
   if (!sizes.ok()) return sizes.status();
   sizes->share_memory = options.share_memory;

@@ -73,7 +73,8 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
     auto executor = make_executor(checkpoint_, sizes);
     if (!executor.ok()) return executor.status();
     EngineOptions settings = options.engine;
-    settings.cache.identity = checkpoint_->digest() + " arithmetic " + std::to_string(kArithmeticVersion);
+    settings.cache.identity =
+        checkpoint_->digest() + " arithmetic " + std::to_string(checkpoint_->config().arithmetic());
     if (!options.tier_file.empty() && settings.cache.file_bytes == 0)
       return invalid_argument("tier_file is set but file_bytes is 0: set file_bytes to the size of the file");
     if (!options.tier_file.empty()) {

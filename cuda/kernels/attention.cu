@@ -13,12 +13,14 @@ cudaError_t attend(cudaStream_t stream, const Chip& chip, const AttentionArgs& a
 cudaError_t attend_sm80(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
                         const KvSlot& kv, const AttentionScratch& scratch) {
   const bool one_row_each = batch.row_count == static_cast<int32_t>(batch.segments.size());
+  MmaWork work;
+  work.args = args;
+  work.weight = WideWeight(args.z);
   const auto launch = [&]<class Few, class Many>() {
-    const bool few =
-        one_row_each && (kv.head_dim < 256 || mma_tiles<Few>(args, batch, kv) <= Few::kBlocks * chip.multiprocessors ||
-                         args.heads / kv.kv_heads <= Few::kRows);
-    return few ? launch_mma<Few>(stream, chip, args, batch, kv, scratch)
-               : launch_mma<Many>(stream, chip, args, batch, kv, scratch);
+    const bool few = one_row_each && (kv.head_dim < 256 || args.heads / kv.kv_heads <= Few::kRows ||
+                                      mma_tiles<Few>(args.heads, batch, kv) <= Few::kBlocks * chip.multiprocessors);
+    return few ? launch_mma<Few>(stream, chip, work, batch, kv, scratch)
+               : launch_mma<Many>(stream, chip, work, batch, kv, scratch);
   };
   switch (kv.head_dim) {
     case 64:

@@ -82,15 +82,13 @@ __global__ void angles_kernel(const int32_t* positions, int32_t rows, const uint
   angles[at] = arith::cos_sin(static_cast<uint64_t>(positions[at / half]), frequencies[at % half]);
 }
 
-__global__ void gather_kernel(const arith::bf16* x, const int32_t* row, int32_t count, int32_t width,
-                              arith::bf16* out) {
+__global__ void gather_kernel(const int4* x, const int32_t* row, int32_t count, int32_t width, int4* out) {
   let_next_start();
   wait_for_inputs();
-  const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8;
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= int64_t{count} * width) return;
   const int64_t i = at / width;
-  *reinterpret_cast<EightBf16*>(out + at) =
-      *reinterpret_cast<const EightBf16*>(x + int64_t{row[i]} * width + (at - i * width));
+  out[at] = x[int64_t{row[i]} * width + (at - i * width)];
 }
 
 }  // namespace
@@ -118,10 +116,11 @@ cudaError_t fill_angles(cudaStream_t stream, const Chip& chip, const int32_t* po
                 half, angles);
 }
 
-cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const arith::bf16* x, const int32_t* row, int32_t count,
-                        int32_t width, arith::bf16* out) {
-  return launch(stream, chip, gather_kernel, {blocks_for(int64_t{count} * width / 8), kThreads}, x, row, count, width,
-                out);
+cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const std::byte* x, const int32_t* row, int32_t count,
+                        int64_t row_bytes, std::byte* out) {
+  const auto width = static_cast<int32_t>(row_bytes / 16);
+  return launch(stream, chip, gather_kernel, {blocks_for(int64_t{count} * width), kThreads},
+                reinterpret_cast<const int4*>(x), row, count, width, reinterpret_cast<int4*>(out));
 }
 
 }  // namespace kaiju::cuda

@@ -44,7 +44,7 @@ __device__ RowTile find_tile(const MmaWork& work, int32_t at) {
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    sm80_attention_kernel(const __grid_constant__ MmaWork work) {
+    sm80_attention_kernel(const __grid_constant__ typename Shape::Work work) {
   extern __shared__ __align__(16) uint8_t memory[];
   auto& shared = *reinterpret_cast<MmaShared<Shape>*>(memory);
   let_next_start();
@@ -82,29 +82,28 @@ inline int32_t single_segments(const Batch& batch) {
 }
 // As many tiles as a batch can have.
 template <class Shape>
-int32_t mma_tiles(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-  const int32_t heads = args.heads / kv.kv_heads, singles = single_segments(batch),
+int32_t mma_tiles(int32_t all_heads, const Batch& batch, const KvSlot& kv) {
+  const int32_t heads = all_heads / kv.kv_heads, singles = single_segments(batch),
                 others = static_cast<int32_t>(batch.segments.size()) - singles;
   return kv.kv_heads * (singles * ((heads + Shape::kRows - 1) / Shape::kRows) +
                         (batch.row_count - singles) * heads / Shape::kRows + others);
 }
 
+// `work` has its arguments; the division of the batch is added.
 template <class Shape>
-cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, const AttentionArgs& args, const Batch& batch,
+cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, typename Shape::Work work, const Batch& batch,
                        const KvSlot& kv, const AttentionScratch& scratch) {
-  const int32_t tiles = mma_tiles<Shape>(args, batch, kv), segments = static_cast<int32_t>(batch.segments.size()),
+  const int32_t tiles = mma_tiles<Shape>(work.args.heads, batch, kv),
+                segments = static_cast<int32_t>(batch.segments.size()), units = scratch.units_of(Shape::kHeadDim),
                 most_chunks = kv.window == 0 ? INT32_MAX : (kv.window + Shape::kRows) / arith::kChunkKeys + 2;
-  MmaWork work;
-  work.args = args;
   work.kv = kv;
   work.segments = batch.segments.data();
   work.segment_count = segments;
-  work.heads = args.heads / kv.kv_heads;
+  work.heads = work.args.heads / kv.kv_heads;
   work.single_from = segments - single_segments(batch);
   work.tiles = tiles;
-  work.weight = WideWeight(args.z);
-  work.pieces = scratch.units < tiles ? 1 : std::clamp(Shape::kBlocks * chip.multiprocessors / tiles, 1, most_chunks);
-  work.kept_each = scratch.units / tiles * (kAttentionTileRows / Shape::kRows);
+  work.pieces = units < tiles ? 1 : std::clamp(Shape::kBlocks * chip.multiprocessors / tiles, 1, most_chunks);
+  work.kept_each = units / tiles * (kAttentionTileRows / Shape::kRows);
   work.kept = reinterpret_cast<float4*>(scratch.sums);
   work.parts = scratch.parts;
   work.counters = scratch.counters;

@@ -2,6 +2,8 @@
 // their maxima and the two bytes of each weight. Also defines the shape of a tile and its shared memory.
 #pragma once
 
+#include <type_traits>
+
 #include "../tiles/layout.cuh"
 #include "../tiles/sm80_mma.cuh"
 #include "attention_weight.cuh"
@@ -52,10 +54,22 @@ struct MmaWork : AttentionWork {
   int32_t* counters = nullptr;     // [tiles] 0 between launches
 };
 
-template <int kHeadDim_, int kRows_, int kWarps_, int kBlocks_>
+// Version 2 of the arithmetic (sm80_attention_scaled.cuh); only `queries` and `heads` of MmaWork::args are set.
+struct ScaledMmaWork : MmaWork {
+  const float* z = nullptr;           // [rows, heads]
+  const float* value_step = nullptr;  // [kv_heads, head_dim]
+  float* out = nullptr;               // [rows, heads, head_dim]
+};
+
+// kScaled: version 2 of the arithmetic, where keys and values have scales.
+template <int kHeadDim_, int kRows_, int kWarps_, int kBlocks_, bool kScaled_ = false>
 struct MmaShape {
+  static constexpr bool kScaled = kScaled_;
+  using Work = std::conditional_t<kScaled, ScaledMmaWork, MmaWork>;
+  using Score = std::conditional_t<kScaled, float, int32_t>;
   static constexpr int kHeadDim = kHeadDim_, kRows = kRows_, kWarps = kWarps_;
-  static constexpr int kBlocks = kBlocks_;  // of threads, on a multiprocessor
+  static constexpr int64_t kHeadBytes = KvSlot::head_bytes(kHeadDim, kScaled);  // of a KV head in a block
+  static constexpr int kBlocks = kBlocks_;                                      // of threads, on a multiprocessor
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kEach = kChunkBlocks / kWarps;       // blocks of keys whose scores a warp finds
   static constexpr int kChannels = kHeadDim / kWarps;       // whose sums it finds
@@ -63,12 +77,20 @@ struct MmaShape {
   static_assert(kEach >= 1 && kChannels >= 8 && kRows % 16 == 0 && kSums <= 16);
 };
 
+// What a block of threads shares besides, if keys and values have scales.
+template <class Shape>
+struct ScalesShared {
+  float largest[Shape::kWarps][Shape::kRows];  // scale of a value that a row sees
+  float z[Shape::kRows];
+};
+struct NoScales {};
+
 // Operands in columns, as layout.cuh has them: pieces of 16 bytes, each of all rows.
 template <class Shape>
-struct MmaShared {
+struct MmaShared : std::conditional_t<Shape::kScaled, ScalesShared<Shape>, NoScales> {
   uint4 queries[Shape::kHeadDim / 16][Shape::kRows];
   uint4 weights[2][arith::kChunkKeys / 16][Shape::kRows];  // high bytes, low bytes; by places of values
-  int32_t maximum[Shape::kWarps][Shape::kRows];
+  typename Shape::Score maximum[Shape::kWarps][Shape::kRows];
   uint32_t sum[Shape::kWarps][Shape::kRows];
   int32_t from[Shape::kRows], to[Shape::kRows];  // what a row sees
   int32_t last;
@@ -82,10 +104,11 @@ class MmaScores {
   static constexpr int kTiles = kRows / 16;
   using Scores = int32_t[kTiles][8][4];  // of a block of keys
   using Maxima = int32_t[kTiles][2];
+  static constexpr int32_t kLeast = INT32_MIN;  // of a row that sees nothing
 
   __device__ MmaScores(const MmaWork& work, const RowTile& tile, MmaShared<Shape>& shared)
       : work_(work), tile_(tile), shared_(shared) {
-    keys_ = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * 2 * kBlockTokens * kHeadDim;
+    keys_ = work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * Shape::kHeadBytes;
     const int32_t last = min(tile.first_row + kRows, tile.rows) - 1;
     all_from_ = first_visible(tile.position + last / work.heads);
     all_to_ = tile.position + tile.first_row / work.heads;
@@ -253,6 +276,24 @@ class MmaScores {
       }
   }
 
+  // The bytes of the weights of this lane's four keys of piece `p` of a block.
+  struct WeightBytes {
+    uint32_t high, low;
+  };
+  __device__ __forceinline__ WeightBytes store_weights(int32_t block, int p, int32_t row, const uint32_t (&w)[4]) {
+    const uint32_t first = __byte_perm(w[0], w[1], 0x5140), second = __byte_perm(w[2], w[3], 0x5140);
+    const WeightBytes bytes{__byte_perm(first, second, 0x7632), __byte_perm(first, second, 0x5410)};
+    const int32_t piece = block % kChunkBlocks * 4 + p;
+    reinterpret_cast<uint32_t*>(&shared_.weights[0][piece][row])[t()] = bytes.high;
+    reinterpret_cast<uint32_t*>(&shared_.weights[1][piece][row])[t()] = bytes.low;
+    return bytes;
+  }
+
+  __device__ static int32_t difference(int32_t a, int32_t b) { return a - b; }
+  __device__ float z_of(int, int) const { return work_.args.z; }
+  __device__ static int32_t bits_of(int32_t maximum) { return maximum; }
+  __device__ static int32_t maximum_of(int32_t bits) { return bits; }
+
   // The bytes of the weights, and each warp's part of their sums.
   __device__ __forceinline__ void weigh(int32_t chunk, const Scores (&s)[kEach], const Maxima& maximum) {
 #pragma unroll
@@ -277,13 +318,9 @@ class MmaScores {
               for (int i = 0; i < 4; ++i)
                 if (four[i] == INT32_MIN) w[i] = 0;
             }
-            const uint32_t first = __byte_perm(w[0], w[1], 0x5140), second = __byte_perm(w[2], w[3], 0x5140);
-            const uint32_t high = __byte_perm(first, second, 0x7632), low = __byte_perm(first, second, 0x5410);
+            const auto [high, low] = store_weights(block, p, row, w);
             high_sum = __dp4a(high, 0x01010101u, high_sum);
             low_sum = __dp4a(low, 0x01010101u, low_sum);
-            const int32_t piece = block % kChunkBlocks * 4 + p;
-            reinterpret_cast<uint32_t*>(&shared_.weights[0][piece][row])[t()] = high;
-            reinterpret_cast<uint32_t*>(&shared_.weights[1][piece][row])[t()] = low;
           }
         }
         uint32_t sum = 256 * high_sum + low_sum;

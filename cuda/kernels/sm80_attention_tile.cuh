@@ -3,24 +3,28 @@
 #pragma once
 
 #include "kaiju/arith/quantise.hpp"
+#include "sm80_attention_scaled.cuh"
 #include "sm80_attention_scores.cuh"
 
 namespace kaiju::cuda {
 
 template <class Shape>
-class MmaAttention : MmaScores<Shape> {
-  using Base = MmaScores<Shape>;
+using ScoresOf = std::conditional_t<Shape::kScaled, ScaledMmaScores<Shape>, MmaScores<Shape>>;
+
+template <class Shape>
+class MmaAttention : ScoresOf<Shape> {
+  using Base = ScoresOf<Shape>;
   using Base::begin_block, Base::end_block, Base::find_maxima, Base::find_scores, Base::first_channel, Base::half_block,
       Base::load_ids, Base::load_left, Base::load_right, Base::load_rows, Base::multiply, Base::prefetch, Base::row_of,
       Base::row_offset, Base::t, Base::thread, Base::weigh, Base::work_, Base::tile_, Base::shared_, Base::ids_;
-  using Base::kHeadDim, Base::kRows, Base::kWarps, Base::kEach, Base::kTiles;
+  using Base::kHeadDim, Base::kRows, Base::kWarps, Base::kEach, Base::kTiles, Base::kLeast;
   using typename Base::Maxima, typename Base::Scores, typename Base::Left, typename Base::Right;
   static constexpr int kColumns = Shape::kChannels / 8;
   using Sums = int32_t[2][kTiles][kColumns][4];  // high, low
   using Totals = float4[kTiles][kColumns];
 
  public:
-  __device__ MmaAttention(const MmaWork& work, const RowTile& tile, MmaShared<Shape>& shared)
+  __device__ MmaAttention(const typename Shape::Work& work, const RowTile& tile, MmaShared<Shape>& shared)
       : Base(work, tile, shared) {}
 
   // Chunks up to `end`; what is found is folded, or kept apart from place `kept` of the tile's first chunk on.
@@ -74,13 +78,24 @@ class MmaAttention : MmaScores<Shape> {
 #pragma unroll
         for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-          for (int r = 0; r < 2; ++r) maximum[m][r] = part[c][m][r].x, weight[m][r] = __int_as_float(part[c][m][r].y);
+          for (int r = 0; r < 2; ++r)
+            maximum[m][r] = Base::maximum_of(part[c][m][r].x), weight[m][r] = __int_as_float(part[c][m][r].y);
         fold(maximum, weight, o[c]);
       }
     }
   }
   __device__ void finish() {
-    const float* scale = work_.args.out_inverse + int64_t{tile_.group} * kHeadDim;
+    if constexpr (Shape::kScaled)
+      finish_with(Base::scaled_.value_step, Base::scaled_.out);
+    else
+      finish_with(work_.args.out_inverse, work_.args.out);
+  }
+
+ private:
+  // `factor` [kv_heads, head_dim], out [rows, heads, head_dim].
+  template <class Out>
+  __device__ __forceinline__ void finish_with(const float* factor, Out* out) {
+    const float* scale = factor + int64_t{tile_.group} * kHeadDim;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -88,19 +103,22 @@ class MmaAttention : MmaScores<Shape> {
         const int32_t row = tile_.first_row + row_of(m, r);
         if (row >= tile_.rows) continue;
         const float inverse = arith::divide(1.0f, total_weight_[m][r]);
-        int8_t* to = work_.args.out + row_offset(row);
+        Out* to = out + row_offset(row);
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
           const int32_t channel = first_channel() + 8 * n + 2 * t();
           const float2 c = *reinterpret_cast<const float2*>(scale + channel);
           const float x = r == 0 ? totals_[m][n].x : totals_[m][n].z, y = r == 0 ? totals_[m][n].y : totals_[m][n].w;
-          *reinterpret_cast<char2*>(to + channel) =
-              make_char2(arith::quantise(arith::mul(x, inverse), c.x), arith::quantise(arith::mul(y, inverse), c.y));
+          if constexpr (Shape::kScaled)
+            *reinterpret_cast<float2*>(to + channel) = {arith::mul(arith::mul(x, inverse), c.x),
+                                                        arith::mul(arith::mul(y, inverse), c.y)};
+          else
+            *reinterpret_cast<char2*>(to + channel) =
+                make_char2(arith::quantise(arith::mul(x, inverse), c.x), arith::quantise(arith::mul(y, inverse), c.y));
         }
       }
   }
 
- private:
   __device__ __forceinline__ void find_sums(int32_t chunk, Sums& sums) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h)
@@ -147,7 +165,7 @@ class MmaAttention : MmaScores<Shape> {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) total_maximum_[m][r] = INT32_MIN, total_weight_[m][r] = 0.0f;
+      for (int r = 0; r < 2; ++r) total_maximum_[m][r] = kLeast, total_weight_[m][r] = 0.0f;
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) totals_[m][n] = {0.0f, 0.0f, 0.0f, 0.0f};
     }
@@ -168,7 +186,10 @@ class MmaAttention : MmaScores<Shape> {
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
         const auto whole = [&](int i) {
-          return arith::fma(256.0f, static_cast<float>(sums[0][m][n][i]), static_cast<float>(sums[1][m][n][i]));
+          const float sum =
+              arith::fma(256.0f, static_cast<float>(sums[0][m][n][i]), static_cast<float>(sums[1][m][n][i]));
+          if constexpr (Shape::kScaled) return arith::mul(sum, Base::largest_[m][i / 2]);
+          return sum;
         };
         o[m][n] = {whole(0), whole(1), whole(2), whole(3)};
       }
@@ -181,30 +202,40 @@ class MmaAttention : MmaScores<Shape> {
       for (int n = 0; n < kColumns; ++n) to[(m * kColumns + n) * Shape::kThreads] = o[m][n];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        if (first_channel() == 0 && t() == 0) work_.parts[kept * kRows + row_of(m, r)] = {maximum[m][r], weight[m][r]};
+        if (first_channel() == 0 && t() == 0)
+          work_.parts[kept * kRows + row_of(m, r)] = {Base::bits_of(maximum[m][r]), weight[m][r]};
     }
   }
-  // A chunk joins the totals. One that a row does not see has the least maximum and sums of 0.
+  // A chunk joins the totals. One that a row does not see has the least maximum and sums of 0; in version 2 of the
+  // arithmetic it is passed over, for a total may be -0 there, which + 0 would change.
   __device__ __forceinline__ void fold(const Maxima& maximum, const float (&weight)[kTiles][2], const Totals& o) {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
       bool later[2];
+      [[maybe_unused]] bool sees[2];
       float factor[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int32_t before = total_maximum_[m][r], chunk = maximum[m][r];
+        const typename Shape::Score before = total_maximum_[m][r], chunk = maximum[m][r];
         later[r] = before <= chunk;
-        factor[r] = before == INT32_MIN || chunk == INT32_MIN
-                        ? 0.0f
-                        : arith::exp2_product(later[r] ? before - chunk : chunk - before, work_.args.z);
+        sees[r] = chunk != kLeast;
+        factor[r] =
+            before == kLeast || chunk == kLeast
+                ? 0.0f
+                : arith::exp2_product(later[r] ? Base::difference(before, chunk) : Base::difference(chunk, before),
+                                      Base::z_of(m, r));
         total_maximum_[m][r] = max(before, chunk);
         total_weight_[m][r] = joined(later[r], factor[r], total_weight_[m][r], weight[m][r]);
       }
+      const auto join = [&](int r, float total, float chunk) {
+        if constexpr (Shape::kScaled)
+          if (!sees[r]) return total;
+        return joined(later[r], factor[r], total, chunk);
+      };
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
         float4& x = totals_[m][n];
-        x = {joined(later[0], factor[0], x.x, o[m][n].x), joined(later[0], factor[0], x.y, o[m][n].y),
-             joined(later[1], factor[1], x.z, o[m][n].z), joined(later[1], factor[1], x.w, o[m][n].w)};
+        x = {join(0, x.x, o[m][n].x), join(0, x.y, o[m][n].y), join(1, x.z, o[m][n].z), join(1, x.w, o[m][n].w)};
       }
     }
   }

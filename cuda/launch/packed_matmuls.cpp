@@ -10,6 +10,10 @@ namespace kaiju::cuda {
 std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t layer) {
   std::vector<PackedMatmul> all;
   for (const LayerMatmul& matmul : matmuls_of(config, layer)) {
+    if (config.arithmetic() == 2) {
+      all.push_back({matmul.row->input, Operation::kLinear, matmul.out, matmul.in});
+      continue;
+    }
     const auto same = std::find_if(all.begin(), all.end(), [&](const PackedMatmul& packed) {
       return packed.input == matmul.row->input && packed.operation == matmul.row->operation;
     });
@@ -31,7 +35,7 @@ std::vector<MatmulShape> matmul_shapes(const ModelConfig& config) {
   };
   for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
     for (const PackedMatmul& matmul : packed_matmuls_of(config, layer))
-      add(matmul.out, matmul.in, matmul.input == Site::kAttentionOut);
+      add(matmul.out, matmul.in, matmul.operation == Operation::kAddLinear);
   add(config.vocab_size, config.d_model);
   if (config.label_count() > 0) add(config.label_count(), config.d_model);
   return shapes;

@@ -1,5 +1,5 @@
-// The matmuls of a model's layers on a GPU. Matrices that read the same input form one matmul, as upload() packs them.
-// Host data only, compiled with and without CUDA.
+// The matmuls of a model's layers on a GPU. In version 1 of the arithmetic, matrices that read the same input form one
+// matmul, as upload() packs them; in version 2 each matrix is one. Host data only, compiled with and without CUDA.
 #pragma once
 
 #include <vector>

@@ -29,8 +29,8 @@ import threading
 import time
 
 MODEL_VOCABULARY, MODEL_CONTEXT, MODEL_LABELS = 1, 2, 3
-ROLES = {"card": 1, "user": 2, "character": 3}
-ASK_FOR_REPLY, CLOSE_LAST = 1, 2
+ROLES = {"card": 1, "user": 2, "character": 3, "system": 4}
+ASK_FOR_REPLY, CLOSE_LAST, BEGIN, LEAVE_OPEN, AFTER_STOP = 1, 2, 4, 8, 16
 INPUT, REPLY = 1, 2  # parts of a turn
 TOKEN, DONE, FAILED, SUSPENDED, RESUMED = 1, 5, 6, 7, 8  # kinds of events
 STOP, LENGTH, CANCELLED, DEADLINE = 1, 2, 3, 4  # reasons why a request is done
@@ -46,7 +46,8 @@ class Error(Exception):
 
 
 class _Message(c.Structure):
-    _fields_ = [("role", c.c_int32), ("reserved", c.c_int32), ("content", c.c_char_p), ("content_size", c.c_size_t)]
+    _fields_ = [("role", c.c_int32), ("reserved", c.c_int32), ("content", c.c_char_p), ("content_size", c.c_size_t),
+                ("name", c.c_char_p), ("name_size", c.c_size_t)]
 
 
 class _OptionInfo(c.Structure):
@@ -296,16 +297,20 @@ class Model(_Handle):
         return bytes(data).decode(errors="replace")
 
     def chat(self, messages, flags=ASK_FOR_REPLY):
-        """Token ids of [(role, text), ...] with roles card, user, character."""
+        """Token ids of [(role, text), ...] with roles card, user, character, and system for imported models.  A
+        message may have the name of its speaker: (role, text, name)."""
         array = (_Message * len(messages))()
         for slot, message in zip(array, messages):
-            if not isinstance(message, (tuple, list)) or len(message) != 2:
-                raise TypeError(f"a message is {message!r}; it must be a pair (role, text)")
-            role, text = message
+            if not isinstance(message, (tuple, list)) or len(message) not in (2, 3):
+                raise TypeError(f"a message is {message!r}; it must be a pair (role, text), or (role, text, name)")
+            role, text, *name = message
             if role not in ROLES:
                 raise Error(f"no role {role!r}; there are {', '.join(ROLES)}")
             data = _utf8(f"the text of role {role}", text)
             slot.role, slot.content, slot.content_size = ROLES[role], data, len(data)
+            if name:
+                data = _utf8("a speaker's name", name[0])
+                slot.name, slot.name_size = data, len(data)
         size, count = c.c_size_t(c.sizeof(_Message)), c.c_size_t(len(messages))
         flag_bits = c.c_int32(_number("flags", flags, 31))
         return list(_fill(lambda *buffer: _call(_lib.kaiju_chat_format, self._c, array, size, count, flag_bits,
@@ -551,6 +556,8 @@ class Session(_Handle):
         return self.engine._submit(options, _lib.kaiju_engine_submit, self.engine._c, self._c, *ids, request=request)
 
     def reply(self, messages, flags=ASK_FOR_REPLY, **options):
+        """The reply's text. Pass ASK_FOR_REPLY | CLOSE_LAST if the last reply ended at its length limit, and
+        ASK_FOR_REPLY | AFTER_STOP if it ended with a stop token and the model was imported."""
         return self.generate(self.engine.model.chat(messages, flags), **options)[0]
 
     def save(self, path, **options):

@@ -31,6 +31,14 @@ std::string without_bad_bytes(std::string_view text) {
   return good.erase(0, std::min(good.find_first_not_of(' '), good.size()));
 }
 
+kaiju_message message(int32_t role, const std::string& text) {
+  kaiju_message made{};
+  made.role = role;
+  made.content = text.data();
+  made.content_size = text.size();
+  return made;
+}
+
 // `card` names what every conversation with this character begins with.
 OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
   OptionsHandle options =
@@ -67,15 +75,20 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
       context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
   const std::string text = card_.name + "\n" + card_.description;
   options_ = reply_options(sampling, text);
-  const std::vector<int32_t> head = format(KAIJU_ROLE_CARD, text);
-  const size_t used = head.size() + (card_.greeting.empty() ? 0 : format(KAIJU_ROLE_CHARACTER, card_.greeting).size());
-  if (used > context_ / 2)
+  const std::vector<int32_t> head = format({message(KAIJU_ROLE_CARD, text)});
+  std::vector<int32_t> with_greeting = head;
+  if (!card_.greeting.empty())
+    with_greeting = format({message(KAIJU_ROLE_CARD, text), message(KAIJU_ROLE_CHARACTER, card_.greeting)});
+  if (with_greeting.size() > context_ / 2)
     throw Problem(fmt::format("{}:1: the card and its greeting are {} tokens long; this model has room for {}",
-                              card_file, used, context_ / 2));
+                              card_file, with_greeting.size(), context_ / 2));
   talk_ = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
     return kaiju_conversation_create(engine_, head.data(), head.size(), out, error);
   });
-  if (!card_.greeting.empty()) append({}, said_by_character(card_.greeting));
+  if (card_.greeting.empty()) return;
+  // The turn is what the greeting adds, without the close, which the conversation adds to every turn.
+  const auto end = with_greeting.end() - static_cast<std::ptrdiff_t>(format({}, KAIJU_CHAT_CLOSE).size());
+  append({}, {with_greeting.begin() + static_cast<std::ptrdiff_t>(head.size()), end});
 }
 
 kaiju_conversation_info Conversation::describe(const ConversationHandle& talk) {
@@ -85,12 +98,12 @@ kaiju_conversation_info Conversation::describe(const ConversationHandle& talk) {
   return info;
 }
 
-std::vector<int32_t> Conversation::format(int32_t role, const std::string& text, int32_t flags) const {
-  const kaiju_message message{role, 0, text.data(), text.size()};
+std::vector<int32_t> Conversation::format(const std::vector<kaiju_message>& messages, int32_t flags) const {
   std::vector<int32_t> tokens;
   size_t count = 0;
   const auto call = [&](kaiju_error** error) {
-    return kaiju_chat_format(model_, &message, sizeof message, 1, flags, tokens.data(), tokens.size(), &count, error);
+    return kaiju_chat_format(model_, messages.data(), sizeof(kaiju_message), messages.size(), flags, tokens.data(),
+                             tokens.size(), &count, error);
   };
   must(call);
   tokens.resize(count);
@@ -98,9 +111,20 @@ std::vector<int32_t> Conversation::format(int32_t role, const std::string& text,
   return tokens;
 }
 
+std::vector<int32_t> Conversation::asked(const std::string& text) const {
+  return format({message(KAIJU_ROLE_USER, text)}, KAIJU_CHAT_REPLY);
+}
+
 std::vector<int32_t> Conversation::said_by_character(const std::string& text) const {
-  const std::vector<int32_t> tokens = format(KAIJU_ROLE_CHARACTER, text);
-  return {tokens.begin() + 1, tokens.end() - 1};
+  std::vector<int32_t> tokens;
+  size_t count = 0;
+  const auto call = [&](kaiju_error** error) {
+    return kaiju_tokenize(model_, text.data(), text.size(), tokens.data(), tokens.size(), &count, error);
+  };
+  must(call);
+  tokens.resize(count);
+  must(call);
+  return tokens;
 }
 
 void Conversation::need_exchange() const {
@@ -154,8 +178,7 @@ size_t Conversation::restore(const std::vector<Exchange>& exchanges) {
   for (const Exchange& each : exchanges) {
     const bool use = each.reply_tokens && spells(*each.reply_tokens, each.reply);
     misspelt += each.reply_tokens && !use;
-    append(format(KAIJU_ROLE_USER, each.question, KAIJU_CHAT_REPLY),
-           use ? *each.reply_tokens : said_by_character(each.reply));
+    append(asked(each.question), use ? *each.reply_tokens : said_by_character(each.reply));
   }
   said_ = exchanges;
   return misspelt;
@@ -202,7 +225,7 @@ void Conversation::append(const std::vector<int32_t>& input, const std::vector<i
 
 Reply Conversation::say_in(const ConversationHandle& talk, const std::string& text, const OnText& on_text) {
   if (const std::string problem = not_utf8(text); !problem.empty()) throw Problem(problem);
-  const std::vector<int32_t> input = format(KAIJU_ROLE_USER, text, KAIJU_CHAT_REPLY);
+  const std::vector<int32_t> input = asked(text);
   return answer(talk, 0, on_text, [&](auto... arguments) {
     return kaiju_conversation_say(talk.get(), input.data(), input.size(), arguments...);
   });

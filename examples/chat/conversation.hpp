@@ -85,8 +85,9 @@ class Conversation {
  private:
   static kaiju_conversation_info describe(const ConversationHandle& talk);
   void need_exchange() const;
-  std::vector<int32_t> format(int32_t role, const std::string& text, int32_t flags = 0) const;
-  // A character's message without the symbols around it, which the conversation adds.
+  std::vector<int32_t> format(const std::vector<kaiju_message>& messages, int32_t flags = 0) const;
+  std::vector<int32_t> asked(const std::string& text) const;  // the input of a turn
+  // A character's message without what the chat format puts around it, which the conversation adds.
   std::vector<int32_t> said_by_character(const std::string& text) const;
   bool spells(const std::vector<int32_t>& tokens, const std::string& reply) const;
   void append(const std::vector<int32_t>& input, const std::vector<int32_t>& reply);

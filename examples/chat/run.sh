@@ -1,8 +1,10 @@
 #!/bin/sh
 # Chat with the bundled model: installs what is missing, builds, starts. Arguments go to the chat: sh examples/chat/run.sh --help
+# With --model NAME, where NAME is one of those in models.sh, an open model: downloads and imports it first.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 . "$root/examples/packages.sh"
+. "$root/examples/chat/models.sh"
 need_packages $kaiju_packages
 
 build="$root/build/chat"
@@ -31,4 +33,25 @@ if [ -t 2 ]; then
 else
   cmake --build "$build" --target kaiju-chat >>"$log" 2>&1 || fail
 fi
+# --model NAME becomes --model FILE.
+count=$#
+previous=
+while [ "$count" -gt 0 ]; do
+  argument=$1
+  shift
+  count=$((count - 1))
+  name=
+  case "$previous $argument" in
+  *" --model="*) name=${argument#--model=} ;;
+  "--model "*) name=$argument ;;
+  esac
+  for known in $models; do
+    if [ "$name" = "$known" ] && [ ! -e "$name" ]; then
+      file=$(model_file "$name" "$root/build/models") || { echo "the model $name could not be had; see above" >&2; exit 1; }
+      argument=${argument%"$name"}$file
+    fi
+  done
+  previous=$argument
+  set -- "$@" "$argument"
+done
 exec "$build/bin/kaiju-chat" "$@"

@@ -123,7 +123,7 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
   const std::string file = kaiju::tools::printable(path);
   print("{}\n", c.name.empty() ? file : c.name);
   line("file", file);
-  line("arithmetic", fmt::format("version {}", kaiju::kArithmeticVersion));
+  line("arithmetic", fmt::format("version {}", c.arithmetic()));
   line("digest", checkpoint.digest());
   const char* tokenizer = checkpoint.find("tokenizer") ? "; tokenizer and chat symbols" : "";
   line("verified", verified ? fmt::format("yes: every digest, weight, scale and row sum{}", tokenizer)
@@ -176,7 +176,7 @@ std::string json_report(const std::string& path, const Checkpoint& checkpoint, b
   const Summary s = summarise(checkpoint);
   ordered_json out = {{"file", path},
                       {"name", checkpoint.config().name},
-                      {"arithmetic", kaiju::kArithmeticVersion},
+                      {"arithmetic", checkpoint.config().arithmetic()},
                       {"digest", checkpoint.digest()},
                       {"verified", verified},
                       {"parameters", s.parameters},

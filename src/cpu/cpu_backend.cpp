@@ -39,14 +39,13 @@ void for_rows(ThreadPool& pool, int32_t rows, int64_t elements_per_row, Work&& w
 }
 
 // Memory of the sums of one piece of attention, cut from a thread's scratch.
-constexpr size_t kSumsBytes = up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64) +
-                              sizeof(float) * cpu::kMaxQueryRows * cpu::kMaxHeadDim;
+constexpr size_t kSumsBytes =
+    up_to_unit(2 * cpu::kMaxQueryRows * sizeof(float), 64) + sizeof(float) * cpu::kMaxQueryRows * cpu::kMaxHeadDim;
 
 cpu::AttentionSums sums_at(std::byte* memory) {
-  auto* maximum = reinterpret_cast<int32_t*>(memory);
-  auto* total = reinterpret_cast<float*>(maximum + cpu::kMaxQueryRows);
-  return {maximum, total,
-          reinterpret_cast<float*>(memory + up_to_unit(cpu::kMaxQueryRows * (sizeof(int32_t) + sizeof(float)), 64))};
+  auto* maximum = reinterpret_cast<float*>(memory);
+  float* total = maximum + cpu::kMaxQueryRows;
+  return {maximum, total, reinterpret_cast<float*>(memory + up_to_unit(2 * cpu::kMaxQueryRows * sizeof(float), 64))};
 }
 
 }  // namespace
@@ -197,33 +196,60 @@ void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin
   });
 }
 
-void CpuBackend::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
-                        const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
-  const int32_t head_dim = kv.head_dim;
-  for_rows(pool_, batch.row_count, int64_t{2} * kv.kv_heads * head_dim, [&](int32_t first, int32_t end) {
+// Calls work(row, KV head, block, token within the block) for every key that the batch writes.
+template <class Work>
+void CpuBackend::for_each_kept(const Batch& batch, const KvSlot& kv, Work&& work) {
+  for_rows(pool_, batch.row_count, int64_t{2} * kv.kv_heads * kv.head_dim, [&](int32_t first, int32_t end) {
     for (int32_t row = first; row < end; ++row) {
       const BatchSegment& segment = batch.segments[batch.row_segment[row]];
       const int32_t position = batch.positions[row];
       if (kv.kind == BlockKind::kGlobal && position < segment.write_from) continue;
       const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
-      for (int32_t g = 0; g < kv.kv_heads; ++g) {
-        const int64_t at = (int64_t{row} * kv.kv_heads + g) * head_dim;
-        kernels_.append(k + at, v + at, plain(angles) + int64_t{row} * (head_dim / 2), head_dim,
-                        k_inverse + int64_t{g} * head_dim, v_inverse + int64_t{g} * head_dim, position % kBlockTokens,
-                        kv.keys(block, g), kv.values(block, g));
-      }
+      for (int32_t g = 0; g < kv.kv_heads; ++g) work(row, g, block, position % kBlockTokens);
     }
   });
 }
 
-// A piece is some rows of one sequence times query heads of one KV head, which share what they load of the cache.
+void CpuBackend::append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles,
+                        const float* k_inverse, const float* v_inverse, const KvSlot& kv) {
+  const int32_t head_dim = kv.head_dim;
+  for_each_kept(batch, kv, [&](int32_t row, int32_t g, BlockId block, int32_t token) {
+    const int64_t at = (int64_t{row} * kv.kv_heads + g) * head_dim;
+    kernels_.append(k + at, v + at, plain(angles) + int64_t{row} * (head_dim / 2), head_dim,
+                    k_inverse + int64_t{g} * head_dim, v_inverse + int64_t{g} * head_dim, token, kv.keys(block, g),
+                    kv.values(block, g));
+  });
+}
+
 void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-  const int32_t group = args.heads / kv.kv_heads, threads = pool_.threads();
+  cpu::AttentionPiece whole;
+  whole.queries = args.queries;
+  whole.out = args.out;
+  whole.z = &args.z;
+  whole.out_factor = args.out_inverse;
+  attend(whole, args.heads, kernels_.attention, batch, kv);
+}
+void CpuBackend::attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+  cpu::AttentionPiece whole;
+  whole.queries = args.queries;
+  whole.out = args.out;
+  whole.z = args.z;
+  whole.z_stride = args.heads;
+  whole.out_factor = args.value_step;
+  attend(whole, args.heads, kernels_.scaled_attention, batch, kv);
+}
+
+// A piece is some rows of one sequence times query heads of one KV head, which share what they load of the cache.
+// `whole` has the arguments of all rows and heads.
+void CpuBackend::attend(const cpu::AttentionPiece& whole, int32_t heads, const cpu::AttentionKernels& kernels,
+                        const Batch& batch, const KvSlot& kv) {
+  const int32_t group = heads / kv.kv_heads, threads = pool_.threads();
   const int64_t row_groups = int64_t{batch.row_count} * kv.kv_heads;
   const int32_t row_block = static_cast<int32_t>(std::clamp<int64_t>(row_groups / (int64_t{threads} * kPartsPerThread),
                                                                      1, std::max(1, cpu::kMaxQueryRows / group)));
   const int32_t head_parts =
       std::clamp(row_block == 1 ? ceil_div(threads, row_groups) : 1, ceil_div(group, cpu::kMaxQueryRows), group);
+  const int64_t width = int64_t{heads} * kv.head_dim, out_bytes = kv.scaled ? sizeof(float) : sizeof(int8_t);
 
   pieces_.clear();
   for (const BatchSegment& segment : batch.segments)
@@ -231,12 +257,22 @@ void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvS
       for (int32_t g = 0; g < kv.kv_heads; ++g)
         for (int32_t part = 0; part < head_parts; ++part) {
           const int32_t first_head = group * part / head_parts, end_head = group * (part + 1) / head_parts;
-          const int64_t width = int64_t{args.heads} * kv.head_dim;
-          const int64_t at = (segment.first_row + r) * width + int64_t{g * group + first_head} * kv.head_dim;
-          pieces_.push_back({args.queries + at, args.out + at, width, std::min(row_block, segment.row_count - r),
-                             end_head - first_head, kv.head_dim, segment.position + r, kv.window,
-                             segment.table[static_cast<int32_t>(kv.kind)], kv.keys(0, g), kv.block_bytes, args.z,
-                             args.out_inverse + int64_t{g} * kv.head_dim});
+          const int64_t row = segment.first_row + r, head = g * group + first_head,
+                        at = row * width + head * kv.head_dim;
+          cpu::AttentionPiece& piece = pieces_.emplace_back(whole);
+          piece.queries += at;
+          piece.out = static_cast<std::byte*>(whole.out) + at * out_bytes;
+          piece.row_stride = width;
+          piece.row_count = std::min(row_block, segment.row_count - r);
+          piece.head_count = end_head - first_head;
+          piece.head_dim = kv.head_dim;
+          piece.position = segment.position + r;
+          piece.window = kv.window;
+          piece.table = segment.table[static_cast<int32_t>(kv.kind)];
+          piece.cache = kv.keys(0, g);
+          piece.block_bytes = kv.block_bytes;
+          if (kv.scaled) piece.z += row * whole.z_stride + head;
+          piece.out_factor += int64_t{g} * kv.head_dim;
         }
 
   // Later rows of a sequence see more keys: the long pieces go first.
@@ -246,14 +282,45 @@ void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvS
     std::byte* const memory = scratch(thread);
     std::byte* const sums_memory = memory + up_to_unit(kernels_.attention_scratch_bytes, 64);
     const cpu::AttentionSums total = sums_at(sums_memory), later = sums_at(sums_memory + kSumsBytes);
-    const int32_t query_rows = piece.row_count * piece.head_count;
     int32_t chunk = kv.first_visible(piece.position) / cpu::kChunk * cpu::kChunk;
-    kernels_.sum_chunk(piece, chunk, total, memory);
+    kernels.sum_chunk(piece, chunk, total, memory);
     for (chunk += cpu::kChunk; chunk < piece.position + piece.row_count; chunk += cpu::kChunk) {
-      kernels_.sum_chunk(piece, chunk, later, memory);
-      kernels_.fold(query_rows, piece.head_dim, piece.z, total, later);
+      kernels.sum_chunk(piece, chunk, later, memory);
+      kernels.fold(piece, total, later);
     }
-    kernels_.finish(piece, total);
+    kernels.finish(piece, total);
+  });
+}
+
+// ---- version 2 of the arithmetic ----
+
+void CpuBackend::embed_rows(const EmbedRows& args) {
+  for_rows(pool_, args.rows, args.width, [&](int32_t first, int32_t end) { kernels_.embed_rows(args, first, end); });
+}
+void CpuBackend::norm_rows(const NormRows& args) {
+  for_rows(pool_, args.rows, args.width, [&](int32_t first, int32_t end) { kernels_.norm_rows(args, first, end); });
+}
+void CpuBackend::quantise_rows(const QuantiseRows& args) {
+  for_rows(pool_, args.rows, args.width, [&](int32_t first, int32_t end) { kernels_.quantise_rows(args, first, end); });
+}
+void CpuBackend::gate_rows(const GateRows& args) {
+  for_rows(pool_, args.rows, int64_t{4} * args.ups.width,
+           [&](int32_t first, int32_t end) { kernels_.gate_rows(args, first, end); });
+}
+void CpuBackend::add_rows(const AddRows& args) {
+  for_rows(pool_, args.rows, args.y.width, [&](int32_t first, int32_t end) { kernels_.add_rows(args, first, end); });
+}
+void CpuBackend::logit_rows(const LogitRows& args) {
+  for_rows(pool_, args.rows, args.y.width, [&](int32_t first, int32_t end) { kernels_.logit_rows(args, first, end); });
+}
+void CpuBackend::query_rows(const QueryRows& args) {
+  for_rows(pool_, args.rows, int64_t{args.heads} * args.head_dim,
+           [&](int32_t first, int32_t end) { kernels_.query_rows(args, first, end); });
+}
+void CpuBackend::append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) {
+  for_each_kept(batch, kv, [&](int32_t row, int32_t g, BlockId block, int32_t token) {
+    kernels_.append_rows(args, row, g, token, kv.keys(block, g), kv.values(block, g), kv.key_scales(block, g) + token,
+                         kv.value_scales(block, g) + token);
   });
 }
 

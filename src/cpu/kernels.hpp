@@ -10,6 +10,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+
+#include "kaiju/arith/row_args.hpp"
 
 namespace kaiju::cpu {
 
@@ -18,7 +21,7 @@ using Bf16 = uint16_t;
 inline constexpr int32_t kBlock = 64;         // tokens of a cache block
 inline constexpr int32_t kChunk = 512;        // keys under one maximum (arithmetic.md, section 5)
 inline constexpr int32_t kMaxQueryRows = 48;  // query rows (row x head) of one piece of attention
-inline constexpr int32_t kMaxHeadDim = 256;
+inline constexpr int32_t kMaxHeadDim = 512;
 
 enum class MatmulKind : int32_t { kLinear, kUp, kAddLinear, kAddDown };
 inline constexpr int32_t kProducts = 4;
@@ -44,8 +47,8 @@ struct MatmulPiece {
 
 // Consecutive rows of one sequence and consecutive query heads that share one KV head.
 struct AttentionPiece {
-  const int8_t* queries = nullptr;  // [row_count] rows, row_stride bytes apart, of [head_count, head_dim]
-  int8_t* out = nullptr;            // likewise
+  const int8_t* queries = nullptr;  // [row_count] rows, row_stride elements apart, of [head_count, head_dim]
+  void* out = nullptr;              // likewise: int8, or float with scales
   int64_t row_stride = 0;
   int32_t row_count = 0;  // row_count * head_count <= kMaxQueryRows; query row = row * head_count + head
   int32_t head_count = 0;
@@ -55,17 +58,27 @@ struct AttentionPiece {
   const int32_t* table = nullptr;    // block of position p: table[p / 64]
   const std::byte* cache = nullptr;  // block 0's half of keys for this KV head; its values follow
   int64_t block_bytes = 0;
-  float z = 0.0f;
-  const float* out_inverse = nullptr;  // [head_dim]
+  const float* z = nullptr;  // one; with scales [row_count] rows, z_stride floats apart, of [head_count]
+  int64_t z_stride = 0;
+  const float* out_factor = nullptr;  // [head_dim] from float to byte; with scales the step of the values
 };
 
-// Sums of weights and weighted values under an integer maximum, per query row.
+// Sums of weights and weighted values under a maximum, per query row.
 struct AttentionSums {
-  int32_t* maximum = nullptr;  // kNothingSeen before the first chunk
+  float* maximum = nullptr;  // kNothingSeen before the first chunk
   float* total = nullptr;
   float* out = nullptr;  // [query rows, head_dim]
 };
-inline constexpr int32_t kNothingSeen = INT32_MIN;
+inline constexpr float kNothingSeen = -std::numeric_limits<float>::infinity();
+
+// Attention, without or with scales of keys and values (versions 1 and 2 of the arithmetic): sums over the visible keys
+// of one chunk; folding a later chunk's sums into a total; the results.
+struct AttentionKernels {
+  void (*sum_chunk)(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums,
+                    std::byte* scratch) = nullptr;
+  void (*fold)(const AttentionPiece& piece, const AttentionSums& total, const AttentionSums& later) = nullptr;
+  void (*finish)(const AttentionPiece& piece, const AttentionSums& total) = nullptr;
+};
 
 struct Angle {
   float cos, sin;
@@ -93,13 +106,20 @@ struct Kernels {
   void (*append)(const float* k, const float* v, const Angle* angles, int32_t head_dim, const float* k_inverse,
                  const float* v_inverse, int32_t token, std::byte* keys, std::byte* values) = nullptr;
 
-  // Attention: sums over the visible keys of one chunk; folding a later chunk's sums into a total; the bytes.
   size_t attention_scratch_bytes = 0;
-  void (*sum_chunk)(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums,
-                    std::byte* scratch) = nullptr;
-  void (*fold)(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& total,
-               const AttentionSums& later) = nullptr;
-  void (*finish)(const AttentionPiece& piece, const AttentionSums& total) = nullptr;
+  AttentionKernels attention, scaled_attention;
+
+  // The row operations of version 2 of the arithmetic, rows [first, end).
+  void (*embed_rows)(const EmbedRows& args, int32_t first, int32_t end) = nullptr;
+  void (*norm_rows)(const NormRows& args, int32_t first, int32_t end) = nullptr;
+  void (*quantise_rows)(const QuantiseRows& args, int32_t first, int32_t end) = nullptr;
+  void (*gate_rows)(const GateRows& args, int32_t first, int32_t end) = nullptr;
+  void (*add_rows)(const AddRows& args, int32_t first, int32_t end) = nullptr;
+  void (*logit_rows)(const LogitRows& args, int32_t first, int32_t end) = nullptr;
+  void (*query_rows)(const QueryRows& args, int32_t first, int32_t end) = nullptr;
+  // The key and value of one row and KV head into its block, and their scales.
+  void (*append_rows)(const KeyValueRows& args, int32_t row, int32_t kv_head, int32_t token, std::byte* keys,
+                      std::byte* values, Bf16* key_scale, Bf16* value_scale) = nullptr;
 
   // Sampling: the largest logit; masses under a maximum, summed (mass may be null).
   float (*maximum)(const float* logits, int32_t count) = nullptr;

@@ -65,6 +65,9 @@ class LoadedCheckpoint final : public Checkpoint {
     auto config = config_from_json(header.metadata.config);
     if (!config.ok()) return config.status();
     config_ = std::move(config).value();
+    if (config_.arithmetic() != header.metadata.arithmetic)
+      return bad_model(fmt::format("__metadata__.arithmetic is \"{}\", but the config has the layers of version {}",
+                                   header.metadata.arithmetic, config_.arithmetic()));
     KAIJU_TRY(match_tensors());
     KAIJU_TRY(take_digests(header.metadata));
     if (source_.is_file()) KAIJU_TRY(copy_tensors());
@@ -123,7 +126,7 @@ class LoadedCheckpoint final : public Checkpoint {
     if (!digests.members.empty())
       return bad_model(
           fmt::format("__metadata__.digests names {}, which is no tensor", in_quotes(digests.members.begin()->first)));
-    digest_ = format::root_digest(fmt::to_string(kArithmeticVersion), metadata.config, tensors_);
+    digest_ = format::root_digest(fmt::to_string(metadata.arithmetic), metadata.config, tensors_);
     if (digest_ != metadata.digest)
       return bad_model(fmt::format(
           "__metadata__.digest is {}, but config, shapes and digests give {}: the header was altered or damaged",

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
+#include "chat_template.hpp"
 #include "json.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "reader.hpp"
 
 namespace kaiju {
 namespace {
@@ -15,8 +18,9 @@ namespace {
 using format::in_quotes;
 using format::Json;
 using format::JsonObject;
+using format::Reader;
 
-constexpr format::JsonLimits kConfigLimits = {3, 4096, 4096};
+constexpr format::JsonLimits kConfigLimits = {4, 4096, 6 * format::kMostChatTextBytes};  // 6: as \u0000 is written
 constexpr size_t kMostNameBytes = 128;
 constexpr int32_t kMostPositions = 1 << 24;
 constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within int32 (arithmetic.md, section 1)
@@ -24,83 +28,31 @@ constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within in
 struct ChatField {
   const char* name;
   int32_t ChatSymbols::* member;
+  bool of_messages = false;  // says how messages are written, as chat_format does
 };
 constexpr ChatField kChatFields[] = {{"begin", &ChatSymbols::begin},
                                      {"end", &ChatSymbols::end},
-                                     {"card", &ChatSymbols::card},
-                                     {"user", &ChatSymbols::user},
-                                     {"character", &ChatSymbols::character},
-                                     {"close", &ChatSymbols::close},
+                                     {"card", &ChatSymbols::card, true},
+                                     {"user", &ChatSymbols::user, true},
+                                     {"character", &ChatSymbols::character, true},
+                                     {"close", &ChatSymbols::close, true},
                                      {"text", &ChatSymbols::text}};
 
-// What errors call the values of a shape.
-const char* word(bool value) { return value ? "true" : "false"; }
-const char* word(Activations value) { return value == Activations::kStaticClips ? "static clips" : "token scales"; }
-const char* word(Residual value) { return value == Residual::kBf16 ? "bf16" : "f32"; }
-const char* word(OutputMatrix value) { return value == OutputMatrix::kEmbedding ? "the embedding's" : "its own"; }
-const char* word(Ffn value) {
-  switch (value) {
-    case Ffn::kSquaredRelu:
-      return "squared ReLU";
-    case Ffn::kGatedSilu:
-      return "gated SiLU";
-    case Ffn::kGatedGelu:
-      return "gated GELU";
-  }
-  return "unknown";
-}
+// The names of the values of a shape's enums, in the order of the enums.
+constexpr std::string_view kActivationNames[] = {"static_clips", "token_scales", "static_scales"};
+constexpr std::string_view kFfnNames[] = {"squared_relu", "gated_silu", "gated_gelu"};
+constexpr std::string_view kResidualNames[] = {"bf16", "f32"};
+constexpr std::string_view kOutputNames[] = {"embedding", "own"};
+constexpr std::string_view kBiasNames[] = {"none", "qkv", "all"};
 
-// Reads the fields of one object; whatever is left at the end has a name we do not know, and may mean what we must not
-// ignore.
-class Reader {
- public:
-  Reader(const JsonObject& object, std::string path) : object_(object), path_(std::move(path)) {}
-
-  bool has(const char* key) const { return object_.find(key); }
-  Status find(const char* key, const Json** out) {
-    *out = object_.find(key);
-    if (!*out) return bad_model(fmt::format("{}.{} is missing", path_, key));
-    known_.emplace_back(key);
-    return {};
-  }
-  // Whole and not negative, in plain digits: 1.0, 1e3 and -0 are refused, as are numbers beyond int32.
-  Status number(const char* key, int32_t& out) {
-    const Json* value = nullptr;
-    KAIJU_TRY(find(key, &value));
-    if (!value->whole() || *value->whole() > INT32_MAX)
-      return bad_model(fmt::format("{}.{} must be a whole number from 0 to {}", path_, key, INT32_MAX));
-    out = static_cast<int32_t>(*value->whole());
-    return {};
-  }
-  // Any number.
-  Status number(const char* key, float& out) {
-    const Json* value = nullptr;
-    KAIJU_TRY(find(key, &value));
-    if (const auto* fraction = std::get_if<double>(&value->value)) return out = static_cast<float>(*fraction), Status();
-    if (value->whole()) return out = static_cast<float>(*value->whole()), Status();
-    if (const auto* negative = std::get_if<int64_t>(&value->value))
-      return out = static_cast<float>(*negative), Status();
-    return bad_model(fmt::format("{}.{} must be a number", path_, key));
-  }
-  Status string(const char* key, std::string& out) {
-    const Json* value = nullptr;
-    KAIJU_TRY(find(key, &value));
-    if (!value->text()) return bad_model(fmt::format("{}.{} must be a string", path_, key));
-    out = *value->text();
-    return {};
-  }
-  Status end() const {
-    for (const auto& [key, value] : object_.members)
-      if (std::find(known_.begin(), known_.end(), key) == known_.end())
-        return bad_model(fmt::format("{}.{} is not a field this build knows", path_, in_quotes(key)));
-    return {};
-  }
-
- private:
-  const JsonObject& object_;
-  std::string path_;
-  std::vector<std::string_view> known_;
+struct ShapeFlag {
+  const char* name;
+  bool LayerShape::* member;
 };
+constexpr ShapeFlag kShapeFlags[] = {
+    {"norms_after", &LayerShape::norms_after}, {"norm_gains", &LayerShape::norm_gains},
+    {"head_norms", &LayerShape::head_norms},   {"value_norms", &LayerShape::value_norms},
+    {"static_kv", &LayerShape::static_kv},     {"wide_logits", &LayerShape::wide_logits}};
 
 Status read_layer(const Json& value, const std::string& path, LayerConfig& layer) {
   if (!value.object()) return bad_model(fmt::format("{} must be an object", path));
@@ -117,6 +69,30 @@ Status read_layer(const Json& value, const std::string& path, LayerConfig& layer
   }
   KAIJU_TRY(reader.number("kv_slot", layer.kv_slot));
   KAIJU_TRY(reader.number("rope", layer.rope));
+  for (const auto& [key, member] :
+       {std::pair("head_dim", &LayerConfig::head_dim), std::pair("n_kv_heads", &LayerConfig::n_kv_heads),
+        std::pair("d_ff", &LayerConfig::d_ff)})
+    if (reader.has(key)) KAIJU_TRY(reader.number(key, layer.*member));
+  if (reader.has("values_from_keys")) KAIJU_TRY(reader.flag("values_from_keys", layer.values_from_keys));
+  if (reader.has("factor")) KAIJU_TRY(reader.number("factor", layer.factor));
+  return reader.end();
+}
+
+Status read_shape(const Json& value, ModelConfig& config) {
+  if (!value.object()) return bad_model("config.structure must be an object");
+  Reader reader(*value.object(), "config.structure");
+  LayerShape& shape = config.shape;
+  KAIJU_TRY(reader.name("activations", kActivationNames, shape.activations));
+  KAIJU_TRY(reader.number("hadamard", shape.hadamard));
+  KAIJU_TRY(reader.name("ffn", kFfnNames, shape.ffn));
+  KAIJU_TRY(reader.name("residual", kResidualNames, shape.residual));
+  KAIJU_TRY(reader.name("output", kOutputNames, shape.output));
+  KAIJU_TRY(reader.name("biases", kBiasNames, shape.biases));
+  for (const ShapeFlag& flag : kShapeFlags) KAIJU_TRY(reader.flag(flag.name, shape.*flag.member));
+  KAIJU_TRY(reader.number("logit_cap", shape.logit_cap));
+  KAIJU_TRY(reader.number("score_scale", config.score_scale));
+  if (shape.activations == Activations::kStaticClips)
+    return bad_model("config.structure.activations is \"static_clips\": such models have no field structure");
   return reader.end();
 }
 
@@ -163,15 +139,27 @@ Status read_config(const JsonObject& value, ModelConfig& config) {
     config.layers.emplace_back();
     KAIJU_TRY(read_layer((*layers)[i], fmt::format("config.layers[{}]", i), config.layers.back()));
   }
+  if (reader.has("structure")) {
+    KAIJU_TRY(reader.find("structure", &found));
+    KAIJU_TRY(read_shape(*found, config));
+  }
   if (reader.has("chat")) {
     KAIJU_TRY(reader.find("chat", &found));
     KAIJU_TRY(read_chat(*found, config.chat));
+  }
+  if (reader.has("chat_format")) {
+    KAIJU_TRY(reader.find("chat_format", &found));
+    KAIJU_TRY(format::read_chat_template(*found, config.chat_format.emplace()));
   }
   if (reader.has("classifier")) {
     KAIJU_TRY(reader.find("classifier", &found));
     KAIJU_TRY(read_classifier(*found, config.labels));
   }
   return reader.end();
+}
+
+bool is_head_dim(const ModelConfig& c, int32_t head_dim) {
+  return head_dim == 64 || head_dim == 128 || head_dim == 256 || (head_dim == 512 && c.arithmetic() == 2);
 }
 
 Status check_dimensions(const ModelConfig& c) {
@@ -184,8 +172,9 @@ Status check_dimensions(const ModelConfig& c) {
   KAIJU_TRY(range("d_model", c.d_model, 64, kMostWidth, 64));
   KAIJU_TRY(range("d_ff", c.d_ff, 64, kMostWidth, 64));
   KAIJU_TRY(range("context", c.context, 1, kMostPositions, 1));
-  if (c.head_dim != 64 && c.head_dim != 128 && c.head_dim != 256)
-    return bad_model(fmt::format("config.head_dim is {}: must be 64, 128 or 256", c.head_dim));
+  if (!is_head_dim(c, c.head_dim))
+    return bad_model(fmt::format("config.head_dim is {}: must be 64, 128 {}", c.head_dim,
+                                 c.arithmetic() == 1 ? "or 256" : ", 256 or 512"));
   KAIJU_TRY(range("n_heads", c.n_heads, 1, kMostWidth / c.head_dim, 1));
   KAIJU_TRY(range("n_kv_heads", c.n_kv_heads, 1, c.n_heads, 1));
   if (c.n_heads % c.n_kv_heads != 0)
@@ -195,22 +184,55 @@ Status check_dimensions(const ModelConfig& c) {
   return {};
 }
 
-// Every member must be as in LayerShape(): nothing else is computed yet.
-Status check_shape(const LayerShape& shape) {
-  const LayerShape served;
-  const auto check = [](const char* member, auto value, auto wanted) -> Status {
-    if (value == wanted) return {};
-    return {StatusCode::kUnsupported,
-            fmt::format("config.shape.{} is {}: not supported yet; must be {}", member, word(value), word(wanted))};
+Status check_shape(const ModelConfig& c) {
+  const LayerShape& shape = c.shape;
+  if (has_clips(shape)) {
+    if (shape == LayerShape() && c.score_scale == 0.0f) return {};
+    return bad_model(
+        "config.structure: with static clips (version 1 of the arithmetic) every other member has its default; choose "
+        "token_scales or static_scales");
+  }
+  const auto refuse = [](const char* field, auto value, const char* rule) {
+    return bad_model(fmt::format("config.structure.{} is {}: {}", field, value, rule));
   };
-  KAIJU_TRY(check("activations", shape.activations, served.activations));
-  KAIJU_TRY(check("ffn", shape.ffn, served.ffn));
-  KAIJU_TRY(check("residual", shape.residual, served.residual));
-  KAIJU_TRY(check("output", shape.output, served.output));
-  KAIJU_TRY(check("norms_after", shape.norms_after, served.norms_after));
-  KAIJU_TRY(check("norm_gains", shape.norm_gains, served.norm_gains));
-  KAIJU_TRY(check("head_norms", shape.head_norms, served.head_norms));
-  KAIJU_TRY(check("biases", shape.biases, served.biases));
+  const int32_t block = shape.hadamard;
+  if (block != 0 && block != 16 && block != 32 && block != 64)
+    return refuse("hadamard", block, "must be 0, 16, 32 or 64");
+  if (block != 0 && has_static_steps(shape))
+    return refuse("hadamard", block, "must be 0 with activations \"static_scales\"");
+  if (!(shape.logit_cap == 0.0f || (shape.logit_cap >= 1.0f && shape.logit_cap <= 1e6f)))
+    return refuse("logit_cap", shape.logit_cap, "must be 0 or from 1 to 1e6");
+  if (!(c.score_scale == 0.0f || (c.score_scale >= 1e-6f && c.score_scale <= 1e3f)))
+    return refuse("score_scale", c.score_scale, "must be 0 or from 1e-6 to 1e3");
+  if (shape.norms_after && !shape.norm_gains)
+    return refuse("norms_after", true, "must be false where norm_gains is false");
+  return {};
+}
+
+// What a layer of version 2 may have of its own.
+Status check_own_dimensions(const ModelConfig& c, size_t i) {
+  const LayerConfig& layer = c.layers[i];
+  const auto refuse = [&](const char* field, auto value, const std::string& rule) {
+    return bad_model(fmt::format("config.layers[{}].{} is {}: {}", i, field, value, rule));
+  };
+  const bool has_own =
+      layer.head_dim != 0 || layer.n_kv_heads != 0 || layer.d_ff != 0 || layer.values_from_keys || layer.factor != 1.0f;
+  if (c.arithmetic() == 1 && has_own)
+    return bad_model(
+        fmt::format("config.layers[{}] has dimensions of its own, which need version 2 of the arithmetic", i));
+  if (layer.head_dim != 0 && !is_head_dim(c, layer.head_dim))
+    return refuse("head_dim", layer.head_dim, "must be 64, 128, 256 or 512");
+  const int32_t head_dim = c.head_dim_of(static_cast<int32_t>(i));
+  if (int64_t{c.n_heads} * head_dim > kMostWidth)
+    return refuse("head_dim", head_dim,
+                  fmt::format("with {} heads the queries would be wider than {}", c.n_heads, kMostWidth));
+  if (layer.n_kv_heads != 0 &&
+      (layer.n_kv_heads < 0 || layer.n_kv_heads > c.n_heads || c.n_heads % layer.n_kv_heads != 0))
+    return refuse("n_kv_heads", layer.n_kv_heads, fmt::format("must divide n_heads, {}", c.n_heads));
+  if (layer.d_ff != 0 && (layer.d_ff < 64 || layer.d_ff > kMostWidth || layer.d_ff % 64 != 0))
+    return refuse("d_ff", layer.d_ff, fmt::format("must be a multiple of 64 from 64 to {}", kMostWidth));
+  if (!(std::abs(layer.factor) >= 1e-6f && std::abs(layer.factor) <= 1e3f))
+    return refuse("factor", layer.factor, "must be from 1e-6 to 1e3 in magnitude");
   return {};
 }
 
@@ -232,6 +254,9 @@ Status check_layers(const ModelConfig& c) {
       return refuse("window", layer.window, "a global layer has none");
     if (layer.rope < 0 || layer.rope >= kMostLayers)
       return refuse("rope", layer.rope, "tables are numbered from 0 without gaps");
+    KAIJU_TRY(check_own_dimensions(c, i));
+    if (c.rope_head_dim(layer.rope) != c.head_dim_of(static_cast<int32_t>(i)))
+      return refuse("rope", layer.rope, "all layers that use a table have the same head_dim");
     rope_seen[static_cast<size_t>(layer.rope)] = true;
     if (layer.kv_slot < 0 || layer.kv_slot > next_slot)
       return refuse("kv_slot", layer.kv_slot,
@@ -242,9 +267,11 @@ Status check_layers(const ModelConfig& c) {
     }
     const int32_t owner = c.owner_of(layer.kv_slot);
     const LayerConfig& first = c.layers[static_cast<size_t>(owner)];
-    if (layer.kind != first.kind || layer.window != first.window || layer.rope != first.rope)
+    if (layer.kind != first.kind || layer.window != first.window || layer.rope != first.rope ||
+        layer.head_dim != first.head_dim || layer.n_kv_heads != first.n_kv_heads)
       return refuse("kv_slot", layer.kv_slot,
-                    fmt::format("must share kind, window and rope with layer {}, which owns the slot", owner));
+                    fmt::format("must share kind, window{} with layer {}, which owns the slot",
+                                c.arithmetic() == 1 ? " and rope" : ", rope, head_dim and n_kv_heads", owner));
   }
   for (int32_t rope = 0; rope < c.rope_count; ++rope)
     if (!rope_seen[static_cast<size_t>(rope)])
@@ -277,13 +304,34 @@ Status check_labels(const std::vector<std::string>& labels) {
   return {};
 }
 
+// The shortest decimal that is this f32, not the seventeen digits of its double.
+std::string shortest(float value) {
+  char digits[32];
+  double nearest = 0;
+  std::from_chars(digits, std::to_chars(digits, digits + sizeof digits, value).ptr, nearest);
+  return format::json_number(nearest);
+}
+
+std::string shape_json(const ModelConfig& config) {
+  const LayerShape& shape = config.shape;
+  const auto name = [](const auto& names, auto value) { return names[static_cast<size_t>(value)]; };
+  std::string text = fmt::format(
+      "{{\"activations\":\"{}\",\"hadamard\":{},\"ffn\":\"{}\",\"residual\":\"{}\",\"output\":\"{}\","
+      "\"biases\":\"{}\"",
+      name(kActivationNames, shape.activations), shape.hadamard, name(kFfnNames, shape.ffn),
+      name(kResidualNames, shape.residual), name(kOutputNames, shape.output), name(kBiasNames, shape.biases));
+  for (const ShapeFlag& flag : kShapeFlags) text += fmt::format(",\"{}\":{}", flag.name, shape.*flag.member);
+  return text +
+         fmt::format(",\"logit_cap\":{},\"score_scale\":{}}}", shortest(shape.logit_cap), shortest(config.score_scale));
+}
+
 }  // namespace
 
 Status check_config(const ModelConfig& config) {
   const FloatState float_state;
   KAIJU_TRY(check_name("config.name", config.name));
   KAIJU_TRY(check_dimensions(config));
-  KAIJU_TRY(check_shape(config.shape));
+  KAIJU_TRY(check_shape(config));
   ModelConfig derived = config;
   derived.derive_counts();
   KAIJU_TRY(check_layers(derived));
@@ -296,33 +344,44 @@ Status check_config(const ModelConfig& config) {
       return bad_model(fmt::format("config.chat.{} is {}: must be a token id below vocab_size, {}", field.name, id,
                                    config.vocab_size));
   }
-  return {};
+  if (!config.chat_format) return {};
+  for (const ChatField& field : kChatFields)
+    if (field.of_messages && config.chat.*field.member >= 0)
+      return bad_model(
+          fmt::format("config.chat.{} and config.chat_format both say how messages are written: leave out "
+                      "one of them",
+                      field.name));
+  return format::check_chat_template(*config.chat_format, config.vocab_size);
 }
 
 std::string config_to_json(const ModelConfig& config) {
   const FloatState float_state;
-  // The shortest decimal that is this f32, not the seventeen digits of its double.
-  char digits[32];
-  double norm_eps = 0;
-  std::from_chars(digits, std::to_chars(digits, digits + sizeof digits, config.norm_eps).ptr, norm_eps);
   std::string text = fmt::format(
       "{{\"name\":{},\"vocab_size\":{},\"d_model\":{},\"n_heads\":{},\"n_kv_heads\":{},\"head_dim\":{},\"d_ff\":{},"
       "\"context\":{},\"norm_eps\":{},\"layers\":[",
       format::json_string(config.name), config.vocab_size, config.d_model, config.n_heads, config.n_kv_heads,
-      config.head_dim, config.d_ff, config.context, format::json_number(norm_eps));
+      config.head_dim, config.d_ff, config.context, shortest(config.norm_eps));
   for (const LayerConfig& layer : config.layers) {
     const bool sliding = layer.kind == LayerKind::kWindow;
     if (text.back() != '[') text += ',';
     text += fmt::format("{{\"kind\":\"{}\"", sliding ? "sliding" : "global");
     if (sliding) text += fmt::format(",\"window\":{}", layer.window);
-    text += fmt::format(",\"kv_slot\":{},\"rope\":{}}}", layer.kv_slot, layer.rope);
+    text += fmt::format(",\"kv_slot\":{},\"rope\":{}", layer.kv_slot, layer.rope);
+    if (layer.head_dim != 0) text += fmt::format(",\"head_dim\":{}", layer.head_dim);
+    if (layer.n_kv_heads != 0) text += fmt::format(",\"n_kv_heads\":{}", layer.n_kv_heads);
+    if (layer.d_ff != 0) text += fmt::format(",\"d_ff\":{}", layer.d_ff);
+    if (layer.values_from_keys) text += ",\"values_from_keys\":true";
+    if (layer.factor != 1.0f) text += fmt::format(",\"factor\":{}", shortest(layer.factor));
+    text += '}';
   }
   text += ']';
+  if (config.arithmetic() == 2) text += ",\"structure\":" + shape_json(config);
   std::string chat;
   for (const ChatField& field : kChatFields)
     if (config.chat.*field.member >= 0)
       chat += fmt::format("{}\"{}\":{}", chat.empty() ? "" : ",", field.name, config.chat.*field.member);
   if (!chat.empty()) text += fmt::format(",\"chat\":{{{}}}", chat);
+  if (config.chat_format) text += ",\"chat_format\":" + format::chat_template_json(*config.chat_format);
   std::string labels;
   for (const std::string& label : config.labels) labels += (labels.empty() ? "" : ",") + format::json_string(label);
   if (!labels.empty()) text += fmt::format(",\"classifier\":{{\"labels\":[{}]}}", labels);

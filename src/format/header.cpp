@@ -44,12 +44,15 @@ Status take_metadata(const JsonObject& root, Metadata& out) {
   }
   for (const std::string_view key : kFields)
     if (!field(key)) return bad_model(fmt::format("__metadata__.{} is missing", key));
-  for (const auto& [key, known] : {std::pair("format_version", "1"), std::pair("arithmetic", "1")})
-    if (*field(key) != known)
-      return {StatusCode::kUnsupported,
-              fmt::format("__metadata__.{} is {}: this build of kaiju reads {}; use a build that knows it", key,
-                          in_quotes(*field(key)), known)};
-  out = {*field("config"), *field("digests"), *field("digest")};
+  const auto unknown = [&](std::string_view key, const char* known) -> Status {
+    return {StatusCode::kUnsupported,
+            fmt::format("__metadata__.{} is {}: this build of kaiju reads {}; use a build that knows it", key,
+                        in_quotes(*field(key)), known)};
+  };
+  if (*field("format_version") != "1") return unknown("format_version", "1");
+  const std::string& arithmetic = *field("arithmetic");
+  if (arithmetic != "1" && arithmetic != "2") return unknown("arithmetic", "1 and 2");
+  out = {arithmetic == "1" ? 1 : 2, *field("config"), *field("digests"), *field("digest")};
   return {};
 }
 
@@ -181,7 +184,7 @@ std::string build_header(const Metadata& metadata, const std::vector<CheckpointW
   std::string text = fmt::format(
       "{{\"__metadata__\":{{\"format\":\"kaiju\",\"format_version\":\"1\",\"arithmetic\":\"{}\",\"config\":{},"
       "\"digests\":{},\"digest\":\"{}\"}}",
-      kArithmeticVersion, json_string(metadata.config), json_string(metadata.digests), metadata.digest);
+      metadata.arithmetic, json_string(metadata.config), json_string(metadata.digests), metadata.digest);
   uint64_t begin = 0;
   for (const CheckpointWriter::Declaration& tensor :
        tensors) {  // names are those of required_tensors: nothing in them needs escaping

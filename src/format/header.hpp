@@ -22,6 +22,7 @@ inline constexpr std::string_view kTokenizer = "tokenizer";
 inline constexpr int64_t kMostTokenizerBytes = INT32_MAX;  // what a SentencePiece model can be
 
 struct Metadata {
+  int32_t arithmetic = 1;
   std::string config;   // JSON text, as it stands: the root digest covers every byte
   std::string digests;  // JSON text
   std::string digest;   // the root digest

@@ -56,10 +56,17 @@ class Generator {
       case format::TensorRole::kScalar:
         return f32(virtual_scalar(tensor.matrix) * (name == "embed.out_scalar" ? kLogitSpread : 1));
       case format::TensorRole::kScale:
-        return f32(gain(tensor.matmul) * row_factor(tensor.matrix, index) /
-                   (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(tensor.matrix)));
+        return f32(
+            gain(tensor.matmul) * row_factor(tensor.matrix, index) /
+            (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(tensor.matrix) * transform_gain()));
       case format::TensorRole::kBias:
         return f32(uniform(name, index, -1, 1));
+      case format::TensorRole::kGain:
+        return f32(uniform(name, index, 0.5, 1.5));
+      case format::TensorRole::kOutStep:
+        return f32(0.05 * gain(tensor.matmul) * vary(name, index));
+      case format::TensorRole::kStep:
+        return f32(step(tensor.vector->vector) * vary(name, index));
       default:
         return f32(clip(tensor, index));
     }
@@ -75,6 +82,15 @@ class Generator {
   }
   double row_factor(const std::string& matrix, uint64_t row) const { return uniform(matrix + ".row", row, 0.8, 1.2); }
   double virtual_scalar(const std::string& matrix) const { return uniform(matrix + ".scalar", 0, 0.5, 2.0); }
+  // Rms of the Hadamard transform of values of rms 1.
+  double transform_gain() const { return std::sqrt(std::max(1.0, static_cast<double>(config_.shape.hadamard))); }
+  // Constant steps leave room for four times the rms, which is about 1.
+  double step(Vector vector) const {
+    const bool is_kept = vector == Vector::kKeyStep || vector == Vector::kValueStep;
+    if (is_kept && !config_.shape.static_kv) return 1;
+    if (vector == Vector::kKeyStep) return 4 * transform_gain() / 127;
+    return (vector == Vector::kAttentionOutStep ? 2.4 : 4) / 127;
+  }
   double vary(const std::string& name, uint64_t index) const { return uniform(name, index, 0.9, 1.1); }
 
   double clip(const format::ModelTensor& tensor, uint64_t index) const {
@@ -99,8 +115,20 @@ class Generator {
     if (matmul->matmul == Matmul::kQ) return kQueryGain;
     const double branches = 2.0 * static_cast<double>(config_.layers.size());  // all of them together add rms 1
     const double gain = adds_to_residual(matmul->operation) ? 1 / std::sqrt(branches) : 1;
-    return matmul->input == Site::kFfnMid ? gain / std::sqrt(1.5)
-                                          : gain;  // relu(u)^2 has mean square 3/2 for u of rms 1
+    return matmul->input == Site::kFfnMid ? gain / std::sqrt(middle_mean_square()) : gain;
+  }
+
+  // Of what the down projection reads, for gates and ups of rms 1.
+  double middle_mean_square() const {
+    switch (config_.shape.ffn) {
+      case Ffn::kSquaredRelu:
+        return 1.5;
+      case Ffn::kGatedSilu:
+        return 0.356;
+      case Ffn::kGatedGelu:
+        return 0.425;
+    }
+    return 1;
   }
 
   const ModelConfig& config_;
@@ -171,7 +199,8 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
       KAIJU_TRY(stream.write(std::span<const int32_t>(row_sums)));
     } else if (tensor.role == format::TensorRole::kRope) {
       const int32_t rope = std::stoi(tensor.name.substr(tensor.name.rfind('.') + 1));
-      KAIJU_TRY(stream.write(std::span<const uint64_t>(rope_frequencies(rope_theta(config, rope), config.head_dim))));
+      KAIJU_TRY(stream.write(
+          std::span<const uint64_t>(rope_frequencies(rope_theta(config, rope), config.rope_head_dim(rope)))));
     } else {
       values.resize(rows);
       for (size_t i = 0; i < rows; ++i) values[i] = generator.value(tensor, i, in);

@@ -47,8 +47,8 @@ namespace {
 class Tensors {
  public:
   void add(TensorRole role, std::string name, DType dtype, std::vector<int64_t> shape, const std::string& matrix = {},
-           const MatmulRow* matmul = nullptr, const SiteRow* site = nullptr) {
-    all_.push_back({{std::move(name), dtype, std::move(shape)}, role, matrix, matmul, site});
+           const MatmulRow* matmul = nullptr, const SiteRow* site = nullptr, const VectorRow* vector = nullptr) {
+    all_.push_back({{std::move(name), dtype, std::move(shape)}, role, matrix, matmul, site, vector});
   }
   void clip(const std::string& name, int64_t count, const SiteRow* site = nullptr) {
     add(TensorRole::kClip, name, DType::kF32, {count}, {}, nullptr, site);
@@ -62,13 +62,24 @@ class Tensors {
   void scalar(const std::string& matrix, const char* name = ".scalar", const MatmulRow* matmul = nullptr) {
     add(TensorRole::kScalar, matrix + name, DType::kF32, {1}, matrix, matmul);
   }
+  void bias(const std::string& matrix, int64_t out) {
+    add(TensorRole::kBias, matrix + ".bias", DType::kF32, {out}, matrix);
+  }
   void layer(const ModelConfig& config, int32_t layer) {
     for (const Of of : {Of::kSlot, Of::kLayer}) {
       for (const LayerMatmul& matmul : matmuls_of(config, layer)) {
         if (matmul.row->of != of) continue;
         rows(matmul.name, matmul.out, matmul.in, matmul.row);
         scalar(matmul.name, ".scalar", matmul.row);
+        if (config.arithmetic() == 1) continue;
+        if (has_bias(config.shape, *matmul.row)) bias(matmul.name, matmul.out);
+        if (has_static_steps(config.shape))
+          add(TensorRole::kOutStep, matmul.name + ".out_step", DType::kF32, {1}, matmul.name, matmul.row);
       }
+      for (const LayerVector& vector : vectors_of(config, layer))
+        if (vector.row->of == of)
+          add(vector.row->role == VectorRole::kGain ? TensorRole::kGain : TensorRole::kStep, vector.name, DType::kF32,
+              {vector.width}, {}, nullptr, nullptr, vector.row);
       for (const LayerSite& site : sites_of(config, layer))
         if (site.row->of == of) clip(site.clip, site.clips, site.row);
     }
@@ -89,17 +100,24 @@ class Tensors {
 
 std::vector<ModelTensor> model_tensors(const ModelConfig& config) {
   Tensors tensors;
+  const bool has_own_output = config.shape.output == OutputMatrix::kOwn;
   tensors.rows("embed", config.vocab_size, config.d_model);
   tensors.scalar("embed", ".in_scalar");
-  tensors.scalar("embed", ".out_scalar");
+  if (!has_own_output) tensors.scalar("embed", ".out_scalar");
   for (int32_t rope = 0; rope < config.rope_count; ++rope)
-    tensors.add(TensorRole::kRope, fmt::format("rope.{}", rope), DType::kU64, {config.head_dim / 2});
+    tensors.add(TensorRole::kRope, fmt::format("rope.{}", rope), DType::kU64, {config.rope_head_dim(rope) / 2});
   for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer) tensors.layer(config, layer);
-  tensors.clip("final.in_clip", 1);
+  if (has_clips(config.shape)) tensors.clip("final.in_clip", 1);
+  if (has_gains(config.shape)) tensors.add(TensorRole::kGain, "final.gain", DType::kF32, {config.d_model});
+  if (has_own_output) {
+    tensors.rows("output", config.vocab_size, config.d_model);
+    tensors.scalar("output");
+    if (config.shape.biases == Biases::kAll) tensors.bias("output", config.vocab_size);
+  }
   if (const int32_t labels = config.label_count(); labels > 0) {
     tensors.rows("classifier", labels, config.d_model);
     tensors.scalar("classifier");
-    tensors.add(TensorRole::kBias, "classifier.bias", DType::kF32, {labels}, "classifier");
+    tensors.bias("classifier", labels);
   }
   return tensors.take();
 }

@@ -9,13 +9,14 @@
 
 namespace kaiju::format {
 
-enum class TensorRole { kWeight, kScale, kRowSum, kScalar, kClip, kBias, kRope };
+enum class TensorRole { kWeight, kScale, kRowSum, kScalar, kClip, kBias, kRope, kGain, kStep, kOutStep };
 
 struct ModelTensor : CheckpointWriter::Declaration {
   TensorRole role;
   std::string matrix;       // the one that it is a part of: "layers.0.attn.q", "embed"; of clips and RoPE tables ""
   const MatmulRow* matmul;  // where that is a layer's, else null
   const SiteRow* site;      // of a layer's clips, else null
+  const VectorRow* vector;  // of a layer's vectors, else null
 };
 
 // In file order, without the tokenizer.

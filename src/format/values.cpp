@@ -9,6 +9,7 @@
 
 #include "digest.hpp"
 #include "kaiju/format/detail/layer_constants.hpp"
+#include "tensors.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -22,7 +23,9 @@ constexpr float kMost = 1e18f;
 // With derived constants of at most 1e12 and |sum of products| < 2^31, no activation of any forward pass can become
 // infinite or NaN: every f32 stays below 1e36, but for the squares of a norm, whose overflow gives 1 / inf = 0.
 constexpr double kMostDerived = 1e12;
-constexpr std::string_view kBias = "classifier.bias";  // the one F32 tensor that may hold zeros and negative values
+// Version 2 has no clips that bound its activations: the limits of its tensors do (arithmetic-2.md, section 4).
+constexpr double kMostFactor = 1e3;
+constexpr float kLeastStep = 1e-6f, kMostStep = 1e6f;
 
 Status check_range(const TensorInfo& tensor, std::span<const float> values) {
   bool bad = false;
@@ -34,10 +37,19 @@ Status check_range(const TensorInfo& tensor, std::span<const float> values) {
                                first - values.begin(), *first));
 }
 
-Status check_bias(std::span<const float> values) {
+Status check_magnitude(const TensorInfo& tensor, std::span<const float> values, const char* limit) {
+  const double most = std::stod(limit);
   for (size_t i = 0; i < values.size(); ++i)
-    if (!(std::abs(values[i]) <= kMostDerived))
-      return bad_model(fmt::format("tensor {}[{}] is {}: must be finite, from -1e12 to 1e12", kBias, i, values[i]));
+    if (!(std::abs(values[i]) <= most))
+      return bad_model(
+          fmt::format("tensor {}[{}] is {}: must be finite, from -{} to {}", tensor.name, i, values[i], limit, limit));
+  return {};
+}
+
+Status check_steps(const TensorInfo& tensor, std::span<const float> values) {
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!(values[i] >= kLeastStep && values[i] <= kMostStep))
+      return bad_model(fmt::format("tensor {}[{}] is {}: must be finite, from 1e-6 to 1e6", tensor.name, i, values[i]));
   return {};
 }
 
@@ -101,6 +113,24 @@ Status check_derived(const Checkpoint& checkpoint) {
   return {};
 }
 
+// The factors of version 2 (arithmetic-2.md, section 3).
+Status check_factors(const Checkpoint& checkpoint) {
+  const ModelConfig& config = checkpoint.config();
+  const Constants c(checkpoint);
+  const auto check = [&](const std::string& matrix, const char* scalar) -> Status {
+    const double value = c.largest(matrix + ".scale") * c.scalar(matrix + scalar);
+    if (value <= kMostFactor) return {};
+    return bad_model(
+        fmt::format("tensor {}.scale times {}{} is {:.3g}: must be at most 1e3", matrix, matrix, scalar, value));
+  };
+  KAIJU_TRY(check("embed", ".in_scalar"));
+  KAIJU_TRY(config.shape.output == OutputMatrix::kOwn ? check("output", ".scalar") : check("embed", ".out_scalar"));
+  if (!config.labels.empty()) KAIJU_TRY(check("classifier", ".scalar"));
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+    for (const LayerMatmul& matmul : matmuls_of(config, layer)) KAIJU_TRY(check(matmul.name, ".scalar"));
+  return {};
+}
+
 constexpr std::string_view kWeight = ".weight";
 
 // Pieces small enough to be in the cache still when the rows are scanned after the digest.
@@ -152,11 +182,27 @@ RowScan scan_row(const int8_t* row, size_t count) {
 }
 
 Status check_scales(const Checkpoint& checkpoint) {
-  for (const TensorInfo& tensor : checkpoint.tensors())
-    if (tensor.dtype == DType::kF32 && tensor.name != kBias)
-      KAIJU_TRY(check_range(tensor, checkpoint.view<float>(tensor.name)));
-  KAIJU_TRY(check_bias(checkpoint.view<float>(kBias)));
-  return check_derived(checkpoint);
+  const bool is_first = checkpoint.config().arithmetic() == 1;
+  for (const ModelTensor& wanted : model_tensors(checkpoint.config())) {
+    if (wanted.dtype != DType::kF32) continue;
+    const TensorInfo& tensor = *checkpoint.find(wanted.name);
+    const auto values = checkpoint.view<float>(wanted.name);
+    switch (wanted.role) {
+      case TensorRole::kBias:
+        KAIJU_TRY(check_magnitude(tensor, values, is_first ? "1e12" : "1e6"));
+        break;
+      case TensorRole::kGain:
+        KAIJU_TRY(check_magnitude(tensor, values, "1e5"));
+        break;
+      case TensorRole::kStep:
+      case TensorRole::kOutStep:
+        KAIJU_TRY(check_steps(tensor, values));
+        break;
+      default:
+        KAIJU_TRY(check_range(tensor, values));
+    }
+  }
+  return is_first ? check_derived(checkpoint) : check_factors(checkpoint);
 }
 
 Status check_bytes(const Checkpoint& checkpoint, const Source& source, const Checkpoint::Progress& progress) {

@@ -68,8 +68,9 @@ Status check_declarations(const ModelConfig& config, const Declarations& tensors
 
 class FileWriter final : public CheckpointWriter {
  public:
-  FileWriter(std::string path, std::string config, Declarations tensors)
+  FileWriter(std::string path, int32_t arithmetic, std::string config, Declarations tensors)
       : file_(std::move(path)),
+        arithmetic_(arithmetic),
         config_(std::move(config)),
         tensors_(std::move(tensors)),
         digests_(tensors_.size(), std::string(32, '0')) {
@@ -79,7 +80,7 @@ class FileWriter final : public CheckpointWriter {
   Status open() {
     KAIJU_TRY(file_.open());
     const std::string header =
-        format::build_header({config_, digests_json(tensors_, digests_), std::string(32, '0')}, tensors_);
+        format::build_header({arithmetic_, config_, digests_json(tensors_, digests_), std::string(32, '0')}, tensors_);
     if (header.size() > format::kMostHeaderBytes) return invalid_argument("the header would exceed 64 MiB");
     header_bytes_ = at_ = header.size();
     uint64_t total = header.size();
@@ -137,8 +138,9 @@ class FileWriter final : public CheckpointWriter {
     for (size_t i = 0; i < tensors_.size(); ++i)
       sorted.push_back({tensors_[i].name, tensors_[i].dtype, tensors_[i].shape, {}, digests_[i]});
     std::sort(sorted.begin(), sorted.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
-    const std::string digest = format::root_digest(fmt::to_string(kArithmeticVersion), config_, sorted);
-    const std::string header = format::build_header({config_, digests_json(tensors_, digests_), digest}, tensors_);
+    const std::string digest = format::root_digest(fmt::to_string(arithmetic_), config_, sorted);
+    const std::string header =
+        format::build_header({arithmetic_, config_, digests_json(tensors_, digests_), digest}, tensors_);
     if (header.size() != header_bytes_) return internal_error("checkpoint writer: the header changed its length");
     at_ = 0;
     KAIJU_TRY(put(std::as_bytes(std::span(header))));
@@ -165,6 +167,7 @@ class FileWriter final : public CheckpointWriter {
   }
 
   format::NewFile file_;
+  int32_t arithmetic_;
   std::string config_;
   Declarations tensors_;
   std::vector<std::string> digests_;
@@ -183,7 +186,7 @@ Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(const std::st
                                                                    std::vector<Declaration> tensors) try {
   if (Status status = check_config(config); !status.ok()) return Status(StatusCode::kInvalidArgument, status.message());
   if (Status status = check_declarations(config, tensors); !status.ok()) return status;
-  auto writer = std::make_unique<FileWriter>(path, config_to_json(config), std::move(tensors));
+  auto writer = std::make_unique<FileWriter>(path, config.arithmetic(), config_to_json(config), std::move(tensors));
   if (Status status = writer->open(); !status.ok()) return status;
   return std::unique_ptr<CheckpointWriter>(std::move(writer));
 } catch (const std::bad_alloc&) {

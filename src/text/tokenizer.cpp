@@ -1,9 +1,11 @@
-// The tokenizer: SentencePiece splits text into pieces; this file keeps its own table of pieces and checks texts.
+// The tokenizer: chooses its kind, and SentencePiece's: SentencePiece splits text into pieces; this file keeps its own
+// table of pieces.
 #include "kaiju/text/tokenizer.hpp"
 
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include "byte_bpe.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "sentencepiece_model.hpp"
 
@@ -48,12 +50,7 @@ class SentencepieceTokenizer final : public Tokenizer {
   int32_t vocab_size() const override { return vocab_size_; }
 
   Result<std::vector<int32_t>> encode(std::string_view text) const override {
-    if (text.size() > kMaxTextBytes)
-      return invalid_argument(
-          fmt::format("text of {} bytes; the limit of one text is {}: shorten it, or encode it in parts", text.size(),
-                      kMaxTextBytes));
-    if (const size_t good = utf8_valid_prefix(text); good != text.size())
-      return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good + 1));
+    KAIJU_TRY(check_text(text));
     if (const size_t bytes = normaliser_.bytes_of(text); bytes > kMaxTextBytes)
       return invalid_argument(
           fmt::format("text of {} bytes, which the tokenizer's rules make {}; the limit of one text is {}: shorten it, "
@@ -70,6 +67,11 @@ class SentencepieceTokenizer final : public Tokenizer {
     } catch (const std::exception& error) {
       return internal_error(fmt::format("SentencePiece: {}", error.what()));
     }
+  }
+  Result<std::vector<int32_t>> encode_with_special_tokens(std::string_view) const override {
+    return Status(
+        StatusCode::kUnsupported,
+        "the model's tokenizer is SentencePiece's, which finds no special tokens in a text: insert their ids");
   }
 
   std::string_view piece(int32_t token) const override {
@@ -92,6 +94,11 @@ class SentencepieceTokenizer final : public Tokenizer {
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::byte> model, int32_t vocab_size) {
   const FloatState float_state;
   try {
+    if (!model.empty() && model.front() == std::byte{'{'}) {  // no SentencePiece model begins so
+      auto data = read_byte_bpe(model, vocab_size);
+      if (!data.ok()) return data.status();
+      return make_byte_bpe(std::move(*data), vocab_size);
+    }
     auto checked = read_sentencepiece_model(model, vocab_size);
     if (!checked.ok()) return checked.status();
     auto tokenizer = std::make_shared<SentencepieceTokenizer>(vocab_size);
@@ -102,6 +109,16 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(std::span<const std::by
   } catch (const std::exception& error) {
     return bad_model(fmt::format("tokenizer: {}", error.what()));
   }
+}
+
+Status Tokenizer::check_text(std::string_view text) {
+  if (text.size() > kMaxTextBytes)
+    return invalid_argument(
+        fmt::format("text of {} bytes; the limit of one text is {}: shorten it, or encode it in parts", text.size(),
+                    kMaxTextBytes));
+  if (const size_t good = utf8_valid_prefix(text); good != text.size())
+    return invalid_argument(fmt::format("text is not UTF-8 at byte {}", good + 1));
+  return {};
 }
 
 Result<std::string> Tokenizer::decode(std::span<const int32_t> tokens) const {

@@ -4,7 +4,7 @@
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 folder=${1:-$root/build/arm64-root}
-packages="libfmt-dev libfmt9 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 libxxhash-dev libxxhash0 libssl-dev libssl3 nlohmann-json3-dev catch2 zlib1g"
+packages="libfmt-dev libfmt9 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 libutf8proc-dev libutf8proc2 libxxhash-dev libxxhash0 libssl-dev libssl3 nlohmann-json3-dev catch2 zlib1g"
 mkdir -p "$folder/apt/lists/partial" "$folder/apt/archives/partial"
 folder=$(CDPATH= cd -- "$folder" && pwd)
 cd "$folder/apt/archives"

@@ -807,6 +807,16 @@ for _ in range(5):
             model.chat([("user", "hello!")], 2**32 + 1)
         self.assertIn(engine.finish(request)[1].reason, (kaiju.STOP, kaiju.LENGTH))
 
+    def test_a_message_may_have_its_speakers_name(self):
+        self.assertEqual(model.chat([("user", "hello!", "Ann")]), model.chat([("user", "Ann: hello!")]))
+        open_reply = model.chat([("user", "hello!"), ("character", "", "Wren")], kaiju.LEAVE_OPEN)
+        self.assertEqual(open_reply, model.chat([("user", "hello!")]) + model.tokenize("Wren:"))
+        for wrong in (("user", "hello!", "A\nB"), ("system", "Be brief.")):
+            with self.assertRaisesRegex(kaiju.Error, "message 0"):
+                model.chat([wrong])
+        with self.assertRaisesRegex(TypeError, "a speaker's name is 7"):
+            model.chat([("user", "hello!", 7)])
+
     def test_what_is_no_text_is_refused_alike_everywhere(self):
         calls = (model.tokenize, lambda text: model.chat([("user", text)]))
         for call in calls:

@@ -8,6 +8,7 @@
 
 #include "broken_pipe.hpp"
 #include "catch.hpp"
+#include "tests/capi/host.hpp"
 #include "tests/capi/programs.hpp"
 
 using namespace kaiju::tests;
@@ -294,6 +295,23 @@ TEST_CASE("a chat longer than the context continues, and its card stays in the p
   CHECK(cuts >= 2);
   CHECK(cuts <= 10);
   CHECK(cached > prompts * 8 / 10);
+}
+
+TEST_CASE("a chat begins with the card and the greeting as the chat format writes them") {
+  const Host host;
+  const std::string card = "Ann\nthe world.", greeting = "hello", said = "I say";
+  const auto message = [](int32_t role, const std::string& text) {
+    return kaiju_message{role, 0, text.data(), text.size(), nullptr, 0};
+  };
+  const kaiju_message messages[] = {message(KAIJU_ROLE_CARD, card), message(KAIJU_ROLE_CHARACTER, greeting),
+                                    message(KAIJU_ROLE_USER, said)};
+  size_t count = 0;
+  REQUIRE(kaiju_chat_format(host.model, messages, sizeof messages[0], 3, KAIJU_CHAT_REPLY, nullptr, 0, &count,
+                            nullptr) == KAIJU_OK);
+  const Run run = short_chat({"--say", said, "--json"});
+  INFO(run.err);
+  REQUIRE(run.lines().size() == 1);
+  CHECK(nlohmann::json::parse(run.lines()[0])["prompt_tokens"] == count);
 }
 
 TEST_CASE("a reply that repeats itself is cut, and the chat continues from the rest of it") {

@@ -98,7 +98,8 @@ TEST_CASE("no call raises a floating-point exception in a host that traps all of
       int32_t tokens[64];
       size_t count = 0, size = 0;
       char said[64];
-      const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "the world", 9}, {KAIJU_ROLE_USER, 0, "hello", 5}};
+      const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "the world", 9, nullptr, 0},
+                                        {KAIJU_ROLE_USER, 0, "hello", 5, nullptr, 0}};
       kaiju_event done{};
       kaiju_metrics metrics{};
       metrics.struct_size = sizeof metrics;

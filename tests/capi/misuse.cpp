@@ -170,7 +170,7 @@ TEST_CASE("a NULL buffer with a size is refused by name", "[malformed]") {
             return kaiju_chat_format(host.model, nullptr, sizeof(kaiju_message), 2, 0, nullptr, 0, nullptr, e);
           }),
           "messages is NULL");
-  refused(format(host.model, {{KAIJU_ROLE_USER, 0, nullptr, 4}}, 0), "content is NULL");
+  refused(format(host.model, {{KAIJU_ROLE_USER, 0, nullptr, 4, nullptr, 0}}, 0), "content is NULL");
   refused(ask([&](kaiju_error** e) {
             return kaiju_engine_submit(host.engine, host.session, nullptr, 4, nullptr, nullptr, &request, e);
           }),
@@ -194,7 +194,7 @@ TEST_CASE("a NULL text of size 0 is an empty text") {
   size_t count = 9;
   CHECK(kaiju_tokenize(host.model, nullptr, 0, nullptr, 0, &count, nullptr) == KAIJU_OK);
   CHECK(count == 0);
-  CHECK(format(host.model, {{KAIJU_ROLE_USER, 0, nullptr, 0}}, 0).status == KAIJU_OK);
+  CHECK(format(host.model, {{KAIJU_ROLE_USER, 0, nullptr, 0, nullptr, 0}}, 0).status == KAIJU_OK);
 }
 
 TEST_CASE("the error parameter may be NULL") {
@@ -362,7 +362,7 @@ TEST_CASE("a struct_size that was never set is refused", "[malformed]") {
     kaiju_event event{};
     CHECK(kaiju_engine_poll(host.engine, &event, size > sizeof(kaiju_event) ? SIZE_MAX : 8, 1) == 0);
   }
-  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1}}, 0, 8), "sizeof(kaiju_message)");
+  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1, nullptr, 0}}, 0, 8), "sizeof(kaiju_message)");
   kaiju_event event{};
   refused(ask([&](kaiju_error** e) {
             return kaiju_generate(host.engine, host.session, nullptr, 0, nullptr, nullptr, nullptr, &event, 7, e);
@@ -416,7 +416,7 @@ TEST_CASE("a model without a tokenizer says so and still generates", "[malformed
   size_t count = 0;
   refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "x", 1, nullptr, 0, &count, e); }),
           "no tokenizer", KAIJU_UNSUPPORTED);
-  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1}}, 0), "cannot chat", KAIJU_UNSUPPORTED);
+  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1, nullptr, 0}}, 0), "cannot chat", KAIJU_UNSUPPORTED);
   CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CHAT_CLOSE) == -1);
   host.submit({1, 20});
   std::string text;
@@ -431,16 +431,20 @@ TEST_CASE("text that is not UTF-8 is refused with the position of the first wron
   Host host;
   refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "ab\xFF", 3, nullptr, 0, nullptr, e); }),
           "byte 3");
-  refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "ok", 2}, {KAIJU_ROLE_USER, 0, "\xC3", 1}}, 0), "message 1");
+  refused(
+      format(host.model, {{KAIJU_ROLE_CARD, 0, "ok", 2, nullptr, 0}, {KAIJU_ROLE_USER, 0, "\xC3", 1, nullptr, 0}}, 0),
+      "message 1");
 }
 TEST_CASE("unknown roles, unknown flags and a card after other messages are refused", "[malformed]") {
   Host host;
-  refused(format(host.model, {{0, 0, "x", 1}}, 0), "role 0");
-  refused(format(host.model, {{4, 0, "x", 1}}, 0), "role 4");
-  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1}, {KAIJU_ROLE_CARD, 0, "x", 1}}, 0), "card comes first");
-  refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "x", 1}}, KAIJU_CHAT_CLOSE), "card comes first");
-  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1}}, 64), "flags");
-  refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "", 0}}, 0), "empty");
+  refused(format(host.model, {{0, 0, "x", 1, nullptr, 0}}, 0), "role 0");
+  refused(format(host.model, {{5, 0, "x", 1, nullptr, 0}}, 0), "role 5");
+  CHECK(format(host.model, {{KAIJU_ROLE_SYSTEM, 0, "x", 1, nullptr, 0}}, 0).status == KAIJU_UNSUPPORTED);
+  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1, nullptr, 0}, {KAIJU_ROLE_CARD, 0, "x", 1, nullptr, 0}}, 0),
+          "card comes first");
+  refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "x", 1, nullptr, 0}}, KAIJU_CHAT_CLOSE), "card comes first");
+  refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1, nullptr, 0}}, 64), "flags");
+  refused(format(host.model, {{KAIJU_ROLE_CARD, 0, "", 0, nullptr, 0}}, 0), "empty");
 }
 TEST_CASE("token ids outside the vocabulary are refused by number", "[malformed]") {
   Host host;

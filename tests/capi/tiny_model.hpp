@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -44,9 +45,9 @@ inline ModelConfig tiny_config(int32_t vocab_size, int32_t context) {
   return config;
 }
 
-// The same checkpoint with chat symbols and a tokenizer; throws with the reason it cannot be.
+// The same checkpoint with a chat format and a tokenizer; throws with the reason it cannot be.
 inline void add_tokenizer(const std::string& from, const std::string& to, const std::string& tokenizer,
-                          const ChatSymbols& chat) {
+                          const ChatSymbols& chat, const std::optional<ChatTemplate>& chat_format = {}) {
   const auto must = [](const Status& status) {
     if (!status.ok()) throw std::runtime_error(status.message());
   };
@@ -54,6 +55,7 @@ inline void add_tokenizer(const std::string& from, const std::string& to, const 
   must(source.status());
   ModelConfig config = source.value()->config();
   config.chat = chat;
+  config.chat_format = chat_format;
   auto tensors = required_tensors(config);
   tensors.push_back({"tokenizer", DType::kU8, {static_cast<int64_t>(tokenizer.size())}});
   auto writer = CheckpointWriter::create(to, config, tensors);

@@ -25,7 +25,7 @@ std::vector<int32_t> chat_tokens(kaiju_model* model, const std::vector<kaiju_mes
   return tokens;
 }
 
-kaiju_message message(int32_t role, const char* text) { return {role, 0, text, std::strlen(text)}; }
+kaiju_message message(int32_t role, const char* text) { return {role, 0, text, std::strlen(text), nullptr, 0}; }
 
 }  // namespace
 

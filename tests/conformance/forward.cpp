@@ -80,7 +80,6 @@ struct Results {
 template <ModelBackend B>
 Results run(B& backend, const Weights& model, int32_t rows) {
   const ModelConfig& config = model.config;
-  const WorkspaceWidths widths(config);
   const auto count = static_cast<size_t>(rows);
   const std::vector<BlockId> table = {1, 0};
   std::vector<int32_t> tokens, positions;
@@ -103,17 +102,19 @@ Results run(B& backend, const Weights& model, int32_t rows) {
     for (const uint64_t frequency : model.rope[0])
       angles.push_back(arith::cos_sin(static_cast<uint64_t>(position), frequency));
 
-  results.x.resize(count * widths.x);
-  std::vector<int8_t> a(count * widths.a), queries(count * widths.q);
-  std::vector<float> q(count * widths.qkv), k(count * widths.kv), v(k.size());
-  std::vector<uint8_t> h(count * widths.h);
-  const Workspace workspace{results.x.data(), a.data(), q.data(), queries.data(),
-                            k.data(),         v.data(), h.data(), {angles.data()}};
+  Workspace workspace;
+  std::vector<std::vector<std::byte>> memory;
+  for (const RoomSize& size : rooms_of(config, ProjectsPacked<B>))
+    workspace[size.room] = memory.emplace_back(count * size.row_bytes).data();
+  workspace.angles = {angles.data()};
   forward(backend, model, slots, batch, workspace);
+  const auto* x = workspace.at<std::byte>(Room::kStream);
+  const auto* stream = workspace.at<arith::bf16>(Room::kStream);
+  results.x.assign(stream, stream + count * static_cast<size_t>(config.d_model));
   results.logits.resize(count * static_cast<size_t>(config.vocab_size));
   results.products.resize(count * config.labels.size());
-  logits(backend, model, results.x.data(), rows, a.data(), results.logits.data());
-  classify(backend, model, results.x.data(), rows, a.data(), results.products.data());
+  logits(backend, model, workspace, x, rows, results.logits.data());
+  classify(backend, model, workspace, x, rows, results.products.data());
   return results;
 }
 

@@ -71,16 +71,18 @@ TEST_CASE("the sums of every chunk equal the contract's") {
       piece.position = s.length - rows, piece.window = window;
       piece.table = table.data(), piece.cache = cache.data(), piece.block_bytes = int64_t{2} * cpu::kBlock * s.head_dim;
       // Exponents up to some tens, so that weights of every size occur.
-      piece.z = std::ldexp(1.0f + static_cast<float>(below(1 << 23)) * 0x1p-23f, -10 - below(8));
+      const float z = std::ldexp(1.0f + static_cast<float>(below(1 << 23)) * 0x1p-23f, -10 - below(8));
+      piece.z = &z;
 
       std::vector<std::byte> scratch(kernels.attention_scratch_bytes + 64);
       void* aligned = scratch.data();
       size_t space = scratch.size();
       std::align(64, kernels.attention_scratch_bytes, aligned, space);
-      std::vector<int32_t> maximum(static_cast<size_t>(query_rows));
+      std::vector<float> maximum(static_cast<size_t>(query_rows));
       std::vector<float> total(maximum.size()), out(maximum.size() * width);
       for (int32_t chunk = 0; chunk < s.length; chunk += cpu::kChunk) {
-        kernels.sum_chunk(piece, chunk, {maximum.data(), total.data(), out.data()}, static_cast<std::byte*>(aligned));
+        kernels.attention.sum_chunk(piece, chunk, {maximum.data(), total.data(), out.data()},
+                                    static_cast<std::byte*>(aligned));
         for (int32_t row = 0; row < query_rows; ++row) {
           const int32_t position = piece.position + row / heads;
           const int32_t from = std::max(chunk, window > 0 ? position - window + 1 : 0),
@@ -100,11 +102,11 @@ TEST_CASE("the sums of every chunk equal the contract's") {
           int64_t sum = 0;
           std::vector<int64_t> sums(width, 0);
           for (int32_t j = from; j <= to; ++j) {
-            const int64_t weight = arith::key_weight(score[static_cast<size_t>(j - from)] - best, piece.z);
+            const int64_t weight = arith::key_weight(score[static_cast<size_t>(j - from)] - best, z);
             sum += weight;
             for (size_t i = 0; i < width; ++i) sums[i] += weight * s.values[static_cast<size_t>(j) * width + i];
           }
-          REQUIRE(maximum[row] == best);
+          REQUIRE(maximum[row] == static_cast<float>(best));
           REQUIRE(arith::bits_of(total[row]) == arith::bits_of(static_cast<float>(sum)));
           size_t wrong = 0;
           for (size_t i = 0; i < width; ++i)

@@ -40,6 +40,23 @@ TEST_CASE("matrices with the same input form one matmul of a layer: q, and k and
   CHECK(list(packed_matmuls_of(config, 1)) == reader);
 }
 
+TEST_CASE("in version 2 of the arithmetic every matrix of a layer is a matmul of its own") {
+  ModelConfig config = two_layers_on_a_slot();
+  config.shape.activations = Activations::kTokenScales;
+  config.shape.ffn = Ffn::kGatedSilu;
+  const auto of = [](Site input, int32_t out, int32_t in) { return Matmul{input, Operation::kLinear, out, in}; };
+  const std::vector<Matmul> rest = {of(Site::kAttentionOut, 1024, 768), of(Site::kFfnIn, 3072, 1024),
+                                    of(Site::kFfnIn, 3072, 1024), of(Site::kFfnMid, 1024, 3072)};
+  std::vector<Matmul> owner = {of(Site::kAttentionIn, 768, 1024), of(Site::kAttentionIn, 256, 1024),
+                               of(Site::kAttentionIn, 256, 1024)},
+                      reader = {of(Site::kAttentionIn, 768, 1024)};
+  owner.insert(owner.end(), rest.begin(), rest.end());
+  reader.insert(reader.end(), rest.begin(), rest.end());
+  CHECK(list(packed_matmuls_of(config, 0)) == owner);
+  CHECK(list(packed_matmuls_of(config, 1)) == reader);
+  for (const MatmulShape& shape : matmul_shapes(config)) CHECK(!shape.behind_attention);
+}
+
 TEST_CASE("the list of a model's matmul shapes has each shape once") {
   ModelConfig config = two_layers_on_a_slot();
   const auto shapes = [&] {

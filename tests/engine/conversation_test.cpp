@@ -388,3 +388,42 @@ TEST_CASE("a turn that was asked for without an input can be answered again, an 
   CHECK(talk.swipe(asking(3)).ok());
   h.drain();
 }
+
+TEST_CASE("the first turn after a head that ends inside a user message leaves the opening out") {
+  Chat chat;
+  const std::vector<int32_t> opening = {3, 4}, reply = {20, 21};
+  const auto input = [&](int32_t n) { return std::vector<int32_t>{3, 4, 30 + n % 50, 31, 5}; };
+  Conversation talk = Conversation::create(chat.engine, chat.head, kClose, opening).value();
+  const auto expected = [&] {
+    std::vector<int32_t> tokens = chat.head;
+    for (size_t i = talk.dropped_count(); i < talk.turn_count(); ++i) {
+      const auto whole = talk.turn(i, TurnPart::kInput).value();
+      tokens.insert(tokens.end(), whole.begin() + (i == talk.dropped_count() ? 2 : 0), whole.end());
+      tokens.insert(tokens.end(), {20, 21, 6});
+    }
+    return tokens;
+  };
+  int32_t turns = 0;
+  for (; talk.dropped_count() == 0; ++turns) {
+    REQUIRE(talk.append(input(turns), reply).ok());
+    REQUIRE(talk.turn(static_cast<size_t>(turns), TurnPart::kInput).value() == input(turns));
+    REQUIRE(talk.history() == expected());
+  }
+  CHECK(turns > 2);
+  Conversation fork = talk.fork(talk.turn_count()).value();
+  CHECK(fork.history() == talk.history());
+
+  // The prompt of a request, and a turn that has no opening: a greeting.
+  Conversation fresh = Conversation::create(chat.engine, chat.head, kClose, opening).value();
+  const auto prompt_tokens = [&](const std::vector<int32_t>& text) {
+    const auto request = fresh.say(text, chat.options(1));
+    REQUIRE(request.ok());
+    chat.h->drain();
+    REQUIRE(fresh.settle().ok());
+    return chat.h->replies[request.value()].counts.prompt_tokens;
+  };
+  CHECK(prompt_tokens(input(0)) == static_cast<int32_t>(chat.head.size()) + 3);
+  REQUIRE(fresh.undo().ok());
+  REQUIRE(fresh.append({}, reply).ok());
+  CHECK(prompt_tokens(input(0)) == static_cast<int32_t>(chat.head.size()) + 3 + 5);
+}

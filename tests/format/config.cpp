@@ -19,6 +19,26 @@ struct Case {
   std::function<void(ordered_json&)> edit;
 };
 
+// A chat format of the tokens 2 and 3.
+ordered_json chat_format() {
+  return ordered_json::parse(
+      R"({"begin":[1],"reply":[2,"assistant "],"system":{"before":[1,2,"system\n"],"after":[3]},)"
+      R"("user":{"before":[2,"user\n"],"after":[3,"\n"],"named":[2,null,"\n"],)"
+      R"("trim_left":"newlines","trim_right":"space"},)"
+      R"("assistant":{"before":[2,"assistant\n"],"after":[3,"\n"],"reasoning_end":"</think>"},)"
+      R"("user_first":true,"stop":[3,1]})");
+}
+
+// The config with a changed chat format.
+template <class Change>
+auto in_format(const Change& change) {
+  return [=](ordered_json& config) {
+    config["chat"] = {{"begin", 1}, {"end", 2}};
+    config["chat_format"] = chat_format();
+    change(config["chat_format"]);
+  };
+}
+
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"name missing", "config.name", [](auto& c) { c.erase("name"); }},
@@ -95,6 +115,55 @@ const std::vector<Case>& cases() {
       {"chat id beyond the vocabulary", "config.chat.end", [](auto& c) { c["chat"]["end"] = 16; }},
       {"chat id -1", "config.chat.end", [](auto& c) { c["chat"]["end"] = -1; }},
       {"an unknown chat symbol", "config.chat.\"narrator\"", [](auto& c) { c["chat"]["narrator"] = 3; }},
+      {"chat_format a list", "config.chat_format must be", [](auto& c) { c["chat_format"] = {1, 2}; }},
+      {"chat_format beside chat symbols of messages", "config.chat.close and config.chat_format",
+       [](auto& c) { c["chat_format"] = chat_format(); }},
+      {"an unknown field of chat_format", "config.chat_format.\"tools\"", in_format([](auto& f) { f["tools"] = 1; })},
+      {"a role missing", "config.chat_format.system is missing", in_format([](auto& f) { f.erase("system"); })},
+      {"a role that is a list", "config.chat_format.user must be an object",
+       in_format([](auto& f) { f["user"] = {1}; })},
+      {"an unknown field of a role", "config.chat_format.user.\"between\"",
+       in_format([](auto& f) { f["user"]["between"] = "x"; })},
+      {"before a text", "config.chat_format.user.before must be a list",
+       in_format([](auto& f) { f["user"]["before"] = "x"; })},
+      {"an item of a fraction", "config.chat_format.user.before[0]",
+       in_format([](auto& f) { f["user"]["before"][0] = 1.5; })},
+      {"an item of -1", "config.chat_format.begin[0]", in_format([](auto& f) { f["begin"][0] = -1; })},
+      {"an item of true", "config.chat_format.reply[0]", in_format([](auto& f) { f["reply"][0] = true; })},
+      {"an item of a list", "config.chat_format.user.after[0]",
+       in_format([](auto& f) { f["user"]["after"][0] = ordered_json::array(); })},
+      {"an item beyond the vocabulary", "config.chat_format.assistant.after[0]",
+       in_format([](auto& f) { f["assistant"]["after"][0] = 16; })},
+      {"an item of no text", "config.chat_format.user.after[1]",
+       in_format([](auto& f) { f["user"]["after"][1] = ""; })},
+      {"an item of 8193 bytes", "config.chat_format.user.after[1]",
+       in_format([](auto& f) { f["user"]["after"][1] = std::string(8193, 'x'); })},
+      {"65 items", "config.chat_format.user.after has 65",
+       in_format([](auto& f) { f["user"]["after"] = std::vector<int>(65, 3); })},
+      {"a name in another list than named", "config.chat_format.user.before[0] is a speaker's name",
+       in_format([](auto& f) { f["user"]["before"][0] = nullptr; })},
+      {"an unknown place", "config.chat_format.system.place",
+       in_format([](auto& f) { f["system"]["place"] = "last_user"; })},
+      {"a place of the user", "config.chat_format.user.\"place\"",
+       in_format([](auto& f) { f["user"]["place"] = "first_user"; })},
+      {"an unknown trim", "config.chat_format.user.trim_left",
+       in_format([](auto& f) { f["user"]["trim_left"] = "tabs"; })},
+      {"trim a number", "config.chat_format.user.trim_right", in_format([](auto& f) { f["user"]["trim_right"] = 1; })},
+      {"reasoning_end a number", "config.chat_format.assistant.reasoning_end",
+       in_format([](auto& f) { f["assistant"]["reasoning_end"] = 1; })},
+      {"user_first a number", "config.chat_format.user_first", in_format([](auto& f) { f["user_first"] = 1; })},
+      {"stop missing", "config.chat_format.stop", in_format([](auto& f) { f.erase("stop"); })},
+      {"stop empty", "config.chat_format.stop", in_format([](auto& f) { f["stop"] = ordered_json::array(); })},
+      {"stop with a text", "config.chat_format.stop[1]", in_format([](auto& f) { f["stop"][1] = "x"; })},
+      {"stop beyond the vocabulary", "config.chat_format.stop[0]", in_format([](auto& f) { f["stop"][0] = 16; })},
+      {"no token between two texts", "no token separates a user text from a following assistant text",
+       in_format([](auto& f) { f["user"]["after"] = {"\n"}, f["assistant"]["before"] = {"bot: "}; })},
+      {"no token before a reply", "no token separates a user text from a following assistant text",
+       in_format([](auto& f) { f["user"]["after"] = {"\n"}, f["reply"] = ordered_json::array(); })},
+      {"no token before a named text", "no token separates a system text from a following user text",
+       in_format([](auto& f) { f["system"]["after"] = {"\n"}, f["user"]["named"] = {nullptr}; })},
+      {"a system text in a user message without tokens", "config.chat_format.system.place",
+       in_format([](auto& f) { f["system"]["place"] = "first_user", f["user"]["before"] = {"x"}; })},
       {"classifier a list", "config.classifier", [](auto& c) { c["classifier"] = {"spam"}; }},
       {"labels missing", "config.classifier.labels", [](auto& c) { c["classifier"] = ordered_json::object(); }},
       {"labels a string", "config.classifier.labels", [](auto& c) { c["classifier"]["labels"] = "spam"; }},
@@ -175,7 +244,7 @@ TEST_CASE("misleading config text is refused", "[malformed]") {
   refused("nested lists", with("\"d_ff\":64", "\"d_ff\":[[[[[[64]]]]]]"), "nested");
   refused("bytes that are not UTF-8", with("tiny", "\xff\xfe"), "JSON");
   refused("a surrogate", with("tiny", "\xed\xa0\x80"), "JSON");
-  refused("a name of 5000 bytes", with("tiny", std::string(5000, 'x')), "string longer");
+  refused("a name of 50,000 bytes", with("tiny", std::string(50000, 'x')), "string longer");
   refused("nested a hundred thousand deep", "{\"name\":" + std::string(100000, '[') + std::string(100000, ']') + "}",
           "nested");
   refused("a text of 300,000 bytes", "{\"name\":\"" + std::string(300000, 'x') + "\"}", "config is longer");
@@ -210,6 +279,31 @@ TEST_CASE("the config's text is canonical: fields in the documented order, numbe
         R"("d_ff":64,"context":256,"norm_eps":1e-05,)"
         R"("layers":[{"kind":"sliding","window":8,"kv_slot":0,"rope":0},)"
         R"({"kind":"global","kv_slot":1,"rope":1}],"chat":{"begin":1,"close":6}})");
+}
+
+TEST_CASE("a chat format is unchanged after conversion to JSON and back") {
+  kaiju::ModelConfig config = tiny::config();
+  ordered_json json = ordered_json::parse(kaiju::config_to_json(config));
+  in_format([](auto&) {})(json);
+  const auto read = kaiju::config_from_json(json.dump());
+  INFO(read.status().message());
+  REQUIRE(read.ok());
+  CHECK(ordered_json::parse(kaiju::config_to_json(read.value()))["chat_format"].dump() ==
+        ordered_json::parse(json.dump())["chat_format"].dump());
+  const kaiju::ChatTemplate& chat = *read.value().chat_format;
+  CHECK(chat.user_first);
+  CHECK(chat.stop == std::vector<int32_t>{3, 1});
+  CHECK(chat.user.named[1].kind == kaiju::ChatItem::Kind::kName);
+  CHECK(chat.user.trim_left == kaiju::ChatTrim::kNewlines);
+  CHECK(chat.system_place == kaiju::ChatSystem::kMessage);
+  in_format([](auto& f) { f["system"] = {{"place", "first_user"}, {"after", {"\n\n"}}}, f["reply"].clear(); })(json);
+  const auto other = kaiju::config_from_json(json.dump());
+  INFO(other.status().message());
+  REQUIRE(other.ok());
+  CHECK(other.value().chat_format->system_place == kaiju::ChatSystem::kInFirstUser);
+  CHECK(other.value().chat_format->reply == kaiju::ChatItems());
+  CHECK(*kaiju::config_from_json(kaiju::config_to_json(other.value())).value().chat_format ==
+        *other.value().chat_format);
 }
 
 TEST_CASE("a config's text and its numbers are the same in every locale and rounding mode") {

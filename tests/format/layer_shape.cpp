@@ -89,36 +89,33 @@ TEST_CASE("a layer has key and value tensors if it owns its KV slot") {
   CHECK(widest_input(config) == 320);
 }
 
-TEST_CASE("an unsupported layer shape is refused by member and value") {
+TEST_CASE("static clips go with no other structure than a Kaiju model's") {
   CHECK(check_config(tiny::config()).ok());
-  const auto refused = [](const char* text, const std::function<void(LayerShape&)>& edit) {
+  const std::vector<std::function<void(ModelConfig&)>> edits = {
+      [](ModelConfig& c) { c.shape.ffn = Ffn::kGatedSilu; },
+      [](ModelConfig& c) { c.shape.residual = Residual::kF32; },
+      [](ModelConfig& c) { c.shape.output = OutputMatrix::kOwn; },
+      [](ModelConfig& c) { c.shape.biases = Biases::kQkv; },
+      [](ModelConfig& c) { c.shape.norms_after = true; },
+      [](ModelConfig& c) { c.shape.norm_gains = true; },
+      [](ModelConfig& c) { c.shape.head_norms = true; },
+      [](ModelConfig& c) { c.shape.value_norms = true; },
+      [](ModelConfig& c) { c.shape.static_kv = true; },
+      [](ModelConfig& c) { c.shape.wide_logits = true; },
+      [](ModelConfig& c) { c.shape.hadamard = 64; },
+      [](ModelConfig& c) { c.shape.logit_cap = 30.0f; },
+      [](ModelConfig& c) { c.score_scale = 0.5f; }};
+  for (const auto& edit : edits) {
     ModelConfig config = tiny::config();
-    edit(config.shape);
+    edit(config);
     const Status status = check_config(config);
-    INFO(status.message());
-    CHECK(status.code() == StatusCode::kUnsupported);
-    CHECK(status.message() == text);
-    const tiny::Folder folder;
-    const Status made = write_random_checkpoint(folder / "model", config, 1);
-    CHECK(made.code() == StatusCode::kInvalidArgument);
-    CHECK(made.message() == text);
-  };
-  refused("config.shape.ffn is gated SiLU: not supported yet; must be squared ReLU",
-          [](LayerShape& shape) { shape.ffn = Ffn::kGatedSilu; });
-  refused("config.shape.ffn is gated GELU: not supported yet; must be squared ReLU",
-          [](LayerShape& shape) { shape.ffn = Ffn::kGatedGelu; });
-  refused("config.shape.activations is token scales: not supported yet; must be static clips",
-          [](LayerShape& shape) { shape.activations = Activations::kTokenScales; });
-  refused("config.shape.residual is f32: not supported yet; must be bf16",
-          [](LayerShape& shape) { shape.residual = Residual::kF32; });
-  refused("config.shape.output is its own: not supported yet; must be the embedding's",
-          [](LayerShape& shape) { shape.output = OutputMatrix::kOwn; });
-  refused("config.shape.norms_after is true: not supported yet; must be false",
-          [](LayerShape& shape) { shape.norms_after = true; });
-  refused("config.shape.norm_gains is true: not supported yet; must be false",
-          [](LayerShape& shape) { shape.norm_gains = true; });
-  refused("config.shape.head_norms is true: not supported yet; must be false",
-          [](LayerShape& shape) { shape.head_norms = true; });
-  refused("config.shape.biases is true: not supported yet; must be false",
-          [](LayerShape& shape) { shape.biases = true; });
+    CHECK(
+        status.message() ==
+        "config.structure: with static clips (version 1 of the arithmetic) every other member has its default; choose "
+        "token_scales or static_scales");
+  }
+  ModelConfig config = tiny::config();
+  config.layers[0].factor = 2.0f;
+  CHECK(check_config(config).message() ==
+        "config.layers[0] has dimensions of its own, which need version 2 of the arithmetic");
 }

@@ -1,10 +1,11 @@
-// Fuzz: text on its way to tokens and back, through a tokenizer with byte fallback and one that normalises; UTF-8
-// streams and stop strings however the text is cut.
+// Fuzz: text on its way to tokens and back, through SentencePiece with byte fallback and with normalisation, and
+// through byte-level BPE with every split; UTF-8 streams and stop strings however the text is cut.
 #include "examples/chat/utf8.hpp"
 #include "kaiju/sample/detail/stop.hpp"
 #include "kaiju/text/chat.hpp"
 #include "kaiju/text/utf8_stream.hpp"
 #include "tests/fuzz/fuzz.hpp"
+#include "tests/text/byte_bpe_model.hpp"
 #include "tests/text/tiny_tokenizer.hpp"
 #include "tests/text/trained_tokenizer.hpp"
 
@@ -22,6 +23,17 @@ const Shared& plain() {
 const Shared& normalising() {
   static const Shared tokenizer = kaiju::tests::load(kaiju::tests::train_tokenizer("nmt_nfkc"), 512).value();
   return tokenizer;
+}
+
+const std::vector<Shared>& byte_level() {
+  static const std::vector<Shared> tokenizers = [] {
+    std::vector<Shared> all;
+    for (const char* split : {"gpt2", "smollm", "llama3", "qwen2", "tekken"})
+      all.push_back(
+          kaiju::tests::load(kaiju::tests::changed_bpe([&](auto& model) { model.split = split; }), 512).value());
+    return all;
+  }();
+  return tokenizers;
 }
 
 void check_tokens(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
@@ -42,6 +54,7 @@ void through_tokenizers(std::string_view text) {
   const bool valid = kaiju::utf8_valid_prefix(text) == text.size();
   promise(valid == kaiju::is_utf8(text), "two ways to ask whether a text is UTF-8 agree");
   promise(valid == (chat::utf8_error(text) == std::string_view::npos), "the chat's way agrees");
+  (void)byte_level();  // made before memory is counted
   const fuzz::MemoryBound bound(text.size(), 2048, 64 << 10);
   for (const Shared& tokenizer : {plain(), normalising()}) {
     const auto tokens = tokenizer->encode(text);
@@ -52,6 +65,13 @@ void through_tokenizers(std::string_view text) {
     promise(decoded.ok(), "what was encoded can be decoded");
     if (tokenizer == plain())
       promise(decoded.value() == without_marks(std::string(text)), "text survives the way to tokens and back");
+  }
+  for (const Shared& tokenizer : byte_level()) {
+    const auto tokens = tokenizer->encode(text);
+    promise(tokens.ok() == valid, "byte-level BPE refuses what is not UTF-8 and nothing else");
+    if (!tokens.ok()) continue;
+    check_tokens(*tokenizer, tokens.value());
+    promise(tokenizer->decode(tokens.value()).value() == text, "text survives the way to bytes and back");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "tests/engine/memory_file.hpp"
 #include "tests/format/tiny.hpp"
 #include "tests/shortage/shortage.hpp"
+#include "tests/text/byte_bpe_model.hpp"
 
 using kaiju::StatusCode;
 using shortage::sweep_files;
@@ -150,6 +151,15 @@ TEST_CASE("loading a tokenizer reports a lack of memory") {
   const auto checkpoint = kaiju::Checkpoint::open(small_chat_model()).value();
   const auto bytes = checkpoint->find("tokenizer")->bytes;
   CHECK(sweep_memory([&] { return kaiju::Tokenizer::load(bytes, 16).status().code(); }) > 20);
+}
+TEST_CASE("loading and using byte-level BPE reports a lack of memory") {
+  const std::string json = kaiju::tests::changed_bpe([](auto& model) { model.normalization = "\"nfc\""; });
+  const auto bytes = kaiju::tests::as_bytes(json);
+  CHECK(sweep_memory([&] { return kaiju::Tokenizer::load(bytes, 512).status().code(); }) > 100);
+  const auto tokenizer = kaiju::Tokenizer::load(bytes, 512).value();
+  CHECK(sweep_memory([&] {
+          return tokenizer->encode_with_special_tokens("hello e\xCC\x81<|end|>     12").status().code();
+        }) > 5);
 }
 TEST_CASE("loading a model reports a lack of memory") {
   const char* path = small_chat_model().c_str();
@@ -369,7 +379,8 @@ TEST_CASE("tokenizing and detokenizing report a lack of memory") {
           o.must([&](kaiju_error** e) {
             return kaiju_detokenize(o.model, tokens, o.first ? 0 : count, text, 32, &size, e);
           });
-          const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "ab", 2}, {KAIJU_ROLE_USER, 0, "ba", 2}};
+          const kaiju_message messages[] = {{KAIJU_ROLE_CARD, 0, "ab", 2, nullptr, 0},
+                                            {KAIJU_ROLE_USER, 0, "ba", 2, nullptr, 0}};
           o.must([&](kaiju_error** e) {
             return kaiju_chat_format(o.model, messages, sizeof messages[0], 2, KAIJU_CHAT_REPLY, tokens, 32, &count, e);
           });

@@ -8,6 +8,7 @@
 #include <concepts>
 
 #include "kaiju/arith/float32.hpp"
+#include "kaiju/arith/row_args.hpp"
 #include "kaiju/backend/batch.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
@@ -33,6 +34,16 @@ struct AttentionArgs {
   float z = 0.0f;                      // factor from integer score to exponent of two
   const float* out_inverse = nullptr;  // [kv_heads, head_dim] co
   int8_t* out = nullptr;               // [rows, heads, head_dim]
+};
+
+// The arguments of attention in version 2 of the arithmetic: every key and value has a scale, every query its own z,
+// and the results are floats.
+struct ScaledAttentionArgs {
+  const int8_t* queries = nullptr;  // [rows, heads, head_dim]
+  int32_t heads = 0;
+  const float* z = nullptr;           // [rows, heads] factor from score times key scale to exponent of two
+  const float* value_step = nullptr;  // [kv_heads, head_dim]
+  float* out = nullptr;               // [rows, heads, head_dim]
 };
 
 // The arguments of sampling: one row of logits, and the parameters for drawing a token from this row.
@@ -80,6 +91,23 @@ concept ModelBackend =
                       a_out);  // (q, batch, angles, heads, kv_heads, head_dim, cq) -> rotated bytes
       // append(k, v, batch, angles, ck, cv, slot) writes keys and values to the KV cache.
       backend.append(f, f, batch, angles, f, f, kv);
+      backend.attend(attention, batch, kv);
+    };
+
+// The operations that version 2 of the arithmetic needs, besides linear (docs/arithmetic-2.md).
+template <class B>
+concept ScaledBackend =
+    requires(B& backend, const EmbedRows& embed, const NormRows& norm, const QuantiseRows& quantise,
+             const GateRows& gate, const AddRows& add, const LogitRows& logits, const QueryRows& queries,
+             const KeyValueRows& kept, const ScaledAttentionArgs& attention, const Batch& batch, const KvSlot& kv) {
+      backend.embed_rows(embed);
+      backend.norm_rows(norm);
+      backend.quantise_rows(quantise);
+      backend.gate_rows(gate);
+      backend.add_rows(add);
+      backend.logit_rows(logits);
+      backend.query_rows(queries);
+      backend.append_rows(kept, batch, kv);
       backend.attend(attention, batch, kv);
     };
 

@@ -21,6 +21,7 @@ namespace cpu {
 struct Kernels;
 struct MatmulArgs;
 struct AttentionPiece;
+struct AttentionKernels;
 }  // namespace cpu
 
 class CpuBackend {
@@ -59,10 +60,25 @@ class CpuBackend {
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
   void sample(const SampleArgs& args, SampledToken& result);
 
+  // The operations of version 2 of the arithmetic.
+  void embed_rows(const EmbedRows& args);
+  void norm_rows(const NormRows& args);
+  void quantise_rows(const QuantiseRows& args);
+  void gate_rows(const GateRows& args);
+  void add_rows(const AddRows& args);
+  void logit_rows(const LogitRows& args);
+  void query_rows(const QueryRows& args);
+  void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv);
+  void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv);
+
  private:
   CpuBackend(const cpu::Kernels& kernels, int32_t threads);
 
   void multiply(cpu::MatmulArgs& args);
+  void attend(const cpu::AttentionPiece& whole, int32_t heads, const cpu::AttentionKernels& kernels, const Batch& batch,
+              const KvSlot& kv);
+  template <class Work>
+  void for_each_kept(const Batch& batch, const KvSlot& kv, Work&& work);
   std::byte* scratch(int32_t thread) { return scratch_.data() + static_cast<size_t>(thread) * scratch_stride_; }
   Status take_prepared(int32_t rows, int32_t inputs);
 
@@ -77,6 +93,6 @@ class CpuBackend {
   std::vector<arith::Candidate> candidates_;
 };
 
-static_assert(Backend<CpuBackend> && TakesMemory<CpuBackend>);
+static_assert(Backend<CpuBackend> && ScaledBackend<CpuBackend> && TakesMemory<CpuBackend>);
 
 }  // namespace kaiju

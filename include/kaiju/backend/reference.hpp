@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kaiju/arith/rms.hpp"
+#include "kaiju/arith/rows.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/backend.hpp"
@@ -129,8 +130,69 @@ class ReferenceBackend {
 
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     for (int32_t row = 0; row < batch.row_count; ++row)
-      for (int32_t h = 0; h < args.heads; ++h)
-        attend_one(args, batch.segments[batch.row_segment[row]], batch.positions[row], kv, row, h);
+      for (int32_t h = 0; h < args.heads; ++h) {
+        const int64_t at = (int64_t{row} * args.heads + h) * kv.head_dim;
+        const int32_t g = h * kv.kv_heads / args.heads;
+        const Sums sums =
+            attend_one(args.queries + at, args.z, batch.segments[batch.row_segment[row]], batch.positions[row], kv, g);
+        const float inverse = arith::divide(1.0f, sums.total);
+        for (int32_t i = 0; i < kv.head_dim; ++i)
+          args.out[at + i] = arith::quantise(arith::mul(sums.out[i], inverse), args.out_inverse[g * kv.head_dim + i]);
+      }
+  }
+
+  // ---- version 2 of the arithmetic ----
+
+  void embed_rows(const EmbedRows& args) {
+    for (int64_t row = 0; row < args.rows; ++row) arith::embed_row(args, row);
+  }
+  void norm_rows(const NormRows& args) {
+    for (int64_t row = 0; row < args.rows; ++row) arith::norm_quantise_row(args, row);
+  }
+  void quantise_rows(const QuantiseRows& args) {
+    for (int64_t row = 0; row < args.rows; ++row)
+      arith::quantise_row(args.values + row * args.width, args.width, args.to, row);
+  }
+  void gate_rows(const GateRows& args) {
+    for (int64_t row = 0; row < args.rows; ++row) arith::gate_row(args, row);
+  }
+  void add_rows(const AddRows& args) {
+    for (int64_t row = 0; row < args.rows; ++row) arith::add_row(args, row);
+  }
+  void logit_rows(const LogitRows& args) {
+    for (int64_t row = 0; row < args.rows; ++row) arith::logit_row(args, row);
+  }
+  void query_rows(const QueryRows& args) {
+    for (int64_t row = 0; row < args.rows; ++row)
+      for (int32_t h = 0; h < args.heads; ++h) arith::query_row(args, row, h);
+  }
+  void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) {
+    for (const BatchSegment& segment : batch.segments)
+      for (int32_t r = 0; r < segment.row_count; ++r) {
+        const int32_t position = segment.position + r;
+        if (kv.kind == BlockKind::kGlobal && position < segment.write_from) continue;
+        const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
+        for (int32_t g = 0; g < kv.kv_heads; ++g) {
+          const int64_t row = segment.first_row + r;
+          kv.key_scales(block, g)[position % kBlockTokens] =
+              arith::key_row(args, row, g, reference_row(kv.keys(block, g), position, kv.head_dim));
+          kv.value_scales(block, g)[position % kBlockTokens] =
+              arith::value_row(args, row, g, reference_row(kv.values(block, g), position, kv.head_dim));
+        }
+      }
+  }
+  void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) {
+    for (int32_t row = 0; row < batch.row_count; ++row)
+      for (int32_t h = 0; h < args.heads; ++h) {
+        const int64_t at = int64_t{row} * args.heads + h;
+        const Sums sums =
+            attend_one(args.queries + at * kv.head_dim, args.z[at], batch.segments[batch.row_segment[row]],
+                       batch.positions[row], kv, h * kv.kv_heads / args.heads);
+        const float inverse = arith::divide(1.0f, sums.total);
+        const float* step = args.value_step + int64_t{h} * kv.kv_heads / args.heads * kv.head_dim;
+        for (int32_t i = 0; i < kv.head_dim; ++i)
+          args.out[at * kv.head_dim + i] = arith::mul(arith::mul(sums.out[i], inverse), step[i]);
+      }
   }
 
   void sample(const SampleArgs& args, SampledToken& result) { sample_row(args, candidates_, result); }
@@ -154,9 +216,10 @@ class ReferenceBackend {
   }
 
   // Sums over a set of keys: the sum of their attention weights (`total`) and the weighted sum of their values (`out`).
-  // The weight of a key is computed from its integer score minus the largest score of the set (`maximum`).
+  // The weight of a key is computed from its score minus the largest score of the set (`maximum`). A score is an
+  // integer times the scale of the key; in version 1 of the arithmetic all scales are 1.
   struct Sums {
-    int32_t maximum = 0;
+    float maximum = 0.0f;
     float total = 0.0f;
     std::vector<float> out;  // [head_dim]; empty before the first chunk
   };
@@ -164,62 +227,70 @@ class ReferenceBackend {
   // Adds the sums over two sets of keys. The set of `kept` must have the larger or an equal maximum score. The sums in
   // `scaled` are first multiplied by the factor that makes them relative to the maximum score of `kept`.
   static Sums fold(const Sums& scaled, Sums kept, float z) {
-    const float factor = arith::exp2_product(scaled.maximum - kept.maximum, z);
+    const float factor = arith::exp2_product(arith::add(scaled.maximum, -kept.maximum), z);
     kept.total = arith::fma(scaled.total, factor, kept.total);
     for (size_t i = 0; i < kept.out.size(); ++i) kept.out[i] = arith::fma(scaled.out[i], factor, kept.out[i]);
     return kept;
   }
 
-  static void attend_one(const AttentionArgs& args, const BatchSegment& segment, int32_t position, const KvSlot& kv,
-                         int32_t row, int32_t head) {
-    const int32_t head_dim = kv.head_dim, g = head * kv.kv_heads / args.heads;
+  static Sums attend_one(const int8_t* query, float z, const BatchSegment& segment, int32_t position, const KvSlot& kv,
+                         int32_t g) {
     const BlockId* table = segment.table[static_cast<int32_t>(kv.kind)];
-    const int64_t at = (int64_t{row} * args.heads + head) * head_dim;
     const int32_t first = kv.first_visible(position);
-
     Sums all;
     for (int32_t chunk = first / arith::kChunkKeys * arith::kChunkKeys; chunk <= position; chunk += arith::kChunkKeys) {
       const int32_t from = std::max(chunk, first), to = std::min(chunk + arith::kChunkKeys - 1, position);
-      Sums sums = sum_chunk(args.queries + at, table, kv, g, from, to, args.z);
+      Sums sums = sum_chunk(query, table, kv, g, from, to, z);
       if (all.out.empty())
         all = std::move(sums);
       else if (all.maximum <= sums.maximum)
-        all = fold(all, std::move(sums), args.z);
+        all = fold(all, std::move(sums), z);
       else
-        all = fold(sums, std::move(all), args.z);
+        all = fold(sums, std::move(all), z);
     }
-    const float inverse = arith::divide(1.0f, all.total);
-    for (int32_t i = 0; i < head_dim; ++i)
-      args.out[at + i] = arith::quantise(arith::mul(all.out[i], inverse), args.out_inverse[g * head_dim + i]);
+    return all;
   }
 
   // Returns the sums over the keys at positions `from` to `to` (inclusive), which lie in one chunk of 512 positions.
   static Sums sum_chunk(const int8_t* query, const BlockId* table, const KvSlot& kv, int32_t g, int32_t from,
                         int32_t to, float z) {
     const int32_t head_dim = kv.head_dim;
-    int32_t score[arith::kChunkKeys];
-    int32_t maximum = INT32_MIN;
+    float score[arith::kChunkKeys], value_scale[arith::kChunkKeys];
+    float maximum = 0.0f, largest_scale = 1.0f;
     for (int32_t j = from; j <= to; ++j) {
-      const int8_t* key = reference_row(kv.keys(table[j / kBlockTokens], g), j, head_dim);
+      const BlockId block = table[j / kBlockTokens];
+      const int8_t* key = reference_row(kv.keys(block, g), j, head_dim);
       int32_t dot = 0;
       for (int32_t i = 0; i < head_dim; ++i) dot += int32_t{query[i]} * int32_t{key[i]};
-      score[j - from] = dot;
-      maximum = std::max(maximum, dot);
+      float& found = score[j - from];
+      found = static_cast<float>(dot);
+      if (kv.scaled) {
+        found = arith::mul(found, arith::from_bf16(kv.key_scales(block, g)[j % kBlockTokens]));
+        const float scale = arith::from_bf16(kv.value_scales(block, g)[j % kBlockTokens]);
+        value_scale[j - from] = scale;
+        largest_scale = j == from ? scale : std::max(largest_scale, scale);
+      }
+      maximum = j == from ? found : std::max(maximum, found);
     }
+    const float inverse_scale = largest_scale > 0.0f ? arith::divide(1.0f, largest_scale) : 0.0f;
     int64_t total = 0;
     std::vector<int64_t> out(head_dim, 0);
     for (int32_t j = from; j <= to; ++j) {
-      const auto weight = static_cast<int64_t>(arith::key_weight(score[j - from] - maximum, z));
+      const uint32_t key_weight = arith::key_weight(arith::add(score[j - from], -maximum), z);
+      const int64_t weight =
+          kv.scaled ? arith::value_weight(key_weight, arith::mul(value_scale[j - from], inverse_scale)) : key_weight;
       const int8_t* value = reference_row(kv.values(table[j / kBlockTokens], g), j, head_dim);
-      total += weight;
+      total += key_weight;
       for (int32_t i = 0; i < head_dim; ++i) out[i] += weight * value[i];
     }
-    return {maximum, static_cast<float>(total), {out.begin(), out.end()}};
+    Sums sums{maximum, static_cast<float>(total), {}};
+    for (const int64_t sum : out) sums.out.push_back(arith::mul(static_cast<float>(sum), largest_scale));
+    return sums;
   }
 
   std::vector<arith::Candidate> candidates_;
 };
 
-static_assert(Backend<ReferenceBackend>);
+static_assert(Backend<ReferenceBackend> && ScaledBackend<ReferenceBackend>);
 
 }  // namespace kaiju

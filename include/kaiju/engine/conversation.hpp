@@ -35,14 +35,17 @@ class Conversation {
  public:
   // `head` is the beginning of every prompt, usually a character's card, and is never dropped. The head may fill up to
   // half of the context. If a request's scope names a character but no shared_tokens, the head is the shared region of
-  // the cache. The tokens of `close` follow the reply of every turn.
+  // the cache. The tokens of `close` follow the reply of every turn. If the head ends inside a user message, `opening`
+  // has the tokens with which an input begins such a message: the first turn after the head leaves them out
+  // (ChatFormat::opening).
   static Result<Conversation> create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
-                                     std::span<const int32_t> close = {});
+                                     std::span<const int32_t> close = {}, std::span<const int32_t> opening = {});
   Conversation(Conversation&& other) noexcept
       : engine_(std::move(other.engine_)),
         session_(std::exchange(other.session_, 0)),
         head_(std::move(other.head_)),
         close_(std::move(other.close_)),
+        opening_(std::move(other.opening_)),
         turns_(std::move(other.turns_)),
         dropped_(other.dropped_),
         reserved_(other.reserved_),
@@ -52,6 +55,7 @@ class Conversation {
     std::swap(session_, other.session_);
     std::swap(head_, other.head_);
     std::swap(close_, other.close_);
+    std::swap(opening_, other.opening_);
     std::swap(turns_, other.turns_);
     std::swap(dropped_, other.dropped_);
     std::swap(reserved_, other.reserved_);
@@ -123,10 +127,17 @@ class Conversation {
     std::vector<std::string> stop_strings;
   };
 
-  Conversation(std::shared_ptr<Engine> engine, SessionId session, std::vector<int32_t> head, std::vector<int32_t> close)
-      : engine_(std::move(engine)), session_(session), head_(std::move(head)), close_(std::move(close)) {}
+  Conversation(std::shared_ptr<Engine> engine, SessionId session, std::vector<int32_t> head, std::vector<int32_t> close,
+               std::vector<int32_t> opening)
+      : engine_(std::move(engine)),
+        session_(session),
+        head_(std::move(head)),
+        close_(std::move(close)),
+        opening_(std::move(opening)) {}
 
   Status check_tokens(std::span<const int32_t> tokens) const;
+  // Returns `input` as the prompt has it, where it is the input of turn `turn`.
+  std::span<const int32_t> in_prompt(size_t turn, std::span<const int32_t> input) const;
   // Returns the head and the turns [dropped, count), each with its closing tokens.
   std::vector<int32_t> history_of(size_t count) const;
   // Returns how many of the first `count` turns are dropped if the next turn's input has `input` tokens.
@@ -138,6 +149,7 @@ class Conversation {
   SessionId session_ = 0;
   std::vector<int32_t> head_;
   std::vector<int32_t> close_;
+  std::vector<int32_t> opening_;
   std::vector<Turn> turns_;
   size_t dropped_ = 0;
   size_t reserved_ = 1;  // tokens of the context that the last request kept free for its reply

@@ -3,14 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "kaiju/format/chat_template.hpp"
 #include "kaiju/format/layer_shape.hpp"
 
 namespace kaiju {
 
-inline constexpr int32_t kArithmeticVersion = 1;
+inline constexpr int32_t kArithmeticVersions = 2;  // versions of the arithmetic, from 1 on
 inline constexpr int32_t kMostLayers = 256;
 inline constexpr size_t kMostLabels = 64;
 
@@ -27,6 +29,12 @@ struct LayerConfig {
   // have the same kind, window and rope.
   int32_t kv_slot = 0;
   int32_t rope = 0;  // number of the frequency table rope.N
+  // In version 2 of the arithmetic a layer may have dimensions of its own; 0: those of the model.
+  int32_t head_dim = 0;
+  int32_t n_kv_heads = 0;
+  int32_t d_ff = 0;
+  bool values_from_keys = false;  // the values are the outputs of the matmul of the keys (version 2)
+  float factor = 1.0f;            // by which the residual stream is multiplied after the layer (version 2)
 };
 
 // Token ids of the chat format's control symbols; the id is -1 if the model lacks the symbol. The arithmetic does not
@@ -47,15 +55,18 @@ struct ModelConfig {
   int32_t d_model = 0;
   int32_t n_heads = 0;
   int32_t n_kv_heads = 0;  // divides n_heads; 1 is multi-query attention
-  int32_t head_dim = 0;    // 64, 128 or 256
+  int32_t head_dim = 0;    // 64, 128 or 256; in version 2 of the arithmetic 512 too
   int32_t d_ff = 0;
   int32_t context = 0;  // most tokens of one sequence
   float norm_eps = 1e-5f;
-  LayerShape shape;           // structure of every layer; not in the checkpoint, because only one is supported
+  LayerShape shape;           // structure of every layer
+  float score_scale = 0.0f;   // factor of the attention scores (version 2); 0: 1 / sqrt(head_dim)
   int32_t kv_slot_count = 0;  // number of KV slots that the layers name (derived from `layers`)
   int32_t rope_count = 0;     // number of RoPE tables that the layers name (derived from `layers`)
   std::vector<LayerConfig> layers;
   ChatSymbols chat;
+  // How an imported model writes chats. Then `chat` says no more than where sequences and plain text begin and end.
+  std::optional<ChatTemplate> chat_format;
   std::vector<std::string> labels;  // names of the classifier's labels; empty: the model has no classifier
 
   // Returns the first layer that names `slot`: this layer computes and writes the slot's keys and values.
@@ -74,24 +85,58 @@ struct ModelConfig {
       if (layer.rope >= rope_count && layer.rope < kMostLayers) rope_count = layer.rope + 1;
     }
   }
-  int32_t query_width() const { return n_heads * head_dim; }
-  int32_t kv_width() const { return n_kv_heads * head_dim; }
-  int32_t width_of(Width width) const {
+  int32_t query_width() const { return n_heads * head_dim; }  // of layers without dimensions of their own
+  int32_t kv_width() const { return n_kv_heads * head_dim; }  // likewise
+  int32_t arithmetic() const { return arithmetic_of(shape); }
+  int32_t head_dim_of(int32_t layer) const { return own(layers[static_cast<size_t>(layer)].head_dim, head_dim); }
+  int32_t kv_heads_of(int32_t layer) const { return own(layers[static_cast<size_t>(layer)].n_kv_heads, n_kv_heads); }
+  int32_t width_of(Width width, int32_t layer) const {
     switch (width) {
       case Width::kOne:
         return 1;
       case Width::kModel:
         return d_model;
       case Width::kQuery:
-        return query_width();
+        return n_heads * head_dim_of(layer);
       case Width::kKv:
-        return kv_width();
+        return kv_heads_of(layer) * head_dim_of(layer);
       case Width::kFfn:
-        return d_ff;
+        return own(layers[static_cast<size_t>(layer)].d_ff, d_ff);
+      case Width::kHead:
+        return head_dim_of(layer);
     }
     return 0;
   }
+  // The largest width of any layer.
+  int32_t widest(Width width) const {
+    int32_t widest = 0;
+    for (int32_t layer = 0; layer < static_cast<int32_t>(layers.size()); ++layer)
+      widest = width_of(width, layer) > widest ? width_of(width, layer) : widest;
+    return widest;
+  }
+  // The fewest and the most KV heads of any layer.
+  int32_t fewest_kv_heads() const {
+    int32_t fewest = n_kv_heads;
+    for (const LayerConfig& layer : layers)
+      if (layer.n_kv_heads != 0 && layer.n_kv_heads < fewest) fewest = layer.n_kv_heads;
+    return fewest;
+  }
+  int32_t most_kv_heads() const {
+    int32_t most = n_kv_heads;
+    for (const LayerConfig& layer : layers)
+      if (layer.n_kv_heads > most) most = layer.n_kv_heads;
+    return most;
+  }
+  // head_dim of the layers that use a RoPE table.
+  int32_t rope_head_dim(int32_t rope) const {
+    for (int32_t layer = 0; layer < static_cast<int32_t>(layers.size()); ++layer)
+      if (layers[static_cast<size_t>(layer)].rope == rope) return head_dim_of(layer);
+    return head_dim;
+  }
   int32_t label_count() const { return static_cast<int32_t>(labels.size()); }
+
+ private:
+  static constexpr int32_t own(int32_t of_layer, int32_t of_model) { return of_layer != 0 ? of_layer : of_model; }
 };
 
 }  // namespace kaiju

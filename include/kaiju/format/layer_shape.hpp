@@ -1,7 +1,7 @@
-// LayerShape: the structure of a model's layers, as data. This header has two tables: the sites, where a layer's floats
-// are quantised to bytes, and the matmuls. Code reads from these two tables the names, shapes and order of a layer's
-// tensors, the layer's constants, the workspaces of the forward pass and each backend's list of matmuls
-// (format/detail/layer_tensors.hpp). The sizes of a model are in its config (format/config.hpp).
+// LayerShape: the structure of a model's layers, as data. This header has three tables: the sites, where a layer's
+// floats are quantised to bytes, the matmuls, and the vectors of version 2. Code reads from these tables the names,
+// shapes and order of a layer's tensors, the layer's constants, the workspaces of the forward pass and each backend's
+// list of matmuls (format/detail/layer_tensors.hpp). The sizes of a model are in its config (format/config.hpp).
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@ namespace kaiju {
 
 // Says how the floats of a site are quantised to bytes.
 enum class Activations : int32_t {
-  kStaticClips,  // by constant clips from the checkpoint
-  kTokenScales,  // by the largest value of each token, after a Hadamard transform
+  kStaticClips,   // version 1 of the arithmetic: by constant clips from the checkpoint
+  kTokenScales,   // version 2: by the largest value of each token, after a Hadamard transform
+  kStaticScales,  // version 2: by constant scales from the checkpoint, with which the model was trained
 };
 
 enum class Ffn : int32_t {
@@ -27,29 +28,46 @@ enum class OutputMatrix : int32_t {
   kOwn,
 };
 
-// LayerShape is the structure of a layer. The default is the structure of a Kaiju model; check_config refuses every
-// other structure with an error that names the field.
+enum class Biases : int32_t { kNone, kQkv, kAll };
+
+// LayerShape is the structure of a layer. The default is the structure of a Kaiju model, in version 1 of the
+// arithmetic, which has no other. Version 2 has all others (docs/arithmetic-2.md).
 struct LayerShape {
   Activations activations = Activations::kStaticClips;
   Ffn ffn = Ffn::kSquaredRelu;
   Residual residual = Residual::kBf16;
   OutputMatrix output = OutputMatrix::kEmbedding;
+  Biases biases = Biases::kNone;
   bool norms_after = false;  // norms of the outputs of attention and feed-forward, in addition to those of their inputs
   bool norm_gains = false;   // each norm has a factor for each channel
-  bool head_norms = false;   // norms over each head's queries and keys
-  bool biases = false;       // each matmul has a bias
+  bool head_norms = false;   // norms over each head's queries and keys, with gains
+  bool value_norms = false;  // norms over each head's values, without gains
+  bool static_kv = false;    // the steps of keys and values are constant; else each token and KV head has its own scale
+  bool wide_logits = false;  // the logits' input has two bytes for each value
+  int32_t hadamard = 0;      // values in a block of the Hadamard transform; 0: none
+  float logit_cap = 0.0f;    // the logits are cap * tanh(logit / cap); 0: they are not capped
 
   bool operator==(const LayerShape&) const = default;
 };
 
+// Version of the arithmetic that computes a shape.
+constexpr int32_t arithmetic_of(const LayerShape& shape) {
+  return shape.activations == Activations::kStaticClips ? 1 : 2;
+}
+constexpr bool is_gated(const LayerShape& shape) { return shape.ffn != Ffn::kSquaredRelu; }
+
 // A Width names a size from the config (ModelConfig::width_of).
-enum class Width : int32_t { kOne, kModel, kQuery, kKv, kFfn };
+enum class Width : int32_t { kOne, kModel, kQuery, kKv, kFfn, kHead };
 
 // The owner of a tensor: a layer (the tensor's name begins with "layers.L.") or the KV slot of a layer (the tensor's
 // name begins with "kv.S.").
 enum class Of : int32_t { kLayer, kSlot };
 
-// The places where a layer's floats are quantised to bytes, in the order of the forward pass.
+constexpr bool always(const LayerShape&) { return true; }
+constexpr bool has_clips(const LayerShape& shape) { return shape.activations == Activations::kStaticClips; }
+
+// The places where a layer's floats are quantised to bytes, in the order of the forward pass. Their clips exist in
+// version 1 of the arithmetic only.
 enum class Site : int32_t { kAttentionIn, kQuery, kKey, kValue, kAttentionOut, kFfnIn, kFfnMid };
 inline constexpr int32_t kSiteCount = 7;
 
@@ -83,18 +101,16 @@ constexpr bool adds_to_residual(Operation operation) {
   return operation == Operation::kAddLinear || operation == Operation::kAddDown;
 }
 
-enum class Matmul : int32_t { kQ, kK, kV, kO, kUp, kDown };
-inline constexpr int32_t kMatmulCount = 6;
-
-constexpr bool always(const LayerShape&) { return true; }
+enum class Matmul : int32_t { kQ, kK, kV, kO, kGate, kUp, kDown };
+inline constexpr int32_t kMatmulCount = 7;
 
 struct MatmulRow {
   Matmul matmul;
   Of of;
-  const char* name;  // prefix of its tensors NAME.weight, .scale, .scalar and .row_sum
+  const char* name;  // prefix of its tensors NAME.weight, .scale, .scalar, .row_sum and .bias
   Width out;
-  Site input;  // the site that it reads, whose width is the inner dimension
-  Operation operation;
+  Site input;                                // the site that it reads, whose width is the inner dimension
+  Operation operation;                       // in version 1 of the arithmetic; in version 2 each is kLinear
   const char* constant;                      // symbol of the factor of its sums (arithmetic.md, section 3)
   bool (*when)(const LayerShape&) = always;  // whether layers of a given shape have this matmul
 };
@@ -106,9 +122,66 @@ inline constexpr MatmulRow kMatmuls[] = {
     {Matmul::kK, Of::kSlot, "k", Width::kKv, Site::kAttentionIn, Operation::kLinear, "sk"},
     {Matmul::kV, Of::kSlot, "v", Width::kKv, Site::kAttentionIn, Operation::kLinear, "sv"},
     {Matmul::kO, Of::kLayer, "attn.o", Width::kModel, Site::kAttentionOut, Operation::kAddLinear, "so"},
+    {Matmul::kGate, Of::kLayer, "ffn.gate", Width::kFfn, Site::kFfnIn, Operation::kLinear, "sg", is_gated},
     {Matmul::kUp, Of::kLayer, "ffn.up", Width::kFfn, Site::kFfnIn, Operation::kUp, "alpha"},
     {Matmul::kDown, Of::kLayer, "ffn.down", Width::kModel, Site::kFfnMid, Operation::kAddDown, "sd"},
 };
+constexpr bool has_bias(const LayerShape& shape, const MatmulRow& row) {
+  return shape.biases == Biases::kAll || (shape.biases == Biases::kQkv && row.input == Site::kAttentionIn);
+}
+
+// Vectors of floats that layers have in version 2 of the arithmetic.
+enum class Vector : int32_t {
+  kAttentionGain,
+  kAttentionPostGain,
+  kFfnGain,
+  kFfnPostGain,
+  kQueryGain,
+  kKeyGain,
+  kKeyStep,
+  kValueStep,
+  kAttentionInStep,
+  kAttentionOutStep,
+  kFfnInStep,
+  kFfnMidStep,
+};
+inline constexpr int32_t kVectorCount = 12;
+
+enum class VectorRole : int32_t { kGain, kStep };
+
+struct VectorRow {
+  Vector vector;
+  Of of;
+  const char* name;
+  Width width;
+  VectorRole role;
+  bool (*when)(const LayerShape&);
+};
+constexpr bool is_scaled(const LayerShape& shape) { return !has_clips(shape); }
+constexpr bool has_gains(const LayerShape& shape) { return is_scaled(shape) && shape.norm_gains; }
+constexpr bool has_post_gains(const LayerShape& shape) { return has_gains(shape) && shape.norms_after; }
+constexpr bool has_head_gains(const LayerShape& shape) { return is_scaled(shape) && shape.head_norms; }
+constexpr bool has_static_steps(const LayerShape& shape) { return shape.activations == Activations::kStaticScales; }
+
+inline constexpr VectorRow kVectors[kVectorCount] = {
+    {Vector::kAttentionGain, Of::kLayer, "attn.gain", Width::kModel, VectorRole::kGain, has_gains},
+    {Vector::kAttentionPostGain, Of::kLayer, "attn.post_gain", Width::kModel, VectorRole::kGain, has_post_gains},
+    {Vector::kFfnGain, Of::kLayer, "ffn.gain", Width::kModel, VectorRole::kGain, has_gains},
+    {Vector::kFfnPostGain, Of::kLayer, "ffn.post_gain", Width::kModel, VectorRole::kGain, has_post_gains},
+    {Vector::kQueryGain, Of::kLayer, "attn.q_gain", Width::kHead, VectorRole::kGain, has_head_gains},
+    {Vector::kKeyGain, Of::kSlot, "k_gain", Width::kHead, VectorRole::kGain, has_head_gains},
+    {Vector::kKeyStep, Of::kSlot, "k_step", Width::kKv, VectorRole::kStep, is_scaled},
+    {Vector::kValueStep, Of::kSlot, "v_step", Width::kKv, VectorRole::kStep, is_scaled},
+    {Vector::kAttentionInStep, Of::kLayer, "attn.in_step", Width::kOne, VectorRole::kStep, has_static_steps},
+    {Vector::kAttentionOutStep, Of::kLayer, "attn.out_step", Width::kOne, VectorRole::kStep, has_static_steps},
+    {Vector::kFfnInStep, Of::kLayer, "ffn.in_step", Width::kOne, VectorRole::kStep, has_static_steps},
+    {Vector::kFfnMidStep, Of::kLayer, "ffn.mid_step", Width::kOne, VectorRole::kStep, has_static_steps},
+};
+static_assert([] {
+  for (int32_t i = 0; i < kVectorCount; ++i)
+    if (static_cast<int32_t>(kVectors[i].vector) != i) return false;
+  return true;
+}());
 
 // Every Matmul has a row, and kMatmulCount of them index arrays.
 static_assert([] {

@@ -1,46 +1,15 @@
-// This file computes the forward pass of the transformer on any backend (docs/arithmetic.md, section 4).
+// This file computes the forward pass of the transformer on any backend. Version 1 of the arithmetic is here
+// (docs/arithmetic.md, section 4); version 2 is in forward_scaled.hpp.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "kaiju/backend/backend.hpp"
+#include "kaiju/model/forward_scaled.hpp"
 #include "kaiju/model/weights.hpp"
+#include "kaiju/model/workspace.hpp"
 
 namespace kaiju {
-
-// Workspace: the buffers that a step computes in. The buffers are in the backend's memory and have room for the rows of
-// the largest step.
-struct Workspace {
-  arith::bf16* x = nullptr;            // [rows, d_model] residual stream
-  int8_t* a = nullptr;                 // [rows, WorkspaceWidths::a] normed input, later attention output
-  float* q = nullptr;                  // [rows, query_width], or [rows, WorkspaceWidths::qkv] if projections are packed
-  int8_t* queries = nullptr;           // [rows, query_width]
-  float* k = nullptr;                  // [rows, kv_width]; not needed if projections are packed
-  float* v = nullptr;                  // [rows, kv_width]
-  uint8_t* h = nullptr;                // [rows, d_ff]
-  std::vector<arith::CosSin*> angles;  // for each RoPE table: [rows, head_dim / 2]
-};
-
-// The number of elements in one row of each Workspace buffer.
-struct WorkspaceWidths {
-  explicit WorkspaceWidths(const ModelConfig& config)
-      : x(config.d_model),
-        a(std::max({width_at(config, Site::kAttentionIn), width_at(config, Site::kAttentionOut),
-                    width_at(config, Site::kFfnIn)})),
-        q(width_at(config, Site::kQuery)),
-        kv(width_at(config, Site::kKey)),
-        qkv(q + 2 * kv),
-        h(width_at(config, Site::kFfnMid)),
-        angles(config.head_dim / 2) {}
-
-  size_t x, a, q, kv, qkv, h, angles;
-
- private:
-  static size_t width_at(const ModelConfig& config, Site site) {
-    return static_cast<size_t>(config.width_of(row_of(site).width));
-  }
-};
 
 // Returns the arguments of a norm over `rows` rows of the residual stream. `inverse_scale` is the factor c_in (from
 // normalised float to byte) of the matmul input that the norm computes.
@@ -78,75 +47,102 @@ void project(B& backend, const Weights& model, const LayerWeights& layer, const 
   const ModelConfig& config = model.config;
   const int32_t rows = batch.row_count;
   const arith::CosSin* angles = w.angles[layer.config.rope];
+  auto* a = w.at<int8_t>(Room::kBytes);
+  auto *q_out = w.at<float>(Room::kQ), *k_out = w.at<float>(Room::kK), *v_out = w.at<float>(Room::kV);
   const KvWeights* kv = layer.owns_slot ? &model.slots[layer.config.kv_slot] : nullptr;
-  const NormArgs norm = norm_of(model, w.x, rows, layer.attn_in, w.a);
+  const NormArgs norm = norm_of(model, w.at<arith::bf16>(Room::kStream), rows, layer.attn_in, a);
 
   if constexpr (ProjectsPacked<B>) {
     backend.project({norm, layer.packed_at(Site::kAttentionIn), config.n_heads, config.n_kv_heads, config.head_dim,
                      angles, layer.q_inverse.data(), kv ? kv->k_inverse.data() : nullptr,
-                     kv ? kv->v_inverse.data() : nullptr, w.q, w.queries},
+                     kv ? kv->v_inverse.data() : nullptr, q_out, w.at<int8_t>(Room::kQueries)},
                     batch, cache);
   } else {
     backend.norm(norm);
     if (kv) {
       const Linear &k = layer[Matmul::kK], &v = layer[Matmul::kV];
-      backend.linear(k, w.a, rows, k.scale, w.k);
-      backend.linear(v, w.a, rows, v.scale, w.v);
-      backend.append(w.k, w.v, batch, angles, kv->k_inverse.data(), kv->v_inverse.data(), cache);
+      backend.linear(k, a, rows, k.scale, k_out);
+      backend.linear(v, a, rows, v.scale, v_out);
+      backend.append(k_out, v_out, batch, angles, kv->k_inverse.data(), kv->v_inverse.data(), cache);
     }
     const Linear& q = layer[Matmul::kQ];
-    backend.linear(q, w.a, rows, q.scale, w.q);
-    backend.queries(w.q, batch, angles, config.n_heads, config.n_kv_heads, config.head_dim, layer.q_inverse.data(),
-                    w.queries);
+    backend.linear(q, a, rows, q.scale, q_out);
+    backend.queries(q_out, batch, angles, config.n_heads, config.n_kv_heads, config.head_dim, layer.q_inverse.data(),
+                    w.at<int8_t>(Room::kQueries));
   }
 }
 
 template <ModelBackend B>
 void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, int32_t rows, const Workspace& w) {
-  const NormArgs norm = norm_of(model, w.x, rows, layer.ffn_in, w.a);
+  auto* x = w.at<arith::bf16>(Room::kStream);
+  auto* h = w.at<uint8_t>(Room::kMiddle);
   const Linear &up = layer[Matmul::kUp], &down = layer[Matmul::kDown];
-  switch (model.config.shape.ffn) {
-    case Ffn::kSquaredRelu:
-      norm_up(backend, norm, up, w.h);
-      backend.add_down(down, w.h, rows, down.scale, w.x);
-      break;
-    case Ffn::kGatedSilu:
-    case Ffn::kGatedGelu:
-      break;  // check_config refuses them
-  }
+  norm_up(backend, norm_of(model, x, rows, layer.ffn_in, w.at<int8_t>(Room::kBytes)), up, h);
+  backend.add_down(down, h, rows, down.scale, x);
+}
+
+// Writes the embeddings of the batch's tokens to Room::kStream.
+template <ModelBackend B>
+void embed(B& backend, const Weights& model, const Batch& batch, const Workspace& w) {
+  if constexpr (ScaledBackend<B>)
+    if (model.config.arithmetic() == 2) return scaled::embed(backend, model, batch, w);
+  backend.embed(model.embed, model.embed_scale.data(), batch.tokens, w.at<arith::bf16>(Room::kStream));
+}
+
+// Runs one layer over the batch: from Room::kStream to Room::kStream. If the layer owns its KV slot, its keys and
+// values are written to `cache`.
+template <ModelBackend B>
+void run_layer(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
+               const Workspace& w) {
+  if constexpr (ScaledBackend<B>)
+    if (model.config.arithmetic() == 2) return scaled::run_layer(backend, model, layer, batch, cache, w);
+  auto* x = w.at<arith::bf16>(Room::kStream);
+  auto* a = w.at<int8_t>(Room::kBytes);
+  const Linear& o = layer[Matmul::kO];
+  project(backend, model, layer, batch, cache, w);
+  backend.attend(
+      AttentionArgs{w.at<int8_t>(Room::kQueries), model.config.n_heads, layer.z, layer.out_inverse.data(), a}, batch,
+      cache);
+  backend.add_linear(o, a, batch.row_count, o.scale, x);
+  feed_forward(backend, model, layer, batch.row_count, w);
 }
 
 // Runs all layers over the batch. The keys and values are written to the KV cache, and the residual stream after the
-// last layer is written to `w.x`.
+// last layer is written to Room::kStream. The backend must serve the model's shape (serves()).
 template <ModelBackend B>
 void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch,
              const Workspace& w) {
-  const int32_t rows = batch.row_count;
-  backend.embed(model.embed, model.embed_scale.data(), batch.tokens, w.x);
-  for (const LayerWeights& layer : model.layers) {
-    const KvSlot& cache = slots[layer.config.kv_slot];
-    const Linear& o = layer[Matmul::kO];
-
-    project(backend, model, layer, batch, cache, w);
-    backend.attend({w.queries, model.config.n_heads, layer.z, layer.out_inverse.data(), w.a}, batch, cache);
-    backend.add_linear(o, w.a, rows, o.scale, w.x);
-    feed_forward(backend, model, layer, rows, w);
-  }
+  embed(backend, model, batch, w);
+  for (const LayerWeights& layer : model.layers)
+    run_layer(backend, model, layer, batch, slots[layer.config.kv_slot], w);
 }
 
-// Computes the logits of `rows` rows of the residual stream. `x` and the scratch buffer `a` are [rows, d_model], and
-// `out` is [rows, vocab_size].
+// Whether a backend computes models of this shape.
 template <ModelBackend B>
-void logits(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
-  norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.embed, model.logit_scale.data(), out);
+constexpr bool serves(const LayerShape& shape) {
+  return arithmetic_of(shape) == 1 || ScaledBackend<B>;
 }
 
-// Computes the classifier's outputs, without bias, for `rows` rows of the residual stream. `x` and the scratch buffer
-// `a` are [rows, d_model], and `out` is [rows, labels].
+// Computes the logits of `rows` rows of the residual stream. `x` is [rows, d_model] in the type of Room::kStream, and
+// `out` is [rows, vocab_size]. Overwrites Room::kBytes.
 template <ModelBackend B>
-void classify(B& backend, const Weights& model, const arith::bf16* x, int32_t rows, int8_t* a, float* out) {
-  norm_linear(backend, norm_of(model, x, rows, model.final_in, a), model.classifier, model.classifier_scale.data(),
-              out);
+void logits(B& backend, const Weights& model, const Workspace& w, const std::byte* x, int32_t rows, float* out) {
+  if constexpr (ScaledBackend<B>)
+    if (model.config.arithmetic() == 2) return scaled::logits(backend, model, w, x, rows, out);
+  norm_linear(backend,
+              norm_of(model, reinterpret_cast<const arith::bf16*>(x), rows, model.final_in, w.at<int8_t>(Room::kBytes)),
+              model.output, model.output.scale, out);
+}
+
+// Computes the classifier's outputs, without bias, for `rows` rows of the residual stream. `x` is as in logits(), and
+// `out` is [rows, labels].
+template <ModelBackend B>
+void classify(B& backend, const Weights& model, const Workspace& w, const std::byte* x, int32_t rows, float* out) {
+  if constexpr (ScaledBackend<B>)
+    if (model.config.arithmetic() == 2) return scaled::classify(backend, model, w, x, rows, out);
+  norm_linear(backend,
+              norm_of(model, reinterpret_cast<const arith::bf16*>(x), rows, model.final_in, w.at<int8_t>(Room::kBytes)),
+              model.classifier, model.classifier.scale, out);
 }
 
 // Adds the classifier's bias to its outputs `products` [rows, labels], which are in host memory, and appends the

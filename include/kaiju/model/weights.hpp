@@ -20,8 +20,11 @@ namespace kaiju {
 
 // The factors that quantise the keys and values of one KV slot.
 struct KvWeights {
-  std::span<const float> k_inverse;  // [kv_width] ck: factor from float to byte
+  std::span<const float> k_inverse;  // [kv_width] ck: factor from float to byte; in version 2 from float to step
   std::span<const float> v_inverse;  // [kv_width] cv: the same for values
+  // Version 2 of the arithmetic:
+  std::span<const float> key_step, value_step;  // [kv_width]
+  std::span<const float> key_gain;              // [head_dim], or empty
 };
 
 struct LayerWeights {
@@ -34,14 +37,21 @@ struct LayerWeights {
   // rows of all matrices that read the site, in the order of kMatmuls. Only the weights that were copied to a GPU are
   // packed. If the weights are not packed, the matrices in `packed` have no weights.
   std::array<Linear, kSiteCount> packed;
-  float attn_in = 0.0f;                // c_in of the attention's norm
-  float ffn_in = 0.0f;                 // c_in of the feed-forward's norm
-  std::span<const float> q_inverse;    // [kv_width] cq: factor from rotated query times key scale to byte
-  float z = 0.0f;                      // factor from integer score to exponent of two
+  // Version 2 of the arithmetic: the layer's vectors, indexed by Vector. Those of the KV slot are in KvWeights; those
+  // that the shape does not have are empty.
+  std::array<std::span<const float>, kVectorCount> vectors;
+  std::array<float, kVectorCount> steps{};  // the constant steps of sites, 0 where the shape has none
+  float attn_in = 0.0f;                     // c_in of the attention's norm
+  float ffn_in = 0.0f;                      // c_in of the feed-forward's norm
+  std::span<const float> q_inverse;         // [kv_width] cq: factor from rotated query times key scale to byte
+  float z = 0.0f;                      // factor from integer score to exponent of two; in version 2 from the largest
+                                       // magnitude of a query to z
   std::span<const float> out_inverse;  // [kv_width] co
 
   const Linear& operator[](Matmul matmul) const { return matmuls[static_cast<size_t>(matmul)]; }
   Linear& operator[](Matmul matmul) { return matmuls[static_cast<size_t>(matmul)]; }
+  std::span<const float> operator[](Vector vector) const { return vectors[static_cast<size_t>(vector)]; }
+  float step(Vector vector) const { return steps[static_cast<size_t>(vector)]; }
   const Linear& packed_at(Site site) const { return packed[static_cast<size_t>(site)]; }
 };
 
@@ -50,11 +60,11 @@ struct Weights {
   ModelConfig config;
   Matrix embed;                        // [vocab_size, d_model]
   std::span<const float> embed_scale;  // [vocab_size] factor from byte to embedding
-  std::span<const float> logit_scale;  // [vocab_size] factor from accumulator to logit
+  Linear output;                       // [vocab_size, d_model] from the final norm to logits; often the matrix `embed`
   float final_in = 0.0f;
-  Matrix classifier;                        // [labels, d_model]; no weights if the model has no classifier
-  std::span<const float> classifier_scale;  // [labels] factor from accumulator to score, before the bias
-  std::vector<float> classifier_bias;       // [labels]; always added on the host
+  std::span<const float> final_gain;   // [d_model] of the final norm in version 2, or empty
+  Linear classifier;                   // [labels, d_model]; no weights if the model has no classifier
+  std::vector<float> classifier_bias;  // [labels]; always added on the host
   std::vector<LayerWeights> layers;
   std::vector<KvWeights> slots;
   std::vector<std::vector<uint64_t>> rope;    // [tables][head_dim / 2] turns per token times 2^64
@@ -105,6 +115,75 @@ class WeightReader {
 
 }  // namespace detail
 
+namespace detail {
+
+// The constants of one layer in version 1 of the arithmetic (docs/arithmetic.md, section 3).
+inline void read_clipped_layer(const Checkpoint& checkpoint, WeightReader& file, Weights& w, int32_t index,
+                               LayerWeights& layer) {
+  const LayerConstants constants(checkpoint, index);
+  const std::string k_clip = constants.clip_name(Site::kKey), v_clip = constants.clip_name(Site::kValue);
+  const double q_clip = constants.clip(Site::kQuery), out_clip = constants.clip(Site::kAttentionOut);
+  for (const LayerMatmul& matmul : matmuls_of(w.config, index))
+    layer[matmul.row->matmul] = file.linear(matmul.name, constants.factors(*matmul.row));
+  if (layer.owns_slot) {
+    const auto inverse = [](double clip) { return 127.0 / clip; };
+    KvWeights& kv = w.slots[layer.config.kv_slot];
+    kv.k_inverse = file.each(k_clip, inverse);
+    kv.v_inverse = file.each(v_clip, inverse);
+  }
+  layer.attn_in = static_cast<float>(127.0 / constants.clip(Site::kAttentionIn));
+  layer.ffn_in = static_cast<float>(127.0 / constants.clip(Site::kFfnIn));
+  layer.q_inverse = file.each(k_clip, [=](double clip) { return (127.0 * clip) / q_clip; });
+  layer.z =
+      static_cast<float>((q_clip / 16129.0) * (1.4426950408889634 / std::sqrt(static_cast<double>(w.config.head_dim))));
+  layer.out_inverse = file.each(v_clip, [=](double clip) { return clip / out_clip; });
+}
+
+// The constants of one layer in version 2 (docs/arithmetic-2.md, section 3).
+inline void read_scaled_layer(WeightReader& file, Weights& w, int32_t index, LayerWeights& layer) {
+  const ModelConfig& config = w.config;
+  KvWeights& kv = w.slots[layer.config.kv_slot];
+  for (const LayerVector& vector : vectors_of(config, index)) {
+    const auto at = static_cast<size_t>(vector.row->vector);
+    layer.vectors[at] = file.floats(vector.name);
+    if (vector.row->width == Width::kOne) layer.steps[at] = layer.vectors[at][0];
+  }
+  const auto inverse = [](double step) { return 1.0 / step; };
+  if (layer.owns_slot) {
+    kv.key_gain = layer[Vector::kKeyGain];
+    kv.key_step = layer[Vector::kKeyStep];
+    kv.value_step = layer[Vector::kValueStep];
+    kv.k_inverse = file.each(tensor_name(config, index, Of::kSlot, "k_step"), inverse);
+    kv.v_inverse = file.each(tensor_name(config, index, Of::kSlot, "v_step"), inverse);
+  }
+  const auto step_of = [&](Site site) -> double {
+    switch (site) {
+      case Site::kAttentionIn:
+        return layer.step(Vector::kAttentionInStep);
+      case Site::kAttentionOut:
+        return layer.step(Vector::kAttentionOutStep);
+      case Site::kFfnIn:
+        return layer.step(Vector::kFfnInStep);
+      default:
+        return layer.step(Vector::kFfnMidStep);
+    }
+  };
+  const bool is_static = has_static_steps(config.shape);
+  for (const LayerMatmul& matmul : matmuls_of(config, index)) {
+    Linear& linear = layer[matmul.row->matmul];
+    linear = file.linear(matmul.name, {is_static ? step_of(matmul.row->input) : 1.0, 1.0});
+    if (has_bias(config.shape, *matmul.row)) linear.bias = file.floats(matmul.name + ".bias").data();
+    if (is_static) linear.step = static_cast<float>(file.scalar(matmul.name + ".out_step"));
+  }
+  const int32_t head_dim = config.head_dim_of(index);
+  const double scale = config.score_scale != 0.0f ? static_cast<double>(config.score_scale)
+                                                  : 1.0 / std::sqrt(static_cast<double>(head_dim));
+  const double block = config.shape.hadamard > 0 ? config.shape.hadamard : 1;
+  layer.z = static_cast<float>(((1.0 / 127.0) / block) * (1.4426950408889634 * scale));
+}
+
+}  // namespace detail
+
 // The loader has checked the checkpoint before, so every tensor that Weights::from reads exists and has the right
 // shape.
 inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoint) {
@@ -113,16 +192,24 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   detail::WeightReader file(*checkpoint, w);
   w.config = checkpoint->config();
   const ModelConfig& config = w.config;
-  const double final_clip = file.scalar("final.in_clip");
-  const double in_scalar = file.scalar("embed.in_scalar"), out_scalar = file.scalar("embed.out_scalar");
-  w.embed = {checkpoint->view<int8_t>("embed.weight").data(), checkpoint->view<int32_t>("embed.row_sum").data(),
-             config.vocab_size, config.d_model};
+  const bool is_clipped = has_clips(config.shape);
+  const double final_clip = is_clipped ? file.scalar("final.in_clip") : 127.0;
+  const double in_scalar = file.scalar("embed.in_scalar");
+  w.embed = file.matrix("embed");
   w.embed_scale = file.each("embed.scale", [=](double scale) { return scale * in_scalar; });
-  w.logit_scale = file.each("embed.scale", [=](double scale) { return (scale * out_scalar) * (final_clip / 127.0); });
-  w.final_in = static_cast<float>(127.0 / final_clip);
+  if (config.shape.output == OutputMatrix::kEmbedding) {
+    const double out_scalar = file.scalar("embed.out_scalar");
+    const auto scale =
+        file.each("embed.scale", [=](double each) { return (each * out_scalar) * (final_clip / 127.0); });
+    w.output = {w.embed, scale.data()};
+  } else {
+    w.output = file.linear("output", {1.0, 1.0});
+    if (config.shape.biases == Biases::kAll) w.output.bias = file.floats("output.bias").data();
+  }
+  if (is_clipped) w.final_in = static_cast<float>(127.0 / final_clip);
+  if (has_gains(config.shape)) w.final_gain = file.floats("final.gain");
   if (!config.labels.empty()) {
-    w.classifier = file.matrix("classifier");
-    w.classifier_scale = file.scales("classifier", {final_clip / 127.0, 1.0});
+    w.classifier = file.linear("classifier", {final_clip / 127.0, 1.0});
     const auto bias = file.floats("classifier.bias");
     w.classifier_bias.assign(bias.begin(), bias.end());
   }
@@ -132,24 +219,13 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   }
   w.slots.resize(static_cast<size_t>(config.kv_slot_count));
   for (int32_t l = 0; l < static_cast<int32_t>(config.layers.size()); ++l) {
-    const LayerConstants constants(*checkpoint, l);
-    const std::string k_clip = constants.clip_name(Site::kKey), v_clip = constants.clip_name(Site::kValue);
-    const double q_clip = constants.clip(Site::kQuery), out_clip = constants.clip(Site::kAttentionOut);
     LayerWeights& layer = w.layers.emplace_back();
     layer.config = config.layers[l];
     layer.owns_slot = config.owns_slot(l);
-    for (const LayerMatmul& matmul : matmuls_of(config, l))
-      layer[matmul.row->matmul] = file.linear(matmul.name, constants.factors(*matmul.row));
-    if (layer.owns_slot) {
-      const auto inverse = [](double clip) { return 127.0 / clip; };
-      w.slots[layer.config.kv_slot] = {file.each(k_clip, inverse), file.each(v_clip, inverse)};
-    }
-    layer.attn_in = static_cast<float>(127.0 / constants.clip(Site::kAttentionIn));
-    layer.ffn_in = static_cast<float>(127.0 / constants.clip(Site::kFfnIn));
-    layer.q_inverse = file.each(k_clip, [=](double clip) { return (127.0 * clip) / q_clip; });
-    layer.z =
-        static_cast<float>((q_clip / 16129.0) * (1.4426950408889634 / std::sqrt(static_cast<double>(config.head_dim))));
-    layer.out_inverse = file.each(v_clip, [=](double clip) { return clip / out_clip; });
+    if (is_clipped)
+      detail::read_clipped_layer(*checkpoint, file, w, l, layer);
+    else
+      detail::read_scaled_layer(file, w, l, layer);
   }
   w.checkpoint = std::move(checkpoint);
   return w;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -70,27 +71,23 @@ class ExecutorFor final : public Executor {
     kv_slots_ = slots_.kv_slots();
     for (KvSlot& slot : kv_slots_) slot.pool = pool_[slot.kind];
 
-    const auto rows = static_cast<size_t>(sizes.step_tokens);
-    const WorkspaceWidths widths(config);
-    KAIJU_TRY(take(x_, rows * widths.x, "the residual stream"));
-    KAIJU_TRY(take(a_, rows * widths.a, "the activations"));
-    KAIJU_TRY(take(q_, rows * widths.q, "the queries"));
-    KAIJU_TRY(take(queries_, rows * widths.q, "the quantised queries"));
-    KAIJU_TRY(take(k_, rows * widths.kv, "the keys"));
-    KAIJU_TRY(take(v_, rows * widths.kv, "the values"));
-    KAIJU_TRY(take(h_, rows * widths.h, "the feed-forward activations"));
-    KAIJU_TRY(take(last_x_, static_cast<size_t>(sizes.slot_count) * config.d_model, "the sampled rows"));
-    KAIJU_TRY(take(last_logits_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the logits"));
+    const auto rows = static_cast<size_t>(sizes.step_tokens), slot_count = static_cast<size_t>(sizes.slot_count);
+    for (const RoomSize& size : rooms_of(config, ProjectsPacked<B>)) {
+      Buffer<std::byte>& room = rooms_[static_cast<size_t>(size.room)];
+      KAIJU_TRY(take(room, (size.rows > 0 ? static_cast<size_t>(size.rows) : rows) * size.row_bytes, size.what));
+      workspace_[size.room] = room.data();
+    }
+    KAIJU_TRY(take(last_x_, slot_count * stream_bytes(config), "the sampled rows"));
+    KAIJU_TRY(take(last_logits_, slot_count * config.vocab_size, "the logits"));
     KAIJU_TRY(take(scores_, rows * weights_.classifier_bias.size(), "the scores"));
-    KAIJU_TRY(take(seen_, static_cast<size_t>(sizes.slot_count) * config.vocab_size, "the seen tokens"));
+    KAIJU_TRY(take(seen_, slot_count * config.vocab_size, "the seen tokens"));
     if constexpr (TakesMemory<B>)
-      KAIJU_TRY(backend_->take_memory({sizes.step_tokens, sizes.slot_count, widest_input(config), config.n_heads,
-                                       config.n_kv_heads, config.vocab_size}));
-    angles_.resize(weights_.rope.size());
-    for (auto& angles : angles_) KAIJU_TRY(take(angles, rows * widths.angles, "the rotary angles"));
-
-    workspace_ = {x_.data(), a_.data(), q_.data(), queries_.data(), k_.data(), v_.data(), h_.data(), {}};
-    for (auto& angles : angles_) workspace_.angles.push_back(angles.data());
+      KAIJU_TRY(backend_->take_memory(step_sizes(config, sizes.step_tokens, sizes.slot_count)));
+    for (int32_t r = 0; r < config.rope_count; ++r) {
+      const auto width = static_cast<size_t>(config.rope_head_dim(r) / 2);
+      KAIJU_TRY(take(angles_.emplace_back(), rows * width, "the rotary angles"));
+      workspace_.angles.push_back(angles_.back().data());
+    }
     return {};
   }
 
@@ -145,46 +142,58 @@ class ExecutorFor final : public Executor {
   // token to the copy. clear_rest calls the backend's append for this, because only the backend knows the layout within
   // the block.
   void clear_rest(const BlockTransfer& transfer) {
-    const auto width = static_cast<size_t>(weights_.config.kv_width());
-    std::fill_n(k_.data(), width, 0.0f);
-    std::fill_n(v_.data(), width, 0.0f);
+    auto *k = workspace_.at<float>(Room::kK), *v = workspace_.at<float>(Room::kV);
     const BlockId block = 0;
     const int32_t first_segment = 0;
     for (size_t i = 0; i < kv_slots_.size(); ++i) {
       KvSlot kv = kv_slots_[i];
       if (kv.kind != transfer.kind) continue;
       kv.pool = transfer.host;
+      const auto width = static_cast<size_t>(kv.kv_heads * kv.head_dim);
+      std::fill_n(k, width, 0.0f);
+      std::fill_n(v, width, 0.0f);
       for (int32_t token = transfer.token_count; token < kBlockTokens; ++token) {
         const BatchSegment segment{0, 1, token, 0, {&block, &block}};
         const Batch batch{1, {}, {&token, 1}, {&segment, 1}, {&first_segment, 1}};
-        backend_->append(k_.data(), v_.data(), batch, angles_[0].data(), weights_.slots[i].k_inverse.data(),
+        if constexpr (ScaledBackend<B>)
+          if (kv.scaled) {
+            scaled::append_zeros(*backend_, weights_, static_cast<int32_t>(i), batch, kv, workspace_);
+            continue;
+          }
+        backend_->append(k, v, batch, angles_[0].data(), weights_.slots[i].k_inverse.data(),
                          weights_.slots[i].v_inverse.data(), kv);
       }
     }
   }
 
   void fill_angles() {
-    const int32_t half = weights_.config.head_dim / 2;
-    for (size_t r = 0; r < angles_.size(); ++r)
+    for (size_t r = 0; r < angles_.size(); ++r) {
+      const auto half = static_cast<int32_t>(weights_.rope[r].size());
       for (int32_t row = 0; row < slots_.row_count(); ++row)
         for (int32_t i = 0; i < half; ++i)
           angles_[r].data()[int64_t{row} * half + i] =
               arith::cos_sin(static_cast<uint64_t>(slots_.positions()[row]), weights_.rope[r][i]);
+    }
+  }
+
+  // Row `row` of the residual stream.
+  const std::byte* stream_row(int64_t row) const {
+    return workspace_.at<std::byte>(Room::kStream) + row * static_cast<int64_t>(stream_bytes(weights_.config));
   }
 
   void return_logits(const StepPlan& plan, StepResult& result) {
-    const int64_t vocab = slots_.info().vocab_size, d_model = weights_.config.d_model;
+    const int64_t vocab = slots_.info().vocab_size;
     int64_t rows = 0;
     for (const Segment& segment : plan.segments) rows += segment.all_logits ? segment.token_count : 0;
     result.logits.resize(static_cast<size_t>(rows * vocab));
     float* out = result.logits.data();
     for (const Segment& segment : plan.segments) {
       if (!segment.all_logits) continue;
-      logits(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(), out);
+      const std::byte* x = stream_row(segment.first_token);
+      logits(*backend_, weights_, workspace_, x, segment.token_count, out);
       out += segment.token_count * vocab;
       if (!segment.scores) continue;
-      classify(*backend_, weights_, x_.data() + segment.first_token * d_model, segment.token_count, a_.data(),
-               scores_.data());
+      classify(*backend_, weights_, workspace_, x, segment.token_count, scores_.data());
       append_scores(weights_, scores_.data(), segment.token_count, result.scores);
     }
   }
@@ -209,14 +218,14 @@ class ExecutorFor final : public Executor {
   }
 
   void sample_rows(const StepPlan& plan, std::span<const SampledRow> rows, StepResult& result) {
-    const int64_t vocab = slots_.info().vocab_size, d_model = weights_.config.d_model;
+    const int64_t vocab = slots_.info().vocab_size;
+    const size_t row_bytes = stream_bytes(weights_.config);
     const auto count = static_cast<int32_t>(rows.size());
-    for (int64_t r = 0; r < count; ++r)
-      std::copy_n(x_.data() + (rows[r].segment->first_token + rows[r].index) * d_model, d_model,
-                  last_x_.data() + r * d_model);
-    logits(*backend_, weights_, last_x_.data(), count, a_.data(), last_logits_.data());
+    for (size_t r = 0; r < rows.size(); ++r)
+      std::memcpy(last_x_.data() + r * row_bytes, stream_row(rows[r].segment->first_token + rows[r].index), row_bytes);
+    logits(*backend_, weights_, workspace_, last_x_.data(), count, last_logits_.data());
     if (std::any_of(rows.begin(), rows.end(), [](const SampledRow& row) { return row.segment->scores; }))
-      classify(*backend_, weights_, last_x_.data(), count, a_.data(), scores_.data());
+      classify(*backend_, weights_, workspace_, last_x_.data(), count, scores_.data());
     const float* row_logits = last_logits_.data();
     const float* row_scores = scores_.data();
     for (const SampledRow& row : rows) {
@@ -240,10 +249,10 @@ class ExecutorFor final : public Executor {
   std::vector<KvSlot> kv_slots_;
   Buffer<std::byte> cache_;
   PerKind<std::byte*> pool_;  // address of block 0 of each kind
-  Buffer<arith::bf16> x_, last_x_;
-  Buffer<int8_t> a_, queries_;
-  Buffer<float> q_, k_, v_, last_logits_, scores_;
-  Buffer<uint8_t> h_, seen_;
+  std::array<Buffer<std::byte>, kRoomCount> rooms_;
+  Buffer<std::byte> last_x_;  // residual stream of the sampled rows
+  Buffer<float> last_logits_, scores_;
+  Buffer<uint8_t> seen_;
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;
   std::vector<SampledRow> sampled_rows_;  // of the step being run

@@ -89,15 +89,16 @@ class Slots {
  private:
   // Computes the offset of each KV slot within the cache blocks of its kind.
   void lay_out_cache(const ModelConfig& config, const ExecutorSizes& sizes) {
-    const int64_t slot_bytes = int64_t{2} * kBlockTokens * config.kv_width();
+    const bool scaled = config.arithmetic() == 2;
     for (int32_t s = 0; s < config.kv_slot_count; ++s) {
-      const LayerConfig& owner = config.layers[config.owner_of(s)];
+      const int32_t layer = config.owner_of(s), kv_heads = config.kv_heads_of(layer),
+                    head_dim = config.head_dim_of(layer);
+      const LayerConfig& owner = config.layers[layer];
       const bool global = owner.kind == LayerKind::kGlobal;
       const BlockKind kind = global ? BlockKind::kGlobal : BlockKind::kWindow;
       int64_t& block_bytes = info_.block_bytes[kind];
-      kv_slots_.push_back(
-          {nullptr, 0, block_bytes, config.n_kv_heads, config.head_dim, kind, global ? 0 : owner.window});
-      block_bytes += slot_bytes;
+      kv_slots_.push_back({nullptr, 0, block_bytes, kv_heads, head_dim, kind, global ? 0 : owner.window, scaled});
+      block_bytes += kv_heads * KvSlot::head_bytes(head_dim, scaled);
       info_.has_global |= global;
       if (!global) info_.window = std::max(info_.window, owner.window);
     }

@@ -17,6 +17,8 @@ struct Matrix {
 // A weight matrix and the factors by which its integer outputs are multiplied.
 struct Linear : Matrix {
   const float* scale = nullptr;  // [out]
+  const float* bias = nullptr;   // [out] or null (version 2 of the arithmetic)
+  float step = 0.0f;             // if not 0, the outputs are rounded to multiples of it (version 2)
 };
 
 }  // namespace kaiju

@@ -20,8 +20,10 @@ constexpr int32_t kWeightBytes = kDigits * kDigitBytes;
 static_assert(kBlock % kAcross == 0 && 64 % kChannels == 0);
 
 struct Scratch {
-  alignas(64) int32_t score[kScoreRows][kChunk];
+  alignas(64) int32_t score[kScoreRows][kChunk];  // with scales: floats, once they are weighed
   alignas(64) uint8_t weight[kScoreRows][kWeightBytes];
+  alignas(64) float key_scale[kChunk], value_scale[kChunk];  // of the chunk's keys
+  float largest_scale[kScoreRows];                           // of the values that a row sees
 };
 
 struct Visible {
@@ -94,11 +96,59 @@ KAIJU_INLINE Ints keep_visible(Ints x, int32_t key, Visible keys) {
   return x & (lane >= ints(keys.from - key)) & (lane < ints(keys.to - key));
 }
 
-// Turns the scores of query row r into weights over blocks [first, end); returns their sum, and the maximum.
-KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first, int32_t end, float z,
-                           int32_t& maximum) {
+// z of a query row.
+template <bool kScaled>
+KAIJU_INLINE float z_of(const AttentionPiece& piece, int32_t query_row) {
+  return kScaled ? piece.z[query_row / piece.head_count * piece.z_stride + query_row % piece.head_count] : *piece.z;
+}
+
+KAIJU_INLINE void take_scales(const AttentionPiece& piece, int32_t chunk, int32_t first, int32_t end,
+                              Scratch& scratch) {
+  for (int32_t b = first; b < end; ++b) {
+    const auto* scales =
+        reinterpret_cast<const Bf16*>(half(piece, chunk / kBlock + b) + int64_t{2} * kBlock * piece.head_dim);
+    for (int32_t i = 0; i < kBlock; i += kLanes) {
+      store(&scratch.key_scale[kBlock * b + i], from_bf16(load<Words>(scales + i)));
+      store(&scratch.value_scale[kBlock * b + i], from_bf16(load<Words>(scales + kBlock + i)));
+    }
+  }
+}
+
+// The largest scale of the values that a row sees.
+KAIJU_INLINE float largest_scale(const Scratch& scratch, Visible keys, int32_t begin, int32_t stop) {
+  Floats best{};
+  for (int32_t j = begin; j < stop; j += kLanes) {
+    Ints scales = load<Ints>(&scratch.value_scale[j]);
+    if (j < keys.from || j + kLanes > keys.to) scales = keep_visible(scales, j, keys);
+    best = most(best, (Floats)scales);
+  }
+  float largest = 0.0f;
+  for (int lane = 0; lane < kLanes; ++lane) largest = best[lane] > largest ? best[lane] : largest;
+  return largest;
+}
+
+// The largest of the visible scores of row r, which are made floats, times the scales of their keys; the others become
+// the least float.
+KAIJU_INLINE float scale_scores(Scratch& scratch, int r, Visible keys, int32_t begin, int32_t stop) {
+  constexpr float kLeastScore = -0x1p120f;
+  Floats best = floats(kLeastScore);
+  for (int32_t j = begin; j < stop; j += kLanes) {
+    Floats scaled = to_floats(load<Ints>(scratch.score[r] + j)) * load<Floats>(&scratch.key_scale[j]);
+    if (j < keys.from || j + kLanes > keys.to) {
+      const Ints seen = keep_visible(ints(-1), j, keys);
+      scaled = (Floats)(((Ints)scaled & seen) | ((Ints)floats(kLeastScore) & ~seen));
+    }
+    store(scratch.score[r] + j, scaled);
+    best = most(best, scaled);
+  }
+  float largest = kLeastScore;
+  for (int lane = 0; lane < kLanes; ++lane) largest = best[lane] > largest ? best[lane] : largest;
+  return largest;
+}
+
+// The largest of the visible scores of row r; the others become kUnseenScore.
+KAIJU_INLINE int32_t largest_score(Scratch& scratch, int r, Visible keys, int32_t begin, int32_t stop) {
   int32_t* score = scratch.score[r];
-  const int32_t begin = kBlock * first, stop = kBlock * end;
   for (int32_t j = begin; j < keys.from; ++j) score[j] = kUnseenScore;
   for (int32_t j = keys.to; j < stop; ++j) score[j] = kUnseenScore;
   Ints best[4];
@@ -108,25 +158,62 @@ KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first,
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) best[c] = most(best[c], load<Ints>(score + j + kLanes * c));
   }
-  maximum = most_of(most(most(best[0], best[1]), most(best[2], best[3])));
+  return most_of(most(most(best[0], best[1]), most(best[2], best[3])));
+}
+
+// Turns the scores of query row r into the weights of their values over blocks [first, end); returns the sum of the
+// weights of the keys, and the maximum.
+template <bool kScaled>
+KAIJU_INLINE int32_t weigh(Scratch& scratch, int r, Visible keys, int32_t first, int32_t end, float z, float& maximum) {
+  const int32_t* score = scratch.score[r];
+  const int32_t begin = kBlock * first, stop = kBlock * end;
+  int32_t largest = 0;
+  Floats ratio{};  // 1 over the largest scale of the values
+  if constexpr (kScaled) {
+    maximum = scale_scores(scratch, r, keys, begin, stop);
+    const float scale = largest_scale(scratch, keys, begin, stop);
+    scratch.largest_scale[r] = scale;
+    ratio = floats(scale > 0.0f ? 1.0f / scale : 0.0f);
+  } else {
+    largest = largest_score(scratch, r, keys, begin, stop);
+    maximum = static_cast<float>(largest);
+  }
 
   const Floats zs = floats(z), lowest = floats(-100.0f / z);  // 65535 * 2^-100 rounds to 0
   WeightSum sum;
+  Ints key_sum{};
   for (int32_t j = begin; j < stop; j += 4 * kLanes) {
     Ints p[4];  // weights in the low 16 bits
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) {
-      Floats d = to_floats(load<Ints>(score + j + kLanes * c) - maximum);
-      if constexpr (!kScalesByAny) d = most(d, lowest);
+      Floats d;
+      if constexpr (kScaled)
+        d = load<Floats>(score + j + kLanes * c) - floats(maximum);
+      else
+        d = to_floats(load<Ints>(score + j + kLanes * c) - largest);
+      if constexpr (kScaled || !kScalesByAny) d = most(d, lowest);
       p[c] = (Ints)fma(floats(65535.0f), exp2_product(d, zs), floats(kRoundBias));
     }
     if (j < keys.from || j + 4 * kLanes > keys.to) {
 #pragma GCC unroll 4
       for (int c = 0; c < 4; ++c) p[c] = keep_visible(p[c], j + kLanes * c, keys);
     }
+    if constexpr (kScaled) {
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) {
+        const Ints weight = p[c] & 0xFFFF;
+        key_sum += weight;
+        const Floats share = load<Floats>(&scratch.value_scale[j + kLanes * c]) * ratio;
+        p[c] = (Ints)fma(to_floats(weight), share, floats(kRoundBias));
+      }
+      if (j < keys.from || j + 4 * kLanes > keys.to) {
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; ++c) p[c] = keep_visible(p[c], j + kLanes * c, keys);
+      }
+    }
     store_weights(p, scratch.weight[r], j, sum);
   }
-  return total_of(sum, stop - begin);
+  return kScaled ? sum_of(key_sum) : total_of(sum, stop - begin);
 }
 
 // out[row] for kRows query rows: sums over blocks [first, end).
@@ -204,6 +291,7 @@ KAIJU_INLINE int32_t even_part(int32_t rows, int32_t most_rows) {
   return (rows + parts - 1) / parts;
 }
 
+template <bool kScaled>
 void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums, std::byte* memory) {
   Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
   alignas(64) uint8_t queries[kScoreRows][kMaxHeadDim];
@@ -224,25 +312,35 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
     for (int32_t r = 0; r < count; ++r) start[r] = take_query(query_of(piece, tile + r), piece.head_dim, queries[r]);
 
     const int32_t first = from / kBlock, end = (to + kBlock - 1) / kBlock;
+    if constexpr (kScaled) take_scales(piece, chunk, first, end, scratch);
     score_tiles(count, piece, queries[0], start, chunk, first, end, tile == 0, scratch);
     for (int32_t r = 0; r < count; ++r) {
       if (keys[r].to <=
           keys[r].from) {  // its sums are computed but never looked at: bytes left from before would do as well
         __builtin_memset(scratch.weight[r], 0, kWeightBytes);
+        scratch.largest_scale[r] = 0.0f;
         continue;
       }
-      sums.total[tile + r] =
-          static_cast<float>(weigh(scratch, r, keys[r], first, end, piece.z, sums.maximum[tile + r]));
+      sums.total[tile + r] = static_cast<float>(
+          weigh<kScaled>(scratch, r, keys[r], first, end, z_of<kScaled>(piece, tile + r), sums.maximum[tile + r]));
     }
     const int32_t step = even_part(count, kValueRows);
     for (int32_t r = 0; r < count; r += step)
       value_tiles(least(step, count - r), piece, scratch.weight[r], chunk, first, end,
                   sums.out + int64_t{tile + r} * piece.head_dim);
+    if constexpr (kScaled)
+      for (int32_t r = 0; r < count; ++r) {
+        float* out = sums.out + int64_t{tile + r} * piece.head_dim;
+        const Floats scale = floats(scratch.largest_scale[r]);
+        for (int32_t i = 0; i < piece.head_dim; i += kLanes) store(out + i, load<Floats>(out + i) * scale);
+      }
   }
 }
 
-void fold(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& total, const AttentionSums& later) {
-  for (int32_t row = 0; row < query_rows; ++row) {
+template <bool kScaled>
+void fold(const AttentionPiece& piece, const AttentionSums& total, const AttentionSums& later) {
+  const int32_t head_dim = piece.head_dim;
+  for (int32_t row = 0; row < piece.row_count * piece.head_count; ++row) {
     if (later.maximum[row] == kNothingSeen) continue;
     float* sum = total.out + int64_t{row} * head_dim;
     const float* add = later.out + int64_t{row} * head_dim;
@@ -252,9 +350,9 @@ void fold(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& to
       __builtin_memcpy(sum, add, sizeof(float) * static_cast<size_t>(head_dim));
       continue;
     }
-    const int32_t difference = total.maximum[row] - later.maximum[row];
-    const bool scale_total = difference <= 0;
-    const Floats factor = merge_factor(scale_total ? difference : -difference, z);
+    const float difference = total.maximum[row] - later.maximum[row];
+    const bool scale_total = difference <= 0.0f;
+    const Floats factor = merge_factor(scale_total ? difference : -difference, z_of<kScaled>(piece, row));
     const Floats a = floats(total.total[row]), b = floats(later.total[row]);
     total.total[row] = (scale_total ? fma(a, factor, b) : fma(b, factor, a))[0];
     if (scale_total) {
@@ -268,14 +366,19 @@ void fold(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& to
   }
 }
 
+template <bool kScaled>
 void finish_attention(const AttentionPiece& piece, const AttentionSums& total) {
   for (int32_t row = 0; row < piece.row_count * piece.head_count; ++row) {
     const Floats inverse = floats(1.0f / total.total[row]);
     const float* sum = total.out + int64_t{row} * piece.head_dim;
-    int8_t* out =
-        piece.out + row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
-    for (int32_t i = 0; i < piece.head_dim; i += kLanes)
-      store(out + i, quantise(load<Floats>(sum + i) * inverse, load<Floats>(piece.out_inverse + i)));
+    const int64_t at = row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
+    for (int32_t i = 0; i < piece.head_dim; i += kLanes) {
+      const Floats mean = load<Floats>(sum + i) * inverse, factor = load<Floats>(piece.out_factor + i);
+      if constexpr (kScaled)
+        store(static_cast<float*>(piece.out) + at + i, mean * factor);
+      else
+        store(static_cast<int8_t*>(piece.out) + at + i, quantise(mean, factor));
+    }
   }
 }
 

@@ -36,8 +36,8 @@ KAIJU_INLINE Floats exp2_product(Floats d, Floats z) {
 }
 
 // The factor of a merge: E(difference), 0 where n < -126.
-KAIJU_INLINE Floats merge_factor(int32_t difference, float z) {
-  const Floats d = floats(static_cast<float>(difference)), zs = floats(z);
+KAIJU_INLINE Floats merge_factor(float difference, float z) {
+  const Floats d = floats(difference), zs = floats(z);
   const Floats n = fma(d, zs, floats(kRoundBias)) - floats(kRoundBias);
   return n[0] < -126.0f ? Floats{} : exp2_product(d, zs);
 }

@@ -17,16 +17,20 @@ void embed(const int8_t* weight, int32_t width, const float* scale, const int32_
   }
 }
 
+KAIJU_INLINE Floats load_floats(const Bf16* x) { return from_bf16(load<Words>(x)); }
+KAIJU_INLINE Floats load_floats(const float* x) { return load<Floats>(x); }
+
 // The contract's shape: 256 partial sums are the lanes of some vectors, and halving the width is adding the upper half
 // of the vectors, then of the lanes.
-KAIJU_INLINE float sum_of_squares(const Bf16* x, int32_t width) {
+template <class T>
+KAIJU_INLINE float sum_of_squares(const T* x, int32_t width) {
   constexpr int kPartials = 256 / kLanes;
   Floats partial[kPartials] = {};
   const auto add = [&](int32_t first, int32_t count) __attribute__((always_inline)) {
 #pragma GCC unroll 32
     for (int j = 0; j < kPartials; ++j) {
       if (j >= count) continue;
-      const Floats value = from_bf16(load<Words>(x + first + kLanes * j));
+      const Floats value = load_floats(x + first + kLanes * j);
       partial[j] = fma(value, value, partial[j]);
     }
   };

@@ -4,6 +4,7 @@
 #include "attention.hpp"
 #include "matmul.hpp"
 #include "rows.hpp"
+#include "scaled_rows.hpp"
 
 namespace kaiju::cpu {
 namespace {
@@ -21,9 +22,16 @@ constexpr Kernels kTable = {
     .queries = queries,
     .append = append,
     .attention_scratch_bytes = sizeof(Scratch),
-    .sum_chunk = sum_chunk,
-    .fold = fold,
-    .finish = finish_attention,
+    .attention = {sum_chunk<false>, fold<false>, finish_attention<false>},
+    .scaled_attention = {sum_chunk<true>, fold<true>, finish_attention<true>},
+    .embed_rows = embed_rows,
+    .norm_rows = norm_rows,
+    .quantise_rows = quantise_rows,
+    .gate_rows = gate_rows,
+    .add_rows = add_rows,
+    .logit_rows = logit_rows,
+    .query_rows = query_rows,
+    .append_rows = append_rows,
     .maximum = maximum,
     .masses = masses,
 };

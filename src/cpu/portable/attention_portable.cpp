@@ -4,6 +4,7 @@
 // tokens][head_dim] and values as [head_dim][64 tokens]; the two bytes of two rows' weights form the four rows of the
 // second product. Invisible keys, which may be uninitialised memory, get weight 0. Bound: arithmetic; a third of it is
 // the exponential, whose fused operations are emulated.
+#include "kaiju/arith/rows.hpp"
 #include "portable.hpp"
 
 namespace kaiju::cpu {
@@ -43,6 +44,9 @@ struct Scratch {
   int32_t sum[2 * kTile][kMaxHeadDim];
   float difference[kChunk];
   int32_t bits[kChunk];
+  float scaled[kChunk];                          // scores times the scales of their keys
+  float key_scale[kChunk], value_scale[kChunk];  // of the chunk's keys
+  float largest_scale[kTile];                    // of the values that a tile row sees
 };
 
 struct Visible {
@@ -68,20 +72,49 @@ void score_keys(const AttentionPiece& piece, int32_t chunk, int32_t from, int32_
   }
 }
 
-// Turns the scores of tile row r into the two bytes of their weights; returns the sum of the weights, and the maximum.
-int32_t weigh(Scratch& s, int r, Visible keys, float z, int32_t& maximum) {
+// z of a query row.
+template <bool kScaled>
+float z_of(const AttentionPiece& piece, int32_t query_row) {
+  return kScaled ? piece.z[query_row / piece.head_count * piece.z_stride + query_row % piece.head_count] : *piece.z;
+}
+
+void take_scales(const AttentionPiece& piece, int32_t chunk, int32_t from, int32_t to, Scratch& s) {
+  for (int32_t j = from; j < to; ++j) {
+    const auto* scales =
+        reinterpret_cast<const Bf16*>(half(piece, (chunk + j) / kBlock) + int64_t{2} * kBlock * piece.head_dim);
+    s.key_scale[j] = arith::from_bf16(scales[j % kBlock]);
+    s.value_scale[j] = arith::from_bf16(scales[kBlock + j % kBlock]);
+  }
+}
+
+// Turns the scores of tile row r into the two bytes of their values' weights; returns the sum of the keys' weights, and
+// the maximum.
+template <bool kScaled>
+int32_t weigh(Scratch& s, int r, Visible keys, float z, float& maximum) {
   const int32_t* score = s.score[r];
+  for (int32_t j = keys.from; j < keys.to; ++j) {
+    s.scaled[j] = static_cast<float>(score[j]);
+    if constexpr (kScaled) s.scaled[j] *= s.key_scale[j];
+  }
   maximum = kNothingSeen;
-  for (int32_t j = keys.from; j < keys.to; ++j) maximum = score[j] > maximum ? score[j] : maximum;
+  for (int32_t j = keys.from; j < keys.to; ++j) maximum = at_least(s.scaled[j], maximum);
   const float least_difference = kLeastExponent / z;
-  for (int32_t j = keys.from; j < keys.to; ++j)
-    s.difference[j] = at_least(static_cast<float>(score[j] - maximum), least_difference);
+  for (int32_t j = keys.from; j < keys.to; ++j) s.difference[j] = at_least(s.scaled[j] - maximum, least_difference);
   for (int32_t j = keys.from; j < keys.to; ++j)
     s.bits[j] = std::bit_cast<int32_t>(fma(65535.0f, exp2_product(s.difference[j], z), kRoundBias));
   int32_t total = 0;
+  for (int32_t j = keys.from; j < keys.to; ++j) total += s.bits[j] & 0xFFFF;
+  if constexpr (kScaled) {
+    float largest = 0.0f;
+    for (int32_t j = keys.from; j < keys.to; ++j) largest = at_least(s.value_scale[j], largest);
+    const float inverse = largest > 0.0f ? 1.0f / largest : 0.0f;
+    for (int32_t j = keys.from; j < keys.to; ++j)
+      s.bits[j] =
+          std::bit_cast<int32_t>(fma(static_cast<float>(s.bits[j] & 0xFFFF), s.value_scale[j] * inverse, kRoundBias));
+    s.largest_scale[r] = largest;
+  }
   for (int32_t j = keys.from; j < keys.to; ++j) {
     const int32_t weight = s.bits[j] & 0xFFFF;
-    total += weight;
     s.weight[2 * r][j] = static_cast<int16_t>(weight >> 8);
     s.weight[2 * r + 1][j] = static_cast<int16_t>(weight & 255);
   }
@@ -99,6 +132,7 @@ void sum_values(const AttentionPiece& piece, int32_t chunk, int32_t first_block,
   }
 }
 
+template <bool kScaled>
 void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums, std::byte* memory) {
   Scratch& s = *reinterpret_cast<Scratch*>(memory);
   const int32_t rows = piece.row_count * piece.head_count, head_dim = piece.head_dim;
@@ -114,6 +148,7 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
       to = most(to, keys[r].to);
     }
     if (to <= from) continue;
+    if constexpr (kScaled) take_scales(piece, chunk, from, to, s);
     for (int32_t r = 0; r < count; ++r) {
       const int8_t* query = piece.queries + (tile + r) / piece.head_count * piece.row_stride +
                             int64_t{(tile + r) % piece.head_count} * head_dim;
@@ -140,7 +175,8 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
         for (int32_t i = 0; i < head_dim; ++i) s.sum[2 * r + part][i] = 0;
       }
       if (keys[r].from < keys[r].to)
-        sums.total[tile + r] = static_cast<float>(weigh(s, r, keys[r], piece.z, sums.maximum[tile + r]));
+        sums.total[tile + r] =
+            static_cast<float>(weigh<kScaled>(s, r, keys[r], z_of<kScaled>(piece, tile + r), sums.maximum[tile + r]));
     }
     int32_t r = 0;
     for (; r + 2 <= count; r += 2) sum_values<4>(piece, chunk, first_block, end_block, 2 * r, s);
@@ -149,13 +185,18 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
       float* out = sums.out + int64_t{tile + r} * head_dim;
       for (int32_t i = 0; i < head_dim; ++i)
         out[i] = fma(256.0f, static_cast<float>(s.sum[2 * r][i]), static_cast<float>(s.sum[2 * r + 1][i]));
+      if constexpr (kScaled)
+        for (int32_t i = 0; i < head_dim; ++i) out[i] *= s.largest_scale[r];
     }
   }
 }
 
-void fold(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& total, const AttentionSums& later) {
-  for (int32_t row = 0; row < query_rows; ++row) {
+template <bool kScaled>
+void fold(const AttentionPiece& piece, const AttentionSums& total, const AttentionSums& later) {
+  const int32_t head_dim = piece.head_dim;
+  for (int32_t row = 0; row < piece.row_count * piece.head_count; ++row) {
     if (later.maximum[row] == kNothingSeen) continue;
+    const float z = z_of<kScaled>(piece, row);
     float* sum = total.out + int64_t{row} * head_dim;
     const float* more = later.out + int64_t{row} * head_dim;
     if (total.maximum[row] == kNothingSeen) {
@@ -163,26 +204,45 @@ void fold(int32_t query_rows, int32_t head_dim, float z, const AttentionSums& to
       total.total[row] = later.total[row];
       for (int32_t i = 0; i < head_dim; ++i) sum[i] = more[i];
     } else if (total.maximum[row] <= later.maximum[row]) {
-      const float factor = merge_factor(static_cast<float>(total.maximum[row] - later.maximum[row]), z);
+      const float factor = merge_factor(total.maximum[row] - later.maximum[row], z);
       total.maximum[row] = later.maximum[row];
       total.total[row] = fma(total.total[row], factor, later.total[row]);
       for (int32_t i = 0; i < head_dim; ++i) sum[i] = fma(sum[i], factor, more[i]);
     } else {
-      const float factor = merge_factor(static_cast<float>(later.maximum[row] - total.maximum[row]), z);
+      const float factor = merge_factor(later.maximum[row] - total.maximum[row], z);
       total.total[row] = fma(later.total[row], factor, total.total[row]);
       for (int32_t i = 0; i < head_dim; ++i) sum[i] = fma(more[i], factor, sum[i]);
     }
   }
 }
 
+template <bool kScaled>
 void finish(const AttentionPiece& piece, const AttentionSums& total) {
   for (int32_t row = 0; row < piece.row_count * piece.head_count; ++row) {
     const float inverse = 1.0f / total.total[row];
-    int8_t* out =
-        piece.out + row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
-    for (int32_t i = 0; i < piece.head_dim; ++i)
-      out[i] = quantise(total.out[int64_t{row} * piece.head_dim + i] * inverse, piece.out_inverse[i]);
+    const int64_t at = row / piece.head_count * piece.row_stride + int64_t{row % piece.head_count} * piece.head_dim;
+    for (int32_t i = 0; i < piece.head_dim; ++i) {
+      const float mean = total.out[int64_t{row} * piece.head_dim + i] * inverse;
+      if constexpr (kScaled)
+        static_cast<float*>(piece.out)[at + i] = mean * piece.out_factor[i];
+      else
+        static_cast<int8_t*>(piece.out)[at + i] = quantise(mean, piece.out_factor[i]);
+    }
   }
+}
+
+// The row operations of version 2 are the scalar ones that define them.
+void query_rows(const QueryRows& args, int32_t first, int32_t end) {
+  for (int32_t row = first; row < end; ++row)
+    for (int32_t h = 0; h < args.heads; ++h) arith::query_row(args, row, h);
+}
+void append_rows(const KeyValueRows& args, int32_t row, int32_t g, int32_t token, std::byte* keys, std::byte* values,
+                 Bf16* key_scale, Bf16* value_scale) {
+  int8_t value[kMaxHeadDim];
+  *key_scale = arith::key_row(args, row, g, reinterpret_cast<int8_t*>(keys) + int64_t{token} * args.head_dim);
+  *value_scale = arith::value_row(args, row, g, value);
+  auto* to = reinterpret_cast<int8_t*>(values) + token;
+  for (int32_t i = 0; i < args.head_dim; ++i) to[i * kBlock] = value[i];
 }
 
 }  // namespace
@@ -191,9 +251,10 @@ void add_attention_portable(Kernels& kernels) {
   kernels.queries = queries;
   kernels.append = append;
   kernels.attention_scratch_bytes = sizeof(Scratch);
-  kernels.sum_chunk = sum_chunk;
-  kernels.fold = fold;
-  kernels.finish = finish;
+  kernels.attention = {sum_chunk<false>, fold<false>, finish<false>};
+  kernels.scaled_attention = {sum_chunk<true>, fold<true>, finish<true>};
+  kernels.query_rows = query_rows;
+  kernels.append_rows = append_rows;
 }
 
 }  // namespace kaiju::cpu

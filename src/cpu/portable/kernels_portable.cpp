@@ -3,6 +3,7 @@
 //
 // In matmuls, activations are widened to 16 bits once, and four rows share each widened row of weights, so that the
 // inner loop is the multiply-add of 16-bit pairs. Bound: arithmetic, except in decode of a single row.
+#include "kaiju/arith/rows.hpp"
 #include "portable.hpp"
 
 namespace kaiju::cpu {
@@ -126,6 +127,17 @@ uint64_t masses(const float* logits, int32_t count, float maximum, float factor,
   return total;
 }
 
+// ---- version 2 of the arithmetic ----
+
+// Calls the scalar operation that defines a row.
+template <class Args, void (*kRow)(const Args&, int64_t)>
+void each_row(const Args& args, int32_t first, int32_t end) {
+  for (int32_t row = first; row < end; ++row) kRow(args, row);
+}
+void quantise_one_row(const QuantiseRows& args, int64_t row) {
+  arith::quantise_row(args.values + row * args.width, args.width, args.to, row);
+}
+
 Kernels make_table() {
   Kernels kernels;
   kernels.isa = "portable";
@@ -140,6 +152,12 @@ Kernels make_table() {
   kernels.matmul[static_cast<int>(MatmulKind::kAddDown)] = multiply<MatmulKind::kAddDown>;
   kernels.maximum = maximum;
   kernels.masses = masses;
+  kernels.embed_rows = each_row<EmbedRows, arith::embed_row>;
+  kernels.norm_rows = each_row<NormRows, arith::norm_quantise_row>;
+  kernels.quantise_rows = each_row<QuantiseRows, quantise_one_row>;
+  kernels.gate_rows = each_row<GateRows, arith::gate_row>;
+  kernels.add_rows = each_row<AddRows, arith::add_row>;
+  kernels.logit_rows = each_row<LogitRows, arith::logit_row>;
   add_attention_portable(kernels);
   return kernels;
 }

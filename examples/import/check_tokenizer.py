@@ -1,0 +1,156 @@
+"""Compares kaiju's tokenizer with the package `tokenizers` on random texts.
+
+    cmake --build build/dev --target kaiju-encode
+    python3 check_tokenizer.py tokenizer.json --encode build/dev/bin/kaiju-encode --texts 100000
+
+Converts the tokenizer.json, encodes each text with both, and prints the texts whose tokens differ. Texts are made of
+words, numbers, white space, code points of all planes and, in every eighth text, the tokenizer's special tokens, which
+both encode as ordinary text (kaiju finds them only where it is asked to: --special). Exits with 1 if anything differs.
+
+Where the two know different versions of Unicode they differ by right: in the classes of new code points, and with NFC
+in the order and the composition of new combining marks (`tokenizers` 0.23 has those of about 2017). So texts leave out
+what Python's Unicode has not assigned, and marks that `tokenizers` and Python order or compose differently, unless
+--every-code-point asks for them.
+
+Needs the package `tokenizers` (0.20 or newer).
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unicodedata
+
+import tokenizer as converter
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+
+WORDS = ("the and Hello it's IT'S we'll don't naïve straße 12 345 6789 3.14 x=1; foo_bar() \"quoted\" https://a.b/c?d "
+         "日本語 テスト 中文字符 한국어 русский текст हिन्दी العربية עברית ไทย é e\u0301 a\u0323\u0302 ﬁ Å \u212b ſ 'ſ K "
+         "🙂 👩‍👩‍👧 🇩🇪 ½ ² Ⅷ ٣ ... --- !!! \u180e \ufeff \u200b HTTPServer camelCase ÀÉb ǅ ʰA A\u0301B //\n").split(" ")
+SPACES = (" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", " \n ", "\u00a0", "\u3000", "\u2028", "\x0b", "\x85", "", "")
+
+
+def nfc_agrees(character):
+    """Whether `tokenizers` and Python know the same of a character's place among combining marks."""
+    around = character, f"a\u0345{character}x", f"a{character}\u0334x"
+    return all(normalizers.NFC().normalize_str(text) == unicodedata.normalize("NFC", text) for text in around)
+
+
+def newer_parts():
+    """The characters of which Python composes others and `tokenizers` does not."""
+    apart = (unicodedata.normalize("NFD", chr(code)) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    return {part for parts in apart if len(parts) > 1
+            and normalizers.NFC().normalize_str(parts) != unicodedata.normalize("NFC", parts) for part in parts[1:]}
+
+
+def code_points(every, nfc):
+    """Those that random texts draw from, by blocks of 256, so that each block comes as often as another."""
+    blocks, newer = {}, newer_parts() if nfc and not every else set()
+    for code in range(0x110000):
+        character = chr(code)
+        category = unicodedata.category(character)
+        agrees = not nfc or character not in newer and nfc_agrees(character)
+        if category != "Cs" and (every or category not in ("Cn", "Co") and agrees):
+            blocks.setdefault(code >> 8, []).append(character)
+    return list(blocks.values())
+
+
+def random_text(draw, blocks, special):
+    parts = []
+    for _ in range(draw.randint(1, 12)):
+        kind = draw.random()
+        if kind < 0.35:
+            parts.append(draw.choice(WORDS))
+        elif kind < 0.6:
+            parts.append(draw.choice(SPACES))
+        elif kind < 0.75:
+            parts.append("".join(map(chr, draw.choices(range(128), k=draw.randint(1, 6)))))
+        elif kind < 0.95:
+            parts.append("".join(draw.choices(draw.choice(blocks), k=draw.randint(1, 4))))
+        else:
+            parts.append(draw.choice("aA1 .\n日\u0301") * draw.randint(1, 200))
+    if special and draw.random() < 0.125:
+        parts.insert(draw.randrange(len(parts) + 1), draw.choice(special))
+    return "".join(parts)
+
+
+class Kaiju:
+    """kaiju-encode as a process."""
+
+    def __init__(self, program, stored, special):
+        self._process = subprocess.Popen([program, stored, *["--special"] * special], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE)
+
+    def encode(self, texts):
+        def send():
+            for text in texts:
+                data = text.encode()
+                self._process.stdin.write(b"%d\n%b" % (len(data), data))
+            self._process.stdin.flush()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        answers = [self._process.stdout.readline().decode().rstrip("\n") for _ in texts]
+        sender.join()
+        return answers
+
+    def close(self):
+        self._process.stdin.close()
+        if self._process.wait() != 0:
+            sys.exit("kaiju-encode failed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", help="tokenizer.json")
+    parser.add_argument("--encode", required=True, help="the program kaiju-encode")
+    parser.add_argument("--texts", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--special", action="store_true", help="find special tokens in the texts")
+    parser.add_argument("--every-code-point", action="store_true", help="new and unassigned ones too")
+    arguments = parser.parse_args()
+
+    reference = Tokenizer.from_file(arguments.source)
+    reference.encode_special_tokens = not arguments.special
+    with open(arguments.source) as file:
+        added = json.load(file).get("added_tokens") or []
+    # `tokenizers` finds added tokens that are not special in every text, kaiju only where it is asked to.
+    special = [entry["content"] for entry in added if entry["special"] or arguments.special]
+    with tempfile.TemporaryDirectory() as folder:
+        stored = os.path.join(folder, "tokenizer.kaiju.json")
+        converted = converter.convert(arguments.source)
+        with open(stored, "wb") as file:
+            file.write(converted.data())
+        if converted.notes:  # the split is not the file's
+            patterns = converter.SPLITS[converted.stored["split"]]
+            reference.pre_tokenizer = pre_tokenizers.Sequence(
+                [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+                + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        kaiju = Kaiju(arguments.encode, stored, arguments.special)
+        draw = random.Random(arguments.seed)
+        blocks = code_points(arguments.every_code_point, reference.normalizer is not None)
+        done = differing = size = 0
+        began = time.monotonic()
+        while done < arguments.texts:
+            texts = [random_text(draw, blocks, special) for _ in range(min(2000, arguments.texts - done))]
+            wanted = [" ".join(map(str, one.ids)) for one in reference.encode_batch(texts, add_special_tokens=False)]
+            for text, expected, found in zip(texts, wanted, kaiju.encode(texts)):
+                if expected != found:
+                    differing += 1
+                    if differing <= 10:
+                        print(f"{text!r}\n  tokenizers {expected}\n  kaiju      {found}")
+            done += len(texts)
+            size += sum(len(text.encode()) for text in texts)
+        kaiju.close()
+    print(f"{arguments.source}: {done} texts, {size} bytes, {differing} differ; seed {arguments.seed}, "
+          f"{time.monotonic() - began:.0f} s")
+    sys.exit(differing > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+// The forward pass in version 2 of the arithmetic (docs/arithmetic-2.md): token scales behind a Hadamard transform, and
+// the layers of open models.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "kaiju/backend/backend.hpp"
+#include "kaiju/model/weights.hpp"
+#include "kaiju/model/workspace.hpp"
+
+namespace kaiju::scaled {
+
+// The quantiser of a matmul's input. `step` is the constant step of the site, or 0; `bf16` says whether the values are
+// rounded to bf16 first.
+inline Quantiser quantiser(const LayerShape& shape, const Workspace& w, float step, bool bf16 = false) {
+  Quantiser to;
+  to.hadamard = std::max(shape.hadamard, 1);
+  to.inverse = step != 0.0f ? arith::divide(1.0f, step) : 0.0f;
+  to.bf16 = bf16;
+  to.bytes = w.at<int8_t>(Room::kBytes);
+  to.scale = w.at<float>(Room::kScale);
+  return to;
+}
+
+inline Outputs outputs(const Linear& matrix, const Workspace& w, float* sums) {
+  Outputs y;
+  y.sums = sums;
+  y.scale = w.at<float>(Room::kScale);
+  y.bias = matrix.bias;
+  y.width = matrix.out;
+  y.step = matrix.step;
+  y.inverse = matrix.step != 0.0f ? arith::divide(1.0f, matrix.step) : 0.0f;
+  return y;
+}
+
+// Multiplies the bytes in Room::kBytes.
+template <ScaledBackend B>
+Outputs multiply(B& backend, const Linear& matrix, int32_t rows, const Workspace& w, float* sums) {
+  backend.linear(matrix, w.at<int8_t>(Room::kBytes), rows, matrix.scale, sums);
+  return outputs(matrix, w, sums);
+}
+
+template <ScaledBackend B>
+void norm(B& backend, const Weights& model, const float* x, std::span<const float> gain, int32_t rows,
+          const Workspace& w, const Quantiser& to) {
+  NormRows args;
+  args.x = x;
+  args.rows = rows;
+  args.width = model.config.d_model;
+  args.eps = model.config.norm_eps;
+  args.gain = gain.data();
+  args.scratch = w.at<float>(Room::kQ);
+  args.to = to;
+  backend.norm_rows(args);
+}
+
+template <ScaledBackend B>
+void add(B& backend, const Weights& model, const Outputs& y, std::span<const float> post_gain, float factor,
+         int32_t rows, const Workspace& w) {
+  AddRows args;
+  args.y = y;
+  args.rows = rows;
+  args.norms = model.config.shape.norms_after;
+  args.gain = post_gain.data();
+  args.eps = model.config.norm_eps;
+  args.factor = factor;
+  args.bf16 = model.config.shape.residual == Residual::kBf16;
+  args.x = w.at<float>(Room::kStream);
+  backend.add_rows(args);
+}
+
+template <ScaledBackend B>
+void attention(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
+               const Workspace& w) {
+  const ModelConfig& config = model.config;
+  const LayerShape& shape = config.shape;
+  const int32_t rows = batch.row_count;
+  const KvWeights& kv = model.slots[layer.config.kv_slot];
+  const auto* angles = reinterpret_cast<const RowAngle*>(w.angles[layer.config.rope]);
+
+  norm(backend, model, w.at<float>(Room::kStream), layer[Vector::kAttentionGain], rows, w,
+       quantiser(shape, w, layer.step(Vector::kAttentionInStep)));
+  if (layer.owns_slot) {
+    KeyValueRows args;
+    args.k = multiply(backend, layer[Matmul::kK], rows, w, w.at<float>(Room::kK));
+    args.v =
+        layer.config.values_from_keys ? args.k : multiply(backend, layer[Matmul::kV], rows, w, w.at<float>(Room::kV));
+    args.kv_heads = cache.kv_heads;
+    args.head_dim = cache.head_dim;
+    args.key_norms = shape.head_norms;
+    args.value_norms = shape.value_norms;
+    args.key_gain = kv.key_gain.data();
+    args.eps = config.norm_eps;
+    args.angles = angles;
+    args.key_inverse = kv.k_inverse.data();
+    args.value_inverse = kv.v_inverse.data();
+    args.hadamard = std::max(shape.hadamard, 1);
+    args.constant_scales = shape.static_kv;
+    backend.append_rows(args, batch, cache);
+  }
+  QueryRows args;
+  args.q = multiply(backend, layer[Matmul::kQ], rows, w, w.at<float>(Room::kQ));
+  args.rows = rows;
+  args.heads = config.n_heads;
+  args.kv_heads = cache.kv_heads;
+  args.head_dim = cache.head_dim;
+  args.norms = shape.head_norms;
+  args.gain = layer[Vector::kQueryGain].data();
+  args.eps = config.norm_eps;
+  args.angles = angles;
+  args.key_step = kv.key_step.data();
+  args.hadamard = std::max(shape.hadamard, 1);
+  args.factor = layer.z;
+  args.bytes = w.at<int8_t>(Room::kQueries);
+  args.z = w.at<float>(Room::kZ);
+  backend.query_rows(args);
+
+  auto* attended = w.at<float>(Room::kAttended);
+  backend.attend(ScaledAttentionArgs{args.bytes, config.n_heads, args.z, kv.value_step.data(), attended}, batch, cache);
+  backend.quantise_rows(QuantiseRows{attended, rows, config.n_heads * cache.head_dim,
+                                     quantiser(shape, w, layer.step(Vector::kAttentionOutStep), true)});
+  add(backend, model, multiply(backend, layer[Matmul::kO], rows, w, w.at<float>(Room::kQ)),
+      layer[Vector::kAttentionPostGain], 1.0f, rows, w);
+}
+
+template <ScaledBackend B>
+void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, int32_t rows, const Workspace& w) {
+  const LayerShape& shape = model.config.shape;
+  norm(backend, model, w.at<float>(Room::kStream), layer[Vector::kFfnGain], rows, w,
+       quantiser(shape, w, layer.step(Vector::kFfnInStep)));
+  GateRows args;
+  args.gate = shape.ffn == Ffn::kGatedSilu   ? Gate::kSilu
+              : shape.ffn == Ffn::kGatedGelu ? Gate::kGelu
+                                             : Gate::kSquaredRelu;
+  if (is_gated(shape)) args.gates = multiply(backend, layer[Matmul::kGate], rows, w, w.at<float>(Room::kGate));
+  args.ups = multiply(backend, layer[Matmul::kUp], rows, w, w.at<float>(Room::kUp));
+  args.rows = rows;
+  args.to = quantiser(shape, w, layer.step(Vector::kFfnMidStep), true);
+  backend.gate_rows(args);
+  add(backend, model, multiply(backend, layer[Matmul::kDown], rows, w, w.at<float>(Room::kQ)),
+      layer[Vector::kFfnPostGain], layer.config.factor, rows, w);
+}
+
+template <ScaledBackend B>
+void run_layer(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
+               const Workspace& w) {
+  scaled::attention(backend, model, layer, batch, cache, w);
+  scaled::feed_forward(backend, model, layer, batch.row_count, w);
+}
+
+template <ScaledBackend B>
+void embed(B& backend, const Weights& model, const Batch& batch, const Workspace& w) {
+  const LayerShape& shape = model.config.shape;
+  EmbedRows args;
+  args.weight = model.embed.weight;
+  args.factor = model.embed_scale.data();
+  args.tokens = batch.tokens.data();
+  args.rows = batch.row_count;
+  args.width = model.config.d_model;
+  args.hadamard = shape.output == OutputMatrix::kEmbedding ? std::max(shape.hadamard, 1) : 1;
+  args.bf16 = shape.residual == Residual::kBf16;
+  args.x = w.at<float>(Room::kStream);
+  backend.embed_rows(args);
+}
+
+// Writes zero keys and values of one token to the KV cache.
+template <ScaledBackend B>
+void append_zeros(B& backend, const Weights& model, int32_t slot, const Batch& batch, const KvSlot& kv,
+                  const Workspace& w) {
+  KeyValueRows args;
+  args.k.sums = args.v.sums = w.at<float>(Room::kK);
+  args.k.scale = args.v.scale = w.at<float>(Room::kK);
+  args.k.width = args.v.width = kv.kv_heads * kv.head_dim;
+  args.kv_heads = kv.kv_heads;
+  args.head_dim = kv.head_dim;
+  args.angles = reinterpret_cast<const RowAngle*>(w.angles[0]);
+  args.key_inverse = model.slots[static_cast<size_t>(slot)].k_inverse.data();
+  args.value_inverse = model.slots[static_cast<size_t>(slot)].v_inverse.data();
+  args.constant_scales = model.config.shape.static_kv;
+  backend.append_rows(args, batch, kv);
+}
+
+// The outputs of one matrix that reads the final norm: [rows, matrix.out].
+template <ScaledBackend B>
+void final_linear(B& backend, const Weights& model, const Linear& matrix, float cap, const Workspace& w, const float* x,
+                  int32_t rows, float* out) {
+  const LayerShape& shape = model.config.shape;
+  Quantiser to = quantiser(shape, w, 0.0f);
+  to.wide = shape.wide_logits;
+  norm(backend, model, x, model.final_gain, rows, w, to);
+  LogitRows args;
+  args.y = multiply(backend, matrix, to.wide ? 2 * rows : rows, w, to.wide ? w.at<float>(Room::kWideLogits) : out);
+  args.y.wide = to.wide;
+  args.rows = rows;
+  args.cap = cap;
+  args.out = out;
+  backend.logit_rows(args);
+}
+
+template <ScaledBackend B>
+void final_rows(B& backend, const Weights& model, const Linear& matrix, float cap, const Workspace& w,
+                const std::byte* x, int32_t rows, float* out) {
+  const auto* stream = reinterpret_cast<const float*>(x);
+  const int32_t at_once = model.config.shape.wide_logits ? kWideRows : rows;
+  for (int32_t row = 0; row < rows; row += at_once)
+    final_linear(backend, model, matrix, cap, w, stream + int64_t{row} * model.config.d_model,
+                 std::min(at_once, rows - row), out + int64_t{row} * matrix.out);
+}
+
+template <ScaledBackend B>
+void logits(B& backend, const Weights& model, const Workspace& w, const std::byte* x, int32_t rows, float* out) {
+  final_rows(backend, model, model.output, model.config.shape.logit_cap, w, x, rows, out);
+}
+
+template <ScaledBackend B>
+void classify(B& backend, const Weights& model, const Workspace& w, const std::byte* x, int32_t rows, float* out) {
+  final_rows(backend, model, model.classifier, 0.0f, w, x, rows, out);
+}
+
+}  // namespace kaiju::scaled

@@ -1,0 +1,112 @@
+// Workspace: the buffers that a step computes in. rooms_of() lists the buffers of a model once, for every executor.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "kaiju/arith/float32.hpp"
+#include "kaiju/arith/rotary.hpp"
+#include "kaiju/backend/backend.hpp"
+#include "kaiju/format/config.hpp"
+#include "kaiju/format/detail/layer_tensors.hpp"
+
+namespace kaiju {
+
+// A room is one buffer of a Workspace. Each has rows of one token of the step.
+enum class Room : int32_t {
+  kStream,      // residual stream: bf16 [d_model] in version 1 of the arithmetic, f32 in version 2
+  kBytes,       // int8 [widest matmul input]: what the next matmul reads (version 2 with wide logits: twice as many)
+  kQ,           // f32 [query width]; version 1 with packed projections: [query width + 2 kv width]; version 2: at least
+                // [d_model], for it is the scratch memory of norms and the output of the matmuls o and down too
+  kK,           // f32 [kv width]
+  kV,           // f32 [kv width]
+  kQueries,     // int8 [query width]
+  kMiddle,      // uint8 [d_ff], in version 1
+  kGate,        // f32 [d_ff], in version 2
+  kUp,          // f32 [d_ff], in version 2
+  kAttended,    // f32 [query width], in version 2
+  kScale,       // f32 [1] scale of the row of kBytes, in version 2
+  kZ,           // f32 [heads] z of each query, in version 2
+  kWideLogits,  // f32 [vocab_size], in version 2 with wide logits: 2 * kWideRows rows, whatever the step
+};
+inline constexpr int32_t kRoomCount = 13;
+inline constexpr int32_t kWideRows = 8;  // rows of logits that are computed at a time if the logits are wide
+
+struct RoomSize {
+  Room room;
+  const char* what;  // for errors: "the queries"
+  size_t row_bytes;
+  bool is_read_by_matmuls = false;  // a backend may want more rows than the step has
+  int32_t rows = 0;                 // 0: those of the step
+};
+
+inline size_t stream_bytes(const ModelConfig& config) {
+  return static_cast<size_t>(config.d_model) * (config.arithmetic() == 1 ? sizeof(arith::bf16) : sizeof(float));
+}
+
+// `packs_projections`: the backend computes queries, keys and values as one matmul (backend/backend.hpp).
+inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_projections) {
+  const auto widest = [&](Width width) { return static_cast<size_t>(config.widest(width)); };
+  const size_t model = widest(Width::kModel), query = widest(Width::kQuery), kv = widest(Width::kKv),
+               ffn = widest(Width::kFfn), f32 = sizeof(float);
+  const size_t stream = stream_bytes(config);
+  if (config.arithmetic() == 1) {
+    std::vector<RoomSize> rooms = {
+        {Room::kStream, "the residual stream", stream},
+        {Room::kBytes, "the activations", std::max(model, query), true},
+        {Room::kQ, "the queries", (packs_projections ? query + 2 * kv : query) * f32},
+        {Room::kQueries, "the quantised queries", query},
+        {Room::kMiddle, "the feed-forward activations", ffn, true},
+    };
+    if (!packs_projections) {
+      rooms.push_back({Room::kK, "the keys", kv * f32});
+      rooms.push_back({Room::kV, "the values", kv * f32});
+    }
+    return rooms;
+  }
+  const size_t bytes = config.shape.wide_logits ? 2 * model : model;
+  std::vector<RoomSize> rooms = {
+      {Room::kStream, "the residual stream", stream},
+      {Room::kBytes, "the activations", std::max({bytes, query, ffn}), true},
+      {Room::kQ, "the queries", std::max(model, query) * f32},
+      {Room::kK, "the keys", kv * f32},
+      {Room::kV, "the values", kv * f32},
+      {Room::kQueries, "the quantised queries", query},
+      {Room::kUp, "the feed-forward activations", ffn * f32},
+      {Room::kAttended, "the results of attention", query * f32},
+      {Room::kScale, "the scales of activations", f32},
+      {Room::kZ, "the scales of queries", static_cast<size_t>(config.n_heads) * f32},
+  };
+  if (is_gated(config.shape)) rooms.push_back({Room::kGate, "the feed-forward gates", ffn * f32});
+  if (config.shape.wide_logits)
+    rooms.push_back({Room::kWideLogits, "the sums of wide logits", static_cast<size_t>(config.vocab_size) * f32, false,
+                     2 * kWideRows});
+  return rooms;
+}
+
+// The sizes of the largest step of a model.
+inline StepSizes step_sizes(const ModelConfig& config, int32_t rows, int32_t segments) {
+  StepSizes sizes;
+  sizes.rows = config.shape.wide_logits ? std::max(rows, 2 * kWideRows) : rows;
+  sizes.segments = segments;
+  sizes.widest_input = widest_input(config);
+  sizes.heads = config.n_heads;
+  sizes.kv_heads = config.fewest_kv_heads();
+  sizes.vocab_size = config.vocab_size;
+  return sizes;
+}
+
+struct Workspace {
+  std::array<std::byte*, kRoomCount> rooms{};
+  std::vector<arith::CosSin*> angles;  // for each RoPE table: [rows, head_dim / 2]
+
+  template <class T>
+  T* at(Room room) const {
+    return reinterpret_cast<T*>(rooms[static_cast<size_t>(room)]);
+  }
+  std::byte*& operator[](Room room) { return rooms[static_cast<size_t>(room)]; }
+};
+
+}  // namespace kaiju
