@@ -5,6 +5,7 @@ import collections
 import families
 import native
 from compare import Comparison
+from derived_chat import DerivedChat
 from model_config import ModelConfig
 from refused import shown
 from sources import Source
@@ -46,7 +47,7 @@ def _saturated(comparison: Comparison) -> str:
     return "; ".join(found) or "nothing"
 
 
-def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredTokenizer | None, errors: dict[str, float],
+def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredTokenizer | None, chat: DerivedChat, errors: dict[str, float],
            comparison: Comparison | None) -> str:
     config = source.config
     weights = sum(out * width for out, width in config.matrices().values())
@@ -71,7 +72,10 @@ def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredT
         lines.append(f"left out    {len(source.left_out)} tensors that see pictures ({shown(source.left_out[0])} …)")
     if not tokenizer:
         lines.append("tokenizer   none: the model reads and writes token ids alone; the sample text was arbitrary ids")
+    if chat.form:
+        lines.append("chat        from the model's template: 1,000 random conversations, no difference")
+    lines += [f"chat        {note}" for note in chat.notes]
     lines += [f"tokenizer   {note}" for note in (tokenizer.notes if tokenizer else ())]
     lines += [f"written     {shown(path, 200)}: {size:,} bytes, digest {digest}",
-              f"run         kaiju-chat {shown(path, 200)}" if tokenizer else f"run         kaiju-score {shown(path, 200)}"]
+              f"run         {'kaiju-chat --model' if tokenizer else 'kaiju-score'} {shown(path, 200)}"]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import numpy as np
 
 from promises import promise, refusal
 import small_models
-from importer import import_model
+from importer import Options, import_model
 from sources import open_source
 
 CONFIG = small_models.config_of("qwen2")
@@ -28,7 +28,7 @@ def attempt(name, words, path, out):
     global count
     count += 1
     with refusal(name, *words):
-        import_model(open_source(path), f"{out}/model.safetensors", None, 1, False)
+        import_model(open_source(path), f"{out}/model.safetensors", Options(check=False))
     promise(os.listdir(out) == [], f"{name} leaves nothing")
 
 
@@ -365,7 +365,7 @@ with tempfile.TemporaryDirectory() as folder:
     os.mkdir(out)
     good = f"{folder}/good"
     small_models.write_folder(good, CONFIG, TENSORS)
-    import_model(open_source(good), f"{out}/model.safetensors", None, 1, False)
+    import_model(open_source(good), f"{out}/model.safetensors", Options(check=False))
     os.unlink(f"{out}/model.safetensors")
     for name, words, data in gguf_cases():
         path = f"{folder}/source.gguf"
