@@ -40,7 +40,7 @@ def compare(model: FloatModel, path: str, ids: np.ndarray, done: Callable[[], No
     hidden, expected = (rms_norm(rows, config.norm_eps, gain) for rows in (x, expected))
     kl, same = 0.0, 0
     for found, wanted in zip(int8.log_probs(hidden), model.log_probs(expected)):
-        found = found[:, :config.vocab_size]
+        found = found[:, : config.vocab_size]
         kl += float((np.exp(wanted) * (wanted - found)).sum(dtype=np.float64))
         same += int((found.argmax(1) == wanted.argmax(1)).sum())
     return Comparison(count, int8.k_clipped, int8.v_clipped, errors, kl / count, same / count)

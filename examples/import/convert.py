@@ -74,8 +74,15 @@ def _convert(name: str, block: int, offset: int) -> Done:
         digest.update(bytes(added * width))
         scales.append(np.ones(added, np.float32))
         sums.append(np.zeros(added, np.int32))
-    return Done(name, digest.hexdigest(), np.concatenate(scales), np.concatenate(sums), error, power,
-                np.concatenate(powers) if powers else None)
+    return Done(
+        name,
+        digest.hexdigest(),
+        np.concatenate(scales),
+        np.concatenate(sums),
+        error,
+        power,
+        np.concatenate(powers) if powers else None,
+    )
 
 
 def convert_matrices(source: Source, out: CheckpointFile, processes: int, progress: Callable[[int], None]) -> Converted:
@@ -104,7 +111,9 @@ def convert_matrices(source: Source, out: CheckpointFile, processes: int, progre
                 found.row_power[done.name] = done.row_power
             progress(int(np.prod(config.matrices()[done.name])))
     except concurrent.futures.process.BrokenProcessPool:
-        raise Refused("a process that quantised weights was ended, perhaps for lack of memory; try --processes 1") from None
+        raise Refused(
+            "a process that quantised weights was ended, perhaps for lack of memory; try --processes 1"
+        ) from None
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         pool.shutdown(cancel_futures=True)

@@ -26,19 +26,27 @@ def derive_chat(source: Source, settings: list[str], date: str | None) -> Derive
         return DerivedChat(None, ["the model has no chat template: use it on raw text"])
     if importlib.util.find_spec("jinja2") is None:
         here = os.path.dirname(os.path.abspath(__file__))
-        raise Refused("jinja2, which reads the model's chat template, is missing: pip install -r "
-                      f"{os.path.join(here, 'requirements.txt')}, or import without a chat format: --no-chat")
+        raise Refused(
+            "jinja2, which reads the model's chat template, is missing: pip install -r "
+            f"{os.path.join(here, 'requirements.txt')}, or import without a chat format: --no-chat"
+        )
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "chat_format.py")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "chat_format.json")
         options = [option for setting in settings for option in ("--set", setting)] + (["--date", date] if date else [])
-        done = subprocess.run([sys.executable, "-B", program, source.path, "--out", path, *options], capture_output=True,
-                              text=True, errors="replace")
+        done = subprocess.run(
+            [sys.executable, "-B", program, source.path, "--out", path, *options],
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
         if done.returncode == 2:
             raise Refused(done.stderr.strip().splitlines()[-1].removeprefix("chat_format.py: error: "))
         if done.returncode != 0:
             reason = done.stderr.strip().removeprefix("chat_format.py: ").removeprefix(source.path + ": ")
-            return DerivedChat(None, [f"no chat format, use the model on raw text: {reason or 'the template was ended'}"])
+            return DerivedChat(
+                None, [f"no chat format, use the model on raw text: {reason or 'the template was ended'}"]
+            )
         with open(path, encoding="utf-8") as file:
             form = json.load(file)
     notes = [line.removeprefix("note: ") for line in done.stdout.splitlines() if line.startswith("note: ")]

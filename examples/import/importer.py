@@ -34,7 +34,9 @@ def _check_output(path: str, source: Source) -> None:
     if not os.path.isdir(folder):
         raise Refused(f"{shown(path)} cannot be written: the folder {shown(folder)} is not there")
     if os.path.isdir(path):
-        raise Refused(f"{shown(path)} is a folder; name a file, such as {shown(os.path.join(path, 'model.safetensors'))}")
+        raise Refused(
+            f"{shown(path)} is a folder; name a file, such as {shown(os.path.join(path, 'model.safetensors'))}"
+        )
     if os.path.exists(path) and not os.path.isfile(path):
         raise Refused(f"{shown(path)} is no regular file")
     inside = os.listdir(source.path) if os.path.isdir(source.path) else []
@@ -121,20 +123,38 @@ def _stop(number: int, _: Any) -> NoReturn:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="kaiju-import", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="kaiju-import", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", metavar="SOURCE", help="a GGUF file or a Hugging Face folder")
     parser.add_argument("--out", metavar="FILE", required=True, help="the checkpoint to write")
     parser.add_argument("--name", help="the model's name in the checkpoint; otherwise what the source calls it")
-    parser.add_argument("--processes", type=int, default=min(os.cpu_count() or 1, 8), metavar="N",
-                        help="processes that quantise weights (default: one a processor, at most 8)")
-    parser.add_argument("--kv", choices=("token", "constant"), default="token",
-                        help="scales of int8 keys and values: one for each token and KV head (default), or constant ones, "
-                             "which need less memory and lose more")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=JSON",
-                        help="a variable of the chat template, such as enable_thinking=false")
-    parser.add_argument("--date", metavar="YYYY-MM-DD",
-                        help="the day that a chat template writes into its system message (default: 2025-01-01)")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=min(os.cpu_count() or 1, 8),
+        metavar="N",
+        help="processes that quantise weights (default: one a processor, at most 8)",
+    )
+    parser.add_argument(
+        "--kv",
+        choices=("token", "constant"),
+        default="token",
+        help="scales of int8 keys and values: one for each token and KV head (default), or constant ones, "
+        "which need less memory and lose more",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="a variable of the chat template, such as enable_thinking=false",
+    )
+    parser.add_argument(
+        "--date",
+        metavar="YYYY-MM-DD",
+        help="the day that a chat template writes into its system message (default: 2025-01-01)",
+    )
     parser.add_argument("--no-chat", action="store_true", help="leave the chat template out")
     parser.add_argument("--no-check", action="store_true", help="do not compare the checkpoint with the float model")
     arguments = parser.parse_args()
@@ -143,9 +163,21 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     try:
         source = open_source(arguments.source)
-        print(import_model(source, arguments.out, Options(
-            arguments.name, arguments.processes, not arguments.no_check, arguments.kv == "constant", not arguments.no_chat,
-            tuple(arguments.set), arguments.date)))
+        print(
+            import_model(
+                source,
+                arguments.out,
+                Options(
+                    arguments.name,
+                    arguments.processes,
+                    not arguments.no_check,
+                    arguments.kv == "constant",
+                    not arguments.no_chat,
+                    tuple(arguments.set),
+                    arguments.date,
+                ),
+            )
+        )
     except Refused as problem:
         sys.exit(f"kaiju-import: {problem}")
     except MemoryError:

@@ -1,5 +1,5 @@
-"""The arithmetic of version 2 in numpy, to tell how far a checkpoint is from its float model. Sums are those of numpy, so
-its logits are those of the engine up to float32's rounding; tests/golden has the form that is exact to the bit."""
+"""The arithmetic of version 2 (docs/arithmetic-2.md) in numpy, to tell how far a checkpoint is from its float model.
+Its sums and exponentials are numpy's, so its logits are near the engine's and not equal to them."""
 
 import json
 import struct
@@ -52,7 +52,7 @@ class _Tensors:
 
 def bf16(x: np.ndarray) -> np.ndarray:
     bits = x.view(np.uint32)
-    return ((bits + (0x7fff + (bits >> 16 & 1))) & np.uint32(0xffff0000)).view(np.float32)
+    return ((bits + (0x7FFF + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def rounded(x: np.ndarray, largest: int = 127) -> np.ndarray:

@@ -43,18 +43,28 @@ def _saturated(comparison: Comparison) -> str:
     for what, shares in (("keys", comparison.k_clipped), ("values", comparison.v_clipped)):
         layer = max(range(len(shares)), key=lambda layer: shares[layer])
         if shares[layer] > 0:
-            found.append(f"{100 * shares[layer]:.3f}% of the {what} of layer {layer} in a sample text, less in the others")
+            found.append(
+                f"{100 * shares[layer]:.3f}% of the {what} of layer {layer} in a sample text, less in the others"
+            )
     return "; ".join(found) or "nothing"
 
 
-def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredTokenizer | None, chat: DerivedChat, errors: dict[str, float],
-           comparison: Comparison | None) -> str:
+def report(
+    source: Source,
+    path: str,
+    digest: str,
+    size: int,
+    tokenizer: StoredTokenizer | None,
+    chat: DerivedChat,
+    errors: dict[str, float],
+    comparison: Comparison | None,
+) -> str:
     config = source.config
     weights = sum(out * width for out, width in config.matrices().values())
     worst = max(errors, key=lambda name: errors[name])
     lines = [
-        f"model       {shown(config.name)} ({config.family}): {weights / 1e6:,.1f} M weights, {config.layers} layers of "
-        f"{config.d_model:,}",
+        f"model       {shown(config.name)} ({config.family}): {weights / 1e6:,.1f} M weights, "
+        f"{config.layers} layers of {config.d_model:,}",
         f"            {config.n_heads} heads of {config.head_dim} on {config.n_kv_heads} KV heads, vocabulary "
         f"{config.vocab_size:,}, context {config.context:,}",
         f"stored as   {_stored(source)}",
@@ -66,8 +76,10 @@ def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredT
         lines.append("layer       error of its weights, and of what it adds, against float32:")
         for layer, error in enumerate(comparison.layer_errors):
             lines.append(f"  {layer:5}     {100 * _layer_weights(errors, layer):5.2f}%  {100 * error:6.2f}%")
-        lines.append(f"all layers  KL {comparison.kl:.1e} nats, the same likeliest token for {100 * comparison.same_top:.0f}% of "
-                     f"{comparison.tokens} tokens of a sample text")
+        lines.append(
+            f"all layers  KL {comparison.kl:.1e} nats, the same likeliest token for "
+            f"{100 * comparison.same_top:.0f}% of {comparison.tokens} tokens of a sample text"
+        )
     if source.left_out:
         lines.append(f"left out    {len(source.left_out)} tensors that see pictures ({shown(source.left_out[0])} …)")
     if not tokenizer:
@@ -76,6 +88,8 @@ def report(source: Source, path: str, digest: str, size: int, tokenizer: StoredT
         lines.append("chat        from the model's template: 1,000 random conversations, no difference")
     lines += [f"chat        {note}" for note in chat.notes]
     lines += [f"tokenizer   {note}" for note in (tokenizer.notes if tokenizer else ())]
-    lines += [f"written     {shown(path, 200)}: {size:,} bytes, digest {digest}",
-              f"run         {'kaiju-chat --model' if tokenizer else 'kaiju-score'} {shown(path, 200)}"]
+    lines += [
+        f"written     {shown(path, 200)}: {size:,} bytes, digest {digest}",
+        f"run         {'kaiju-chat --model' if tokenizer else 'kaiju-score'} {shown(path, 200)}",
+    ]
     return "\n".join(lines)

@@ -1,11 +1,11 @@
 """The steps of int8 keys and values, by KV head and channel.
 
-A key k is cached as H(k / k_step), rounded, and a query q used as H(q · k_step), rounded, where H is the block transform.
-So any positive k_step computes the same scores but for rounding. With a scale for each token, which is the rule, only the
-steps' proportions c matter. H spreads both roundings over the block's channels: that of keys is in proportion to
-sqrt(sum (k / c)²), that of queries to sqrt(sum (q · c)²). By the inequality of Cauchy and Schwarz their product is least
-for c = sqrt(|k| / |q|). How large k and q are the weights say: inputs are normed, so an output's mean square is about that
-of its row times the norm's gains, plus its bias. That needs no text.
+A key k is cached as H(k / k_step), rounded, and a query q used as H(q · k_step), rounded, where H is the block
+transform. So any positive k_step computes the same scores but for rounding. With a scale for each token, which is the
+rule, only the steps' proportions c matter. H spreads both roundings over the block's channels: that of keys is in
+proportion to sqrt(sum (k / c)²), that of queries to sqrt(sum (q · c)²). By the inequality of Cauchy and Schwarz their
+product is least for c = sqrt(|k| / |q|). How large k and q are the weights say: inputs are normed, so an output's mean
+square is about that of its row times the norm's gains, plus its bias. That needs no text.
 
 With constant scales (--kv constant) 127 steps must hold the largest key and value, and how large those are only a text
 shows."""
@@ -96,8 +96,12 @@ def constant_steps(model: FloatModel, block: int, texts: list[np.ndarray], done:
             if shift < config.context:
                 folded = hadamard.transform(_shifted(seen["k"], config, layer, shift) / c, block)
                 largest = np.maximum(largest, np.abs(folded).max((0, 2)))
-        found.append(Steps(_rounded(c * (largest * np.float32(KEY_MARGIN / 127))[:, None]),
-                           _rounded(np.abs(values).max(0) * np.float32(VALUE_MARGIN / 127))))
+        found.append(
+            Steps(
+                _rounded(c * (largest * np.float32(KEY_MARGIN / 127))[:, None]),
+                _rounded(np.abs(values).max(0) * np.float32(VALUE_MARGIN / 127)),
+            )
+        )
 
     model.hidden(texts, observe)
     return found
