@@ -1,12 +1,17 @@
 """kaiju-import as a person calls it: the file that it writes, what it says, what it leaves.
 
-python3 tests/import/importing.py SOURCE_FOLDER"""
+    python3 tests/import/importing.py SOURCE_FOLDER [FOLDER_OF_PROGRAMS]
 
+With kaiju's programs, the engine too reads the file and computes nearly what the float model computes."""
+
+import importlib.util
 import json
 import os
+import pathlib
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -25,8 +30,6 @@ TYPES = {"I8": np.int8, "F32": np.float32, "I32": np.int32, "U64": np.uint64, "U
 
 
 def run(*arguments, **options):
-    import sys
-
     return subprocess.run(
         [sys.executable, "-B", root / "examples/import/kaiju-import", *map(str, arguments)],
         capture_output=True,
@@ -71,6 +74,25 @@ def check_file(path, version):
     return about, found
 
 
+def check_engine(path, case, ids, expected):
+    """kaiju's programs accept the file, and the engine's logits are near the float model's log-probabilities."""
+    if len(sys.argv) < 3 or not sys.argv[2]:
+        return
+    programs, tokens, logits = pathlib.Path(sys.argv[2]), f"{path}.tokens", f"{path}.npy"
+    inspected = subprocess.run([programs / "kaiju-inspect", path], capture_output=True, text=True)
+    promise(inspected.returncode == 0, f"{case}: kaiju-inspect accepts it: {inspected.stderr}")
+    with open(tokens, "w") as file:
+        file.write(" ".join(map(str, ids)))
+    scored = subprocess.run(
+        [programs / "kaiju-score", path, "--tokens", tokens, "--logits", logits], capture_output=True, text=True
+    )
+    promise(scored.returncode == 0, f"{case}: kaiju-score computes it: {scored.stderr}")
+    found = np.load(logits).reshape(len(ids), -1)[:, : expected.shape[1]].astype(np.float64)
+    found -= np.log(np.exp(found - found.max(1, keepdims=True)).sum(1, keepdims=True)) + found.max(1, keepdims=True)
+    kl = float((np.exp(expected) * (expected - found)).sum(1).mean())
+    promise(-1e-4 < kl < 2e-2, f"{case}: the engine's KL against float is {kl:.1e}")
+
+
 def check_model(folder, path, case, config):
     """The checkpoint's matrices are the source's, and it computes nearly what the float model computes."""
     source = open_source(folder)
@@ -87,6 +109,7 @@ def check_model(folder, path, case, config):
     found = np.concatenate(list(int8.log_probs(int8.hidden([ids]))))[:, : config["vocab_size"]]
     kl = float((np.exp(expected) * (expected - found)).sum(1).mean())
     promise(-1e-4 < kl < 2e-2, f"{case}: the KL against float is {kl:.1e}")
+    check_engine(path, case, ids, expected)
 
 
 def good_imports(folder):
@@ -126,15 +149,48 @@ def same_bytes(folder):
             "one",
             "--processes",
             processes,
-            "--kv",
-            "constant",
+            "--no-check",
         )
         promise(done.returncode == 0, f"{source} is imported: {done.stderr}")
-        promise("KL" in done.stdout, "it is compared")
-        promise("saturates   " in done.stdout, "what saturates is said")
+        promise("KL" not in done.stdout, "nothing is compared with --no-check")
         about, found = check_file(f"{folder}/same.safetensors", native.ARITHMETIC)
         digests.add(digest_of(b"".join(found[name].tobytes() for name in sorted(found) if name != "tokenizer")))
     promise(len(digests) == 1, "the same weights give the same bytes")
+
+
+def constant_scales(folder):
+    done = run(f"{folder}/same", "--out", f"{folder}/constant.safetensors", "--kv", "constant")
+    promise(done.returncode == 0 and "saturates   " in done.stdout, "what saturates is said")
+    about, _ = check_file(f"{folder}/constant.safetensors", native.ARITHMETIC)
+    promise(json.loads(about["config"])["structure"]["static_kv"] is True, "keys and values have constant scales")
+    check_model(f"{folder}/same", f"{folder}/constant.safetensors", "constant scales", small_models.config_of("qwen2"))
+
+
+CHATML = """{% for message in messages -%}
+{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}
+{%- endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+def chat_formats(folder):
+    """A template becomes a chat format, or the report says why not."""
+    source, path = f"{folder}/same", f"{folder}/chat.safetensors"
+    for template, word in (
+        (CHATML, "no difference"),
+        ("{{ messages[0]['content'] }}", "raw text"),
+        ("{% nonsense", "Jinja"),
+    ):
+        with open(f"{source}/chat_template.jinja", "w") as file:
+            file.write(template)
+        done = run(source, "--out", path, "--no-check")
+        if importlib.util.find_spec("jinja2") is None:
+            promise(done.returncode == 1 and "--no-chat" in done.stderr, "jinja2 is asked for")
+        else:
+            promise(done.returncode == 0 and word in done.stdout, f"{template}: {done.stdout}{done.stderr}")
+            about, _ = check_file(path, native.ARITHMETIC)
+            promise(("chat_format" in json.loads(about["config"])) == (template is CHATML), "it is in the config")
+    done = run(source, "--out", path, "--no-check", "--no-chat")
+    promise(done.returncode == 0 and "chat_format" not in check_file(path, native.ARITHMETIC)[0]["config"], "--no-chat")
+    os.unlink(f"{source}/chat_template.jinja")
 
 
 def outputs(folder):
@@ -150,7 +206,7 @@ def outputs(folder):
         done = run(source, "--out", path)
         promise(done.returncode == 1 and word in done.stderr and "Traceback" not in done.stderr, f"{name} is refused")
     promise(sorted(os.listdir(source)) == before, "the source is as it was")
-    for arguments in ((), (source,), (source, "--out", f"{folder}/x", "--processes", "0"), ("--nonsense",)):
+    for arguments in ((source,), (source, "--out", f"{folder}/x", "--processes", "0")):
         promise(run(*arguments).returncode == 2, f"{arguments} is a wrong command line")
     target = f"{folder}/old.safetensors"
     with open(f"{folder}/real", "w") as file:
@@ -170,8 +226,6 @@ def outputs(folder):
 
 def interruptions(folder):
     """A signal at any time ends the program without a half-written file."""
-    import sys
-
     config = small_models.config_of("llama") | {"vocab_size": 40000}
     small_models.write_folder(f"{folder}/large", config, small_models.weights_of(config, 1), tokenizer=False)
     for number, code in ((signal.SIGINT, 1), (signal.SIGTERM, 128 + signal.SIGTERM)):
@@ -204,6 +258,8 @@ with tempfile.TemporaryDirectory() as folder:
     os.mkdir(f"{folder}/out")
     good_imports(folder)
     same_bytes(folder)
+    constant_scales(folder)
+    chat_formats(folder)
     outputs(folder)
     interruptions(folder)
 print("kaiju-import keeps its promises")
