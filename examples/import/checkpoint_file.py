@@ -76,15 +76,24 @@ class CheckpointFile:
         self.put_digest(name, digest_of(array.reshape(-1).view(np.uint8)))
 
     def _root(self) -> str:
-        lines = "".join(f"{name} {kind} {','.join(map(str, shape))} {self._digests[name]}\n"
-                        for name, (kind, shape) in sorted(self._tensors.items(), key=lambda item: item[0].encode()))
+        lines = "".join(
+            f"{name} {kind} {','.join(map(str, shape))} {self._digests[name]}\n"
+            for name, (kind, shape) in sorted(self._tensors.items(), key=lambda item: item[0].encode())
+        )
         return digest_of(f"{self._arithmetic}\n{self._config}\n{lines}".encode())
 
     def _header(self, root: str = _NO_DIGEST) -> bytes:
         digests = {name: self._digests[name] or _NO_DIGEST for name in self._spans}
-        header: dict[str, Any] = {"__metadata__": {
-            "format": "kaiju", "format_version": "1", "arithmetic": self._arithmetic, "config": self._config,
-            "digests": json.dumps(digests), "digest": root}}
+        header: dict[str, Any] = {
+            "__metadata__": {
+                "format": "kaiju",
+                "format_version": "1",
+                "arithmetic": self._arithmetic,
+                "config": self._config,
+                "digests": json.dumps(digests),
+                "digest": root,
+            }
+        }
         for name, (first, last) in self._spans.items():
             kind, shape = self._tensors[name]
             header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [first, last]}

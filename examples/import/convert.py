@@ -30,6 +30,13 @@ class Done:
     row_sum: np.ndarray
     error: float
     power: float
+    row_power: np.ndarray | None  # float64 [rows]: of q, k and v, the sum of squares of each row times the norm's gains
+
+
+@dataclasses.dataclass
+class Converted:
+    errors: dict[str, float]  # of each matrix, the relative error of what it stands for
+    row_power: dict[str, np.ndarray]
 
 
 _source: Source  # of a worker process
@@ -47,10 +54,14 @@ def _start_worker(source: Source, temporary: str) -> None:
 def _convert(name: str, block: int, offset: int) -> Done:
     """`offset` is where in the file its bytes begin."""
     rows, width = _source.config.matrices()[name]
-    digest, scales, sums, error, power = new_digest(), [], [], 0.0, 0.0
+    digest, scales, sums, powers, error, power = new_digest(), [], [], [], 0.0, 0.0
+    gains = _source.rows(name[:-1] + "norm_gain") if name.endswith((".q", ".k", ".v")) else None
     step = max(8, BLOCK // width)
     for first in range(0, rows, step):
         part = _source.unchecked_rows(name + ".weight", first, min(step, rows - first))
+        if gains is not None:
+            with np.errstate(invalid="ignore", over="ignore"):  # of damaged rows, which quantise_rows refuses
+                powers.append(np.square(part * gains).sum(1, dtype=np.float64))
         found = quantise_rows(part, block, name + ".weight", first)
         digest.update(found.weight.reshape(-1))
         write_at(_file, found.weight, offset + first * width)
@@ -63,12 +74,20 @@ def _convert(name: str, block: int, offset: int) -> Done:
         digest.update(bytes(added * width))
         scales.append(np.ones(added, np.float32))
         sums.append(np.zeros(added, np.int32))
-    return Done(name, digest.hexdigest(), np.concatenate(scales), np.concatenate(sums), error, power)
+    return Done(
+        name,
+        digest.hexdigest(),
+        np.concatenate(scales),
+        np.concatenate(sums),
+        error,
+        power,
+        np.concatenate(powers) if powers else None,
+    )
 
 
-def convert_matrices(source: Source, out: CheckpointFile, processes: int, progress: Callable[[int], None]) -> dict[str, float]:
-    """Writes every matrix. `progress` is told how many weights were done. Returns each matrix's relative error."""
-    config, errors = source.config, {}
+def convert_matrices(source: Source, out: CheckpointFile, processes: int, progress: Callable[[int], None]) -> Converted:
+    """Writes every matrix. `progress` is told how many weights were done."""
+    config, found = source.config, Converted({}, {})
     largest_first = sorted(config.matrices().items(), key=lambda item: -item[1][0] * item[1][1])
     block = native.hadamard_block(config)
     context = multiprocessing.get_context("spawn" if os.name != "posix" else "fork")
@@ -87,11 +106,15 @@ def convert_matrices(source: Source, out: CheckpointFile, processes: int, progre
             out.put_digest(stem + ".weight", done.digest)
             out.put(stem + ".scale", done.scale)
             out.put(stem + ".row_sum", done.row_sum)
-            errors[done.name] = (done.error / done.power) ** 0.5 if done.power else 0.0
+            found.errors[done.name] = (done.error / done.power) ** 0.5 if done.power else 0.0
+            if done.row_power is not None:
+                found.row_power[done.name] = done.row_power
             progress(int(np.prod(config.matrices()[done.name])))
     except concurrent.futures.process.BrokenProcessPool:
-        raise Refused("a process that quantised weights was ended, perhaps for lack of memory; try --processes 1") from None
+        raise Refused(
+            "a process that quantised weights was ended, perhaps for lack of memory; try --processes 1"
+        ) from None
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         pool.shutdown(cancel_futures=True)
-    return errors
+    return found

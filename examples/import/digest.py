@@ -61,6 +61,7 @@ def _library() -> Any:
 def new_digest() -> Digest:
     try:
         import xxhash
+
         return xxhash.xxh3_128()
     except ImportError:
         return _LibraryDigest()

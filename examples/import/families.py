@@ -17,22 +17,41 @@ _WIDTH, _CONTEXT = 1 << 16, 1 << 24
 _NO_ROPE_STEP = 4  # SmolLM3: every fourth layer has none; GGUF does not say so
 
 _HF_LAYER = {
-    "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj",
-    "attn.o": "self_attn.o_proj", "attn.norm_gain": "input_layernorm.weight",
-    "attn.q_norm_gain": "self_attn.q_norm.weight", "attn.k_norm_gain": "self_attn.k_norm.weight",
-    "ffn.gate": "mlp.gate_proj", "ffn.up": "mlp.up_proj", "ffn.down": "mlp.down_proj",
+    "attn.q": "self_attn.q_proj",
+    "attn.k": "self_attn.k_proj",
+    "attn.v": "self_attn.v_proj",
+    "attn.o": "self_attn.o_proj",
+    "attn.norm_gain": "input_layernorm.weight",
+    "attn.q_norm_gain": "self_attn.q_norm.weight",
+    "attn.k_norm_gain": "self_attn.k_norm.weight",
+    "ffn.gate": "mlp.gate_proj",
+    "ffn.up": "mlp.up_proj",
+    "ffn.down": "mlp.down_proj",
     "ffn.norm_gain": "post_attention_layernorm.weight",
 }
-_HF_MODEL = {"embed.weight": "model.embed_tokens.weight", "output.weight": "lm_head.weight",
-             "final.norm_gain": "model.norm.weight"}
+_HF_MODEL = {
+    "embed.weight": "model.embed_tokens.weight",
+    "output.weight": "lm_head.weight",
+    "final.norm_gain": "model.norm.weight",
+}
 _GGUF_LAYER = {
-    "attn.q": "attn_q", "attn.k": "attn_k", "attn.v": "attn_v", "attn.o": "attn_output",
-    "attn.norm_gain": "attn_norm.weight", "attn.q_norm_gain": "attn_q_norm.weight",
-    "attn.k_norm_gain": "attn_k_norm.weight", "ffn.gate": "ffn_gate", "ffn.up": "ffn_up", "ffn.down": "ffn_down",
+    "attn.q": "attn_q",
+    "attn.k": "attn_k",
+    "attn.v": "attn_v",
+    "attn.o": "attn_output",
+    "attn.norm_gain": "attn_norm.weight",
+    "attn.q_norm_gain": "attn_q_norm.weight",
+    "attn.k_norm_gain": "attn_k_norm.weight",
+    "ffn.gate": "ffn_gate",
+    "ffn.up": "ffn_up",
+    "ffn.down": "ffn_down",
     "ffn.norm_gain": "ffn_norm.weight",
 }
-_GGUF_MODEL = {"embed.weight": "token_embd.weight", "output.weight": "output.weight",
-               "final.norm_gain": "output_norm.weight"}
+_GGUF_MODEL = {
+    "embed.weight": "token_embd.weight",
+    "output.weight": "output.weight",
+    "final.norm_gain": "output_norm.weight",
+}
 
 
 def _source_name(canonical: str, of_model: dict[str, str], of_layer: dict[str, str], layers: str) -> str:
@@ -69,7 +88,9 @@ def _check(config: ModelConfig, where: str) -> ModelConfig:
 
 def _hf_rope(fields: Fields, context: int, default_base: float) -> Rope:
     given = fields.values.get("rope_parameters") or fields.values.get("rope_scaling") or {}
-    rope = Fields(given, f"{fields.where}: {'rope_parameters' if 'rope_parameters' in fields.values else 'rope_scaling'}")
+    rope = Fields(
+        given, f"{fields.where}: {'rope_parameters' if 'rope_parameters' in fields.values else 'rope_scaling'}"
+    )
     base = rope.number("rope_theta", 1.01, 1e12, None) or fields.number("rope_theta", 1.01, 1e12, default_base)
     kind = rope.text("rope_type", None) or rope.text("type", None) or "default"
     for partial in (rope, fields):
@@ -78,14 +99,20 @@ def _hf_rope(fields: Fields, context: int, default_base: float) -> Rope:
     if kind == "default":
         return Rope(base)
     if kind == "dynamic":
-        raise Refused(f"{rope.where}: dynamic NTK scaling changes frequencies with the length of the text, so that cached "
-                      "keys become wrong; use a model with yarn, linear or llama3 scaling, or remove it to stay within "
-                      "the original context")
+        raise Refused(
+            f"{rope.where}: dynamic NTK scaling changes frequencies with the length of the text, so that cached "
+            "keys become wrong; use a model with yarn, linear or llama3 scaling, or remove it to stay within "
+            "the original context"
+        )
     if kind == "longrope":
-        raise Refused(f"{rope.where}: longrope changes frequencies with the length of the text, so that cached keys "
-                      "become wrong; use a model with yarn, linear or llama3 scaling")
+        raise Refused(
+            f"{rope.where}: longrope changes frequencies with the length of the text, so that cached keys "
+            "become wrong; use a model with yarn, linear or llama3 scaling"
+        )
     if kind not in ("linear", "llama3", "yarn"):
-        raise Refused(f"{rope.where}: the RoPE scaling {shown(kind)!r} is not supported; kaiju has linear, llama3 and yarn")
+        raise Refused(
+            f"{rope.where}: the RoPE scaling {shown(kind)!r} is not supported; kaiju has linear, llama3 and yarn"
+        )
     factor = rope.number("factor", 1, 1e6)
     if kind == "linear":
         return Rope(base, kind, factor)
@@ -101,9 +128,16 @@ def _hf_rope(fields: Fields, context: int, default_base: float) -> Rope:
         raise rope.wrong("mscale", "kaiju reads yarn with mscale and mscale_all_dim equal, or with attention_factor")
     if attention is None and mscale and all_dim:
         attention = 1.0
-    return Rope(base, kind, factor, original, beta_fast=rope.number("beta_fast", 1e-6, 1e6, 32.0),
-                beta_slow=rope.number("beta_slow", 1e-6, 1e6, 1.0), truncate=rope.flag("truncate", True),
-                attention_factor=attention)
+    return Rope(
+        base,
+        kind,
+        factor,
+        original,
+        beta_fast=rope.number("beta_fast", 1e-6, 1e6, 32.0),
+        beta_slow=rope.number("beta_slow", 1e-6, 1e6, 1.0),
+        truncate=rope.flag("truncate", True),
+        attention_factor=attention,
+    )
 
 
 def _hf_windows(fields: Fields, family: str, layers: int, rotates: tuple[bool, ...]) -> tuple[int | None, ...]:
@@ -119,8 +153,9 @@ def _hf_windows(fields: Fields, family: str, layers: int, rotates: tuple[bool, .
     else:
         for kind in kinds:
             if kind not in ("sliding_attention", "full_attention"):
-                raise Refused(f"{fields.where}: a layer of type {shown(kind)!r}; kaiju has sliding_attention and "
-                              "full_attention")
+                raise Refused(
+                    f"{fields.where}: a layer of type {shown(kind)!r}; kaiju has sliding_attention and full_attention"
+                )
         sliding = [kind == "sliding_attention" for kind in kinds]
     return tuple(window if slides else None for slides in sliding)
 
@@ -155,8 +190,10 @@ def from_huggingface(values: Any, where: str, name: str) -> ModelConfig:
         raise refuse_model(kind, where)
     for experts in ("num_local_experts", "num_experts", "n_routed_experts"):
         if fields.whole(experts, 0, 1 << 20, 0) > 1:
-            raise Refused(f"{where}: {experts} says that this is a mixture of experts, which kaiju does not compute; use a "
-                          "dense model, such as Qwen3-8B")
+            raise Refused(
+                f"{where}: {experts} says that this is a mixture of experts, which kaiju does not compute; use a "
+                "dense model, such as Qwen3-8B"
+            )
     layers = fields.whole("num_hidden_layers", 1, 256)
     heads, d_model = fields.whole("num_attention_heads", 1, _WIDTH), fields.whole("hidden_size", 1, _WIDTH)
     context = fields.whole("max_position_embeddings", 1, _CONTEXT)
@@ -167,16 +204,31 @@ def from_huggingface(values: Any, where: str, name: str) -> ModelConfig:
         head_dim = d_model // heads
     attention_bias = fields.flag("attention_bias", False) if kind in ("llama", "smollm3", "qwen3", "arcee") else False
     rotates = _hf_rotates(fields, kind, layers)
-    return _check(ModelConfig(
-        family=kind, name=fields.text("_name_or_path", None) or name, vocab_size=fields.whole("vocab_size", 1, 1 << 20),
-        layers=layers, d_model=d_model, n_heads=heads, n_kv_heads=fields.whole("num_key_value_heads", 1, _WIDTH, heads),
-        head_dim=head_dim, d_ff=fields.whole("intermediate_size", 1, _WIDTH), context=context,
-        norm_eps=fields.number("rms_norm_eps", 1e-12, 1, 1e-5 if kind == "arcee" else 1e-6),
-        rope=_hf_rope(fields, context, 2e6 if kind == "smollm3" else 1e4), rotates=rotates,
-        windows=_hf_windows(fields, kind, layers, rotates), activation=_hf_activation(fields, kind),
-        tied=fields.flag("tie_word_embeddings", kind == "smollm3"), qkv_bias=attention_bias or kind == "qwen2",
-        o_bias=attention_bias, ffn_bias=fields.flag("mlp_bias", False) if kind in ("llama", "smollm3", "arcee") else False,
-        head_norms=kind == "qwen3"), where)
+    return _check(
+        ModelConfig(
+            family=kind,
+            name=fields.text("_name_or_path", None) or name,
+            vocab_size=fields.whole("vocab_size", 1, 1 << 20),
+            layers=layers,
+            d_model=d_model,
+            n_heads=heads,
+            n_kv_heads=fields.whole("num_key_value_heads", 1, _WIDTH, heads),
+            head_dim=head_dim,
+            d_ff=fields.whole("intermediate_size", 1, _WIDTH),
+            context=context,
+            norm_eps=fields.number("rms_norm_eps", 1e-12, 1, 1e-5 if kind == "arcee" else 1e-6),
+            rope=_hf_rope(fields, context, 2e6 if kind == "smollm3" else 1e4),
+            rotates=rotates,
+            windows=_hf_windows(fields, kind, layers, rotates),
+            activation=_hf_activation(fields, kind),
+            tied=fields.flag("tie_word_embeddings", kind == "smollm3"),
+            qkv_bias=attention_bias or kind == "qwen2",
+            o_bias=attention_bias,
+            ffn_bias=fields.flag("mlp_bias", False) if kind in ("llama", "smollm3", "arcee") else False,
+            head_norms=kind == "qwen3",
+        ),
+        where,
+    )
 
 
 # GGUF
@@ -199,13 +251,19 @@ def _gguf_rope(fields: Fields, factors: tuple[float, ...], context: int) -> Rope
     multiplier = fields.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
     if multiplier != 1 or fields.has("rope.scaling.yarn_log_multiplier"):
         raise fields.wrong("rope.scaling.attn_factor", "kaiju reads yarn without multipliers of attention")
-    return Rope(base, kind, factor, fields.whole("rope.scaling.original_context_length", 1, _CONTEXT, context),
-                beta_fast=fields.number("rope.scaling.yarn_beta_fast", 1e-6, 1e6, 32.0),
-                beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1e-6, 1e6, 1.0))
+    return Rope(
+        base,
+        kind,
+        factor,
+        fields.whole("rope.scaling.original_context_length", 1, _CONTEXT, context),
+        beta_fast=fields.number("rope.scaling.yarn_beta_fast", 1e-6, 1e6, 32.0),
+        beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1e-6, 1e6, 1.0),
+    )
 
 
-def from_gguf(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], rope_factors: tuple[float, ...],
-              where: str) -> ModelConfig:
+def from_gguf(
+    metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], rope_factors: tuple[float, ...], where: str
+) -> ModelConfig:
     """Of the file's metadata, its tensors' names and shapes as numpy has them, and rope_freqs.weight or ()."""
     general = Fields(metadata, where, "general.")
     kind = general.text("architecture")
@@ -215,14 +273,18 @@ def from_gguf(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], rope
     if fields.whole("expert_count", 0, 1 << 20, 0) > 0:
         raise refuse_model("mixtral" if kind == "llama" else kind + "moe", where)
     if "token_embd.weight" not in shapes or len(shapes["token_embd.weight"]) != 2:
-        raise Refused(f"{where} lacks the tensor token_embd.weight; a file of metadata, of an adapter or of a draft head "
-                      "alone cannot be imported")
+        raise Refused(
+            f"{where} lacks the tensor token_embd.weight; a file of metadata, of an adapter or of a draft head "
+            "alone cannot be imported"
+        )
     layers, d_model = fields.whole("block_count", 1, 256), fields.whole("embedding_length", 1, _WIDTH)
     heads = fields.whole("attention.head_count", 1, _WIDTH)
     head_dim = fields.whole("attention.key_length", 1, _WIDTH, None)
     if head_dim is None:
         if d_model % heads:
-            raise Refused(f"{where}: embedding_length {d_model} is no multiple of {heads} heads, and there is no key_length")
+            raise Refused(
+                f"{where}: embedding_length {d_model} is no multiple of {heads} heads, and there is no key_length"
+            )
         head_dim = d_model // heads
     for same in ("attention.value_length", "rope.dimension_count"):
         if fields.whole(same, 0, _WIDTH, head_dim) != head_dim:
@@ -231,18 +293,36 @@ def from_gguf(metadata: dict[str, Any], shapes: dict[str, tuple[int, ...]], rope
     context = fields.whole("context_length", 1, _CONTEXT)
     window = fields.whole("attention.sliding_window", 0, _CONTEXT, None) or None
     if window is not None and kind != "llama":
-        raise fields.wrong("attention.sliding_window", f"{kind} files do not say which layers have it; import the "
-                                                       "model's Hugging Face folder")
+        raise fields.wrong(
+            "attention.sliding_window",
+            f"{kind} files do not say which layers have it; import the model's Hugging Face folder",
+        )
     rotates = tuple(kind != "smollm3" or (layer + 1) % _NO_ROPE_STEP != 0 for layer in range(layers))
-    return _check(ModelConfig(
-        family=kind, name=general.text("name", None) or kind, vocab_size=vocab_size, layers=layers, d_model=d_model,
-        n_heads=heads, n_kv_heads=fields.whole("attention.head_count_kv", 1, _WIDTH, heads), head_dim=head_dim,
-        d_ff=fields.whole("feed_forward_length", 1, _WIDTH), context=context,
-        norm_eps=fields.number("attention.layer_norm_rms_epsilon", 1e-12, 1),
-        rope=_gguf_rope(fields, rope_factors, context), rotates=rotates, windows=(window,) * layers,
-        activation=RELU_SQUARED if kind == "arcee" else SILU_GATED, tied="output.weight" not in shapes,
-        qkv_bias="blk.0.attn_q.bias" in shapes, o_bias="blk.0.attn_output.bias" in shapes,
-        ffn_bias="blk.0.ffn_up.bias" in shapes, head_norms=kind == "qwen3"), where)
+    return _check(
+        ModelConfig(
+            family=kind,
+            name=general.text("name", None) or kind,
+            vocab_size=vocab_size,
+            layers=layers,
+            d_model=d_model,
+            n_heads=heads,
+            n_kv_heads=fields.whole("attention.head_count_kv", 1, _WIDTH, heads),
+            head_dim=head_dim,
+            d_ff=fields.whole("feed_forward_length", 1, _WIDTH),
+            context=context,
+            norm_eps=fields.number("attention.layer_norm_rms_epsilon", 1e-12, 1),
+            rope=_gguf_rope(fields, rope_factors, context),
+            rotates=rotates,
+            windows=(window,) * layers,
+            activation=RELU_SQUARED if kind == "arcee" else SILU_GATED,
+            tied="output.weight" not in shapes,
+            qkv_bias="blk.0.attn_q.bias" in shapes,
+            o_bias="blk.0.attn_output.bias" in shapes,
+            ffn_bias="blk.0.ffn_up.bias" in shapes,
+            head_norms=kind == "qwen3",
+        ),
+        where,
+    )
 
 
 def ignored_in_gguf(name: str) -> bool:

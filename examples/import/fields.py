@@ -20,7 +20,9 @@ class Fields:
         return self.values.get(self.prefix + name) is not None
 
     def wrong(self, name: str, rule: str) -> Refused:
-        return Refused(f"{self.where}: {self.prefix}{name} is {shown(repr(self.values.get(self.prefix + name)))}; {rule}")
+        return Refused(
+            f"{self.where}: {self.prefix}{name} is {shown(repr(self.values.get(self.prefix + name)))}; {rule}"
+        )
 
     def _get(self, name: str, default: Any) -> Any:
         value = self.values.get(self.prefix + name)
@@ -42,8 +44,12 @@ class Fields:
         value = self._get(name, default)
         if value is default:
             return value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) \
-                or not low <= value <= high:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not math.isfinite(value)
+            or not low <= value <= high
+        ):
             raise self.wrong(name, f"it must be a number from {low:g} to {high:g}")
         return float(value)
 

@@ -14,8 +14,8 @@ from sources.source import Source
 BLOCK = 1 << 24  # weights in memory at a time
 _QUERIES = 256  # attention scores of so many tokens in memory at a time
 
-# (layer, what, values): "k" after norm and RoPE and "v", [tokens, n_kv_heads, head_dim]; "q" likewise with n_heads; "x",
-# the residual after the layer, [tokens, d_model]. Tokens are those of all sequences, one sequence after the other.
+# (layer, what, values): "k" after norm and RoPE and "v", [tokens, n_kv_heads, head_dim]; "q" likewise with n_heads;
+# "x", the residual after the layer, [tokens, d_model]. Tokens are those of all sequences, one sequence after the other.
 Observer = Callable[[int, str, np.ndarray], None]
 
 
@@ -81,7 +81,7 @@ class FloatModel:
         step = max(1, BLOCK // width)
         for first in range(0, out, step):
             rows = self.source.rows(name, first, min(step, out - first))
-            np.matmul(x, rows.T, out=y[:, first:first + len(rows)])
+            np.matmul(x, rows.T, out=y[:, first : first + len(rows)])
         return y
 
     def _rotated(self, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -106,8 +106,12 @@ class FloatModel:
         for what, values in (("q", q), ("k", k), ("v", v)):
             observe(layer, what, values)
         ends = np.cumsum(lengths)
-        o = np.concatenate([self.attend(layer, q[end - length:end], k[end - length:end], v[end - length:end])
-                            for length, end in zip(lengths, ends)])
+        o = np.concatenate(
+            [
+                self.attend(layer, q[end - length : end], k[end - length : end], v[end - length : end])
+                for length, end in zip(lengths, ends)
+            ]
+        )
         return self.linear(o.reshape(len(y), config.q_width), p + "o")
 
     def _ffn(self, layer: int, y: np.ndarray) -> np.ndarray:
@@ -138,7 +142,7 @@ class FloatModel:
         """Log-probabilities of the next token, a block of tokens at a time, each float32 [some tokens, vocab_size]."""
         step = max(1, memory // (8 * self.config.vocab_size))
         for first in range(0, len(hidden), step):
-            values = self.logits(hidden[first:first + step])
+            values = self.logits(hidden[first : first + step])
             values -= values.max(1, keepdims=True)
             values -= np.log(np.exp(values).sum(1, keepdims=True, dtype=np.float32))
             yield values

@@ -6,7 +6,7 @@ The tokens file has one text a line: token ids with spaces between. The output i
 
     tokens    I32 [n]              the ids of all texts, one text after the other
     lengths   I32 [texts]          how many of them each text has
-    logprobs  F16 [n, vocab_size]  row i: natural logarithms of the probabilities of what follows token i (F32: --float32)
+    logprobs  F16 [n, vocab_size]  row i: log-probabilities, natural, of what follows token i (F32 with --float32)
     hidden.L  F32 [n, d_model]     with --hidden: the residual after layer L
 """
 
@@ -94,18 +94,25 @@ def batches(texts: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
 
 def write_reference(model: FloatModel, texts: list[np.ndarray], path: str, float32: bool, hidden: bool) -> None:
     config, count, at = model.config, sum(map(len, texts)), 0
-    tensors = {"tokens": ("I32", (count,)), "lengths": ("I32", (len(texts),)),
-               "logprobs": ("F32" if float32 else "F16", (count, config.vocab_size))}
+    tensors = {
+        "tokens": ("I32", (count,)),
+        "lengths": ("I32", (len(texts),)),
+        "logprobs": ("F32" if float32 else "F16", (count, config.vocab_size)),
+    }
     if hidden:
         tensors |= {f"hidden.{layer}": ("F32", (count, config.d_model)) for layer in range(config.layers)}
-    with _ReferenceFile(path, {"format": "kaiju-reference", "name": config.name}, tensors) as file, \
-            Progress("computing", count, "tokens") as progress:
+    with (
+        _ReferenceFile(path, {"format": "kaiju-reference", "name": config.name}, tensors) as file,
+        Progress("computing", count, "tokens") as progress,
+    ):
         file.put("tokens", 0, np.concatenate(texts))
         file.put("lengths", 0, np.array([len(text) for text in texts]))
         for batch in batches(texts):
+
             def observe(layer: int, what: str, values: np.ndarray) -> None:
                 if hidden and what == "x":
                     file.put(f"hidden.{layer}", at, values)
+
             for rows in model.log_probs(model.hidden(batch, observe)):
                 file.put("logprobs", at, np.maximum(rows, _LOWEST))
                 at += len(rows)

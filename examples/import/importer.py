@@ -5,6 +5,7 @@
 SOURCE is a GGUF file or a Hugging Face folder (config.json, .safetensors files, tokenizer.json)."""
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
@@ -13,10 +14,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 import native
-from calibrate import Calibration, calibrate
 from checkpoint_file import CheckpointFile
 from compare import Comparison, compare
 from convert import convert_matrices
+from derived_chat import DerivedChat, derive_chat
 from float_model import FloatModel
 from progress import Progress
 from refused import Refused, shown
@@ -24,6 +25,7 @@ from report import report
 from rope import turns_per_token
 from sample_text import sample_texts
 from sources import Source, open_source
+from steps import Steps, constant_steps, steps_of_weights
 from stored_tokenizer import StoredTokenizer
 
 
@@ -32,7 +34,9 @@ def _check_output(path: str, source: Source) -> None:
     if not os.path.isdir(folder):
         raise Refused(f"{shown(path)} cannot be written: the folder {shown(folder)} is not there")
     if os.path.isdir(path):
-        raise Refused(f"{shown(path)} is a folder; name a file, such as {shown(os.path.join(path, 'model.safetensors'))}")
+        raise Refused(
+            f"{shown(path)} is a folder; name a file, such as {shown(os.path.join(path, 'model.safetensors'))}"
+        )
     if os.path.exists(path) and not os.path.isfile(path):
         raise Refused(f"{shown(path)} is no regular file")
     inside = os.listdir(source.path) if os.path.isdir(source.path) else []
@@ -41,7 +45,7 @@ def _check_output(path: str, source: Source) -> None:
             raise Refused(f"{shown(path)} is part of the source; give --out another name")
 
 
-def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tokenizer: StoredTokenizer | None) -> None:
+def _put_rest(source: Source, out: CheckpointFile, steps: list[Steps], tokenizer: StoredTokenizer | None) -> None:
     """Everything but matrices."""
     config = source.config
     for name in config.tensors():
@@ -49,9 +53,9 @@ def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tok
             out.put(native.vector_name(name), native.check_vector(name, source.rows(name)))
     for name, size in native.absent_biases(config).items():
         out.put(name, np.zeros(size, np.float32))
-    for layer, steps in enumerate(calibration.steps):
-        out.put(f"kv.{layer}.k_step", steps.k_step)
-        out.put(f"kv.{layer}.v_step", steps.v_step)
+    for layer, of_layer in enumerate(steps):
+        out.put(f"kv.{layer}.k_step", of_layer.k_step)
+        out.put(f"kv.{layer}.v_step", of_layer.v_step)
     for name in native.scalars(config):
         out.put(name, np.ones(1, np.float32))
     for table, rotates in enumerate(native.rope_tables(config)):
@@ -61,38 +65,57 @@ def _put_rest(source: Source, out: CheckpointFile, calibration: Calibration, tok
         out.put("tokenizer", np.frombuffer(tokenizer.data, np.uint8))
 
 
-def _chat(tokenizer: StoredTokenizer | None) -> dict[str, Any]:
-    """The fields of the config that say how a conversation is written."""
-    return {"chat": {"begin": tokenizer.begin}} if tokenizer and tokenizer.begin is not None else {}
+def _chat_fields(tokenizer: StoredTokenizer | None, chat: DerivedChat) -> dict[str, Any]:
+    """The fields of the config that say how texts and conversations are written."""
+    fields: dict[str, Any] = {}
+    if tokenizer and tokenizer.begin is not None:
+        fields["chat"] = {"begin": tokenizer.begin}
+    return fields | ({"chat_format": chat.form} if tokenizer and chat.form else {})
 
 
-def import_model(source: Source, path: str, name: str | None, processes: int, check: bool,
-                 static_kv: bool = False) -> str:
+@dataclasses.dataclass(frozen=True)
+class Options:
+    name: str | None = None  # None: what the source calls itself
+    processes: int = 1
+    check: bool = True
+    static_kv: bool = False
+    chat: bool = True
+    settings: tuple[str, ...] = ()  # variables of the chat template, NAME=JSON
+    date: str | None = None  # the day that it may write
+
+
+def import_model(source: Source, path: str, options: Options) -> str:
     """Writes the checkpoint, and returns the report."""
     config = source.config
     native.check(config, shown(source.path))
     _check_output(path, source)
     tokenizer = source.tokenizer()
+    chat = derive_chat(source, list(options.settings), options.date) if options.chat else DerivedChat(None, [])
     texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
     model, block = FloatModel(source), native.hadamard_block(config)
-    with Progress("calibrating", config.layers, "layers") as progress:
-        calibration = calibrate(model, block, texts, check_text, lambda: progress.add(1))
-    text = native.config_text(config, name or config.name, static_kv, _chat(tokenizer))
+    steps: list[Steps] = []
+    if options.static_kv:
+        with Progress("calibrating", config.layers, "layers") as progress:
+            steps = constant_steps(model, block, texts, lambda: progress.add(1))
+    text = native.config_text(config, options.name or config.name, options.static_kv, _chat_fields(tokenizer, chat))
     weights = sum(out * width for out, width in config.matrices().values())
     comparison: Comparison | None = None
     out = CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0))
     try:
         out.open()
         with Progress("quantising", weights, "weights") as progress:
-            errors = convert_matrices(source, out, processes, progress.add)
-        _put_rest(source, out, calibration, tokenizer)
+            converted = convert_matrices(source, out, options.processes, progress.add)
+        for layer in range(0 if options.static_kv else config.layers):
+            row_power = {which: converted.row_power[f"layers.{layer}.attn.{which}"] for which in "qkv"}
+            steps.append(steps_of_weights(row_power, source, layer))
+        _put_rest(source, out, steps, tokenizer)
         digest = out.finish()
     finally:
         out.discard()
-    if check:
+    if options.check:
         with Progress("checking", config.layers, "layers") as progress:
-            comparison = compare(model, path, calibration.residuals, check_text, lambda: progress.add(1))
-    return report(source, path, digest, out.size, tokenizer, calibration, errors, comparison, static_kv)
+            comparison = compare(model, path, check_text, lambda: progress.add(1))
+    return report(source, path, digest, out.size, tokenizer, chat, converted.errors, comparison)
 
 
 def _stop(number: int, _: Any) -> NoReturn:
@@ -100,16 +123,39 @@ def _stop(number: int, _: Any) -> NoReturn:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="kaiju-import", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="kaiju-import", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", metavar="SOURCE", help="a GGUF file or a Hugging Face folder")
     parser.add_argument("--out", metavar="FILE", required=True, help="the checkpoint to write")
     parser.add_argument("--name", help="the model's name in the checkpoint; otherwise what the source calls it")
-    parser.add_argument("--processes", type=int, default=min(os.cpu_count() or 1, 8), metavar="N",
-                        help="processes that quantise weights (default: one a processor, at most 8)")
-    parser.add_argument("--kv", choices=("token", "constant"), default="token",
-                        help="scales of int8 keys and values: one for each token and KV head (default), or constant ones, "
-                             "which need less memory and lose more")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=min(os.cpu_count() or 1, 8),
+        metavar="N",
+        help="processes that quantise weights (default: one a processor, at most 8)",
+    )
+    parser.add_argument(
+        "--kv",
+        choices=("token", "constant"),
+        default="token",
+        help="scales of int8 keys and values: one for each token and KV head (default), or constant ones, "
+        "which need less memory and lose more",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="a variable of the chat template, such as enable_thinking=false",
+    )
+    parser.add_argument(
+        "--date",
+        metavar="YYYY-MM-DD",
+        help="the day that a chat template writes into its system message (default: 2025-01-01)",
+    )
+    parser.add_argument("--no-chat", action="store_true", help="leave the chat template out")
     parser.add_argument("--no-check", action="store_true", help="do not compare the checkpoint with the float model")
     arguments = parser.parse_args()
     if not 1 <= arguments.processes <= 64:
@@ -117,8 +163,21 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)
     try:
         source = open_source(arguments.source)
-        print(import_model(source, arguments.out, arguments.name, arguments.processes, not arguments.no_check,
-                           arguments.kv == "constant"))
+        print(
+            import_model(
+                source,
+                arguments.out,
+                Options(
+                    arguments.name,
+                    arguments.processes,
+                    not arguments.no_check,
+                    arguments.kv == "constant",
+                    not arguments.no_chat,
+                    tuple(arguments.set),
+                    arguments.date,
+                ),
+            )
+        )
     except Refused as problem:
         sys.exit(f"kaiju-import: {problem}")
     except MemoryError:

@@ -1,5 +1,5 @@
-"""The arithmetic of version 2 in numpy, to tell how far a checkpoint is from its float model. Sums are those of numpy, so
-its logits are those of the engine up to float32's rounding; tests/golden has the form that is exact to the bit."""
+"""The arithmetic of version 2 (docs/arithmetic-2.md) in numpy, to tell how far a checkpoint is from its float model.
+Its sums and exponentials are numpy's, so its logits are near the engine's and not equal to them."""
 
 import json
 import struct
@@ -52,7 +52,7 @@ class _Tensors:
 
 def bf16(x: np.ndarray) -> np.ndarray:
     bits = x.view(np.uint32)
-    return ((bits + (0x7fff + (bits >> 16 & 1))) & np.uint32(0xffff0000)).view(np.float32)
+    return ((bits + (0x7FFF + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def rounded(x: np.ndarray, largest: int = 127) -> np.ndarray:
@@ -62,11 +62,23 @@ def rounded(x: np.ndarray, largest: int = 127) -> np.ndarray:
     return np.clip(np.rint(x * (np.float32(largest) / peak)), -largest, largest) * (peak / np.float32(largest))
 
 
+def kept(x: np.ndarray) -> np.ndarray:
+    """Rows of the KV cache, whose scales are bf16."""
+    scale = bf16(np.abs(x).max(-1, keepdims=True) / np.float32(127))
+    scale[scale == 0] = 1
+    return np.clip(np.rint(x * (1 / scale)), -127, 127) * scale
+
+
 class Int8Model(FloatModel):
     def __init__(self, path: str, config: ModelConfig):
         self.source, self.config = _Tensors(path, config), config  # type: ignore[assignment]
         structure = self.source.stored.config["structure"]
         self._block, self._static_kv = max(structure["hadamard"], 1), structure["static_kv"]
+        self.k_clipped, self.v_clipped = [0.0] * config.layers, [0.0] * config.layers  # largest share of any text
+
+    def _count_clipped(self, layer: int, k: np.ndarray, v: np.ndarray) -> None:
+        for shares, values in ((self.k_clipped, k), (self.v_clipped, v)):
+            shares[layer] = max(shares[layer], float((np.abs(values) > 127.5).mean()))
 
     def _site(self, x: np.ndarray) -> np.ndarray:
         return rounded(bf16(hadamard.transform(x, self._block)))
@@ -84,9 +96,10 @@ class Int8Model(FloatModel):
         group = config.n_heads // config.n_kv_heads
         k8, v8 = hadamard.transform(k / k_step, block), v / v_step
         if self._static_kv:
+            self._count_clipped(layer, k8, v8)
             k8, v8 = np.clip(np.rint(k8), -127, 127), np.clip(np.rint(v8), -127, 127)
         else:
-            k8, v8 = rounded(k8), rounded(v8)
+            k8, v8 = kept(k8), kept(v8)
         q8 = rounded(hadamard.transform(q * np.repeat(k_step, group, 0), block))
         return super().attend(layer, q8, k8 / np.float32(block), v8 * v_step)
 

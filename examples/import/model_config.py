@@ -61,8 +61,12 @@ class ModelConfig:
     def layer_matrices(self, layer: int) -> dict[str, tuple[int, int]]:
         """Names of a layer's matrices and their [out, in]."""
         p, d = f"layers.{layer}.", self.d_model
-        found = {p + "attn.q": (self.q_width, d), p + "attn.k": (self.kv_width, d), p + "attn.v": (self.kv_width, d),
-                 p + "attn.o": (d, self.q_width)}
+        found = {
+            p + "attn.q": (self.q_width, d),
+            p + "attn.k": (self.kv_width, d),
+            p + "attn.v": (self.kv_width, d),
+            p + "attn.o": (d, self.q_width),
+        }
         if self.gated:
             found[p + "ffn.gate"] = (self.d_ff, d)
         return found | {p + "ffn.up": (self.d_ff, d), p + "ffn.down": (d, self.d_ff)}

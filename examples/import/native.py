@@ -27,20 +27,25 @@ def hadamard_block(config: ModelConfig) -> int:
 def check(config: ModelConfig, where: str) -> None:
     """Refuses what no checkpoint can hold."""
     for what, value, rule, holds in (
-            ("the model's width", config.d_model, "a multiple of 64", config.d_model % 64 == 0),
-            ("the feed-forward width", config.d_ff, "a multiple of 64", config.d_ff % 64 == 0),
-            ("the heads' dimension", config.head_dim, "64, 128, 256 or 512", config.head_dim in (64, 128, 256, 512))):
+        ("the model's width", config.d_model, "a multiple of 64", config.d_model % 64 == 0),
+        ("the feed-forward width", config.d_ff, "a multiple of 64", config.d_ff % 64 == 0),
+        ("the heads' dimension", config.head_dim, "64, 128, 256 or 512", config.head_dim in (64, 128, 256, 512)),
+    ):
         if not holds:
             raise Refused(f"{where}: {what} is {value}; a checkpoint needs {rule}")
     if attention_factor(config.rope) != 1 and not all(config.rotates):
-        raise Refused(f"{where}: yarn's attention factor beside layers without RoPE; a checkpoint has one factor for all")
+        raise Refused(
+            f"{where}: yarn's attention factor beside layers without RoPE; a checkpoint has one factor for all"
+        )
 
 
 def check_vector(name: str, values: np.ndarray) -> np.ndarray:
     """A gain or a bias that a loader accepts."""
     most = _MOST["bias" if name.endswith(".bias") else "gain"]
     if not (np.abs(values) <= most).all():
-        raise Refused(f"{name} has the value {float(values[np.abs(values).argmax()]):g}; a checkpoint holds at most {most:g}")
+        raise Refused(
+            f"{name} has the value {float(values[np.abs(values).argmax()]):g}; a checkpoint holds at most {most:g}"
+        )
     return values
 
 
@@ -77,8 +82,11 @@ def absent_biases(config: ModelConfig) -> dict[str, int]:
     """Biases that the checkpoint has and the model does not, for a checkpoint has none, those of q, k and v, or all."""
     if _biases(config) != "all":
         return {}
-    return {matrix_name(name) + ".bias": matrix_rows(name, config)
-            for name in config.matrices() if name != "embed" and (name == "output" or not config.has_bias(name))}
+    return {
+        matrix_name(name) + ".bias": matrix_rows(name, config)
+        for name in config.matrices()
+        if name != "embed" and (name == "output" or not config.has_bias(name))
+    }
 
 
 def rope_tables(config: ModelConfig) -> list[bool]:
@@ -96,17 +104,33 @@ def config_text(config: ModelConfig, name: str, static_kv: bool, extra: dict[str
     block = hadamard_block(config)
     scaled = attention_factor(config.rope) != 1
     structure = {
-        "activations": "token_scales", "hadamard": block if block > 1 else 0,
-        "ffn": "gated_silu" if config.gated else "squared_relu", "residual": "f32",
-        "output": "embedding" if config.tied else "own", "biases": _biases(config), "norms_after": False,
-        "norm_gains": True, "head_norms": config.head_norms, "value_norms": False, "static_kv": static_kv,
-        "wide_logits": True, "logit_cap": 0, "score_scale": float(str(np.float32(score_scale(config, 0)))) if scaled else 0,
+        "activations": "token_scales",
+        "hadamard": block if block > 1 else 0,
+        "ffn": "gated_silu" if config.gated else "squared_relu",
+        "residual": "f32",
+        "output": "embedding" if config.tied else "own",
+        "biases": _biases(config),
+        "norms_after": False,
+        "norm_gains": True,
+        "head_norms": config.head_norms,
+        "value_norms": False,
+        "static_kv": static_kv,
+        "wide_logits": True,
+        "logit_cap": 0,
+        "score_scale": float(str(np.float32(score_scale(config, 0)))) if scaled else 0,
     }
     fields = {
         "name": "".join(c for c in name if c.isprintable()).encode()[:128].decode(errors="ignore"),
-        "vocab_size": padded_vocabulary(config), "d_model": config.d_model, "n_heads": config.n_heads,
-        "n_kv_heads": config.n_kv_heads, "head_dim": config.head_dim, "d_ff": config.d_ff, "context": config.context,
-        "norm_eps": config.norm_eps, "layers": layers, "structure": structure,
+        "vocab_size": padded_vocabulary(config),
+        "d_model": config.d_model,
+        "n_heads": config.n_heads,
+        "n_kv_heads": config.n_kv_heads,
+        "head_dim": config.head_dim,
+        "d_ff": config.d_ff,
+        "context": config.context,
+        "norm_eps": config.norm_eps,
+        "layers": layers,
+        "structure": structure,
     }
     return json.dumps(fields | extra, ensure_ascii=False)
 
@@ -121,8 +145,11 @@ def tensors(config: ModelConfig, tokenizer_bytes: int) -> Tensors:
     found: Tensors = {}
     for canonical, (_, width) in config.matrices().items():
         name, out = matrix_name(canonical), matrix_rows(canonical, config)
-        found |= {name + ".weight": ("I8", (out, width)), name + ".scale": ("F32", (out,)),
-                  name + ".row_sum": ("I32", (out,))}
+        found |= {
+            name + ".weight": ("I8", (out, width)),
+            name + ".scale": ("F32", (out,)),
+            name + ".row_sum": ("I32", (out,)),
+        }
     for canonical, shape in config.tensors().items():
         if not canonical.endswith(".weight"):
             found[vector_name(canonical)] = ("F32", shape)

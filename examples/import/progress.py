@@ -35,5 +35,7 @@ class Progress:
         passed = self._drawn - self._began
         left = f", {passed / share - passed:.0f} s left" if share > 0.05 else ""
         bar = "#" * int(share * _WIDTH)
-        sys.stderr.write(f"\r\x1b[K{self._what} [{bar:<{_WIDTH}}] {100 * share:3.0f}% of {self._total:,} {self._unit}{left}")
+        sys.stderr.write(
+            f"\r\x1b[K{self._what} [{bar:<{_WIDTH}}] {100 * share:3.0f}% of {self._total:,} {self._unit}{left}"
+        )
         sys.stderr.flush()

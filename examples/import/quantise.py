@@ -1,8 +1,8 @@
 """Rows of floats as int8 with one scale a row, behind a block Hadamard transform that is folded into them.
 
 The bytes are the same on every machine. The transform is a matrix product, whose sums a BLAS may add in any order; so
-each row is first rounded to whole multiples of a power of two, of 18 bits, which makes those sums exact. That rounding is
-at most 1/128 of the one to int8, and usually 1/1000."""
+each row is first rounded to whole multiples of a power of two, of 18 bits, which makes those sums exact. That rounding
+is at most 1/128 of the one to int8, and usually 1/1000."""
 
 import dataclasses
 
@@ -27,13 +27,15 @@ class Quantised:
 
 
 def quantise_rows(rows: np.ndarray, block: int, name: str, first: int = 0) -> Quantised:
-    """`rows` is float32 [rows, in] and is overwritten; `block` divides `in` and is 1 for no transform. For messages: `name`
-    is the matrix, and `first` the number of the first of the rows in it."""
+    """`rows` is float32 [rows, in] and is overwritten; `block` divides `in` and is 1 for no transform. For messages:
+    `name` is the matrix, and `first` the number of the first of the rows in it."""
     assert block <= 64 and rows.shape[1] % block == 0
     largest = np.maximum(rows.max(1), -rows.min(1))
     if not np.isfinite(largest).all():
-        raise Refused(f"{name}: row {first + int(np.isfinite(largest).argmin())} has a value that is not finite; the file is "
-                      "damaged, fetch it again")
+        raise Refused(
+            f"{name}: row {first + int(np.isfinite(largest).argmin())} has a value that is not finite; the file is "
+            "damaged, fetch it again"
+        )
     exponent = np.clip(np.frexp(largest)[1], -100, 127)  # 2^(exponent - 1) <= largest < 2^exponent
     rows *= np.ldexp(np.float32(1), _BITS - exponent)[:, None]
     np.rint(rows, out=rows)

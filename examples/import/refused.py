@@ -8,4 +8,4 @@ class Refused(Exception):
 def shown(text: object, limit: int = 80) -> str:
     """A name from a file for a message: control characters escaped, and no longer than `limit`."""
     plain = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in str(text))
-    return plain if len(plain) <= limit else plain[:limit - 1] + "…"
+    return plain if len(plain) <= limit else plain[: limit - 1] + "…"

@@ -73,8 +73,10 @@ def frequencies(rope: Rope, head_dim: int) -> tuple[decimal.Decimal, ...]:
 def turns_per_token(rope: Rope, head_dim: int) -> list[int]:
     """The same in units of 2^-64 turns, as a checkpoint stores them; a whole turn is none."""
     with decimal.localcontext(_ARITHMETIC):
-        return [int((frequency / (2 * _PI) * 2**64).to_integral_value()) % 2**64
-                for frequency in frequencies(rope, head_dim)]
+        return [
+            int((frequency / (2 * _PI) * 2**64).to_integral_value()) % 2**64
+            for frequency in frequencies(rope, head_dim)
+        ]
 
 
 def attention_factor(rope: Rope) -> float:

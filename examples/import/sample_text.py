@@ -20,7 +20,7 @@ def _merged(word: list[int], ranks: dict[tuple[int, int], tuple[int, int]]) -> l
         pair = word[best], word[best + 1]
         if pair not in ranks:
             break
-        word[best:best + 2] = [ranks[pair][1]]
+        word[best : best + 2] = [ranks[pair][1]]
     return word
 
 
@@ -41,6 +41,7 @@ def _byte_bpe(stored: bytes, texts: list[str]) -> list[list[int]]:
 
 def _pieces(model: bytes) -> list[str]:
     """The pieces of a SentencePiece model: field 1 of each message in field 1 of the protocol buffer."""
+
     def fields(data: bytes) -> list[tuple[int, bytes]]:
         at, found = 0, []
 
@@ -58,12 +59,15 @@ def _pieces(model: bytes) -> list[str]:
             size = varint() if key & 7 == 2 else {0: 0, 1: 8, 5: 4}[key & 7]
             if key & 7 == 0:
                 varint()
-            found.append((key, data[at:at + size]))
+            found.append((key, data[at : at + size]))
             at += size
         return found
 
-    return [next((text.decode() for key, text in fields(piece) if key == 10), "")
-            for key, piece in fields(model) if key == 10]
+    return [
+        next((text.decode() for key, text in fields(piece) if key == 10), "")
+        for key, piece in fields(model)
+        if key == 10
+    ]
 
 
 def _sentencepiece(model: bytes, texts: list[str]) -> list[list[int]]:
@@ -74,8 +78,8 @@ def _sentencepiece(model: bytes, texts: list[str]) -> list[list[int]]:
     for text in texts:
         part, rest, at = [], text.replace(" ", "\u2581"), 0
         while at < len(rest):
-            size = next((n for n in range(min(longest, len(rest) - at), 0, -1) if rest[at:at + n] in ids), 0)
-            part += [ids[rest[at:at + size]]] if size else []
+            size = next((n for n in range(min(longest, len(rest) - at), 0, -1) if rest[at : at + n] in ids), 0)
+            part += [ids[rest[at : at + size]]] if size else []
             at += max(size, 1)
         found.append(part)
     return found

@@ -22,7 +22,9 @@ class StoredTokenizer:
     notes: tuple[str, ...] = ()  # what was changed on the way
 
 
-def _converted(convert: Callable[[Any], tokenizer.Converted], source: Any, vocab_size: int, where: str) -> StoredTokenizer:
+def _converted(
+    convert: Callable[[Any], tokenizer.Converted], source: Any, vocab_size: int, where: str
+) -> StoredTokenizer:
     try:
         found = convert(source)
         data = found.data()
@@ -31,8 +33,10 @@ def _converted(convert: Callable[[Any], tokenizer.Converted], source: Any, vocab
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration) as problem:
         raise Refused(f"{where}: the tokenizer is damaged: {type(problem).__name__}: {shown(problem)}") from None
     if len(found.stored["tokens"]) > vocab_size:
-        raise Refused(f"{where}: the tokenizer has the token {len(found.stored['tokens']) - 1}, but the model's embedding has "
-                      f"{vocab_size} rows")
+        raise Refused(
+            f"{where}: the tokenizer has the token {len(found.stored['tokens']) - 1}, but the model's embedding has "
+            f"{vocab_size} rows"
+        )
     return StoredTokenizer(data, found.begin, found.end, found.notes)
 
 
@@ -43,7 +47,9 @@ def _check_ids(source: dict[str, Any], vocab_size: int, where: str) -> None:
     ids += [entry.get("id") for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
     for id in ids:
         if type(id) is not int or not 0 <= id < vocab_size:
-            raise Refused(f"{where}: the tokenizer has the token {shown(id)}, but the model's embedding has {vocab_size} rows")
+            raise Refused(
+                f"{where}: the tokenizer has the token {shown(id)}, but the model's embedding has {vocab_size} rows"
+            )
 
 
 def _check_added(count: int, where: str) -> None:
@@ -57,7 +63,9 @@ def from_gguf(metadata: dict[str, Any], vocab_size: int, where: str) -> StoredTo
     if isinstance(kinds, list):
         _check_added(sum(kind in (3, 4) for kind in kinds), where)
     if not isinstance(tokens, list) or not isinstance(kinds, list) or len(tokens) != len(kinds):
-        raise Refused(f"{where}: the tokenizer is damaged: tokenizer.ggml.tokens and .token_type must be lists of one length")
+        raise Refused(
+            f"{where}: the tokenizer is damaged: tokenizer.ggml.tokens and .token_type must be lists of one length"
+        )
     return _converted(tokenizer.from_gguf, metadata, vocab_size, where)
 
 

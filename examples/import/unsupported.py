@@ -2,7 +2,7 @@
 
 from refused import Refused, shown
 
-SUPPORTED = ("Llama 2 and 3, SmolLM2, SmolLM3, Mistral, Qwen2 and 2.5, Qwen3 (dense) and Arcee AFM")
+SUPPORTED = "Llama 2 and 3, SmolLM2, SmolLM3, Mistral, Qwen2 and 2.5, Qwen3 (dense) and Arcee AFM"
 _MOE = "is a mixture of experts, which kaiju does not compute; use a dense model, such as {0}"
 _NEXT = "is not supported yet: it comes with the next version; until then use {0}"
 _LINEAR = "has linear attention or state-space layers, which kaiju does not compute; use {0}"
@@ -12,41 +12,76 @@ _MODELS = {
     "mixtral": _MOE.format("Mistral Nemo or Mistral Small 3"),
     "qwen2moe": _MOE.format("Qwen2.5 or Qwen3-8B"),
     "qwen3moe": _MOE.format("Qwen3-8B or Qwen3-14B"),
-    "llama4": _MOE.format("Llama 3.1 8B"), "llama4text": _MOE.format("Llama 3.1 8B"),
-    "gptoss": _MOE.format("Qwen3-14B"), "olmoe": _MOE.format("SmolLM3"), "phimoe": _MOE.format("Qwen3-4B"),
-    "granitemoe": _MOE.format("Qwen3-4B"), "glm4moe": _MOE.format("Qwen3-14B"), "dbrx": _MOE.format("Llama 3.1 8B"),
-    "arctic": _MOE.format("Llama 3.1 8B"), "afmoe": _MOE.format("AFM-4.5B"), "grok": _MOE.format("Llama 3.1 8B"),
-    "minimaxm2": _MOE.format("Qwen3-14B"), "bailingmoe": _MOE.format("Qwen3-8B"), "ernie45moe": _MOE.format("Qwen3-8B"),
+    "llama4": _MOE.format("Llama 3.1 8B"),
+    "llama4text": _MOE.format("Llama 3.1 8B"),
+    "gptoss": _MOE.format("Qwen3-14B"),
+    "olmoe": _MOE.format("SmolLM3"),
+    "phimoe": _MOE.format("Qwen3-4B"),
+    "granitemoe": _MOE.format("Qwen3-4B"),
+    "glm4moe": _MOE.format("Qwen3-14B"),
+    "dbrx": _MOE.format("Llama 3.1 8B"),
+    "arctic": _MOE.format("Llama 3.1 8B"),
+    "afmoe": _MOE.format("AFM-4.5B"),
+    "grok": _MOE.format("Llama 3.1 8B"),
+    "minimaxm2": _MOE.format("Qwen3-14B"),
+    "bailingmoe": _MOE.format("Qwen3-8B"),
+    "ernie45moe": _MOE.format("Qwen3-8B"),
     "deepseek": _MOE.format("a distilled DeepSeek-R1 (Qwen2.5 or Llama 3.1)"),
     "deepseek2": "has multi-head latent attention (MLA) and experts, which kaiju does not compute; use a distilled "
-                 "DeepSeek-R1 (Qwen2.5 or Llama 3.1)",
+    "DeepSeek-R1 (Qwen2.5 or Llama 3.1)",
     "minicpm3": "has multi-head latent attention (MLA), which kaiju does not compute; use Qwen3-4B",
     "gemma": _NEXT.format("Llama 3.2 1B or Qwen3-1.7B"),
     "gemma2": "caps attention scores inside the softmax, which kaiju does not compute; use Gemma 3 (with the next "
-              "version) or Llama 3.2 3B",
-    "gemma3": _NEXT.format("Llama 3.2 1B or Qwen3-4B"), "gemma3text": _NEXT.format("Llama 3.2 1B or Qwen3-4B"),
+    "version) or Llama 3.2 3B",
+    "gemma3": _NEXT.format("Llama 3.2 1B or Qwen3-4B"),
+    "gemma3text": _NEXT.format("Llama 3.2 1B or Qwen3-4B"),
     "gemma3n": "has alternating residual streams, which kaiju does not compute; use Gemma 3 (with the next version) or "
-               "Qwen3-4B",
-    "gemma4": _NEXT.format("Qwen3-4B"), "gemma4text": _NEXT.format("Qwen3-4B"),
-    "qwen3next": _LINEAR.format("Qwen3-14B"), "qwen35": _LINEAR.format("Qwen3-8B"), "qwen35moe": _LINEAR.format("Qwen3-8B"),
-    "mamba": _LINEAR.format("SmolLM2"), "mamba2": _LINEAR.format("SmolLM2"), "rwkv": _LINEAR.format("SmolLM2"),
-    "rwkv6": _LINEAR.format("SmolLM2"), "rwkv7": _LINEAR.format("SmolLM2"), "jamba": _LINEAR.format("Llama 3.1 8B"),
-    "falconh1": _LINEAR.format("Llama 3.2 3B"), "lfm2": _LINEAR.format("SmolLM3"), "nemotronh": _LINEAR.format("Qwen3-8B"),
-    "granitehybrid": _LINEAR.format("Qwen3-4B"), "bamba": _LINEAR.format("Llama 3.1 8B"),
+    "Qwen3-4B",
+    "gemma4": _NEXT.format("Qwen3-4B"),
+    "gemma4text": _NEXT.format("Qwen3-4B"),
+    "qwen3next": _LINEAR.format("Qwen3-14B"),
+    "qwen35": _LINEAR.format("Qwen3-8B"),
+    "qwen35moe": _LINEAR.format("Qwen3-8B"),
+    "mamba": _LINEAR.format("SmolLM2"),
+    "mamba2": _LINEAR.format("SmolLM2"),
+    "rwkv": _LINEAR.format("SmolLM2"),
+    "rwkv6": _LINEAR.format("SmolLM2"),
+    "rwkv7": _LINEAR.format("SmolLM2"),
+    "jamba": _LINEAR.format("Llama 3.1 8B"),
+    "falconh1": _LINEAR.format("Llama 3.2 3B"),
+    "lfm2": _LINEAR.format("SmolLM3"),
+    "nemotronh": _LINEAR.format("Qwen3-8B"),
+    "granitehybrid": _LINEAR.format("Qwen3-4B"),
+    "bamba": _LINEAR.format("Llama 3.1 8B"),
     "phi3": "is not supported: its RoPE factors depend on the length of the text (longrope); use Qwen3-4B",
     "olmo2": "is not supported: it norms sublayers' outputs alone; use Llama 3.1 8B or SmolLM3",
     "olmo3": "is not supported: it norms sublayers' outputs alone; use Llama 3.1 8B or SmolLM3",
     "ministral3": "is not supported: it scales queries by their position; use Mistral Nemo or Mistral Small 3",
-    "qwen2vl": "reads pictures; use Qwen2.5 or Qwen3, which read text", "qwen25vl": "reads pictures; use Qwen2.5",
-    "qwen3vl": "reads pictures; use Qwen3", "mllama": "reads pictures; use Llama 3.1 or 3.2 1B and 3B",
+    "qwen2vl": "reads pictures; use Qwen2.5 or Qwen3, which read text",
+    "qwen25vl": "reads pictures; use Qwen2.5",
+    "qwen3vl": "reads pictures; use Qwen3",
+    "mllama": "reads pictures; use Llama 3.1 or 3.2 1B and 3B",
 }
 _ALIASES = {"deepseekv2": "deepseek2", "deepseekv3": "deepseek2", "kimik2": "deepseek2"}
 
 _UNQUANTISED = "use the model's unquantised folder (bf16), or a GGUF file of it (Q8_0 is closest)"
 _METHODS = {
-    "gptq": "GPTQ", "awq": "AWQ", "bitsandbytes": "bitsandbytes", "fp8": "FP8", "fbgemm_fp8": "FP8", "mxfp4": "MXFP4",
-    "compressed-tensors": "compressed-tensors", "quark": "Quark", "aqlm": "AQLM", "hqq": "HQQ", "eetq": "EETQ",
-    "torchao": "torchao", "modelopt": "ModelOpt", "bitnet": "BitNet", "exl2": "EXL2", "gemma": "Gemma's own",
+    "gptq": "GPTQ",
+    "awq": "AWQ",
+    "bitsandbytes": "bitsandbytes",
+    "fp8": "FP8",
+    "fbgemm_fp8": "FP8",
+    "mxfp4": "MXFP4",
+    "compressed-tensors": "compressed-tensors",
+    "quark": "Quark",
+    "aqlm": "AQLM",
+    "hqq": "HQQ",
+    "eetq": "EETQ",
+    "torchao": "torchao",
+    "modelopt": "ModelOpt",
+    "bitnet": "BitNet",
+    "exl2": "EXL2",
+    "gemma": "Gemma's own",
 }
 
 

@@ -43,7 +43,9 @@ for seed, case in enumerate(small_models.CASES):
     layers += [cosine(hidden[30:], theirs.hidden_states[4][0].numpy()), cosine(logits, expected)]
     print(f"{case:20} lowest cosine {min(layers):.8f}, logits at most {np.abs(logits - expected).max():.1e} apart")
     promise(min(layers) > 0.999999, f"{case} is what transformers {transformers.__version__} computes")
-    recorded[case] = {"of": f"transformers {transformers.__version__}", "logits of tokens 0, 50 and 99":
-                      [[round(float(x), 5) for x in expected[row, ::40]] for row in (0, 50, 99)]}
+    recorded[case] = {
+        "of": f"transformers {transformers.__version__}",
+        "logits of tokens 0, 50 and 99": [[round(float(x), 5) for x in expected[row, ::40]] for row in (0, 50, 99)],
+    }
 if "--record" in sys.argv:
     (root / "tests/import/expected_logits.json").write_text(json.dumps(recorded, indent=1) + "\n")

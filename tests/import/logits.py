@@ -1,6 +1,6 @@
-"""The float forward pass of examples/import: logits that transformers gave for small models of every family, and memory.
+"""The float forward pass of examples/import: logits that transformers gave for small models of every family.
 
-    python3 tests/import/logits.py SOURCE_FOLDER"""
+python3 tests/import/logits.py SOURCE_FOLDER"""
 
 import json
 import tempfile
@@ -24,8 +24,12 @@ for seed, case in enumerate(small_models.CASES):
         hidden = model.hidden([ids, ids[:51]])
         logits = model.logits(hidden)
         recorded = np.array(expected[case]["logits of tokens 0, 50 and 99"])
-        promise(np.abs(logits[[0, 50, 99]][:, ::40] - recorded).max() < 1e-4, f"{case}: logits are those of transformers")
-        promise(np.abs(logits[100:] - logits[:51]).max() < 1e-4, f"{case}: a text's logits do not depend on other texts")
+        promise(
+            np.abs(logits[[0, 50, 99]][:, ::40] - recorded).max() < 1e-4, f"{case}: logits are those of transformers"
+        )
+        promise(
+            np.abs(logits[100:] - logits[:51]).max() < 1e-4, f"{case}: a text's logits do not depend on other texts"
+        )
         sums = np.concatenate([np.exp(rows).sum(1) for rows in model.log_probs(hidden, memory=1 << 16)])
         promise(len(sums) == 151 and np.abs(sums - 1).max() < 1e-4, f"{case}: probabilities add up to 1")
         if small_models.CASES[case][1]:

@@ -22,6 +22,7 @@ def promise(holds, name):
 def refusal(name, *words):
     """The block is refused with a message that has these words."""
     from refused import Refused
+
     try:
         yield
     except Refused as problem:

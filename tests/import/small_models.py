@@ -1,5 +1,5 @@
-"""Small models with random weights, of every family that examples/import reads, and writers of the files that such models
-come in. Everything is made with the standard library and numpy."""
+"""Small models with random weights, of every family that examples/import reads, and writers of the files that such
+models come in. Everything is made with the standard library and numpy."""
 
 import json
 import math
@@ -8,39 +8,72 @@ import struct
 
 import numpy as np
 
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-COMMON = {"vocab_size": 320, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 4,
-          "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 512,
-          "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+COMMON = {
+    "vocab_size": 320,
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 # name: (config.json, whether GGUF can hold it)
 CASES = {
     "llama": ({"model_type": "llama"}, True),
     "llama 3.1": ({"model_type": "llama", "rope_theta": 5e5, "rope_scaling": LLAMA3}, True),
-    "llama biased, tied": ({"model_type": "llama", "attention_bias": True, "mlp_bias": True,
-                            "tie_word_embeddings": True}, True),
+    "llama biased, tied": (
+        {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+        True,
+    ),
     "llama linear": ({"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 3.0}}, True),
     "smollm3": ({"model_type": "smollm3", "rope_theta": 2e6}, True),
-    "smollm3 windows": ({"model_type": "smollm3", "use_sliding_window": True, "sliding_window": 24,
-                         "no_rope_layers": [1, 0, 0, 1]}, False),
+    "smollm3 windows": (
+        {"model_type": "smollm3", "use_sliding_window": True, "sliding_window": 24, "no_rope_layers": [1, 0, 0, 1]},
+        False,
+    ),
     "mistral": ({"model_type": "mistral", "sliding_window": None, "rope_theta": 1e6}, True),
     "mistral windows": ({"model_type": "mistral", "sliding_window": 20}, True),
     "qwen2": ({"model_type": "qwen2", "rope_theta": 1e6}, True),
     "qwen2 yarn": ({"model_type": "qwen2", "rope_theta": 1e6, "rope_scaling": YARN}, True),
-    "qwen2 windows": ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 16,
-                       "max_window_layers": 2}, False),
+    "qwen2 windows": (
+        {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 16, "max_window_layers": 2},
+        False,
+    ),
     "qwen3": ({"model_type": "qwen3", "tie_word_embeddings": True}, True),
     "arcee": ({"model_type": "arcee", "hidden_act": "relu2", "rope_scaling": {**YARN, "factor": 20.0}}, True),
-    "arcee yarn": ({"model_type": "arcee", "hidden_act": "relu2",
-                    "rope_scaling": {**YARN, "factor": 20.0, "beta_fast": 16.0, "truncate": False}}, False),
+    "arcee yarn": (
+        {
+            "model_type": "arcee",
+            "hidden_act": "relu2",
+            "rope_scaling": {**YARN, "factor": 20.0, "beta_fast": 16.0, "truncate": False},
+        },
+        False,
+    ),
 }
 
 
 def config_of(case):
     config = COMMON | CASES[case][0]
     if config["model_type"] == "qwen2":
-        config = {k: v for k, v in config.items() if k != "head_dim"} | {"num_attention_heads": 2, "num_key_value_heads": 1}
+        config = {k: v for k, v in config.items() if k != "head_dim"} | {
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+        }
     return config
 
 
@@ -86,8 +119,11 @@ def bf16_bytes(array):
     return (np.ascontiguousarray(array, np.float32).view(np.uint32) >> 16).astype("<u2").tobytes()
 
 
-BYTES = {"F32": lambda a: np.ascontiguousarray(a, "<f4").tobytes(), "F16": lambda a: np.asarray(a).astype("<f2").tobytes(),
-         "BF16": bf16_bytes}
+BYTES = {
+    "F32": lambda a: np.ascontiguousarray(a, "<f4").tobytes(),
+    "F16": lambda a: np.asarray(a).astype("<f2").tobytes(),
+    "BF16": bf16_bytes,
+}
 
 
 def safetensors(tensors, kind="F32"):
@@ -114,12 +150,26 @@ def tokenizer_json(size):
     for left, right in (("t", "h"), ("th", "e"), ("\u0120", "a"), ("e", "r")):
         merges.append([left, right])
         vocabulary[left + right] = len(vocabulary)
-    added = [{"id": len(vocabulary) + i, "content": text, "special": True, "single_word": False, "lstrip": False,
-              "rstrip": False, "normalized": False} for i, text in enumerate(("<|end|>", "<|im_start|>", "<|im_end|>"))]
+    added = [
+        {
+            "id": len(vocabulary) + i,
+            "content": text,
+            "special": True,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+        }
+        for i, text in enumerate(("<|end|>", "<|im_start|>", "<|im_end|>"))
+    ]
     assert len(vocabulary) + 3 <= size
-    return {"version": "1.0", "added_tokens": added, "normalizer": None,
-            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
-            "model": {"type": "BPE", "vocab": vocabulary, "merges": merges, "byte_fallback": False}}
+    return {
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges, "byte_fallback": False},
+    }
 
 
 def write_folder(folder, config, tensors, kind="F32", shards=1, tokenizer=True):
@@ -182,7 +232,9 @@ class Gguf:
         self.alignment = 32
 
     def bytes(self):
-        keys = [(key, item) for key, item in self.metadata.items()] + [(key, self.metadata[key]) for key in self.keys_twice]
+        keys = [(key, item) for key, item in self.metadata.items()] + [
+            (key, self.metadata[key]) for key in self.keys_twice
+        ]
         described, data = b"", b""
         for name, (shape, kind, raw) in self.tensors.items():
             offset = self.offsets.get(name, len(data))
@@ -196,11 +248,22 @@ class Gguf:
         return header + bytes(-len(header) % self.alignment) + data
 
 
-GGUF_NAMES = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm",
-              "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+GGUF_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "lm_head": "output",
+    "model.norm": "output_norm",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
 
 
 def in_pairs(array, heads):
@@ -215,9 +278,13 @@ def gguf_tokenizer(size):
         tokens[id], kinds[id] = shown, 1
     for entry in source["added_tokens"]:
         tokens[entry["id"]], kinds[entry["id"]] = entry["content"], 3
-    return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": kinds,
-            "tokenizer.ggml.merges": [" ".join(merge) for merge in source["model"]["merges"]]}
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": [" ".join(merge) for merge in source["model"]["merges"]],
+    }
 
 
 def rope_factors(config):
@@ -226,7 +293,9 @@ def rope_factors(config):
     for i in range(0, 64, 2):
         wavelength = 2 * math.pi * base ** (i / 64)
         turns = scaling["original_max_position_embeddings"] / wavelength
-        smooth = min(max((turns - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"]), 0), 1)
+        smooth = min(
+            max((turns - scaling["low_freq_factor"]) / (scaling["high_freq_factor"] - scaling["low_freq_factor"]), 0), 1
+        )
         found.append(1 / ((1 - smooth) / scaling["factor"] + smooth))
     return np.array(found, np.float32)
 
@@ -237,15 +306,27 @@ def gguf_of(config, tensors, tokenizer=True, matrix=lambda name, array: (0, BYTE
     arch = "llama" if kind == "mistral" else kind
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim", config["hidden_size"] // heads)
-    metadata = {"general.architecture": arch, "general.name": "small", f"{arch}.block_count": config["num_hidden_layers"],
-                f"{arch}.context_length": config["max_position_embeddings"], f"{arch}.embedding_length": config["hidden_size"],
-                f"{arch}.feed_forward_length": config["intermediate_size"], f"{arch}.attention.head_count": heads,
-                f"{arch}.attention.head_count_kv": kv, f"{arch}.rope.freq_base": float(config["rope_theta"]),
-                f"{arch}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"], f"{arch}.attention.key_length": head_dim,
-                f"{arch}.attention.value_length": head_dim, f"{arch}.vocab_size": config["vocab_size"]}
+    metadata = {
+        "general.architecture": arch,
+        "general.name": "small",
+        f"{arch}.block_count": config["num_hidden_layers"],
+        f"{arch}.context_length": config["max_position_embeddings"],
+        f"{arch}.embedding_length": config["hidden_size"],
+        f"{arch}.feed_forward_length": config["intermediate_size"],
+        f"{arch}.attention.head_count": heads,
+        f"{arch}.attention.head_count_kv": kv,
+        f"{arch}.rope.freq_base": float(config["rope_theta"]),
+        f"{arch}.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        f"{arch}.attention.key_length": head_dim,
+        f"{arch}.attention.value_length": head_dim,
+        f"{arch}.vocab_size": config["vocab_size"],
+    }
     scaling = config.get("rope_scaling") or {"rope_type": "default"}
     if scaling["rope_type"] in ("linear", "yarn"):
-        metadata |= {f"{arch}.rope.scaling.type": scaling["rope_type"], f"{arch}.rope.scaling.factor": scaling["factor"]}
+        metadata |= {
+            f"{arch}.rope.scaling.type": scaling["rope_type"],
+            f"{arch}.rope.scaling.factor": scaling["factor"],
+        }
     if scaling["rope_type"] == "yarn":
         metadata[f"{arch}.rope.scaling.original_context_length"] = scaling["original_max_position_embeddings"]
     if config.get("sliding_window"):

@@ -24,9 +24,15 @@ def open_source(path: str) -> Source:
         return GgufSource(path)
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.basename(path) == "config.json" or path.endswith((".safetensors", ".safetensors.index.json")):
-        raise Refused(f"{shown(path)} is one file of a Hugging Face model; name the folder that it is in: {shown(folder)}")
+        raise Refused(
+            f"{shown(path)} is one file of a Hugging Face model; name the folder that it is in: {shown(folder)}"
+        )
     if begin[:4] == b"PK\x03\x04" or begin[:2] == b"\x80\x02":
-        raise Refused(f"{shown(path)} is a PyTorch pickle, which may run code when it is read; use the model's "
-                      "safetensors files or a GGUF file")
-    raise Refused(f"{shown(path)} is neither a GGUF file nor a folder; name a .gguf file, or a folder with config.json "
-                  "and .safetensors files")
+        raise Refused(
+            f"{shown(path)} is a PyTorch pickle, which may run code when it is read; use the model's "
+            "safetensors files or a GGUF file"
+        )
+    raise Refused(
+        f"{shown(path)} is neither a GGUF file nor a folder; name a .gguf file, or a folder with config.json "
+        "and .safetensors files"
+    )

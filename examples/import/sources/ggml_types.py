@@ -16,7 +16,7 @@ class GgmlType:
 
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:
     """The float16 at byte `at` of each block: float32 [blocks, 1]."""
-    return np.ascontiguousarray(blocks[:, at:at + 2]).view(np.float16).astype(np.float32)
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
 
 
 def _f32(blocks: np.ndarray) -> np.ndarray:
@@ -99,8 +99,10 @@ def _q3_k(blocks: np.ndarray) -> np.ndarray:
 def _six_bit_scales(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """uint8 [n, 12] -> scales and minima, uint8 [n, 8] each."""
     a, b, c = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    return (np.concatenate([a & 63, c & 15 | a >> 2 & 48], axis=1),
-            np.concatenate([b & 63, c >> 4 | b >> 2 & 48], axis=1))
+    return (
+        np.concatenate([a & 63, c & 15 | a >> 2 & 48], axis=1),
+        np.concatenate([b & 63, c >> 4 | b >> 2 & 48], axis=1),
+    )
 
 
 def _scale_and_minimum(blocks: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -146,7 +148,27 @@ TYPES = {
     30: GgmlType("BF16", 1, 2, bf16_floats),
 }
 REFUSED_TYPES = {
-    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
-    21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
-    34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
+    4: "Q4_2",
+    5: "Q4_3",
+    9: "Q8_1",
+    15: "Q8_K",
+    16: "IQ2_XXS",
+    17: "IQ2_XS",
+    18: "IQ3_XXS",
+    19: "IQ1_S",
+    20: "IQ4_NL",
+    21: "IQ3_S",
+    22: "IQ2_S",
+    23: "IQ4_XS",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    29: "IQ1_M",
+    34: "TQ1_0",
+    35: "TQ2_0",
+    39: "MXFP4",
+    40: "NVFP4",
+    41: "Q1_0",
 }

@@ -34,7 +34,9 @@ class GgufSource(Source):
             raise Refused(f"{shown(self.path)}: tensor {name} has the shape {place.shape}; it must be a vector")
         factors = self._floats(place, 0, place.shape[0])
         if not (np.isfinite(factors).all() and (factors > 1e-6).all() and (factors < 1e6).all()):
-            raise Refused(f"{shown(self.path)}: tensor {name} has factors that are no positive numbers; the file is damaged")
+            raise Refused(
+                f"{shown(self.path)}: tensor {name} has factors that are no positive numbers; the file is damaged"
+            )
         return tuple(float(str(factor)) for factor in factors)
 
     def _check_tensors(self, where: str) -> None:
@@ -43,15 +45,21 @@ class GgufSource(Source):
             if name not in self._places:
                 raise Refused(f"{where} lacks the tensor {name}; fetch the file again, or convert the model anew")
             if self._places[name].shape != shape:
-                raise Refused(f"{where}: tensor {name} has the shape {list(self._places[name].shape)}, but the metadata says "
-                              f"{list(shape)}; the file contradicts itself")
+                raise Refused(
+                    f"{where}: tensor {name} has the shape {list(self._places[name].shape)}, but the metadata says "
+                    f"{list(shape)}; the file contradicts itself"
+                )
         for name in self._places:
             if name not in needed and not families.ignored_in_gguf(name):
-                raise Refused(f"{where}: the tensor {shown(name)} is not known in models of the architecture "
-                              f"{config.family!r}; kaiju would compute something else than the model does")
+                raise Refused(
+                    f"{where}: the tensor {shown(name)} is not known in models of the architecture "
+                    f"{config.family!r}; kaiju would compute something else than the model does"
+                )
         if config.rope.factors and len(config.rope.factors) != config.head_dim // 2:
-            raise Refused(f"{where}: tensor rope_freqs.weight has {len(config.rope.factors)} factors, but heads have "
-                          f"{config.head_dim // 2} pairs")
+            raise Refused(
+                f"{where}: tensor rope_freqs.weight has {len(config.rope.factors)} factors, but heads have "
+                f"{config.head_dim // 2} pairs"
+            )
         self.left_out = []
 
     def stored_as(self, name: str) -> str:
@@ -66,7 +74,7 @@ class GgufSource(Source):
         """Of a matrix `count` rows, of a vector all of it."""
         if len(place.shape) == 1:
             raw = self._file.read(place.offset, place.bytes)
-            return place.type.floats(raw.reshape(-1, place.type.bytes)).reshape(-1)[first:first + count]
+            return place.type.floats(raw.reshape(-1, place.type.bytes)).reshape(-1)[first : first + count]
         raw = self._file.read(place.offset + first * place.row_bytes, count * place.row_bytes)
         with np.errstate(invalid="ignore", over="ignore"):  # of damaged scales; Source.rows refuses what comes of them
             return place.type.floats(raw.reshape(-1, place.type.bytes)).reshape(count, place.shape[1])
@@ -80,4 +88,4 @@ class GgufSource(Source):
         begin, end = first // size * size, -(-(first + count) // size) * size
         heads = self._floats(place, begin, end - begin)
         pairs = heads.reshape(-1, size // 2, 2, *heads.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(heads.shape)[first - begin:first - begin + count]
+        return pairs.swapaxes(1, 2).reshape(heads.shape)[first - begin : first - begin + count]

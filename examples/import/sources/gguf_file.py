@@ -70,8 +70,21 @@ class _Header:
         if count > _MOST_ITEMS:
             raise Refused(f"{self.where}: {what} is said to have {count} items; the file is damaged")
         if kind in _SCALARS:
-            item = np.dtype("<" + {"B": "u1", "b": "i1", "H": "u2", "h": "i2", "I": "u4", "i": "i4", "f": "f4",
-                                   "Q": "u8", "q": "i8", "d": "f8"}[_SCALARS[kind]])
+            item = np.dtype(
+                "<"
+                + {
+                    "B": "u1",
+                    "b": "i1",
+                    "H": "u2",
+                    "h": "i2",
+                    "I": "u4",
+                    "i": "i4",
+                    "f": "f4",
+                    "Q": "u8",
+                    "q": "i8",
+                    "d": "f8",
+                }[_SCALARS[kind]]
+            )
             values = np.frombuffer(self.take(count * item.itemsize, what), item).tolist()
             return [bool(value) for value in values] if kind == _BOOL else values
         if kind == _STRING:
@@ -90,7 +103,9 @@ def _tensor(header: _Header, number: int) -> tuple[str, tuple[int, ...], int, in
     what = f"the description of tensor {shown(name)}"
     dimensions = header.number("I", what)
     if not 1 <= dimensions <= 4:
-        raise Refused(f"{header.where}: tensor {shown(name)} is said to have {dimensions} dimensions; the file is damaged")
+        raise Refused(
+            f"{header.where}: tensor {shown(name)} is said to have {dimensions} dimensions; the file is damaged"
+        )
     shape = tuple(header.number("Q", what) for _ in range(dimensions))[::-1]
     if any(not 1 <= size <= 1 << 32 for size in shape):
         raise Refused(f"{header.where}: tensor {shown(name)} is said to have the shape {shape}; the file is damaged")
@@ -100,14 +115,20 @@ def _tensor(header: _Header, number: int) -> tuple[str, tuple[int, ...], int, in
 def _place(where: str, name: str, shape: tuple[int, ...], kind: int, offset: int, begin: int, alignment: int) -> Place:
     if kind not in TYPES:
         called = REFUSED_TYPES.get(kind, f"type {kind}")
-        raise Refused(f"{where}: tensor {shown(name)} is stored as {called}, which kaiju does not read; use a file of the "
-                      "same model with Q8_0, Q6_K, Q5_K, Q4_K or F16")
+        raise Refused(
+            f"{where}: tensor {shown(name)} is stored as {called}, which kaiju does not read; use a file of the "
+            "same model with Q8_0, Q6_K, Q5_K, Q4_K or F16"
+        )
     if shape[-1] % TYPES[kind].values:
-        raise Refused(f"{where}: tensor {shown(name)} has rows of {shape[-1]}, which {TYPES[kind].name} cannot store; the "
-                      "file is damaged")
+        raise Refused(
+            f"{where}: tensor {shown(name)} has rows of {shape[-1]}, which {TYPES[kind].name} cannot store; the "
+            "file is damaged"
+        )
     if offset % alignment:
-        raise Refused(f"{where}: tensor {shown(name)} begins at byte {offset} of the data, no multiple of {alignment}; the "
-                      "file is damaged")
+        raise Refused(
+            f"{where}: tensor {shown(name)} begins at byte {offset} of the data, no multiple of {alignment}; the "
+            "file is damaged"
+        )
     return Place(shape, TYPES[kind], begin + offset)
 
 
@@ -118,8 +139,10 @@ def _check_extents(where: str, places: dict[str, Place], size: int) -> None:
             raise Refused(f"{where}: tensors {shown(before)} and {shown(name)} overlap; the file is damaged")
         end, before = place.offset + place.bytes, name
         if end > size:
-            raise Refused(f"{where} has {size} bytes, but tensor {shown(name)} would end at byte {end}; the download stopped "
-                          "early, fetch it again")
+            raise Refused(
+                f"{where} has {size} bytes, but tensor {shown(name)} would end at byte {end}; the download stopped "
+                "early, fetch it again"
+            )
 
 
 def read_header(path: str) -> tuple[dict[str, Any], dict[str, Place]]:
@@ -140,8 +163,10 @@ def _read_header(header: _Header, size: int) -> tuple[dict[str, Any], dict[str, 
     version = header.number("I", "its version")
     if version not in (2, 3):
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3)
-        raise Refused(f"{where} is a GGUF file of {'big-endian machines' if swapped else f'version {version}'}; kaiju reads "
-                      "little-endian files of versions 2 and 3: convert the model again")
+        raise Refused(
+            f"{where} is a GGUF file of {'big-endian machines' if swapped else f'version {version}'}; kaiju reads "
+            "little-endian files of versions 2 and 3: convert the model again"
+        )
     tensor_count, key_count = header.number("Q", "its counts"), header.number("Q", "its counts")
     for count, most, what in ((tensor_count, _MOST_TENSORS, "tensors"), (key_count, _MOST_KEYS, "keys")):
         if count > most:
@@ -153,8 +178,10 @@ def _read_header(header: _Header, size: int) -> tuple[dict[str, Any], dict[str, 
             raise Refused(f"{where} has the key {shown(key)} twice; the file is damaged")
         metadata[key] = header.value(header.number("I", f"the type of {shown(key)}"), shown(key))
     if metadata.get("split.count", 1) not in (0, 1):
-        raise Refused(f"{where} is one of {metadata['split.count']} parts of a model; merge them first: llama-gguf-split "
-                      "--merge FIRST_PART OUTPUT")
+        raise Refused(
+            f"{where} is one of {metadata['split.count']} parts of a model; merge them first: llama-gguf-split "
+            "--merge FIRST_PART OUTPUT"
+        )
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20 or alignment & (alignment - 1):
         raise Refused(f"{where}: general.alignment is {shown(alignment)}, no power of two; the file is damaged")

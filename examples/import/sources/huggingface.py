@@ -39,8 +39,10 @@ def _files(folder: str) -> dict[str, Place]:
             return read_header(single)
         for name in sorted(os.listdir(folder)):
             if re.fullmatch(r"pytorch_model.*\.bin|consolidated.*\.pth|.*\.pt", name):
-                raise Refused(f"{shown(folder)} has {shown(name)}, a PyTorch pickle, which may run code when it is read; "
-                              "fetch the model's safetensors files, or a GGUF file")
+                raise Refused(
+                    f"{shown(folder)} has {shown(name)}, a PyTorch pickle, which may run code when it is read; "
+                    "fetch the model's safetensors files, or a GGUF file"
+                )
             if name.endswith(".gguf"):
                 raise Refused(f"{shown(folder)} has no {_SINGLE}; to import {shown(name)}, name that file")
         raise Refused(f"{shown(folder)} has neither {_SINGLE} nor {_INDEX}; fetch the model's safetensors files")
@@ -54,15 +56,21 @@ def _files(folder: str) -> dict[str, Place]:
             raise Refused(f"{shown(index)} names the file {shown(shard)}, which is not in the folder itself")
         path = os.path.join(folder, shard)
         if not os.path.isfile(path):
-            raise Refused(f"{shown(index)} names the file {shown(shard)}, which is not there; fetch all files of the model")
+            raise Refused(
+                f"{shown(index)} names the file {shown(shard)}, which is not there; fetch all files of the model"
+            )
         places = read_header(path)
         for name, its_shard in shards.items():
             if its_shard == shard and name not in places:
-                raise Refused(f"{shown(path)} lacks the tensor {shown(name)}, which {_INDEX} says is in it; fetch it again")
+                raise Refused(
+                    f"{shown(path)} lacks the tensor {shown(name)}, which {_INDEX} says is in it; fetch it again"
+                )
         for name, place in places.items():
             if shards.get(name) != shard:
-                raise Refused(f"{shown(path)} has the tensor {shown(name)}, which {_INDEX} does not say is in it; the files "
-                              "are of different models or versions")
+                raise Refused(
+                    f"{shown(path)} has the tensor {shown(name)}, which {_INDEX} does not say is in it; the files "
+                    "are of different models or versions"
+                )
             found[name] = place
     return found
 
@@ -87,21 +95,29 @@ class FolderSource(Source):
             plain = families.huggingface_name(name)
             called = [spelling for spelling in self._spellings(plain) if spelling in files]
             if not called:
-                raise Refused(f"{where} lacks the tensor {plain}; fetch the model again"
-                              + (", or set tie_word_embeddings to true" if name == "output.weight" else ""))
+                raise Refused(
+                    f"{where} lacks the tensor {plain}; fetch the model again"
+                    + (", or set tie_word_embeddings to true" if name == "output.weight" else "")
+                )
             place = self._places[name] = left.pop(called[0])
             if place.shape != shape:
-                raise Refused(f"{where}: tensor {called[0]} has the shape {list(place.shape)}, but config.json says "
-                              f"{list(shape)}; the files contradict each other")
+                raise Refused(
+                    f"{where}: tensor {called[0]} has the shape {list(place.shape)}, but config.json says "
+                    f"{list(shape)}; the files contradict each other"
+                )
             if place.type not in ("F32", "F16", "BF16"):
-                raise Refused(f"{where}: tensor {called[0]} is stored as {place.type}; kaiju reads BF16, F16 and F32: use the "
-                              "model's unquantised folder, or a GGUF file")
+                raise Refused(
+                    f"{where}: tensor {called[0]} is stored as {place.type}; kaiju reads BF16, F16 and F32: use the "
+                    "model's unquantised folder, or a GGUF file"
+                )
         for name in left:
             if _OF_THE_EYE.match(name):
                 self.left_out.append(name)
             elif not families.ignored_in_huggingface(name, self.config.tied):
-                raise Refused(f"{where}: the tensor {shown(name)} is not known in models of type {self.config.family!r} with "
-                              "this config.json; kaiju would compute something else than the model does")
+                raise Refused(
+                    f"{where}: the tensor {shown(name)} is not known in models of type {self.config.family!r} with "
+                    "this config.json; kaiju would compute something else than the model does"
+                )
 
     @staticmethod
     def _spellings(name: str) -> list[str]:

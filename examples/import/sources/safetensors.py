@@ -9,8 +9,23 @@ from refused import Refused, shown
 from sources.source import File
 
 _LARGEST_HEADER = 100 << 20
-ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
-              "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "U32": 4, "U64": 8}
+ITEM_BYTES = {
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "F64": 8,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U8": 1,
+    "BOOL": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "U16": 2,
+    "U32": 4,
+    "U64": 8,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +57,10 @@ def read_header(path: str) -> dict[str, Place]:
     if begin.startswith(b"version "):
         raise Refused(f"{where} is a pointer of Git LFS and not the file itself; fetch it with git lfs pull")
     if size > min(_LARGEST_HEADER, file.size - 8):
-        raise Refused(f"{where} has {file.size} bytes, but its header would have {size}; it is no safetensors file, or the "
-                      "download stopped early: fetch it again")
+        raise Refused(
+            f"{where} has {file.size} bytes, but its header would have {size}; it is no safetensors file, or the "
+            "download stopped early: fetch it again"
+        )
     try:
         header = json.loads(file.read(8, size).tobytes().decode(), object_pairs_hook=_no_twice)
     except (ValueError, RecursionError) as problem:
@@ -66,8 +83,13 @@ def read_header(path: str) -> dict[str, Place]:
 
 def _place(file: File, where: str, name: str, about: Any, begin: int) -> tuple[Place, int]:
     """The place of a tensor, and where it ends."""
-    known = isinstance(about, dict) and isinstance(about.get("dtype"), str) and _whole(about.get("shape")) \
-        and _whole(about.get("data_offsets")) and len(about["data_offsets"]) == 2
+    known = (
+        isinstance(about, dict)
+        and isinstance(about.get("dtype"), str)
+        and _whole(about.get("shape"))
+        and _whole(about.get("data_offsets"))
+        and len(about["data_offsets"]) == 2
+    )
     if not known:
         raise Refused(f"{where}: the header's entry of {shown(name)} is damaged; fetch the file again")
     kind, shape, (first, last) = about["dtype"], tuple(about["shape"]), about["data_offsets"]
@@ -77,9 +99,13 @@ def _place(file: File, where: str, name: str, about: Any, begin: int) -> tuple[P
     for dimension in shape:
         size *= dimension
     if last - first != size:
-        raise Refused(f"{where}: tensor {shown(name)} of {kind} {list(shape)} needs {size} bytes, but its offsets hold "
-                      f"{last - first}; the file is damaged")
+        raise Refused(
+            f"{where}: tensor {shown(name)} of {kind} {list(shape)} needs {size} bytes, but its offsets hold "
+            f"{last - first}; the file is damaged"
+        )
     if begin + last > file.size:
-        raise Refused(f"{where} has {file.size} bytes, but tensor {shown(name)} would end at byte {begin + last}; the download "
-                      "stopped early, fetch it again")
+        raise Refused(
+            f"{where} has {file.size} bytes, but tensor {shown(name)} would end at byte {begin + last}; the download "
+            "stopped early, fetch it again"
+        )
     return Place(file, shape, kind, begin + first), begin + last

@@ -11,7 +11,6 @@ from refused import Refused, shown
 from stored_tokenizer import StoredTokenizer
 
 
-
 class File:
     """A file that is read by position. Safe to use from several threads and, opened anew, from several processes."""
 
@@ -100,4 +99,4 @@ def _finite(values: np.ndarray) -> bool:
     if len(_zeros) < flat.size:
         _zeros = np.zeros(flat.size, np.float32)
     with np.errstate(invalid="ignore"):
-        return bool(np.dot(flat, _zeros[:flat.size]) == 0)
+        return bool(np.dot(flat, _zeros[: flat.size]) == 0)
