@@ -54,8 +54,9 @@ def code_points(every, nfc):
     for code in range(0x110000):
         character = chr(code)
         category = unicodedata.category(character)
-        agrees = not nfc or character not in newer and nfc_agrees(character)
-        if category != "Cs" and (every or category not in ("Cn", "Co") and agrees):
+        if category == "Cs" or not every and (category in ("Cn", "Co") or nfc and character in newer):
+            continue
+        if every or not nfc or nfc_agrees(character):
             blocks.setdefault(code >> 8, []).append(character)
     return list(blocks.values())
 

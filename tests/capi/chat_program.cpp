@@ -316,7 +316,7 @@ TEST_CASE("a chat begins with the card and the greeting as the chat format write
 
 TEST_CASE("a reply that repeats itself is cut, and the chat continues from the rest of it") {
   const std::vector<std::string> greedy = {
-      "--say",       "hello",      "--say",        "I say", "--temperature", "0", "--repetition-penalty", "1",
+      "--say",       "the world",  "--say",        "I say", "--temperature", "0", "--repetition-penalty", "1",
       "--character", short_card(), "--max-tokens", "120"};
   const auto turns = [&](std::vector<std::string> args, const char* more) {
     args.emplace_back(more);

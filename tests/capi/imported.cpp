@@ -21,8 +21,9 @@ const std::string& imported_model_file() {
     format.begin = {token(1)};
     format.system.after = {text("\n\n")};
     format.system_place = kaiju::ChatSystem::kInFirstUser;
-    format.user = {.before = {token(4), text("you\n")}, .after = {token(6), text("\n")}};
-    format.assistant = {.before = {token(5), text("me\n")}, .after = {token(6), text("\n")}};
+    format.user.before = {token(4), text("you\n")};
+    format.assistant.before = {token(5), text("me\n")};
+    format.user.after = format.assistant.after = {token(6), text("\n")};
     format.user_first = true;
     format.stop = {6, 4, 5};
     const std::string file = temporary_folder() + "/imported.kaiju.safetensors";

@@ -21,12 +21,11 @@ struct Case {
 
 // A chat format of the tokens 2 and 3.
 ordered_json chat_format() {
-  return ordered_json::parse(
-      R"({"begin":[1],"reply":[2,"assistant "],"system":{"before":[1,2,"system\n"],"after":[3]},)"
-      R"("user":{"before":[2,"user\n"],"after":[3,"\n"],"named":[2,null,"\n"],)"
-      R"("trim_left":"newlines","trim_right":"space"},)"
-      R"("assistant":{"before":[2,"assistant\n"],"after":[3,"\n"],"reasoning_end":"</think>"},)"
-      R"("user_first":true,"stop":[3,1]})");
+  return ordered_json::parse(R"({"begin":[1],"system":{"before":[1,2,"system\n"],"after":[3]},)"
+                             R"("user":{"before":[2,"user\n"],"after":[3,"\n"],"named":[2,null,"\n"],)"
+                             R"("trim_left":"newlines","trim_right":"space"},)"
+                             R"("assistant":{"before":[2,"assistant\n"],"after":[3,"\n"],"reasoning_end":"</think>"},)"
+                             R"("reply":[2,"assistant "],"user_first":true,"stop":[3,1]})");
 }
 
 // The config with a changed chat format.
@@ -130,8 +129,8 @@ const std::vector<Case>& cases() {
        in_format([](auto& f) { f["user"]["before"][0] = 1.5; })},
       {"an item of -1", "config.chat_format.begin[0]", in_format([](auto& f) { f["begin"][0] = -1; })},
       {"an item of true", "config.chat_format.reply[0]", in_format([](auto& f) { f["reply"][0] = true; })},
-      {"an item of a list", "config.chat_format.user.after[0]",
-       in_format([](auto& f) { f["user"]["after"][0] = ordered_json::array(); })},
+      {"an item of a list", "config.chat_format.stop[0]",
+       in_format([](auto& f) { f["stop"][0] = ordered_json::array(); })},
       {"an item beyond the vocabulary", "config.chat_format.assistant.after[0]",
        in_format([](auto& f) { f["assistant"]["after"][0] = 16; })},
       {"an item of no text", "config.chat_format.user.after[1]",

@@ -89,13 +89,13 @@ DTYPES = {"I8": "<i1", "U8": "<u1", "I32": "<i4", "F32": "<f4", "U64": "<u8"}
 
 
 class Checkpoint:
-    def __init__(self, path):
+    def __init__(self, path, arithmetic="1"):
         raw = open(path, "rb").read()
         size = int.from_bytes(raw[:8], "little")
         header = json.loads(raw[8:8 + size])
         meta = header.pop("__metadata__")
-        if (meta["format"], meta["format_version"], meta["arithmetic"]) != ("kaiju", "1", "1"):
-            sys.exit("not a kaiju checkpoint of arithmetic 1")
+        if (meta["format"], meta["format_version"], meta["arithmetic"]) != ("kaiju", "1", arithmetic):
+            sys.exit(f"not a kaiju checkpoint of arithmetic {arithmetic}")
         self.config = json.loads(meta["config"])
         self.tensors = {}
         lines = meta["arithmetic"] + "\n" + meta["config"] + "\n"
@@ -118,8 +118,8 @@ class Checkpoint:
         value = self.tensors[name].astype(f64)
         return value[0] if value.shape == (1,) else value
 
-    def scale(self, matrix):
-        return self[matrix + ".scale"].astype(f64) * self.f64(matrix + ".scalar")
+    def scale(self, matrix, scalar="scalar"):
+        return self[matrix + ".scale"].astype(f64) * self.f64(f"{matrix}.{scalar}")
 
 
 def product(weight, a):
@@ -129,7 +129,8 @@ def product(weight, a):
 
 # ---- §4, §5: forward pass -------------------------------------------------------------------------------------------------------------
 
-def norm(x, c, eps):
+def reciprocal_rms(x, eps):
+    """r of every row of x."""
     tokens, width = x.shape
     P = np.zeros((tokens, 256), f32)
     for i in range(0, width, 256):
@@ -137,8 +138,11 @@ def norm(x, c, eps):
         P[:, :part.shape[1]] = fma(part, part, P[:, :part.shape[1]])
     for w in (128, 64, 32, 16, 8, 4, 2, 1):
         P[:, :w] = P[:, :w] + P[:, w:2 * w]
-    r = f32(1) / np.sqrt(P[:, 0] / f32(width) + eps)
-    return quantise(x, (r * c)[:, None])
+    return f32(1) / np.sqrt(P[:, 0] / f32(width) + eps)
+
+
+def norm(x, c, eps):
+    return quantise(x, (reciprocal_rms(x, eps) * c)[:, None])
 
 
 def rotate(x, rotation):
@@ -156,33 +160,49 @@ def E(d, z):
     return np.where(n < -126, f32(0), pow2(np.maximum(n, -126), np.where(n < -126, f32(0), f)))
 
 
-def attention(Q, K, V, z, c, window):
-    """All rows of one head: Q, K, V [tokens, head_dim], integers held as float64; window 0: none."""
-    tokens = len(Q)
-    position = np.arange(tokens)
-    Mt, Lt, Ot = np.zeros(tokens), np.zeros(tokens, f32), np.zeros(Q.shape, f32)
-    begun = np.zeros(tokens, bool)
-    for first in range(0, tokens, 512):
-        keys = slice(first, min(first + 512, tokens))
-        rows = slice(first, min(first + 511 + window, tokens) if window else tokens)      # the rows that see a key of this chunk
-        p, j = position[rows, None], position[None, keys]
-        visible = (j <= p) & (j > p - window) if window else j <= p
-        score = Q[rows] @ K[keys].T
-        M = np.where(visible, score, -np.inf).max(axis=1)
-        weight = np.zeros(score.shape)
-        weight[visible] = fma(f32(65535), E((score - M[:, None])[visible], z), BIAS) - BIAS
-        L, O = weight.sum(axis=1).astype(f32), (weight @ V[keys]).astype(f32)
+class Total:
+    """Chunks of keys folded into (M, L, O) of every row of one head."""
 
-        m, l, o, later = Mt[rows], Lt[rows], Ot[rows], begun[rows]
+    def __init__(self, tokens, head_dim, M_type):
+        self.M, self.L, self.O = np.zeros(tokens, M_type), np.zeros(tokens, f32), np.zeros((tokens, head_dim), f32)
+        self.begun = np.zeros(tokens, bool)
+
+    def fold(self, rows, M, L, O, z):
+        """`rows` is a slice; z is one number or one for each of those rows."""
+        m, l, o, later = self.M[rows], self.L[rows], self.O[rows], self.begun[rows]
         a = E(np.where(later, -abs(m - M), 0), z)
         rise = m <= M
         foldedL = np.where(rise, fma(l, a, L), fma(L, a, l))
         foldedO = np.where(rise[:, None], fma(o, a[:, None], O), fma(O, a[:, None], o))
-        Mt[rows] = np.where(later & ~rise, m, M)
-        Lt[rows] = np.where(later, foldedL, L)
-        Ot[rows] = np.where(later[:, None], foldedO, O)
-        begun[rows] = True
-    return quantise(Ot * (f32(1) / Lt)[:, None], c)
+        self.M[rows] = np.where(later & ~rise, m, M)
+        self.L[rows] = np.where(later, foldedL, L)
+        self.O[rows] = np.where(later[:, None], foldedO, O)
+        self.begun[rows] = True
+
+    def mean(self):
+        return self.O * (f32(1) / self.L)[:, None]
+
+
+def chunks(tokens, window):
+    """Of each chunk of keys: the rows that see one of them, the keys, and who sees which. window 0: none."""
+    position = np.arange(tokens)
+    for first in range(0, tokens, 512):
+        keys = slice(first, min(first + 512, tokens))
+        rows = slice(first, min(first + 511 + window, tokens) if window else tokens)
+        p, j = position[rows, None], position[None, keys]
+        yield rows, keys, (j <= p) & (j > p - window) if window else j <= p
+
+
+def attention(Q, K, V, z, c, window):
+    """All rows of one head: Q, K, V [tokens, head_dim], integers held as float64."""
+    total = Total(*Q.shape, f64)
+    for rows, keys, visible in chunks(len(Q), window):
+        score = Q[rows] @ K[keys].T
+        M = np.where(visible, score, -np.inf).max(axis=1)
+        weight = np.zeros(score.shape)
+        weight[visible] = fma(f32(65535), E((score - M[:, None])[visible], z), BIAS) - BIAS
+        total.fold(rows, M, weight.sum(axis=1).astype(f32), (weight @ V[keys]).astype(f32), z)
+    return quantise(total.mean(), c)
 
 
 def logits(ck, tokens, seen=lambda layer, x: None):
@@ -193,7 +213,7 @@ def logits(ck, tokens, seen=lambda layer, x: None):
     heads = lambda x: x.reshape(T, -1, D)
     rope, slots = {}, {}
 
-    e = (ck["embed.scale"].astype(f64) * ck.f64("embed.in_scalar")).astype(f32)
+    e = ck.scale("embed", "in_scalar").astype(f32)
     x = bf16(ck["embed.weight"][tokens].astype(f32) * e[tokens][:, None])
     for index, layer in enumerate(config["layers"]):
         name, slot = f"layers.{index}.", layer["kv_slot"]
@@ -229,7 +249,7 @@ def logits(ck, tokens, seen=lambda layer, x: None):
         seen(index, x)
 
     in_clip = ck.f64("final.in_clip")
-    sl = ((ck["embed.scale"].astype(f64) * ck.f64("embed.out_scalar")) * (in_clip / 127)).astype(f32)
+    sl = (ck.scale("embed", "out_scalar") * (in_clip / 127)).astype(f32)
     return product(ck["embed.weight"], norm(x, f32(127 / in_clip), eps)) * sl
 
 
@@ -305,6 +325,21 @@ def print_x(x):
     print("x.sha256:", sha256(x))
 
 
+def read_tokens(path, checkpoint):
+    text = sys.stdin.read() if path == "-" else open(path).read()
+    tokens = np.array([int(word) for word in text.replace(",", " ").split()], np.int64)
+    if not len(tokens) or tokens.min() < 0 or tokens.max() >= checkpoint.config["vocab_size"]:
+        sys.exit("no tokens, or one that the vocabulary lacks")
+    return tokens
+
+
+def print_bits(rows):
+    if xxhash:
+        print("bits:", xxhash.xxh3_128_hexdigest(np.ascontiguousarray(rows.astype("<f4")).data))
+    else:
+        print("no xxhash package: no digest")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
@@ -314,19 +349,13 @@ def main():
                         help="print x after this layer, 0 for the first: the first four channels of each position, and the SHA-256 of all")
     parser.add_argument("--draw", help="T,top_k,top_p,min_p,R,seed,stream: draw the token after the last position")
     args = parser.parse_args()
-    text = sys.stdin.read() if args.tokens == "-" else open(args.tokens).read()
-    tokens = np.array([int(word) for word in text.replace(",", " ").split()], np.int64)
     checkpoint = Checkpoint(args.checkpoint)
-    if not len(tokens) or tokens.min() < 0 or tokens.max() >= checkpoint.config["vocab_size"]:
-        sys.exit("no tokens, or one that the vocabulary lacks")
+    tokens = read_tokens(args.tokens, checkpoint)
     np.seterr(over="ignore")                                 # the sum of a norm may reach infinity
     rows = logits(checkpoint, tokens, lambda layer, x: layer == args.after and print_x(x))
     if args.logits:
         np.save(args.logits, rows)
-    if xxhash:
-        print("bits:", xxhash.xxh3_128_hexdigest(np.ascontiguousarray(rows.astype("<f4")).data))
-    else:
-        print("no xxhash package: no digest")
+    print_bits(rows)
     if args.draw:
         T, top_k, top_p, min_p, R, seed, stream = args.draw.split(",")
         token = sample(rows[-1], tokens, len(tokens), float(T), int(top_k), float(top_p), float(min_p), float(R), (), int(seed), int(stream))

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Digests of the bundled model and of 24 random models of different shapes, against those in shapes.txt beside it.
+# Digests of the bundled model, of 24 random models of different shapes, and of 32 of version 2 of the arithmetic
+# (configs_2.py), against those in shapes.txt beside it.
 #
 #   sh tests/golden/shapes.sh [--programs DIR] [--model NANO] [--backend NAME]... [--record]
 #
@@ -86,5 +87,13 @@ for i in 00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23
   rm -f "$work/$i.safetensors"
 done
 check nano "$nano" "$work/nano.txt"
+mkdir "$work/2"
+python3 "$here/configs_2.py" "$work/2"
+for config in "$work"/2/*.json; do
+  i=$(basename "$config" .json)
+  "$programs/kaiju-make" --config "$config" --seed "2$i" --out "$work/2/$i.safetensors" >/dev/null
+  check "2-$i" "$work/2/$i.safetensors" "$work/2/$i.txt"
+  rm -f "$work/2/$i.safetensors"
+done
 [ "$unequal" = 0 ] && echo "all as recorded:$backends"
 exit $unequal

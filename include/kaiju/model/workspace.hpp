@@ -29,7 +29,7 @@ enum class Room : int32_t {
   kAttended,    // f32 [query width], in version 2
   kScale,       // f32 [1] scale of the row of kBytes, in version 2
   kZ,           // f32 [heads] z of each query, in version 2
-  kWideLogits,  // f32 [vocab_size], in version 2 with wide logits: 2 * kWideRows rows, whatever the step
+  kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits: 2 * kWideRows rows, whatever the step
 };
 inline constexpr int32_t kRoomCount = 13;
 inline constexpr int32_t kWideRows = 8;  // rows of logits that are computed at a time if the logits are wide
@@ -81,7 +81,8 @@ inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_proj
   };
   if (is_gated(config.shape)) rooms.push_back({Room::kGate, "the feed-forward gates", ffn * f32});
   if (config.shape.wide_logits)
-    rooms.push_back({Room::kWideLogits, "the sums of wide logits", static_cast<size_t>(config.vocab_size) * f32, false,
+    rooms.push_back({Room::kWideLogits, "the sums of wide logits",
+                     static_cast<size_t>(std::max(config.vocab_size, config.label_count())) * f32, false,
                      2 * kWideRows});
   return rooms;
 }
