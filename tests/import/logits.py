@@ -1,6 +1,6 @@
 """The float forward pass of examples/import: logits that transformers gave for small models of every family.
 
-python3 tests/import/logits.py SOURCE_FOLDER"""
+    python3 tests/import/logits.py SOURCE_FOLDER"""
 
 import json
 import os

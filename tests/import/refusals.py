@@ -1,6 +1,6 @@
 """Malformed, lying and unsupported sources: each is refused by name, and nothing is written.
 
-python3 tests/import/refusals.py SOURCE_FOLDER"""
+    python3 tests/import/refusals.py SOURCE_FOLDER"""
 
 import copy
 import json

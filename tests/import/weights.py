@@ -1,6 +1,6 @@
 """How examples/import reads and rounds weights: the types of GGUF and of safetensors, blocks of rows, int8.
 
-python3 tests/import/weights.py SOURCE_FOLDER"""
+    python3 tests/import/weights.py SOURCE_FOLDER"""
 
 import hashlib
 import tempfile
