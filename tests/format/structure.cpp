@@ -87,7 +87,7 @@ TEST_CASE("a config of version 2 is unchanged after conversion to JSON and back"
         R"("structure":{"activations":"token_scales","hadamard":32,"ffn":"gated_silu","residual":"f32",)"
         R"("output":"own","biases":"qkv","norms_after":true,"norm_gains":true,"head_norms":true,"value_norms":false,)"
         R"("static_kv":false,"wide_logits":false,"logit_cap":30.5,"score_scale":0.1},"chat":{"begin":1,"close":6}})");
-  const auto back = config_from_json(text);
+  auto back = config_from_json(text);
   INFO(back.status().message());
   REQUIRE(back.ok());
   CHECK(back->shape == config.shape);
