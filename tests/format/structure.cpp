@@ -104,7 +104,7 @@ TEST_CASE("a config of version 2 is unchanged after conversion to JSON and back"
 TEST_CASE("every value of a structure's words and flags is read as it was written") {
   ModelConfig config = tiny::scaled_config();
   const auto check = [&] {
-    const auto back = config_from_json(config_to_json(config));
+    auto back = config_from_json(config_to_json(config));
     INFO(config_to_json(config) << "\n" << back.status().message());
     REQUIRE(back.ok());
     CHECK(back->shape == config.shape);
