@@ -55,8 +55,8 @@ class Model {
   // model has no tokenizer or no chat format.
   Result<std::shared_ptr<const Tokenizer>> tokenizer() const;
   Result<const ChatFormat*> chat() const;
-  // Returns the tokens that end a reply by default: the symbols of the chat format. The list of stop tokens is empty if
-  // the model has no chat format.
+  // Returns the tokens that end a reply by default: the stop tokens of the chat format. The list of stop tokens is
+  // empty if the model has no chat format.
   std::vector<int32_t> stop_tokens() const;
 
   // Creates an engine that computes with this model. The engine keeps alive the parts of the model that it needs.

@@ -307,10 +307,11 @@ class Host {
     const size_t count = input_.take() % 4;
     for (kaiju_message& message : messages) {
       const std::string_view content = text();
-      message = {input_.take() % 5, 0, content.data(), content.size()};
+      const int role = input_.take();
+      message = {role % 6, 0, content.data(), content.size(), content.data(), role < 128 ? 0 : content.size()};
     }
     int32_t buffer[16];
-    const int32_t flags = input_.take() % 9;
+    const int32_t flags = input_.take() % 33;
     size_t filled = 0;
     ask([&](kaiju_error** e) {
       return kaiju_chat_format(model(), messages, sizeof messages[0], count, flags, buffer, std::size(buffer), &filled,
