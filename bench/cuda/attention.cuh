@@ -72,6 +72,7 @@ struct Scratch {
     view.hopper = properties.major == 9;
     view.multiprocessors = properties.multiProcessorCount;
     view.units = units;
+    view.head_dim = head_dim;
     CHECKED(cudaMalloc(&view.parts,
                        std::max<size_t>(1, static_cast<size_t>(units)) * kAttentionTileRows * sizeof(AttentionPart)));
     CHECKED(cudaMalloc(

@@ -1,5 +1,6 @@
 // Attention on the tensor cores of every chip from capability 8.0 on (mma.sync), for shapes that the Hopper kernels do
-// not support: head_dim 256 on Hopper, and head_dim 64, 128 and 256 on other chips. Any number of rows.
+// not support: head_dim 256 on Hopper, and head_dim 64, 128 and 256 on other chips. Any number of rows. Version 2 of
+// the arithmetic uses it on every chip (sm80_attention_scaled.cuh).
 //
 // The rows of a segment are its tokens times the query heads that share a KV head, token by token. A thread block takes
 // a tile of rows and processes the chunks of 512 keys that the rows see. In a chunk every warp computes the scores of
