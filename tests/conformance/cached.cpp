@@ -220,7 +220,7 @@ TEST_CASE("a saved session has no KV of sequences that used its blocks before") 
     };
     const std::vector<std::byte> alone = saved_behind(0);
     CHECK(alone.size() > 10000);
-    CHECK((saved_behind(arithmetic == 1 ? 20 : 5) == alone));
+    CHECK((saved_behind(arithmetic == 1 ? 20 : 3) == alone));
   }
 }
 

@@ -60,6 +60,8 @@ TEST_CASE("the golden self-check names the operation whose result differs") {
   const Status status = self_check(wrong);
   CHECK(status.code() == StatusCode::kUnsupported);
   CHECK(status.message().find("up, few rows; up, many rows; add_rows; add_rows, normed differ") != std::string::npos);
+  const Status of_first = self_check(wrong, golden::Shapes::kPlain, 1);  // what a model of version 1 needs
+  CHECK(of_first.message().find("up, few rows; up, many rows differ") != std::string::npos);
 }
 
 TEST_CASE("the golden self-check passes in a host that flushes subnormals and rounds down") {

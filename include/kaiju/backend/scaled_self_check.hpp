@@ -215,17 +215,17 @@ class ScaledAttention {
     kept.eps = 0x1p-126f;
     kept.key_inverse = kept.value_inverse = step.data();
     kept.hadamard = 64;
-    for (const int32_t window : windows) {
-      const int64_t block_bytes = kKvHeads * KvSlot::head_bytes(head_dim, true);
-      std::vector<std::byte> pool(static_cast<size_t>(kBlocks * block_bytes), std::byte{0x3C});
-      const KvSlot slot{pool.data(), block_bytes, 0,
-                        kKvHeads,    head_dim,    window > 0 ? BlockKind::kWindow : BlockKind::kGlobal,
-                        window,      true};
-      for (int32_t i = 0; i < kFills; ++i) {
-        const BatchSegment filling = segment(i * kFilled, kFilled);
-        kept.angles = angles.data() + int64_t{i} * kFilled * (head_dim / 2);
-        backend.append_rows(kept, batch_of(filling), slot);
-      }
+    const int64_t block_bytes = kKvHeads * KvSlot::head_bytes(head_dim, true);
+    std::vector<std::byte> pool(static_cast<size_t>(kBlocks * block_bytes), std::byte{0x3C});
+    KvSlot slot{pool.data(), block_bytes, 0, kKvHeads, head_dim, BlockKind::kWindow, kLength, true};
+    for (int32_t i = 0; i < kFills; ++i) {
+      const BatchSegment filling = segment(i * kFilled, kFilled);
+      kept.angles = angles.data() + int64_t{i} * kFilled * (head_dim / 2);
+      backend.append_rows(kept, batch_of(filling), slot);
+    }
+    for (const int32_t window : windows) {  // both kinds of block have the same table
+      slot.kind = window > 0 ? BlockKind::kWindow : BlockKind::kGlobal;
+      slot.window = window;
       const BatchSegment asking = segment(kLength - rows, rows);
       std::vector<float> attended(queries.size());
       backend.attend(ScaledAttentionArgs{queries.data(), kHeads, z.data(), step.data(), attended.data()},
