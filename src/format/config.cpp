@@ -238,8 +238,8 @@ Status check_dimensions(const ModelConfig& c) {
   KAIJU_TRY(range("d_ff", c.d_ff, 64, kMostWidth, 64));
   KAIJU_TRY(range("context", c.context, 1, kMostPositions, 1));
   if (!is_head_dim(c, c.head_dim))
-    return bad_model(fmt::format("config.head_dim is {}: must be 64, 128 {}", c.head_dim,
-                                 c.arithmetic() == 1 ? "or 256" : ", 256 or 512"));
+    return bad_model(fmt::format("config.head_dim is {}: must be 64, 128{}", c.head_dim,
+                                 c.arithmetic() == 1 ? " or 256" : ", 256 or 512"));
   KAIJU_TRY(range("n_heads", c.n_heads, 1, kMostWidth / c.head_dim, 1));
   KAIJU_TRY(range("n_kv_heads", c.n_kv_heads, 1, c.n_heads, 1));
   if (c.n_heads % c.n_kv_heads != 0)

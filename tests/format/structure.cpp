@@ -66,11 +66,13 @@ const std::string& static_bytes() {
   return made;
 }
 
-Status after(const std::string& file, const std::function<void(Parts&)>& edit, Verify verify = Verify::kFull) {
+// What the loader says after the edit, without the file's name; empty if it takes the file.
+std::string after(const std::string& file, const std::function<void(Parts&)>& edit, Verify verify = Verify::kFull) {
   Parts parts = tiny::take_apart(file);
   edit(parts);
   tiny::seal(parts);
-  return tiny::load(tiny::assemble(parts), verify);
+  const std::string said = tiny::load(tiny::assemble(parts), verify).message(), prefix = "checkpoint in memory: ";
+  return said.starts_with(prefix) ? said.substr(prefix.size()) : said;
 }
 
 }  // namespace
@@ -87,7 +89,7 @@ TEST_CASE("a config of version 2 is unchanged after conversion to JSON and back"
         R"("structure":{"activations":"token_scales","hadamard":32,"ffn":"gated_silu","residual":"f32",)"
         R"("output":"own","biases":"qkv","norms_after":true,"norm_gains":true,"head_norms":true,"value_norms":false,)"
         R"("static_kv":false,"wide_logits":false,"logit_cap":30.5,"score_scale":0.1},"chat":{"begin":1,"close":6}})");
-  const auto back = config_from_json(text);
+  auto back = config_from_json(text);
   INFO(back.status().message());
   REQUIRE(back.ok());
   CHECK(back->shape == config.shape);
@@ -104,7 +106,7 @@ TEST_CASE("a config of version 2 is unchanged after conversion to JSON and back"
 TEST_CASE("every value of a structure's words and flags is read as it was written") {
   ModelConfig config = tiny::scaled_config();
   const auto check = [&] {
-    const auto back = config_from_json(config_to_json(config));
+    auto back = config_from_json(config_to_json(config));
     INFO(config_to_json(config) << "\n" << back.status().message());
     REQUIRE(back.ok());
     CHECK(back->shape == config.shape);
@@ -123,7 +125,8 @@ TEST_CASE("every value of a structure's words and flags is read as it was writte
 
 TEST_CASE("every broken rule of a structure is refused with its field", "[malformed]") {
   const auto refused = [](const std::string& message, const std::function<void(ordered_json&)>& edit) {
-    DYNAMIC_SECTION(message) {
+    {
+      INFO(message);
       Parts parts = tiny::take_apart(scaled_bytes());
       parts.edit_config(edit);
       const std::string text = parts.metadata()["config"];
@@ -248,20 +251,19 @@ TEST_CASE("the tensors of a model with static scales are those of the format's d
 
 TEST_CASE("gains, biases, steps and scales of version 2 must be within their ranges", "[malformed]") {
   const float infinity = std::numeric_limits<float>::infinity();
-  CHECK(after(scaled_bytes(), [](Parts&) {}).message() == "");
-  CHECK(after(static_bytes(), [](Parts&) {}).message() == "");
+  CHECK(after(scaled_bytes(), [](Parts&) {}) == "");
+  CHECK(after(static_bytes(), [](Parts&) {}) == "");
   const auto refused = [&](const std::string& file, const char* tensor, size_t index,
                            std::initializer_list<float> values, const char* rule) {
-    for (const float value : values) DYNAMIC_SECTION(tensor << " " << value) {
-        for (const Verify verify : {Verify::kFull, Verify::kNone})
-          CHECK(after(
-                    file, [&](Parts& p) { p.put<float>(tensor, index, value); }, verify)
-                    .message() == fmt::format("tensor {}[{}] is {}: must be {}", tensor, index, value, rule));
-      }
+    for (const float value : values) {
+      for (const Verify verify : {Verify::kFull, Verify::kNone})
+        CHECK(after(
+                  file, [&](Parts& p) { p.put<float>(tensor, index, value); }, verify) ==
+              fmt::format("tensor {}[{}] is {}: must be {}", tensor, index, value, rule));
+    }
   };
   const auto taken = [&](const std::string& file, const char* tensor, std::initializer_list<float> values) {
-    for (const float value : values)
-      CHECK(after(file, [&](Parts& p) { p.put<float>(tensor, 0, value); }).message() == "");
+    for (const float value : values) CHECK(after(file, [&](Parts& p) { p.put<float>(tensor, 0, value); }) == "");
   };
   for (const char* gain :
        {"layers.0.attn.gain", "layers.1.ffn.post_gain", "layers.2.attn.q_gain", "kv.1.k_gain", "final.gain"}) {
@@ -287,11 +289,11 @@ TEST_CASE("gains, biases, steps and scales of version 2 must be within their ran
 
 TEST_CASE("the scale of a row times the virtual scalar is at most 1,000 in version 2", "[malformed]") {
   const auto too_large = [](const std::string& file, const std::string& matrix, const std::string& scalar) {
-    const Status status = after(file, [&](Parts& p) {
+    const std::string said = after(file, [&](Parts& p) {
       p.put<float>(matrix + ".scale", 1, 101.0f);
       p.put<float>(scalar, 0, 10.0f);
     });
-    CHECK(status.message() == fmt::format("tensor {}.scale times {} is 1.01e+03: must be at most 1e3", matrix, scalar));
+    CHECK(said == fmt::format("tensor {}.scale times {} is 1.01e+03: must be at most 1e3", matrix, scalar));
   };
   too_large(scaled_bytes(), "embed", "embed.in_scalar");
   too_large(scaled_bytes(), "output", "output.scalar");
@@ -304,7 +306,7 @@ TEST_CASE("the scale of a row times the virtual scalar is at most 1,000 in versi
 
 TEST_CASE("no weight of version 2 may be -128, and each tensor is caught by its digest", "[malformed]") {
   for (const std::string& matrix : tiny::matrices_of(tiny::scaled_config()))
-    CHECK(tiny::contains(after(scaled_bytes(), [&](Parts& p) { p.put<int8_t>(matrix + ".weight", 5, -128); }).message(),
+    CHECK(tiny::contains(after(scaled_bytes(), [&](Parts& p) { p.put<int8_t>(matrix + ".weight", 5, -128); }),
                          "tensor " + matrix + ".weight: row 0 holds the weight -128"));
   const Parts good = tiny::take_apart(scaled_bytes());
   for (const auto& [name, entry] : good.header.items()) {
