@@ -64,7 +64,8 @@ TEST_CASE("llama3 has numbers of three digits, and any character before letters"
   CHECK(words("llama3", "\"quoted\", (it'S)") == Words{"\"quoted", "\",", " (", "it", "'S", ")"});
   CHECK(words("llama3", "a!\r\n\n  b") == Words{"a", "!\r\n\n", " ", " b"});
   CHECK(words("llama3", "a \n \n  b") == Words{"a", " \n \n", " ", " b"});
-  CHECK(words("llama3", "I'LL he'\u017f d") == Words{"I", "'LL", " he", "'\u017f", " d"});
+  CHECK(words("llama3", "I'LLx he'\u017fx 'vE'ms 'xs") ==
+        Words{"I", "'LL", "x", " he", "'\u017f", "x", " '", "vE", "'m", "s", " '", "xs"});
 }
 
 TEST_CASE("qwen2 is llama3 with each digit alone") {
