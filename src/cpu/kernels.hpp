@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "kaiju/backend/row_args.hpp"
+#include "kaiju/arith/row_args.hpp"
 
 namespace kaiju::cpu {
 

@@ -1,12 +1,12 @@
 // The row operations of version 2 of the arithmetic (docs/arithmetic-2.md), in scalar code: this file defines every bit
-// of them. A function computes one row (the arguments are in backend/row_args.hpp).
+// of them. A function computes one row (the arguments are in row_args.hpp).
 #pragma once
 
 #include "kaiju/arith/gate.hpp"
 #include "kaiju/arith/quantise.hpp"
 #include "kaiju/arith/rms.hpp"
 #include "kaiju/arith/rotary.hpp"
-#include "kaiju/backend/row_args.hpp"
+#include "kaiju/arith/row_args.hpp"
 
 namespace kaiju::arith {
 

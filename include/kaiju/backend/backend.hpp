@@ -8,8 +8,8 @@
 #include <concepts>
 
 #include "kaiju/arith/float32.hpp"
+#include "kaiju/arith/row_args.hpp"
 #include "kaiju/backend/batch.hpp"
-#include "kaiju/backend/row_args.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
 #include "kaiju/step/result.hpp"
