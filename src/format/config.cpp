@@ -20,6 +20,7 @@ using format::JsonObject;
 constexpr format::JsonLimits kConfigLimits = {3, 4096, 4096};
 constexpr size_t kMostNameBytes = 128;
 constexpr int32_t kMostPositions = 1 << 24;
+constexpr double kMostGrowth = 1e4;    // keeps the residual stream finite (arithmetic-2.md, section 4)
 constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within int32 (arithmetic.md, section 1)
 
 struct ChatField {
@@ -237,8 +238,8 @@ Status check_dimensions(const ModelConfig& c) {
   KAIJU_TRY(range("d_ff", c.d_ff, 64, kMostWidth, 64));
   KAIJU_TRY(range("context", c.context, 1, kMostPositions, 1));
   if (!is_head_dim(c, c.head_dim))
-    return bad_model(fmt::format("config.head_dim is {}: must be 64, 128 {}", c.head_dim,
-                                 c.arithmetic() == 1 ? "or 256" : ", 256 or 512"));
+    return bad_model(fmt::format("config.head_dim is {}: must be 64, 128{}", c.head_dim,
+                                 c.arithmetic() == 1 ? " or 256" : ", 256 or 512"));
   KAIJU_TRY(range("n_heads", c.n_heads, 1, kMostWidth / c.head_dim, 1));
   KAIJU_TRY(range("n_kv_heads", c.n_kv_heads, 1, c.n_heads, 1));
   if (c.n_heads % c.n_kv_heads != 0)
@@ -304,6 +305,7 @@ Status check_layers(const ModelConfig& c) {
   if (c.layers.empty() || c.layers.size() > kMostLayers)
     return bad_model(fmt::format("config.layers has {} entries: 1 to {} allowed", c.layers.size(), kMostLayers));
   int32_t next_slot = 0;
+  double growth = 1;  // of the residual stream, by the factors
   std::vector<bool> rope_seen(kMostLayers);
   for (size_t i = 0; i < c.layers.size(); ++i) {
     const LayerConfig& layer = c.layers[i];
@@ -319,6 +321,12 @@ Status check_layers(const ModelConfig& c) {
     if (layer.rope < 0 || layer.rope >= kMostLayers)
       return refuse("rope", layer.rope, "tables are numbered from 0 without gaps");
     KAIJU_TRY(check_own_dimensions(c, i));
+    growth *= std::max(1.0, static_cast<double>(std::abs(layer.factor)));
+    if (growth > kMostGrowth)
+      return bad_model(
+          fmt::format("config.layers[{}].factor is {}: the magnitudes above 1 of all factors, multiplied, must be at "
+                      "most 1e4",
+                      i, layer.factor));
     if (c.rope_head_dim(layer.rope) != c.head_dim_of(static_cast<int32_t>(i)))
       return refuse("rope", layer.rope, "all layers that use a table have the same head_dim");
     rope_seen[static_cast<size_t>(layer.rope)] = true;

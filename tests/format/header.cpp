@@ -183,7 +183,7 @@ const std::vector<MetadataCase>& metadata_cases() {
       {"format_version missing", "__metadata__.format_version", [](auto& m) { m.erase("format_version"); }},
       {"format_version a number", "__metadata__.\"format_version\" must be a string",
        [](auto& m) { m["format_version"] = 1; }},
-      {"arithmetic of the future", "__metadata__.arithmetic is \"2\"", [](auto& m) { m["arithmetic"] = "2"; },
+      {"arithmetic of the future", "__metadata__.arithmetic is \"3\"", [](auto& m) { m["arithmetic"] = "3"; },
        StatusCode::kUnsupported},
       {"arithmetic missing", "__metadata__.arithmetic", [](auto& m) { m.erase("arithmetic"); }},
       {"config missing", "__metadata__.config", [](auto& m) { m.erase("config"); }},

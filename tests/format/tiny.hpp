@@ -93,6 +93,27 @@ inline ModelConfig config(int layers = 2) {
   return c;
 }
 
+// Three layers of version 2 of the arithmetic: the second has dimensions of its own, the third shares the first one's
+// slot.
+inline ModelConfig scaled_config() {
+  ModelConfig c = config(3);
+  c.shape.activations = kaiju::Activations::kTokenScales;
+  c.shape.hadamard = 32;
+  c.shape.ffn = kaiju::Ffn::kGatedSilu;
+  c.shape.residual = kaiju::Residual::kF32;
+  c.shape.output = kaiju::OutputMatrix::kOwn;
+  c.shape.biases = kaiju::Biases::kQkv;
+  c.shape.norm_gains = c.shape.norms_after = c.shape.head_norms = true;
+  c.shape.logit_cap = 30.5f;
+  c.score_scale = 0.1f;
+  c.layers[1].head_dim = 128;
+  c.layers[1].n_kv_heads = 2;
+  c.layers[1].d_ff = 192;
+  c.layers[1].values_from_keys = true;
+  c.layers[2].factor = -0.75f;
+  return c;
+}
+
 // The names of all matrices of a model's layers, and of the embedding.
 inline std::vector<std::string> matrices_of(const ModelConfig& config) {
   std::vector<std::string> names = {"embed"};
@@ -172,7 +193,8 @@ inline void seal(Parts& parts) {
     if (name != "__metadata__") names.push_back(name);
   std::sort(names.begin(), names.end());
   ordered_json digests = ordered_json::object();
-  std::string root = "1\n" + parts.metadata()["config"].get<std::string>() + "\n";
+  std::string root =
+      parts.metadata()["arithmetic"].get<std::string>() + "\n" + parts.metadata()["config"].get<std::string>() + "\n";
   for (const std::string& name : names) {
     const ordered_json& entry = parts.header.at(name);
     const auto [begin, end] = parts.place(name);
