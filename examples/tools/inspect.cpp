@@ -9,17 +9,25 @@
 #include <string>
 #include <vector>
 
+#include "kaiju/backend/batch.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/kaiju.hpp"
 #include "program.hpp"
 
 namespace {
 
+using kaiju::Activations;
+using kaiju::Biases;
 using kaiju::Checkpoint;
+using kaiju::Ffn;
 using kaiju::LayerConfig;
 using kaiju::LayerKind;
+using kaiju::LayerShape;
 using kaiju::ModelConfig;
+using kaiju::OutputMatrix;
+using kaiju::Residual;
 using kaiju::TensorInfo;
+using kaiju::Width;
 
 struct Summary {
   int64_t parameters = 0;       // int8 weights
@@ -30,6 +38,13 @@ struct Summary {
   int32_t sliding_slots = 0;
 };
 
+// A key and a value of one token, with their scales in version 2 of the arithmetic.
+int64_t token_bytes(const ModelConfig& config, int32_t slot) {
+  const int32_t layer = config.owner_of(slot);
+  return config.kv_heads_of(layer) * kaiju::KvSlot::head_bytes(config.head_dim_of(layer), config.arithmetic() == 2) /
+         kaiju::kBlockTokens;
+}
+
 const char* kind_name(const LayerConfig& layer) { return layer.kind == LayerKind::kGlobal ? "global" : "sliding"; }
 
 Summary summarise(const Checkpoint& checkpoint) {
@@ -39,9 +54,9 @@ Summary summarise(const Checkpoint& checkpoint) {
     out.tensor_bytes += static_cast<int64_t>(tensor.bytes.size());
   }
   const ModelConfig& config = checkpoint.config();
-  const int64_t slot_bytes = 2 * int64_t{config.kv_width()};  // a key and a value, int8
   for (int32_t slot = 0; slot < config.kv_slot_count; ++slot) {
     const LayerConfig& owner = config.layers[static_cast<size_t>(config.owner_of(slot))];
+    const int64_t slot_bytes = token_bytes(config, slot);
     if (owner.kind == LayerKind::kGlobal) {
       ++out.global_slots;
       out.kv_token_bytes += slot_bytes;
@@ -113,6 +128,65 @@ std::string labels_text(const std::vector<std::string>& labels) {
   return text;
 }
 
+// The structure of version 2 of the arithmetic in words.
+std::string structure_text(const LayerShape& shape) {
+  std::string text = shape.activations == Activations::kTokenScales ? "token scales" : "static scales";
+  if (shape.hadamard > 0) text += fmt::format(", Hadamard blocks of {}", shape.hadamard);
+  text += shape.ffn == Ffn::kGatedSilu   ? ", gated SiLU"
+          : shape.ffn == Ffn::kGatedGelu ? ", gated GELU"
+                                         : ", ReLU squared";
+  text += shape.residual == Residual::kF32 ? ", residual f32" : ", residual bf16";
+  if (shape.biases != Biases::kNone) text += shape.biases == Biases::kAll ? ", biases" : ", biases of q, k and v";
+  if (shape.static_kv) text += ", static scales of keys and values";
+  return text;
+}
+std::string norms_text(const LayerShape& shape) {
+  std::string text = "before attention and feed-forward";
+  if (shape.norms_after) text += ", and after them";
+  if (shape.head_norms) text += "; of queries and keys";
+  if (shape.value_norms) text += "; of values";
+  return text + (shape.norm_gains ? "; with gains" : "; without gains");
+}
+std::string logits_text(const LayerShape& shape) {
+  std::string text = shape.output == OutputMatrix::kOwn ? "a matrix of their own" : "the embedding's matrix";
+  if (shape.wide_logits) text += ", input of two bytes";
+  if (shape.logit_cap > 0) text += fmt::format(", capped at {}", shape.logit_cap);
+  return text;
+}
+
+// "64", or of layers that differ "64 to 192".
+std::string range_text(const ModelConfig& config, Width width) {
+  int32_t least = config.width_of(width, 0);
+  for (int32_t layer = 1; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+    least = std::min(least, config.width_of(width, layer));
+  const int32_t most = config.widest(width);
+  return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
+}
+
+std::string kv_heads_text(const ModelConfig& config) {
+  const int32_t fewest = config.fewest_kv_heads(), most = config.most_kv_heads();
+  return fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
+}
+
+// The slots of the KV cache, one a line.
+std::string slots_report(const ModelConfig& config) {
+  const bool scaled = config.arithmetic() == 2;
+  std::string report = fmt::format("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}{}\n", "slot", "kind", "window", "rope",
+                                   scaled ? "KV heads   bytes a token  " : "", "layers (the first one writes)");
+  for (int32_t slot = 0; slot < config.kv_slot_count; ++slot) {
+    const int32_t layer = config.owner_of(slot);
+    const LayerConfig& owner = config.layers[static_cast<size_t>(layer)];
+    const std::string window = owner.kind == LayerKind::kWindow ? fmt::format("{}", owner.window) : "-";
+    report += fmt::format("  {:>4}  {:<7}  {:>7}  {:>4}  ", slot, kind_name(owner), window, owner.rope);
+    if (scaled)
+      report +=
+          fmt::format("{:<9}  {:>13}  ", fmt::format("{} of {}", config.kv_heads_of(layer), config.head_dim_of(layer)),
+                      token_bytes(config, slot));
+    report += readers_text(config, slot) + "\n";
+  }
+  return report;
+}
+
 std::string text_report(const std::string& path, const Checkpoint& checkpoint, bool verified) {
   const ModelConfig& c = checkpoint.config();
   const Summary s = summarise(checkpoint);
@@ -135,8 +209,14 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
        fmt::format("{} tokens{}", c.vocab_size, checkpoint.find("tokenizer") ? "" : ", no tokenizer in the file"));
   line("context", fmt::format("{} tokens", c.context));
   line("d_model", fmt::format("{}", c.d_model));
-  line("heads", fmt::format("{} of {}, {} for keys and values", c.n_heads, c.head_dim, c.n_kv_heads));
-  line("d_ff", fmt::format("{}", c.d_ff));
+  line("heads",
+       fmt::format("{} of {}, {} for keys and values", c.n_heads, range_text(c, Width::kHead), kv_heads_text(c)));
+  line("d_ff", range_text(c, Width::kFfn));
+  if (c.arithmetic() == 2) {
+    line("structure", structure_text(c.shape));
+    line("norms", norms_text(c.shape));
+    line("logits", logits_text(c.shape));
+  }
   line("layers", fmt::format("{}: {}", c.layers.size(), layers_text(c)));
   line("KV per token, global",
        fmt::format("{} in {} slot{}", bytes_text(s.kv_token_bytes), s.global_slots, s.global_slots == 1 ? "" : "s"));
@@ -146,12 +226,7 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
     line("classifier",
          fmt::format("{} label{}: {}", c.labels.size(), c.labels.size() == 1 ? "" : "s", labels_text(c.labels)));
 
-  print("\n  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", "slot", "kind", "window", "rope", "layers (the first one writes)");
-  for (int32_t slot = 0; slot < c.kv_slot_count; ++slot) {
-    const LayerConfig& owner = c.layers[static_cast<size_t>(c.owner_of(slot))];
-    const std::string window = owner.kind == LayerKind::kWindow ? fmt::format("{}", owner.window) : "-";
-    print("  {:>4}  {:<7}  {:>7}  {:>4}  {}\n", slot, kind_name(owner), window, owner.rope, readers_text(c, slot));
-  }
+  report += slots_report(c);
 
   size_t name_width = 6;
   size_t shape_width = 5;

@@ -445,6 +445,37 @@ TEST_CASE("kaiju-make takes any shape from a config file") {
   CHECK(tiny::read_file(folder / "model") == tiny::make(tiny::config(3), UINT64_MAX));
 }
 
+TEST_CASE("kaiju-make takes a config of version 2, and kaiju-inspect shows its structure and its KV with scales") {
+  const tiny::Folder folder;
+  tiny::write_file(folder / "shape.json", kaiju::config_to_json(tiny::scaled_config()));
+  const Run made = run(folder, "kaiju-make",
+                       "--config '" + (folder / "shape.json") + "' --seed 3 --out '" + (folder / "model") + "'");
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  CHECK(tiny::read_file(folder / "model") == tiny::make(tiny::scaled_config(), 3));
+  const Run text = run(folder, "kaiju-inspect", "'" + (folder / "model") + "'");
+  CHECK(text.status == 0);
+  for (const char* part :
+       {"  arithmetic            version 2\n", "  heads                 2 of 64 to 128, 1 to 2 for keys and values\n",
+        "  d_ff                  64 to 192\n",
+        "  structure             token scales, Hadamard blocks of 32, gated SiLU, residual f32, biases of q, k and v\n",
+        "  norms                 before attention and feed-forward, and after them; of queries and keys; with gains\n",
+        "  logits                a matrix of their own, capped at 30.5\n", "  KV per token, global  520 B in 1 slot\n",
+        "  KV window, sliding    1.03 KiB per sequence in 1 slot\n",
+        "     0  sliding        8     0  1 of 64              132  0, 2\n",
+        "     1  global         -     1  2 of 128             520  1\n", "layers.1.attn.post_gain"}) {
+    INFO(part << "\n" << text.out);
+    CHECK(tiny::contains(text.out, part));
+  }
+  const Run json = run(folder, "kaiju-inspect", "'" + (folder / "model") + "' --json");
+  REQUIRE(json.status == 0);
+  const auto report = tiny::ordered_json::parse(json.out);
+  CHECK(report["arithmetic"] == 2);
+  CHECK(report["kv_bytes_per_token"] == 520);
+  CHECK(report["kv_bytes_per_window"] == 8 * 132);
+  CHECK(report["config"]["structure"]["hadamard"] == 32);
+}
+
 TEST_CASE("kaiju-make refuses wrong options by name") {
   const tiny::Folder folder;
   const std::string out = " --out '" + (folder / "model") + "'";
