@@ -55,7 +55,7 @@ def config(i):
         "static_kv": i % 4 == 2 or i == 11,
         "wide_logits": i % 5 in (1, 3),
         "logit_cap": (0, 0, 30.3)[i // 5 % 3],
-        "score_scale": (0, 0, 0.1)[i // 2 % 3],
+        "score_scale": (0, 0, 0.13)[i // 2 % 3],
     }
     made = {
         "name": f"structure-{i:02}", "vocab_size": pick((16, 272, 512)), "d_model": pick((64, 128, 192, 320)), "n_heads": kv_heads * pick((1, 2, 3)),

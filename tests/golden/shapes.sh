@@ -1,11 +1,12 @@
 #!/bin/sh
-# Digests of the bundled model and of 24 random models of different shapes, against those in shapes.txt beside it.
+# Digests of the bundled model, of 24 random models of different shapes, and of 32 of version 2 of the arithmetic
+# (configs_2.py), against those in shapes.txt beside it.
 #
 #   sh tests/golden/shapes.sh [--programs DIR] [--model NANO] [--backend NAME]... [--record]
 #
 # --programs: folder of kaiju-score and kaiju-make (build/tests/bin of the current folder by default).
 # --model: the bundled checkpoint (examples/chat/model/kaiju-nano.safetensors of the current folder by default).
-# --backend: one or several; all that kaiju-score names, without it.
+# --backend: one or several; without it all that this machine and build have.
 # --record: writes shapes.txt anew, from the backend `reference`.
 # Fails unless every digest (of the files, and of the logits however cut) is as recorded.
 set -eu
@@ -58,7 +59,10 @@ PY
 score() { "$programs/kaiju-score" "$@"; }
 bits() { sed -n 's/^bits: //p'; }
 if [ -z "$backends" ]; then
-  backends=$(echo 1 | score "$nano" --tokens - --backend none 2>&1 | sed -n 's/.*choose one of: auto, //p' | tr -d ,)
+  named=$(echo 1 | score "$nano" --tokens - --backend none 2>&1 | sed -n 's/.*choose one of: auto, \([^(]*\).*/\1/p' | tr -d ,)
+  for backend in $named; do  # those of this machine and build
+    if echo 1 | score "$nano" --tokens - --backend "$backend" >/dev/null 2>&1; then backends="$backends $backend"; fi
+  done
 fi
 [ -n "$record" ] && : >"$here/shapes.txt"
 unequal=0
@@ -86,5 +90,13 @@ for i in 00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23
   rm -f "$work/$i.safetensors"
 done
 check nano "$nano" "$work/nano.txt"
+mkdir "$work/2"
+python3 "$here/configs_2.py" "$work/2"
+for config in "$work"/2/*.json; do
+  i=$(basename "$config" .json)
+  "$programs/kaiju-make" --config "$config" --seed "2$i" --out "$work/2/$i.safetensors" >/dev/null
+  check "2-$i" "$work/2/$i.safetensors" "$work/2/$i.txt"
+  rm -f "$work/2/$i.safetensors"
+done
 [ "$unequal" = 0 ] && echo "all as recorded:$backends"
 exit $unequal
