@@ -102,7 +102,7 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
 template <class B>
 Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint,
                                        const ExecutorOptions& options, std::string kv_layout) {
-  KAIJU_TRY(self_check(*backend));
+  KAIJU_TRY(self_check(*backend, golden::Shapes::kPlain, checkpoint->config().arithmetic()));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options);

@@ -8,19 +8,30 @@
 
 namespace kaiju::test {
 
-TEST_CASE("the reference backend passes the golden self-check") {
-  ReferenceBackend reference;
-  const auto found = golden::hashes(reference, golden::Shapes::kAll);
-  REQUIRE(found.size() == golden::kChecks);
-  CHECK(golden::hashes(reference, golden::Shapes::kPlain) ==
-        std::vector<uint64_t>(found.begin(), found.begin() + golden::kPlainChecks));
-  for (size_t i = 0; i < golden::kChecks; ++i) {
+namespace {
+
+// `plain`: how many of the checks are those of a CPU.
+void check(const std::vector<uint64_t>& found, const std::vector<uint64_t>& found_plain,
+           std::span<const golden::Check> expected, size_t plain) {
+  REQUIRE(found.size() == expected.size());
+  CHECK(found_plain == std::vector<uint64_t>(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(plain)));
+  for (size_t i = 0; i < found.size(); ++i) {
     char line[80];
-    std::snprintf(line, sizeof line, "{\"%s\", 0x%016llXu},", golden::kExpected[i].operation,
+    std::snprintf(line, sizeof line, "{\"%s\", 0x%016llXu},", expected[i].operation,
                   static_cast<unsigned long long>(found[i]));
     INFO("the table's line would be " << line);
-    CHECK(found[i] == golden::kExpected[i].hash);
+    CHECK(found[i] == expected[i].hash);
   }
+}
+
+}  // namespace
+
+TEST_CASE("the reference backend passes the golden self-check") {
+  ReferenceBackend reference;
+  check(golden::hashes(reference, golden::Shapes::kAll), golden::hashes(reference, golden::Shapes::kPlain),
+        golden::kExpected, golden::kPlainChecks);
+  check(golden::scaled_hashes(reference, golden::Shapes::kAll),
+        golden::scaled_hashes(reference, golden::Shapes::kPlain), golden::kScaledExpected, golden::kPlainScaledChecks);
 }
 
 TEST_CASE("every backend passes the golden self-check") {
@@ -31,8 +42,12 @@ TEST_CASE("every backend passes the golden self-check") {
 }
 
 namespace {
-// Errs by one in one byte of one operation.
+// Errs by one in one byte of an operation of each version of the arithmetic.
 struct Wrong : ReferenceBackend {
+  void add_rows(const AddRows& args) {
+    ReferenceBackend::add_rows(args);
+    args.x[7] = arith::float_of(arith::bits_of(args.x[7]) ^ 1);
+  }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
     ReferenceBackend::up(w, a, rows, alpha, h);
     h[5] ^= 1;
@@ -44,7 +59,9 @@ TEST_CASE("the golden self-check names the operation whose result differs") {
   Wrong wrong;
   const Status status = self_check(wrong);
   CHECK(status.code() == StatusCode::kUnsupported);
-  CHECK(status.message().find("up, few rows; up, many rows differ") != std::string::npos);
+  CHECK(status.message().find("up, few rows; up, many rows; add_rows; add_rows, normed differ") != std::string::npos);
+  const Status of_first = self_check(wrong, golden::Shapes::kPlain, 1);  // what a model of version 1 needs
+  CHECK(of_first.message().find("up, few rows; up, many rows differ") != std::string::npos);
 }
 
 TEST_CASE("the golden self-check passes in a host that flushes subnormals and rounds down") {
