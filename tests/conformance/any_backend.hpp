@@ -26,6 +26,18 @@ class AnyBackend {
                       const float* k_inverse, const float* v_inverse, const KvSlot& kv) = 0;
   virtual void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) = 0;
   virtual void sample(const SampleArgs& args, SampledToken& result) = 0;
+
+  // Version 2 of the arithmetic, for backends that have it.
+  virtual bool is_scaled() const = 0;
+  virtual void embed_rows(const EmbedRows& args) = 0;
+  virtual void norm_rows(const NormRows& args) = 0;
+  virtual void quantise_rows(const QuantiseRows& args) = 0;
+  virtual void gate_rows(const GateRows& args) = 0;
+  virtual void add_rows(const AddRows& args) = 0;
+  virtual void logit_rows(const LogitRows& args) = 0;
+  virtual void query_rows(const QueryRows& args) = 0;
+  virtual void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) = 0;
+  virtual void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) = 0;
 };
 
 template <Backend B>
@@ -63,11 +75,40 @@ class Held final : public AnyBackend {
   }
   void sample(const SampleArgs& args, SampledToken& result) override { backend_->sample(args, result); }
 
+  bool is_scaled() const override { return ScaledBackend<B>; }
+  void embed_rows(const EmbedRows& args) override {
+    if constexpr (ScaledBackend<B>) backend_->embed_rows(args);
+  }
+  void norm_rows(const NormRows& args) override {
+    if constexpr (ScaledBackend<B>) backend_->norm_rows(args);
+  }
+  void quantise_rows(const QuantiseRows& args) override {
+    if constexpr (ScaledBackend<B>) backend_->quantise_rows(args);
+  }
+  void gate_rows(const GateRows& args) override {
+    if constexpr (ScaledBackend<B>) backend_->gate_rows(args);
+  }
+  void add_rows(const AddRows& args) override {
+    if constexpr (ScaledBackend<B>) backend_->add_rows(args);
+  }
+  void logit_rows(const LogitRows& args) override {
+    if constexpr (ScaledBackend<B>) backend_->logit_rows(args);
+  }
+  void query_rows(const QueryRows& args) override {
+    if constexpr (ScaledBackend<B>) backend_->query_rows(args);
+  }
+  void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) override {
+    if constexpr (ScaledBackend<B>) backend_->append_rows(args, batch, kv);
+  }
+  void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) override {
+    if constexpr (ScaledBackend<B>) backend_->attend(args, batch, kv);
+  }
+
  private:
   std::unique_ptr<B> backend_;
   std::string name_;
 };
 
-static_assert(Backend<AnyBackend>);
+static_assert(Backend<AnyBackend> && ScaledBackend<AnyBackend>);
 
 }  // namespace kaiju::test

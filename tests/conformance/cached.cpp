@@ -51,9 +51,10 @@ std::string cpu_backend() {
 }
 
 // What `look` sees of the engine in the end.
-void ask_500_prompts(const std::string& backend, const std::function<void(RunOptions&, const std::string&)>& change,
+void ask_500_prompts(const std::string& backend, int32_t arithmetic,
+                     const std::function<void(RunOptions&, const std::string&)>& change,
                      const std::function<void(const Metrics&)>& look) {
-  INFO("on " << backend);
+  INFO("on " << backend << ", arithmetic " << arithmetic);
   const unsigned seed = std::getenv("KAIJU_TEST_SEED")
                             ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
                             : std::random_device{}();
@@ -72,6 +73,7 @@ void ask_500_prompts(const std::string& backend, const std::function<void(RunOpt
   config.layers = {{LayerKind::kWindow, 128, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kWindow, 128, 2, 0}};
   config.labels = {"violence", "self-harm", "spam"};
   config.derive_counts();
+  if (arithmetic == 2) config.shape = test::small_scaled_shape();
   const std::string path =
       (std::filesystem::temp_directory_path() / fmt::format("kaiju-cached-{}.safetensors", seed)).string();
   REQUIRE(write_random_checkpoint(path, config, 5).ok());
@@ -176,13 +178,14 @@ std::vector<std::string> both_backends() {
 }  // namespace
 
 TEST_CASE("a saved session has no KV of sequences that used its blocks before") {
-  ModelConfig config = test::small_config("tenants", false);
+  const int32_t arithmetic = GENERATE(1, 2);
+  ModelConfig config = test::small_config_of(arithmetic, "tenants");
   config.n_kv_heads = 2;
   config.context = 1024;
   auto model = Model::create(test::random_checkpoint(config, 5));
   REQUIRE(model.ok());
   for (const std::string& backend : backend_names()) {
-    INFO(backend);
+    INFO(backend << ", arithmetic " << arithmetic);
     const auto saved_behind = [&](int32_t tenants) {
       RunOptions options;
       options.executor.backend = backend;
@@ -217,16 +220,83 @@ TEST_CASE("a saved session has no KV of sequences that used its blocks before") 
     };
     const std::vector<std::byte> alone = saved_behind(0);
     CHECK(alone.size() > 10000);
-    CHECK((saved_behind(20) == alone));
+    CHECK((saved_behind(arithmetic == 1 ? 20 : 3) == alone));
+  }
+}
+
+TEST_CASE("a restored, a forked and a truncated session give the bits of one that went on, and compute nothing again") {
+  const int32_t arithmetic = GENERATE(1, 2);
+  ModelConfig config = test::small_config_of(arithmetic, "restored");
+  config.context = 1024;
+  auto model = Model::create(test::random_checkpoint(config, 6));
+  REQUIRE(model.ok());
+  const auto engine_on = [&](const std::string& backend) {
+    RunOptions options;
+    options.executor.backend = backend;
+    options.executor.threads = 1;
+    options.engine.check_ledger = true;
+    auto engine = (*model)->create_engine(options);
+    INFO(engine.status().message());
+    REQUIRE(engine.ok());
+    return std::move(engine).value();
+  };
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 700; ++i) prompt.push_back((i * i * 3 + i * 7 + 1) % config.vocab_size);
+  const std::vector<int32_t> more = {1, 2, 3};
+  for (const std::string& backend : backend_names()) {
+    INFO(backend << ", arithmetic " << arithmetic);
+    const auto ask = [&](Engine& engine, SessionId session, std::span<const int32_t> tokens, uint64_t* cached) {
+      RequestOptions request;
+      request.max_tokens = 8;
+      request.logprobs = 3;
+      const auto id = engine.submit(session, tokens, request);
+      INFO(id.status().message());
+      REQUIRE(id.ok());
+      std::map<RequestId, Drawn> drawn;
+      drain(engine, drawn, cached);
+      return drawn[id.value()];
+    };
+    const auto engine = engine_on(backend), other = engine_on(backend);
+    const SessionId session = engine->create_session().value();
+    ask(*engine, session, prompt, nullptr);
+    std::vector<std::byte> saved;
+    REQUIRE(engine
+                ->save_session(session, {},
+                               [&](std::span<const std::byte> piece) {
+                                 saved.insert(saved.end(), piece.begin(), piece.end());
+                                 return Status();
+                               })
+                .ok());
+    const size_t length = engine->session_tokens(session).value().size();
+    const SessionId fork = engine->fork_session(session, length).value();
+    uint64_t of_session = 0, of_fork = 0, of_cut = 0, of_restored = 0;
+    const Drawn expected = ask(*engine, session, more, &of_session);
+    CHECK(ask(*engine, fork, more, &of_fork) == expected);
+    REQUIRE(engine->truncate_session(session, length).ok());
+    CHECK(ask(*engine, session, more, &of_cut) == expected);
+
+    size_t at = 0;
+    const auto restored = other->restore_session({}, [&](std::span<std::byte> bytes) -> Result<size_t> {
+      const size_t count = std::min(bytes.size(), saved.size() - at);
+      std::copy_n(saved.begin() + static_cast<std::ptrdiff_t>(at), count, bytes.begin());
+      at += count;
+      return count;
+    });
+    INFO(restored.status().message());
+    REQUIRE(restored.ok());
+    CHECK(ask(*other, restored.value(), more, &of_restored) == expected);
+    for (const uint64_t cached : {of_session, of_fork, of_cut, of_restored}) CHECK(cached >= 700);
   }
 }
 
 TEST_CASE("500 random prompts give the bits of an empty cache, whatever the cache holds") {
+  const int32_t arithmetic = GENERATE(1, 2);
   for (const std::string& backend : both_backends())
-    ask_500_prompts(backend, [](RunOptions&, const std::string&) {}, [](const Metrics&) {});
+    ask_500_prompts(backend, arithmetic, [](RunOptions&, const std::string&) {}, [](const Metrics&) {});
 }
 
 TEST_CASE("random prompts give the bits of an empty cache while KV moves through host memory and a file") {
+  const int32_t arithmetic = GENERATE(1, 2);
   const auto change = [](RunOptions& options, const std::string& tier_file) {
     options.engine.cache.host_bytes = 1 << 20;
     options.engine.cache.file_bytes = 8 << 20;
@@ -242,5 +312,5 @@ TEST_CASE("random prompts give the bits of an empty cache while KV moves through
     CHECK(metrics.host.bytes <= 1 << 20);
     CHECK(metrics.file_status.ok());
   };
-  for (const std::string& backend : both_backends()) ask_500_prompts(backend, change, look);
+  for (const std::string& backend : both_backends()) ask_500_prompts(backend, arithmetic, change, look);
 }

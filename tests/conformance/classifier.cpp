@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "catch.hpp"
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/format/random_model.hpp"
+#include "kaiju/model/workspace.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/step/executor.hpp"
 #include "small_config.hpp"
@@ -19,11 +21,11 @@ using namespace kaiju;
 
 constexpr int32_t kPrompt = 90, kLength = kPrompt + 12;
 
-ModelConfig config_of(bool wide, int32_t labels) {
-  ModelConfig config = test::small_config("classifier", wide);
+ModelConfig with_labels(ModelConfig config, int32_t labels) {
   for (int32_t i = 0; i < labels; ++i) config.labels.push_back(fmt::format("label {}", i));
   return config;
 }
+ModelConfig config_of(bool wide, int32_t labels) { return with_labels(test::small_config("classifier", wide), labels); }
 
 std::string temporary_path(const char* name) {
   return (std::filesystem::temp_directory_path() /
@@ -149,9 +151,11 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 TEST_CASE(
     "a classifier's scores are the reference's bits, whatever the backend, chunk and batch, and however steps were "
     "started") {
-  const bool wide = GENERATE(false, true);
+  const std::string kind = GENERATE(as<std::string>{}, "narrow", "wide", "version 2");
   const int32_t labels = GENERATE(1, 6, 64);
-  const auto checkpoint = random_model(config_of(wide, labels));
+  if (kind == "version 2" && labels != 6) return;
+  const auto checkpoint = random_model(kind == "version 2" ? with_labels(test::small_config_of(2, "classifier"), labels)
+                                                           : config_of(kind == "wide", labels));
   constexpr int32_t kBatch = 5;
   const Answers expected = answers_of(checkpoint, {"reference", kPrompt, kBatch});
   std::vector<Run> runs = {{"reference", 7, kBatch}};
@@ -162,7 +166,7 @@ TEST_CASE(
     if (backend == "cuda") runs.push_back({backend, 7, 1, false}), runs.push_back({backend, 7, kBatch, false});
   }
   for (const Run& run : runs) {
-    INFO(run.backend << ", " << labels << " labels, wide " << wide << ", chunk " << run.chunk << ", batch " << run.batch
+    INFO(run.backend << ", " << labels << " labels, " << kind << ", chunk " << run.chunk << ", batch " << run.batch
                      << ", graphs " << run.graphs);
     size_t different = 0;
     for (const auto& [where, scores] : answers_of(checkpoint, run).scores)
@@ -182,6 +186,24 @@ TEST_CASE("a classifier that is rows of the embedding scores their logits, plus 
       for (size_t n = 0; n < bias.size(); ++n) expected.push_back(arith::add(logits[n], bias[n]));
       CHECK(same(answers.scores.at(where), expected));
     }
+  }
+}
+
+TEST_CASE("a classifier with more labels than the vocabulary has tokens computes wide scores in bounds") {
+  ModelConfig config = with_labels(test::small_config_of(2, "labels"), 64);
+  config.vocab_size = 16;
+  REQUIRE(config.shape.wide_logits);
+  const std::vector<RoomSize> rooms = rooms_of(config, false);
+  const auto room =
+      std::find_if(rooms.begin(), rooms.end(), [](const RoomSize& size) { return size.room == Room::kWideLogits; });
+  REQUIRE(room != rooms.end());
+  CHECK(room->row_bytes >= 64 * sizeof(float));
+  const auto checkpoint = random_model(config);
+  const Answers expected = answers_of(checkpoint, {"reference", kPrompt, 2});
+  for (const std::string& backend : backend_names()) {
+    INFO(backend);
+    const Answers found = answers_of(checkpoint, {backend, kPrompt, 2});
+    for (const auto& [where, scores] : found.scores) CHECK(same(scores, expected.scores.at(where)));
   }
 }
 

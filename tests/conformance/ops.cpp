@@ -6,17 +6,6 @@ namespace {
 
 constexpr int32_t kCases = 40;
 
-// Runs `body(random)` for a row of seeds, each of which is printed on failure.
-template <class Body>
-void repeat(int32_t cases, Body body) {
-  for (int32_t i = 0; i < cases_of_run(cases); ++i) {
-    const uint64_t seed = seed_of_run() + static_cast<uint64_t>(i);
-    INFO("KAIJU_TEST_SEED=" << seed);
-    Random random(seed);
-    body(random);
-  }
-}
-
 struct ProductCase {
   int32_t rows, in, out;
 };

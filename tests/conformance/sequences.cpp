@@ -1,6 +1,6 @@
 // Requests of several sequences on the model itself: four at once, forks, cuts and proposals give the bits of requests
 // of their own, log-probabilities and alternatives included; and several rows of a segment that are drawn from give
-// what one row at a time gives. On every backend of this machine.
+// what one row at a time gives. On every backend of this machine, of a model of each version of the arithmetic.
 #include <algorithm>
 #include <map>
 
@@ -31,8 +31,8 @@ Words words_of(int32_t token, float logprob, const std::vector<TokenLogprob>& to
 
 class Talk {
  public:
-  explicit Talk(const std::string& backend) {
-    ModelConfig config = test::small_config("sequences", false);
+  Talk(const std::string& backend, int32_t arithmetic) {
+    ModelConfig config = test::small_config_of(arithmetic, "sequences");
     config.n_kv_heads = 2;
     auto model = Model::create(test::random_checkpoint(config, 11));
     REQUIRE(model.ok());
@@ -102,26 +102,28 @@ std::vector<int32_t> prompt_of(int32_t count) {
 }  // namespace
 
 TEST_CASE("four sequences of a request have the bits of four requests, on every backend") {
+  const int32_t arithmetic = GENERATE(1, 2);
   const std::vector<int32_t> prompt = prompt_of(150);
   for (const std::string& backend : backend_names()) {
-    INFO(backend);
-    Talk together(backend);
+    INFO(backend << ", arithmetic " << arithmetic);
+    Talk together(backend, arithmetic);
     const RequestId request = together.submit(prompt, Talk::options(kCount, 20));
     together.drain();
     for (int32_t i = 0; i < kCount; ++i) {
-      Talk alone(backend);
+      Talk alone(backend, arithmetic);
       CHECK(together.words[request][i] == alone.run(prompt, Talk::options(1, 20 + static_cast<uint32_t>(i))));
     }
   }
 }
 
 TEST_CASE("forks in flight, cuts and proposals change no bit, on every backend") {
+  const int32_t arithmetic = GENERATE(1, 2);
   const std::vector<int32_t> prompt = prompt_of(100);
   for (const std::string& backend : backend_names()) {
-    INFO(backend);
-    Talk alone(backend);
+    INFO(backend << ", arithmetic " << arithmetic);
+    Talk alone(backend, arithmetic);
     const std::vector<Words> expected = alone.run(prompt, Talk::options(1, 3));
-    Talk talk(backend);
+    Talk talk(backend, arithmetic);
     const RequestId request = talk.submit(prompt, Talk::options(1, 3));
     std::vector<Words>& heard = talk.words[request][0];
     while (heard.size() < 30) talk.step();
@@ -150,22 +152,23 @@ TEST_CASE("forks in flight, cuts and proposals change no bit, on every backend")
     for (size_t i = 0; i < own; ++i) begun.push_back(static_cast<int32_t>(expected[i][0]));
     RequestOptions rest = Talk::options(1, 77);
     rest.max_tokens = 70 - static_cast<int32_t>(own);
-    Talk fresh(backend);
+    Talk fresh(backend, arithmetic);
     const std::vector<Words> after = fresh.run(begun, rest);
     CHECK(std::vector<Words>(forked.begin() + static_cast<std::ptrdiff_t>(own), forked.end()) == after);
   }
 }
 
 TEST_CASE("several rows of a segment that are drawn from give what one row at a time gives, penalties included") {
+  const int32_t arithmetic = GENERATE(1, 2);
   const std::vector<int32_t> tokens = prompt_of(60);
   for (const std::string& backend : backend_names()) {
-    INFO(backend);
+    INFO(backend << ", arithmetic " << arithmetic);
     ExecutorOptions options;
     options.backend = backend;
     options.threads = 1;
     options.slot_count = 2;
     options.step_tokens = 64;
-    const auto checkpoint = test::random_checkpoint(test::small_config("draws", false), 3);
+    const auto checkpoint = test::random_checkpoint(test::small_config_of(arithmetic, "draws"), 3);
     const auto draw = [&](int32_t at_once) {
       auto executor = make_executor(checkpoint, options);
       REQUIRE(executor.ok());

@@ -99,4 +99,28 @@ TEST_CASE(
   CHECK_FALSE(slots.apply(drawn, true).ok());
 }
 
+TEST_CASE("in version 2 a block has each slot's keys and values, of that slot's heads, and their scales") {
+  ModelConfig config = one_layer_of_each_kind();
+  config.shape.activations = Activations::kTokenScales;
+  config.n_heads = 4;
+  config.layers.push_back(config.layers[0]);
+  config.layers[2].kv_slot = 2;
+  config.layers[2].head_dim = 256;
+  config.layers[2].n_kv_heads = 2;
+  config.derive_counts();
+  Slots slots;
+  ExecutorSizes sizes;
+  sizes.block_count[0] = sizes.block_count[1] = 4;
+  slots.create(config, sizes);
+  const int64_t small = 2 * 64 * (64 + 2), large = 2 * (2 * 64 * (256 + 2));  // keys and values of 64 tokens
+  CHECK(slots.info().block_bytes[BlockKind::kGlobal] == small + large);
+  CHECK(slots.info().block_bytes[BlockKind::kWindow] == small);
+  const std::vector<KvSlot> kv = slots.kv_slots();
+  REQUIRE(kv.size() == 3);
+  CHECK(kv[2].slot_offset == small);
+  CHECK(kv[2].kv_heads == 2);
+  CHECK(kv[2].head_dim == 256);
+  CHECK(kv[2].scaled);
+}
+
 }  // namespace kaiju

@@ -64,13 +64,13 @@ uint64_t digest_of(const std::shared_ptr<const Checkpoint>& checkpoint, const st
 
 // Every backend and thread count, chunk size and batch, against `expected`.
 void check_all(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& tokens,
-               uint64_t expected) {
+               uint64_t expected, int32_t batch = 8) {
   std::vector<Run> runs;
   for (const std::string& backend : test::isas()) {
     for (int32_t threads = 1; threads <= (backend == "cuda" ? 1 : 2); ++threads)  // a GPU is driven by one
       for (const int32_t chunk : {1, 7, 64, 0}) runs.push_back({backend, threads, chunk, 1});
-    runs.push_back({backend, 2, 7, 8});
-    runs.push_back({backend, 1, 64, 8});
+    runs.push_back({backend, 2, 7, batch});
+    runs.push_back({backend, 1, 64, batch});
   }
   for (const Run& run : runs) {
     INFO(name_of(run));
@@ -109,6 +109,40 @@ ModelConfig random_config(std::mt19937& random, int index) {
   }
   if (groups == 1) config.rope_count = 1;
   config.kv_slot_count = slot + 1;
+  return config;
+}
+
+// Likewise of version 2 of the arithmetic: every choice of a structure, and layers with dimensions of their own.
+ModelConfig random_scaled_config(std::mt19937& random, int index) {
+  const auto pick = [&](std::initializer_list<int32_t> of) { return *(of.begin() + random() % of.size()); };
+  const auto chance = [&](uint32_t percent) { return random() % 100 < percent; };
+  ModelConfig config = random_config(random, index);
+  LayerShape& shape = config.shape;
+  shape.activations = index % 4 == 3 ? Activations::kStaticScales : Activations::kTokenScales;
+  shape.hadamard = index % 4 == 3 ? 0 : pick({0, 16, 32, 64, 64});
+  shape.ffn = static_cast<Ffn>(index % 3);
+  shape.residual = static_cast<Residual>(pick({0, 1}));
+  shape.output = static_cast<OutputMatrix>(pick({0, 1}));
+  shape.biases = static_cast<Biases>(pick({0, 1, 2}));
+  shape.norm_gains = chance(80);
+  shape.norms_after = shape.norm_gains && chance(40);
+  shape.head_norms = chance(50);
+  shape.value_norms = chance(30);
+  shape.static_kv = chance(30);
+  shape.wide_logits = chance(40);
+  shape.logit_cap = chance(30) ? 30.3f : 0.0f;
+  config.score_scale = chance(30) ? 0.13f : 0.0f;
+  const int32_t own_head_dim = pick({0, 0, 128, 512});
+  for (LayerConfig& layer : config.layers) {
+    const LayerConfig& owner = config.layers[static_cast<size_t>(config.owner_of(layer.kv_slot))];
+    if (layer.rope == 1 || config.rope_count == 1) {
+      layer.head_dim = own_head_dim;
+      layer.n_kv_heads = &layer != &owner ? owner.n_kv_heads : chance(30) ? 1 : 0;
+    }
+    layer.values_from_keys = &layer == &owner && chance(20);
+    if (chance(30)) layer.d_ff = pick({64, 320});
+    if (chance(20)) layer.factor = 0.7f;
+  }
   return config;
 }
 
@@ -203,6 +237,22 @@ TEST_CASE("every backend, thread count, chunk size and batch gives the reference
     const size_t count = i % 6 == 0 ? 700 : 60 + random() % 100;  // now and then past a chunk of 512 keys
     const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
     check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}));
+  }
+}
+
+TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 12 models of version 2") {
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
+                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
+                            : std::random_device{}();
+  INFO("KAIJU_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 12; ++i) {
+    const ModelConfig config = random_scaled_config(random, i);
+    INFO("config " << config_to_json(config));
+    const TemporaryModel model(config, random());
+    const size_t count = i % 8 == 0 ? 530 : 30 + random() % 50;  // now and then past a chunk of 512 keys
+    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
+    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
   }
 }
 

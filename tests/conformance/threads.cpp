@@ -53,7 +53,7 @@ TEST_CASE("executors that several threads create and use at once behave as if ea
   std::shared_ptr<const Checkpoint> checkpoint[kThreads];
   std::vector<int32_t> expected[kThreads];
   for (size_t t = 0; t < kThreads; ++t) {  // models of different shapes
-    ModelConfig config = test::small_config("threads", t % 2 == 1);
+    ModelConfig config = t == 2 ? test::small_config_of(2, "threads") : test::small_config("threads", t % 2 == 1);
     if (t == 3) config.d_ff = 2048;
     checkpoint[t] = test::random_checkpoint(config, 5 + t);
     REQUIRE(draw(checkpoint[t], "reference", true, expected[t]).ok());

@@ -9,6 +9,7 @@
 #include "kaiju/run/executors.hpp"
 #include "kaiju/step/executor.hpp"
 #include "random_checkpoint.hpp"
+#include "small_config.hpp"
 
 namespace {
 
@@ -19,7 +20,7 @@ constexpr int32_t kHeld = 4 * kBlockTokens, kFew = 4;  // where all go down but 
 static_assert((kSequences - kFew) * kHeld / kBlockTokens * 2 >
               256);  // of both kinds, more than the CUDA backend sets aside
 
-std::shared_ptr<const Checkpoint> small_model() {
+std::shared_ptr<const Checkpoint> small_model(int32_t arithmetic) {
   ModelConfig config;
   config.name = "transfers";
   config.vocab_size = kVocab;
@@ -31,6 +32,10 @@ std::shared_ptr<const Checkpoint> small_model() {
   config.context = kBlocks * kBlockTokens;
   config.layers = {{LayerKind::kWindow, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kWindow, 150, 2, 0}};
   config.derive_counts();
+  if (arithmetic == 2) {
+    config.shape = test::small_scaled_shape();
+    config.layers[1].head_dim = 128;
+  }
   return test::random_checkpoint(config, 3);
 }
 
@@ -211,14 +216,16 @@ TEST_CASE("blocks that move between device and host give the bits of blocks that
                             : std::random_device{}();
   INFO("KAIJU_TEST_SEED=" << seed);
   std::mt19937 random(seed);
-  const auto checkpoint = small_model();
+  const int32_t arithmetic = GENERATE(1, 2);
+  const auto checkpoint = small_model(arithmetic);
   std::vector<std::string> backends = backend_names();
   const std::string processor = backends[0] == "cuda" ? backends[1] : backends[0];
   const std::vector<float> expected = Sequences(checkpoint, processor, false).run(random, false);
   for (const std::string& backend : backends) {
     if (backend != "cuda" && backend != processor) continue;
     for (const bool own_memory : {true, false}) {
-      INFO(backend << (own_memory ? ", the executor's memory" : ", plain memory"));
+      INFO("arithmetic " << arithmetic << ", " << backend
+                         << (own_memory ? ", the executor's memory" : ", plain memory"));
       Sequences sequences(checkpoint, backend, own_memory);
       const std::vector<float> logits = sequences.run(random, true);
       CHECK(std::memcmp(logits.data(), expected.data(), expected.size() * sizeof(float)) == 0);

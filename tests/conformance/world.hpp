@@ -86,6 +86,17 @@ inline const std::vector<std::unique_ptr<AnyBackend>>& backends() {
   return made;
 }
 
+// Those of them that have version 2 of the arithmetic.
+inline const std::vector<AnyBackend*>& scaled_backends() {
+  static const auto made = [] {
+    std::vector<AnyBackend*> list;
+    for (const auto& backend : backends())
+      if (backend->is_scaled()) list.push_back(backend.get());
+    return list;
+  }();
+  return made;
+}
+
 inline std::string name_of(const AnyBackend& backend) { return backend.name(); }
 
 class Random {
@@ -143,6 +154,17 @@ inline int32_t cases_of_run(int32_t cases) {
   return most ? std::min(cases, std::atoi(most)) : cases;
 }
 
+// Runs `body(random)` for a row of seeds, each of which is printed on failure.
+template <class Body>
+void repeat(int32_t cases, Body body) {
+  for (int32_t i = 0; i < cases_of_run(cases); ++i) {
+    const uint64_t seed = seed_of_run() + static_cast<uint64_t>(i);
+    INFO("KAIJU_TEST_SEED=" << seed);
+    Random random(seed);
+    body(random);
+  }
+}
+
 // A weight matrix that owns its bytes.
 struct OwnedMatrix {
   std::vector<int8_t> weight;
@@ -162,11 +184,12 @@ struct OwnedMatrix {
 // Sequences in one KV slot, their blocks scattered over a pool that starts as garbage.
 class Cache {
  public:
-  Cache(uint64_t seed, int32_t kv_heads, int32_t head_dim, int32_t window, const std::vector<int32_t>& lengths) {
+  Cache(uint64_t seed, int32_t kv_heads, int32_t head_dim, int32_t window, const std::vector<int32_t>& lengths,
+        bool is_scaled = false) {
     Random random(seed);
     int32_t blocks = 3;
     for (const int32_t length : lengths) blocks += length / kBlockTokens + 1;
-    const int64_t slot_bytes = int64_t{2} * kBlockTokens * kv_heads * head_dim;
+    const int64_t slot_bytes = kv_heads * KvSlot::head_bytes(head_dim, is_scaled);
     block_bytes_ = 3 * slot_bytes;  // the slot under test is the middle one of three
     pool_.resize(static_cast<size_t>(blocks * block_bytes_));
     for (std::byte& b : pool_) b = static_cast<std::byte>(random.below(256));
@@ -179,7 +202,7 @@ class Cache {
       tables_.push_back(std::move(table));
     }
     kind_ = window > 0 ? BlockKind::kWindow : BlockKind::kGlobal;
-    slot_ = {pool_.data(), block_bytes_, slot_bytes, kv_heads, head_dim, kind_, window};
+    slot_ = {pool_.data(), block_bytes_, slot_bytes, kv_heads, head_dim, kind_, window, is_scaled};
   }
   const KvSlot& slot() const { return slot_; }
   const BlockId* table(size_t sequence) const { return tables_[sequence].data(); }
