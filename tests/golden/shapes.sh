@@ -6,7 +6,7 @@
 #
 # --programs: folder of kaiju-score and kaiju-make (build/tests/bin of the current folder by default).
 # --model: the bundled checkpoint (examples/chat/model/kaiju-nano.safetensors of the current folder by default).
-# --backend: one or several; all that kaiju-score names, without it.
+# --backend: one or several; without it all that this machine and build have.
 # --record: writes shapes.txt anew, from the backend `reference`.
 # Fails unless every digest (of the files, and of the logits however cut) is as recorded.
 set -eu
@@ -59,7 +59,10 @@ PY
 score() { "$programs/kaiju-score" "$@"; }
 bits() { sed -n 's/^bits: //p'; }
 if [ -z "$backends" ]; then
-  backends=$(echo 1 | score "$nano" --tokens - --backend none 2>&1 | sed -n 's/.*choose one of: auto, //p' | tr -d ,)
+  named=$(echo 1 | score "$nano" --tokens - --backend none 2>&1 | sed -n 's/.*choose one of: auto, \([^(]*\).*/\1/p' | tr -d ,)
+  for backend in $named; do  # those of this machine and build
+    if echo 1 | score "$nano" --tokens - --backend "$backend" >/dev/null 2>&1; then backends="$backends $backend"; fi
+  done
 fi
 [ -n "$record" ] && : >"$here/shapes.txt"
 unequal=0
