@@ -22,18 +22,23 @@ constexpr DType kDTypes[] = {DType::kI8, DType::kU8, DType::kI32, DType::kU64, D
 // Per tensor: itself (an object counts twice), dtype, shape and two dimensions, data_offsets and two numbers.
 constexpr JsonLimits kHeaderLimits = {3, 9 * (kMostTensors + 1), size_t{16} << 20};
 
+constexpr const char* kImport =
+    "examples/import/kaiju-import SOURCE --out FILE makes one of a GGUF file or a Hugging Face folder";
+constexpr uint64_t kGguf = 0x46554747;  // the letters with which a GGUF file begins
+
 Status take_metadata(const JsonObject& root, Metadata& out) {
   const Json* found = root.find(kMetadata);
   const JsonObject* object = found ? found->object() : nullptr;
   if (!object)
     return bad_model(
-        "__metadata__ is missing: a safetensors file, but not a Kaiju checkpoint; convert it with a Kaiju exporter");
+        fmt::format("__metadata__ is missing: a safetensors file, but not a Kaiju checkpoint; {}", kImport));
   const auto field = [&](std::string_view key) {
     const Json* value = object->find(key);
     return value ? value->text() : nullptr;
   };
   const std::string* format = field("format");
-  if (!format || *format != "kaiju") return bad_model("__metadata__.format is not \"kaiju\": not a Kaiju checkpoint");
+  if (!format || *format != "kaiju")
+    return bad_model(fmt::format("__metadata__.format is not \"kaiju\": not a Kaiju checkpoint; {}", kImport));
   static constexpr std::string_view kFields[] = {"format", "format_version", "arithmetic",
                                                  "config", "digests",        "digest"};
   for (const auto& [key, value] : object->members) {
@@ -148,6 +153,7 @@ Status parse_header(const Source& file, Header& out) {
   if (file.size() < sizeof length)
     return bad_model(fmt::format("header: the file has {} bytes, too few for any checkpoint", file.size()));
   KAIJU_TRY(file.read(0, std::as_writable_bytes(std::span(&length, 1))));
+  if ((length & 0xFFFFFFFF) == kGguf) return bad_model(fmt::format("a GGUF file, not a Kaiju checkpoint; {}", kImport));
   if (length > kMostHeaderBytes)
     return bad_model(fmt::format("header length is {}, at most {} allowed: not a safetensors file, or a damaged one",
                                  length, kMostHeaderBytes));

@@ -269,6 +269,19 @@ TEST_CASE("every false metadata field is refused by name", "[malformed]") {
   refused("metadata a string", tiny::assemble(parts), "not a Kaiju checkpoint");
 }
 
+TEST_CASE("a GGUF file and a file of a Hugging Face folder are answered with how to import them", "[malformed]") {
+  const std::string advice = "kaiju-import SOURCE --out FILE";
+  std::string gguf = "GGUF" + std::string(60, '\0');
+  gguf[4] = 3;
+  refused("gguf", gguf, "a GGUF file, not a Kaiju checkpoint");
+  refused("gguf", gguf, advice);
+  Parts parts = tiny::take_apart(tiny::bytes());
+  parts.header["__metadata__"] = {{"format", "pt"}};
+  refused("format pt", tiny::assemble(parts), advice);
+  parts.header.erase("__metadata__");
+  refused("no metadata", tiny::assemble(parts), advice);
+}
+
 TEST_CASE("every false header length is refused", "[malformed]") {
   const std::string good = tiny::bytes();
   uint64_t length = 0;
