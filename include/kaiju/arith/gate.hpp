@@ -8,7 +8,7 @@ namespace kaiju::arith {
 
 // Returns 1 / (1 + e^-x). The exponent of two is limited to [-126, 126].
 KAIJU_HOST_DEVICE inline float sigmoid(float x) {
-  const float t = mul(x, -0x1.715476p+0f);
+  const float t = mul(x, -kLog2E);
   const float bounded = t < -126.0f ? -126.0f : (t > 126.0f ? 126.0f : t);
   return divide(1.0f, add(1.0f, exp2(bounded)));
 }

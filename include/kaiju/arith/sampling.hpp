@@ -13,8 +13,6 @@
 
 namespace kaiju::arith {
 
-inline constexpr float kLog2E = 0x1.715476p+0f;  // f32(1.4426950408889634)
-
 // Returns log2(e) / temperature, the factor from a difference of logits to an exponent of two.
 inline float temperature_factor(float temperature) {
   return static_cast<float>(1.4426950408889634 / static_cast<double>(temperature));

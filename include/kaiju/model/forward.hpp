@@ -108,19 +108,13 @@ void run_layer(B& backend, const Weights& model, const LayerWeights& layer, cons
 }
 
 // Runs all layers over the batch. The keys and values are written to the KV cache, and the residual stream after the
-// last layer is written to Room::kStream. The backend must serve the model's shape (serves()).
+// last layer is written to Room::kStream. A backend that is no ScaledBackend computes version 1 only.
 template <ModelBackend B>
 void forward(B& backend, const Weights& model, const std::vector<KvSlot>& slots, const Batch& batch,
              const Workspace& w) {
   embed(backend, model, batch, w);
   for (const LayerWeights& layer : model.layers)
     run_layer(backend, model, layer, batch, slots[layer.config.kv_slot], w);
-}
-
-// Whether a backend computes models of this shape.
-template <ModelBackend B>
-constexpr bool serves(const LayerShape& shape) {
-  return arithmetic_of(shape) == 1 || ScaledBackend<B>;
 }
 
 // Computes the logits of `rows` rows of the residual stream. `x` is [rows, d_model] in the type of Room::kStream, and
