@@ -203,12 +203,9 @@ class Head {
 #pragma unroll
     for (int j = 0; j < kEach; ++j) x_[j] = normed(x_[j], r, gain, channel(j));
   }
-  __device__ __forceinline__ void rotate(const RowAngle* angles) {
+  __device__ __forceinline__ void rotate(const arith::CosSin* angles) {
 #pragma unroll
-    for (int j = 0; j < kEach / 2; ++j) {
-      const RowAngle angle = angles[channel(j)];
-      arith::rotate(x_[j], x_[j + kEach / 2], {angle.cos, angle.sin});
-    }
+    for (int j = 0; j < kEach / 2; ++j) arith::rotate(x_[j], x_[j + kEach / 2], angles[channel(j)]);
   }
   __device__ __forceinline__ void multiply(const float* factor) {
 #pragma unroll

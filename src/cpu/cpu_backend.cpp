@@ -10,8 +10,7 @@
 
 namespace kaiju {
 
-static_assert(cpu::kBlock == kBlockTokens && cpu::kChunk == arith::kChunkKeys &&
-              sizeof(cpu::Angle) == sizeof(arith::CosSin));
+static_assert(cpu::kBlock == kBlockTokens && cpu::kChunk == arith::kChunkKeys);
 
 namespace {
 
@@ -24,8 +23,6 @@ constexpr int32_t kPartsPerThread = 4;
 
 constexpr int64_t up_to_unit(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 constexpr int32_t ceil_div(int64_t value, int64_t by) { return static_cast<int32_t>((value + by - 1) / by); }
-
-const cpu::Angle* plain(const arith::CosSin* angles) { return reinterpret_cast<const cpu::Angle*>(angles); }
 
 // Calls work(first_row, end_row) over all rows, on several threads when there is enough to do.
 template <class Work>
@@ -191,7 +188,7 @@ void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin
                          int32_t kv_heads, int32_t head_dim, const float* inverse, int8_t* out) {
   const int64_t width = int64_t{heads} * head_dim;
   for_rows(pool_, batch.row_count, width, [&](int32_t first, int32_t end) {
-    kernels_.queries(q + first * width, end - first, plain(angles) + int64_t{first} * (head_dim / 2), heads, kv_heads,
+    kernels_.queries(q + first * width, end - first, angles + int64_t{first} * (head_dim / 2), heads, kv_heads,
                      head_dim, inverse, out + first * width);
   });
 }
@@ -215,9 +212,8 @@ void CpuBackend::append(const float* k, const float* v, const Batch& batch, cons
   const int32_t head_dim = kv.head_dim;
   for_each_kept(batch, kv, [&](int32_t row, int32_t g, BlockId block, int32_t token) {
     const int64_t at = (int64_t{row} * kv.kv_heads + g) * head_dim;
-    kernels_.append(k + at, v + at, plain(angles) + int64_t{row} * (head_dim / 2), head_dim,
-                    k_inverse + int64_t{g} * head_dim, v_inverse + int64_t{g} * head_dim, token, kv.keys(block, g),
-                    kv.values(block, g));
+    kernels_.append(k + at, v + at, angles + int64_t{row} * (head_dim / 2), head_dim, k_inverse + int64_t{g} * head_dim,
+                    v_inverse + int64_t{g} * head_dim, token, kv.keys(block, g), kv.values(block, g));
   });
 }
 

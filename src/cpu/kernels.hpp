@@ -80,9 +80,7 @@ struct AttentionKernels {
   void (*finish)(const AttentionPiece& piece, const AttentionSums& total) = nullptr;
 };
 
-struct Angle {
-  float cos, sin;
-};
+using Angle = arith::CosSin;
 
 struct Kernels {
   const char* isa = nullptr;

@@ -89,7 +89,7 @@ std::vector<float> run(B& backend, uint64_t seed, const Shape& shape, const std:
       args.k.bias = args.v.bias = in.bias.empty() ? nullptr : in.bias.data();
       args.k.width = args.v.width = kv_width;
       args.key_gain = in.key_gain.empty() ? nullptr : in.key_gain.data();
-      args.angles = reinterpret_cast<const RowAngle*>(angles.data());
+      args.angles = angles.data();
       args.key_inverse = in.key_inverse.data();
       args.value_inverse = in.value_inverse.data();
       backend.append_rows(args, batch.view(), cache.slot());
@@ -194,7 +194,7 @@ TEST_CASE("positions below write_from keep their keys, values and scales") {
       args.k.scale = args.v.scale = in.row_scale.data();
       args.k.width = args.v.width = args.head_dim = shape.head_dim;
       args.kv_heads = 1;
-      args.angles = reinterpret_cast<const RowAngle*>(angles.data());
+      args.angles = angles.data();
       args.key_inverse = first.key_inverse.data();
       args.value_inverse = first.value_inverse.data();
       backend.append_rows(args, rows.view(), cache.slot());

@@ -104,8 +104,8 @@ std::vector<float> gain_of(Random& random, int32_t width) {
 }
 const float* data_or_null(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
 
-std::vector<RowAngle> angles_of(Random& random, int32_t rows, int32_t head_dim) {
-  std::vector<RowAngle> out;
+std::vector<arith::CosSin> angles_of(Random& random, int32_t rows, int32_t head_dim) {
+  std::vector<arith::CosSin> out;
   for (int32_t row = 0; row < rows; ++row) {
     const auto position = static_cast<uint64_t>(random.below(5000));
     for (int32_t i = 0; i < head_dim / 2; ++i) {
@@ -260,7 +260,7 @@ TEST_CASE("queries are normed, rotated, transformed and quantised as the referen
     const OwnedOutputs q(random, rows, heads * head_dim);
     const std::vector<float> gain = gain_of(random, head_dim),
                              step = random.scales(static_cast<size_t>(kv_heads) * head_dim, random.pick({1.0f, 1e-5f}));
-    const std::vector<RowAngle> angles = angles_of(random, rows, head_dim);
+    const std::vector<arith::CosSin> angles = angles_of(random, rows, head_dim);
     QueryRows args;
     args.rows = rows;
     args.heads = heads;

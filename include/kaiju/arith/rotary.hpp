@@ -2,13 +2,10 @@
 // floats by the angle (arithmetic.md, sections 1 and 4).
 #pragma once
 
+#include "kaiju/arith/cos_sin.hpp"
 #include "kaiju/arith/float32.hpp"
 
 namespace kaiju::arith {
-
-struct CosSin {
-  float cos, sin;
-};
 
 // Returns the cosine and sine of the rotary angle at a position. `frequency` is in turns per token times 2^64. The
 // product of position and frequency overflows on purpose, which reduces the angle modulo one turn.

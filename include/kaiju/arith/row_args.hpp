@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kaiju/arith/cos_sin.hpp"
+
 namespace kaiju {
 
 // How the floats of a row become bytes: a Hadamard transform in blocks, then the scale of the row or a constant scale.
@@ -88,10 +90,6 @@ struct LogitRows {
   float* out = nullptr;  // [rows, width]; may be y.sums if the outputs are not wide
 };
 
-struct RowAngle {
-  float cos, sin;
-};
-
 // Queries: an optional norm of each head, rotation, the steps of the keys, the Hadamard transform, and a scale for each
 // row and head.
 struct QueryRows {
@@ -100,8 +98,8 @@ struct QueryRows {
   bool norms = false;
   const float* gain = nullptr;  // [head_dim] or null
   float eps = 0.0f;
-  const RowAngle* angles = nullptr;  // [rows, head_dim / 2]
-  const float* key_step = nullptr;   // [kv_heads, head_dim]
+  const arith::CosSin* angles = nullptr;  // [rows, head_dim / 2]
+  const float* key_step = nullptr;        // [kv_heads, head_dim]
   int32_t hadamard = 1;
   float factor = 0.0f;      // from (largest magnitude of a query) to z
   int8_t* bytes = nullptr;  // [rows, heads, head_dim]
@@ -115,11 +113,11 @@ struct KeyValueRows {
   bool key_norms = false, value_norms = false;
   const float* key_gain = nullptr;  // [head_dim] or null
   float eps = 0.0f;
-  const RowAngle* angles = nullptr;      // [rows, head_dim / 2]
-  const float* key_inverse = nullptr;    // [kv_heads, head_dim] 1 / key step
-  const float* value_inverse = nullptr;  // likewise
-  int32_t hadamard = 1;                  // of the keys
-  bool constant_scales = false;          // the steps alone are the scales; else each token and head has its own
+  const arith::CosSin* angles = nullptr;  // [rows, head_dim / 2]
+  const float* key_inverse = nullptr;     // [kv_heads, head_dim] 1 / key step
+  const float* value_inverse = nullptr;   // likewise
+  int32_t hadamard = 1;                   // of the keys
+  bool constant_scales = false;           // the steps alone are the scales; else each token and head has its own
 };
 
 }  // namespace kaiju

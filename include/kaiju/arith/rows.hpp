@@ -150,9 +150,8 @@ inline void head_row(const Outputs& y, int64_t row, int32_t first, int32_t head_
   if (norms) norm_row(head, head_dim, eps, gain, head);
 }
 
-inline void rotate_head(float* head, int32_t head_dim, const RowAngle* angles) {
-  for (int32_t i = 0; i < head_dim / 2; ++i)
-    rotate(head[i], head[i + head_dim / 2], CosSin{angles[i].cos, angles[i].sin});
+inline void rotate_head(float* head, int32_t head_dim, const CosSin* angles) {
+  for (int32_t i = 0; i < head_dim / 2; ++i) rotate(head[i], head[i + head_dim / 2], angles[i]);
 }
 
 inline void query_row(const QueryRows& args, int64_t row, int32_t h) {

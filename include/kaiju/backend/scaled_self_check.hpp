@@ -182,7 +182,7 @@ class ScaledAttention {
     const size_t kv_width = size_t{kKvHeads} * static_cast<size_t>(head_dim);
     const std::vector<float> step = inputs.scales(kv_width, 0.5f),
                              gain = inputs.floats(static_cast<size_t>(head_dim), 2.0f);
-    const std::vector<RowAngle> angles = angles_of(head_dim);
+    const std::vector<arith::CosSin> angles = angles_of(head_dim);
     std::vector<int8_t> queries(static_cast<size_t>(rows) * kHeads * static_cast<size_t>(head_dim));
     std::vector<float> z(static_cast<size_t>(rows) * kHeads);
     ScaledOutputs q(inputs, rows, kHeads * head_dim);
@@ -238,8 +238,8 @@ class ScaledAttention {
   static constexpr int32_t kHeads = 4, kKvHeads = 2, kFills = 5, kFilled = 118, kLength = kFills * kFilled,
                            kBlocks = kLength / kBlockTokens + 1;
 
-  static std::vector<RowAngle> angles_of(int32_t head_dim) {
-    std::vector<RowAngle> angles;
+  static std::vector<arith::CosSin> angles_of(int32_t head_dim) {
+    std::vector<arith::CosSin> angles;
     for (int32_t position = 0; position < kLength; ++position)
       for (int32_t i = 0; i < head_dim / 2; ++i) {
         const arith::CosSin angle = arith::cos_sin(static_cast<uint64_t>(position), 0x28BE60DB9391054Au >> (i % 32));

@@ -77,7 +77,7 @@ void attention(B& backend, const Weights& model, const LayerWeights& layer, cons
   const LayerShape& shape = config.shape;
   const int32_t rows = batch.row_count;
   const KvWeights& kv = model.slots[layer.config.kv_slot];
-  const auto* angles = reinterpret_cast<const RowAngle*>(w.angles[layer.config.rope]);
+  const auto* angles = w.angles[layer.config.rope];
 
   norm(backend, model, w.at<float>(Room::kStream), layer[Vector::kAttentionGain], rows, w,
        quantiser(shape, w, layer.step(Vector::kAttentionInStep)));
@@ -174,7 +174,7 @@ void append_zeros(B& backend, const Weights& model, int32_t slot, const Batch& b
   args.k.width = args.v.width = kv.kv_heads * kv.head_dim;
   args.kv_heads = kv.kv_heads;
   args.head_dim = kv.head_dim;
-  args.angles = reinterpret_cast<const RowAngle*>(w.angles[0]);
+  args.angles = w.angles[0];
   args.key_inverse = model.slots[static_cast<size_t>(slot)].k_inverse.data();
   args.value_inverse = model.slots[static_cast<size_t>(slot)].v_inverse.data();
   args.constant_scales = model.config.shape.static_kv;

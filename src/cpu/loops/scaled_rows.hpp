@@ -239,12 +239,12 @@ KAIJU_INLINE void head_row(const Outputs& y, int64_t row, int32_t first, int32_t
 }
 
 // Rotates a head and multiplies it by a factor for each channel.
-KAIJU_INLINE void rotate_head(float* head, int32_t head_dim, const RowAngle* angles, const float* factor) {
+KAIJU_INLINE void rotate_head(float* head, int32_t head_dim, const Angle* angles, const float* factor) {
   const int32_t middle = head_dim / 2;
   for (int32_t i = 0; i < middle; i += kLanes) {
     const Floats low = load<Floats>(head + i), high = load<Floats>(head + middle + i);
     Floats cos, sin;
-    load_angles(reinterpret_cast<const Angle*>(angles) + i, cos, sin);
+    load_angles(angles + i, cos, sin);
     store(head + i, fms(low, cos, high * sin) * load<Floats>(factor + i));
     store(head + middle + i, fma(high, cos, low * sin) * load<Floats>(factor + middle + i));
   }
