@@ -130,8 +130,9 @@ class ScaledMmaScores : protected MmaScores<Shape> {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               const float score = s[k][m][2 * p + i / 2][2 * r + i % 2];
-              const uint32_t key =
-                  score == kLeast ? 0 : arith::key_weight(arith::add(score, -maximum[m][r]), shared_.z[row_of(m, r)]);
+              w[i] = 0;
+              if (score == kLeast) continue;  // the place may never have been written: its scale may be no number
+              const uint32_t key = arith::key_weight(arith::add(score, -maximum[m][r]), shared_.z[row_of(m, r)]);
               sum[m][r] += key;
               w[i] = arith::value_weight(key, arith::mul(scale[i], inverse[m][r]));
             }
