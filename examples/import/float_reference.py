@@ -25,6 +25,7 @@ from float_model import FloatModel
 from progress import Progress
 from refused import Refused, shown
 from sources import open_source
+from sources.safetensors import read_header
 
 TOKENS_AT_ONCE = 4096  # of several texts: weights are read once for so many
 _LOWEST = -60000.0  # float16 has nothing beyond 65,504
@@ -62,6 +63,30 @@ class _ReferenceFile:
     def put(self, name: str, row: int, values: np.ndarray) -> None:
         at, row_bytes, kind = self._places[name]
         write_at(self._file, np.ascontiguousarray(values, kind), self._begin + at + row * row_bytes)
+
+
+class ReferenceReader:
+    """Reads such a file."""
+
+    def __init__(self, path: str):
+        self._path, self._places = path, read_header(path)
+        if not {"tokens", "lengths", "logprobs"} <= self._places.keys():
+            raise Refused(f"{shown(path)} is no file of float_reference.py")
+
+    def _rows(self, name: str, first: int, count: int) -> np.ndarray:
+        place = self._places[name]
+        kind = np.dtype({"I32": np.int32, "F32": np.float32, "F16": np.float16}[place.type])
+        width = int(np.prod(place.shape[1:]))
+        raw = place.file.read(place.offset + first * width * kind.itemsize, count * width * kind.itemsize)
+        return raw.view(kind).reshape(count, *place.shape[1:])
+
+    def texts(self) -> list[np.ndarray]:
+        lengths = self._rows("lengths", 0, self._places["lengths"].shape[0])
+        return np.split(self._rows("tokens", 0, int(lengths.sum())), np.cumsum(lengths)[:-1])
+
+    def logprobs(self, first: int, count: int) -> np.ndarray:
+        """float32 [count, vocab_size]"""
+        return self._rows("logprobs", first, count).astype(np.float32)
 
 
 def read_tokens(path: str, vocab_size: int) -> list[np.ndarray]:
