@@ -9,6 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+try:
+    from threadpoolctl import threadpool_limits
+except ImportError:  # slower by far: the threads of every process wait for processors that others have
+
+    def threadpool_limits(limits: int) -> None: ...
+
+
 import native
 from checkpoint_file import CheckpointFile, write_at
 from digest import new_digest
@@ -48,6 +55,7 @@ def _start_worker(source: Source, temporary: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the work
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    threadpool_limits(1)  # of numpy's products: there is a process for each processor
     _source, _file = source, os.open(temporary, os.O_WRONLY | os.O_CLOEXEC)
 
 
