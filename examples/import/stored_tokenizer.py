@@ -3,10 +3,12 @@ expect of a damaged source turned into a refusal."""
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
+import sentencepiece_file
 import tokenizer
 from refused import Refused, shown
 
@@ -66,7 +68,31 @@ def from_gguf(metadata: dict[str, Any], vocab_size: int, where: str) -> StoredTo
         raise Refused(
             f"{where}: the tokenizer is damaged: tokenizer.ggml.tokens and .token_type must be lists of one length"
         )
+    if metadata.get("tokenizer.ggml.model") == "llama":
+        return _sentencepiece(metadata, vocab_size, where)
     return _converted(tokenizer.from_gguf, metadata, vocab_size, where)
+
+
+def _sentencepiece(metadata: dict[str, Any], vocab_size: int, where: str) -> StoredTokenizer:
+    tokens, kinds = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
+    scores, damaged = metadata.get("tokenizer.ggml.scores"), f"{where}: the tokenizer is damaged:"
+    if not isinstance(scores, list) or len(scores) != len(tokens):
+        raise Refused(f"{damaged} tokenizer.ggml.scores must be a list as long as tokenizer.ggml.tokens")
+    if len(tokens) > vocab_size:
+        raise Refused(
+            f"{where}: the tokenizer has the token {len(tokens) - 1}, but the model's embedding has {vocab_size} rows"
+        )
+    for id, (text, score, kind) in enumerate(zip(tokens, scores, kinds)):
+        if not isinstance(text, str) or not text or not isinstance(score, float) or not math.isfinite(score):
+            raise Refused(f"{damaged} token {id} has no text, or a score that is no number")
+        if kind not in range(1, 7):
+            raise Refused(f"{damaged} token {id} has the type {shown(kind)}; there are 1 to 6")
+    begin, prefix = metadata.get("tokenizer.ggml.bos_token_id"), metadata.get("tokenizer.ggml.add_space_prefix", True)
+    if metadata.get("tokenizer.ggml.add_bos_token", True) is not True:
+        begin = None
+    if begin is not None and (type(begin) is not int or not 0 <= begin < len(tokens)):
+        raise Refused(f"{damaged} tokenizer.ggml.bos_token_id is {shown(begin)}, which is no token")
+    return StoredTokenizer(sentencepiece_file.bpe_model(zip(tokens, scores, kinds), prefix is True), begin)
 
 
 def from_folder(folder: str, vocab_size: int) -> StoredTokenizer | None:

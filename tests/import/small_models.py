@@ -219,6 +219,8 @@ def value(item):
         return struct.pack("<If", F32, item)
     if isinstance(item[0], str):
         return struct.pack("<IIQ", ARRAY, STRING, len(item)) + b"".join(map(text, item))
+    if isinstance(item[0], float):
+        return struct.pack("<IIQ", ARRAY, F32, len(item)) + np.array(item, "<f4").tobytes()
     return struct.pack("<IIQ", ARRAY, I32, len(item)) + np.array(item, "<i4").tobytes()
 
 
