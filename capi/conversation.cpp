@@ -15,8 +15,9 @@ Status check_part(int32_t part) {
   return kaiju::invalid_argument("part is " + std::to_string(part) + "; parts are 1 (input) and 2 (reply)");
 }
 
-kaiju::RequestOptions request_of(const kaiju_conversation& conversation, const kaiju_options* options,
-                                 void* user_data) {
+kaiju::Result<kaiju::RequestOptions> request_of(const kaiju_conversation& conversation, const kaiju_options* options,
+                                                void* user_data, const char* call) {
+  KAIJU_TRY(check_groups(options, kOfRequest | kOfSharing, call));
   kaiju::RequestOptions request = request_options(options, conversation.model->stop_tokens());
   request.user_data = user_data;
   return request;
@@ -66,7 +67,9 @@ kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int3
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_span("input", input, count));
-    return tell(conversation->talk.say({input, count}, request_of(*conversation, options, user_data)), out);
+    auto request = request_of(*conversation, options, user_data, "kaiju_conversation_say");
+    if (!request.ok()) return request.status();
+    return tell(conversation->talk.say({input, count}, *request), out);
   });
 }
 
@@ -74,7 +77,9 @@ kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation, const ka
                                       kaiju_request* out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
-    return tell(conversation->talk.swipe(request_of(*conversation, options, user_data)), out);
+    auto request = request_of(*conversation, options, user_data, "kaiju_conversation_swipe");
+    if (!request.ok()) return request.status();
+    return tell(conversation->talk.swipe(*request), out);
   });
 }
 

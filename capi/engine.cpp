@@ -70,6 +70,7 @@ kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* 
                                  kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model || !out) return missing(model ? "out" : "model");
+    KAIJU_TRY(check_groups(options, kOfEngine, "kaiju_engine_create"));
     auto engine = model->model->create_engine(run_options(options));
     if (!engine.ok()) return engine.status();
     *out = new kaiju_engine{std::move(engine).value(), model->model, {}};
@@ -89,6 +90,7 @@ kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, c
     if (!engine || !session) return missing(engine ? "session" : "engine");
     KAIJU_TRY(check_session(*engine, *session));
     KAIJU_TRY(check_span("tokens", tokens, count));
+    KAIJU_TRY(check_groups(options, kOfRequest | kOfSharing, "kaiju_engine_submit"));
     kaiju::RequestOptions request = request_options(options, engine->model->stop_tokens());
     request.user_data = user_data;
     auto id = engine->engine->submit(session->id, {tokens, count}, request);
@@ -256,6 +258,7 @@ kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const 
     if (done) KAIJU_TRY(check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent));
     KAIJU_TRY(check_session(*engine, *session));
     KAIJU_TRY(check_span("tokens", tokens, count));
+    KAIJU_TRY(check_groups(options, kOfRequest | kOfSharing, "kaiju_generate"));
     bool stopped = false;
     const auto hear = [&](std::string_view text) {
       stopped = on_text && on_text(text.data(), text.size(), user_data) != 0;

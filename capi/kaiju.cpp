@@ -107,6 +107,7 @@ kaiju_status kaiju_model_load(kaiju_runtime*, const char* path, const kaiju_opti
                               kaiju_progress_fn progress, void* user_data, kaiju_model** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!path || !out) return missing(path ? "out" : "path");
+    KAIJU_TRY(check_groups(options, kOfModel, "kaiju_model_load"));
     kaiju::ModelOptions load = model_options(options);
     if (progress) load.progress = [=](double done) { return static_cast<int>(progress(done, user_data)); };
     auto model = kaiju::Model::load(path, load);

@@ -351,11 +351,21 @@ KAIJU_API void kaiju_runtime_destroy(KAIJU_OWN kaiju_runtime* runtime);
 KAIJU_API size_t kaiju_runtime_device_count(const kaiju_runtime* runtime); /* 0 for NULL */
 KAIJU_API kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t index, kaiju_device_info* out);
 
-/* -- options: one bag holds options of all four scopes; a function reads those of its scope and ignores the rest -- */
-/* The setters refuse unknown option numbers, values of another type, values out of range and NaN.  The error message
+/* -- options: a bag of values for one call or several -- */
+/* A call refuses a bag with an option that it does not read, by name: kaiju_model_load reads the options of models,
+ * kaiju_engine_create those of engines and the clock.  Calls that request a reply (submit, generate, say and swipe)
+ * read the options of requests, the logit biases and the options that say who may share KV.  The comments of save and
+ * restore say what these read.
+ *
+ * The setters refuse unknown option numbers, values of another type, values out of range and NaN.  The error message
  * of a setter has the option's name and range. */
 KAIJU_API kaiju_status kaiju_options_create(KAIJU_OWN kaiju_options** out);
 KAIJU_API void kaiju_options_destroy(KAIJU_OWN kaiju_options* options);
+/* Creates a bag with the same values, logit biases and clock. */
+KAIJU_API kaiju_status kaiju_options_copy(const kaiju_options* options, KAIJU_OWN kaiju_options** out);
+/* Takes an option's values out of the bag; 0 takes out everything, the logit biases and the clock too.  Returns
+ * KAIJU_NOT_FOUND if the option number is unknown. */
+KAIJU_API kaiju_status kaiju_options_clear(kaiju_options* options, kaiju_option option);
 KAIJU_API kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option, int64_t value,
                                              kaiju_error** error);
 KAIJU_API kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option, double value,
@@ -368,6 +378,9 @@ KAIJU_API kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, cons
 /* Sets the clock of engines that are created with these options, for deadlines and times.  If `clock` is NULL,
  * engines use the system's steady clock. */
 KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock, void* user_data);
+/* Looks up the option with a name ("generate.temperature"), which ends with a zero byte.  Returns KAIJU_NOT_FOUND if
+ * no option has that name. */
+KAIJU_API kaiju_status kaiju_option_find(const char* name, kaiju_option* out);
 /* Returns KAIJU_NOT_FOUND if the option number is unknown. */
 KAIJU_API kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info* out);
 

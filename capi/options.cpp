@@ -3,6 +3,7 @@
 #include "options.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "kaiju/base/detail/number_text.hpp"
@@ -96,6 +97,34 @@ const Row* find_row(kaiju_option option) {
   return nullptr;
 }
 
+// The numbers are in scopes (kaiju.h); the session's are in three groups.
+kaiju::capi::Group group_of(kaiju_option option) {
+  using namespace kaiju::capi;
+  if (option < 200) return kOfModel;
+  if (option < 300) return kOfEngine;
+  if (option < 400) return kOfRequest;
+  if (option < KAIJU_SESSION_KEY) return kOfSharing;
+  return option == KAIJU_SESSION_KEY ? kOfKey : kOfSavedKv;
+}
+
+const char* readers_of(kaiju::capi::Group group) {
+  switch (group) {
+    case kaiju::capi::kOfModel:
+      return "kaiju_model_load";
+    case kaiju::capi::kOfEngine:
+      return "kaiju_engine_create";
+    case kaiju::capi::kOfRequest:
+      return "kaiju_engine_submit, kaiju_generate, kaiju_conversation_say and kaiju_conversation_swipe";
+    case kaiju::capi::kOfSharing:
+      return "the calls that request a reply or restore a session";
+    case kaiju::capi::kOfKey:
+      return "the calls that save or restore a session";
+    case kaiju::capi::kOfSavedKv:
+      return "the calls that save a session";
+  }
+  return "";
+}
+
 std::string limit_text(const Row& row, double limit) {
   if (row.type == 'f') return number_text(limit);
   return number_text(limit < kInt64Max ? static_cast<int64_t>(limit) : INT64_MAX);
@@ -160,6 +189,19 @@ double get_float(const kaiju_options* options, kaiju_option option) {
 }  // namespace
 
 namespace kaiju::capi {
+
+Status check_groups(const kaiju_options* options, uint32_t groups, const char* call) {
+  if (!options) return {};
+  const auto check = [&](const std::string& name, Group group) -> Status {
+    if ((groups & group) != 0) return {};
+    return invalid_argument(std::string(call) + " does not read " + name + ", which is for " + readers_of(group) +
+                            ": clear it or use another options bag");
+  };
+  for (const auto& [option, values] : options->values) KAIJU_TRY(check(option_name(option), group_of(option)));
+  if (!options->logit_bias.empty()) KAIJU_TRY(check("the logit biases", kOfRequest));
+  if (options->clock) KAIJU_TRY(check("the clock", kOfEngine));
+  return {};
+}
 
 ModelOptions model_options(const kaiju_options* options) {
   ModelOptions out;
@@ -240,6 +282,39 @@ kaiju_status kaiju_options_create(kaiju_options** out) {
 }
 
 void kaiju_options_destroy(kaiju_options* options) { delete options; }
+
+kaiju_status kaiju_options_copy(const kaiju_options* options, kaiju_options** out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!options || !out) return missing(options ? "out" : "options");
+    *out = new kaiju_options(*options);
+    return {};
+  });
+}
+
+kaiju_status kaiju_options_clear(kaiju_options* options, kaiju_option option) {
+  return guard(nullptr, [&]() -> Status {
+    if (!options) return missing("options");
+    if (option == 0) {
+      *options = {};
+      return {};
+    }
+    if (!find_row(option)) return Status(StatusCode::kNotFound, "there is no such option");
+    options->values.erase(option);
+    return {};
+  });
+}
+
+kaiju_status kaiju_option_find(const char* name, kaiju_option* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!name || !out) return missing(name ? "out" : "name");
+    for (const Row& row : kRows) {
+      if (std::strcmp(row.name, name) != 0) continue;
+      *out = row.option;
+      return {};
+    }
+    return Status(StatusCode::kNotFound, "there is no such option");
+  });
+}
 
 kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option, int64_t value, kaiju_error** error) {
   return guard(error, [&] { return set(options, option, value); });

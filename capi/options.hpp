@@ -19,6 +19,12 @@ struct kaiju_options {
 
 namespace kaiju::capi {
 
+// The options that a call may be given, as a sum of these.
+enum Group : uint32_t { kOfModel = 1, kOfEngine = 2, kOfRequest = 4, kOfSharing = 8, kOfKey = 16, kOfSavedKv = 32 };
+
+// Refuses an option of a group that `call` does not read: it would be set and do nothing.
+Status check_groups(const kaiju_options* options, uint32_t groups, const char* call);
+
 // All take NULL for the defaults.
 ModelOptions model_options(const kaiju_options* options);
 RunOptions run_options(const kaiju_options* options);

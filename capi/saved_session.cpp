@@ -9,6 +9,7 @@ using namespace kaiju::capi;
 namespace {
 
 Status save_options(const kaiju_options* options, kaiju::SaveOptions& out) {
+  KAIJU_TRY(check_groups(options, kOfKey | kOfSavedKv, "a save"));
   kaiju::Result<kaiju::Sealer> key = session_key(options);
   if (!key.ok()) return key.status();
   out.key = std::move(*key);
@@ -17,6 +18,7 @@ Status save_options(const kaiju_options* options, kaiju::SaveOptions& out) {
 }
 
 Status restore_options(const kaiju_options* options, kaiju::RestoreOptions& out) {
+  KAIJU_TRY(check_groups(options, kOfKey | kOfSharing, "a restore"));
   kaiju::Result<kaiju::Sealer> key = session_key(options);
   if (!key.ok()) return key.status();
   out.key = std::move(*key);

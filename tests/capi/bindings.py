@@ -279,6 +279,13 @@ class Bindings(unittest.TestCase):
                     session.submit(HEAD, **{option: value})
             self.assertEqual(session.generate(HEAD, max_tokens=0, seed=2**64 - 1)[1].kind, kaiju.DONE)
 
+    def test_an_option_that_a_call_does_not_read_is_refused_by_name(self):
+        with self.assertRaisesRegex(kaiju.Error, r"session\.salt.*request a reply"):
+            kaiju.Engine(model, salt="a secret")
+        with self.assertRaisesRegex(kaiju.Error, r"engine\.threads.*kaiju_engine_create"):
+            with kaiju.Engine(model, threads=1).session() as session:
+                session.generate([1], threads=2)
+
     def test_a_token_outside_the_vocabulary_is_refused_however_large(self):
         with self.engine.session() as session, kaiju.Conversation(self.engine, HEAD) as talk:
             talk.append([], [20])

@@ -231,8 +231,8 @@ TEST_CASE("a deadline on the host's clock ends running and suspended requests, w
   kaiju_session_destroy(std::exchange(host.session, nullptr));
   kaiju_engine_destroy(std::exchange(host.engine, nullptr));
   REQUIRE(kaiju_options_set_clock(
-              host.options, [](void* data) { return *static_cast<int64_t*>(data); }, &time) == KAIJU_OK);
-  REQUIRE(kaiju_engine_create(host.model, host.options, &host.engine, nullptr) == KAIJU_OK);
+              host.engine_options, [](void* data) { return *static_cast<int64_t*>(data); }, &time) == KAIJU_OK);
+  REQUIRE(kaiju_engine_create(host.model, host.engine_options, &host.engine, nullptr) == KAIJU_OK);
   REQUIRE(kaiju_session_create(host.engine, &host.session, nullptr) == KAIJU_OK);
   CHECK(kaiju_engine_now(host.engine) == 5000);
   kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 100, nullptr);
@@ -265,7 +265,7 @@ TEST_CASE("a deadline on the host's clock ends running and suspended requests, w
 TEST_CASE("a suspended request resumes and gives the same reply") {
   Host host;
   kaiju_options_set_float(host.options, KAIJU_GENERATE_TEMPERATURE, 1.0, nullptr);
-  kaiju_options_set_int(host.options, KAIJU_ENGINE_RESERVE_TOKENS, 2, nullptr);
+  kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_RESERVE_TOKENS, 2, nullptr);
   host.submit({1, 20, 30});
   const auto whole = host.drain();
   REQUIRE(kaiju_session_truncate(host.session, 3, nullptr) == KAIJU_OK);
@@ -294,8 +294,8 @@ TEST_CASE("step refuses with the limit while too many events are not polled") {
   Host host;
   kaiju_session_destroy(std::exchange(host.session, nullptr));
   kaiju_engine_destroy(std::exchange(host.engine, nullptr));
-  kaiju_options_set_int(host.options, KAIJU_ENGINE_MAX_EVENTS, 3, nullptr);
-  REQUIRE(kaiju_engine_create(host.model, host.options, &host.engine, nullptr) == KAIJU_OK);
+  kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_MAX_EVENTS, 3, nullptr);
+  REQUIRE(kaiju_engine_create(host.model, host.engine_options, &host.engine, nullptr) == KAIJU_OK);
   REQUIRE(kaiju_session_create(host.engine, &host.session, nullptr) == KAIJU_OK);
   host.submit({1, 20});
   for (int i = 0; i < 3; ++i) REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);

@@ -107,6 +107,8 @@ TEST_CASE("no call raises a floating-point exception in a host that traps all of
           kaiju_options_create(&options),
           kaiju_options_set_string(options, KAIJU_ENGINE_BACKEND, backend.data(), backend.size(), nullptr),
           kaiju_options_set_int(options, KAIJU_ENGINE_THREADS, 2, nullptr),
+          kaiju_engine_create(model, options, &engine, nullptr),
+          kaiju_options_clear(options, 0),
           kaiju_options_set_int(options, KAIJU_GENERATE_SEED, INT64_MAX, nullptr),  // no double holds it exactly
           kaiju_options_set_int(options, KAIJU_GENERATE_MAX_TOKENS, 12, nullptr),
           kaiju_options_set_int(options, KAIJU_GENERATE_LOGPROBS, 3, nullptr),
@@ -116,7 +118,6 @@ TEST_CASE("no call raises a floating-point exception in a host that traps all of
           kaiju_options_set_float(options, KAIJU_GENERATE_MIN_P, 0.01, nullptr),
           kaiju_options_set_float(options, KAIJU_GENERATE_REPETITION_PENALTY, 1.1, nullptr),
           kaiju_options_set_logit_bias(options, biased, bias, 2, nullptr),
-          kaiju_engine_create(model, options, &engine, nullptr),
           kaiju_session_create(engine, &session, nullptr),
           kaiju_tokenize(model, "hello world", 11, tokens, 64, &count, nullptr),
           kaiju_detokenize(model, tokens, count, said, sizeof said, &size, nullptr),

@@ -17,11 +17,11 @@ struct Forking : Host {
     kaiju_session_destroy(session);
     kaiju_engine_destroy(engine);
     session = nullptr;
-    kaiju_options_set_int(options, KAIJU_ENGINE_THREADS, kThreads, nullptr);
-    kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_BYTES, 1, nullptr);
-    kaiju_options_set_int(options, KAIJU_ENGINE_MAX_RUNNING, 1, nullptr);
-    kaiju_options_set_int(options, KAIJU_ENGINE_HOST_BYTES, 1 << 20, nullptr);
-    kaiju_options_set_int(options, KAIJU_ENGINE_FILE_BYTES, 64 << 20, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_THREADS, kThreads, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_CACHE_BYTES, 1, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_MAX_RUNNING, 1, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_HOST_BYTES, 1 << 20, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_FILE_BYTES, 64 << 20, nullptr);
     kaiju_options_set_string(options, KAIJU_SESSION_SALT, "us", 2, nullptr);
     engine = make();
     check(ask([&](kaiju_error** e) { return kaiju_conversation_create(engine, nullptr, 0, &conversation, e); }));
@@ -30,9 +30,9 @@ struct Forking : Host {
 
   kaiju_engine* make() {
     const std::string path = temporary_folder() + "/forked";
-    kaiju_options_set_string(options, KAIJU_ENGINE_TIER_FILE, path.data(), path.size(), nullptr);
+    kaiju_options_set_string(engine_options, KAIJU_ENGINE_TIER_FILE, path.data(), path.size(), nullptr);
     kaiju_engine* made = nullptr;
-    check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, options, &made, e); }));
+    check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, engine_options, &made, e); }));
     return made;
   }
   std::vector<int32_t> say(int32_t seed) {

@@ -53,7 +53,7 @@ Answer ask(const Call& call) {
 
 struct Host {
   kaiju_model* model = nullptr;
-  kaiju_options* options = nullptr;
+  kaiju_options *engine_options = nullptr, *options = nullptr;  // the latter of requests
   kaiju_engine* engine = nullptr;
   kaiju_session* session = nullptr;
 
@@ -61,17 +61,19 @@ struct Host {
     check(ask([&](kaiju_error** e) {
       return kaiju_model_load(nullptr, file.c_str(), nullptr, nullptr, nullptr, &model, e);
     }));
-    if (kaiju_options_create(&options) != KAIJU_OK) throw std::runtime_error("no options");
-    kaiju_options_set_int(options, KAIJU_ENGINE_THREADS, 1, nullptr);
+    for (kaiju_options** bag : {&engine_options, &options})
+      if (kaiju_options_create(bag) != KAIJU_OK) throw std::runtime_error("no options");
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_THREADS, 1, nullptr);
+    check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, engine_options, &engine, e); }));
     kaiju_options_set_int(options, KAIJU_GENERATE_MAX_TOKENS, 8, nullptr);
     kaiju_options_set_int(options, KAIJU_GENERATE_STOP_TOKEN, -1, nullptr);
-    check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, options, &engine, e); }));
     check(ask([&](kaiju_error** e) { return kaiju_session_create(engine, &session, e); }));
   }
   ~Host() {
     kaiju_session_destroy(session);
     kaiju_engine_destroy(engine);
     kaiju_options_destroy(options);
+    kaiju_options_destroy(engine_options);
     kaiju_model_destroy(model);
   }
   Host(const Host&) = delete;

@@ -301,12 +301,14 @@ TEST_CASE("a path need not be UTF-8; every other string must be, and its option 
   const std::string latin = temporary_folder() + "/caf\xE9";
   CHECK(set_string(KAIJU_ENGINE_PRODUCTS_FILE, latin).status == KAIJU_OK);
   Host host;
-  kaiju_options_set_int(host.options, KAIJU_ENGINE_HOST_BYTES, 1 << 20, nullptr);
-  kaiju_options_set_int(host.options, KAIJU_ENGINE_FILE_BYTES, 1 << 20, nullptr);
-  CHECK(kaiju_options_set_string(host.options, KAIJU_ENGINE_TIER_FILE, latin.data(), latin.size(), nullptr) ==
+  kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_HOST_BYTES, 1 << 20, nullptr);
+  kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_FILE_BYTES, 1 << 20, nullptr);
+  CHECK(kaiju_options_set_string(host.engine_options, KAIJU_ENGINE_TIER_FILE, latin.data(), latin.size(), nullptr) ==
         KAIJU_OK);
   kaiju_engine* engine = nullptr;
-  CHECK(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); }).message == "");
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_engine_create(host.model, host.engine_options, &engine, e);
+        }).message == "");
   kaiju_engine_destroy(engine);
   refused(load_file(latin), "/caf\xE9: cannot open", KAIJU_IO);
   refused(set_string(KAIJU_SESSION_SALT, "caf\xE9"), "session.salt is not UTF-8 at byte 4");
@@ -488,19 +490,20 @@ TEST_CASE("a logit bias or stop token outside the vocabulary is refused", "[malf
 }
 TEST_CASE("an unknown backend is refused with a list of the known ones", "[malformed]") {
   Host host;
-  REQUIRE(kaiju_options_set_string(host.options, KAIJU_ENGINE_BACKEND, "quantum", 7, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_options_set_string(host.engine_options, KAIJU_ENGINE_BACKEND, "quantum", 7, nullptr) == KAIJU_OK);
   kaiju_engine* engine = nullptr;
-  const Answer answer = ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); });
+  const Answer answer =
+      ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.engine_options, &engine, e); });
   refused(answer, "quantum");
   CHECK(answer.says("reference"));
   CHECK(engine == nullptr);
 }
 TEST_CASE("engine options that contradict each other are refused by name", "[malformed]") {
   Host host;
-  kaiju_options_set_int(host.options, KAIJU_ENGINE_STEP_TOKENS, 16, nullptr);
-  kaiju_options_set_int(host.options, KAIJU_ENGINE_CHUNK_TOKENS, 17, nullptr);
+  kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_STEP_TOKENS, 16, nullptr);
+  kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_CHUNK_TOKENS, 17, nullptr);
   kaiju_engine* engine = nullptr;
-  refused(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); }),
+  refused(ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.engine_options, &engine, e); }),
           "chunk_tokens is 17");
   CHECK(engine == nullptr);
 }

@@ -21,15 +21,15 @@ struct Tiered : Host {
     kaiju_engine_destroy(engine);
     session = nullptr;
     engine = nullptr;
-    kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_BYTES, 1, nullptr);
-    kaiju_options_set_int(options, KAIJU_ENGINE_MAX_RUNNING, 1, nullptr);
-    kaiju_options_set_int(options, KAIJU_ENGINE_HOST_BYTES, host_bytes, nullptr);
-    kaiju_options_set_int(options, KAIJU_ENGINE_FILE_BYTES, file_bytes, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_CACHE_BYTES, 1, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_MAX_RUNNING, 1, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_HOST_BYTES, host_bytes, nullptr);
+    kaiju_options_set_int(engine_options, KAIJU_ENGINE_FILE_BYTES, file_bytes, nullptr);
     if (file_bytes > 0) {
       const std::string path = temporary_folder() + "/tier";
-      kaiju_options_set_string(options, KAIJU_ENGINE_TIER_FILE, path.data(), path.size(), nullptr);
+      kaiju_options_set_string(engine_options, KAIJU_ENGINE_TIER_FILE, path.data(), path.size(), nullptr);
     }
-    check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, options, &engine, e); }));
+    check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, engine_options, &engine, e); }));
   }
   std::vector<int32_t> say(int32_t seed) {
     check(ask([&](kaiju_error** e) { return kaiju_session_create(engine, &session, e); }));
@@ -72,12 +72,12 @@ TEST_CASE("evicted KV is promoted from host memory and from the file") {
 TEST_CASE("contradictory tier options are refused when the engine is created") {
   const auto refused = [](int64_t host_bytes, int64_t file_bytes, const char* path) {
     Host host;
-    kaiju_options_set_int(host.options, KAIJU_ENGINE_HOST_BYTES, host_bytes, nullptr);
-    kaiju_options_set_int(host.options, KAIJU_ENGINE_FILE_BYTES, file_bytes, nullptr);
-    if (path) kaiju_options_set_string(host.options, KAIJU_ENGINE_TIER_FILE, path, std::strlen(path), nullptr);
+    kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_HOST_BYTES, host_bytes, nullptr);
+    kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_FILE_BYTES, file_bytes, nullptr);
+    if (path) kaiju_options_set_string(host.engine_options, KAIJU_ENGINE_TIER_FILE, path, std::strlen(path), nullptr);
     kaiju_engine* engine = nullptr;
     const Answer answer =
-        ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.options, &engine, e); });
+        ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.engine_options, &engine, e); });
     kaiju_engine_destroy(engine);
     return answer;
   };

@@ -510,7 +510,7 @@ TEST_CASE("two engines share a model and nothing else") {
   Host host;
   kaiju_engine* other = nullptr;
   kaiju_session* session = nullptr;
-  REQUIRE(kaiju_engine_create(host.model, host.options, &other, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_engine_create(host.model, host.engine_options, &other, nullptr) == KAIJU_OK);
   REQUIRE(kaiju_session_create(other, &session, nullptr) == KAIJU_OK);
   host.submit({1, 20});
   CHECK(kaiju_engine_pending(host.engine) == 1);
@@ -636,9 +636,9 @@ TEST_CASE("backends give the same tokens") {
     Host host;
     kaiju_session_destroy(std::exchange(host.session, nullptr));
     kaiju_engine_destroy(std::exchange(host.engine, nullptr));
-    REQUIRE(kaiju_options_set_string(host.options, KAIJU_ENGINE_BACKEND, name.data(), name.size(), nullptr) ==
+    REQUIRE(kaiju_options_set_string(host.engine_options, KAIJU_ENGINE_BACKEND, name.data(), name.size(), nullptr) ==
             KAIJU_OK);
-    REQUIRE(kaiju_engine_create(host.model, host.options, &host.engine, nullptr) == KAIJU_OK);
+    REQUIRE(kaiju_engine_create(host.model, host.engine_options, &host.engine, nullptr) == KAIJU_OK);
     REQUIRE(kaiju_session_create(host.engine, &host.session, nullptr) == KAIJU_OK);
     host.submit({1, 20, 30, 40, 50});
     const auto tokens = host.drain();

@@ -71,17 +71,18 @@ class Host {
     static constexpr Call kCalls[] = {&Host::create_options, &Host::destroy_options,
                                       &Host::set_int,        &Host::set_float,
                                       &Host::set_string,     &Host::set_bias,
-                                      &Host::describe,       &Host::create_engine,
-                                      &Host::destroy_engine, &Host::create_session,
-                                      &Host::end_session,    &Host::fork,
-                                      &Host::truncate,       &Host::submit,
-                                      &Host::submit,         &Host::step,
+                                      &Host::clear_options,  &Host::describe,
+                                      &Host::create_engine,  &Host::destroy_engine,
+                                      &Host::create_session, &Host::end_session,
+                                      &Host::fork,           &Host::truncate,
+                                      &Host::submit,         &Host::submit,
                                       &Host::step,           &Host::step,
-                                      &Host::poll,           &Host::cancel,
-                                      &Host::look,           &Host::tokens,
-                                      &Host::tokenize,       &Host::detokenize,
-                                      &Host::format,         &Host::drop_turns,
-                                      &Host::generate,       &Host::ask_model};
+                                      &Host::step,           &Host::poll,
+                                      &Host::cancel,         &Host::look,
+                                      &Host::tokens,         &Host::tokenize,
+                                      &Host::detokenize,     &Host::format,
+                                      &Host::drop_turns,     &Host::generate,
+                                      &Host::ask_model};
     for (int calls = 0; calls < 32 && !input_.done(); ++calls) (this->*kCalls[input_.take() % std::size(kCalls)])();
   }
 
@@ -125,7 +126,7 @@ class Host {
     return tokens;
   }
   kaiju_option option() {
-    constexpr kaiju_option kScopes[] = {100, 200, 300, 300};
+    constexpr kaiju_option kScopes[] = {200, 300, 300, 300};  // a call refuses a bag with others than its own
     const uint8_t byte = input_.take();
     return kScopes[byte >> 6] + byte % 16;
   }
@@ -155,6 +156,10 @@ class Host {
     const kaiju_option which = option();
     const std::string_view value = text();
     ask([&](kaiju_error** e) { return kaiju_options_set_string(options, which, value.data(), value.size(), e); });
+  }
+  void clear_options() {
+    kaiju_options* options = pick(options_);
+    (void)kaiju_options_clear(options, option());
   }
   void set_bias() {
     kaiju_options* options = pick(options_);

@@ -42,7 +42,7 @@ StatusCode code(kaiju_status status) { return static_cast<StatusCode>(status); }
 // Owns what kaiju.h gives; the first failure counts, and what comes after it gets NULL handles.
 struct Owner {
   kaiju_status first = KAIJU_OK;
-  kaiju_options* options = nullptr;
+  kaiju_options *engine_options = nullptr, *options = nullptr;
   kaiju_model* model = nullptr;
   kaiju_engine* engine = nullptr;
   kaiju_session *session = nullptr, *second = nullptr;
@@ -53,6 +53,7 @@ struct Owner {
     kaiju_engine_destroy(engine);
     kaiju_model_destroy(model);
     kaiju_options_destroy(options);
+    kaiju_options_destroy(engine_options);
   }
   template <class Call>
   bool must(const Call& call) {
@@ -70,10 +71,12 @@ struct Owner {
     set(KAIJU_ENGINE_THREADS, 1);
     set(KAIJU_ENGINE_MAX_RUNNING, 2);
     set(KAIJU_ENGINE_STEP_TOKENS, 16);
+    must([&](kaiju_error** e) { return kaiju_options_set_string(options, KAIJU_ENGINE_BACKEND, "portable", 8, e); });
+    must([&](kaiju_error**) { return kaiju_options_copy(options, &engine_options); });
+    must([&](kaiju_error**) { return kaiju_options_clear(options, 0); });
     set(KAIJU_GENERATE_MAX_TOKENS, 4);
     set(KAIJU_GENERATE_LOGPROBS, 2);
     set(KAIJU_GENERATE_STOP_TOKEN, -1);
-    must([&](kaiju_error** e) { return kaiju_options_set_string(options, KAIJU_ENGINE_BACKEND, "portable", 8, e); });
     must([&](kaiju_error** e) {
       return kaiju_options_set_string(options, KAIJU_GENERATE_STOP, "a stop string that never comes", 30, e);
     });
@@ -86,7 +89,7 @@ struct Owner {
     must([&](kaiju_error** e) { return kaiju_options_set_int(options, option, value, e); });
   }
   void make_engine() {
-    must([&](kaiju_error** e) { return kaiju_engine_create(model, options, &engine, e); });
+    must([&](kaiju_error** e) { return kaiju_engine_create(model, engine_options, &engine, e); });
   }
   void make_session() {
     must([&](kaiju_error** e) { return kaiju_session_create(engine, &session, e); });
