@@ -20,7 +20,7 @@ done
 cmake -S "$root/tests/arm" -B "$build" --toolchain "$root/cmake/aarch64-linux-gnu.cmake" -DCMAKE_BUILD_TYPE=Release >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 cmake --build "$build" >>"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 
-if [ -n "${KAIJU_ARM_ALL:-}" ]; then tests='*'; else tests='~"attention gives the*"~"rotated queries*"'; fi
+if [ -n "${KAIJU_ARM_ALL:-}" ]; then tests='*'; else tests='~"attention gives the*"~"attention with scales gives*"~"attention with scales folds*"~"rotated queries*"'; fi
 KAIJU_TEST_ISAS=neon qemu-aarch64 -cpu max "$build/test_arm" "$tests"
 
 digest() { # command...
