@@ -8,6 +8,7 @@ import struct
 
 import numpy as np
 
+import sentencepiece_file
 import tokenizer
 
 TOKENS_OF_A_PART = 160  # of each part but the last, which is what the check is on
@@ -39,40 +40,9 @@ def _byte_bpe(stored: bytes, texts: list[str]) -> list[list[int]]:
     return [control * (number == 1) + part for number, part in enumerate(found)]
 
 
-def _pieces(model: bytes) -> list[str]:
-    """The pieces of a SentencePiece model: field 1 of each message in field 1 of the protocol buffer."""
-
-    def fields(data: bytes) -> list[tuple[int, bytes]]:
-        at, found = 0, []
-
-        def varint() -> int:
-            nonlocal at
-            value = shift = 0
-            while True:
-                byte = data[at]
-                at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
-                if byte < 128:
-                    return value
-
-        while at < len(data):
-            key = varint()
-            size = varint() if key & 7 == 2 else {0: 0, 1: 8, 5: 4}[key & 7]
-            if key & 7 == 0:
-                varint()
-            found.append((key, data[at : at + size]))
-            at += size
-        return found
-
-    return [
-        next((text.decode() for key, text in fields(piece) if key == 10), "")
-        for key, piece in fields(model)
-        if key == 10
-    ]
-
-
 def _sentencepiece(model: bytes, texts: list[str]) -> list[list[int]]:
     """The longest piece that fits, again and again."""
-    ids = {piece: id for id, piece in enumerate(_pieces(model)) if piece}
+    ids = {piece: id for id, piece in enumerate(sentencepiece_file.piece_texts(model)) if piece}
     longest = max(map(len, ids))
     found = []
     for text in texts:

@@ -1,11 +1,40 @@
-"""Writes a SentencePiece model (a protocol buffer, sentencepiece_model.proto of SentencePiece 0.2.0) of the pieces that
-a GGUF file lists. GGUF's token types are that file's types of pieces."""
+"""SentencePiece models (protocol buffers, sentencepiece_model.proto of SentencePiece 0.2.0): reads their fields, and
+writes one of the pieces that a GGUF file lists. GGUF's token types are the types of pieces."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-UNKNOWN, CONTROL, BYTE = 2, 3, 6  # of the types
+_BYTE = 6  # a type of pieces
 _BPE = 2
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """(number, value) of each field of a message; raises IndexError or KeyError if the message is damaged."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = varint() if key & 7 == 2 else {1: 8, 5: 4}[key & 7]
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def piece_texts(model: bytes) -> list[str]:
+    """The text of each piece, by id; an empty one for a piece without a text."""
+    texts = (dict(fields(piece)).get(1) for number, piece in fields(model) if number == 1 and isinstance(piece, bytes))
+    return [text.decode() if isinstance(text, bytes) else "" for text in texts]
 
 
 def _varint(value: int) -> bytes:
@@ -31,7 +60,7 @@ def bpe_model(pieces: Iterable[tuple[str, float, int]], add_space_prefix: bool) 
     for text, score, kind in pieces:
         piece = _bytes(1, text.encode()) + _varint(2 << 3 | 5) + struct.pack("<f", score) + _number(3, kind)
         found.append(_bytes(1, piece))
-        has_bytes |= kind == BYTE
+        has_bytes |= kind == _BYTE
     trainer = _number(3, _BPE) + _number(35, has_bytes)
     normalizer = _number(3, add_space_prefix) + _number(4, False) + _number(5, True)
     return b"".join(found) + _bytes(2, trainer) + _bytes(3, normalizer)

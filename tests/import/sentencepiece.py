@@ -12,33 +12,11 @@ import sys
 import tempfile
 
 from promises import promise, refusal, root
+from sentencepiece_file import fields
 import stored_tokenizer
 from int8_model import CheckpointTensors
 
 TEXTS = ["", " ", "a", "Hello, world!", "  two  spaces\tand\n\nlines", "ärger über 東京 🦆", "\u2581", "<s>", "</s>x", "\x00"]
-
-
-def fields(data):
-    """(number, value) of each field of a protocol buffer; lengths are taken away."""
-    at = 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                return value
-
-    while at < len(data):
-        key = varint()
-        if key & 7 == 0:
-            yield key >> 3, varint()
-            continue
-        size = {2: varint, 5: lambda: 4, 1: lambda: 8}[key & 7]()
-        yield key >> 3, data[at : at + size]
-        at += size
 
 
 def metadata_of(model):
