@@ -51,6 +51,25 @@ Answer ask(const Call& call) {
   return answer;
 }
 
+// A bag of options that frees itself.
+struct Bag {
+  kaiju_options* handle = nullptr;
+  Bag() { kaiju_options_create(&handle); }
+  explicit Bag(kaiju_options* made) : handle(made) {}
+  ~Bag() { kaiju_options_destroy(handle); }
+  Bag(const Bag&) = delete;
+  Answer set(kaiju_option option, int64_t value) const {
+    return ask([&](kaiju_error** e) { return kaiju_options_set_int(handle, option, value, e); });
+  }
+  Answer set(kaiju_option option, double value) const {
+    return ask([&](kaiju_error** e) { return kaiju_options_set_float(handle, option, value, e); });
+  }
+  Answer set(kaiju_option option, const std::string& value) const {
+    return ask(
+        [&](kaiju_error** e) { return kaiju_options_set_string(handle, option, value.data(), value.size(), e); });
+  }
+};
+
 struct Host {
   kaiju_model* model = nullptr;
   kaiju_options *engine_options = nullptr, *options = nullptr;  // the latter of requests

@@ -9,19 +9,12 @@ using namespace kaiju::tests;
 
 namespace {
 
-struct Bag {
-  kaiju_options* handle = nullptr;
-  Bag() { kaiju_options_create(&handle); }
-  explicit Bag(kaiju_options* made) : handle(made) {}
-  ~Bag() { kaiju_options_destroy(handle); }
-  Bag(const Bag&) = delete;
-  void set(kaiju_option option, int64_t value) const {
-    REQUIRE(kaiju_options_set_int(handle, option, value, nullptr) == KAIJU_OK);
-  }
-  void set(kaiju_option option, const std::string& value) const {
-    REQUIRE(kaiju_options_set_string(handle, option, value.data(), value.size(), nullptr) == KAIJU_OK);
-  }
-};
+template <class Value>
+void set(const Bag& bag, kaiju_option option, const Value& value) {
+  const Answer answer = bag.set(option, value);
+  INFO(answer.message);
+  REQUIRE(answer.status == KAIJU_OK);
+}
 
 int32_t keep_nothing(const void*, size_t, void*) { return 0; }
 int64_t read_nothing(void*, size_t, void*) { return 0; }
@@ -100,9 +93,9 @@ void set_some_value(const Bag& bag, kaiju_option option) {
   info.struct_size = sizeof info;
   REQUIRE(kaiju_option_describe(option, &info) == KAIJU_OK);
   if (info.type == 's')
-    bag.set(option, "sixteen bytes at least");
+    set(bag, option, std::string("sixteen bytes at least"));
   else
-    bag.set(option, 1);
+    set(bag, option, int64_t{1});
 }
 
 }  // namespace
@@ -148,13 +141,13 @@ TEST_CASE("logit biases and a clock are refused by calls that do not read them")
 TEST_CASE("options are cleared one by one or all at once, and a copy keeps what its original loses") {
   Host host;
   const Bag bag;
-  bag.set(KAIJU_GENERATE_MAX_TOKENS, 3);
-  bag.set(KAIJU_GENERATE_STOP_TOKEN, -1);
+  set(bag, KAIJU_GENERATE_MAX_TOKENS, int64_t{3});
+  set(bag, KAIJU_GENERATE_STOP_TOKEN, int64_t{-1});
   kaiju_options* made = nullptr;
   REQUIRE(kaiju_options_copy(bag.handle, &made) == KAIJU_OK);
   const Bag copy(made);
   REQUIRE(kaiju_options_clear(bag.handle, KAIJU_GENERATE_MAX_TOKENS) == KAIJU_OK);
-  bag.set(KAIJU_GENERATE_MAX_TOKENS, 2);
+  set(bag, KAIJU_GENERATE_MAX_TOKENS, int64_t{2});
   const auto length = [&](const kaiju_options* options) {
     const int32_t prompt[] = {1, 2, 3};
     REQUIRE(kaiju_engine_submit(host.engine, host.session, prompt, 3, options, nullptr, nullptr, nullptr) == KAIJU_OK);
@@ -162,9 +155,9 @@ TEST_CASE("options are cleared one by one or all at once, and a copy keeps what 
   };
   CHECK(length(copy.handle) == 3);
   CHECK(length(bag.handle) == 2);
-  bag.set(KAIJU_MODEL_VERIFY, 1);
+  set(bag, KAIJU_MODEL_VERIFY, int64_t{1});
   REQUIRE(kaiju_options_clear(bag.handle, 0) == KAIJU_OK);
-  bag.set(KAIJU_GENERATE_MAX_TOKENS, 1);
+  set(bag, KAIJU_GENERATE_MAX_TOKENS, int64_t{1});
   CHECK(length(bag.handle) == 1);  // the option of models is gone
   CHECK(kaiju_options_clear(bag.handle, 299) == KAIJU_NOT_FOUND);
   CHECK(kaiju_options_clear(nullptr, 0) == KAIJU_INVALID_ARGUMENT);

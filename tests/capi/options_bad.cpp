@@ -20,26 +20,6 @@ std::vector<std::pair<kaiju_option, kaiju_option_info>> every_option() {
   return all;
 }
 
-class Bag {
- public:
-  Bag() { kaiju_options_create(&handle_); }
-  ~Bag() { kaiju_options_destroy(handle_); }
-  Bag(const Bag&) = delete;
-  Answer set(kaiju_option option, int64_t value) {
-    return ask([&](kaiju_error** e) { return kaiju_options_set_int(handle_, option, value, e); });
-  }
-  Answer set(kaiju_option option, double value) {
-    return ask([&](kaiju_error** e) { return kaiju_options_set_float(handle_, option, value, e); });
-  }
-  Answer set(kaiju_option option, const std::string& value) {
-    return ask(
-        [&](kaiju_error** e) { return kaiju_options_set_string(handle_, option, value.data(), value.size(), e); });
-  }
-
- private:
-  kaiju_options* handle_ = nullptr;
-};
-
 template <class Value>
 void refused(kaiju_option option, const kaiju_option_info& info, const char* name, const Value& value) {
   DYNAMIC_SECTION(info.name << ": " << name) {
