@@ -11,7 +11,9 @@ static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) &&
               KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed) &&
               KAIJU_EVENT_SUSPENDED == static_cast<int>(kaiju::EventKind::kSuspended) &&
               KAIJU_EVENT_RESUMED == static_cast<int>(kaiju::EventKind::kResumed));
-static_assert(KAIJU_DONE_STOP == static_cast<int>(kaiju::DoneReason::kStop) &&
+static_assert(KAIJU_DONE_STOP_TOKEN == static_cast<int>(kaiju::DoneReason::kStopToken) &&
+              KAIJU_DONE_STOP_STRING == static_cast<int>(kaiju::DoneReason::kStopString) &&
+              KAIJU_DONE_LOOP == static_cast<int>(kaiju::DoneReason::kLoop) &&
               KAIJU_DONE_LENGTH == static_cast<int>(kaiju::DoneReason::kLength) &&
               KAIJU_DONE_CANCELLED == static_cast<int>(kaiju::DoneReason::kCancelled) &&
               KAIJU_DONE_DEADLINE == static_cast<int>(kaiju::DoneReason::kDeadline));
@@ -22,9 +24,9 @@ constexpr size_t kFirstEvent = offsetof(kaiju_event, scores);  // size of the fi
 
 // Takes no memory. Pointers go into `polled`, which the engine's handle keeps until the next poll.
 kaiju_event to_c(kaiju_polled_event& polled) {
-  auto& [event, tokens, values] = polled;
+  auto& [event, tokens, logprobs] = polled;
   tokens.clear();
-  values.clear();
+  logprobs.clear();
   kaiju_event out{};
   out.request = event.request;
   out.user_data = event.user_data;
@@ -33,17 +35,18 @@ kaiju_event to_c(kaiju_polled_event& polled) {
   out.status = static_cast<kaiju_status>(event.status.code());
   if (event.kind == kaiju::EventKind::kToken) {
     tokens.push_back(event.token);
-    values.push_back(event.logprob);
+    logprobs.push_back(event.logprob);
     for (const kaiju::TokenLogprob& top : event.top) {
       tokens.push_back(top.token);
-      values.push_back(top.logprob);
+      logprobs.push_back(top.logprob);
     }
   }
   out.tokens = tokens.data();
   out.token_count = tokens.size();
-  out.values = values.data();
-  out.value_count = values.size();
-  const std::string& text = event.kind == kaiju::EventKind::kFailed ? event.status.message() : event.text;
+  out.logprobs = logprobs.data();
+  out.logprob_count = logprobs.size();
+  const std::string& text =
+      event.kind == kaiju::EventKind::kFailed ? event.status.message() : event.text;
   out.text = text.data();
   out.text_size = text.size();
   out.prompt_tokens = event.counts.prompt_tokens;
@@ -54,6 +57,7 @@ kaiju_event to_c(kaiju_polled_event& polled) {
   out.decode_nanoseconds = event.timing.decode_ns;
   out.scores = event.scores.data();
   out.score_count = event.scores.size();
+  out.stop = event.stop;
   return out;
 }
 
@@ -66,8 +70,8 @@ Status check_session(const kaiju_engine& engine, const kaiju_session& session) {
 
 // -- engine --
 
-kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* options, kaiju_engine** out,
-                                 kaiju_error** error) {
+kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* options,
+                                 kaiju_engine** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model || !out) return missing(model ? "out" : "model");
     KAIJU_TRY(check_groups(options, kOfEngine, "kaiju_engine_create"));
@@ -78,22 +82,24 @@ kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* 
   });
 }
 
-// In a child of fork() another thread of the parent may have been in the middle of a poll: the handle stays as it is.
+// In a child of fork() another thread of the parent may have been in the middle of a poll: the
+// handle stays as it is.
 void kaiju_engine_destroy(kaiju_engine* engine) {
   if (engine && engine->engine->check_process().ok()) delete engine;
 }
 
-kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
-                                 const kaiju_options* options, void* user_data, kaiju_request* out,
-                                 kaiju_error** error) {
+kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session,
+                                 const int32_t* tokens, size_t count, const kaiju_options* options,
+                                 void* user_data, kaiju_request* out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !session) return missing(engine ? "session" : "engine");
     KAIJU_TRY(check_session(*engine, *session));
     KAIJU_TRY(check_span("tokens", tokens, count));
     KAIJU_TRY(check_groups(options, kOfRequest | kOfSharing, "kaiju_engine_submit"));
-    kaiju::RequestOptions request = request_options(options, engine->model->stop_tokens());
-    request.user_data = user_data;
-    auto id = engine->engine->submit(session->id, {tokens, count}, request);
+    kaiju::Result<kaiju::RequestOptions> request = request_options(options);
+    if (!request.ok()) return request.status();
+    request->user_data = user_data;
+    auto id = engine->engine->submit(session->id, {tokens, count}, *request);
     if (!id.ok()) return id.status();
     if (out) *out = id.value();
     return {};
@@ -101,15 +107,18 @@ kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, c
 }
 
 kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request) {
-  return guard(nullptr, [&] { return engine ? engine->engine->cancel(request) : missing("engine"); });
+  return guard(nullptr,
+               [&] { return engine ? engine->engine->cancel(request) : missing("engine"); });
 }
 
 kaiju_status kaiju_engine_suspend(kaiju_engine* engine, kaiju_request request) {
-  return guard(nullptr, [&] { return engine ? engine->engine->suspend(request) : missing("engine"); });
+  return guard(nullptr,
+               [&] { return engine ? engine->engine->suspend(request) : missing("engine"); });
 }
 
 kaiju_status kaiju_engine_resume(kaiju_engine* engine, kaiju_request request) {
-  return guard(nullptr, [&] { return engine ? engine->engine->resume(request) : missing("engine"); });
+  return guard(nullptr,
+               [&] { return engine ? engine->engine->resume(request) : missing("engine"); });
 }
 
 int64_t kaiju_engine_now(const kaiju_engine* engine) {
@@ -121,24 +130,32 @@ kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error) {
   return guard(error, [&] { return engine ? engine->engine->step() : missing("engine"); });
 }
 
-size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
-  if (!engine || !events || !check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent).ok()) return 0;
-  size_t count = 0;
-  // An event leaves the engine only when all its memory is there: what a shortage stops is told by the next poll.
-  guard(nullptr, [&]() -> Status {
-    for (; count < capacity; ++count) {
-      if (count == engine->polled.size()) {
-        KAIJU_TRY(engine->engine->check_process());  // another thread of the parent may have been in here
-        engine->polled.emplace_back();
+kaiju_status kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size,
+                               size_t capacity, size_t* count, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine || !count) return missing(engine ? "count" : "engine");
+    KAIJU_TRY(check_span("events", events, capacity));
+    KAIJU_TRY(check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent));
+    KAIJU_TRY(
+        engine->engine->check_process());  // another thread of the parent may have been in here
+    size_t polled_count = 0;
+    // An event leaves the engine only when all its memory is there: what a shortage stops is told
+    // by the next poll.
+    const kaiju_status status = guard(nullptr, [&]() -> Status {
+      for (; polled_count < capacity; ++polled_count) {
+        if (polled_count == engine->polled.size()) engine->polled.emplace_back();
+        kaiju_polled_event& polled = engine->polled[polled_count];
+        if (!engine->engine->poll(polled.event)) break;
+        const kaiju_event event = to_c(polled);
+        copy_sized(&event, sizeof event,
+                   reinterpret_cast<char*>(events) + polled_count * event_size, event_size);
       }
-      kaiju_polled_event& polled = engine->polled[count];
-      if (!engine->engine->poll(polled.event)) break;
-      const kaiju_event event = to_c(polled);
-      copy_sized(&event, sizeof event, reinterpret_cast<char*>(events) + count * event_size, event_size);
-    }
+      return {};
+    });
+    if (status != KAIJU_OK && polled_count == 0) return kaiju::out_of_memory();
+    *count = polled_count;
     return {};
   });
-  return count;
 }
 
 size_t kaiju_engine_pending(const kaiju_engine* engine) {
@@ -158,8 +175,8 @@ void kaiju_engine_wake(kaiju_engine* engine) {
 kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out) {
   return guard(nullptr, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");
-    KAIJU_TRY(
-        check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size, offsetof(kaiju_metrics, prompt_tokens)));
+    KAIJU_TRY(check_struct_size<kaiju_metrics>("kaiju_metrics", out->struct_size,
+                                               offsetof(kaiju_metrics, prompt_tokens)));
     KAIJU_TRY(engine->engine->check_process());
     const kaiju::Metrics now = engine->engine->metrics();
     const auto& global = now.blocks[kaiju::BlockKind::kGlobal];
@@ -193,7 +210,8 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
     metrics.hit_host = now.cache.hit_host;
     metrics.hit_file = now.cache.hit_file;
     const auto held = [](const kaiju::TierStats& tier) {
-      return static_cast<uint64_t>(tier.blocks_held[0]) + static_cast<uint64_t>(tier.blocks_held[1]);
+      return static_cast<uint64_t>(tier.blocks_held[0]) +
+             static_cast<uint64_t>(tier.blocks_held[1]);
     };
     metrics.host_bytes = static_cast<uint64_t>(now.host.bytes);
     metrics.host_blocks = held(now.host);
@@ -210,6 +228,34 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
   });
 }
 
+kaiju_status kaiju_engine_describe(const kaiju_engine* engine, kaiju_engine_info* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!engine || !out) return missing(engine ? "out" : "engine");
+    KAIJU_TRY(check_struct_size<kaiju_engine_info>("kaiju_engine_info", out->struct_size));
+    const kaiju::ExecutorInfo& from = engine->engine->info();
+    const kaiju::EngineOptions& options = engine->engine->options();
+    kaiju_engine_info info{};
+    const size_t size = info.struct_size = out->struct_size;
+    info.backend = from.backend.c_str();
+    info.device = from.device;
+    info.threads = from.threads;
+    info.max_running = from.slot_count;
+    info.step_tokens = from.step_tokens;
+    info.max_waiting = options.max_waiting;
+    info.max_sessions = options.max_sessions;
+    info.max_events = options.max_events;
+    info.context = from.context;
+    info.window = from.window;
+    info.kv_bytes_per_token =
+        static_cast<uint64_t>(from.block_bytes[kaiju::BlockKind::kGlobal] / kaiju::kBlockTokens);
+    info.window_kv_bytes_per_token =
+        static_cast<uint64_t>(from.block_bytes[kaiju::BlockKind::kWindow] / kaiju::kBlockTokens);
+    info.cache_bytes = static_cast<uint64_t>(from.cache_bytes());
+    copy_sized(&info, sizeof info, out, size);
+    return {};
+  });
+}
+
 // -- sessions --
 
 kaiju_status kaiju_session_create(kaiju_engine* engine, kaiju_session** out, kaiju_error** error) {
@@ -219,7 +265,8 @@ kaiju_status kaiju_session_create(kaiju_engine* engine, kaiju_session** out, kai
   });
 }
 
-kaiju_status kaiju_session_fork(kaiju_session* session, size_t length, kaiju_session** out, kaiju_error** error) {
+kaiju_status kaiju_session_fork(kaiju_session* session, size_t length, kaiju_session** out,
+                                kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!session || !out) return missing(session ? "out" : "session");
     return adopt(session->engine, session->engine->fork_session(session->id, length), out);
@@ -227,8 +274,9 @@ kaiju_status kaiju_session_fork(kaiju_session* session, size_t length, kaiju_ses
 }
 
 kaiju_status kaiju_session_truncate(kaiju_session* session, size_t length, kaiju_error** error) {
-  return guard(error,
-               [&] { return session ? session->engine->truncate_session(session->id, length) : missing("session"); });
+  return guard(error, [&] {
+    return session ? session->engine->truncate_session(session->id, length) : missing("session");
+  });
 }
 
 size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens, size_t capacity) {
@@ -248,11 +296,64 @@ void kaiju_session_destroy(kaiju_session* session) {
   delete session;
 }
 
+// -- prefixes --
+
+kaiju_status kaiju_prefix_warm(kaiju_engine* engine, const int32_t* tokens, size_t count,
+                               const kaiju_options* options, void* user_data, kaiju_prefix** out,
+                               kaiju_request* request, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine || !out) return missing(engine ? "out" : "engine");
+    KAIJU_TRY(check_span("tokens", tokens, count));
+    KAIJU_TRY(check_groups(options, kOfRequest | kOfSharing, "kaiju_prefix_warm"));
+    kaiju::Result<kaiju::RequestOptions> asked = request_options(options);
+    if (!asked.ok()) return asked.status();
+    if (asked->scope.character.empty() && asked->scope.salt.empty())
+      return kaiju::invalid_argument(
+          "no other session could use the prefix: set session.character or session.salt, as for "
+          "the requests that "
+          "shall use it");
+    asked->max_tokens = 0;
+    asked->user_data = user_data;
+    if (!asked->scope.character.empty() && asked->scope.shared_tokens == 0)
+      asked->scope.shared_tokens = static_cast<int32_t>(count);
+    auto prefix = std::make_unique<kaiju_prefix>();
+    const auto session = engine->engine->create_session();
+    if (!session.ok()) return session.status();
+    const auto id = engine->engine->submit(session.value(), {tokens, count}, *asked);
+    if (!id.ok()) {
+      (void)engine->engine->destroy_session(session.value());
+      return id.status();
+    }
+    prefix->engine = engine->engine;
+    prefix->session = session.value();
+    if (request) *request = id.value();
+    *out = prefix.release();
+    return {};
+  });
+}
+
+kaiju_status kaiju_prefix_pin(kaiju_prefix* prefix, size_t* tokens, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!prefix) return missing("prefix");
+    const auto pinned = prefix->engine->pin_session(prefix->session);
+    if (!pinned.ok()) return pinned.status();
+    if (tokens) *tokens = static_cast<size_t>(pinned.value());
+    return {};
+  });
+}
+
+void kaiju_prefix_destroy(kaiju_prefix* prefix) {
+  if (!prefix) return;
+  guard(nullptr, [&] { return prefix->engine->destroy_session(prefix->session); });
+  delete prefix;
+}
+
 // -- convenience --
 
-kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
-                            const kaiju_options* options, kaiju_text_fn on_text, void* user_data, kaiju_event* done,
-                            size_t event_size, kaiju_error** error) {
+kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens,
+                            size_t count, const kaiju_options* options, kaiju_text_fn on_text,
+                            void* user_data, kaiju_event* done, size_t event_size,
+                            kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !session) return missing(engine ? "session" : "engine");
     if (done) KAIJU_TRY(check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent));
@@ -264,13 +365,15 @@ kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const 
       stopped = on_text && on_text(text.data(), text.size(), user_data) != 0;
       return !stopped;
     };
+    kaiju::Result<kaiju::RequestOptions> request = request_options(options);
+    if (!request.ok()) return request.status();
     kaiju_polled_event last;
-    const Status status = engine->engine->generate(
-        session->id, {tokens, count}, request_options(options, engine->model->stop_tokens()), hear, last.event);
+    const Status status =
+        engine->engine->generate(session->id, {tokens, count}, *request, hear, last.event);
     if (done && last.event.kind == kaiju::EventKind::kDone) {
       kaiju_event event = to_c(last);
       event.tokens = nullptr;
-      event.values = nullptr;
+      event.logprobs = nullptr;
       event.text = nullptr;
       event.scores = nullptr;
       event.text_size = 0;

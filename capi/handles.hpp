@@ -1,5 +1,5 @@
-// The structs of kaiju.h's opaque handles, and the guard that turns a Status or an exception into a kaiju_status.
-// Nothing here is visible outside capi/.
+// The structs of kaiju.h's opaque handles, and the guard that turns a Status or an exception into
+// a kaiju_status. Nothing here is visible outside capi/.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ struct kaiju_error {
 };
 
 struct kaiju_runtime {
-  std::string backends;
+  std::vector<kaiju::DeviceInfo> devices;
+  std::vector<std::string> backends;  // of each device, joined
 };
 
 struct kaiju_model {
@@ -29,17 +30,18 @@ struct kaiju_model {
 struct kaiju_polled_event {
   kaiju_polled_event() {
     tokens.reserve(1 + kaiju::kMaxTopLogprobs);
-    values.reserve(1 + kaiju::kMaxTopLogprobs);
+    logprobs.reserve(1 + kaiju::kMaxTopLogprobs);
   }
   kaiju::Event event;
   std::vector<int32_t> tokens;
-  std::vector<float> values;
+  std::vector<float> logprobs;
 };
 
 struct kaiju_engine {
   std::shared_ptr<kaiju::Engine> engine;
   std::shared_ptr<const kaiju::Model> model;
-  std::deque<kaiju_polled_event> polled;  // what the last poll's pointers point into; used again by the next
+  std::deque<kaiju_polled_event>
+      polled;  // what the last poll's pointers point into; used again by the next
 };
 
 struct kaiju_session {
@@ -49,7 +51,12 @@ struct kaiju_session {
 
 struct kaiju_conversation {
   kaiju::Conversation talk;
-  std::shared_ptr<const kaiju::Model> model;
+};
+
+// The session that computed the prefix.
+struct kaiju_prefix {
+  std::shared_ptr<kaiju::Engine> engine;
+  kaiju::SessionId session = 0;
 };
 
 namespace kaiju::capi {
@@ -89,13 +96,16 @@ Value guard_value(Value otherwise, const Body& body) noexcept {
   }
 }
 
-inline Status missing(const char* what) { return invalid_argument(std::string(what) + " is NULL"); }
+inline Status missing(const char* what) {
+  return invalid_argument(std::string(what) + " is NULL");
+}
 
 // Checks a (pointer, size) pair and makes a view of it.
 template <class T>
 Status check_span(const char* what, const T* data, size_t size) {
   if (!data && size > 0)
-    return invalid_argument(std::string(what) + " is NULL but its size is " + std::to_string(size));
+    return invalid_argument(std::string(what) + " is NULL but its size is " +
+                            std::to_string(size));
   return {};
 }
 
@@ -107,19 +117,28 @@ void fill(const Source& from, T* to, size_t capacity, size_t* count) {
   if (count) *count = from.size();
 }
 
-// Copies a struct whose caller may know fewer or more fields than we: what both know, and zeros in what only the caller
-// knows.
+// Copies a struct whose caller may know fewer or more fields than we: what both know, and zeros in
+// what only the caller knows.
 inline void copy_sized(const void* from, size_t known_bytes, void* to, size_t caller_bytes) {
   std::memcpy(to, from, std::min(known_bytes, caller_bytes));
-  if (caller_bytes > known_bytes) std::memset(static_cast<char*>(to) + known_bytes, 0, caller_bytes - known_bytes);
+  if (caller_bytes > known_bytes)
+    std::memset(static_cast<char*>(to) + known_bytes, 0, caller_bytes - known_bytes);
 }
 
 // Makes the handle of a session that was just made; without memory for it the session goes again.
-inline Status adopt(const std::shared_ptr<Engine>& engine, const Result<SessionId>& id, kaiju_session** out) {
+inline Status adopt(const std::shared_ptr<Engine>& engine, const Result<SessionId>& id,
+                    kaiju_session** out) {
   if (!id.ok()) return id.status();
-  if (auto* session = new (std::nothrow) kaiju_session{engine, id.value()}) return *out = session, Status();
+  if (auto* session = new (std::nothrow) kaiju_session{engine, id.value()})
+    return *out = session, Status();
   (void)engine->destroy_session(id.value());
   return Status(StatusCode::kOutOfMemory, "");
+}
+
+inline Status adopt(Result<Conversation> made, kaiju_conversation** out) {
+  if (!made.ok()) return made.status();
+  *out = new kaiju_conversation{std::move(made).value()};
+  return {};
 }
 
 // Larger sizes come from newer headers; this one guards against a struct_size that was never set.
@@ -129,8 +148,9 @@ inline constexpr size_t kLargestStruct = 4096;
 template <class T>
 Status check_struct_size(const char* what, size_t size, size_t smallest = sizeof(T)) {
   if (size >= smallest && size <= kLargestStruct && size % alignof(T) == 0) return {};
-  return invalid_argument(std::string(what) + ": struct_size is " + std::to_string(size) + "; set it to sizeof(" +
-                          what + "), " + std::to_string(sizeof(T)) + " in this version");
+  return invalid_argument(std::string(what) + ": struct_size is " + std::to_string(size) +
+                          "; set it to sizeof(" + what + "), " + std::to_string(sizeof(T)) +
+                          " in this version");
 }
 
 }  // namespace kaiju::capi

@@ -1,8 +1,6 @@
-// The C interface over kaiju.hpp: version, errors, runtime, model and text. Other files have engine and sessions,
-// conversations, saved sessions, and options.
+// The C interface over kaiju.hpp: version, errors, runtime, model and text. Other files have
+// engine and sessions, conversations, saved sessions, and options.
 #include "kaiju.h"
-
-#include <unistd.h>
 
 #include "handles.hpp"
 #include "kaiju/text/detail/truncate.hpp"
@@ -32,8 +30,9 @@ static_assert(KAIJU_ROLE_CARD == static_cast<int>(kaiju::ChatRole::kCard) &&
 
 #define KAIJU_STRING2(x) #x
 #define KAIJU_STRING(x) KAIJU_STRING2(x)
-#define KAIJU_VERSION_TEXT \
-  KAIJU_STRING(KAIJU_VERSION_MAJOR) "." KAIJU_STRING(KAIJU_VERSION_MINOR) "." KAIJU_STRING(KAIJU_VERSION_PATCH)
+#define KAIJU_VERSION_TEXT          \
+  KAIJU_STRING(KAIJU_VERSION_MAJOR) \
+  "." KAIJU_STRING(KAIJU_VERSION_MINOR) "." KAIJU_STRING(KAIJU_VERSION_PATCH)
 
 // -- version and errors --
 
@@ -52,7 +51,8 @@ const char* kaiju_status_name(kaiju_status status) {
   static constexpr const char* kNames[] = {
       "ok",        "invalid argument", "not found", "unsupported", "out of memory", "busy",
       "cancelled", "input or output",  "bad model", "device lost", "internal error"};
-  return status >= 0 && static_cast<size_t>(status) < std::size(kNames) ? kNames[status] : "unknown status";
+  return status >= 0 && static_cast<size_t>(status) < std::size(kNames) ? kNames[status]
+                                                                        : "unknown status";
 }
 
 kaiju_status kaiju_error_status(const kaiju_error* error) {
@@ -74,8 +74,11 @@ kaiju_status kaiju_runtime_create(kaiju_runtime** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!out) return missing("out");
     auto runtime = std::make_unique<kaiju_runtime>();
-    for (const std::string& name : kaiju::backend_names())
-      runtime->backends += (runtime->backends.empty() ? "" : ",") + name;
+    runtime->devices = kaiju::devices();
+    for (const kaiju::DeviceInfo& device : runtime->devices) {
+      std::string& names = runtime->backends.emplace_back();
+      for (const std::string& name : device.backends) names += (names.empty() ? "" : ",") + name;
+    }
     *out = runtime.release();
     return {};
   });
@@ -83,19 +86,28 @@ kaiju_status kaiju_runtime_create(kaiju_runtime** out, kaiju_error** error) {
 
 void kaiju_runtime_destroy(kaiju_runtime* runtime) { delete runtime; }
 
-size_t kaiju_runtime_device_count(const kaiju_runtime* runtime) { return runtime ? 1 : 0; }
+size_t kaiju_runtime_device_count(const kaiju_runtime* runtime) {
+  return runtime ? runtime->devices.size() : 0;
+}
 
-kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t index, kaiju_device_info* out) {
+kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t index,
+                                       kaiju_device_info* out) {
   return guard(nullptr, [&]() -> Status {
     if (!runtime || !out) return missing(runtime ? "out" : "runtime");
-    KAIJU_TRY(check_struct_size<kaiju_device_info>("kaiju_device_info", out->struct_size));
-    if (index != 0) return Status(StatusCode::kNotFound, "there is no such device");
-    const auto bytes = [page = sysconf(_SC_PAGESIZE)](long pages) {
-      return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : 0;
-    };
+    KAIJU_TRY(check_struct_size<kaiju_device_info>("kaiju_device_info", out->struct_size,
+                                                   offsetof(kaiju_device_info, kind)));
+    if (index >= runtime->devices.size())
+      return Status(StatusCode::kNotFound, "there is no such device");
+    const kaiju::DeviceInfo& device = runtime->devices[index];
     const size_t size = out->struct_size;
-    const kaiju_device_info info{size, "cpu", runtime->backends.c_str(), bytes(sysconf(_SC_PHYS_PAGES)),
-                                 bytes(sysconf(_SC_AVPHYS_PAGES))};
+    const kaiju_device_info info{size,
+                                 device.name.c_str(),
+                                 runtime->backends[index].c_str(),
+                                 device.memory_total,
+                                 device.memory_free,
+                                 static_cast<int32_t>(device.kind),
+                                 0,
+                                 device.description.c_str()};
     copy_sized(&info, sizeof info, out, size);
     return {};
   });
@@ -104,12 +116,14 @@ kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t inde
 // -- model --
 
 kaiju_status kaiju_model_load(kaiju_runtime*, const char* path, const kaiju_options* options,
-                              kaiju_progress_fn progress, void* user_data, kaiju_model** out, kaiju_error** error) {
+                              kaiju_progress_fn progress, void* user_data, kaiju_model** out,
+                              kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!path || !out) return missing(path ? "out" : "path");
     KAIJU_TRY(check_groups(options, kOfModel, "kaiju_model_load"));
     kaiju::ModelOptions load = model_options(options);
-    if (progress) load.progress = [=](double done) { return static_cast<int>(progress(done, user_data)); };
+    if (progress)
+      load.progress = [=](double done) { return static_cast<int>(progress(done, user_data)); };
     auto model = kaiju::Model::load(path, load);
     if (!model.ok()) return model.status();
     *out = new kaiju_model{std::move(model).value()};
@@ -119,53 +133,86 @@ kaiju_status kaiju_model_load(kaiju_runtime*, const char* path, const kaiju_opti
 
 void kaiju_model_destroy(kaiju_model* model) { delete model; }
 
-int64_t kaiju_model_number(const kaiju_model* model, int32_t property) {
-  if (!model) return -1;
-  const kaiju::ModelConfig& config = model->model->config();
+namespace {
+
+// A chat symbol that the model lacks is -1.
+Status find_number(const kaiju::Model& model, int32_t property, int64_t& out) {
+  const kaiju::ModelConfig& config = model.config();
+  const auto symbol = [&](int32_t token, const char* name) -> Status {
+    if (token < 0)
+      return {StatusCode::kNotFound, std::string("the model has no chat symbol ") + name};
+    out = token;
+    return {};
+  };
   switch (property) {
     case KAIJU_MODEL_VOCABULARY:
-      return config.vocab_size;
+      return out = config.vocab_size, Status();
     case KAIJU_MODEL_CONTEXT:
-      return config.context;
+      return out = config.context, Status();
     case KAIJU_MODEL_LABELS:
-      return config.label_count();
+      return out = config.label_count(), Status();
     case KAIJU_MODEL_WEIGHT_BYTES:
-      return model->model->weight_bytes();
+      return out = model.weight_bytes(), Status();
     case KAIJU_MODEL_PARAMETERS:
-      return model->model->parameter_count();
+      return out = model.parameter_count(), Status();
     case KAIJU_MODEL_CHAT_BEGIN:
-      return config.chat.begin;
+      return symbol(config.chat.begin, "begin");
     case KAIJU_MODEL_CHAT_CARD:
-      return config.chat.card;
+      return symbol(config.chat.card, "card");
     case KAIJU_MODEL_CHAT_USER:
-      return config.chat.user;
+      return symbol(config.chat.user, "user");
     case KAIJU_MODEL_CHAT_CHARACTER:
-      return config.chat.character;
+      return symbol(config.chat.character, "character");
     case KAIJU_MODEL_CHAT_CLOSE:
-      return config.chat.close;
+      return symbol(config.chat.close, "close");
     case KAIJU_MODEL_CHAT_END:
-      return config.chat.end;
+      return symbol(config.chat.end, "end");
     case KAIJU_MODEL_CHAT_TEXT:
-      return config.chat.text;
+      return symbol(config.chat.text, "text");
     default:
-      return -1;
+      return kaiju::invalid_argument("no property of models has the number " +
+                                     std::to_string(property));
   }
 }
 
-kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property, const char** text, size_t* size) {
+}  // namespace
+
+kaiju_status kaiju_model_number(const kaiju_model* model, int32_t property, int64_t* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!model || !out) return missing(model ? "out" : "model");
+    int64_t value = 0;
+    KAIJU_TRY(find_number(*model->model, property, value));
+    *out = value;
+    return {};
+  });
+}
+
+kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property, const char** text,
+                              size_t* size) {
   return guard(nullptr, [&]() -> Status {
     if (!model || !text) return missing(model ? "text" : "model");
     if (property != KAIJU_MODEL_NAME && property != KAIJU_MODEL_DIGEST)
-      return Status(StatusCode::kNotFound, "no such property");
-    const std::string& value =
-        property == KAIJU_MODEL_NAME ? model->model->config().name : model->model->checkpoint()->digest();
+      return kaiju::invalid_argument("no text property of models has the number " +
+                                     std::to_string(property));
+    const std::string& value = property == KAIJU_MODEL_NAME ? model->model->config().name
+                                                            : model->model->checkpoint()->digest();
     *text = value.c_str();
     if (size) *size = value.size();
     return {};
   });
 }
 
-kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const char** text, size_t* size) {
+size_t kaiju_model_stop_tokens(const kaiju_model* model, int32_t* tokens, size_t capacity) {
+  if (!model) return 0;
+  return guard_value<size_t>(0, [&] {
+    size_t count = 0;
+    fill(model->model->stop_tokens(), tokens, capacity, &count);
+    return count;
+  });
+}
+
+kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const char** text,
+                               size_t* size) {
   return guard(nullptr, [&]() -> Status {
     if (!model || !text) return missing(model ? "text" : "model");
     const std::vector<std::string>& labels = model->model->config().labels;
@@ -178,8 +225,8 @@ kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const cha
 
 // -- text --
 
-kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens, size_t capacity,
-                            size_t* count, kaiju_error** error) {
+kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size,
+                            int32_t* tokens, size_t capacity, size_t* count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model) return missing("model");
     KAIJU_TRY(check_span("text", text, size));
@@ -193,8 +240,8 @@ kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t s
   });
 }
 
-kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text,
-                              size_t capacity, size_t* size, kaiju_error** error) {
+kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count,
+                              char* text, size_t capacity, size_t* size, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model) return missing("model");
     KAIJU_TRY(check_span("tokens", tokens, count));
@@ -208,16 +255,19 @@ kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, s
   });
 }
 
-kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size,
-                               size_t message_count, int32_t flags, int32_t* tokens, size_t capacity, size_t* count,
+kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages,
+                               size_t message_size, size_t message_count, int32_t flags,
+                               int32_t* tokens, size_t capacity, size_t* count,
                                kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model) return missing("model");
     KAIJU_TRY(check_span("messages", messages, message_count));
     KAIJU_TRY(check_span("tokens", tokens, capacity));
     constexpr size_t kFirstSize = offsetof(kaiju_message, name);  // of the header's first version
-    if (message_count > 0) KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size, kFirstSize));
-    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN | KAIJU_CHAT_OPEN | KAIJU_CHAT_AFTER_STOP))
+    if (message_count > 0)
+      KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size, kFirstSize));
+    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN | KAIJU_CHAT_OPEN |
+                  KAIJU_CHAT_AFTER_STOP))
       return kaiju::invalid_argument("unknown flags " + std::to_string(flags));
     auto chat = model->model->chat();
     if (!chat.ok()) return chat.status();
@@ -227,12 +277,16 @@ kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* me
       std::memcpy(&message, reinterpret_cast<const char*>(messages) + i * message_size,
                   std::min(message_size, sizeof message));
       if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_SYSTEM)
-        return kaiju::invalid_argument("message " + std::to_string(i) + " has role " + std::to_string(message.role) +
-                                       "; roles are 1 (card), 2 (user), 3 (character) and 4 (system)");
+        return kaiju::invalid_argument(
+            "message " + std::to_string(i) + " has role " + std::to_string(message.role) +
+            "; roles are 1 (card), 2 (user), 3 (character) and 4 (system)");
       KAIJU_TRY(check_span("content", message.content, message.content_size));
       KAIJU_TRY(check_span("name", message.name, message.name_size));
-      const auto text = [](const char* data, size_t size) { return std::string_view(size ? data : "", size); };
-      list.push_back({static_cast<kaiju::ChatRole>(message.role), text(message.content, message.content_size),
+      const auto text = [](const char* data, size_t size) {
+        return std::string_view(size ? data : "", size);
+      };
+      list.push_back({static_cast<kaiju::ChatRole>(message.role),
+                      text(message.content, message.content_size),
                       text(message.name, message.name_size)});
     }
     const auto flag = [&](int32_t bit) { return (flags & bit) != 0; };
@@ -249,8 +303,8 @@ kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* me
   });
 }
 
-size_t kaiju_chat_turns_to_drop(const size_t* turn_tokens, size_t turn_count, size_t card_tokens, size_t reply_tokens,
-                                size_t context) {
+size_t kaiju_chat_turns_to_drop(const size_t* turn_tokens, size_t turn_count, size_t card_tokens,
+                                size_t reply_tokens, size_t context) {
   if (!turn_tokens) return 0;
   return kaiju::chat_turns_to_drop({turn_tokens, turn_count}, card_tokens, reply_tokens, context);
 }

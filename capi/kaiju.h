@@ -3,55 +3,63 @@
  * Rules that hold for every function below:
  *
  * Handles
- *   - Handles are opaque.  Functions named X_create, X_load and X_fork return a handle that the caller owns.  Functions
- *     named X_destroy release a handle, accept NULL and never fail.  Handles may be destroyed in any order: each handle
- *     keeps alive the objects that it needs.  While a handle is destroyed, no other call with that handle may be
- *     running.
+ *   - Handles are opaque.  Functions named X_create, X_load and X_fork return a handle that the
+ * caller owns.  Functions named X_destroy release a handle, accept NULL and never fail.  Handles
+ * may be destroyed in any order: each handle keeps alive the objects that it needs.  While a
+ * handle is destroyed, no other call with that handle may be running.
  *   - If a handle is NULL, the call returns KAIJU_INVALID_ARGUMENT and does not crash.
  *
  * Errors
- *   - A function that can fail returns kaiju_status.  If the last parameter is `kaiju_error** error`, the function can
- *     also return an error message.  To ignore the message, pass NULL.  *error is written only on failure, and the
- *     caller owns the error.  *error is NULL if there was no memory for the message.
+ *   - A function that can fail returns kaiju_status.  If the last parameter is `kaiju_error**
+ * error`, the function can also return an error message.  To ignore the message, pass NULL. *error
+ * is written only on failure, and the caller owns the error.  *error is NULL if there was no
+ * memory for the message.
  *   - *out and *count are written only on success.
- *   - The library never prints and never aborts the process.  One exception is known: if memory runs out inside
- *     SentencePiece, the library that runs the tokenizer, the process may end (docs/testing.md).
+ *   - The library never prints and never aborts the process.  One exception is known: if memory
+ * runs out inside SentencePiece, the library that runs the tokenizer, the process may end
+ * (docs/testing.md).
  *
  * Text, memory and structs
- *   - A text argument is UTF-8, passed as a pointer and a size in bytes.  The pointer of a text argument may be NULL if
- *     the size is 0.  A path may contain any bytes except zero, also if it is passed as an option.
- *   - Pointers that a function returns are borrowed; the comment of the function says how long they stay valid.  A
- *     returned text ends with a zero byte, except the text of an event or a callback, which has only a size.
- *   - A function reads its arguments before it returns and keeps none of them: the caller may free tokens, texts and
- *     options bags when the function has returned.  There are two exceptions.  The engine keeps a user_data pointer,
- *     returns it in events and never dereferences it.  An engine uses its clock until the engine and its sessions and
- *     conversations are destroyed.
- *   - A function that fills a buffer writes at most `capacity` elements and always returns the full count.  To ask for
- *     the count alone, pass NULL as the buffer and 0 as the capacity.  If the count is larger than the capacity, the
- *     buffer receives only the first `capacity` elements.
- *   - Structs are passed by pointer, and new versions add fields only at the end.  A struct that is passed alone begins
- *     with struct_size, which the caller sets; an array of structs is passed with the size of one element.  The struct
- *     sizes of older versions of this header stay valid for ever.
+ *   - A text argument is UTF-8, passed as a pointer and a size in bytes.  The pointer of a text
+ * argument may be NULL if the size is 0.  A path may contain any bytes except zero, also if it is
+ * passed as an option.
+ *   - Pointers that a function returns are borrowed; the comment of the function says how long
+ * they stay valid.  A returned text ends with a zero byte, except the text of an event or a
+ * callback, which has only a size.
+ *   - A function reads its arguments before it returns and keeps none of them: the caller may free
+ * tokens, texts and options bags when the function has returned.  There are two exceptions.  The
+ * engine keeps a user_data pointer, returns it in events and never dereferences it.  An engine
+ * uses its clock until the engine and its sessions and conversations are destroyed.
+ *   - A function that fills a buffer writes at most `capacity` elements and always returns the
+ * full count.  To ask for the count alone, pass NULL as the buffer and 0 as the capacity.  If the
+ * count is larger than the capacity, the buffer receives only the first `capacity` elements.
+ *   - Structs are passed by pointer, and new versions add fields only at the end.  A struct that
+ * is passed alone begins with struct_size, which the caller sets; an array of structs is passed
+ * with the size of one element.  The struct sizes of older versions of this header stay valid for
+ * ever.
  *
  * Threads
- *   - Any thread may call any function, within the limits below.  At most one thread at a time may be in step of an
- *     engine, one in poll and one in wait.  Only one thread at a time may use a session, a conversation or an options
- *     bag.  Any number of threads may be in kaiju_generate, also while another thread steps and polls the engine.
- *   - The functions submit, cancel, wake, pending and metrics of an engine never wait for a running step.
+ *   - Any thread may call any function, within the limits below.  At most one thread at a time may
+ * be in step of an engine, one in poll and one in wait.  Only one thread at a time may use a
+ * session, a conversation, a prefix or an options bag.  Any number of threads may be in
+ * kaiju_generate, also while another thread steps and polls the engine.
+ *   - The functions submit, cancel, wake, pending and metrics of an engine never wait for a
+ * running step.
  *   - The library starts no thread that calls your code.
  *
  * fork(), at any moment
- *   - A child process may use and destroy its parent's models, options bags, errors and runtimes.  The child must not
- *     use an options bag that another thread was changing at the moment of the fork.  The child process may create its
- *     own engines, also with models that its parent loaded.  If the parent created an engine on a GPU, the child
- *     process cannot create engines on a GPU, because CUDA does not allow it.
- *   - The parent's engines, with their sessions and conversations, cannot be used in a child process: a call that
- *     returns a status answers KAIJU_INVALID_ARGUMENT, and any other call answers 0.  If a child process destroys an
- *     engine, session or conversation of its parent, the call returns at once, and the memory is released when the
- *     child ends.
+ *   - A child process may use and destroy its parent's models, options bags, errors and runtimes.
+ * The child must not use an options bag that another thread was changing at the moment of the
+ * fork.  The child process may create its own engines, also with models that its parent loaded. If
+ * the parent created an engine on a GPU, the child process cannot create engines on a GPU, because
+ * CUDA does not allow it.
+ *   - The parent's engines, with their sessions and conversations, cannot be used in a child
+ * process: a call that returns a status answers KAIJU_INVALID_ARGUMENT, and any other call answers
+ * 0.  If a child process destroys an engine, session or conversation of its parent, the call
+ * returns at once, and the memory is released when the child ends.
  *
- * Before version 1.0 this interface may still change.  From version 1.0 on, option numbers and struct layouts are
- * fixed for ever. */
+ * Before version 1.0 this interface may still change.  From version 1.0 on, option numbers and
+ * struct layouts are fixed for ever. */
 #ifndef KAIJU_H
 #define KAIJU_H
 
@@ -72,7 +80,8 @@
 #define KAIJU_VERSION_MAJOR 0
 #define KAIJU_VERSION_MINOR 1
 #define KAIJU_VERSION_PATCH 0
-#define KAIJU_VERSION (KAIJU_VERSION_MAJOR * 10000 + KAIJU_VERSION_MINOR * 100 + KAIJU_VERSION_PATCH)
+#define KAIJU_VERSION \
+  (KAIJU_VERSION_MAJOR * 10000 + KAIJU_VERSION_MINOR * 100 + KAIJU_VERSION_PATCH)
 
 #ifdef __cplusplus
 extern "C" {
@@ -85,9 +94,12 @@ typedef struct kaiju_model kaiju_model;
 typedef struct kaiju_engine kaiju_engine;
 typedef struct kaiju_session kaiju_session;
 typedef struct kaiju_conversation kaiju_conversation;
-typedef uint64_t kaiju_request; /* an id, not a handle: never reused, nothing to free; 0: no request */
+typedef struct kaiju_prefix kaiju_prefix;
+typedef uint64_t
+    kaiju_request; /* an id, not a handle: never reused, nothing to free; 0: no request */
 
-typedef int32_t kaiju_status; /* of fixed width, because the compiler chooses the size of an enum */
+typedef int32_t
+    kaiju_status; /* of fixed width, because the compiler chooses the size of an enum */
 enum {
   KAIJU_OK = 0,
   KAIJU_INVALID_ARGUMENT = 1,
@@ -102,45 +114,62 @@ enum {
   KAIJU_INTERNAL = 10
 };
 
-/* Options are numbered in four scopes: models from 100, engines from 200, requests from 300, sessions from 400.
- * These option numbers are reserved for options that do not exist yet: 100 device, 101 weight type, 320 beams, 321
- * length penalty, 330 output (tokens or an embedding). */
+/* Options are numbered in four scopes: models from 100, engines from 200, requests from 300,
+ * sessions from 400. These option numbers are reserved for options that do not exist yet: 100
+ * device, 101 weight type, 320 beams, 321 length penalty, 330 output (tokens or an embedding). */
 typedef int32_t kaiju_option;
 enum {
-  KAIJU_MODEL_VERIFY = 102, /* int, 1: check digests and every value (the default); 0: check the structure only */
+  KAIJU_MODEL_VERIFY =
+      102, /* int, 1: check digests and every value (the default); 0: check the structure only */
 
   KAIJU_ENGINE_MAX_SESSIONS = 200, /* int: most sessions that exist at once */
-  /* int: bytes of KV cache, besides the sliding-window blocks of running requests; 0: room for max_running full
-   * contexts.  The cache always has room for at least one full context, even if a smaller number is given */
+  /* int: bytes of KV cache, besides the sliding-window blocks of running requests; 0: room for
+   * max_running full contexts, or for 8 if max_running is 0.  The cache always has room for at
+   * least one full context, even if a smaller number is given */
   KAIJU_ENGINE_CACHE_BYTES = 201,
-  KAIJU_ENGINE_STEP_TOKENS = 202, /* int: most tokens that one step computes */
-  KAIJU_ENGINE_MAX_RUNNING = 203, /* int: most requests that run at once */
-  KAIJU_ENGINE_MAX_WAITING = 204, /* int: most requests that wait; submit answers KAIJU_BUSY while so many wait */
+  /* int: most tokens that one step computes; 0: 256 on a CPU, 2,048 on a GPU */
+  KAIJU_ENGINE_STEP_TOKENS = 202,
+  /* int: most requests that run at once; 0: 64, or fewer (at least 8) if the sliding-window blocks
+   * of so many would take more than 1 GiB */
+  KAIJU_ENGINE_MAX_RUNNING = 203,
+  KAIJU_ENGINE_MAX_WAITING =
+      204, /* int: most requests that wait; submit answers KAIJU_BUSY while so many wait */
   /* int: most prompt tokens of one request in one step; 0: as many as fit into the step */
   KAIJU_ENGINE_CHUNK_TOKENS = 205,
   /* int: most events that wait to be polled; step answers KAIJU_BUSY while so many wait */
   KAIJU_ENGINE_MAX_EVENTS = 206,
-  /* int: KV memory of a request is reserved for this many generated tokens at a time; 0: for all of max_tokens at
-   * the start */
+  /* int: KV memory of a request is reserved for this many generated tokens at a time; 0: for all
+   * of max_tokens at the start */
   KAIJU_ENGINE_RESERVE_TOKENS = 207,
-  KAIJU_ENGINE_HOST_BYTES = 208, /* int: host memory for KV that was evicted from the cache; 0: none */
-  /* int: size of a file for KV that was evicted from host memory; needs host_bytes and tier_file; 0: no file */
+  KAIJU_ENGINE_HOST_BYTES =
+      208, /* int: host memory for KV that was evicted from the cache; 0: none */
+  /* int: size of a file for KV that was evicted from host memory; needs host_bytes and tier_file;
+     0: no file */
   KAIJU_ENGINE_FILE_BYTES = 209,
-  /* string: "auto" or a name from kaiju_device_info.backends; "cuda" is the first GPU that CUDA shows */
+  /* string: "auto" (the default: the fastest) or a name from kaiju_device_info.backends; "cuda" is
+   * the first GPU that CUDA shows, unless KAIJU_ENGINE_DEVICES names another */
   KAIJU_ENGINE_BACKEND = 210,
-  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8 */
+  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8
+   */
   KAIJU_ENGINE_THREADS = 211,
-  /* string: path at which the engine creates the file for evicted KV (file_bytes).  Nothing may exist at that path.
-   * The engine removes the file's name once the file is open; the disk space is released when the engine is
-   * destroyed */
+  /* string: path at which the engine creates the file for evicted KV (file_bytes).  Nothing may
+   * exist at that path. The engine removes the file's name once the file is open; the disk space
+   * is released when the engine is destroyed */
   KAIJU_ENGINE_TIER_FILE = 212,
-  /* int: most prompt tokens of a step that also decodes, up to step_tokens; 0: as many as fit into the step */
+  /* int: most prompt tokens of a step that also decodes, up to step_tokens; 0: as many as fit into
+     the step */
   KAIJU_ENGINE_PREFILL_TOKENS = 213,
-  /* string: path of a file that remembers which cuBLASLt algorithms are fastest, on GPUs where cuBLASLt computes the
-   * matmuls.  The first engine measures the algorithms and writes the file; later engines read it */
+  /* string: path of a file that remembers which cuBLASLt algorithms are fastest, on GPUs where
+   * cuBLASLt computes the matmuls.  The first engine measures the algorithms and writes the file;
+   * later engines read it */
   KAIJU_ENGINE_PRODUCTS_FILE = 214,
+  /* int, repeatable: index of a device (kaiju_runtime_device_info) to compute on.  The default is
+   * the first device of the backend.  Several devices are KAIJU_UNSUPPORTED for now: create an
+   * engine for each */
+  KAIJU_ENGINE_DEVICES = 215,
 
-  /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room for */
+  /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
+     for */
   KAIJU_GENERATE_MAX_TOKENS = 300,
   KAIJU_GENERATE_TEMPERATURE = 301,        /* float: 0 is greedy, otherwise 0.001 to 100 */
   KAIJU_GENERATE_TOP_K = 302,              /* int, 0: off */
@@ -148,54 +177,102 @@ enum {
   KAIJU_GENERATE_MIN_P = 304,              /* float, 0: off */
   KAIJU_GENERATE_SEED = 305,               /* int: all 64 bits are used */
   KAIJU_GENERATE_REPETITION_PENALTY = 306, /* float, 1: off */
-  KAIJU_GENERATE_LOGPROBS = 307,           /* int: number of alternatives reported with each token */
-  /* string, repeatable: a stop string, which ends the reply and is not part of the reply's text.  The tokens of a
-   * stop string are part of a session's history, but not of a conversation's turn */
+  KAIJU_GENERATE_LOGPROBS = 307, /* int: number of alternatives reported with each token */
+  /* string, repeatable: a stop string, which ends the reply and is not part of the reply's text.
+   * The tokens of a stop string are part of a session's history, but not of a conversation's turn
+   */
   KAIJU_GENERATE_STOP = 308,
-  KAIJU_GENERATE_STREAM = 309, /* int: another stream draws other tokens from the same seed, for retries of a request */
-  KAIJU_GENERATE_STOP_TOKEN = 310, /* int, repeatable: replaces the model's own stop tokens; -1: no stop tokens */
-  /* int: requests of higher priority start first and have their prompts computed first; requests of equal priority
-   * do so in the order in which they were submitted.  If a step cannot compute a token for every running reply, the
-   * replies take turns, whatever their priority */
+  KAIJU_GENERATE_VARIANT =
+      309, /* int: another variant draws other tokens from the same seed, for retries */
+  KAIJU_GENERATE_STOP_TOKEN =
+      310, /* int, repeatable: replaces the model's own stop tokens; -1: no stop tokens */
+  /* int: requests of higher priority start first and have their prompts computed first; requests
+   * of equal priority do so in the order in which they were submitted.  If a step cannot compute a
+   * token for every running reply, the replies take turns, whatever their priority */
   KAIJU_GENERATE_PRIORITY = 311,
-  KAIJU_GENERATE_DEADLINE = 312, /* int: time on the engine's clock in nanoseconds (kaiju_engine_now); 0: none */
-  /* int, 1: report the classifier's scores with each token; KAIJU_UNSUPPORTED if KAIJU_MODEL_LABELS is 0 */
+  KAIJU_GENERATE_DEADLINE =
+      312, /* int: time on the engine's clock in nanoseconds (kaiju_engine_now); 0: none */
+  /* int, 1: report the classifier's scores with each token; KAIJU_UNSUPPORTED if
+     KAIJU_MODEL_LABELS is 0 */
   KAIJU_GENERATE_SCORES = 313,
+  /* int, 1: end a reply that goes in circles (KAIJU_DONE_LOOP): its end repeats a piece of at most
+   * 80 bytes four times or more, in 24 bytes or more.  Text that repeats is held back until it is
+   * no circle */
+  KAIJU_GENERATE_LOOP_GUARD = 315,
 
-  /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.  If none of these
-   * options is set, only the session and its forks share the KV of the session's prompts. */
-  KAIJU_SESSION_CHARACTER = 400, /* string: names a shared region, for example by a character's id and version */
-  /* int: number of tokens at the beginning of the history that form the shared region; need not be a multiple of 64.
-   * The default is 0: nothing is shared, except that a conversation with a character shares its whole head */
+  /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
+   * If none of these options is set, only the session and its forks share the KV of the session's
+   * prompts. */
+  KAIJU_SESSION_CHARACTER =
+      400, /* string: names a shared region, for example by a character's id and version */
+  /* int: number of tokens at the beginning of the history that form the shared region; need not be
+   * a multiple of 64. The default is 0: nothing is shared, except that a conversation with a
+   * character shares its whole head */
   KAIJU_SESSION_SHARED_TOKENS = 401,
-  /* string: a secret; requests with the same salt share the KV of the tokens after the shared region */
+  /* string: a secret; requests with the same salt share the KV of the tokens after the shared
+     region */
   KAIJU_SESSION_SALT = 402,
 
-  /* string, 16 to 1024 bytes: the key that save seals with; restore accepts only what was sealed with the same key */
+  /* string, 16 to 1024 bytes: the key that save seals with; restore accepts only what was sealed
+     with the same key */
   KAIJU_SESSION_KEY = 410,
-  /* int, 1: save the KV too, so that restore need not compute it again (the default); 0: save only the tokens */
+  /* int, 1: save the KV too, so that restore need not compute it again (the default); 0: save only
+     the tokens */
   KAIJU_SESSION_KV = 411
+};
+
+/* Samplers of a list (kaiju_options_add_sampler), with their values. */
+typedef int32_t kaiju_sampler;
+enum {
+  KAIJU_SAMPLER_REPETITION_PENALTY = 1, /* penalty */
+  KAIJU_SAMPLER_TEMPERATURE = 2,        /* temperature */
+  KAIJU_SAMPLER_TOP_K = 3,              /* k */
+  KAIJU_SAMPLER_MIN_P = 4,              /* p */
+  KAIJU_SAMPLER_TOP_P = 5               /* p */
 };
 
 typedef struct kaiju_option_info {
   size_t struct_size;
-  const char* name;                  /* static: "generate.temperature" */
-  const char* help;                  /* static: one line */
-  int32_t type;                      /* 'i', 'f' or 's' */
-  int32_t repeatable;                /* 1: each set adds a value */
-  double minimum, maximum, standard; /* of numeric options.  `standard` is the value of an option that is not set,
-                                        except for generate.stop_token, whose default is the model's own stop tokens */
+  const char* name;   /* static: "generate.temperature" */
+  const char* help;   /* static: one line */
+  int32_t type;       /* 'i', 'f' or 's' */
+  int32_t repeatable; /* 1: each set adds a value */
+  double minimum, maximum,
+      standard; /* of numeric options.  `standard` is the value of an option that is not set,
+                   except for generate.stop_token, whose default is the model's own stop tokens */
 } kaiju_option_info;
 
-typedef struct kaiju_device_info { /* the only device is the host; a GPU is one of its backends */
+enum { KAIJU_DEVICE_CPU = 1, KAIJU_DEVICE_GPU = 2 };
+
+typedef struct kaiju_device_info {
   size_t struct_size;
-  const char* name;                   /* borrowed until the runtime is destroyed */
-  const char* backends;               /* borrowed like name; "avx512,portable,reference", the best first */
-  uint64_t memory_total, memory_free; /* host memory in bytes; 0: not known */
+  const char* name; /* "cpu", "cuda:0"; borrowed until the runtime is destroyed */
+  /* borrowed like name: "avx512,portable,reference", the fastest first; "": no backend computes on
+   * this device */
+  const char* backends;
+  uint64_t memory_total, memory_free; /* bytes; 0: not known */
+  int32_t kind;                       /* KAIJU_DEVICE_* */
+  int32_t reserved;
+  const char* description; /* borrowed like name: the product's name of a GPU; "" for the host */
 } kaiju_device_info;
 
-enum { /* Properties for kaiju_model_number.  A chat symbol is a token id; it is -1 if the model has no such symbol.
-        * Imported models have a chat format instead, and may still have the symbols begin, end and text. */
+typedef struct kaiju_engine_info { /* constant while the engine exists */
+  size_t struct_size;
+  const char* backend; /* borrowed until the engine is destroyed: "avx512" */
+  int32_t device;      /* index for kaiju_runtime_device_info */
+  int32_t threads;     /* host threads that compute a step, the calling thread included */
+  int32_t max_running, step_tokens, max_waiting, max_sessions, max_events;
+  int32_t context; /* most tokens of a session */
+  int32_t window;  /* tokens of the widest sliding window; 0: no layer has one */
+  int32_t reserved;
+  /* KV of one token, in bytes: in the layers with full attention, which keep it for the whole
+   * history, and in the layers with a sliding window, which keep it for the window */
+  uint64_t kv_bytes_per_token, window_kv_bytes_per_token;
+  uint64_t cache_bytes; /* KV cache in the memory of the device, windows included */
+} kaiju_engine_info;
+
+enum { /* Properties for kaiju_model_number.  A chat symbol is a token id.  Imported models have a
+        * chat format instead, and may still have the symbols begin, end and text. */
        KAIJU_MODEL_VOCABULARY = 1,
        KAIJU_MODEL_CONTEXT = 2,
        KAIJU_MODEL_LABELS = 3, /* number of labels of the classifier; 0: the model has none */
@@ -218,7 +295,8 @@ enum {
   KAIJU_ROLE_CARD = 1, /* a character: its name, a newline and the description */
   KAIJU_ROLE_USER = 2,
   KAIJU_ROLE_CHARACTER = 3, /* the model, the assistant of an imported model */
-  KAIJU_ROLE_SYSTEM = 4     /* instructions; KAIJU_UNSUPPORTED if the model has chat symbols, and so has cards */
+  KAIJU_ROLE_SYSTEM =
+      4 /* instructions; KAIJU_UNSUPPORTED if the model has chat symbols, and so has cards */
 };
 
 typedef struct kaiju_message {
@@ -226,61 +304,82 @@ typedef struct kaiju_message {
   int32_t reserved; /* 0 */
   const char* content;
   size_t content_size;
-  /* name of the speaker, at most 128 bytes without control characters; not of a card or a system message.  If the
-   * model's chat format knows no names, "NAME: " is put before the content.  Size 0: no name */
+  /* name of the speaker, at most 128 bytes without control characters; not of a card or a system
+   * message.  If the model's chat format knows no names, "NAME: " is put before the content.  Size
+   * 0: no name */
   const char* name;
   size_t name_size;
 } kaiju_message;
 
 enum {                       /* kaiju_chat_format */
        KAIJU_CHAT_REPLY = 1, /* end with the tokens that start the character's reply */
-       KAIJU_CHAT_CLOSE = 2, /* begin with the tokens that close a reply, if the previous reply ended without them */
-       KAIJU_CHAT_BEGIN = 4, /* begin with the tokens that start a sequence, if no card or system message does */
-       /* leave the last message open, which is a character's: the reply continues its content.  Not with
-        * KAIJU_CHAT_REPLY.  To begin a reply as one of several characters, give a message with a name and no content */
+       KAIJU_CHAT_CLOSE = 2, /* begin with the tokens that close a reply, if the previous reply
+                                ended without them */
+       KAIJU_CHAT_BEGIN =
+           4, /* begin with the tokens that start a sequence, if no card or system message does */
+       /* leave the last message open, which is a character's: the reply continues its content. Not
+        * with KAIJU_CHAT_REPLY.  To begin a reply as one of several characters, give a message
+        * with a name and no content */
        KAIJU_CHAT_OPEN = 8,
-       /* begin with what follows the stop token of the previous reply, for a session's next message.  Models with chat
-        * symbols have nothing there, imported models often a newline */
+       /* begin with what follows the stop token of the previous reply, for a session's next
+        * message.  Models with chat symbols have nothing there, imported models often a newline */
        KAIJU_CHAT_AFTER_STOP = 16
 };
 
-enum { /* The event kinds 2 (hypothesis), 3 (values) and 4 (prefix ready) are reserved.  Ignore event kinds that you do
+enum { /* The event kinds 2 (hypothesis), 3 and 4 are reserved.  Ignore event kinds that you do
           not know. */
        KAIJU_EVENT_TOKEN = 1, /* one token was generated; its text is whole UTF-8 or empty */
-       KAIJU_EVENT_DONE = 5,  /* last event of a request; `reason` says why, `text` has text that was still held back */
-       KAIJU_EVENT_FAILED = 6, /* last event of a request; `status` says why, `text` has the message */
-       /* the request is suspended (not computed for now), either because the host called suspend or because no
-        * memory was free for its next tokens (reserve_tokens).  A request that was suspended for lack of memory
-        * resumes by itself */
+       KAIJU_EVENT_DONE = 5,  /* last event of a request; `reason` says why, `text` has text that
+                                 was still held back */
+       KAIJU_EVENT_FAILED =
+           6, /* last event of a request; `status` says why, `text` has the message */
+       /* the request is suspended (not computed for now), either because the host called suspend
+        * or because no memory was free for its next tokens (reserve_tokens).  A request that was
+        * suspended for lack of memory resumes by itself */
        KAIJU_EVENT_SUSPENDED = 7,
        KAIJU_EVENT_RESUMED = 8 /* the request runs again after it was suspended */
 };
-enum { KAIJU_DONE_STOP = 1, KAIJU_DONE_LENGTH = 2, KAIJU_DONE_CANCELLED = 3, KAIJU_DONE_DEADLINE = 4 };
+enum {
+  KAIJU_DONE_STOP_TOKEN = 1, /* `stop` is the token */
+  KAIJU_DONE_LENGTH = 2,     /* max_tokens reached */
+  KAIJU_DONE_CANCELLED = 3,
+  KAIJU_DONE_DEADLINE = 4,
+  KAIJU_DONE_STOP_STRING = 5, /* `stop` counts KAIJU_GENERATE_STOP's values from 0 */
+  KAIJU_DONE_LOOP = 6         /* KAIJU_GENERATE_LOOP_GUARD */
+};
 
-typedef struct kaiju_event { /* the pointers are borrowed until the engine is polled again or destroyed */
+typedef struct kaiju_event { /* the pointers are borrowed until the engine is polled again or
+                                destroyed */
   kaiju_request request;
   void* user_data;
   int32_t kind, reason;
   kaiju_status status;
   int32_t reserved;
   const int32_t* tokens;
-  size_t token_count; /* TOKEN: the generated token, then the requested alternatives, the best first */
-  const float* values;
-  /* TOKEN: natural log-probabilities of `tokens` under the model itself: no penalty, no bias, temperature 1 */
-  size_t value_count;
+  size_t token_count; /* TOKEN: the generated token, then the requested alternatives, the best
+                         first */
+  /* TOKEN: natural log-probabilities of `tokens` under the model itself: no penalty, no bias,
+   * temperature 1 */
+  const float* logprobs;
+  size_t logprob_count;
   const char* text;
-  size_t text_size;         /* text of the generated token; may begin with a space, as words do */
-  int32_t prompt_tokens;    /* tokens of the prompt, history included; counts and times are final in DONE */
-  int32_t cached_tokens;    /* prompt tokens whose KV was found in the cache */
+  size_t text_size;      /* text of the generated token; may begin with a space, as words do */
+  int32_t prompt_tokens; /* tokens of the prompt, history included; counts and times are final in
+                            DONE */
+  int32_t cached_tokens; /* prompt tokens whose KV was found in the cache */
   int32_t generated_tokens; /* a stop token included */
   int32_t reserved2;
   int64_t wait_nanoseconds;    /* from submit to admission */
   int64_t prefill_nanoseconds; /* from admission to the first token */
   int64_t decode_nanoseconds;  /* from the first token to the last */
+  /* TOKEN, with KAIJU_GENERATE_SCORES: one score for each label of the classifier.  The scores
+   * judge the text before this token; the next token event has the scores of the text that
+   * includes this token */
   const float* scores;
-  /* TOKEN, with KAIJU_GENERATE_SCORES: one score for each label of the classifier.  The scores judge the text before
-   * this token; the next token event has the scores of the text that includes this token */
   size_t score_count;
+  int32_t stop; /* DONE: what stopped the reply (KAIJU_DONE_*); -1: no stop token and no stop
+                   string did */
+  int32_t reserved3;
 } kaiju_event;
 
 typedef struct kaiju_metrics {
@@ -288,304 +387,431 @@ typedef struct kaiju_metrics {
   uint64_t steps, step_nanoseconds;
   uint64_t tokens_prefilled, tokens_decoded, tokens_from_cache;
   uint64_t requests_waiting, requests_running, requests_done, requests_failed;
-  uint64_t sessions, cache_blocks_evicted; /* blocks whose KV was evicted to make room for other KV */
-  /* A block of the cache holds the KV of 64 tokens: a global block for all layers with full attention, a window
-   * block for all layers with a sliding window. */
+  uint64_t sessions,
+      cache_blocks_evicted; /* blocks whose KV was evicted to make room for other KV */
+  /* A block of the cache holds the KV of 64 tokens: a global block for all layers with full
+   * attention, a window block for all layers with a sliding window. */
   uint64_t cache_global_blocks_total, cache_global_blocks_free;
   uint64_t cache_window_blocks_total, cache_window_blocks_free;
-  /* The fields for hits and misses count prompt tokens by where their KV was found or why it was not found.  The
-   * hits and misses add up to prompt_tokens, except for prompts that are not computed yet or whose requests ended
-   * before their prompts were computed.  The field tokens_from_cache is the sum of the hits. */
+  /* The fields for hits and misses count prompt tokens by where their KV was found or why it was
+   * not found.  The hits and misses add up to prompt_tokens, except for prompts that are not
+   * computed yet or whose requests ended before their prompts were computed.  The field
+   * tokens_from_cache is the sum of the hits. */
   uint64_t prompt_tokens;
-  /* found in a shared region; computed by the same session; computed by another session under the same salt */
+  /* found in a shared region; computed by the same session; computed by another session under the
+   * same salt */
   uint64_t hit_shared, hit_own, hit_other;
-  /* never seen; evicted; global KV was found, but too far from a position whose window KV is in the cache */
+  /* never seen; evicted; global KV was found, but too far from a position whose window KV is in
+   * the cache */
   uint64_t miss_new, miss_evicted, miss_window;
-  uint64_t miss_last; /* last tokens of prompts that were found whole: a prompt's last token is always computed */
+  uint64_t miss_last; /* last tokens of prompts that were found whole: a prompt's last token is
+                         always computed */
   uint64_t requests_suspended;
-  uint64_t hit_host, hit_file; /* the part of the hits that was promoted from host memory, and from the file */
-  /* bytes allocated; blocks stored now; blocks moved down into host memory; blocks promoted from host memory */
+  uint64_t hit_host,
+      hit_file; /* the part of the hits that was promoted from host memory, and from the file */
+  /* bytes allocated; blocks stored now; blocks moved down into host memory; blocks promoted from
+   * host memory */
   uint64_t host_bytes, host_blocks, host_blocks_in, host_blocks_out;
-  uint64_t file_bytes, file_blocks, file_blocks_in, file_blocks_out; /* the same counts for the file */
-  uint64_t tier_blocks_lost; /* blocks lost to failed copies and to damage; their KV is computed again */
+  uint64_t file_bytes, file_blocks, file_blocks_in,
+      file_blocks_out;       /* the same counts for the file */
+  uint64_t tier_blocks_lost; /* blocks lost to failed copies and to damage; their KV is computed
+                                again */
   uint64_t tier_file_failed; /* 1: the file failed and is not used any more */
 } kaiju_metrics;
 
 typedef struct kaiju_conversation_info {
   size_t struct_size;
   uint64_t turns;
-  uint64_t turns_dropped;  /* oldest turns that were dropped from the context */
-  uint64_t replies, reply; /* number of replies to the newest turn, and which of them is chosen, from 0 */
-  uint64_t tokens;         /* tokens in the context: head, turns and closing tokens */
+  uint64_t turns_dropped; /* oldest turns that were dropped from the context */
+  uint64_t replies,
+      reply;       /* number of replies to the newest turn, and which of them is chosen, from 0 */
+  uint64_t tokens; /* tokens in the context: head, turns and closing tokens */
 } kaiju_conversation_info;
 enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
 
-/* Returns the time of a steady clock in nanoseconds.  The functions submit, step, wait, generate and engine_now call
- * the clock on their caller's thread. */
+/* Returns the time of a steady clock in nanoseconds.  The functions submit, step, wait, generate
+ * and engine_now call the clock on their caller's thread. */
 typedef int64_t (*kaiju_clock_fn)(void* user_data);
 /* Callbacks run on the caller's thread, inside the call that they were passed to. */
-/* `done` is the part of the load that is done, from 0 to 1.  A nonzero return value of the callback stops the load
- * with KAIJU_CANCELLED. */
+/* `done` is the part of the load that is done, from 0 to 1.  A nonzero return value of the
+ * callback stops the load with KAIJU_CANCELLED. */
 typedef int32_t (*kaiju_progress_fn)(double done, void* user_data);
-/* Receives a part of a saved session, and has to write all `size` bytes.  A nonzero return value of the callback
- * stops the save. */
+/* Receives a part of a saved session, and has to write all `size` bytes.  A nonzero return value
+ * of the callback stops the save. */
 typedef int32_t (*kaiju_write_fn)(const void* data, size_t size, void* user_data);
-/* Reads a part of a saved session into `data` and returns the number of bytes: 1 to size, or 0 at the end.  A
- * negative return value of the callback stops the restore. */
+/* Reads a part of a saved session into `data` and returns the number of bytes: 1 to size, or 0 at
+ * the end.  A negative return value of the callback stops the restore. */
 typedef int64_t (*kaiju_read_fn)(void* data, size_t size, void* user_data);
-/* `text` is whole UTF-8: it never ends inside a character.  A nonzero return value of the callback stops the reply. */
+/* `text` is whole UTF-8: it never ends inside a character.  A nonzero return value of the callback
+ * stops the reply. */
 typedef int32_t (*kaiju_text_fn)(const char* text, size_t text_size, void* user_data);
 
 /* -- version and errors -- */
 KAIJU_API uint32_t kaiju_version(void);
-KAIJU_API const char* kaiju_version_string(void);                    /* static */
-KAIJU_API const char* kaiju_build_info(void);                        /* static */
-KAIJU_API const char* kaiju_status_name(kaiju_status status);        /* static; "unknown status" for other numbers */
+KAIJU_API const char* kaiju_version_string(void); /* static */
+KAIJU_API const char* kaiju_build_info(void);     /* static */
+KAIJU_API const char* kaiju_status_name(
+    kaiju_status status); /* static; "unknown status" for other numbers */
 KAIJU_API kaiju_status kaiju_error_status(const kaiju_error* error); /* KAIJU_OK for NULL */
-KAIJU_API const char* kaiju_error_message(const kaiju_error* error); /* borrowed from the error; "" for NULL */
+KAIJU_API const char* kaiju_error_message(
+    const kaiju_error* error); /* borrowed from the error; "" for NULL */
 KAIJU_API void kaiju_error_destroy(KAIJU_OWN kaiju_error* error);
 
 /* -- runtime: the devices of this machine; state that other libraries keep in globals -- */
 KAIJU_API kaiju_status kaiju_runtime_create(KAIJU_OWN kaiju_runtime** out, kaiju_error** error);
 KAIJU_API void kaiju_runtime_destroy(KAIJU_OWN kaiju_runtime* runtime);
 KAIJU_API size_t kaiju_runtime_device_count(const kaiju_runtime* runtime); /* 0 for NULL */
-KAIJU_API kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t index, kaiju_device_info* out);
+KAIJU_API kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, size_t index,
+                                                 kaiju_device_info* out);
 
 /* -- options: a bag of values for one call or several -- */
-/* A call refuses a bag with an option that it does not read, by name: kaiju_model_load reads the options of models,
- * kaiju_engine_create those of engines and the clock.  Calls that request a reply (submit, generate, say and swipe)
- * read the options of requests, the logit biases and the options that say who may share KV.  The comments of save and
- * restore say what these read.
+/* A call refuses a bag with an option that it does not read, by name: kaiju_model_load reads the
+ * options of models, kaiju_engine_create those of engines and the clock.  Calls that request a
+ * reply (submit, generate, say and swipe) read the options of requests, the samplers, the logit
+ * biases and the options that say who may share KV.  The comments of save and restore say what
+ * these read.
  *
- * The setters refuse unknown option numbers, values of another type, values out of range and NaN.  The error message
- * of a setter has the option's name and range. */
+ * The setters refuse unknown option numbers, values of another type, values out of range and NaN.
+ * The error message of a setter has the option's name and range. */
 KAIJU_API kaiju_status kaiju_options_create(KAIJU_OWN kaiju_options** out);
 KAIJU_API void kaiju_options_destroy(KAIJU_OWN kaiju_options* options);
-/* Creates a bag with the same values, logit biases and clock. */
-KAIJU_API kaiju_status kaiju_options_copy(const kaiju_options* options, KAIJU_OWN kaiju_options** out);
-/* Takes an option's values out of the bag; 0 takes out everything, the logit biases and the clock too.  Returns
- * KAIJU_NOT_FOUND if the option number is unknown. */
+/* Creates a bag with the same values, samplers, logit biases and clock. */
+KAIJU_API kaiju_status kaiju_options_copy(const kaiju_options* options,
+                                          KAIJU_OWN kaiju_options** out);
+/* Takes an option's values out of the bag; 0 takes out everything, the samplers, the logit biases
+ * and the clock too.  Returns KAIJU_NOT_FOUND if the option number is unknown. */
 KAIJU_API kaiju_status kaiju_options_clear(kaiju_options* options, kaiju_option option);
-KAIJU_API kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option, int64_t value,
-                                             kaiju_error** error);
-KAIJU_API kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option, double value,
-                                               kaiju_error** error);
-KAIJU_API kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option, const char* text,
-                                                size_t size, kaiju_error** error);
-/* Replaces all logit biases.  Each token may appear only once, and each bias must be from -10000 to 10000. */
-KAIJU_API kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens, const float* bias,
-                                                    size_t count, kaiju_error** error);
-/* Sets the clock of engines that are created with these options, for deadlines and times.  If `clock` is NULL,
- * engines use the system's steady clock. */
-KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock, void* user_data);
-/* Looks up the option with a name ("generate.temperature"), which ends with a zero byte.  Returns KAIJU_NOT_FOUND if
- * no option has that name. */
+KAIJU_API kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option,
+                                             int64_t value, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option,
+                                               double value, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option,
+                                                const char* text, size_t size,
+                                                kaiju_error** error);
+/* Replaces all logit biases.  Each token may appear only once, and each bias must be from -10000
+ * to 10000. */
+KAIJU_API kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens,
+                                                    const float* bias, size_t count,
+                                                    kaiju_error** error);
+/* Adds a sampler to the list of the bag.  Samplers of a list work one after another, in the order
+ * in which they were added, on what the one before has left; a request with a list uses no other
+ * sampler.  The arithmetic has one order so far, that of the numbers of KAIJU_SAMPLER_*, and each
+ * sampler once: another order is KAIJU_UNSUPPORTED.  A list takes the place of the options
+ * temperature, top_k, top_p, min_p and repetition_penalty, which a bag with a list may not set. */
+KAIJU_API kaiju_status kaiju_options_add_sampler(kaiju_options* options, kaiju_sampler sampler,
+                                                 const double* values, size_t count,
+                                                 kaiju_error** error);
+KAIJU_API kaiju_status kaiju_options_clear_samplers(kaiju_options* options);
+/* Describes value `value` (from 0) of a sampler, with a name like "top_k.k".  Returns
+ * KAIJU_NOT_FOUND if there is no such sampler or value. */
+KAIJU_API kaiju_status kaiju_sampler_describe(kaiju_sampler sampler, size_t value,
+                                              kaiju_option_info* out);
+/* Sets the clock of engines that are created with these options, for deadlines and times.  If
+ * `clock` is NULL, engines use the system's steady clock. */
+KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock,
+                                               void* user_data);
+/* Looks up the option with a name ("generate.temperature"), which ends with a zero byte.  Returns
+ * KAIJU_NOT_FOUND if no option has that name. */
 KAIJU_API kaiju_status kaiju_option_find(const char* name, kaiju_option* out);
 /* Returns KAIJU_NOT_FOUND if the option number is unknown. */
 KAIJU_API kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info* out);
 
 /* -- model: immutable after load, may be shared by any number of engines and threads -- */
-/* `path` ends with a zero byte.  `runtime`, `options` and `progress` may be NULL.  The weights stay in the
- * memory-mapped file, so no process may write into the file or truncate it while the model or an engine of it
- * exists: reading a weight that was cut off ends the process with SIGBUS.  To replace a model file, rename a new
- * file over the old one.  Returns KAIJU_IO if the file changes while it is loaded.  The function kaiju_engine_create
- * returns KAIJU_IO if the model file has changed since the load. */
-KAIJU_API kaiju_status kaiju_model_load(kaiju_runtime* runtime, const char* path, const kaiju_options* options,
-                                        kaiju_progress_fn progress, void* user_data, KAIJU_OWN kaiju_model** out,
+/* `path` ends with a zero byte.  `runtime`, `options` and `progress` may be NULL.  The weights
+ * stay in the memory-mapped file, so no process may write into the file or truncate it while the
+ * model or an engine of it exists: reading a weight that was cut off ends the process with SIGBUS.
+ * To replace a model file, rename a new file over the old one.  Returns KAIJU_IO if the file
+ * changes while it is loaded.  The function kaiju_engine_create returns KAIJU_IO if the model file
+ * has changed since the load. */
+KAIJU_API kaiju_status kaiju_model_load(kaiju_runtime* runtime, const char* path,
+                                        const kaiju_options* options, kaiju_progress_fn progress,
+                                        void* user_data, KAIJU_OWN kaiju_model** out,
                                         kaiju_error** error);
 KAIJU_API void kaiju_model_destroy(KAIJU_OWN kaiju_model* model);
-KAIJU_API int64_t kaiju_model_number(const kaiju_model* model,
-                                     int32_t property); /* -1 for NULL and unknown properties */
-/* Returns a text property of the model in *text, which is borrowed until the model is destroyed. */
-KAIJU_API kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property, const char** text, size_t* size);
-/* Returns the name of the classifier's label `index`, borrowed until the model is destroyed.  Returns
- * KAIJU_NOT_FOUND if `index` is KAIJU_MODEL_LABELS or more. */
-KAIJU_API kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const char** text, size_t* size);
+/* The next two functions return a property of the model.  They return KAIJU_NOT_FOUND if this
+ * model does not have it (a chat symbol), and KAIJU_INVALID_ARGUMENT if this library does not know
+ * it.  *text is borrowed until the model is destroyed; `size` may be NULL. */
+KAIJU_API kaiju_status kaiju_model_number(const kaiju_model* model, int32_t property,
+                                          int64_t* out);
+KAIJU_API kaiju_status kaiju_model_text(const kaiju_model* model, int32_t property,
+                                        const char** text, size_t* size);
+/* Copies the tokens that end a reply if KAIJU_GENERATE_STOP_TOKEN names no others, and returns how
+ * many there are. */
+KAIJU_API size_t kaiju_model_stop_tokens(const kaiju_model* model, int32_t* tokens,
+                                         size_t capacity);
+/* Returns the name of the classifier's label `index`, borrowed until the model is destroyed.
+ * Returns KAIJU_NOT_FOUND if `index` is KAIJU_MODEL_LABELS or more. */
+KAIJU_API kaiju_status kaiju_model_label(const kaiju_model* model, size_t index, const char** text,
+                                         size_t* size);
 
 /* -- text: these functions answer KAIJU_UNSUPPORTED for a model without a tokenizer -- */
-/* KAIJU_MOST_TEXT_BYTES is the largest size of one text; a function that gets a longer text returns
- * KAIJU_INVALID_ARGUMENT.  While a text is tokenized, the tokenizer needs up to 230 bytes of memory for each byte of
- * the text. */
+/* KAIJU_MOST_TEXT_BYTES is the largest size of one text; a function that gets a longer text
+ * returns KAIJU_INVALID_ARGUMENT.  While a text is tokenized, the tokenizer needs up to 230 bytes
+ * of memory for each byte of the text. */
 enum { KAIJU_MOST_TEXT_BYTES = 1048576 };
-/* Converts a text to tokens.  No text is ever tokenized to a control symbol.  The text may have at most
- * KAIJU_MOST_TEXT_BYTES, both before and after the tokenizer normalises it: tokenize a longer text in parts. */
-KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size, int32_t* tokens,
-                                      size_t capacity, size_t* count, kaiju_error** error);
-/* Converts tokens to text, without the space that tokenizing puts before a text.  The text is valid UTF-8 only if
- * the last token ends at the end of a character.  A control symbol gives no text, and neither does a token that only
- * pads the vocabulary.  Returns KAIJU_INVALID_ARGUMENT if a token id is below 0, or is KAIJU_MODEL_VOCABULARY or
- * more. */
-KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, size_t count, char* text,
-                                        size_t capacity, size_t* size, kaiju_error** error);
-/* Converts messages to tokens, with what the model's chat format puts around each message: control tokens, which no
- * text can produce, and for imported models also text.  A message with the role card or system comes first and begins
- * a sequence.  A card's content is the character's name, a newline and the description; an imported model gets it as
- * the system message "You are NAME. Reply as NAME would, and stay in character.", an empty line, and the description.
- * A greeting is a character's message before the first user message.  If the model's format begins with the user, an
- * empty user message is put before a greeting.  The content of a message, with the text that the format puts around
- * it, may have at most KAIJU_MOST_TEXT_BYTES.  `message_size` is sizeof(kaiju_message); `flags` are KAIJU_CHAT_*. */
-KAIJU_API kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages, size_t message_size,
-                                         size_t message_count, int32_t flags, int32_t* tokens, size_t capacity,
-                                         size_t* count, kaiju_error** error);
-/* Returns how many of the oldest turns to drop so that card, turns and reply fit into the context.  If card, turns
- * and reply do not fit, turns are dropped until the card and the remaining turns fit into half of the context.
- * Because so many turns are dropped at once, the prompt begins with the same tokens for many turns, and their KV
- * stays cached.  The number of turns to drop depends only on the arguments.  The newest turn is never dropped. */
-KAIJU_API size_t kaiju_chat_turns_to_drop(const size_t* turn_tokens, size_t turn_count, size_t card_tokens,
-                                          size_t reply_tokens, size_t context);
+/* Converts a text to tokens.  No text is ever tokenized to a control symbol.  The text may have at
+ * most KAIJU_MOST_TEXT_BYTES, both before and after the tokenizer normalises it: tokenize a longer
+ * text in parts. */
+KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text, size_t size,
+                                      int32_t* tokens, size_t capacity, size_t* count,
+                                      kaiju_error** error);
+/* Converts tokens to text, without the space that tokenizing puts before a text.  The text is
+ * valid UTF-8 only if the last token ends at the end of a character.  A control symbol gives no
+ * text, and neither does a token that only pads the vocabulary.  Returns KAIJU_INVALID_ARGUMENT if
+ * a token id is below 0, or is KAIJU_MODEL_VOCABULARY or more. */
+KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens,
+                                        size_t count, char* text, size_t capacity, size_t* size,
+                                        kaiju_error** error);
+/* Converts messages to tokens, with what the model's chat format puts around each message: control
+ * tokens, which no text can produce, and for imported models also text.  A message with the role
+ * card or system comes first and begins a sequence.  A card's content is the character's name, a
+ * newline and the description; an imported model gets it as the system message "You are NAME.
+ * Reply as NAME would, and stay in character.", an empty line, and the description. A greeting is
+ * a character's message before the first user message.  If the model's format begins with the
+ * user, an empty user message is put before a greeting.  The content of a message, with the text
+ * that the format puts around it, may have at most KAIJU_MOST_TEXT_BYTES.  `message_size` is
+ * sizeof(kaiju_message); `flags` are KAIJU_CHAT_*. */
+KAIJU_API kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages,
+                                         size_t message_size, size_t message_count, int32_t flags,
+                                         int32_t* tokens, size_t capacity, size_t* count,
+                                         kaiju_error** error);
+/* Returns how many of the oldest turns to drop so that card, turns and reply fit into the context.
+ * If card, turns and reply do not fit, turns are dropped until the card and the remaining turns
+ * fit into half of the context. Because so many turns are dropped at once, the prompt begins with
+ * the same tokens for many turns, and their KV stays cached.  The number of turns to drop depends
+ * only on the arguments.  The newest turn is never dropped. */
+KAIJU_API size_t kaiju_chat_turns_to_drop(const size_t* turn_tokens, size_t turn_count,
+                                          size_t card_tokens, size_t reply_tokens, size_t context);
 
 /* -- engine: your program drives it by calling step in a loop -- */
 /* The parameter `const kaiju_options* options` may be NULL in every function that has it. */
 KAIJU_API kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* options,
                                            KAIJU_OWN kaiju_engine** out, kaiju_error** error);
 KAIJU_API void kaiju_engine_destroy(KAIJU_OWN kaiju_engine* engine);
-/* Submits a request, which appends tokens to the session's history and generates a reply.  If `count` is 0, the
- * request continues the history.  Returns KAIJU_BUSY if the session has an unfinished request, or if
- * KAIJU_ENGINE_MAX_WAITING requests are waiting.  Returns KAIJU_INVALID_ARGUMENT if the prompt and max_tokens
- * together exceed the context.  Returns KAIJU_OUT_OF_MEMORY if the request needs more KV memory than the engine has. */
-KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens,
-                                           size_t count, const kaiju_options* options, void* user_data,
+/* Submits a request, which appends tokens to the session's history and generates a reply.  If
+ * `count` is 0, the request continues the history.  Returns KAIJU_BUSY if the session has an
+ * unfinished request, or if KAIJU_ENGINE_MAX_WAITING requests are waiting.  Returns
+ * KAIJU_INVALID_ARGUMENT if the prompt and max_tokens together exceed the context.  Returns
+ * KAIJU_OUT_OF_MEMORY if the request needs more KV memory than the engine has. */
+KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session,
+                                           const int32_t* tokens, size_t count,
+                                           const kaiju_options* options, void* user_data,
                                            kaiju_request* out, kaiju_error** error);
-/* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown and finished
- * requests are ignored. */
+/* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
+ * and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request);
-/* Suspends a request at the next step, whatever its state; a SUSPENDED event follows.  The KV of a suspended request
- * stays in the cache until it is evicted.  The deadline of a suspended request still applies. */
+/* Suspends a request at the next step, whatever its state; a SUSPENDED event follows.  The KV of a
+ * suspended request stays in the cache until it is evicted.  The deadline of a suspended request
+ * still applies. */
 KAIJU_API kaiju_status kaiju_engine_suspend(kaiju_engine* engine, kaiju_request request);
-/* Continues a suspended request at its old place in the order of service.  A RESUMED event follows when the request
- * runs again. */
+/* Continues a suspended request at its old place in the order of service.  A RESUMED event follows
+ * when the request runs again. */
 KAIJU_API kaiju_status kaiju_engine_resume(kaiju_engine* engine, kaiju_request request);
-/* Returns the time of the engine's clock in nanoseconds.  To set a deadline (KAIJU_GENERATE_DEADLINE), add a
- * duration to the time that kaiju_engine_now returns. */
+/* Returns the time of the engine's clock in nanoseconds.  To set a deadline
+ * (KAIJU_GENERATE_DEADLINE), add a duration to the time that kaiju_engine_now returns. */
 KAIJU_API int64_t kaiju_engine_now(const kaiju_engine* engine); /* 0 for NULL */
-/* Runs one step, which computes tokens of many requests.  Returns KAIJU_OK also if there is nothing to do.  Returns
- * KAIJU_BUSY and does nothing if KAIJU_ENGINE_MAX_EVENTS events are waiting to be polled, or if another thread is in
- * kaiju_engine_step or runs a step inside kaiju_generate.  After a step has returned KAIJU_DEVICE_LOST or
- * KAIJU_INTERNAL, every later call to the engine returns the same error at once.  On a GPU, the next step may
- * already run when kaiju_engine_step returns: your program can poll events and do its own work meanwhile. */
+/* Runs one step, which computes tokens of many requests.  Returns KAIJU_OK also if there is
+ * nothing to do.  Returns KAIJU_BUSY and does nothing if KAIJU_ENGINE_MAX_EVENTS events are
+ * waiting to be polled, or if another thread is in kaiju_engine_step or runs a step inside
+ * kaiju_generate.  After a step has returned KAIJU_DEVICE_LOST or KAIJU_INTERNAL, every later call
+ * to the engine returns the same error at once.  On a GPU, the next step may already run when
+ * kaiju_engine_step returns: your program can poll events and do its own work meanwhile. */
 KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** error);
-/* Moves up to `capacity` events into `events`, the oldest first, and returns how many.  `event_size` is
- * sizeof(kaiju_event).  If `event_size` is not the size of kaiju_event in any version of this header, the function
- * returns 0. */
-KAIJU_API size_t kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity);
-/* Returns the number of requests whose last event has not been polled, including requests of kaiju_generate. */
+/* Moves up to `capacity` events into `events`, the oldest first, and returns how many in *count: 0
+ * if there is none. `event_size` is sizeof(kaiju_event); KAIJU_INVALID_ARGUMENT if no version of
+ * this header has that size.  A shortage of memory is no error if there are events before it: the
+ * next call returns the rest. */
+KAIJU_API kaiju_status kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events,
+                                         size_t event_size, size_t capacity, size_t* count,
+                                         kaiju_error** error);
+/* Returns the number of requests whose last event has not been polled, including requests of
+ * kaiju_generate. */
 KAIJU_API size_t kaiju_engine_pending(const kaiju_engine* engine);
-/* Sleeps until one of these holds: there is an event to poll; there is work to step and no other thread is in step;
- * wake was called since the last wait; the engine has stopped; the timeout is over.  Returns 1 if there is an event
- * to poll or work to step.  If the timeout is 0 or less, the function does not sleep.  A request that the host
- * suspended does not count as work until its deadline has passed. */
+/* Sleeps until one of these holds: there is an event to poll; there is work to step and no other
+ * thread is in step; wake was called since the last wait; the engine has stopped; the timeout is
+ * over.  Returns 1 if there is an event to poll or work to step.  If the timeout is 0 or less, the
+ * function does not sleep.  A request that the host suspended does not count as work until its
+ * deadline has passed. */
 KAIJU_API int32_t kaiju_engine_wait(kaiju_engine* engine, int64_t timeout_nanoseconds);
 KAIJU_API void kaiju_engine_wake(kaiju_engine* engine);
 KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out);
+KAIJU_API kaiju_status kaiju_engine_describe(const kaiju_engine* engine, kaiju_engine_info* out);
 
 /* -- sessions: a session is a token history; its KV stays in the cache from turn to turn -- */
-/* Destroying a session cancels its unfinished request.  The functions kaiju_session_fork and kaiju_session_truncate
- * return KAIJU_BUSY if the session has an unfinished request. */
-KAIJU_API kaiju_status kaiju_session_create(kaiju_engine* engine, KAIJU_OWN kaiju_session** out, kaiju_error** error);
-/* Creates a session with the first `length` tokens of another session; both share the KV of these tokens.  Returns
- * KAIJU_BUSY also if more forks and destroyed sessions than max_sessions wait for the next step. */
-KAIJU_API kaiju_status kaiju_session_fork(kaiju_session* session, size_t length, KAIJU_OWN kaiju_session** out,
-                                          kaiju_error** error);
-KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session* session, size_t length, kaiju_error** error);
-/* Copies the session's token history.  After the DONE event of a request, the history includes the prompt and all
- * generated tokens.  While a request is unfinished, and after its FAILED event, the history is the one before that
- * request. */
-KAIJU_API size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens, size_t capacity);
+/* Destroying a session cancels its unfinished request.  The functions kaiju_session_fork and
+ * kaiju_session_truncate return KAIJU_BUSY if the session has an unfinished request. */
+KAIJU_API kaiju_status kaiju_session_create(kaiju_engine* engine, KAIJU_OWN kaiju_session** out,
+                                            kaiju_error** error);
+/* Creates a session with the first `length` tokens of another session; both share the KV of these
+ * tokens.  Returns KAIJU_BUSY also if more forks and destroyed sessions than max_sessions wait for
+ * the next step. */
+KAIJU_API kaiju_status kaiju_session_fork(kaiju_session* session, size_t length,
+                                          KAIJU_OWN kaiju_session** out, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session* session, size_t length,
+                                              kaiju_error** error);
+/* Copies the session's token history.  After the DONE event of a request, the history includes the
+ * prompt and all generated tokens.  While a request is unfinished, and after its FAILED event, the
+ * history is the one before that request. */
+KAIJU_API size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens,
+                                      size_t capacity);
 KAIJU_API void kaiju_session_destroy(KAIJU_OWN kaiju_session* session);
-/* Saves the history and its KV; a saved session can be restored only with the same model and the same arithmetic
- * version.  The function kaiju_session_save reads the options KAIJU_SESSION_KEY and KAIJU_SESSION_KV.  Returns
- * KAIJU_BUSY while a step runs: call this function between two steps, on the thread that steps the engine.  The
- * callback `write` runs before the call returns and must not step the engine.  Returns KAIJU_CANCELLED if the
- * callback stopped the save. */
-KAIJU_API kaiju_status kaiju_session_save(kaiju_session* session, const kaiju_options* options, kaiju_write_fn write,
-                                          void* user_data, kaiju_error** error);
-/* Creates a session from the bytes that kaiju_session_save wrote, and reads exactly these bytes.  The rules of
- * kaiju_session_save for steps and callbacks also apply to kaiju_session_restore.  The function
- * kaiju_session_restore reads KAIJU_SESSION_KEY and the options that say which requests may share the KV.  Returns
- * KAIJU_BAD_MODEL if the bytes of the saved session are damaged or incomplete.  Returns KAIJU_UNSUPPORTED if the
- * session was saved with another version or model.  Returns KAIJU_INVALID_ARGUMENT if the session was saved with a
- * key and `options` has none, or was saved without a key and `options` has one. */
-KAIJU_API kaiju_status kaiju_session_restore(kaiju_engine* engine, const kaiju_options* options, kaiju_read_fn read,
-                                             void* user_data, KAIJU_OWN kaiju_session** out, kaiju_error** error);
-/* The next two functions save a session to a file and restore a session from a file; `path` ends with a zero byte.
- * A save replaces the file as a whole: if saving fails, an old file at `path` stays as it was.  If `path` is a
- * symbolic link, the save writes the link's target and the link stays. */
-KAIJU_API kaiju_status kaiju_session_save_file(kaiju_session* session, const kaiju_options* options, const char* path,
+/* Saves the history and its KV; a saved session can be restored only with the same model and the
+ * same arithmetic version.  The function kaiju_session_save reads the options KAIJU_SESSION_KEY
+ * and KAIJU_SESSION_KV.  Returns KAIJU_BUSY while a step runs: call this function between two
+ * steps, on the thread that steps the engine.  The callback `write` runs before the call returns
+ * and must not step the engine.  Returns KAIJU_CANCELLED if the callback stopped the save. */
+KAIJU_API kaiju_status kaiju_session_save(kaiju_session* session, const kaiju_options* options,
+                                          kaiju_write_fn write, void* user_data,
+                                          kaiju_error** error);
+/* Creates a session from the bytes that kaiju_session_save wrote, and reads exactly these bytes.
+ * The rules of kaiju_session_save for steps and callbacks also apply to kaiju_session_restore. The
+ * function kaiju_session_restore reads KAIJU_SESSION_KEY and the options that say which requests
+ * may share the KV.  Returns KAIJU_BAD_MODEL if the bytes of the saved session are damaged or
+ * incomplete.  Returns KAIJU_UNSUPPORTED if the session was saved with another version or model.
+ * Returns KAIJU_INVALID_ARGUMENT if the session was saved with a key and `options` has none, or
+ * was saved without a key and `options` has one. */
+KAIJU_API kaiju_status kaiju_session_restore(kaiju_engine* engine, const kaiju_options* options,
+                                             kaiju_read_fn read, void* user_data,
+                                             KAIJU_OWN kaiju_session** out, kaiju_error** error);
+/* The next two functions save a session to a file and restore a session from a file; `path` ends
+ * with a zero byte. A save replaces the file as a whole: if saving fails, an old file at `path`
+ * stays as it was.  If `path` is a symbolic link, the save writes the link's target and the link
+ * stays. */
+KAIJU_API kaiju_status kaiju_session_save_file(kaiju_session* session,
+                                               const kaiju_options* options, const char* path,
                                                kaiju_error** error);
-KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine* engine, const kaiju_options* options, const char* path,
-                                                  KAIJU_OWN kaiju_session** out, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_session_restore_file(kaiju_engine* engine,
+                                                  const kaiju_options* options, const char* path,
+                                                  KAIJU_OWN kaiju_session** out,
+                                                  kaiju_error** error);
 
 /* -- conversations: the turns of one chat, and the session that holds their KV -- */
-/* The prompt of a conversation is the head (usually a character's card) followed by the turns that were not dropped.  A
- * turn is an input, a reply and the tokens that close a reply (if the model has a chat format).  Your program steps the
- * engine, which computes the replies.  When a request is done, the reply becomes part of the turn, without the stop
- * token or stop string that ended the reply, so the turn spells the text of the events.  If a stop string begins inside
- * a token, the turn spells the part of that token before the stop string with the fewest tokens.
+/* The prompt of a conversation is the head (usually a character's card) followed by the turns that
+ * were not dropped.  A turn is an input, a reply and the tokens that close a reply (if the model
+ * has a chat format).  Your program steps the engine, which computes the replies.  When a request
+ * is done, the reply becomes part of the turn, without the stop token or stop string that ended
+ * the reply, so the turn spells the text of the events.  If a stop string begins inside a token,
+ * the turn spells the part of that token before the stop string with the fewest tokens.
  *
- * While a reply is unfinished, all calls with the conversation except describe, turn and tokens return KAIJU_BUSY.
- * Destroying a conversation cancels its unfinished reply. */
-/* `head` is the beginning of every prompt, usually a character's card, and is never dropped.  The head may fill up
- * to half of the context. */
-KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head, size_t count,
-                                                 KAIJU_OWN kaiju_conversation** out, kaiju_error** error);
-KAIJU_API void kaiju_conversation_destroy(KAIJU_OWN kaiju_conversation* conversation);
-/* Adds a turn to the conversation and requests a reply.  The input has to end with the tokens that start a reply
- * (kaiju_chat_format with KAIJU_CHAT_REPLY adds these tokens).  If the chat does not fit into the context, the oldest
- * turns are dropped, many at a time, by the rule of kaiju_chat_turns_to_drop.  If max_tokens is larger than the room
- * that is left in the context, max_tokens is reduced to that room. */
-KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int32_t* input, size_t count,
-                                              const kaiju_options* options, void* user_data, kaiju_request* out,
-                                              kaiju_error** error);
-/* Requests another reply to the newest turn, sampled with the same seed and the next stream number.  The prompt's KV
- * is in the cache, so only the prompt's last token is computed again. */
-KAIJU_API kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation, const kaiju_options* options,
-                                                void* user_data, kaiju_request* out, kaiju_error** error);
-/* Chooses which reply to the newest turn is part of the chat; `reply` counts from 0. */
-KAIJU_API kaiju_status kaiju_conversation_choose(kaiju_conversation* conversation, size_t reply, kaiju_error** error);
-/* Adds a turn without computing it: a greeting (which has no input), or a turn of a chat that is loaded again. */
-KAIJU_API kaiju_status kaiju_conversation_append(kaiju_conversation* conversation, const int32_t* input,
-                                                 size_t input_count, const int32_t* reply, size_t reply_count,
+ * While a reply is unfinished, all calls with the conversation except describe, turn and tokens
+ * return KAIJU_BUSY. Destroying a conversation cancels its unfinished reply. */
+/* `head` is the beginning of every prompt, usually a character's card, and is never dropped.  The
+ * head may fill up to half of the context. */
+KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head,
+                                                 size_t count, KAIJU_OWN kaiju_conversation** out,
                                                  kaiju_error** error);
-/* Replaces the input or the reply of a turn.  If `part` is KAIJU_TURN_INPUT, the turn's replies and all turns after
- * the edited turn are removed; call kaiju_conversation_swipe for a reply to the new input.  If `part` is
- * KAIJU_TURN_REPLY, the turns after the edited turn stay in the conversation.  After an edit, the next request does
- * not compute the KV of tokens before the edit again. */
-KAIJU_API kaiju_status kaiju_conversation_edit(kaiju_conversation* conversation, size_t turn, int32_t part,
-                                               const int32_t* tokens, size_t count, kaiju_error** error);
+KAIJU_API void kaiju_conversation_destroy(KAIJU_OWN kaiju_conversation* conversation);
+/* Adds a turn to the conversation and requests a reply.  The input has to end with the tokens that
+ * start a reply (kaiju_chat_format with KAIJU_CHAT_REPLY adds these tokens).  If the chat does not
+ * fit into the context, the oldest turns are dropped, many at a time, by the rule of
+ * kaiju_chat_turns_to_drop.  If max_tokens is larger than the room that is left in the context,
+ * max_tokens is reduced to that room. */
+KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation* conversation,
+                                              const int32_t* input, size_t count,
+                                              const kaiju_options* options, void* user_data,
+                                              kaiju_request* out, kaiju_error** error);
+/* Requests another reply to the newest turn, sampled with the same seed and the next variant.  The
+ * prompt's KV is in the cache, so only the prompt's last token is computed again. */
+KAIJU_API kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation,
+                                                const kaiju_options* options, void* user_data,
+                                                kaiju_request* out, kaiju_error** error);
+/* Chooses which reply to the newest turn is part of the chat; `reply` counts from 0. */
+KAIJU_API kaiju_status kaiju_conversation_choose(kaiju_conversation* conversation, size_t reply,
+                                                 kaiju_error** error);
+/* Adds a turn without computing it: a greeting (which has no input), or a turn of a chat that is
+ * loaded again. */
+KAIJU_API kaiju_status kaiju_conversation_append(kaiju_conversation* conversation,
+                                                 const int32_t* input, size_t input_count,
+                                                 const int32_t* reply, size_t reply_count,
+                                                 kaiju_error** error);
+/* Replaces the input or the reply of a turn.  If `part` is KAIJU_TURN_INPUT, the turn's replies
+ * and all turns after the edited turn are removed; call kaiju_conversation_swipe for a reply to
+ * the new input.  If `part` is KAIJU_TURN_REPLY, the turns after the edited turn stay in the
+ * conversation.  After an edit, the next request does not compute the KV of tokens before the edit
+ * again. */
+KAIJU_API kaiju_status kaiju_conversation_edit(kaiju_conversation* conversation, size_t turn,
+                                               int32_t part, const int32_t* tokens, size_t count,
+                                               kaiju_error** error);
 /* Removes the newest turn. */
-KAIJU_API kaiju_status kaiju_conversation_undo(kaiju_conversation* conversation, kaiju_error** error);
-/* Creates a conversation with the first `turns` turns and their chosen replies; both conversations share the KV of
- * these turns. */
+KAIJU_API kaiju_status kaiju_conversation_undo(kaiju_conversation* conversation,
+                                               kaiju_error** error);
+/* Creates a conversation with the first `turns` turns and their chosen replies; both conversations
+ * share the KV of these turns. */
 KAIJU_API kaiju_status kaiju_conversation_fork(kaiju_conversation* conversation, size_t turns,
-                                               KAIJU_OWN kaiju_conversation** out, kaiju_error** error);
-KAIJU_API kaiju_status kaiju_conversation_describe(kaiju_conversation* conversation, kaiju_conversation_info* out);
-/* kaiju_conversation_turn copies the tokens of one part of a turn.  kaiju_conversation_tokens copies all tokens that
- * the next turn continues. */
-KAIJU_API kaiju_status kaiju_conversation_turn(kaiju_conversation* conversation, size_t turn, int32_t part,
-                                               int32_t* tokens, size_t capacity, size_t* count, kaiju_error** error);
-KAIJU_API kaiju_status kaiju_conversation_tokens(kaiju_conversation* conversation, int32_t* tokens, size_t capacity,
-                                                 size_t* count, kaiju_error** error);
+                                               KAIJU_OWN kaiju_conversation** out,
+                                               kaiju_error** error);
+KAIJU_API kaiju_status kaiju_conversation_describe(kaiju_conversation* conversation,
+                                                   kaiju_conversation_info* out);
+/* kaiju_conversation_turn copies the tokens of one part of a turn.  kaiju_conversation_tokens
+ * copies all tokens that the next turn continues. */
+KAIJU_API kaiju_status kaiju_conversation_turn(kaiju_conversation* conversation, size_t turn,
+                                               int32_t part, int32_t* tokens, size_t capacity,
+                                               size_t* count, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_conversation_tokens(kaiju_conversation* conversation, int32_t* tokens,
+                                                 size_t capacity, size_t* count,
+                                                 kaiju_error** error);
+
+/* The next four functions save a conversation, with all turns and replies and the KV of its
+ * session, and restore it. The rules of kaiju_session_save, _restore, _save_file and _restore_file
+ * apply; save returns KAIJU_BUSY while a reply is unfinished.  If `options` of a restore name a
+ * character but no shared_tokens, the head is the shared region. */
+KAIJU_API kaiju_status kaiju_conversation_save(kaiju_conversation* conversation,
+                                               const kaiju_options* options, kaiju_write_fn write,
+                                               void* user_data, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_conversation_restore(kaiju_engine* engine,
+                                                  const kaiju_options* options, kaiju_read_fn read,
+                                                  void* user_data,
+                                                  KAIJU_OWN kaiju_conversation** out,
+                                                  kaiju_error** error);
+KAIJU_API kaiju_status kaiju_conversation_save_file(kaiju_conversation* conversation,
+                                                    const kaiju_options* options, const char* path,
+                                                    kaiju_error** error);
+KAIJU_API kaiju_status kaiju_conversation_restore_file(kaiju_engine* engine,
+                                                       const kaiju_options* options,
+                                                       const char* path,
+                                                       KAIJU_OWN kaiju_conversation** out,
+                                                       kaiju_error** error);
+
+/* -- prefixes: KV that is computed before the first request needs it, and that stays -- */
+/* Submits a request that computes the KV of `tokens`, usually a character's card, and generates
+ * nothing; its events come like those of every request.  `options` have to name a character or a
+ * salt, because otherwise no other session could use the KV.  If they name a character but no
+ * shared_tokens, all tokens are the shared region.  `request` may be NULL.  Destroying the prefix
+ * leaves the KV in the cache until other KV needs the room. */
+KAIJU_API kaiju_status kaiju_prefix_warm(kaiju_engine* engine, const int32_t* tokens, size_t count,
+                                         const kaiju_options* options, void* user_data,
+                                         KAIJU_OWN kaiju_prefix** out, kaiju_request* request,
+                                         kaiju_error** error);
+/* Keeps the KV of a prefix in the cache until the prefix is destroyed, and returns in *tokens (may
+ * be NULL) how many tokens it covers.  Returns KAIJU_BUSY before the DONE event of the request and
+ * while a step runs: call this function between two steps, on the thread that steps the engine.
+ * Returns KAIJU_NOT_FOUND if the KV was evicted meanwhile, and KAIJU_OUT_OF_MEMORY if all pinned
+ * KV would not leave room for a request of the whole context. */
+KAIJU_API kaiju_status kaiju_prefix_pin(kaiju_prefix* prefix, size_t* tokens, kaiju_error** error);
+KAIJU_API void kaiju_prefix_destroy(KAIJU_OWN kaiju_prefix* prefix);
 
 /* -- convenience -- */
-/* Submits a request and steps the engine until the request is done.  `on_text` may be NULL.  Returns KAIJU_CANCELLED if
- * on_text stopped the reply.  `done` may be NULL; otherwise it receives the reason, counts and times of the DONE event,
- * also if on_text stopped the reply.  The pointers in `done` are NULL.  `event_size` is sizeof(kaiju_event).
+/* Submits a request and steps the engine until the request is done.  `on_text` may be NULL.
+ * Returns KAIJU_CANCELLED if on_text stopped the reply.  `done` may be NULL; otherwise it receives
+ * the reason, counts and times of the DONE event, also if on_text stopped the reply.  The pointers
+ * in `done` are NULL.  `event_size` is sizeof(kaiju_event).
  *
- * The steps compute the engine's other requests too, and the events of those requests stay in the engine until they are
- * polled, in order.  A call of kaiju_engine_poll never returns events of a request of kaiju_generate.  Any number of
- * threads may be in kaiju_generate, each with another session, while another thread steps and polls the engine.  A call
- * of kaiju_engine_step returns KAIJU_BUSY while a thread in kaiju_generate steps the engine.  The callback on_text may
- * submit, poll, and call kaiju_generate with another session.
+ * The steps compute the engine's other requests too, and the events of those requests stay in the
+ * engine until they are polled, in order.  A call of kaiju_engine_poll never returns events of a
+ * request of kaiju_generate.  Any number of threads may be in kaiju_generate, each with another
+ * session, while another thread steps and polls the engine.  A call of kaiju_engine_step returns
+ * KAIJU_BUSY while a thread in kaiju_generate steps the engine.  The callback on_text may submit,
+ * poll, and call kaiju_generate with another session.
  *
- * Returns KAIJU_BUSY if the session has an unfinished request, or if the caller is a callback of save or restore.
- * Also, kaiju_generate returns KAIJU_BUSY if KAIJU_ENGINE_MAX_EVENTS events of other requests are waiting to be
- * polled; in this case its request is cancelled, and ends at the next step. */
-KAIJU_API kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const int32_t* tokens, size_t count,
-                                      const kaiju_options* options, kaiju_text_fn on_text, void* user_data,
-                                      kaiju_event* done, size_t event_size, kaiju_error** error);
-
-/* These function names are reserved for functions that do not exist yet: kaiju_prefix_pin, kaiju_prefix_warm and
- * kaiju_prefix_destroy, for shared prefixes. */
+ * Returns KAIJU_BUSY if the session has an unfinished request, or if the caller is a callback of
+ * save or restore. Also, kaiju_generate returns KAIJU_BUSY if KAIJU_ENGINE_MAX_EVENTS events of
+ * other requests are waiting to be polled; in this case its request is cancelled, and ends at the
+ * next step. */
+KAIJU_API kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session,
+                                      const int32_t* tokens, size_t count,
+                                      const kaiju_options* options, kaiju_text_fn on_text,
+                                      void* user_data, kaiju_event* done, size_t event_size,
+                                      kaiju_error** error);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-// The options bag. One table has everything about each option: setters check against it, describe reads it, and the
-// library's structs are filled from it.
+// The options bag. One table has everything about each option: setters check against it, describe
+// reads it, and the library's structs are filled from it.
 #include "options.hpp"
 
 #include <cmath>
@@ -29,13 +29,18 @@ constexpr double kInt32Max = 2147483647.0;
 constexpr double kInt64Max = 9223372036854775807.0;
 
 constexpr Row kRows[] = {
-    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1, "1: check digests and every value; 0: structure only"},
+    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1,
+     "1: check digests and every value; 0: structure only"},
     {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536,
      "most sessions that exist at once"},
     {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0,
-     "bytes of KV cache, besides running requests' windows; 0: room for max_running full contexts"},
-    {KAIJU_ENGINE_STEP_TOKENS, "engine.step_tokens", 'i', false, 1, 65536, 256, "most tokens that one step computes"},
-    {KAIJU_ENGINE_MAX_RUNNING, "engine.max_running", 'i', false, 1, 65536, 8, "most requests that run at once"},
+     "bytes of KV cache, besides running requests' windows; 0: room for max_running full "
+     "contexts, or for 8"},
+    {KAIJU_ENGINE_STEP_TOKENS, "engine.step_tokens", 'i', false, 0, 65536, 0,
+     "most tokens that one step computes; 0: 256 on a CPU, 2,048 on a GPU"},
+    {KAIJU_ENGINE_MAX_RUNNING, "engine.max_running", 'i', false, 0, 65536, 0,
+     "most requests that run at once; 0: 64, or fewer where their windows would take more than 1 "
+     "GiB"},
     {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096,
      "most requests that wait; submit is refused while so many wait"},
     {KAIJU_ENGINE_CHUNK_TOKENS, "engine.chunk_tokens", 'i', false, 0, 65536, 0,
@@ -54,25 +59,32 @@ constexpr Row kRows[] = {
      "most prompt tokens of a step that also decodes; 0: as many as fit"},
     {KAIJU_ENGINE_PRODUCTS_FILE, "engine.products_file", 's', false, 0, 0, 0,
      "path of a file that keeps the fastest algorithms of cuBLASLt"},
-    {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0, "\"auto\" or the name of a backend"},
+    {KAIJU_ENGINE_DEVICES, "engine.devices", 'i', true, 0, kInt32Max, 0,
+     "index of a device to compute on; the backend's first unless set"},
+    {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0,
+     "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0,
      "threads that compute a step; 0: one per core, at most 8"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
      "most generated tokens; 0: only compute the prompt; -1: to the end of the context"},
-    {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0, "0: greedy; otherwise at least 0.001"},
-    {KAIJU_GENERATE_TOP_K, "generate.top_k", 'i', false, 0, kInt32Max, 0, "only the k likeliest tokens; 0: off"},
+    {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0,
+     "0: greedy; otherwise at least 0.001"},
+    {KAIJU_GENERATE_TOP_K, "generate.top_k", 'i', false, 0, kInt32Max, 0,
+     "only the k likeliest tokens; 0: off"},
     {KAIJU_GENERATE_TOP_P, "generate.top_p", 'f', false, 1e-6, 1, 1,
      "only the likeliest tokens with this total probability; 1: off"},
     {KAIJU_GENERATE_MIN_P, "generate.min_p", 'f', false, 0, 1, 0,
      "only tokens with this share of the likeliest one's probability; 0: off"},
-    {KAIJU_GENERATE_SEED, "generate.seed", 'i', false, -kInt64Max, kInt64Max, 0, "the same seed gives the same tokens"},
+    {KAIJU_GENERATE_SEED, "generate.seed", 'i', false, -kInt64Max, kInt64Max, 0,
+     "the same seed gives the same tokens"},
     {KAIJU_GENERATE_REPETITION_PENALTY, "generate.repetition_penalty", 'f', false, 0.01, 100, 1,
      "above 1 makes tokens already seen less likely; 1: off"},
     {KAIJU_GENERATE_LOGPROBS, "generate.logprobs", 'i', false, 0, kaiju::kMaxTopLogprobs, 0,
      "number of alternatives reported with each token"},
-    {KAIJU_GENERATE_STOP, "generate.stop", 's', true, 0, 0, 0, "text that ends the reply and is not part of it"},
-    {KAIJU_GENERATE_STREAM, "generate.stream", 'i', false, 0, 4294967295.0, 0,
-     "another stream draws other tokens from the same seed"},
+    {KAIJU_GENERATE_STOP, "generate.stop", 's', true, 0, 0, 0,
+     "text that ends the reply and is not part of it"},
+    {KAIJU_GENERATE_VARIANT, "generate.variant", 'i', false, 0, 4294967295.0, 0,
+     "another variant draws other tokens from the same seed"},
     {KAIJU_GENERATE_STOP_TOKEN, "generate.stop_token", 'i', true, -1, kInt32Max, -1,
      "token that ends the reply, instead of the model's stop tokens; -1: none"},
     {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0,
@@ -81,15 +93,42 @@ constexpr Row kRows[] = {
      "time on the engine's clock in nanoseconds; 0: none"},
     {KAIJU_GENERATE_SCORES, "generate.scores", 'i', false, 0, 1, 0,
      "1: report the classifier's scores with each token"},
+    {KAIJU_GENERATE_LOOP_GUARD, "generate.loop_guard", 'i', false, 0, 1, 0,
+     "1: end a reply that goes in circles"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,
      "name of the shared region: a character's id and version"},
     {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0,
      "length of the shared region in tokens"},
     {KAIJU_SESSION_SALT, "session.salt", 's', false, 0, 0, 0,
      "a secret; requests with the same salt share the KV after the shared region"},
-    {KAIJU_SESSION_KEY, "session.key", 's', false, 0, 0, 0, "the key that seals saved sessions, 16 to 1024 bytes"},
-    {KAIJU_SESSION_KV, "session.kv", 'i', false, 0, 1, 1, "1: save the KV too; 0: the tokens alone"},
+    {KAIJU_SESSION_KEY, "session.key", 's', false, 0, 0, 0,
+     "the key that seals saved sessions, 16 to 1024 bytes"},
+    {KAIJU_SESSION_KV, "session.kv", 'i', false, 0, 1, 1,
+     "1: save the KV too; 0: the tokens alone"},
 };
+
+// The samplers in the order in which the arithmetic has them (docs/arithmetic.md, section 6). Each
+// has one value, that of an option.
+struct SamplerRow {
+  kaiju_sampler sampler;
+  kaiju_option option;
+  const char *name, *value_name;
+};
+constexpr SamplerRow kSamplers[] = {
+    {KAIJU_SAMPLER_REPETITION_PENALTY, KAIJU_GENERATE_REPETITION_PENALTY, "repetition_penalty",
+     "repetition_penalty.penalty"},
+    {KAIJU_SAMPLER_TEMPERATURE, KAIJU_GENERATE_TEMPERATURE, "temperature",
+     "temperature.temperature"},
+    {KAIJU_SAMPLER_TOP_K, KAIJU_GENERATE_TOP_K, "top_k", "top_k.k"},
+    {KAIJU_SAMPLER_MIN_P, KAIJU_GENERATE_MIN_P, "min_p", "min_p.p"},
+    {KAIJU_SAMPLER_TOP_P, KAIJU_GENERATE_TOP_P, "top_p", "top_p.p"},
+};
+
+const SamplerRow* find_sampler(kaiju_sampler sampler) {
+  for (const SamplerRow& row : kSamplers)
+    if (row.sampler == sampler) return &row;
+  return nullptr;
+}
 
 const Row* find_row(kaiju_option option) {
   for (const Row& row : kRows)
@@ -114,7 +153,8 @@ const char* readers_of(kaiju::capi::Group group) {
     case kaiju::capi::kOfEngine:
       return "kaiju_engine_create";
     case kaiju::capi::kOfRequest:
-      return "kaiju_engine_submit, kaiju_generate, kaiju_conversation_say and kaiju_conversation_swipe";
+      return "kaiju_engine_submit, kaiju_generate, kaiju_conversation_say and "
+             "kaiju_conversation_swipe";
     case kaiju::capi::kOfSharing:
       return "the calls that request a reply or restore a session";
     case kaiju::capi::kOfKey:
@@ -130,7 +170,9 @@ std::string limit_text(const Row& row, double limit) {
   return number_text(limit < kInt64Max ? static_cast<int64_t>(limit) : INT64_MAX);
 }
 
-const char* type_name(char type) { return type == 'i' ? "an int" : type == 'f' ? "a float" : "a string"; }
+const char* type_name(char type) {
+  return type == 'i' ? "an int" : type == 'f' ? "a float" : "a string";
+}
 
 std::string option_name(kaiju_option option) {
   const Row* const row = find_row(option);
@@ -138,18 +180,21 @@ std::string option_name(kaiju_option option) {
 }
 
 // A path is bytes: what the system takes, UTF-8 or not.
-bool is_path(kaiju_option option) { return option == KAIJU_ENGINE_TIER_FILE || option == KAIJU_ENGINE_PRODUCTS_FILE; }
+bool is_path(kaiju_option option) {
+  return option == KAIJU_ENGINE_TIER_FILE || option == KAIJU_ENGINE_PRODUCTS_FILE;
+}
 // Paths and a backend's name would end at a zero byte; everything else is a text of any bytes.
 bool has_no_zero(kaiju_option option) { return is_path(option) || option == KAIJU_ENGINE_BACKEND; }
 
 template <class T>
-Status check_number(const Row& row, T value) {
+Status check_number(const Row& row, T value, const char* name) {
   const kaiju::FloatState float_state;
   const auto number = static_cast<double>(value);
-  if (row.option == KAIJU_GENERATE_TEMPERATURE) return kaiju::check_temperature(row.name, number);
+  if (row.option == KAIJU_GENERATE_TEMPERATURE) return kaiju::check_temperature(name, number);
   if (number >= row.minimum && number <= row.maximum) return {};
-  return kaiju::invalid_argument(std::string(row.name) + " is " + number_text(value) + "; it must be from " +
-                                 limit_text(row, row.minimum) + " to " + limit_text(row, row.maximum));
+  return kaiju::invalid_argument(std::string(name) + " is " + number_text(value) +
+                                 "; it must be from " + limit_text(row, row.minimum) + " to " +
+                                 limit_text(row, row.maximum));
 }
 
 template <class T>
@@ -159,13 +204,13 @@ Status set(kaiju_options* options, kaiju_option option, T value) {
   const Row* row = find_row(option);
   if (!row) return kaiju::invalid_argument("there is no option " + std::to_string(option));
   if (row->type != kType)
-    return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) + ", not " +
-                                   type_name(kType));
-  if constexpr (kType != 's') KAIJU_TRY(check_number(*row, value));
+    return kaiju::invalid_argument(std::string(row->name) + " is " + type_name(row->type) +
+                                   ", not " + type_name(kType));
+  if constexpr (kType != 's') KAIJU_TRY(check_number(*row, value, row->name));
   auto& values = options->values[option];
   if (row->repeatable && values.size() >= kaiju::kMaxStopStrings)
-    return kaiju::invalid_argument(std::string(row->name) + " may be given " + std::to_string(kaiju::kMaxStopStrings) +
-                                   " times");
+    return kaiju::invalid_argument(std::string(row->name) + " may be given " +
+                                   std::to_string(kaiju::kMaxStopStrings) + " times");
   if (!row->repeatable) values.clear();
   values.emplace_back(std::move(value));
   return {};
@@ -175,11 +220,14 @@ template <class T>
 T get(const kaiju_options* options, kaiju_option option, T otherwise) {
   if (!options) return otherwise;
   const auto found = options->values.find(option);
-  return found == options->values.end() || found->second.empty() ? otherwise : std::get<T>(found->second.back());
+  return found == options->values.end() || found->second.empty()
+             ? otherwise
+             : std::get<T>(found->second.back());
 }
 
 int32_t get_int32(const kaiju_options* options, kaiju_option option) {
-  return static_cast<int32_t>(get<int64_t>(options, option, static_cast<int64_t>(find_row(option)->standard)));
+  return static_cast<int32_t>(
+      get<int64_t>(options, option, static_cast<int64_t>(find_row(option)->standard)));
 }
 
 double get_float(const kaiju_options* options, kaiju_option option) {
@@ -194,11 +242,13 @@ Status check_groups(const kaiju_options* options, uint32_t groups, const char* c
   if (!options) return {};
   const auto check = [&](const std::string& name, Group group) -> Status {
     if ((groups & group) != 0) return {};
-    return invalid_argument(std::string(call) + " does not read " + name + ", which is for " + readers_of(group) +
-                            ": clear it or use another options bag");
+    return invalid_argument(std::string(call) + " does not read " + name + ", which is for " +
+                            readers_of(group) + ": clear it or use another options bag");
   };
-  for (const auto& [option, values] : options->values) KAIJU_TRY(check(option_name(option), group_of(option)));
+  for (const auto& [option, values] : options->values)
+    KAIJU_TRY(check(option_name(option), group_of(option)));
   if (!options->logit_bias.empty()) KAIJU_TRY(check("the logit biases", kOfRequest));
+  if (!options->samplers.empty()) KAIJU_TRY(check("the list of samplers", kOfRequest));
   if (options->clock) KAIJU_TRY(check("the clock", kOfEngine));
   return {};
 }
@@ -216,6 +266,11 @@ RunOptions run_options(const kaiju_options* options) {
   out.executor.slot_count = get_int32(options, KAIJU_ENGINE_MAX_RUNNING);
   out.executor.step_tokens = get_int32(options, KAIJU_ENGINE_STEP_TOKENS);
   out.executor.products_file = get<std::string>(options, KAIJU_ENGINE_PRODUCTS_FILE, "");
+  if (options)
+    if (const auto devices = options->values.find(KAIJU_ENGINE_DEVICES);
+        devices != options->values.end())
+      for (const auto& value : devices->second)
+        out.executor.devices.push_back(static_cast<int32_t>(std::get<int64_t>(value)));
   out.executor.cache_bytes = get<int64_t>(options, KAIJU_ENGINE_CACHE_BYTES, 0);
   out.engine.chunk_tokens = get_int32(options, KAIJU_ENGINE_CHUNK_TOKENS);
   out.engine.prefill_tokens = get_int32(options, KAIJU_ENGINE_PREFILL_TOKENS);
@@ -227,11 +282,40 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.cache.file_bytes = get<int64_t>(options, KAIJU_ENGINE_FILE_BYTES, 0);
   out.tier_file = get<std::string>(options, KAIJU_ENGINE_TIER_FILE, "");
   if (options && options->clock)
-    out.engine.clock = [clock = options->clock, data = options->clock_data] { return kaiju::TimePoint(clock(data)); };
+    out.engine.clock = [clock = options->clock, data = options->clock_data] {
+      return kaiju::TimePoint(clock(data));
+    };
   return out;
 }
 
-RequestOptions request_options(const kaiju_options* options, std::vector<int32_t> default_stop_tokens) {
+Scope scope_of(const kaiju_options* options) {
+  Scope scope;
+  scope.character = get<std::string>(options, KAIJU_SESSION_CHARACTER, "");
+  scope.shared_tokens = get_int32(options, KAIJU_SESSION_SHARED_TOKENS);
+  scope.salt = get<std::string>(options, KAIJU_SESSION_SALT, "");
+  return scope;
+}
+
+// The samplers of a list are those options in other words, as long as the arithmetic has one order
+// of them.
+static Status take_samplers(const kaiju_options& options, SamplingParams& sampling) {
+  for (const SamplerRow& row : kSamplers)
+    if (const auto set = options.values.find(row.option);
+        set != options.values.end() && !set->second.empty())
+      return invalid_argument(option_name(row.option) +
+                              " is set beside a list of samplers, which has to have all of them: "
+                              "clear one of the two");
+  for (const auto& [sampler, value] : options.samplers) {
+    if (sampler == KAIJU_SAMPLER_REPETITION_PENALTY) sampling.repetition_penalty = value;
+    if (sampler == KAIJU_SAMPLER_TEMPERATURE) sampling.temperature = value;
+    if (sampler == KAIJU_SAMPLER_TOP_K) sampling.top_k = static_cast<int64_t>(value);
+    if (sampler == KAIJU_SAMPLER_MIN_P) sampling.min_p = value;
+    if (sampler == KAIJU_SAMPLER_TOP_P) sampling.top_p = value;
+  }
+  return {};
+}
+
+Result<RequestOptions> request_options(const kaiju_options* options) {
   RequestOptions out;
   out.max_tokens = get_int32(options, KAIJU_GENERATE_MAX_TOKENS);
   out.sampling.temperature = get_float(options, KAIJU_GENERATE_TEMPERATURE);
@@ -240,24 +324,26 @@ RequestOptions request_options(const kaiju_options* options, std::vector<int32_t
   out.sampling.min_p = get_float(options, KAIJU_GENERATE_MIN_P);
   out.sampling.repetition_penalty = get_float(options, KAIJU_GENERATE_REPETITION_PENALTY);
   out.sampling.seed = static_cast<uint64_t>(get<int64_t>(options, KAIJU_GENERATE_SEED, 0));
-  out.sampling.stream = static_cast<uint32_t>(get<int64_t>(options, KAIJU_GENERATE_STREAM, 0));
+  out.sampling.variant = static_cast<uint32_t>(get<int64_t>(options, KAIJU_GENERATE_VARIANT, 0));
   out.logprobs = get_int32(options, KAIJU_GENERATE_LOGPROBS);
   out.scores = get_int32(options, KAIJU_GENERATE_SCORES) != 0;
   out.priority = get_int32(options, KAIJU_GENERATE_PRIORITY);
   if (const auto deadline = get<int64_t>(options, KAIJU_GENERATE_DEADLINE, 0); deadline > 0)
     out.deadline = kaiju::TimePoint(deadline);
-  out.stop_tokens = std::move(default_stop_tokens);
-  out.scope.character = get<std::string>(options, KAIJU_SESSION_CHARACTER, "");
-  out.scope.shared_tokens = get_int32(options, KAIJU_SESSION_SHARED_TOKENS);
-  out.scope.salt = get<std::string>(options, KAIJU_SESSION_SALT, "");
+  out.scope = scope_of(options);
+  out.loop_guard = get_int32(options, KAIJU_GENERATE_LOOP_GUARD) != 0;
   if (!options) return out;
+  if (!options->samplers.empty()) KAIJU_TRY(take_samplers(*options, out.sampling));
   out.sampling.logit_bias = options->logit_bias;
   if (const auto stops = options->values.find(KAIJU_GENERATE_STOP); stops != options->values.end())
-    for (const auto& value : stops->second) out.stop_strings.push_back(std::get<std::string>(value));
-  if (const auto stops = options->values.find(KAIJU_GENERATE_STOP_TOKEN); stops != options->values.end()) {
-    out.stop_tokens.clear();
     for (const auto& value : stops->second)
-      if (std::get<int64_t>(value) >= 0) out.stop_tokens.push_back(static_cast<int32_t>(std::get<int64_t>(value)));
+      out.stop_strings.push_back(std::get<std::string>(value));
+  if (const auto stops = options->values.find(KAIJU_GENERATE_STOP_TOKEN);
+      stops != options->values.end()) {
+    out.stop_tokens.emplace();
+    for (const auto& value : stops->second)
+      if (std::get<int64_t>(value) >= 0)
+        out.stop_tokens->push_back(static_cast<int32_t>(std::get<int64_t>(value)));
   }
   return out;
 }
@@ -316,16 +402,18 @@ kaiju_status kaiju_option_find(const char* name, kaiju_option* out) {
   });
 }
 
-kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option, int64_t value, kaiju_error** error) {
+kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option, int64_t value,
+                                   kaiju_error** error) {
   return guard(error, [&] { return set(options, option, value); });
 }
 
-kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option, double value, kaiju_error** error) {
+kaiju_status kaiju_options_set_float(kaiju_options* options, kaiju_option option, double value,
+                                     kaiju_error** error) {
   return guard(error, [&] { return set(options, option, value); });
 }
 
-kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option, const char* text, size_t size,
-                                      kaiju_error** error) {
+kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option option,
+                                      const char* text, size_t size, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     KAIJU_TRY(check_span("text", text, size));
     const std::string_view value(size ? text : "", size);
@@ -336,15 +424,17 @@ kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_option optio
     if (const size_t good = kaiju::utf8_valid_prefix(value); !is_path(option) && good != size)
       return kaiju::invalid_argument(name + " is not UTF-8 at byte " + std::to_string(good + 1));
     if (option == KAIJU_GENERATE_STOP && (size == 0 || size > kaiju::kMaxStopStringBytes))
-      return kaiju::invalid_argument("generate.stop is " + std::to_string(size) + " bytes long; it must be 1 to " +
+      return kaiju::invalid_argument("generate.stop is " + std::to_string(size) +
+                                     " bytes long; it must be 1 to " +
                                      std::to_string(kaiju::kMaxStopStringBytes));
-    if (option == KAIJU_SESSION_KEY && !kaiju::make_sealer(value).ok()) return kaiju::make_sealer(value).status();
+    if (option == KAIJU_SESSION_KEY && !kaiju::make_sealer(value).ok())
+      return kaiju::make_sealer(value).status();
     return set(options, option, std::string(value));
   });
 }
 
-kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens, const float* bias,
-                                          size_t count, kaiju_error** error) {
+kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens,
+                                          const float* bias, size_t count, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!options) return missing("options");
     KAIJU_TRY(check_span("tokens", tokens, count));
@@ -352,10 +442,12 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
     const kaiju::FloatState float_state;
     std::vector<std::pair<int32_t, float>> pairs;
     for (size_t i = 0; i < count; ++i) {
-      if (tokens[i] < 0) return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));
+      if (tokens[i] < 0)
+        return kaiju::invalid_argument("logit_bias names token " + std::to_string(tokens[i]));
       if (!(std::abs(bias[i]) <= 10000.0f))
-        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) + " is " +
-                                       number_text(bias[i]) + "; it must be from -10000 to 10000");
+        return kaiju::invalid_argument("logit_bias of token " + std::to_string(tokens[i]) +
+                                       " is " + number_text(bias[i]) +
+                                       "; it must be from -10000 to 10000");
       pairs.emplace_back(tokens[i], bias[i]);
     }
     options->logit_bias = std::move(pairs);
@@ -363,7 +455,57 @@ kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t*
   });
 }
 
-kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock, void* user_data) {
+kaiju_status kaiju_options_add_sampler(kaiju_options* options, kaiju_sampler sampler,
+                                       const double* values, size_t count, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!options) return missing("options");
+    KAIJU_TRY(check_span("values", values, count));
+    const SamplerRow* row = find_sampler(sampler);
+    if (!row) return kaiju::invalid_argument("there is no sampler " + std::to_string(sampler));
+    if (count != 1)
+      return kaiju::invalid_argument(std::string(row->name) + " has one value, " +
+                                     row->value_name + ", not " + std::to_string(count));
+    const Row& of = *find_row(row->option);
+    KAIJU_TRY(check_number(of, values[0], row->value_name));
+    if (of.type == 'i' && values[0] != std::floor(values[0]))
+      return kaiju::invalid_argument(std::string(row->value_name) + " is " +
+                                     number_text(values[0]) + "; it must be a whole number");
+    if (!options->samplers.empty() && options->samplers.back().first >= sampler)
+      return Status(StatusCode::kUnsupported,
+                    std::string(row->name) + " cannot follow " +
+                        find_sampler(options->samplers.back().first)->name +
+                        ": the order is repetition_penalty, temperature, top_k, min_p, "
+                        "top_p, each at most once");
+    options->samplers.emplace_back(sampler, values[0]);
+    return {};
+  });
+}
+
+kaiju_status kaiju_options_clear_samplers(kaiju_options* options) {
+  return guard(nullptr, [&]() -> Status {
+    if (!options) return missing("options");
+    options->samplers.clear();
+    return {};
+  });
+}
+
+kaiju_status kaiju_sampler_describe(kaiju_sampler sampler, size_t value, kaiju_option_info* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!out) return missing("out");
+    KAIJU_TRY(check_struct_size<kaiju_option_info>("kaiju_option_info", out->struct_size));
+    const SamplerRow* row = find_sampler(sampler);
+    if (!row || value > 0) return Status(StatusCode::kNotFound, "no such sampler or value");
+    const Row& of = *find_row(row->option);
+    const size_t size = out->struct_size;
+    const kaiju_option_info info{size, row->value_name, of.help,    of.type,
+                                 0,    of.minimum,      of.maximum, of.standard};
+    copy_sized(&info, sizeof info, out, size);
+    return {};
+  });
+}
+
+kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock,
+                                     void* user_data) {
   return guard(nullptr, [&]() -> Status {
     if (!options) return missing("options");
     options->clock = clock;
@@ -379,8 +521,9 @@ kaiju_status kaiju_option_describe(kaiju_option option, kaiju_option_info* out) 
     const Row* row = find_row(option);
     if (!row) return Status(StatusCode::kNotFound, "there is no such option");
     const size_t size = out->struct_size;
-    const kaiju_option_info info{size,         row->name,    row->help,    row->type, row->repeatable,
-                                 row->minimum, row->maximum, row->standard};
+    const kaiju_option_info info{size,         row->name,       row->help,
+                                 row->type,    row->repeatable, row->minimum,
+                                 row->maximum, row->standard};
     copy_sized(&info, sizeof info, out, size);
     return {};
   });

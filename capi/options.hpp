@@ -1,4 +1,5 @@
-// The options bag: numbered keys with typed values, and their conversion to the structs of the library.
+// The options bag: numbered keys with typed values, and their conversion to the structs of the
+// library.
 #pragma once
 
 #include <map>
@@ -11,8 +12,11 @@
 
 struct kaiju_options {
   using Value = std::variant<int64_t, double, std::string>;
-  std::map<kaiju_option, std::vector<Value>> values;  // one element each, more for repeatable options
+  std::map<kaiju_option, std::vector<Value>>
+      values;  // one element each, more for repeatable options
   std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<std::pair<kaiju_sampler, double>>
+      samplers;  // in their order, with the value of each
   kaiju_clock_fn clock = nullptr;
   void* clock_data = nullptr;
 };
@@ -20,7 +24,14 @@ struct kaiju_options {
 namespace kaiju::capi {
 
 // The options that a call may be given, as a sum of these.
-enum Group : uint32_t { kOfModel = 1, kOfEngine = 2, kOfRequest = 4, kOfSharing = 8, kOfKey = 16, kOfSavedKv = 32 };
+enum Group : uint32_t {
+  kOfModel = 1,
+  kOfEngine = 2,
+  kOfRequest = 4,
+  kOfSharing = 8,
+  kOfKey = 16,
+  kOfSavedKv = 32
+};
 
 // Refuses an option of a group that `call` does not read: it would be set and do nothing.
 Status check_groups(const kaiju_options* options, uint32_t groups, const char* call);
@@ -31,6 +42,7 @@ RunOptions run_options(const kaiju_options* options);
 // No key: an empty one.
 Result<Sealer> session_key(const kaiju_options* options);
 bool session_kv(const kaiju_options* options);
-RequestOptions request_options(const kaiju_options* options, std::vector<int32_t> default_stop_tokens);
+Scope scope_of(const kaiju_options* options);
+Result<RequestOptions> request_options(const kaiju_options* options);
 
 }  // namespace kaiju::capi

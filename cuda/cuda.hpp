@@ -2,7 +2,10 @@
 // of CUDA.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "kaiju/model/weights.hpp"
 #include "kaiju/run/slots.hpp"
@@ -10,11 +13,18 @@
 
 namespace kaiju::cuda {
 
-// Whether this machine has a GPU the backend runs on.
+struct Gpu {
+  std::string name;                            // the product's
+  bool fit = false;                            // whether the backend runs on it
+  uint64_t memory_total = 0, memory_free = 0;  // bytes; 0: not known
+};
+// The GPUs that CUDA shows, in its order; none without a driver.
+std::vector<Gpu> gpus();
+// Whether the first of them is one the backend runs on.
 bool present();
 
-// Takes all memory of computing on the GPU and copies the weights there. kUnsupported without a fit GPU or when it
-// fails the golden self-check, kOutOfMemory with what was wanted by what. The executor answers kDeviceLost from the
+// Takes all memory of computing on GPU sizes.gpu and copies the weights there. kUnsupported without a fit GPU or when
+// it fails the golden self-check, kOutOfMemory with what was wanted by what. The executor answers kDeviceLost from the
 // first failed CUDA call on; a new one may then be made, where the driver allows.
 Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorSizes& sizes);
 

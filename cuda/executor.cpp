@@ -104,7 +104,7 @@ Status check_bits(const std::shared_ptr<Device>& device) {
 bool present() { return Device::fit(0).ok(); }
 
 Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorSizes& sizes) {
-  Result<std::shared_ptr<Device>> device = Device::open();
+  Result<std::shared_ptr<Device>> device = Device::open(sizes.gpu);
   if (!device.ok()) return device.status();
   const CurrentDevice current(device.value()->index());
   ExecutorSizes own_sizes = sizes;

@@ -39,9 +39,13 @@ int main(int argc, char** argv) {
   }
   while (kaiju_engine_pending(engine) > 0) { /* the loop: one step for everyone, then everyone's news */
     kaiju_event event;
+    size_t count = 0;
     if (kaiju_engine_step(engine, &error)) return fail("step", error);
-    while (kaiju_engine_poll(engine, &event, sizeof event, 1)) {
-      const int who = event.user_data == &sessions[0] ? 1 : 2;
+    for (;;) {
+      int who;
+      if (kaiju_engine_poll(engine, &event, sizeof event, 1, &count, &error)) return fail("poll", error);
+      if (count == 0) break;
+      who = event.user_data == &sessions[0] ? 1 : 2;
       if (event.text_size > 0) printf("%d: %.*s\n", who, (int)event.text_size, event.text);
       if (event.kind == KAIJU_EVENT_DONE) printf("%d: done after %d tokens\n", who, (int)event.generated_tokens);
     }

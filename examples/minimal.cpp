@@ -24,9 +24,7 @@ int main(int argc, char** argv) {
   if (const auto status = chat.value()->append(kaiju::ChatRole::kUser, argv[2], prompt); !status.ok())
     return fail(status);
   chat.value()->append_reply_start(prompt);
-  kaiju::RequestOptions options;
-  options.stop_tokens = model.value()->stop_tokens();
-  const auto done = session->generate(prompt, options, [](std::string_view text) {
+  const auto done = session->generate(prompt, {}, [](std::string_view text) {
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   });
   if (!done.ok()) return fail(done.status());

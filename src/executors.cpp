@@ -9,6 +9,7 @@
 #include "kaiju/backend/self_check.hpp"
 #include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/base/float_state.hpp"
+#include "kaiju/run/devices.hpp"
 #include "kaiju/run/executor_for.hpp"
 #include "kaiju/step/executor.hpp"
 #if KAIJU_CUDA
@@ -60,21 +61,34 @@ int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlock
 // Global blocks: whole contexts, or what cache_bytes buys: at least one context. Window blocks: for every live sequence
 // its window, one block behind it for edits, and the chunk being computed. A kind that no layer has gets none.
 // kInvalidArgument, with the numbers, for more than block numbers can tell apart.
-Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions& options) {
+Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions& options, bool on_gpu) {
   constexpr int64_t kMostBlocks = INT32_MAX / 2;
-  int64_t global_block_bytes = 0;
+  constexpr int32_t kUsualContexts = 8, kUsualSlots = 64;
+  constexpr int64_t kUsualWindowBytes = int64_t{1} << 30;
+  PerKind<int64_t> block_bytes;
   int32_t window = 0;
   for (int32_t s = 0; s < config.kv_slot_count; ++s) {
     const int32_t layer = config.owner_of(s);
     const LayerConfig& owner = config.layers[layer];
-    if (owner.kind == LayerKind::kGlobal)
-      global_block_bytes +=
-          config.kv_heads_of(layer) * KvSlot::head_bytes(config.head_dim_of(layer), config.arithmetic() == 2);
-    else
-      window = std::max(window, owner.window);
+    const bool global = owner.kind == LayerKind::kGlobal;
+    block_bytes[global ? BlockKind::kGlobal : BlockKind::kWindow] +=
+        config.kv_heads_of(layer) * KvSlot::head_bytes(config.head_dim_of(layer), config.arithmetic() == 2);
+    if (!global) window = std::max(window, owner.window);
   }
+  ExecutorSizes sizes;
+  sizes.step_tokens = options.step_tokens > 0 ? options.step_tokens : on_gpu ? 2048 : 256;
   const int64_t context_blocks = blocks_for(config.context);
-  int64_t global = global_block_bytes > 0 ? options.slot_count * context_blocks : 0;
+  const int64_t windows_of_one =
+      window > 0 ? std::min(context_blocks, blocks_for(window) + 2 + blocks_for(sizes.step_tokens) + 1) : 0;
+  sizes.slot_count = options.slot_count;
+  int64_t contexts = sizes.slot_count;
+  if (sizes.slot_count == 0) {
+    contexts = kUsualContexts;
+    const int64_t bytes_of_one = std::max<int64_t>(windows_of_one * block_bytes[BlockKind::kWindow], 1);
+    sizes.slot_count = static_cast<int32_t>(std::clamp<int64_t>(kUsualWindowBytes / bytes_of_one, 8, kUsualSlots));
+  }
+  const int64_t global_block_bytes = block_bytes[BlockKind::kGlobal];
+  int64_t global = global_block_bytes > 0 ? contexts * context_blocks : 0;
   if (options.cache_bytes > 0 && global_block_bytes > 0) {
     global = std::max(options.cache_bytes / global_block_bytes, context_blocks);
     if (global > kMostBlocks)
@@ -82,48 +96,44 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
                               std::to_string(global) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
                               ": ask for at most " + std::to_string(kMostBlocks * global_block_bytes) + " bytes");
   }
-  const int64_t windows =
-      window > 0
-          ? options.slot_count * std::min(context_blocks, blocks_for(window) + 2 + blocks_for(options.step_tokens) + 1)
-          : 0;
+  const int64_t windows = sizes.slot_count * windows_of_one;
   if (std::max(global, windows) > kMostBlocks)
-    return invalid_argument(
-        std::to_string(options.slot_count) + " live sequences of " + std::to_string(config.context) + " tokens are " +
-        std::to_string(std::max(global, windows)) + " blocks of KV; there can be " + std::to_string(kMostBlocks) +
-        ": ask for fewer sequences" + (global > windows ? ", or set cache bytes" : ""));
-  ExecutorSizes sizes;
-  sizes.slot_count = options.slot_count;
-  sizes.step_tokens = options.step_tokens;
+    return invalid_argument(std::to_string(sizes.slot_count) + " live sequences of " + std::to_string(config.context) +
+                            " tokens are " + std::to_string(std::max(global, windows)) +
+                            " blocks of KV; there can be " + std::to_string(kMostBlocks) + ": ask for fewer sequences" +
+                            (global > windows ? ", or set cache bytes" : ""));
   sizes.block_count[BlockKind::kGlobal] = static_cast<int32_t>(global);
   sizes.block_count[BlockKind::kWindow] = static_cast<int32_t>(windows);
+  sizes.share_memory = options.share_memory;
   return sizes;
 }
 
 template <class B>
 Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint,
-                                       const ExecutorOptions& options, std::string kv_layout) {
+                                       const ExecutorOptions& options, std::string name, int32_t threads) {
   KAIJU_TRY(self_check(*backend, golden::Shapes::kPlain, checkpoint->config().arithmetic()));
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
   static_assert(ScaledBackend<B>, "every backend of the library computes both versions of the arithmetic");
-  Result<ExecutorSizes> sizes = sizes_of(weights->config, options);
+  Result<ExecutorSizes> sizes = sizes_of(weights->config, options, false);
   if (!sizes.ok()) return sizes.status();
-  sizes->share_memory = options.share_memory;
-  sizes->kv_layout = std::move(kv_layout);
+  sizes->kv_layout = sizes->backend = std::move(name);
+  sizes->threads = threads;
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), *sizes);
 }
 
 #if KAIJU_CUDA
 Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint,
-                                            const ExecutorOptions& options) {
+                                            const ExecutorOptions& options, int32_t device) {
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
-  Result<ExecutorSizes> sizes = sizes_of(weights->config, options);
+  Result<ExecutorSizes> sizes = sizes_of(weights->config, options, true);
   if (!sizes.ok()) return sizes.status();
   sizes->graphs = options.graphs;
   sizes->products_file = options.products_file;
-  sizes->share_memory = options.share_memory;
-  sizes->kv_layout = "cuda";
+  sizes->kv_layout = sizes->backend = "cuda";
+  sizes->device = device;
+  sizes->gpu = device - 1;
   return cuda::make_executor(std::move(weights).value(), *sizes);
 }
 #endif
@@ -131,11 +141,12 @@ Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> ch
 Status check(const ExecutorOptions& options) {
   if (options.threads < 0 || options.threads > kMostThreads)
     return invalid_argument("threads must be 0 (one per core) to 256, not " + std::to_string(options.threads));
-  if (options.slot_count < 1 || options.slot_count > 65536)
-    return invalid_argument("the number of live sequences must be 1 to 65536, not " +
+  if (options.slot_count < 0 || options.slot_count > 65536)
+    return invalid_argument("the number of live sequences must be 0 (as many as usual) to 65536, not " +
                             std::to_string(options.slot_count));
-  if (options.step_tokens < 1 || options.step_tokens > 65536)
-    return invalid_argument("tokens per step must be 1 to 65536, not " + std::to_string(options.step_tokens));
+  if (options.step_tokens < 0 || options.step_tokens > 65536)
+    return invalid_argument("tokens per step must be 0 (as many as usual) to 65536, not " +
+                            std::to_string(options.step_tokens));
   if (options.cache_bytes < 0) return invalid_argument("cache bytes must not be negative");
   return {};
 }
@@ -151,28 +162,54 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
+// The device of the options, which the backend must be one of: an index in devices(); -1: none is named.
+static Result<int32_t> device_of(const ExecutorOptions& options) {
+  if (options.devices.empty()) return -1;
+  if (options.devices.size() > 1)
+    return Status(StatusCode::kUnsupported, std::to_string(options.devices.size()) +
+                                                " devices are named; an engine computes on one: create an engine for "
+                                                "each");
+  const std::vector<DeviceInfo> found = devices();
+  const int32_t index = options.devices.front();
+  if (index < 0 || static_cast<size_t>(index) >= found.size())
+    return invalid_argument("there is no device " + std::to_string(index) + "; devices are 0 to " +
+                            std::to_string(found.size() - 1));
+  const DeviceInfo& device = found[static_cast<size_t>(index)];
+  if (device.backends.empty())
+    return Status(StatusCode::kUnsupported, "device " + std::to_string(index) + " (" + device.name + ", " +
+                                                device.description + ") is one that no backend computes on");
+  if (options.backend != "auto" &&
+      std::find(device.backends.begin(), device.backends.end(), options.backend) == device.backends.end())
+    return invalid_argument("backend \"" + options.backend + "\" does not compute on device " + std::to_string(index) +
+                            ", " + device.name);
+  return index;
+}
+
 static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Checkpoint> checkpoint,
                                                       const ExecutorOptions& options) {
+  const Result<int32_t> device = device_of(options);
+  if (!device.ok()) return device.status();
 #if KAIJU_CUDA
-  if (options.backend == "cuda" || (options.backend == "auto" && cuda::present()))
-    return make_cuda(std::move(checkpoint), options);
+  if (device.value() > 0 || options.backend == "cuda" ||
+      (options.backend == "auto" && device.value() < 0 && cuda::present()))
+    return make_cuda(std::move(checkpoint), options, std::max(device.value(), 1));
 #else
   if (options.backend == "cuda")
     return Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
 #endif
   if (options.backend == "reference")
-    return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference");
+    return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference", 1);
   const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
-  Result<std::unique_ptr<CpuBackend>> backend =
-      CpuBackend::create(options.backend, options.threads > 0 ? options.threads : cores);
+  const int32_t threads = options.threads > 0 ? options.threads : cores;
+  Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, threads);
   if (backend.status().code() == StatusCode::kInvalidArgument) {
     std::string known = "auto";
     for (const std::string& each : backend_names()) known += ", " + each;
     return invalid_argument("backend \"" + options.backend + "\" is unknown; choose one of: " + known);
   }
   if (!backend.ok()) return backend.status();
-  std::string kv_layout = backend.value()->isa();
-  return make(std::move(backend).value(), std::move(checkpoint), options, std::move(kv_layout));
+  std::string name = backend.value()->isa();
+  return make(std::move(backend).value(), std::move(checkpoint), options, std::move(name), threads);
 }
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,

@@ -73,6 +73,7 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
     auto executor = make_executor(checkpoint_, sizes);
     if (!executor.ok()) return executor.status();
     EngineOptions settings = options.engine;
+    if (settings.stop_tokens.empty()) settings.stop_tokens = stop_tokens();
     settings.cache.identity =
         checkpoint_->digest() + " arithmetic " + std::to_string(checkpoint_->config().arithmetic());
     if (!options.tier_file.empty() && settings.cache.file_bytes == 0)
@@ -96,6 +97,18 @@ Result<Session> Session::adopt(const std::shared_ptr<Engine>& engine, Result<Ses
 Result<Session> Session::create(const std::shared_ptr<Engine>& engine) {
   if (!engine) return invalid_argument("no engine");
   return adopt(engine, engine->create_session());
+}
+
+Result<Session> Session::restore(const std::shared_ptr<Engine>& engine, const std::string& path,
+                                 const RestoreOptions& options) {
+  if (!engine) return invalid_argument("no engine");
+  return adopt(engine, restore_session(*engine, path, options));
+}
+
+Result<Session> Session::restore(const std::shared_ptr<Engine>& engine, const SessionSource& read,
+                                 const RestoreOptions& options) {
+  if (!engine) return invalid_argument("no engine");
+  return adopt(engine, engine->restore_session(options, read));
 }
 
 Session::Session(Session&& other) noexcept : engine_(std::move(other.engine_)), id_(std::exchange(other.id_, 0)) {}

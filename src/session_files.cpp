@@ -1,5 +1,5 @@
-// Saved sessions: makes sealers from keys, and saves to and restores from files. The engine writes and reads the bytes
-// (engine/detail/saved_session.hpp).
+// Saved sessions and conversations: makes sealers from keys, and saves to and restores from files. The engine writes
+// and reads the bytes (engine/detail/saved_session.hpp, saved_conversation.hpp).
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <type_traits>
 
 #include "format/file_calls.hpp"
 #include "format/new_file.hpp"
@@ -42,8 +43,11 @@ Result<Sealer> make_sealer(std::string_view key) {
   });
 }
 
-Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options) try {
-  KAIJU_TRY(engine.check_process());
+namespace {
+
+// Gives `save` a sink that writes a new file at `path`, which replaces an old one as a whole when all went well.
+template <class Save>
+Status save_to(const std::string& path, const Save& save) try {
   format::NewFile file(path);
   KAIJU_TRY(file.open(true));
   std::vector<std::byte> buffer;
@@ -54,7 +58,7 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
     at += bytes.size();
     return status;
   };
-  KAIJU_TRY(engine.save_session(session, options, [&](std::span<const std::byte> bytes) -> Status {
+  KAIJU_TRY(save([&](std::span<const std::byte> bytes) -> Status {
     if (buffer.size() + bytes.size() > kSaveBufferBytes) {
       KAIJU_TRY(put(buffer));
       buffer.clear();
@@ -69,7 +73,9 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
   return {StatusCode::kOutOfMemory, "out of memory"};
 }
 
-Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) try {
+// Gives `restore` a source that reads the file at `path`, all of which it has to read.
+template <class Restore>
+std::invoke_result_t<Restore, const SessionSource&> restore_from(const std::string& path, const Restore& restore) try {
   const auto failed = [&](std::string_view what) { return format::file_error(path, what); };
   KAIJU_TRY(format::check_path(path));
   // O_NONBLOCK: opening a pipe would wait for its writer.
@@ -85,14 +91,41 @@ Result<SessionId> restore_session(Engine& engine, const std::string& path, const
       if (errno != EINTR) return failed("read");
     }
   };
-  Result<SessionId> session = engine.restore_session(options, read);
-  if (!session.ok()) return Status(session.status().code(), path + ": " + session.status().message());
+  auto restored = restore(read);
+  if (!restored.ok()) return Status(restored.status().code(), path + ": " + restored.status().message());
   std::byte more;
-  if (Result<size_t> rest = read(std::span(&more, 1)); rest.ok() && *rest == 0) return session;
-  (void)engine.destroy_session(session.value());
-  return bad_model(path + ": something follows the saved session");
+  if (Result<size_t> rest = read(std::span(&more, 1)); rest.ok() && *rest == 0) return restored;
+  return bad_model(path + ": something follows what was saved");
 } catch (const std::bad_alloc&) {
   return Status(StatusCode::kOutOfMemory, "out of memory");
+}
+
+}  // namespace
+
+Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options) {
+  KAIJU_TRY(engine.check_process());
+  return save_to(path, [&](const SessionSink& write) { return engine.save_session(session, options, write); });
+}
+
+Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options) {
+  SessionId made = 0;
+  Result<SessionId> restored = restore_from(path, [&](const SessionSource& read) {
+    Result<SessionId> session = engine.restore_session(options, read);
+    if (session.ok()) made = session.value();
+    return session;
+  });
+  if (!restored.ok() && made != 0) (void)engine.destroy_session(made);
+  return restored;
+}
+
+Status save_conversation(Conversation& conversation, const std::string& path, const SaveOptions& options) {
+  KAIJU_TRY(conversation.engine()->check_process());
+  return save_to(path, [&](const SessionSink& write) { return conversation.save(options, write); });
+}
+
+Result<Conversation> restore_conversation(const std::shared_ptr<Engine>& engine, const std::string& path,
+                                          const RestoreOptions& options) {
+  return restore_from(path, [&](const SessionSource& read) { return Conversation::restore(engine, options, read); });
 }
 
 }  // namespace kaiju

@@ -3,9 +3,12 @@
 // alternative to this header.
 //
 //   auto model = kaiju::Model::load("model.safetensors");
+//   if (!model.ok()) return fail(model.status());
 //   auto engine = model.value()->create_engine();
+//   if (!engine.ok()) return fail(engine.status());
 //   auto session = kaiju::Session::create(engine.value());
-//   session->generate(prompt, options, [](std::string_view text) { ...; return true; });
+//   if (!session.ok()) return fail(session.status());
+//   session->generate(prompt, {}, [](std::string_view text) { ...; return true; });
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include "kaiju/engine/conversation.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/text/chat.hpp"
 #include "kaiju/text/tokenizer.hpp"
@@ -55,8 +59,8 @@ class Model {
   // model has no tokenizer or no chat format.
   Result<std::shared_ptr<const Tokenizer>> tokenizer() const;
   Result<const ChatFormat*> chat() const;
-  // Returns the tokens that end a reply by default: the stop tokens of the chat format. The list of stop tokens is
-  // empty if the model has no chat format.
+  // Returns the tokens that end a reply by default, in engines of create_engine: the stop tokens of the chat format.
+  // The list is empty if the model has no chat format.
   std::vector<int32_t> stop_tokens() const;
 
   // Creates an engine that computes with this model. The engine keeps alive the parts of the model that it needs.
@@ -84,17 +88,23 @@ inline constexpr size_t kLeastKeyBytes = 16, kMostKeyBytes = 1024;
 // create a saved session that a restore with this sealer accepts. Returns kInvalidArgument if the key is shorter than
 // kLeastKeyBytes or longer than kMostKeyBytes.
 Result<Sealer> make_sealer(std::string_view key);
+
 // Saves a session to a file by Engine::save_session. Only the file's owner can read the saved session. The save
 // replaces the file as a whole: if saving fails, an old file at `path` stays as it was. If `path` is a symbolic link,
 // the save writes the link's target and the link stays. A kIo error names the path and the reason.
 Status save_session(Engine& engine, SessionId session, const std::string& path, const SaveOptions& options = {});
-// Restores a session from a file by Engine::restore_session. Every error message of restore_session names the path.
+// Restores a session from a file by Engine::restore_session. Every error message about the file names the path.
+// Session::restore returns the same as a Session, which owns it.
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
 
 // Owns one session of an engine and keeps the engine alive. A Session is movable and allows one thread at a time.
 class Session {
  public:
   static Result<Session> create(const std::shared_ptr<Engine>& engine);
+  static Result<Session> restore(const std::shared_ptr<Engine>& engine, const std::string& path,
+                                 const RestoreOptions& options = {});
+  static Result<Session> restore(const std::shared_ptr<Engine>& engine, const SessionSource& read,
+                                 const RestoreOptions& options = {});  // from a source of the host's own
   Session(Session&& other) noexcept;
   Session& operator=(Session&& other) noexcept;
   ~Session();
@@ -103,6 +113,10 @@ class Session {
   Result<Session> fork(size_t length) const { return adopt(engine_, engine_->fork_session(id_, length)); }
   Status truncate(size_t length) { return engine_->truncate_session(id_, length); }
   Result<std::vector<int32_t>> tokens() const { return engine_->session_tokens(id_); }
+  Status save(const std::string& path, const SaveOptions& options = {}) const {
+    return save_session(*engine_, id_, path, options);
+  }
+  Result<int32_t> pin() { return engine_->pin_session(id_); }
   Result<RequestId> submit(std::span<const int32_t> tokens, const RequestOptions& options) {
     return engine_->submit(id_, tokens, options);
   }
@@ -120,5 +134,11 @@ class Session {
   std::shared_ptr<Engine> engine_;
   SessionId id_ = 0;
 };
+
+// Saves a conversation to a file and restores it, by Conversation::save and Conversation::restore, with the rules of
+// Session::save and Session::restore for files.
+Status save_conversation(Conversation& conversation, const std::string& path, const SaveOptions& options = {});
+Result<Conversation> restore_conversation(const std::shared_ptr<Engine>& engine, const std::string& path,
+                                          const RestoreOptions& options = {});
 
 }  // namespace kaiju

@@ -130,7 +130,7 @@ TEST_CASE("a turn that a stop string ended detokenizes to the text of its events
   chat.say(chat.hello);
   kaiju_event done{};
   const Tokens drawn = chat.drain(&done, &text);
-  CHECK(done.reason == KAIJU_DONE_STOP);
+  CHECK(done.reason == KAIJU_DONE_STOP_TOKEN);
   CHECK(whole.compare(0, text.size(), text) == 0);
   const Tokens kept = chat.turn(0, KAIJU_TURN_REPLY);
   CHECK(kept.size() < drawn.size());
@@ -245,8 +245,8 @@ TEST_CASE("a deadline on the host's clock ends running and suspended requests, w
       kaiju_event event{};
       REQUIRE(kaiju_engine_suspend(host.engine, request) == KAIJU_OK);
       REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
-      REQUIRE(kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1);
-      REQUIRE(kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1);
+      REQUIRE(polled(host.engine, &event, sizeof event, 1) == 1);
+      REQUIRE(polled(host.engine, &event, sizeof event, 1) == 1);
       CHECK(event.kind == KAIJU_EVENT_SUSPENDED);
       kaiju_metrics metrics{};
       metrics.struct_size = sizeof metrics;
@@ -303,6 +303,6 @@ TEST_CASE("step refuses with the limit while too many events are not polled") {
   CHECK(full.status == KAIJU_BUSY);
   CHECK(full.says("3 events are unread"));
   kaiju_event events[8];
-  CHECK(kaiju_engine_poll(host.engine, events, sizeof events[0], 8) == 3);
+  CHECK(polled(host.engine, events, sizeof events[0], 8) == 3);
   CHECK(host.drain().size() == 5);
 }

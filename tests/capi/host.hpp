@@ -51,6 +51,23 @@ Answer ask(const Call& call) {
   return answer;
 }
 
+// What kaiju_engine_poll has moved into `events`.
+inline size_t polled(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
+  size_t count = 0;
+  const Answer answer =
+      ask([&](kaiju_error** e) { return kaiju_engine_poll(engine, events, event_size, capacity, &count, e); });
+  if (answer.status != KAIJU_OK) throw std::runtime_error(answer.message);
+  return count;
+}
+
+// A number of the model; -1 where it has none.
+inline int64_t number_of(const kaiju_model* model, int32_t property) {
+  int64_t value = -1;
+  const kaiju_status status = kaiju_model_number(model, property, &value);
+  if (status != KAIJU_OK && status != KAIJU_NOT_FOUND) throw std::runtime_error(kaiju_status_name(status));
+  return value;
+}
+
 // A bag of options that frees itself.
 struct Bag {
   kaiju_options* handle = nullptr;
@@ -115,7 +132,7 @@ struct Host {
     while (kaiju_engine_pending(engine) > 0) {
       check(ask([&](kaiju_error** e) { return kaiju_engine_step(engine, e); }));
       kaiju_event events[4];
-      while (const size_t count = kaiju_engine_poll(engine, events, sizeof events[0], 4)) {
+      while (const size_t count = polled(engine, events, sizeof events[0], 4)) {
         for (size_t i = 0; i < count; ++i) {
           if (events[i].kind == KAIJU_EVENT_TOKEN) tokens.push_back(events[i].tokens[0]);
           if (text) text->append(events[i].text, events[i].text_size);

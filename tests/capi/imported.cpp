@@ -79,8 +79,8 @@ TEST_CASE("messages of an imported model have system texts and names") {
         Tokens{1, 4} + encode("you\nAnn: hi") + Tokens{6} + encode("\n"));
   CHECK(formatted(host, {message(KAIJU_ROLE_CHARACTER, "", ann)}, KAIJU_CHAT_CLOSE | KAIJU_CHAT_OPEN) ==
         Tokens{6} + encode("\n") + Tokens{5} + encode("me\nAnn:"));
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CHAT_BEGIN) == 1);
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CHAT_CLOSE) == -1);
+  CHECK(number_of(host.model, KAIJU_MODEL_CHAT_BEGIN) == 1);
+  CHECK(number_of(host.model, KAIJU_MODEL_CHAT_CLOSE) == -1);
 }
 
 TEST_CASE("a message of the header's first version has no name") {

@@ -82,10 +82,9 @@ TEST_CASE("queries on NULL handles have harmless answers", "[malformed]") {
   CHECK(kaiju_error_status(nullptr) == KAIJU_OK);
   CHECK(std::string(kaiju_error_message(nullptr)).empty());
   CHECK(kaiju_runtime_device_count(nullptr) == 0);
-  CHECK(kaiju_model_number(nullptr, KAIJU_MODEL_CONTEXT) == -1);
+  CHECK(kaiju_model_stop_tokens(nullptr, nullptr, 0) == 0);
   CHECK(kaiju_engine_pending(nullptr) == 0);
   CHECK(kaiju_engine_wait(nullptr, 1000) == 0);
-  CHECK(kaiju_engine_poll(nullptr, nullptr, sizeof(kaiju_event), 1) == 0);
   CHECK(kaiju_session_tokens(nullptr, nullptr, 0) == 0);
   CHECK(kaiju_chat_turns_to_drop(nullptr, 5, 0, 0, 10) == 0);
   kaiju_engine_wake(nullptr);
@@ -105,7 +104,7 @@ TEST_CASE("a NULL handle or out pointer is refused by name", "[malformed]") {
   CHECK(kaiju_runtime_device_info(nullptr, 0, &device) == KAIJU_INVALID_ARGUMENT);
   REQUIRE(kaiju_runtime_create(&runtime, nullptr) == KAIJU_OK);
   CHECK(kaiju_runtime_device_info(runtime, 0, nullptr) == KAIJU_INVALID_ARGUMENT);
-  CHECK(kaiju_runtime_device_info(runtime, 1, &device) == KAIJU_NOT_FOUND);
+  CHECK(kaiju_runtime_device_info(runtime, 999, &device) == KAIJU_NOT_FOUND);
   kaiju_runtime_destroy(runtime);
   CHECK(kaiju_options_create(nullptr) == KAIJU_INVALID_ARGUMENT);
   refused(ask([&](kaiju_error** e) { return kaiju_options_set_int(nullptr, KAIJU_GENERATE_SEED, 1, e); }),
@@ -145,7 +144,17 @@ TEST_CASE("a NULL handle or out pointer is refused by name", "[malformed]") {
   CHECK(kaiju_engine_cancel(nullptr, 1) == KAIJU_INVALID_ARGUMENT);
   refused(ask([&](kaiju_error** e) { return kaiju_engine_step(nullptr, e); }), "engine is NULL");
   CHECK(kaiju_engine_metrics(host.engine, nullptr) == KAIJU_INVALID_ARGUMENT);
-  CHECK(kaiju_engine_poll(host.engine, nullptr, sizeof(kaiju_event), 1) == 0);
+  kaiju_event event{};
+  size_t count = 0;
+  const auto poll = [&](kaiju_engine* polling, kaiju_event* events, size_t* out) {
+    return ask([&](kaiju_error** e) { return kaiju_engine_poll(polling, events, sizeof event, 1, out, e); });
+  };
+  refused(poll(nullptr, &event, &count), "engine is NULL");
+  refused(poll(host.engine, nullptr, &count), "events is NULL");
+  refused(poll(host.engine, &event, nullptr), "count is NULL");
+  int64_t number = 0;
+  CHECK(kaiju_model_number(nullptr, KAIJU_MODEL_CONTEXT, &number) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CONTEXT, nullptr) == KAIJU_INVALID_ARGUMENT);
   refused(ask([&](kaiju_error** e) { return kaiju_session_create(nullptr, &session, e); }), "engine is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_session_create(host.engine, nullptr, e); }), "out is NULL");
   refused(ask([&](kaiju_error** e) { return kaiju_session_fork(nullptr, 0, &session, e); }), "session is NULL");
@@ -267,17 +276,17 @@ TEST_CASE("too many log-probabilities are refused", "[malformed]") {
   refused(set_int(KAIJU_GENERATE_LOGPROBS, 65), "logprobs is 65");
 }
 TEST_CASE("a stream beyond 32 bits is refused", "[malformed]") {
-  refused(set_int(KAIJU_GENERATE_STREAM, INT64_C(4294967296)), "stream");
+  refused(set_int(KAIJU_GENERATE_VARIANT, INT64_C(4294967296)), "variant");
 }
 TEST_CASE("threads below 0 and above 256 are refused", "[malformed]") {
   refused(set_int(KAIJU_ENGINE_THREADS, -1), "threads is -1");
   refused(set_int(KAIJU_ENGINE_THREADS, 257), "threads is 257");
 }
-TEST_CASE("an engine with max_running 0 is refused", "[malformed]") {
-  refused(set_int(KAIJU_ENGINE_MAX_RUNNING, 0), "max_running is 0");
+TEST_CASE("a negative max_running is refused", "[malformed]") {
+  refused(set_int(KAIJU_ENGINE_MAX_RUNNING, -1), "max_running is -1");
 }
-TEST_CASE("an engine with step_tokens 0 is refused", "[malformed]") {
-  refused(set_int(KAIJU_ENGINE_STEP_TOKENS, 0), "step_tokens is 0");
+TEST_CASE("negative step_tokens are refused", "[malformed]") {
+  refused(set_int(KAIJU_ENGINE_STEP_TOKENS, -1), "step_tokens is -1");
 }
 TEST_CASE("negative cache bytes are refused", "[malformed]") {
   refused(set_int(KAIJU_ENGINE_CACHE_BYTES, -1), "cache_bytes is -1");
@@ -362,7 +371,11 @@ TEST_CASE("a struct_size that was never set is refused", "[malformed]") {
     info.struct_size = size > 0 && size < 1000 ? 8 : size;
     CHECK(kaiju_option_describe(KAIJU_GENERATE_SEED, &info) == KAIJU_INVALID_ARGUMENT);
     kaiju_event event{};
-    CHECK(kaiju_engine_poll(host.engine, &event, size > sizeof(kaiju_event) ? SIZE_MAX : 8, 1) == 0);
+    size_t count = 0;
+    refused(ask([&](kaiju_error** e) {
+              return kaiju_engine_poll(host.engine, &event, size > sizeof(kaiju_event) ? SIZE_MAX : 8, 1, &count, e);
+            }),
+            "sizeof(kaiju_event)");
   }
   refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1, nullptr, 0}}, 0, 8), "sizeof(kaiju_message)");
   kaiju_event event{};
@@ -419,7 +432,7 @@ TEST_CASE("a model without a tokenizer says so and still generates", "[malformed
   refused(ask([&](kaiju_error** e) { return kaiju_tokenize(host.model, "x", 1, nullptr, 0, &count, e); }),
           "no tokenizer", KAIJU_UNSUPPORTED);
   refused(format(host.model, {{KAIJU_ROLE_USER, 0, "x", 1, nullptr, 0}}, 0), "cannot chat", KAIJU_UNSUPPORTED);
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CHAT_CLOSE) == -1);
+  CHECK(number_of(host.model, KAIJU_MODEL_CHAT_CLOSE) == -1);
   host.submit({1, 20});
   std::string text;
   CHECK(host.drain(nullptr, &text).size() == 8);
@@ -555,9 +568,11 @@ TEST_CASE("destroying a session cancels its running request", "[malformed]") {
 TEST_CASE("unknown properties of a model are refused", "[malformed]") {
   Host host;
   const char* text = nullptr;
-  CHECK(kaiju_model_number(host.model, 999) == -1);
-  CHECK(kaiju_model_number(host.model, -1) == -1);
-  CHECK(kaiju_model_text(host.model, 999, &text, nullptr) == KAIJU_NOT_FOUND);
+  int64_t number = 5;
+  CHECK(kaiju_model_number(host.model, 999, &number) == KAIJU_INVALID_ARGUMENT);
+  CHECK(kaiju_model_number(host.model, -1, &number) == KAIJU_INVALID_ARGUMENT);
+  CHECK(number == 5);
+  CHECK(kaiju_model_text(host.model, 999, &text, nullptr) == KAIJU_INVALID_ARGUMENT);
   CHECK(text == nullptr);
   CHECK(std::string(kaiju_status_name(-1)) == "unknown status");
   CHECK(std::string(kaiju_status_name(11)) == "unknown status");

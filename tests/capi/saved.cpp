@@ -76,9 +76,9 @@ std::pair<std::vector<int32_t>, std::vector<float>> bits(Host& host, kaiju_sessi
   }));
   while (kaiju_engine_pending(host.engine) > 0) {
     Host::check(ask([&](kaiju_error** e) { return kaiju_engine_step(host.engine, e); }));
-    for (kaiju_event event; kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1;) {
+    for (kaiju_event event; polled(host.engine, &event, sizeof event, 1) == 1;) {
       out.first.insert(out.first.end(), event.tokens, event.tokens + event.token_count);
-      out.second.insert(out.second.end(), event.values, event.values + event.value_count);
+      out.second.insert(out.second.end(), event.logprobs, event.logprobs + event.logprob_count);
       if (cached) *cached = event.cached_tokens;
     }
   }

@@ -40,7 +40,7 @@ TEST_CASE("version, build and status names are available") {
 TEST_CASE("a runtime lists the host device and its backends") {
   kaiju_runtime* runtime = nullptr;
   REQUIRE(kaiju_runtime_create(&runtime, nullptr) == KAIJU_OK);
-  REQUIRE(kaiju_runtime_device_count(runtime) == 1);
+  REQUIRE(kaiju_runtime_device_count(runtime) >= 1);
   kaiju_device_info info{};
   info.struct_size = sizeof info;
   REQUIRE(kaiju_runtime_device_info(runtime, 0, &info) == KAIJU_OK);
@@ -53,11 +53,11 @@ TEST_CASE("a runtime lists the host device and its backends") {
 
 TEST_CASE("a model reports its properties") {
   Host host;
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_VOCABULARY) == kTinyVocabulary);
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CONTEXT) == kTinyContext);
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_WEIGHT_BYTES) > 30000);
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_PARAMETERS) > 30000);
-  CHECK(kaiju_model_number(host.model, KAIJU_MODEL_CHAT_CLOSE) == 6);
+  CHECK(number_of(host.model, KAIJU_MODEL_VOCABULARY) == kTinyVocabulary);
+  CHECK(number_of(host.model, KAIJU_MODEL_CONTEXT) == kTinyContext);
+  CHECK(number_of(host.model, KAIJU_MODEL_WEIGHT_BYTES) > 30000);
+  CHECK(number_of(host.model, KAIJU_MODEL_PARAMETERS) > 30000);
+  CHECK(number_of(host.model, KAIJU_MODEL_CHAT_CLOSE) == 6);
   const char* text = nullptr;
   size_t size = 0;
   REQUIRE(kaiju_model_text(host.model, KAIJU_MODEL_NAME, &text, &size) == KAIJU_OK);
@@ -72,7 +72,7 @@ TEST_CASE("each token has scores if the model has a classifier; otherwise scores
   config.labels = {"violence", "self-harm", "spam"};
   REQUIRE(kaiju::write_random_checkpoint(file, config, 2).ok());
   Host host(file);
-  REQUIRE(kaiju_model_number(host.model, KAIJU_MODEL_LABELS) == 3);
+  REQUIRE(number_of(host.model, KAIJU_MODEL_LABELS) == 3);
   const char* text = nullptr;
   size_t size = 0;
   REQUIRE(kaiju_model_label(host.model, 1, &text, &size) == KAIJU_OK);
@@ -86,7 +86,7 @@ TEST_CASE("each token has scores if the model has a classifier; otherwise scores
     size_t told = 0;
     while (kaiju_engine_pending(host.engine) > 0) {
       REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
-      for (kaiju_event event; kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1;) {
+      for (kaiju_event event; polled(host.engine, &event, sizeof event, 1) == 1;) {
         CHECK(event.score_count == (asked && event.kind == KAIJU_EVENT_TOKEN ? 3 : 0));
         for (size_t i = 0; i < event.score_count; ++i) CHECK(std::abs(event.scores[i]) < 100.0f);
         told += event.score_count;
@@ -96,7 +96,7 @@ TEST_CASE("each token has scores if the model has a classifier; otherwise scores
   }
 
   Host without;
-  CHECK(kaiju_model_number(without.model, KAIJU_MODEL_LABELS) == 0);
+  CHECK(number_of(without.model, KAIJU_MODEL_LABELS) == 0);
   kaiju_options_set_int(without.options, KAIJU_GENERATE_SCORES, 1, nullptr);
   const int32_t token = 1;
   const Answer refused = ask([&](kaiju_error** e) {
@@ -112,7 +112,7 @@ TEST_CASE("an event of the first version's size is filled without the newer fiel
   REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
   kaiju_event event;
   std::memset(&event, 0x5A, sizeof event);
-  REQUIRE(kaiju_engine_poll(host.engine, &event, offsetof(kaiju_event, scores), 1) == 1);
+  REQUIRE(polled(host.engine, &event, offsetof(kaiju_event, scores), 1) == 1);
   CHECK(event.kind == KAIJU_EVENT_TOKEN);
   CHECK(event.score_count == 0x5A5A5A5A5A5A5A5Au);
 }
@@ -231,7 +231,7 @@ TEST_CASE("truncate and generate again gives what a fresh session gives") {
   CHECK(host.drain() == first);
   fresh.submit({1, 20, 30, 40});
   CHECK(fresh.drain() == first);
-  kaiju_options_set_int(host.options, KAIJU_GENERATE_STREAM, 1, nullptr);
+  kaiju_options_set_int(host.options, KAIJU_GENERATE_VARIANT, 1, nullptr);
   REQUIRE(kaiju_session_truncate(host.session, 4, nullptr) == KAIJU_OK);
   host.submit({});
   CHECK(host.drain() != first);
@@ -261,14 +261,14 @@ TEST_CASE("the token's own log-probability comes first, then the alternatives, t
   host.submit({1, 20});
   REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
   kaiju_event event{};
-  REQUIRE(kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1);
+  REQUIRE(polled(host.engine, &event, sizeof event, 1) == 1);
   REQUIRE(event.kind == KAIJU_EVENT_TOKEN);
   REQUIRE(event.token_count == 4);
-  REQUIRE(event.value_count == 4);
+  REQUIRE(event.logprob_count == 4);
   CHECK(event.tokens[0] == event.tokens[1]);  // greedy: the likeliest
-  CHECK(event.values[0] == event.values[1]);
-  CHECK(event.values[1] >= event.values[2]);
-  CHECK(event.values[2] >= event.values[3]);
+  CHECK(event.logprobs[0] == event.logprobs[1]);
+  CHECK(event.logprobs[1] >= event.logprobs[2]);
+  CHECK(event.logprobs[2] >= event.logprobs[3]);
   host.drain();
 }
 
@@ -298,7 +298,7 @@ TEST_CASE("the model's own symbols end a reply unless the host says otherwise") 
   kaiju_event done{};
   REQUIRE(kaiju_generate(host.engine, host.session, prompt, 2, options, nullptr, nullptr, &done, sizeof done,
                          nullptr) == KAIJU_OK);
-  CHECK(done.reason == KAIJU_DONE_STOP);
+  CHECK(done.reason == KAIJU_DONE_STOP_TOKEN);
   CHECK(done.generated_tokens == 1);
   REQUIRE(kaiju_options_set_int(options, KAIJU_GENERATE_STOP_TOKEN, -1, nullptr) == KAIJU_OK);
   REQUIRE(kaiju_options_set_int(options, KAIJU_GENERATE_MAX_TOKENS, 3, nullptr) == KAIJU_OK);
@@ -363,7 +363,7 @@ TEST_CASE("a request submitted from generate's callback keeps its events for pol
   REQUIRE(seen.request != 0);
   CHECK(kaiju_engine_pending(busy.engine) == 1);
   kaiju_event events[16];
-  const size_t count = kaiju_engine_poll(busy.engine, events, sizeof events[0], 16);
+  const size_t count = polled(busy.engine, events, sizeof events[0], 16);
   REQUIRE(count == expected.size() + 1);
   for (size_t i = 0; i < count; ++i) {
     CHECK(events[i].request == seen.request);
@@ -475,8 +475,8 @@ TEST_CASE("the rounding mode of the thread that loads, creates and submits chang
     std::vector<std::pair<int32_t, float>> reply;
     while (kaiju_engine_pending(host.engine) > 0) {
       REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
-      for (kaiju_event event; kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1;)
-        if (event.kind == KAIJU_EVENT_TOKEN) reply.emplace_back(event.tokens[0], event.values[0]);
+      for (kaiju_event event; polled(host.engine, &event, sizeof event, 1) == 1;)
+        if (event.kind == KAIJU_EVENT_TOKEN) reply.emplace_back(event.tokens[0], event.logprobs[0]);
     }
     return reply;
   };
@@ -540,7 +540,7 @@ TEST_CASE("ten threads submit while one steps") {
     kaiju_engine_wait(host.engine, 1000000);
     REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
     kaiju_event event;
-    while (kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1) done += event.kind == KAIJU_EVENT_DONE;
+    while (polled(host.engine, &event, sizeof event, 1) == 1) done += event.kind == KAIJU_EVENT_DONE;
   }
   for (auto& thread : threads) thread.join();
   CHECK(submitted == 10);
@@ -604,7 +604,7 @@ TEST_CASE("a struct of an older, smaller size stays valid, and a larger one is f
   kaiju_options_set_int(host.options, KAIJU_GENERATE_MAX_TOKENS, 1, nullptr);
   host.submit({1, 20});
   REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
-  REQUIRE(kaiju_engine_poll(host.engine, &events[0].known, sizeof events[0], 2) == 2);
+  REQUIRE(polled(host.engine, &events[0].known, sizeof events[0], 2) == 2);
   CHECK(events[0].known.kind == KAIJU_EVENT_TOKEN);
   CHECK(events[0].more[1] == 0);
   CHECK(events[1].known.kind == KAIJU_EVENT_DONE);

@@ -56,7 +56,7 @@ class Talk {
     options.sampling.temperature = 1.2f;
     options.sampling.repetition_penalty = 1.3f;
     options.sampling.seed = 5;
-    options.sampling.stream = stream;
+    options.sampling.variant = stream;
     return options;
   }
 

@@ -48,7 +48,7 @@ TEST_CASE("beside the host a stop token ends a reply, and the memory of the row 
   const std::vector<int32_t> prompt = tokens_from(3, 70);
   const std::vector<int32_t> whole = h.reference(prompt, 100);
   RequestOptions options = asking(100);
-  options.stop_tokens = {whole[20]};
+  options.stop_tokens = std::vector<int32_t>{whole[20]};
   const std::vector<int32_t> reply = h.reference(prompt, 100, options);
   const SessionId session = h.session();
   CHECK(h.run(session, prompt, options).tokens == reply);
@@ -155,7 +155,7 @@ TEST_CASE(
   Beside h(options);
   const std::vector<int32_t> prompt = tokens_from(3, 70), whole = h.reference(prompt, 100);
   RequestOptions ends = asking(100);
-  ends.stop_tokens = {whole[20]};
+  ends.stop_tokens = std::vector<int32_t>{whole[20]};
   const RequestId first = h.submit(h.session(), prompt, ends);
   h.step();
   h.submit(h.session(), tokens_from(2, 10), asking(100));

@@ -30,7 +30,7 @@ struct Chat {
   static RequestOptions options(int32_t max_tokens) {
     RequestOptions options = asking(max_tokens);
     options.sampling.temperature = 1;
-    options.stop_tokens = {6, 7};
+    options.stop_tokens = std::vector<int32_t>{6, 7};
     return options;
   }
   // Runs what was asked and holds it to one-at-a-time decoding of `history`.
@@ -42,7 +42,7 @@ struct Chat {
     REQUIRE(talk.settle().ok());
     const Reply& reply = h->replies[request.value()];
     RequestOptions expected = options(max_tokens);
-    expected.sampling.stream = stream;
+    expected.sampling.variant = stream;
     CHECK(reply.tokens == h->reference(history, max_tokens, expected));
     CHECK(reply.counts.prompt_tokens == static_cast<int32_t>(history.size()));
     return reply;
@@ -326,12 +326,12 @@ TEST_CASE("a swipe never draws from a stream that a reply of its turn had, which
   Conversation talk = Conversation::create(engine, tokens_from(1, 20)).value();
   RequestOptions options = asking(20);
   options.sampling.temperature = 1;
-  options.sampling.stream = 1;
+  options.sampling.variant = 1;
   std::set<std::vector<int32_t>> replies;
   const RequestId said = talk.say(tokens_from(2, 10), options).value();
   h.drain();
   replies.insert(h.replies[said].tokens);
-  options.sampling.stream = 0;
+  options.sampling.variant = 0;
   for (int i = 0; i < 4; ++i) {
     const RequestId swiped = talk.swipe(options).value();
     h.drain();

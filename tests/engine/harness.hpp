@@ -79,6 +79,7 @@ struct Reply {
   std::string text;
   bool done = false, failed = false;
   DoneReason reason = DoneReason::kNone;
+  int32_t stop = -1;
   Status status;
   int suspended = 0, resumed = 0;
   RequestCounts counts;
@@ -122,7 +123,7 @@ struct Harness {
       }
       reply.suspended += event.kind == EventKind::kSuspended;
       reply.resumed += event.kind == EventKind::kResumed;
-      if (event.kind == EventKind::kDone) reply.done = true, reply.reason = event.reason;
+      if (event.kind == EventKind::kDone) reply.done = true, reply.reason = event.reason, reply.stop = event.stop;
       if (event.kind == EventKind::kFailed) reply.failed = true, reply.status = event.status;
     }
   }
@@ -159,7 +160,7 @@ struct Harness {
   std::vector<int32_t> reference(const std::vector<int32_t>& prompt, int32_t count,
                                  const RequestOptions& options = {}) const {
     return ScriptReference::generate(info, check_sampling(options.sampling, info.vocab_size).value(), prompt, count,
-                                     options.stop_tokens);
+                                     options.stop_tokens.value_or(std::vector<int32_t>()));
   }
   int32_t used(BlockKind kind) const { return engine->cache().pool().used_count(kind); }
   int32_t count(BlockKind kind, BlockState state) const { return engine->cache().pool().count(kind, state); }

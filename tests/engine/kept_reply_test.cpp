@@ -29,10 +29,10 @@ class Words final : public Pieces {
 
 // What a user sees of a reply.
 std::string shown(const std::vector<int32_t>& reply, const std::vector<std::string>& stops, const Pieces& pieces) {
-  ReplyText text(stops);
+  ReplyText text(stops, false);
   std::string out;
   for (const int32_t token : reply)
-    if (text.push(pieces.piece(token), out)) break;
+    if (text.push(pieces.piece(token), out) != TextEnd::kNone) break;
   text.finish(out);
   return out;
 }
@@ -59,7 +59,7 @@ TEST_CASE("a reply keeps its tokens before the stop string, and new tokens for t
     kLine
   };
   const auto kept = [&](const std::vector<int32_t>& reply, const std::vector<std::string>& stops) {
-    return kept_reply(reply, stops, words, words.size());
+    return kept_reply(reply, stops, false, words, words.size());
   };
   using Tokens = std::vector<int32_t>;
   // No string was complete: everything stays, be it the beginning of one.
@@ -90,7 +90,7 @@ TEST_CASE("a stop string next to half a code point leaves only whole code points
   enum : int32_t { kFirst = 257, kSecond, kBefore, kBehind, kReplacement };
   using Tokens = std::vector<int32_t>;
   const auto kept = [&](const std::vector<int32_t>& reply, const std::vector<std::string>& stops) {
-    return kept_reply(reply, stops, words, words.size());
+    return kept_reply(reply, stops, false, words, words.size());
   };
   const std::string smile = "\xF0\x9F\x98\x80", replacement(kReplacementCharacter);
   CHECK(kept({'x', kFirst, kSecond}, {smile}) == Tokens{'x'});
@@ -114,7 +114,7 @@ TEST_CASE("text before a stop string that no tokens spell is dropped") {
     return -1;
   };
   REQUIRE(token_of("ab") == 0);
-  CHECK(kept_reply(std::vector<int32_t>{1, token_of("c")}, {"c"}, pieces, 97).empty());
+  CHECK(kept_reply(std::vector<int32_t>{1, token_of("c")}, {"c"}, false, pieces, 97).empty());
   CHECK(spell("cab", pieces, 97) == std::vector<int32_t>{token_of("c"), 0});
   CHECK(spell("ca\xF0", pieces, 97) == std::vector<int32_t>{token_of("c"), token_of("a")});
   CHECK(spell("", pieces, 97).empty());
@@ -136,7 +136,7 @@ TEST_CASE("whatever tokens and stop strings, the turn spells what the user saw")
       for (size_t i = 0, size = 1 + any(3); i < size; ++i)
         stop += std::vector<std::string>{"a", "b", "c", "\xC3\xA4", std::string(kReplacementCharacter)}[any(5)];
     const std::string seen = shown(reply, stops, words);
-    const std::vector<int32_t> kept = kept_reply(reply, stops, words, words.size());
+    const std::vector<int32_t> kept = kept_reply(reply, stops, false, words, words.size());
     INFO("seed " << seed);
     REQUIRE(shown(kept, {}, words) == seen);
     cut += kept != reply;
@@ -173,7 +173,7 @@ TEST_CASE("a stop string's tokens are not in the turn, and the next reply is tha
     options.stop_strings = {stop};
     const RequestId request = talk.say(input, options).value();
     h.drain();
-    CHECK(h.replies[request].reason == DoneReason::kStop);
+    CHECK(h.replies[request].reason == DoneReason::kStopString);
     CHECK(h.replies[request].text == seen);
     CHECK(h.replies[request].tokens.size() == whole_tokens + 2);
     REQUIRE(talk.settle().ok());

@@ -181,7 +181,7 @@ TEST_CASE("bad requests are refused by name and change nothing") {
   refused({1}, with([](auto& o) { o.sampling.top_p = std::nan(""); }), "top_p");
   refused({1}, with([](auto& o) { o.logprobs = 65; }), "logprobs");
   refused({1}, with([](auto& o) { o.logprobs = -1; }), "logprobs");
-  refused({1}, with([](auto& o) { o.stop_tokens = {97}; }), "stop token");
+  refused({1}, with([](auto& o) { o.stop_tokens = std::vector<int32_t>{97}; }), "stop token");
   refused({1}, with([](auto& o) { o.stop_strings = {""}; }), "stop string");
   refused({1}, with([](auto& o) { o.stop_strings = {"\xC3"}; }), "UTF-8");
   refused({1}, with([](auto& o) { o.stop_strings.assign(65, "x"); }), "at most 64");
@@ -248,10 +248,11 @@ TEST_CASE("stop tokens end a reply and stay in the history") {
   const SessionId session = h.session();
   const auto whole = h.reference({1, 2, 3}, 50);
   RequestOptions options = asking(50);
-  options.stop_tokens = {whole[20], whole[9]};
+  options.stop_tokens = std::vector<int32_t>{whole[20], whole[9]};
   const auto expected = h.reference({1, 2, 3}, 50, options);
   const Reply& reply = h.run(session, {1, 2, 3}, options);
-  CHECK(reply.reason == DoneReason::kStop);
+  CHECK(reply.reason == DoneReason::kStopToken);
+  CHECK(reply.stop == expected.back());
   CHECK(reply.tokens == expected);
   CHECK(h.engine->session_tokens(session).value() == std::vector<int32_t>{1, 2, 3} + expected);
 }
@@ -263,12 +264,13 @@ TEST_CASE("stop strings are found across tokens and not shown") {
   for (size_t at = 3; at + 3 < whole.size(); at += 5) {
     if (static_cast<unsigned char>(whole[at]) >= 0x80 || static_cast<unsigned char>(whole[at + 3]) >= 0x80) continue;
     RequestOptions options = asking(120);
-    options.stop_strings = {whole.substr(at, 3), "never, ever"};
-    if (!is_utf8(options.stop_strings[0])) continue;
+    options.stop_strings = {"never, ever", whole.substr(at, 3)};
+    if (!is_utf8(options.stop_strings[1])) continue;
     const Reply& reply = h.run(h.session(), prompt, options);
-    INFO(whole << " / " << options.stop_strings[0]);
-    CHECK(reply.reason == DoneReason::kStop);
-    CHECK(reply.text == whole.substr(0, whole.find(options.stop_strings[0])));
+    INFO(whole << " / " << options.stop_strings[1]);
+    CHECK(reply.reason == DoneReason::kStopString);
+    CHECK(reply.stop == 1);
+    CHECK(reply.text == whole.substr(0, whole.find(options.stop_strings[1])));
   }
 }
 
@@ -539,4 +541,18 @@ TEST_CASE("two engines in one process do not affect each other") {
   }
   CHECK(a.replies[ra].tokens == a.reference(tokens_from(1, 50), 40));
   CHECK(b.replies[rb].tokens == b.reference(tokens_from(2, 50), 40));
+}
+
+TEST_CASE("a reply that goes in circles ends with the loop guard, and a turn keeps what was shown of it") {
+  Harness h;
+  const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
+  const auto prompt = tokens_from(4, 20);
+  // The scripted executor is no model: one token is all that it can say.
+  RequestOptions options = asking(200);
+  options.sampling.logit_bias = {{65, 9000.0f}};
+  const Reply plain = h.run(h.session(), prompt, options);
+  if (plain.text.size() != 200) WARN("the executor knows no biases");
+  options.loop_guard = true;
+  const Reply guarded = h.run(h.session(), prompt, options);
+  CHECK(guarded.reason == (plain.text.size() == 200 ? DoneReason::kLoop : DoneReason::kLength));
 }

@@ -206,11 +206,12 @@ class Schedule {
     if (below(10) == 0) options.max_tokens = kToContextEnd;
     if (below(2)) options.sampling.temperature = 1;
     options.sampling.seed = below(5);
-    options.sampling.stream = below(3);
+    options.sampling.variant = below(3);
     if (below(3) == 0) options.sampling.repetition_penalty = 1.2;
     options.priority = static_cast<int32_t>(below(3));
     if (below(4) == 0) options.deadline = time_ + Clock::duration(below(60));
-    if (below(2)) options.stop_tokens = {static_cast<int32_t>(below(97)), static_cast<int32_t>(below(97))};
+    if (below(2))
+      options.stop_tokens = std::vector<int32_t>{static_cast<int32_t>(below(97)), static_cast<int32_t>(below(97))};
     const auto beginning = whole ? tokens : histories_[session] + tokens;
     options.scope = companies_[session].scope;
     const auto& card = companies_[session].card;  // an edit or a cut may have left less of it

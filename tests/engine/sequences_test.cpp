@@ -60,7 +60,7 @@ struct Sequences : Harness {
   // What a request with this stream generates alone.
   std::vector<int32_t> alone(const std::vector<int32_t>& prompt, int32_t count, RequestOptions options,
                              uint32_t stream) const {
-    options.sampling.stream = stream;
+    options.sampling.variant = stream;
     return reference(prompt, count, options);
   }
 
@@ -74,7 +74,7 @@ RequestOptions drawing(int32_t max_tokens, int32_t sequences = kCount) {
   RequestOptions options = asking(max_tokens);
   options.sampling.temperature = 1;
   options.sampling.repetition_penalty = 1.2f;
-  options.sampling.stream = 7;
+  options.sampling.variant = 7;
   options.sequence_count = sequences;
   return options;
 }
@@ -246,7 +246,7 @@ TEST_CASE("what was cut off is not in the text that is still held back, and not 
   REQUIRE(h.engine->cut_sequence(request, 0, 40 + 29).ok());
   h.drain();
   CHECK(h.of[request][0].tokens == h.of[plain][0].tokens);
-  CHECK(h.of[request][0].reason == DoneReason::kStop);
+  CHECK(h.of[request][0].reason == DoneReason::kStopString);
 }
 
 TEST_CASE("proposed tokens never change what is generated, and right ones save steps") {
@@ -282,7 +282,7 @@ TEST_CASE("a draft after a stop token or the last token is not kept") {
   const std::vector<int32_t> prompt = tokens_from(10, 50);
   RequestOptions options = drawing(40, 1);
   const std::vector<int32_t> whole = h.alone(prompt, 40, options, 7);
-  options.stop_tokens = {whole[9]};
+  options.stop_tokens = std::vector<int32_t>{whole[9]};
   const std::vector<int32_t> expected = h.alone(prompt, 40, options, 7);
   const SessionId session = h.session();
   const RequestId request = h.submit(session, prompt, options);

@@ -68,7 +68,7 @@ TEST_CASE("a retry of a long reply finds its turn's beginning in the cache") {
     REQUIRE(h.engine->truncate_session(session, prompt.size()).ok());
     RequestOptions options = asking(300);
     options.sampling.temperature = 1;
-    options.sampling.stream = stream;
+    options.sampling.variant = stream;
     const Reply& retry = h.run(session, {}, options);
     CHECK(retry.counts.cached_tokens == 699);
     CHECK(retry.tokens == h.reference(prompt, 300, options));

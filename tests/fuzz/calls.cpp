@@ -245,10 +245,11 @@ class Host {
   void poll() { poll(pick(engines_).handle, input_.take() % 5); }
   size_t poll(kaiju_engine* engine, size_t capacity) {
     kaiju_event events[4];
-    const size_t count = kaiju_engine_poll(engine, events, sizeof events[0], std::min(capacity, std::size(events)));
+    size_t count = 0;
+    (void)kaiju_engine_poll(engine, events, sizeof events[0], std::min(capacity, std::size(events)), &count, nullptr);
     for (size_t i = 0; i < count; ++i) {
       touch(events[i].tokens, events[i].token_count);
-      touch(events[i].values, events[i].value_count);
+      touch(events[i].logprobs, events[i].logprob_count);
       touch(events[i].text, events[i].text_size);
       promise(kaiju::is_utf8({events[i].text ? events[i].text : "", events[i].text_size}),
               "a reply's text is whole UTF-8");
@@ -348,7 +349,8 @@ class Host {
     });
   }
   void ask_model() {
-    (void)kaiju_model_number(model(), static_cast<int32_t>(number()));
+    int64_t value = 0;
+    (void)kaiju_model_number(model(), static_cast<int32_t>(number()), &value);
     const char* text = nullptr;
     size_t size = 0;
     if (kaiju_model_text(model(), input_.take() % 6, &text, &size) == KAIJU_OK) touch(text, size + 1);

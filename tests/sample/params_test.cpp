@@ -28,7 +28,7 @@ TEST_CASE("valid parameters pass unchanged") {
   params.min_p = 0.05;
   params.repetition_penalty = 1.1;
   params.seed = ~uint64_t{0};
-  params.stream = 7;
+  params.variant = 7;
   params.logit_bias = {{9, -10.0f}, {3, 2.5f}};
   const auto checked = check_sampling(params, 100);
   REQUIRE(checked.ok());

@@ -132,6 +132,31 @@ class BlockPool {
     return !shared_ || slabs <= slab_count();
   }
 
+  // Returns whether the blocks of `need` would fit if all blocks that are not pinned were free. Visits every block.
+  bool could_hold_beside_pinned(const BlockNeed& need) const {
+    if (!could_ever_hold(need)) return false;
+    std::vector<int32_t> pinned(slabs_.size());
+    PerKind<int64_t> slabs, lacking;  // with pinned blocks; blocks that such slabs have no room for
+    for (const BlockKind kind : kBothKinds) {
+      const Kind& k = kinds_[kind];
+      lacking[kind] = need.count[kind];
+      for (BlockId block = 0; block < k.total; ++block)
+        if (k.states[static_cast<size_t>(block)] == BlockState::kPinned)
+          if (pinned[static_cast<size_t>(slab_of(kind, block))]++ == 0) {
+            ++slabs[kind];
+            lacking[kind] -= k.per_slab;
+          }
+      lacking[kind] += k.of(BlockState::kPinned);
+      lacking[kind] = std::max<int64_t>(lacking[kind], 0);
+      if (lacking[kind] > 0) slabs[kind] += (lacking[kind] + k.per_slab - 1) / k.per_slab;
+    }
+    if (shared_) return slabs[0] + slabs[1] <= slab_count();
+    return std::all_of(std::begin(kBothKinds), std::end(kBothKinds), [&](BlockKind kind) {
+      const Kind& k = kinds_[kind];
+      return slabs[kind] == 0 || slabs[kind] * k.per_slab <= k.total;
+    });
+  }
+
   // -- slabs, for the code that decides what to evict --
   bool shared() const { return shared_; }  // both kinds of block share one memory
   int32_t slab_of(BlockKind kind, BlockId block) const { return kinds_[kind].base + block / kinds_[kind].per_slab; }

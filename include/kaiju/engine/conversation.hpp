@@ -73,9 +73,9 @@ class Conversation {
   // without older turns; the message has the number of tokens that fit. If the input fits, say returns the result of
   // Engine::submit.
   Result<RequestId> say(std::span<const int32_t> input, const RequestOptions& options);
-  // Submits a request for another reply to the newest turn; the turn's earlier replies stay. Each reply is sampled from
-  // a stream (random sequence) that no other reply of the turn used: the next stream number, or sampling.stream plus
-  // the number of replies, whichever is larger.
+  // Submits a request for another reply to the newest turn; the turn's earlier replies stay. Each reply is sampled with
+  // a variant that no other reply of the turn used: the next one, or sampling.variant plus the number of replies,
+  // whichever is larger.
   Result<RequestId> swipe(const RequestOptions& options);
 
   // -- changing the turns --
@@ -93,6 +93,15 @@ class Conversation {
   Result<Conversation> fork(size_t turns);
   // Adds a finished reply to its turn. All calls that need a finished reply in its turn call settle() themselves.
   Status settle();
+
+  // -- saved conversations --
+  // Writes the turns with all their replies, then the session by Engine::save_session, which says when it may be called
+  // and what `options` are.
+  Status save(const SaveOptions& options, const SessionSink& write);
+  // Creates a conversation from what save wrote, with the rules and errors of Engine::restore_session. If the scope of
+  // `options` names a character but no shared_tokens, the head is the shared region.
+  static Result<Conversation> restore(std::shared_ptr<Engine> engine, const RestoreOptions& options,
+                                      const SessionSource& read);
 
   // -- looking --
   size_t turn_count() const { return turns_.size(); }
@@ -114,9 +123,9 @@ class Conversation {
     std::vector<int32_t> input;
     std::vector<std::vector<int32_t>> replies;
     size_t chosen = 0;
-    uint32_t streams = 0;      // number of replies that were requested
-    uint32_t next_stream = 0;  // one more than the last stream number that was used
-    bool greeting = false;     // appended without an input
+    uint32_t variants = 0;      // number of replies that were requested
+    uint32_t next_variant = 0;  // one more than the last variant that was used
+    bool greeting = false;      // appended without an input
 
     size_t reply_size() const { return replies.empty() ? 0 : replies[chosen].size(); }
   };
@@ -125,6 +134,7 @@ class Conversation {
     size_t prompt_count = 0;
     std::vector<int32_t> stop_tokens;
     std::vector<std::string> stop_strings;
+    bool loop_guard = false;
   };
 
   Conversation(std::shared_ptr<Engine> engine, SessionId session, std::vector<int32_t> head, std::vector<int32_t> close,
@@ -136,6 +146,9 @@ class Conversation {
         opening_(std::move(opening)) {}
 
   Status check_tokens(std::span<const int32_t> tokens) const;
+  // The conversation as numbers, and back: false where they are no conversation.
+  std::vector<int32_t> words(size_t session_tokens) const;
+  bool read_words(std::span<const int32_t> words);
   // Returns `input` as the prompt has it, where it is the input of turn `turn`.
   std::span<const int32_t> in_prompt(size_t turn, std::span<const int32_t> input) const;
   // Returns the head and the turns [dropped, count), each with its closing tokens.
@@ -143,7 +156,7 @@ class Conversation {
   // Returns how many of the first `count` turns are dropped if the next turn's input has `input` tokens.
   size_t turns_to_drop(size_t count, size_t input) const;
   // Submits a request whose prompt is the head, the turns before `turn`, and `input`.
-  Result<RequestId> ask(size_t turn, std::span<const int32_t> input, uint32_t stream, RequestOptions options);
+  Result<RequestId> ask(size_t turn, std::span<const int32_t> input, uint32_t variant, RequestOptions options);
 
   std::shared_ptr<Engine> engine_;
   SessionId session_ = 0;

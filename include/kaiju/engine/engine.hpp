@@ -52,6 +52,8 @@ struct EngineOptions : StepLimits {
   int32_t max_events = 16384;  // most events that wait to be polled; while so many wait, step returns kBusy
   int32_t max_sessions = 65536;
   CacheOptions cache;
+  // The stop tokens of requests that name none. Model::create_engine puts the model's own here if the list is empty.
+  std::vector<int32_t> stop_tokens;
   // The host's steady clock, for deadlines and timings. The engine calls the clock in submit, step, wait and generate,
   // on the thread of that call. If `clock` is empty, the engine uses std::chrono::steady_clock.
   Function<TimePoint()> clock;
@@ -91,6 +93,12 @@ class Engine {
   // Ends the session; this call allocates no memory. An unfinished request of the session is cancelled, and its kDone
   // event still comes.
   Status destroy_session(SessionId session);
+
+  // Keeps the KV of the session's history that is in the cache there until the session is destroyed, and returns how
+  // many tokens it covers. An earlier pin of the session ends. Returns kNotFound if no KV of the history is in the
+  // cache, and kOutOfMemory if the pinned KV of all sessions would not leave room for a request of the whole context.
+  // The rules of save_session for steps apply.
+  Result<int32_t> pin_session(SessionId session);
 
   // -- saved sessions: docs/cache.md says what is in one --
   // save_session and restore_session return kBusy while another thread is in step, or while a step that failed waits to
@@ -139,11 +147,11 @@ class Engine {
   // the next step.
   //
   // Makes a new sequence of the request at the next step and returns its index. The new sequence begins with the tokens
-  // that `sequence` has at that step, and samples from `stream`. The new sequence and `sequence` share the KV of all
+  // that `sequence` has at that step, and samples with `variant`. The new sequence and `sequence` share the KV of all
   // whole blocks. The new sequence generates the same tokens as a request that has these tokens as its prompt. If
   // `sequence` ends before the next step, the new sequence ends at once with kCancelled. Returns kBusy if the request
   // already has kMaxSequences.
-  Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t stream);
+  Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t variant);
   // Cuts a sequence back to its first `length` tokens, the prompt included; the sequence then continues from there.
   // Event::counts of a later token says at which position of the reply the token belongs. If the sequence has fewer
   // than `length` tokens, the call does nothing. Returns kInvalidArgument if `length` is less than the length of the
@@ -196,9 +204,10 @@ class Engine {
   // Returns the error that stopped the engine. In a child process of fork(), returns an error that says that the engine
   // may not be used. Otherwise returns ok.
   Status status() const;
-  const ExecutorInfo& info() const;  // about the executor; constant
-  const Pieces* pieces() const;      // the texts of the tokens; null if the engine has none
-  TimePoint now() const;             // on the engine's clock
+  const ExecutorInfo& info() const;      // about the executor; constant
+  const EngineOptions& options() const;  // constant
+  const Pieces* pieces() const;          // the texts of the tokens; null if the engine has none
+  TimePoint now() const;                 // on the engine's clock
   // Counts every cache block again and compares the counts with the engine's tables. Returns kInternal if the counts
   // and the tables differ; the message names the difference. Only the thread that steps may call check_ledger.
   Status check_ledger() const;

@@ -28,10 +28,12 @@ enum class EventKind : int32_t {
 
 enum class DoneReason : int32_t {
   kNone = 0,
-  kStop = 1,       // a stop token or a stop string
-  kLength = 2,     // max_tokens reached
-  kCancelled = 3,  // the request was cancelled, or its session was destroyed
-  kDeadline = 4,   // the deadline passed before the request was done
+  kStopToken = 1,   // Event::stop is the token
+  kLength = 2,      // max_tokens reached
+  kCancelled = 3,   // the request was cancelled, or its session was destroyed
+  kDeadline = 4,    // the deadline passed before the request was done
+  kStopString = 5,  // Event::stop is the index of the string in RequestOptions::stop_strings
+  kLoop = 6,        // RequestOptions::loop_guard
 };
 
 struct RequestCounts {
@@ -62,6 +64,7 @@ struct Event {
   // judge the text before this token; the next kToken event has the scores of the text that includes this token.
   std::vector<float> scores;
   std::string text;      // whole UTF-8, may be empty; kDone has text that was still held back
+  int32_t stop = -1;     // kDone, kSequenceDone: what stopped the reply (DoneReason); -1: no token and no string did
   RequestCounts counts;  // so far; final in kDone
   RequestTiming timing;  // so far; final in kDone
 };

@@ -24,12 +24,14 @@ using SessionSink = Function<Status(std::span<const std::byte> bytes)>;
 using SessionSource = Function<Result<size_t>(std::span<std::byte> bytes)>;
 
 struct SaveOptions {
-  Sealer key;      // empty: the seal is XXH3-128, which detects damage but not forgery
-  bool kv = true;  // save the KV too, so that the restored session need not compute its history again
+  Sealer key;        // empty: the seal is XXH3-128, which detects damage but not forgery
+  SealTag before{};  // the seal of what comes before the session, to which its own seals are bound; zeros: nothing
+  bool kv = true;    // save the KV too, so that the restored session need not compute its history again
 };
 
 struct RestoreOptions {
-  Sealer key;  // the same as in SaveOptions
+  Sealer key;  // the same as in SaveOptions, and so is `before`
+  SealTag before{};
   // Says which requests may share the restored KV. If the session was saved with a key, restored KV may enter the
   // shared region of the character. Without a key, restored KV never enters the shared region, because anyone who can
   // write the file could put another text into it. A session that was restored without a key uses the KV of the shared

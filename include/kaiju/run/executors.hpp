@@ -15,12 +15,16 @@ class Executor;
 
 struct ExecutorOptions {
   std::string backend = "auto";  // one of backend_names(), or "auto": the fastest that this machine has
-  int32_t threads = 0;           // threads that compute a step, the calling thread included; 0: one per core, at most 8
-  int32_t slot_count = 8;        // most sequences that are live at once
-  int32_t step_tokens = 256;     // most tokens in one step
+  // Indices in devices() to compute on. Empty: the backend's first. More than one: kUnsupported, for now.
+  std::vector<int32_t> devices;
+  int32_t threads = 0;  // threads that compute a step, the calling thread included; 0: one per core, at most 8
+  // Most sequences that are live at once. 0: 64, or fewer, but at least 8, if the window blocks of so many would take
+  // more than 1 GiB.
+  int32_t slot_count = 0;
+  int32_t step_tokens = 0;  // most tokens in one step; 0: 256 on a CPU, 2,048 on a GPU
   // The size of the KV cache in bytes, without the window blocks that live sequences need. If cache_bytes is 0, the
-  // cache has room for slot_count full contexts. If cache_bytes is less than one full context needs, the cache has room
-  // for one full context.
+  // cache has room for slot_count full contexts, or for 8 if slot_count is 0. If cache_bytes is less than one full
+  // context needs, the cache has room for one full context.
   int64_t cache_bytes = 0;
   // If share_memory is true, both kinds of cache block share one memory (ExecutorInfo::slab_blocks). Code that writes
   // step plans must then use each slab (a run of neighbouring blocks) for one kind of block at a time, as the engine

@@ -25,7 +25,10 @@ struct ExecutorSizes {
   // ones would be together. Block number b of a kind lies at offset b * block_bytes[kind] in this memory.
   bool share_memory = false;
   std::string kv_layout;  // see ExecutorInfo
-  bool graphs = true;     // see ExecutorOptions::graphs and products_file
+  std::string backend;
+  int32_t device = 0, threads = 1;
+  int32_t gpu = 0;     // which of the GPUs that CUDA shows
+  bool graphs = true;  // see ExecutorOptions::graphs and products_file
   std::string products_file;
 };
 
@@ -48,6 +51,9 @@ class Slots {
     info_.context = config.context;
     info_.has_global = false;
     info_.kv_layout = sizes.kv_layout;
+    info_.backend = sizes.backend;
+    info_.device = sizes.device;
+    info_.threads = sizes.threads;
     info_.slot_count = sizes.slot_count;
     info_.step_tokens = sizes.step_tokens;
     info_.most_samples = sizes.most_samples;

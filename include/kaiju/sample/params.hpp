@@ -54,7 +54,7 @@ inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t
   spec.min_p = static_cast<float>(params.min_p);
   spec.repetition_penalty = static_cast<float>(params.repetition_penalty);
   spec.seed = params.seed;
-  spec.stream = params.stream;
+  spec.stream = params.variant;
   spec.logit_bias = params.logit_bias;
   // The entries are compared by token only, because a bias may be NaN before the check below.
   std::sort(spec.logit_bias.begin(), spec.logit_bias.end(),

@@ -17,7 +17,9 @@ struct SamplingParams {
   double min_p = 0.0;               // 0: off
   double repetition_penalty = 1.0;  // 1: off
   uint64_t seed = 0;
-  uint32_t stream = 0;  // another stream draws other tokens from the same seed, for retries of a request
+  // Another variant draws other tokens from the same seed, for retries of a request: the stream of the random numbers
+  // (arithmetic.md, section 6).
+  uint32_t variant = 0;
   std::vector<std::pair<int32_t, float>> logit_bias;  // (token, bias); each token at most once
 };
 

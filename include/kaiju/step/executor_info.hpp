@@ -14,6 +14,9 @@ using BlockId = int32_t;  // number of a block within its kind's pool
 inline constexpr BlockId kNoBlock = -1;
 
 struct ExecutorInfo {
+  std::string backend;  // name of the backend (backend_names()); empty: an executor of the host's own
+  int32_t device = 0;   // index in devices()
+  int32_t threads = 1;  // host threads that compute a step, the calling thread included
   int32_t vocab_size = 0;
   int32_t context = 0;           // most positions of one sequence
   int32_t window = 0;            // the widest sliding window; 0: no layer has one

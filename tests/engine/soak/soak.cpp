@@ -165,7 +165,7 @@ class Soak {
     options.max_tokens = static_cast<int32_t>(below(5) == 0 ? 120 : 1 + below(24));
     person.greedy = below(2);
     options.sampling.temperature = person.greedy ? 0 : 1;
-    options.stop_tokens = {96, 95};
+    options.stop_tokens = std::vector<int32_t>{96, 95};
     options.priority = static_cast<int32_t>(below(3));
     options.scope.character = "character " + std::to_string(person.character);
     options.scope.salt = below(2) ? "" : "one salt";

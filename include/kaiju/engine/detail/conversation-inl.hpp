@@ -8,6 +8,7 @@
 #include "kaiju/base/detail/inline.hpp"
 #include "kaiju/engine/conversation.hpp"
 #include "kaiju/engine/detail/kept_reply.hpp"
+#include "kaiju/engine/detail/saved_conversation.hpp"
 #include "kaiju/text/detail/pieces.hpp"
 #include "kaiju/text/detail/truncate.hpp"
 
@@ -75,8 +76,8 @@ KAIJU_INLINE Status Conversation::settle() {
     if (!reply.empty() &&
         std::find(asked_.stop_tokens.begin(), asked_.stop_tokens.end(), reply.back()) != asked_.stop_tokens.end())
       reply.pop_back();
-    if (!asked_.stop_strings.empty())
-      reply = kept_reply(reply, asked_.stop_strings, *engine_->pieces(), engine_->info().vocab_size);
+    if (!asked_.stop_strings.empty() || asked_.loop_guard)
+      reply = kept_reply(reply, asked_.stop_strings, asked_.loop_guard, *engine_->pieces(), engine_->info().vocab_size);
     turns_.back().replies.push_back(std::move(reply));
     turns_.back().chosen = turns_.back().replies.size() - 1;
     asked_ = {};
@@ -84,7 +85,7 @@ KAIJU_INLINE Status Conversation::settle() {
   });
 }
 
-KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t stream,
+KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t variant,
                                                  RequestOptions options) {
   const auto context = static_cast<size_t>(engine_->info().context);
   if (options.max_tokens < 0) options.max_tokens = engine_->info().context;
@@ -106,13 +107,15 @@ KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const in
                               std::to_string(context - std::min(context, least + before)));
     options.max_tokens =
         static_cast<int32_t>(std::min(static_cast<size_t>(options.max_tokens), context - prompt.size()));
-    options.sampling.stream = stream;
+    options.sampling.variant = variant;
     if (!options.scope.character.empty() && options.scope.shared_tokens == 0)
       options.scope.shared_tokens = static_cast<int32_t>(head_.size());
     return engine_->submit_history(session_, prompt, options);
   });
   if (request.ok())
-    asked_ = {request.value(), prompt_count, std::move(options.stop_tokens), std::move(options.stop_strings)};
+    asked_ = {request.value(), prompt_count,
+              options.stop_tokens ? *std::move(options.stop_tokens) : engine_->options().stop_tokens,
+              std::move(options.stop_strings), options.loop_guard};
   else
     dropped_ = dropped, reserved_ = reserved_before;
   return request;
@@ -130,10 +133,10 @@ KAIJU_INLINE Result<RequestId> Conversation::say(std::span<const int32_t> input,
     KAIJU_TRY(settle());
     Turn turn;
     turn.input.assign(input.begin(), input.end());
-    turn.streams = 1;
-    turn.next_stream = options.sampling.stream + 1;
+    turn.variants = 1;
+    turn.next_variant = options.sampling.variant + 1;
     turns_.reserve(turns_.size() + 1);
-    Result<RequestId> request = ask(turns_.size(), input, options.sampling.stream, options);
+    Result<RequestId> request = ask(turns_.size(), input, options.sampling.variant, options);
     if (request.ok()) turns_.push_back(std::move(turn));
     return request;
   });
@@ -147,9 +150,9 @@ KAIJU_INLINE Result<RequestId> Conversation::swipe(const RequestOptions& options
     if (turn.greeting)
       return invalid_argument("the newest turn was appended without an input: there is nothing to answer again");
     turn.replies.reserve(turn.replies.size() + 1);
-    const uint32_t stream = std::max(options.sampling.stream + turn.streams, turn.next_stream);
-    Result<RequestId> request = ask(turns_.size() - 1, turn.input, stream, options);
-    if (request.ok()) ++turn.streams, turn.next_stream = stream + 1;
+    const uint32_t variant = std::max(options.sampling.variant + turn.variants, turn.next_variant);
+    Result<RequestId> request = ask(turns_.size() - 1, turn.input, variant, options);
+    if (request.ok()) ++turn.variants, turn.next_variant = variant + 1;
     return request;
   });
 }
@@ -162,7 +165,7 @@ KAIJU_INLINE Status Conversation::append(std::span<const int32_t> input, std::sp
     Turn turn;
     turn.input.assign(input.begin(), input.end());
     turn.replies.emplace_back(reply.begin(), reply.end());
-    turn.streams = turn.next_stream = 1;
+    turn.variants = turn.next_variant = 1;
     turn.greeting = input.empty();
     turns_.push_back(std::move(turn));
     dropped_ = turns_to_drop(turns_.size(), 0);
@@ -239,6 +242,94 @@ KAIJU_INLINE Result<Conversation> Conversation::fork(size_t turns) {
     if (!session.ok()) return session.status();
     child.session_ = session.value();
     return child;
+  });
+}
+
+KAIJU_INLINE std::vector<int32_t> Conversation::words(size_t session_tokens) const {
+  std::vector<int32_t> out;
+  const auto number = [&](size_t value) { out.push_back(static_cast<int32_t>(static_cast<uint32_t>(value))); };
+  const auto list = [&](const std::vector<int32_t>& tokens) {
+    number(tokens.size());
+    out.insert(out.end(), tokens.begin(), tokens.end());
+  };
+  number(session_tokens);
+  for (const auto* tokens : {&head_, &close_, &opening_}) list(*tokens);
+  number(dropped_);
+  number(reserved_);
+  number(turns_.size());
+  for (const Turn& turn : turns_) {
+    list(turn.input);
+    number(turn.greeting ? 1 : 0);
+    number(turn.variants);
+    number(turn.next_variant);
+    number(turn.chosen);
+    number(turn.replies.size());
+    for (const std::vector<int32_t>& reply : turn.replies) list(reply);
+  }
+  return out;
+}
+
+KAIJU_INLINE bool Conversation::read_words(std::span<const int32_t> words) {
+  WordReader reader(words);
+  (void)reader.number(UINT32_MAX);  // of the session's tokens
+  for (auto* tokens : {&head_, &close_, &opening_}) *tokens = reader.list();
+  const auto context = static_cast<size_t>(engine_->info().context);
+  dropped_ = reader.number(words.size());
+  reserved_ = reader.number(context);
+  const size_t count = reader.number(words.size());
+  bool good = reader.ok() && head_.size() <= context / 2 && dropped_ <= count;
+  for (const auto* tokens : {&head_, &close_, &opening_}) good = good && check_tokens(*tokens).ok();
+  for (size_t i = 0; good && i < count; ++i) {
+    Turn turn;
+    turn.input = reader.list();
+    turn.greeting = reader.number(1) != 0;
+    turn.variants = static_cast<uint32_t>(reader.number(UINT32_MAX));
+    turn.next_variant = static_cast<uint32_t>(reader.number(UINT32_MAX));
+    turn.chosen = reader.number(words.size());
+    const size_t replies = reader.number(words.size());
+    good = check_tokens(turn.input).ok() && (turn.chosen < replies || (turn.chosen == 0 && replies == 0));
+    for (size_t j = 0; good && reader.ok() && j < replies; ++j) {
+      turn.replies.push_back(reader.list());
+      good = check_tokens(turn.replies.back()).ok();
+    }
+    good = good && reader.ok();
+    turns_.push_back(std::move(turn));
+  }
+  return good && reader.at_end();
+}
+
+KAIJU_INLINE Status Conversation::save(const SaveOptions& options, const SessionSink& write) {
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(settle());
+    Result<std::vector<int32_t>> tokens = engine_->session_tokens(session_);
+    if (!tokens.ok()) return tokens.status();
+    SavedTurnsWriter turns(options.key, options.before, write);
+    KAIJU_TRY(turns.write(words(tokens->size())));
+    SaveOptions session = options;
+    session.before = turns.last();
+    return engine_->save_session(session_, session, write);
+  });
+}
+
+KAIJU_INLINE Result<Conversation> Conversation::restore(std::shared_ptr<Engine> engine, const RestoreOptions& options,
+                                                        const SessionSource& read) {
+  return guarded<Result<Conversation>>([&]() -> Result<Conversation> {
+    if (!engine) return invalid_argument("no engine");
+    KAIJU_TRY(engine->check_process());
+    std::vector<int32_t> words;
+    SavedTurnsReader turns(options.key, read);
+    KAIJU_TRY(turns.read(words));
+    RestoreOptions session = options;
+    session.before = turns.last();
+    // The words begin with the sizes of the session's history and of the head.
+    if (!session.scope.character.empty() && session.scope.shared_tokens == 0 && words.size() > 1)
+      session.scope.shared_tokens = std::min(words[0], words[1]);
+    Conversation made(std::move(engine), 0, {}, {}, {});
+    Result<SessionId> restored = made.engine_->restore_session(session, read);
+    if (!restored.ok()) return restored.status();
+    made.session_ = restored.value();
+    if (!made.read_words(words)) return bad_model("the saved conversation is damaged: its turns are wrong");
+    return made;
   });
 }
 

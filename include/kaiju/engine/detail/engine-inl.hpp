@@ -45,6 +45,7 @@ KAIJU_INLINE Status Engine::destroy_session(SessionId session) { return impl_->d
 KAIJU_INLINE Status Engine::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
   return impl_->save_session(session, options, write);
 }
+KAIJU_INLINE Result<int32_t> Engine::pin_session(SessionId session) { return impl_->pin_session(session); }
 KAIJU_INLINE Result<SessionId> Engine::restore_session(const RestoreOptions& options, const SessionSource& read) {
   return impl_->restore_session(options, read);
 }
@@ -59,8 +60,8 @@ KAIJU_INLINE Result<RequestId> Engine::submit_history(SessionId session, std::sp
 KAIJU_INLINE Status Engine::cancel(RequestId request) { return impl_->cancel(request); }
 KAIJU_INLINE Status Engine::suspend(RequestId request) { return impl_->suspend(request); }
 KAIJU_INLINE Status Engine::resume(RequestId request) { return impl_->resume(request); }
-KAIJU_INLINE Result<int32_t> Engine::fork_sequence(RequestId request, int32_t sequence, uint32_t stream) {
-  return impl_->fork_sequence(request, sequence, stream);
+KAIJU_INLINE Result<int32_t> Engine::fork_sequence(RequestId request, int32_t sequence, uint32_t variant) {
+  return impl_->fork_sequence(request, sequence, variant);
 }
 KAIJU_INLINE Status Engine::cut_sequence(RequestId request, int32_t sequence, int32_t length) {
   return impl_->cut_sequence(request, sequence, length);
@@ -86,6 +87,7 @@ KAIJU_INLINE Status Engine::generate(SessionId session, std::span<const int32_t>
 KAIJU_INLINE Metrics Engine::metrics() const { return impl_->metrics(); }
 KAIJU_INLINE Status Engine::status() const { return impl_->status(); }
 KAIJU_INLINE const ExecutorInfo& Engine::info() const { return impl_->info(); }
+KAIJU_INLINE const EngineOptions& Engine::options() const { return impl_->options(); }
 KAIJU_INLINE const Pieces* Engine::pieces() const { return impl_->pieces(); }
 KAIJU_INLINE TimePoint Engine::now() const { return impl_->now(); }
 KAIJU_INLINE Status Engine::check_ledger() const { return impl_->check_ledger(); }

@@ -213,12 +213,13 @@ inline Status EngineImpl::check_options(const RequestOptions& options) const {
                             std::to_string(std::min(kMaxTopLogprobs, info().vocab_size)));
   if (options.scores && info().label_count == 0)
     return Status(StatusCode::kUnsupported, "the model has no classifier: ask for tokens without scores");
-  for (const int32_t token : options.stop_tokens)
+  for (const int32_t token : stop_tokens_of(options))
     if (token < 0 || token >= info().vocab_size)
       return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " +
                               std::to_string(info().vocab_size - 1));
-  if (!options.stop_strings.empty() && !pieces_)
-    return invalid_argument("stop strings need a tokenizer, and this engine has none");
+  if ((!options.stop_strings.empty() || options.loop_guard) && !pieces_)
+    return invalid_argument(std::string(options.loop_guard ? "the loop guard needs" : "stop strings need") +
+                            " a tokenizer, and this engine has none");
   if (options.stop_strings.size() > kMaxStopStrings)
     return invalid_argument(std::to_string(options.stop_strings.size()) + " stop strings; at most " +
                             std::to_string(kMaxStopStrings));
@@ -239,7 +240,7 @@ inline std::shared_ptr<Request> EngineImpl::make_request(const RequestOptions& o
   request->max_tokens = options.max_tokens;
   request->top_logprobs = options.logprobs;
   request->scores = options.scores;
-  request->stop_tokens = options.stop_tokens;
+  request->stop_tokens = stop_tokens_of(options);
   request->priority = options.priority;
   request->deadline = options.deadline;
   request->submitted = now();
@@ -281,7 +282,7 @@ inline std::vector<std::unique_ptr<Sequence>> EngineImpl::make_sequences(const s
     sequence->index = static_cast<int32_t>(i);
     sequence->sampling = sampling;
     sequence->sampling.stream += static_cast<uint32_t>(i);
-    sequence->text = ReplyText(options.stop_strings);
+    sequence->text = ReplyText(options.stop_strings, options.loop_guard);
     std::vector<int32_t>& own = *sequence->tokens;
     own.reserve(history.size() + tokens.size() + static_cast<size_t>(std::min(request->max_tokens, 1024)));
     own.insert(own.end(), history.begin(), history.end());

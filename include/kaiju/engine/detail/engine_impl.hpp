@@ -61,13 +61,14 @@ class EngineImpl {
   Result<RequestId> unfinished_request(SessionId session) const;
   Status destroy_session(SessionId session);
   Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
+  Result<int32_t> pin_session(SessionId session);
   Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
   Result<RequestId> submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options);
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
   Status cancel(RequestId request);
   Status suspend(RequestId request);
   Status resume(RequestId request);
-  Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t stream);
+  Result<int32_t> fork_sequence(RequestId request, int32_t sequence, uint32_t variant);
   Status cut_sequence(RequestId request, int32_t sequence, int32_t length);
   Status end_sequence(RequestId request, int32_t sequence);
   Status keep_sequence(RequestId request, int32_t sequence);
@@ -83,6 +84,7 @@ class EngineImpl {
   Status status() const;
   const ExecutorInfo& info() const;                       // of the executor; constant
   const Pieces* pieces() const { return pieces_.get(); }  // of the tokenizer; null where there is none
+  const EngineOptions& options() const { return options_; }
   TimePoint now() const { return options_.clock ? options_.clock() : steady_now(); }
   Status check_ledger() const { return scheduler_.check_ledger(); }
   const PrefixTree& cache() const { return scheduler_.cache(); }
@@ -103,6 +105,9 @@ class EngineImpl {
                                   const RequestOptions& options, Ring<Event>* own_events = nullptr);
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_options(const RequestOptions& options) const;
+  const std::vector<int32_t>& stop_tokens_of(const RequestOptions& options) const {
+    return options.stop_tokens ? *options.stop_tokens : options_.stop_tokens;
+  }
   Status check_length(Request& request, size_t prompt_tokens) const;
   std::shared_ptr<Request> make_request(const RequestOptions& options) const;
   static std::vector<std::unique_ptr<Sequence>> make_sequences(const std::shared_ptr<Request>& request,

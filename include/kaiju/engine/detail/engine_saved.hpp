@@ -1,5 +1,5 @@
-// Engine's saving and restoring of sessions, on the thread that steps. Part of engine_impl.hpp, and engine.hpp says
-// what each promises.
+// Engine's pinning, saving and restoring of sessions, on the thread that steps. Part of engine_impl.hpp, and engine.hpp
+// says what each promises.
 #pragma once
 
 #include "kaiju/cache/known_path.hpp"
@@ -48,6 +48,35 @@ inline Status EngineImpl::transfer(const BlockTransfer& transfer) {
   return ran;
 }
 
+inline Result<int32_t> EngineImpl::pin_session(SessionId session) {
+  return between_steps<Result<int32_t>>([&]() -> Result<int32_t> {
+    std::vector<int32_t> tokens;
+    KAIJU_TRY(inbox_.locked([&](Inbox& inbox) -> Status {
+      Result<History*> history = idle_session(inbox, session);
+      if (!history.ok()) return history.status();
+      const std::span<const int32_t> view = (*history)->view();
+      tokens.assign(view.begin(), view.end());
+      return {};
+    }));
+    SessionBooks& books = scheduler_.books();
+    const KnownPath path = books.known_path(session, tokens);
+    if (path.nodes.empty())
+      return Status(StatusCode::kNotFound, "no KV of the session's history is in the cache: compute it first");
+    const NodeId before = books.pinned(session);
+    if (before != kNoNode) scheduler_.cache().pin(before);  // stays until it is known whether the new pin can be had
+    books.pin(session, path.nodes.back());
+    const BlockNeed need = Lease::need_alone(info().context, info().step_tokens, info());
+    const bool fits = scheduler_.cache().pool().could_hold_beside_pinned(need);
+    if (!fits) books.pin(session, before);
+    if (before != kNoNode) scheduler_.cache().unpin(before);
+    if (!fits)
+      return Status(
+          StatusCode::kOutOfMemory,
+          "the pinned KV would not leave room for a request of the whole context: give the cache more memory");
+    return path.tokens;
+  });
+}
+
 inline Status EngineImpl::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
   return between_steps<Status>([&]() -> Status {
     SavedSession saved;
@@ -64,13 +93,13 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
     saved.head.epoch = tree.epoch();
     for (const BlockKind kind : kBothKinds)
       saved.head.block_bytes[kind] = static_cast<uint64_t>(info().block_bytes[kind]);
-    if (saved.identity.size() > SavedPieces::kMostIdentity || saved.layout.size() > SavedPieces::kMostLayout)
+    if (saved.identity.size() > kMostIdentity || saved.layout.size() > kMostLayout)
       return invalid_argument("the cache's identity or the KV layout's name is too long to save");
     KnownPath path;
     if (options.kv && !saved.layout.empty()) path = scheduler_.books().known_path(session, saved.tokens);
     saved.head.kv_tokens = static_cast<uint32_t>(path.tokens);
 
-    SessionWriter writer(options.key, write);
+    SessionWriter writer(options.key, options.before, write);
     KAIJU_TRY(writer.head(std::move(saved)));
     const int32_t first_window = tree.window() > 0 ? tree.first_kept(path.tokens) : INT32_MAX;
     for (size_t i = 0; i < path.nodes.size(); ++i) {
@@ -95,7 +124,7 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
 
 inline Result<SessionId> EngineImpl::restore_session(const RestoreOptions& options, const SessionSource& read) {
   return between_steps<Result<SessionId>>([&]() -> Result<SessionId> {
-    SessionReader reader(options.key, read);
+    SessionReader reader(options.key, options.before, read);
     SavedSession saved;
     KAIJU_TRY(reader.head(scheduler_.cache().identity(), static_cast<size_t>(info().context), saved));
     KAIJU_TRY(check_saved(saved, options.scope));

@@ -43,8 +43,8 @@ Status EngineImpl::call_sequence(RequestId request, SequenceCall call, Check che
   return status;
 }
 
-inline Result<int32_t> EngineImpl::fork_sequence(RequestId request, int32_t sequence, uint32_t stream) {
-  SequenceCall call{.kind = SequenceCall::Kind::kFork, .sequence = sequence, .stream = stream};
+inline Result<int32_t> EngineImpl::fork_sequence(RequestId request, int32_t sequence, uint32_t variant) {
+  SequenceCall call{.kind = SequenceCall::Kind::kFork, .sequence = sequence, .stream = variant};
   int32_t child = 0;
   KAIJU_TRY(call_sequence(request, std::move(call), [&](RequestControl& control, SequenceCall& asked) -> Status {
     if (control.sequence_count >= kMaxSequences)

@@ -343,12 +343,14 @@ inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, 
   event.logprob = sampled.logprob;
   event.top = std::move(sampled.top);
   event.scores = std::move(sampled.scores);
-  bool stop_string = false;
-  if (pieces_ && !stop_token) stop_string = sequence.text.push(pieces_->piece(sampled.token), event.text);
+  TextEnd text_end = TextEnd::kNone;
+  if (pieces_ && !stop_token) text_end = sequence.text.push(pieces_->piece(sampled.token), event.text);
   events_.push_back(std::move(event));
-  if (stop_token || stop_string) {
+  if (stop_token || text_end != TextEnd::kNone) {
     done = true;
-    reason = DoneReason::kStop;
+    reason = stop_token                   ? DoneReason::kStopToken
+             : text_end == TextEnd::kLoop ? DoneReason::kLoop
+                                          : DoneReason::kStopString;
   } else if (sequence.counts.generated >= request.max_tokens) {
     done = true;
     reason = DoneReason::kLength;
@@ -380,6 +382,8 @@ inline void EngineImpl::tell_end(Sequence& sequence, DoneReason reason) {
   const bool last = --request.unended == 0;
   Event event = event_of(sequence, last ? EventKind::kDone : EventKind::kSequenceDone);
   event.reason = reason;
+  if (reason == DoneReason::kStopToken) event.stop = sequence.tokens->back();
+  if (reason == DoneReason::kStopString) event.stop = sequence.text.stop_index();
   event.counts.prompt_tokens = request.prompt_count;
   sequence.text.finish(event.text);
   if (!last) {

@@ -1,7 +1,7 @@
-// kept_reply: what of a reply stays in its turn when a stop string ended it: tokens that spell the text before the
-// string, which is what the user saw.
+// kept_reply: what of a reply stays in its turn when a stop string or the guard against circles ended it: tokens that
+// spell the text that the user saw.
 //
-// Tokens before the string stay as they were sampled. The string may begin inside a token: what comes before it there
+// Tokens of that text stay as they were sampled. It may end inside a token: what comes before its end there
 // is spelled anew, with the fewest tokens of the vocabulary. (A tokenizer's own encoding would not do in the middle of
 // a text: it may put a space before what it is given.) What no token spells is left off.
 #pragma once
@@ -51,14 +51,14 @@ inline std::vector<int32_t> spell(std::string_view text, const Pieces& pieces, i
 
 // `reply`: the tokens of a whole reply, without the stop token.
 inline std::vector<int32_t> kept_reply(std::span<const int32_t> reply, const std::vector<std::string>& stop_strings,
-                                       const Pieces& pieces, int32_t vocab_size) {
-  ReplyText text(stop_strings);
+                                       bool loop_guard, const Pieces& pieces, int32_t vocab_size) {
+  ReplyText text(stop_strings, loop_guard);
   std::string shown, whole;
   for (const int32_t token : reply)
-    if (text.push(pieces.piece(token), shown)) break;
+    if (text.push(pieces.piece(token), shown) != TextEnd::kNone) break;
   text.finish(shown);
   if (!text.stopped()) return {reply.begin(), reply.end()};
-  // The last place, up to where the string begins, at which a token ends and with it a code point.
+  // The last place, up to where the text ends, at which a token ends and with it a code point.
   Utf8Stream utf8;
   size_t kept = 0, spelled = 0;
   for (size_t i = 0; i < reply.size() && whole.size() <= shown.size(); ++i) {

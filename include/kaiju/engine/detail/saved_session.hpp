@@ -6,12 +6,9 @@
 //   block   one a block of KV: flags (bit 0: global, bit 1: window, bit 2: a resume point), 0, then the bytes of each;
 //   sealed
 //
-// Numbers are little-endian. A seal is 32 bytes over the seal before it and the piece it ends: so pieces cannot be left
-// out, swapped or taken from another file, and nothing is believed before its seal was found right.
+// The pieces are sealed one after another (saved_pieces.hpp).
 #pragma once
 
-#include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,12 +18,10 @@
 
 #include "kaiju/base/detail/printable.hpp"
 #include "kaiju/base/status.hpp"
-#include "kaiju/cache/name.hpp"
+#include "kaiju/engine/detail/saved_pieces.hpp"
 #include "kaiju/engine/save_options.hpp"
 
 namespace kaiju {
-
-static_assert(std::endian::native == std::endian::little, "saved sessions are little-endian");
 
 inline constexpr char kSavedMagic[8] = {'K', 'A', 'I', 'J', 'U', 'S', 'E', 'S'};
 inline constexpr uint32_t kSavedVersion = 1;
@@ -53,36 +48,12 @@ struct SavedSession {
 
 inline constexpr uint32_t kSavedGlobal = 1, kSavedWindow = 2, kSavedPoint = 4;  // flags of a block
 
-// One piece after another, in memory that is taken once. Both directions lay a piece out as: the seal before it, its
-// bytes.
-class SavedPieces {
+inline constexpr size_t kMostIdentity = 512, kMostLayout = 64;  // bytes
+
+class SessionWriter : PieceWriter {
  public:
-  static constexpr size_t kMostIdentity = 512, kMostLayout = 64;
-
- protected:
-  explicit SavedPieces(const Sealer& key) : key_(key) {}
-  std::byte* begin(size_t bytes) {
-    piece_.resize(sizeof(SealTag) + bytes);
-    std::memcpy(piece_.data(), last_.data(), sizeof(SealTag));
-    return piece_.data() + sizeof(SealTag);
-  }
-  std::span<std::byte> piece() { return std::span(piece_).subspan(sizeof(SealTag)); }
-  Status seal(SealTag& tag) const {
-    if (key_) return key_(piece_, tag) ? Status() : Status(StatusCode::kOutOfMemory, "a seal could not be computed");
-    const XXH128_hash_t hash = XXH3_128bits(piece_.data(), piece_.size());
-    tag = {};
-    std::memcpy(tag.data(), &hash, sizeof hash);
-    return {};
-  }
-
-  Sealer key_;
-  std::vector<std::byte> piece_;
-  SealTag last_{};
-};
-
-class SessionWriter : SavedPieces {
- public:
-  SessionWriter(const Sealer& key, const SessionSink& sink) : SavedPieces(key), sink_(sink) {}
+  using PieceWriter::end;
+  using PieceWriter::PieceWriter;
 
   Status head(SavedSession saved) {
     std::memcpy(saved.head.magic, kSavedMagic, sizeof kSavedMagic);
@@ -109,21 +80,12 @@ class SessionWriter : SavedPieces {
     std::memcpy(at, start, sizeof start);
     return at + sizeof start;
   }
-  Status end() {
-    SealTag tag;
-    KAIJU_TRY(seal(tag));
-    last_ = tag;
-    KAIJU_TRY(sink_(piece()));
-    return sink_(last_);
-  }
-
- private:
-  const SessionSink& sink_;
 };
 
-class SessionReader : SavedPieces {
+class SessionReader : PieceReader {
  public:
-  SessionReader(const Sealer& key, const SessionSource& source) : SavedPieces(key), source_(source) {}
+  SessionReader(const Sealer& key, const SealTag& before, const SessionSource& source)
+      : PieceReader(key, before, source, "saved session") {}
 
   // At most `most_tokens`, of the model with this identity. kUnsupported for another version or model, kInvalidArgument
   // for a key missing or too many, else kBadModel.
@@ -136,10 +98,7 @@ class SessionReader : SavedPieces {
       return {StatusCode::kUnsupported, "the saved session is of version " + std::to_string(head.version) +
                                             "; this library reads version " + std::to_string(kSavedVersion)};
     if (head.keyed > 1) return damaged("its head is wrong");
-    if ((head.keyed == 1) != static_cast<bool>(key_))
-      return invalid_argument(
-          key_ ? "the saved session was saved without a key: whoever could write it may have changed it"
-               : "the saved session was saved with a key: give the same one");
+    KAIJU_TRY(check_keyed(head.keyed == 1));
     if (head.identity_bytes > kMostIdentity || head.layout_bytes > kMostLayout || head.kv_tokens > head.token_count)
       return damaged("its head is wrong");
     std::byte* const names = grow(head.identity_bytes + head.layout_bytes);
@@ -181,36 +140,6 @@ class SessionReader : SavedPieces {
                                           "; this engine's is " + printable(ours) + ": restore it there"};
   }
   static Status damaged(const std::string& what) { return bad_model("the saved session is damaged: " + what); }
-
- private:
-  // Memory of the piece for `size` more bytes.
-  std::byte* grow(size_t size) {
-    piece_.resize(piece_.size() + size);
-    return piece_.data() + piece_.size() - size;
-  }
-  Status fill(std::byte* to, size_t size) {
-    while (size > 0) {
-      Result<size_t> count = source_(std::span(to, size));
-      if (!count.ok()) return count.status();
-      if (*count == 0 || *count > size) return damaged("it ends early");
-      to += *count;
-      size -= *count;
-    }
-    return {};
-  }
-  Status check(const char* what) {
-    SealTag expected, found;
-    KAIJU_TRY(seal(expected));
-    KAIJU_TRY(fill(found.data(), found.size()));
-    unsigned difference = 0;  // in a time that tells nothing
-    for (size_t i = 0; i < found.size(); ++i) difference |= static_cast<unsigned>(found[i] ^ expected[i]);
-    if (difference != 0)
-      return damaged(std::string(what) + (key_ ? " changed since, or the key is another" : " changed since"));
-    last_ = found;
-    return {};
-  }
-
-  const SessionSource& source_;
 };
 
 }  // namespace kaiju

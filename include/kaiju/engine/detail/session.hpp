@@ -21,6 +21,7 @@ struct SessionBook {
                                 // while sessions use it
   DomainId own = kNoDomain;
   DomainId family_domain = kNoDomain;
+  NodeId pinned = kNoNode;                 // the end of the path that is pinned for it
   std::deque<std::vector<NodeRef>> turns;  // resume points of its newest turns, newest last
 };
 
@@ -56,6 +57,14 @@ class SessionBooks {
     const SessionBook& of = found->second;
     return KnownPath::find(tree_, of.shared, of.own != kNoDomain ? of.own : of.family_domain, tokens);
   }
+  // Pins the path that ends with `tip` for the session, in place of another that was; kNoNode: none.
+  void pin(SessionId session, NodeId tip) {
+    NodeId& pinned = book(session).pinned;
+    if (tip != kNoNode) tree_.pin(tip);
+    if (pinned != kNoNode) tree_.unpin(pinned);
+    pinned = tip;
+  }
+  NodeId pinned(SessionId session) { return book(session).pinned; }
   // The resume points of a turn that ended; those of older turns stop being kept for it.
   void turn_ended(SessionId session, std::vector<NodeRef> points) {
     const auto found = books_.find(session);
@@ -70,6 +79,7 @@ class SessionBooks {
   void close(SessionId session) {
     const auto found = books_.find(session);
     if (found == books_.end()) return;
+    if (found->second.pinned != kNoNode) tree_.unpin(found->second.pinned);
     release(found->second);
     if (found->second.family_domain != kNoDomain) tree_.release_domain(found->second.family_domain);
     books_.erase(found);

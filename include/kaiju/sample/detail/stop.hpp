@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,10 +18,13 @@ class StopMatcher {
   explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
   bool stopped() const { return stopped_; }
+  // Index of the stop string that was complete, in the order given; of equal ones the first. -1: none yet.
+  int32_t index() const { return index_; }
   // As before the first text.
   void begin_again() {
     held_.clear();
     stopped_ = false;
+    index_ = -1;
   }
 
   // Appends to `out` what is certainly not part of a stop string. True once a stop string is complete: of those that
@@ -34,9 +38,10 @@ class StopMatcher {
     const size_t old_size = held_.size();
     held_ += text;
     for (size_t end = old_size + 1; end <= held_.size(); ++end) {
-      const size_t start = longest_ending_at(end);
-      if (start == end) continue;
-      out.append(held_, 0, start);
+      const int32_t found = longest_ending_at(end);
+      if (found < 0) continue;
+      out.append(held_, 0, end - stops_[static_cast<size_t>(found)].size());
+      index_ = found;
       held_.clear();
       stopped_ = true;
       return true;
@@ -54,13 +59,15 @@ class StopMatcher {
   }
 
  private:
-  // Start of the longest stop string that ends at `end`, or `end` when none does.
-  size_t longest_ending_at(size_t end) const {
-    size_t start = end;
-    for (const std::string& stop : stops_)
-      if (stop.size() <= end && held_.compare(end - stop.size(), stop.size(), stop) == 0)
-        start = std::min(start, end - stop.size());
-    return start;
+  // Index of the longest stop string that ends at `end`, or -1 when none does.
+  int32_t longest_ending_at(size_t end) const {
+    int32_t longest = -1;
+    for (size_t i = 0; i < stops_.size(); ++i) {
+      const std::string& stop = stops_[i];
+      if (stop.size() > end || held_.compare(end - stop.size(), stop.size(), stop) != 0) continue;
+      if (longest < 0 || stop.size() > stops_[static_cast<size_t>(longest)].size()) longest = static_cast<int32_t>(i);
+    }
+    return longest;
   }
   // Size of the longest end of the held text that begins some stop string.
   size_t longest_beginning() const {
@@ -74,6 +81,7 @@ class StopMatcher {
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;
+  int32_t index_ = -1;
 };
 
 }  // namespace kaiju

@@ -1,13 +1,13 @@
 // A reply that goes in circles: what counts as one, and what is left of it.
-#include "examples/chat/circle.hpp"
+#include "kaiju/sample/detail/loop_guard.hpp"
 
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
-#include "examples/chat/utf8.hpp"
+#include "kaiju/text/utf8_stream.hpp"
 
-using chat::repeats_from;
+using namespace kaiju;
 
 namespace {
 
@@ -17,8 +17,18 @@ std::string times(int count, const std::string& piece) {
   return text;
 }
 
-// What the chat leaves of it.
+// What is left of it.
 std::string kept(const std::string& text) { return text.substr(0, repeats_from(text, 4, 24)); }
+
+// What comes out of a guard that is given the text in pieces of `size` bytes.
+std::string guarded(const std::string& text, size_t size, bool& stopped) {
+  LoopGuard guard;
+  std::string out;
+  for (size_t at = 0; at < text.size() && !guard.stopped(); at += size) guard.push(text.substr(at, size), out);
+  stopped = guard.stopped();
+  if (!stopped) guard.finish(out);
+  return out;
+}
 
 }  // namespace
 
@@ -67,7 +77,22 @@ TEST_CASE("the result is always a prefix of the text and whole UTF-8") {
     if (end == std::string::npos) continue;
     ++found;
     REQUIRE(end < text.size());
-    REQUIRE(chat::utf8_error(text.substr(0, end)) == std::string::npos);
+    REQUIRE(is_utf8(text.substr(0, end)));
   }
   CHECK(found > 5000);
+}
+
+TEST_CASE("a guard lets ordinary text through whole and ends a circle after little more than its first piece") {
+  bool stopped = false;
+  for (const size_t size : {1, 3, 7}) {
+    const std::string plain = "It had had it, had it not? Ha ha ha! " + times(3, "one two ") + "three.";
+    CHECK(guarded(plain, size, stopped) == plain);
+    CHECK(!stopped);
+    const std::string text = "I like" + times(20, " apples");
+    const std::string out = guarded(text, size, stopped);
+    INFO(out);
+    CHECK(stopped);
+    CHECK(out.size() <= std::string("I like apples apples").size());
+    CHECK(text.substr(0, out.size()) == out);
+  }
 }
