@@ -93,9 +93,8 @@ TEST_CASE("a child of fork() is refused with a reason, destroys its parent's han
     kaiju_engine_wake(host.engine);
     kaiju_event event{};
     size_t count = 0;
-    must(refused(ask([&](kaiju_error** e) {
-      return kaiju_engine_poll(host.engine, &event, sizeof event, 1, &count, e);
-    })));
+    must(refused(
+        ask([&](kaiju_error** e) { return kaiju_engine_poll(host.engine, &event, sizeof event, 1, &count, e); })));
     kaiju_metrics metrics{};
     metrics.struct_size = sizeof metrics;
     must(kaiju_engine_metrics(host.engine, &metrics) == KAIJU_INVALID_ARGUMENT);

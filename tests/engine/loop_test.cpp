@@ -542,17 +542,3 @@ TEST_CASE("two engines in one process do not affect each other") {
   CHECK(a.replies[ra].tokens == a.reference(tokens_from(1, 50), 40));
   CHECK(b.replies[rb].tokens == b.reference(tokens_from(2, 50), 40));
 }
-
-TEST_CASE("a reply that goes in circles ends with the loop guard, and a turn keeps what was shown of it") {
-  Harness h;
-  const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
-  const auto prompt = tokens_from(4, 20);
-  // The scripted executor is no model: one token is all that it can say.
-  RequestOptions options = asking(200);
-  options.sampling.logit_bias = {{65, 9000.0f}};
-  const Reply plain = h.run(h.session(), prompt, options);
-  if (plain.text.size() != 200) WARN("the executor knows no biases");
-  options.loop_guard = true;
-  const Reply guarded = h.run(h.session(), prompt, options);
-  CHECK(guarded.reason == (plain.text.size() == 200 ? DoneReason::kLoop : DoneReason::kLength));
-}

@@ -20,7 +20,7 @@ using shortage::sweep_memory_of_steps;
 namespace {
 
 // What could be moved into `events`: nothing where memory is short.
-size_t polled(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
+size_t poll_events(kaiju_engine* engine, kaiju_event* events, size_t event_size, size_t capacity) {
   size_t count = 0;
   (void)kaiju_engine_poll(engine, events, event_size, capacity, &count, nullptr);
   return count;
@@ -109,7 +109,7 @@ struct Owner {
   // Polls what there is; a request that failed fails the scenario.
   void poll() {
     kaiju_event event;
-    while (polled(engine, &event, sizeof event, 1) == 1)
+    while (poll_events(engine, &event, sizeof event, 1) == 1)
       if (event.kind == KAIJU_EVENT_FAILED && first == KAIJU_OK) first = event.status;
   }
   void run() {
@@ -310,7 +310,7 @@ TEST_CASE("a poll without memory loses no event") {
     std::vector<std::pair<int32_t, int32_t>> events;  // kind, and of a token its id
     const auto poll = [&] {
       std::array<kaiju_event, 3> some;
-      while (const size_t count = polled(o.engine, some.data(), sizeof some[0], some.size())) {
+      while (const size_t count = poll_events(o.engine, some.data(), sizeof some[0], some.size())) {
         const heap::Pause pause;
         for (size_t i = 0; i < count; ++i)
           events.emplace_back(some[i].kind, some[i].token_count > 0 ? some[i].tokens[0] : -1);
@@ -342,7 +342,7 @@ TEST_CASE("however memory runs out in a step, every request has one last event")
     const auto step_and_poll = [&] {
       (void)kaiju_engine_step(o.engine, nullptr);
       kaiju_event event;
-      while (polled(o.engine, &event, sizeof event, 1) == 1) {
+      while (poll_events(o.engine, &event, sizeof event, 1) == 1) {
         const heap::Pause pause;
         if (event.kind == KAIJU_EVENT_DONE || event.kind == KAIJU_EVENT_FAILED) ++last[event.request];
       }

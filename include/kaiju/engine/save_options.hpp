@@ -24,19 +24,21 @@ using SessionSink = Function<Status(std::span<const std::byte> bytes)>;
 using SessionSource = Function<Result<size_t>(std::span<std::byte> bytes)>;
 
 struct SaveOptions {
-  Sealer key;        // empty: the seal is XXH3-128, which detects damage but not forgery
-  SealTag before{};  // the seal of what comes before the session, to which its own seals are bound; zeros: nothing
+  Sealer key;      // empty: the seal is XXH3-128, which detects damage but not forgery
   bool kv = true;    // save the KV too, so that the restored session need not compute its history again
+  // The seal of what comes before the session in the same bytes, to which the session's own seals are bound (a saved
+  // conversation's turns); zeros: nothing.
+  SealTag before{};
 };
 
 struct RestoreOptions {
-  Sealer key;  // the same as in SaveOptions, and so is `before`
-  SealTag before{};
+  Sealer key;  // the same as in SaveOptions
   // Says which requests may share the restored KV. If the session was saved with a key, restored KV may enter the
   // shared region of the character. Without a key, restored KV never enters the shared region, because anyone who can
   // write the file could put another text into it. A session that was restored without a key uses the KV of the shared
   // region only if that KV is already in the cache.
   Scope scope;
+  SealTag before{};  // the same as in SaveOptions
 };
 
 }  // namespace kaiju
