@@ -6,6 +6,7 @@
 #include "catch.hpp"
 #include "kaiju/text/utf8_stream.hpp"
 #include "tests/capi/host.hpp"
+#include "tests/capi/programs.hpp"
 
 using namespace kaiju::tests;
 
@@ -130,7 +131,8 @@ TEST_CASE("a turn that a stop string ended detokenizes to the text of its events
   chat.say(chat.hello);
   kaiju_event done{};
   const Tokens drawn = chat.drain(&done, &text);
-  CHECK(done.reason == KAIJU_DONE_STOP_TOKEN);
+  CHECK(done.reason == KAIJU_DONE_STOP_STRING);
+  CHECK(done.stop == 0);
   CHECK(whole.compare(0, text.size(), text) == 0);
   const Tokens kept = chat.turn(0, KAIJU_TURN_REPLY);
   CHECK(kept.size() < drawn.size());
@@ -305,4 +307,111 @@ TEST_CASE("step refuses with the limit while too many events are not polled") {
   kaiju_event events[8];
   CHECK(polled(host.engine, events, sizeof events[0], 8) == 3);
   CHECK(host.drain().size() == 5);
+}
+
+TEST_CASE("a reply that goes in circles ends with the loop guard, and its turn spells what was shown") {
+  Chat chat;
+  const int32_t token = 40;
+  const float bias = 9000;
+  REQUIRE(kaiju_options_set_logit_bias(chat.options, &token, &bias, 1, nullptr) == KAIJU_OK);
+  kaiju_options_set_int(chat.options, KAIJU_GENERATE_MAX_TOKENS, 100, nullptr);
+  chat.say(chat.hello);
+  kaiju_event done{};
+  std::string text;
+  CHECK(chat.drain(&done).size() == 100);
+  CHECK(done.reason == KAIJU_DONE_LENGTH);
+  CHECK(done.stop == -1);
+  kaiju_options_set_int(chat.options, KAIJU_GENERATE_LOOP_GUARD, 1, nullptr);
+  chat.swipe();
+  const Tokens drawn = chat.drain(&done, &text);
+  CHECK(done.reason == KAIJU_DONE_LOOP);
+  CHECK(drawn.size() < 50);
+  const Tokens kept = chat.turn(0, KAIJU_TURN_REPLY);
+  CHECK(kept.size() < drawn.size());
+  size_t size = 0;
+  REQUIRE(kaiju_detokenize(chat.model, kept.data(), kept.size(), nullptr, 0, &size, nullptr) == KAIJU_OK);
+  CHECK(size == text.size());
+}
+
+TEST_CASE("a conversation is saved with all turns and replies and continues elsewhere without computing them again") {
+  Chat chat;
+  chat.say(chat.hello);
+  chat.drain();
+  chat.swipe();
+  chat.drain();
+  REQUIRE(kaiju_conversation_choose(chat.talk, 0, nullptr) == KAIJU_OK);
+  chat.say(chat.hello);
+  chat.drain();
+  std::string bytes;
+  const auto append = [](const void* data, size_t size, void* to) -> int32_t {
+    static_cast<std::string*>(to)->append(static_cast<const char*>(data), size);
+    return 0;
+  };
+  const std::string path = temporary_folder() + "/talk.kaiju";
+  for (const bool keyed : {false, true}) {
+    INFO("keyed: " << keyed);
+    Bag bag;
+    if (keyed) REQUIRE(bag.set(KAIJU_SESSION_KEY, std::string("a key of sixteen bytes")).status == KAIJU_OK);
+    bytes.clear();
+    Host::check(
+        ask([&](kaiju_error** e) { return kaiju_conversation_save(chat.talk, bag.handle, append, &bytes, e); }));
+    Host::check(
+        ask([&](kaiju_error** e) { return kaiju_conversation_save_file(chat.talk, bag.handle, path.c_str(), e); }));
+    CHECK(slurp(path) == bytes);
+
+    Chat other;
+    kaiju_conversation_destroy(std::exchange(other.talk, nullptr));
+    Host::check(ask([&](kaiju_error** e) {
+      return kaiju_conversation_restore_file(other.engine, bag.handle, path.c_str(), &other.talk, e);
+    }));
+    CHECK(other.tokens() == chat.tokens());
+    CHECK(other.info().turns == 2);
+    for (const size_t turn : {0, 1})
+      for (const int32_t part : {KAIJU_TURN_INPUT, KAIJU_TURN_REPLY})
+        CHECK(other.turn(turn, part) == chat.turn(turn, part));
+    REQUIRE(kaiju_conversation_undo(other.talk, nullptr) == KAIJU_OK);
+    CHECK(other.info().replies == 2);
+    CHECK(other.info().reply == 0);
+    other.swipe();  // with the variant that the first conversation would have had
+    kaiju_event done{};
+    other.drain(&done);
+    CHECK(done.cached_tokens > 0);
+
+    struct Reading {
+      std::string bytes;
+      size_t at;
+    };
+    const auto next = [](void* data, size_t size, void* from) -> int64_t {
+      auto* reading = static_cast<Reading*>(from);
+      const size_t count = std::min(size, reading->bytes.size() - reading->at);
+      std::memcpy(data, reading->bytes.data() + reading->at, count);
+      reading->at += count;
+      return static_cast<int64_t>(count);
+    };
+    for (size_t at = 0; at < bytes.size(); at += 1 + bytes.size() / 97) {
+      for (const bool cut : {false, true}) {
+        Reading reading{bytes, 0};
+        if (cut)
+          reading.bytes.resize(at);
+        else
+          reading.bytes[at] = static_cast<char>(reading.bytes[at] ^ 0x20);
+        kaiju_conversation* made = nullptr;
+        const Answer answer = ask([&](kaiju_error** e) {
+          return kaiju_conversation_restore(other.engine, bag.handle, next, &reading, &made, e);
+        });
+        INFO((cut ? "cut at " : "changed at ") << at << ": " << answer.message);
+        CHECK(answer.status != KAIJU_OK);
+        CHECK(made == nullptr);
+      }
+    }
+  }
+  CHECK(ask([&](kaiju_error** e) {
+          kaiju_conversation* made = nullptr;
+          return kaiju_conversation_restore_file(chat.engine, nullptr, path.c_str(), &made, e);
+        }).says("with a key"));
+  chat.say(chat.hello);
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_conversation_save_file(chat.talk, nullptr, path.c_str(), e);
+        }).status == KAIJU_BUSY);
+  chat.drain();
 }

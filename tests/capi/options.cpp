@@ -183,3 +183,97 @@ TEST_CASE("every option is found by its name") {
   CHECK(kaiju_option_find(nullptr, &found) == KAIJU_INVALID_ARGUMENT);
   CHECK(kaiju_option_find("generate.top_k", nullptr) == KAIJU_INVALID_ARGUMENT);
 }
+
+TEST_CASE("a list of samplers gives the replies of the same options, and its order is the arithmetic's") {
+  Host host;
+  const auto reply = [&](const Bag& bag) {
+    const int32_t prompt[] = {1, 20, 30};
+    REQUIRE(kaiju_session_truncate(host.session, 0, nullptr) == KAIJU_OK);
+    REQUIRE(kaiju_engine_submit(host.engine, host.session, prompt, 3, bag.handle, nullptr, nullptr, nullptr) ==
+            KAIJU_OK);
+    return host.drain();
+  };
+  const auto add = [](const Bag& bag, kaiju_sampler sampler, std::vector<double> values) {
+    return ask([&](kaiju_error** e) {
+      return kaiju_options_add_sampler(bag.handle, sampler, values.data(), values.size(), e);
+    });
+  };
+  const Bag options, list, plain;
+  set(options, KAIJU_GENERATE_TEMPERATURE, 1.5);
+  set(options, KAIJU_GENERATE_TOP_K, int64_t{40});
+  set(options, KAIJU_GENERATE_TOP_P, 0.9);
+  for (const Bag* bag : {&options, &list, &plain}) {
+    set(*bag, KAIJU_GENERATE_MAX_TOKENS, int64_t{24});
+    set(*bag, KAIJU_GENERATE_SEED, int64_t{9});
+  }
+  REQUIRE(add(list, KAIJU_SAMPLER_TEMPERATURE, {1.5}).status == KAIJU_OK);
+  REQUIRE(add(list, KAIJU_SAMPLER_TOP_K, {40}).status == KAIJU_OK);
+  REQUIRE(add(list, KAIJU_SAMPLER_TOP_P, {0.9}).status == KAIJU_OK);
+  CHECK(reply(list) == reply(options));
+  CHECK(reply(list) != reply(plain));
+  const Answer again = add(list, KAIJU_SAMPLER_MIN_P, {0.1});
+  CHECK(again.status == KAIJU_UNSUPPORTED);
+  CHECK(again.says("min_p cannot follow top_p"));
+  CHECK(add(plain, KAIJU_SAMPLER_TOP_K, {1.5}).says("whole number"));
+  CHECK(add(plain, KAIJU_SAMPLER_TOP_P, {0}).says("top_p.p is 0"));
+  CHECK(add(plain, KAIJU_SAMPLER_TOP_P, {}).says("has one value"));
+  CHECK(add(plain, 99, {1}).says("no sampler 99"));
+  set(list, KAIJU_GENERATE_TOP_K, int64_t{3});
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_engine_submit(host.engine, host.session, nullptr, 0, list.handle, nullptr, nullptr, e);
+        }).says("generate.top_k is set beside a list"));
+  REQUIRE(kaiju_options_clear_samplers(list.handle) == KAIJU_OK);
+  REQUIRE(kaiju_options_clear(list.handle, KAIJU_GENERATE_TOP_K) == KAIJU_OK);
+  CHECK(reply(list) == reply(plain));
+  kaiju_option_info info{};
+  info.struct_size = sizeof info;
+  REQUIRE(kaiju_sampler_describe(KAIJU_SAMPLER_MIN_P, 0, &info) == KAIJU_OK);
+  CHECK(std::string(info.name) == "min_p.p");
+  CHECK(kaiju_sampler_describe(KAIJU_SAMPLER_MIN_P, 1, &info) == KAIJU_NOT_FOUND);
+}
+
+TEST_CASE("an engine says what it computes on, and computes on the device that is named") {
+  kaiju_runtime* runtime = nullptr;
+  REQUIRE(kaiju_runtime_create(&runtime, nullptr) == KAIJU_OK);
+  const size_t devices = kaiju_runtime_device_count(runtime);
+  const auto make = [](Host& host, std::vector<int64_t> indices, const char* backend = "auto") {
+    Bag bag;
+    for (const int64_t index : indices) set(bag, KAIJU_ENGINE_DEVICES, index);
+    set(bag, KAIJU_ENGINE_BACKEND, std::string(backend));
+    set(bag, KAIJU_ENGINE_THREADS, int64_t{1});
+    kaiju_engine_destroy(std::exchange(host.engine, nullptr));
+    return ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, bag.handle, &host.engine, e); });
+  };
+  for (size_t i = 0; i < devices; ++i) {
+    Host host;
+    kaiju_session_destroy(std::exchange(host.session, nullptr));
+    kaiju_device_info device{};
+    device.struct_size = sizeof device;
+    REQUIRE(kaiju_runtime_device_info(runtime, i, &device) == KAIJU_OK);
+    CHECK((i == 0) == (device.kind == KAIJU_DEVICE_CPU));
+    if (std::string(device.backends).empty()) continue;
+    INFO(device.name);
+    CHECK(device.memory_total > 0);
+    const Answer made = make(host, {static_cast<int64_t>(i)});
+    INFO(made.message);
+    REQUIRE(made.status == KAIJU_OK);
+    kaiju_engine_info info{};
+    info.struct_size = sizeof info;
+    REQUIRE(kaiju_engine_describe(host.engine, &info) == KAIJU_OK);
+    CHECK(info.device == static_cast<int32_t>(i));
+    CHECK(std::string(device.backends).rfind(info.backend, 0) == 0);  // the fastest
+    CHECK(info.threads == 1);
+    CHECK(info.context == kTinyContext);
+    CHECK(info.max_running >= 8);
+    CHECK(info.kv_bytes_per_token + info.window_kv_bytes_per_token > 0);
+    CHECK(info.cache_bytes >= info.kv_bytes_per_token * static_cast<uint64_t>(kTinyContext));
+  }
+  Host host;
+  kaiju_session_destroy(std::exchange(host.session, nullptr));
+  CHECK(make(host, {999}).says("there is no device 999"));
+  const Answer several = make(host, {0, 0});
+  CHECK(several.status == KAIJU_UNSUPPORTED);
+  CHECK(several.says("2 devices are named"));
+  CHECK(make(host, {0}, "cuda").status != KAIJU_OK);
+  kaiju_runtime_destroy(runtime);
+}
