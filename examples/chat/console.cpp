@@ -88,7 +88,7 @@ class Loop {
   void first_screen() {
     if (!terminal_) return;
     note(about_model(console_.model) + "\n");
-    if (console_.args.verbose) note(fmt::format("It runs on {}.\n", about_machine(console_.args)));
+    if (console_.args.verbose) note(fmt::format("It runs on {}.\n", about_machine(console_.engine)));
     greet("Others: /character. ");
   }
 
@@ -191,7 +191,7 @@ class Loop {
     save_transcript({talk_.card(), talk_.seed(), talk_.turns_with_tokens()}, path_of(file));
     file_ = file;
     unsaved_ = false;
-    answer(fmt::format("  Saved: {} ({})\n", file, counted(talk_.turns().size(), "turn")), 2);
+    answer(fmt::format("  Saved: {} ({}); /load continues it\n", file, counted(talk_.turns().size(), "turn")), 2);
   }
 
   // Ctrl-C at the question keeps the chat, and so does Ctrl-D unless the user is `leaving`.
@@ -265,7 +265,7 @@ class Loop {
     unsaved_ = false;
   }
 
-  void statistics(const std::string&) { answer(stats(talk_, totals_, console_.model, console_.args), 13); }
+  void statistics(const std::string&) { answer(stats(talk_, totals_, console_.model, console_.engine), 13); }
 
   template <class Ask>
   void reply(const Ask& ask) {

@@ -14,7 +14,9 @@ namespace chat {
 namespace {
 
 const char* finish_name(int32_t reason) {
-  return reason == KAIJU_DONE_STOP ? "stop" : reason == KAIJU_DONE_LENGTH ? "length" : "cancelled";
+  return reason == KAIJU_DONE_STOP_TOKEN || reason == KAIJU_DONE_STOP_STRING ? "stop"
+         : reason == KAIJU_DONE_LENGTH                                       ? "length"
+                                                                             : "cancelled";
 }
 
 // What two texts have in common if they differ only in spaces at the beginning, which a reply is shown without, and in
@@ -36,6 +38,12 @@ size_t whole_end(std::string_view text) {
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   while (text.ends_with(kReplacement)) text.remove_suffix(kReplacement.size());
   return text.size();
+}
+
+size_t context_of(kaiju_model* model) {
+  int64_t context = 0;
+  must([&](kaiju_error**) { return kaiju_model_number(model, KAIJU_MODEL_CONTEXT, &context); });
+  return static_cast<size_t>(context);
 }
 
 kaiju_message message(int32_t role, const std::string& text) {
@@ -79,7 +87,7 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
       seed_(sampling.seed),
       greedy_(sampling.temperature == 0),
       circles_(sampling.circles),
-      context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
+      context_(context_of(model)) {
   const std::string text = card_.name + "\n" + card_.description;
   options_ = reply_options(sampling, text);
   const std::vector<int32_t> head = format({message(KAIJU_ROLE_CARD, text)});
@@ -242,7 +250,7 @@ template <class Submit>
 Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const OnText& on_text, const Submit& submit) {
   const size_t dropped = without_greeting(describe(talk).turns_dropped);
   must([&](kaiju_error** error) {
-    return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_STREAM, static_cast<int64_t>(stream), error);
+    return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_VARIANT, static_cast<int64_t>(stream), error);
   });
   kaiju_request request = 0;
   must([&](kaiju_error** error) { return submit(options_.get(), nullptr, &request, error); });
@@ -292,7 +300,10 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
   while (true) {
     must([&](kaiju_error** error) { return kaiju_engine_step(engine_, error); });
     kaiju_event events[16];
-    const size_t count = kaiju_engine_poll(engine_, events, sizeof events[0], std::size(events));
+    size_t count = 0;
+    must([&](kaiju_error** error) {
+      return kaiju_engine_poll(engine_, events, sizeof events[0], std::size(events), &count, error);
+    });
     for (const kaiju_event& event : std::span(events, count)) {
       if (event.request != request) continue;
       const std::string_view text(event.text, event.text_size);

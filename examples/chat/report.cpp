@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 namespace chat {
 namespace {
@@ -17,31 +16,14 @@ std::string text_of(kaiju_model* model, int32_t property) {
   return text;
 }
 
-int64_t number_of(kaiju_model* model, int32_t property) { return kaiju_model_number(model, property); }
+// 0 where the model has no such number.
+int64_t number_of(kaiju_model* model, int32_t property) {
+  int64_t number = 0;
+  kaiju_model_number(model, property, &number);
+  return number;
+}
 
 double millions(kaiju_model* model) { return static_cast<double>(number_of(model, KAIJU_MODEL_PARAMETERS)) * 1e-6; }
-
-struct Machine {
-  std::string backend, device;
-  int64_t threads = 0;
-};
-
-// What an engine with these options uses, by the rules of the options: an engine does not tell yet.
-Machine machine_of(const Args& args) {
-  constexpr int64_t kMostThreads = 8;  // of an engine that was given no number
-  Machine machine{args.backend, "", args.threads};
-  kaiju_runtime* runtime = nullptr;
-  kaiju_device_info info{};
-  info.struct_size = sizeof info;
-  if (kaiju_runtime_create(&runtime, nullptr) == KAIJU_OK && kaiju_runtime_device_info(runtime, 0, &info) == KAIJU_OK) {
-    const std::string backends = info.backends;
-    if (machine.backend == "auto") machine.backend = backends.substr(0, backends.find(','));
-    machine.device = info.name;
-  }
-  kaiju_runtime_destroy(runtime);
-  if (machine.threads == 0) machine.threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
-  return machine;
-}
 
 }  // namespace
 
@@ -66,15 +48,26 @@ std::string about_model(kaiju_model* model) {
         "The model is {}, a small one of our own ({}). It answers plain questions about its character's "
         "card, and little else.",
         name, size);
-  if (number_of(model, KAIJU_MODEL_CHAT_CARD) < 0)
+  if (int64_t symbol = 0; kaiju_model_number(model, KAIJU_MODEL_CHAT_CARD, &symbol) != KAIJU_OK)
     return fmt::format("The model is {} ({}), imported. It reads the character's card as an instruction.", name, size);
   return fmt::format("The model is {} ({}).", name, size);
 }
 
-std::string about_machine(const Args& args) {
-  const Machine machine = machine_of(args);
-  return fmt::format("{}{}{}, {}", machine.device, machine.device.empty() ? "" : ", ", machine.backend,
-                     counted(static_cast<size_t>(machine.threads), "thread"));
+std::string about_machine(kaiju_engine* engine) {
+  kaiju_engine_info info{};
+  info.struct_size = sizeof info;
+  if (kaiju_engine_describe(engine, &info) != KAIJU_OK) return "";
+  kaiju_runtime* runtime = nullptr;
+  kaiju_device_info device{};
+  device.struct_size = sizeof device;
+  std::string name;
+  if (kaiju_runtime_create(&runtime, nullptr) == KAIJU_OK &&
+      kaiju_runtime_device_info(runtime, static_cast<size_t>(info.device), &device) == KAIJU_OK) {
+    name = fmt::format("{}, ", device.name);
+    if (*device.description) name += fmt::format("{}, ", device.description);
+  }
+  kaiju_runtime_destroy(runtime);
+  return fmt::format("{}{}, {}", name, info.backend, counted(static_cast<size_t>(info.threads), "thread"));
 }
 
 std::string ending(const Reply& reply) {
@@ -93,11 +86,11 @@ std::string figures(const Reply& reply) {
                      reply.cached_tokens, reply.prompt_tokens, reply.prefill_seconds + reply.decode_seconds);
 }
 
-std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* model, const Args& args) {
+std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* model, kaiju_engine* engine) {
   const auto rate = [](double count, double seconds) { return seconds > 0 ? count / seconds : 0; };
   std::string out = fmt::format("  model      {} ({:.1f} M int8 weights, {:.8})\n", text_of(model, KAIJU_MODEL_NAME),
                                 millions(model), text_of(model, KAIJU_MODEL_DIGEST));
-  out += fmt::format("  machine    {}\n", about_machine(args));
+  out += fmt::format("  machine    {}\n", about_machine(engine));
   out += fmt::format("  context    {} of {} tokens, turns: {}, of which left the context: {}\n",
                      talk.tokens_in_context(), talk.context(), talk.turns().size(), talk.dropped());
   out += fmt::format("  prompts    {} tokens, {} of them reused, {:.0f} tokens/s\n", totals.prompt_tokens,

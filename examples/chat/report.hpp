@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "args.hpp"
 #include "conversation.hpp"
 
 namespace chat {
@@ -21,12 +20,12 @@ std::string counted(size_t count, const char* noun);  // "1 turn", "2 turns"
 // For the first screen: what the model is, in a sentence or two.
 std::string about_model(kaiju_model* model);
 // "cpu, avx512, 2 threads"
-std::string about_machine(const Args& args);
+std::string about_machine(kaiju_engine* engine);
 
 // What the user should know about how this reply ended, whether or not figures are shown; often empty.
 std::string ending(const Reply& reply);
 std::string figures(const Reply& reply);
-std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* model, const Args& args);
+std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* model, kaiju_engine* engine);
 // The last turn of `talk`.
 std::string json_line(const Reply& reply, const Conversation& talk);
 

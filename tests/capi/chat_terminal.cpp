@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -246,6 +247,21 @@ TEST_CASE("Ctrl-C stops a reply, and the chat goes on", "[terminal]") {
   screen.until(kPrompt);
   screen.type("hello\r");
   screen.until("Ann:");
+  screen.type(kCtrlC);
+  screen.until("stopped");
+  screen.until(kPrompt);
+  screen.type("/undo\r");
+  screen.until("Forgotten: hello");
+  CHECK(screen.leave() == 0);
+}
+
+TEST_CASE("Ctrl-C stops a reply that the terminal holds back after Ctrl-S, and the chat goes on", "[terminal]") {
+  Terminal screen = long_talk();
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until("Ann:");
+  screen.type("\x13");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the chat waits in the middle of a write
   screen.type(kCtrlC);
   screen.until("stopped");
   screen.until(kPrompt);
