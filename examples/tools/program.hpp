@@ -97,7 +97,8 @@ inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    if (dynamic_cast<const CLI::ExtrasError*>(&error)) return wrong(error.what() + option_meant(app));
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error))
+      return wrong(error.what() + option_meant(app));
     if (error.get_exit_code() != 0) return wrong(error.what());
     std::ostringstream asked_for;
     const int code = app.exit(error, asked_for, asked_for);
