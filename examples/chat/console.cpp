@@ -171,7 +171,10 @@ class Loop {
   }
 
   void retry(const std::string&) {
+    const std::string before = talk_.turns().empty() ? "" : talk_.turns().back().reply;
     reply([&](const Conversation::OnText& on_text) { return talk_.retry(on_text); });
+    if (terminal_ && talk_.turns().back().reply == before)
+      note("  The same reply came again. With a higher --temperature replies differ more.\n\n", 2);
   }
 
   void edit(const std::string& text) {

@@ -643,6 +643,17 @@ TEST_CASE("a mistyped command, character or word is answered with what was meant
   CHECK(screen.wait_for_end() == 0);
 }
 
+TEST_CASE("a retry that gives the same reply says so", "[terminal]") {
+  Terminal screen({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "4", "--top-k", "1"}, 80,
+                  {});
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until(kPrompt);
+  screen.type("/retry\r");
+  screen.until("The same reply came again");
+  CHECK(screen.leave() == 0);
+}
+
 TEST_CASE("the first screen says what the model is and what to ask", "[terminal]") {
   Terminal bundled({}, 78, {"NO_COLOR=1"});
   const std::string first = bundled.until(kPrompt);
