@@ -75,6 +75,17 @@ TEST_CASE("a scripted chat prints no control character of a reply; JSON escapes 
   CHECK(in_replies > 0);
 }
 
+TEST_CASE("a reply that is cut within a character ends before it") {
+  const std::string half = "\xEF\xBF\xBD";  // what the library makes of it
+  for (int seed = 1; seed <= 40; ++seed) {
+    INFO("seed " << seed);
+    const Run run = chat({"--say", "hello", "--json", "--temperature", "10", "--max-tokens", "3", "--character",
+                          short_card(), "--seed", std::to_string(seed)});
+    const auto turn = nlohmann::json::parse(run.out);
+    if (turn["finish"] == "length") CHECK_FALSE(turn["reply"].get<std::string>().ends_with(half));
+  }
+}
+
 TEST_CASE("each line of piped input is a turn or a command") {
   const Run run = short_chat({"--temperature", "1.5"}, "hello\n\n/retry\n/stats\n/undo\nhello\n/quit\nnever\n");
   INFO(run.err);
