@@ -17,6 +17,7 @@ struct Args {
   int64_t threads = 0;
   std::vector<std::string> say;
   bool json = false;
+  bool verbose = false;
   bool list = false;
   bool seed_given = false;
   Sampling sampling;

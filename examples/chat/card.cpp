@@ -7,7 +7,9 @@
 #include <cctype>
 #include <filesystem>
 #include <sstream>
+#include <vector>
 
+#include "../tools/nearest.hpp"
 #include "owned.hpp"
 #include "regular_file.hpp"
 #include "utf8.hpp"
@@ -19,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxCardBytes = size_t{1} << 20;
 constexpr size_t kMaxNameBytes = 100;
+constexpr size_t kMaxAsks = 8;
 
 std::string trimmed(const std::string& text) {
   const char* kSpaces = " \t\r\n";
@@ -82,14 +85,18 @@ Card parse_card(std::string text, const std::string& file) {
     }
     const size_t colon = line.find(':');
     const std::string key = colon == std::string::npos ? "" : lower(trimmed(line.substr(0, colon)));
-    if (key != "name" && key != "greeting")
-      throw Problem(fmt::format("{}:{}: expected 'name: ...', 'greeting: ...' or an empty line before the description",
-                                file, number));
+    if (key != "name" && key != "greeting" && key != "ask")
+      throw Problem(fmt::format(
+          "{}:{}: expected 'name: ...', 'greeting: ...', 'ask: ...' or an empty line before the description", file,
+          number));
     const std::string value = trimmed(line.substr(colon + 1));
     if (value.empty()) throw Problem(fmt::format("{}:{}: '{}:' has nothing after it", file, number, key));
-    if (key == "name" ? !card.name.empty() : greeting_line > 0)
+    if ((key == "name" && !card.name.empty()) || (key == "greeting" && greeting_line > 0))
       throw Problem(fmt::format("{}:{}: a second '{}:'", file, number, key));
     if (key == "name") card.name = value;
+    if (key == "ask") card.asks.push_back(value);
+    if (card.asks.size() > kMaxAsks)
+      throw Problem(fmt::format("{}:{}: more than {} lines 'ask: ...'", file, number, kMaxAsks));
     if (key == "greeting") {
       card.greeting = value;
       greeting_line = number;
@@ -122,11 +129,11 @@ std::string find_card(const std::string& file_or_name, const std::string& folder
   std::error_code ignored;
   if (looks_like_file || fs::is_regular_file(file_or_name, ignored)) return file_or_name;
   const std::string wanted = lower(file_or_name);
-  std::string names;
+  std::vector<std::string> names;
   const std::vector<std::string> files = card_files(folder);
   for (const std::string& file : files) {
     if (lower(stem_of(file)) == wanted) return file;
-    names += (names.empty() ? "" : ", ") + stem_of(file);
+    names.push_back(stem_of(file));
   }
   for (const std::string& file : files) {
     try {
@@ -134,8 +141,10 @@ std::string find_card(const std::string& file_or_name, const std::string& folder
     } catch (const Problem&) {  // a broken card has no name to be found by
     }
   }
-  throw Problem(fmt::format("no character '{}'; there are: {} (or give the path of a card file)", file_or_name,
-                            names.empty() ? "none" : names));
+  const std::string meant = kaiju::tools::did_you_mean(file_or_name, names);
+  throw Problem(fmt::format("no character '{}'{}: {} (or give the path of a card file)", file_or_name,
+                            meant.empty() ? "; there are" : meant + " There are",
+                            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
 }
 
 }  // namespace chat

@@ -2,6 +2,7 @@
 //
 //   name: Wren
 //   greeting: Welcome to the wagon.
+//   ask: What are you afraid of?
 //
 //   Wren Applegarth is a travelling hedge witch ...
 #pragma once
@@ -15,6 +16,7 @@ struct Card {
   std::string name;
   std::string greeting;  // may be empty: then the user speaks first
   std::string description;
+  std::vector<std::string> asks;  // questions to begin with, shown to the user; the model never sees them
 };
 
 // Throws Problem when a card from elsewhere than parse_card has no name or description, or holds control characters.

@@ -2,18 +2,23 @@
 #include "console.hpp"
 
 #include <fmt/format.h>
+#include <strings.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cctype>
 #include <cstdlib>
+#include <filesystem>
+#include <initializer_list>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include "../tools/nearest.hpp"
 #include "../tools/standard_streams.hpp"
 #include "../tools/text_input.hpp"
 #include "printer.hpp"
+#include "report.hpp"
 #include "terminal.hpp"
 #include "transcript.hpp"
 
@@ -24,68 +29,7 @@ using kaiju::tools::LineRead, kaiju::tools::output_failed, kaiju::tools::print;
 
 constexpr size_t kMostLineBytes = size_t{1} << 20;  // far beyond any model's context
 
-struct Totals {
-  int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  double prefill_seconds = 0, decode_seconds = 0, decoded = 0;
-
-  void add(const Reply& reply) {
-    prompt_tokens += reply.prompt_tokens;
-    cached_tokens += reply.cached_tokens;
-    generated_tokens += reply.generated_tokens;
-    prefill_seconds += reply.prefill_seconds;
-    decode_seconds += reply.decode_seconds;
-    decoded += std::max(reply.generated_tokens - 1, 0);
-  }
-};
-
-std::string counted(size_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-std::string status_line(const Reply& reply) {
-  std::string line = fmt::format("[{:.0f} tokens/s · {} of {} prompt tokens reused", reply.decode_rate(),
-                                 reply.cached_tokens, reply.prompt_tokens);
-  if (reply.finish == "length") line += fmt::format(" · cut at {} tokens", reply.generated_tokens);
-  if (reply.finish == "cancelled") line += " · stopped";
-  if (reply.finish == "circle") line += " · ended where it began to repeat itself";
-  if (reply.turns_dropped > 0)
-    line += fmt::format(" · the oldest {} left the context", counted(reply.turns_dropped, "turn"));
-  return line + "]";
-}
-
-std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* model) {
-  const char* name = "";
-  const char* digest = "";
-  kaiju_model_text(model, KAIJU_MODEL_NAME, &name, nullptr);
-  kaiju_model_text(model, KAIJU_MODEL_DIGEST, &digest, nullptr);
-  const auto rate = [](double count, double seconds) { return seconds > 0 ? count / seconds : 0; };
-  std::string out = fmt::format("  model      {} ({:.1f} M int8 weights, {:.8})\n", name,
-                                static_cast<double>(kaiju_model_number(model, KAIJU_MODEL_PARAMETERS)) * 1e-6, digest);
-  out += fmt::format("  context    {} of {} tokens, exchanges: {}, turns dropped: {}\n", talk.tokens_in_context(),
-                     talk.context(), talk.exchanges().size(), talk.dropped());
-  out += fmt::format("  prompts    {} tokens, {} of them reused, {:.0f} tokens/s\n", totals.prompt_tokens,
-                     totals.cached_tokens,
-                     rate(static_cast<double>(totals.prompt_tokens - totals.cached_tokens), totals.prefill_seconds));
-  out += fmt::format("  replies    {} tokens, {:.0f} tokens/s\n", totals.generated_tokens,
-                     rate(totals.decoded, totals.decode_seconds));
-  return out + fmt::format("  seed       {}\n", talk.seed());
-}
-
-void print_json(const Reply& reply, const Conversation& talk) {
-  const nlohmann::ordered_json line = {{"turn", talk.exchanges().size()},
-                                       {"seed", talk.seed()},
-                                       {"retries", talk.exchanges().back().retries},
-                                       {"reply", reply.text},
-                                       {"prompt_tokens", reply.prompt_tokens},
-                                       {"cached_tokens", reply.cached_tokens},
-                                       {"prefill_tokens_per_second", std::round(reply.prefill_rate() * 10) / 10},
-                                       {"decode_tokens_per_second", std::round(reply.decode_rate() * 10) / 10},
-                                       {"finish", reply.finish}};
-  print("{}\n", line.dump());
-  std::fflush(stdout);
-}
-
-bool blank(const std::string& line) { return line.find_first_not_of(" \t\r") == std::string::npos; }
+bool blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
 // A path as a shell would read it.
 std::string path_of(const std::string& path) {
@@ -95,11 +39,11 @@ std::string path_of(const std::string& path) {
 
 // Splits "/character  silas " into its words; the second may hold spaces.
 std::pair<std::string, std::string> command_of(const std::string& line) {
-  const size_t space = line.find_first_of(" \t");
+  const size_t space = line.find_first_of(" \t\n");
   if (space == std::string::npos) return {line, ""};
-  const size_t rest = line.find_first_not_of(" \t", space);
+  const size_t rest = line.find_first_not_of(" \t\n", space);
   if (rest == std::string::npos) return {line.substr(0, space), ""};
-  return {line.substr(0, space), line.substr(rest, line.find_last_not_of(" \t\r") - rest + 1)};
+  return {line.substr(0, space), line.substr(rest, line.find_last_not_of(" \t\r\n") - rest + 1)};
 }
 
 std::string names(const std::string& folder) {
@@ -108,20 +52,52 @@ std::string names(const std::string& folder) {
   return out.empty() ? "none" : out;
 }
 
+constexpr const char* kSaveFirst = "Save this chat first?";
+
+// "[stopped · 50 tokens/s ...]"; empty where there is nothing to tell.
+std::string about_reply(const Reply& reply, bool verbose) {
+  std::string text = ending(reply);
+  if (verbose) text = figures(reply) + (text.empty() ? "" : " · ") + text;
+  return text.empty() ? "" : "[" + text + "]";
+}
+
+// The file for a chat that has none yet: of a name that no file has.
+std::string free_file(const std::string& character) {
+  std::string stem;
+  for (const char c : character)
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      stem += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (stem.empty()) stem = "chat";
+  std::string file = stem + ".json";
+  std::error_code ignored;
+  for (int number = 2; std::filesystem::exists(file, ignored); ++number) file = fmt::format("{}-{}.json", stem, number);
+  return file;
+}
+
 // A conversation that a terminal or a pipe commands.
 class Loop {
  public:
   // `reader`: of the terminal; null for a pipe.
-  Loop(Console& console, Conversation talk, const LineReader* reader)
+  Loop(Console& console, Conversation talk, LineReader* reader)
       : console_(console),
         talk_(std::move(talk)),
         reader_(reader),
         terminal_(reader != nullptr),
         printer_(terminal_ && wants_colours(), terminal_) {}
 
-  void greet() {
+  void first_screen() {
     if (!terminal_) return;
-    note(fmt::format("You are talking to {}. /help lists the commands, Ctrl-D leaves.\n", talk_.card().name));
+    note(about_model(console_.model) + "\n");
+    if (console_.args.verbose) note(fmt::format("It runs on {}.\n", about_machine(console_.engine)));
+    greet("Others: /character. ");
+  }
+
+  // `others`: how to talk to another one.
+  void greet(const char* others = "") {
+    if (!terminal_) return;
+    note(fmt::format("You are talking to {}. {}All commands: /help. Ctrl-D leaves.\n", talk_.card().name, others));
+    if (!talk_.card().asks.empty()) note(fmt::format("Try: {}\n", fmt::join(talk_.card().asks, "  ")), 5);
+    std::fputc('\n', stdout);
     if (!talk_.card().greeting.empty()) {
       speaker();
       printer_.print(talk_.card().greeting);
@@ -140,12 +116,17 @@ class Loop {
   bool line(const std::string& text) {
     if (blank(text)) return true;
     if (text[0] == '/') return command(text);
+    if (terminal_ && (text == "quit" || text == "exit" || text == "help"))
+      throw Problem(fmt::format("the command is /{0}; to say \"{0}\", put a space before it", text));
     reply([&](const Conversation::OnText& on_text) { return talk_.say(text, on_text); });
     return true;
   }
 
-  // What the next line to read begins with: /edit fetches the last message back.
+  // What the next text to read begins with: /edit fetches back what was said.
   std::string take_begun() { return std::exchange(begun_, ""); }
+
+  // Asks whether to save a chat that would be lost, on a terminal. False where the user goes on with it instead.
+  bool may_leave() { return may_lose("Save this chat before leaving?", true); }
 
  private:
   struct Command {
@@ -163,7 +144,7 @@ class Loop {
     };
     if (name == "/quit" || name == "/exit" || name == "/q") {
       takes_none();
-      return false;
+      return !may_leave();
     }
     for (const Command& each : commands()) {
       if (name != each.name) continue;
@@ -171,45 +152,84 @@ class Loop {
       (this->*each.run)(rest);
       return true;
     }
-    throw Problem(fmt::format("no command {}; /help lists them", name));
+    std::vector<std::string> known = {"/quit", "/exit"};
+    for (const Command& each : commands()) known.emplace_back(each.name);
+    const std::string meant = kaiju::tools::did_you_mean(name, known);
+    throw Problem(fmt::format("unknown command {}{}", name, meant.empty() ? "; /help lists the commands" : meant));
   }
 
   void help(const std::string&) {
     const auto entry = [&](const std::string& name, const char* text) {
-      note(fmt::format("  {:<18}{}\n", name, text), 20);
+      note(fmt::format("  {:<19}{}\n", name, text), 21);
     };
     for (const Command& each : commands()) entry(fmt::format("{} {}", each.name, each.argument), each.help);
-    entry("/quit", "leave (Ctrl-D does too); Ctrl-C stops a reply");
+    entry("/quit", "leave; Ctrl-D does too");
+    answer(
+        "  Several lines in one turn: end a line with \\, or press Alt-Enter, or paste them.\n"
+        "  To say a text that begins with /, put a space before it. Ctrl-C stops a reply.\n",
+        2);
   }
 
   void retry(const std::string&) {
+    const std::string before = talk_.turns().empty() ? "" : talk_.turns().back().reply;
     reply([&](const Conversation::OnText& on_text) { return talk_.retry(on_text); });
+    if (terminal_ && talk_.turns().back().reply == before)
+      note("  The same reply came again. With a higher --temperature replies differ more.\n\n", 2);
   }
 
   void edit(const std::string& text) {
     if (!text.empty()) return reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
-    if (!reader_ || !reader_->edits()) throw Problem("give the new message after /edit");
-    begun_ = "/edit " + talk_.last_question();
+    if (!reader_ || !reader_->edits()) throw Problem("give the new text after /edit");
+    begun_ = "/edit " + talk_.last_said();
   }
 
-  void undo(const std::string&) { note(fmt::format("  Forgotten: {}\n", talk_.undo()), 2); }
+  void undo(const std::string&) {
+    answer(fmt::format("  Forgotten: {}\n", talk_.undo()), 2);
+    unsaved_ = true;
+  }
 
-  void save(const std::string& file) {
+  void save(const std::string& given) {
+    const std::string file = given.empty() ? file_ : given;
     if (file.empty()) throw Problem("give a file: /save chat.json");
-    save_transcript({talk_.card(), talk_.seed(), talk_.exchanges_with_tokens()}, path_of(file));
-    note(fmt::format("  Saved: {}\n", file), 2);
+    save_transcript({talk_.card(), talk_.seed(), talk_.turns_with_tokens()}, path_of(file));
+    file_ = file;
+    unsaved_ = false;
+    answer(fmt::format("  Saved: {} ({}); /load continues it\n", file, counted(talk_.turns().size(), "turn")), 2);
+  }
+
+  // Ctrl-C at the question keeps the chat, and so does Ctrl-D unless the user is `leaving`.
+  bool may_lose(const std::string& question, bool leaving) {
+    while (terminal_ && unsaved_ && !talk_.turns().empty()) {
+      bool interrupted = false;
+      auto answer = reader_->ask(question + " [y/N/FILE]", interrupted);
+      if (interrupted || (!answer && !leaving)) return false;
+      if (!answer) break;
+      answer = command_of("x " + *answer).second;
+      const auto is_one_of = [&](std::initializer_list<const char*> words) {
+        return std::any_of(words.begin(), words.end(),
+                           [&](const char* word) { return strcasecmp(answer->c_str(), word) == 0; });
+      };
+      if (answer->empty() || is_one_of({"n", "no"})) break;
+      const bool yes = is_one_of({"y", "yes"});
+      try {
+        save(!yes ? *answer : file_.empty() ? free_file(talk_.card().name) : file_);
+      } catch (const Problem& problem) {
+        complain(problem);
+      }
+    }
+    return true;
   }
 
   void load(const std::string& file) {
     if (file.empty()) throw Problem("give a file that /save wrote: /load chat.json");
     Transcript transcript = load_transcript(path_of(file));
+    if (!may_lose(kSaveFirst, false)) return;
     Sampling sampling = console_.args.sampling;
     sampling.seed = transcript.seed;
     Conversation talk(console_.model, console_.engine, std::move(transcript.card), sampling, file);
-    const size_t misspelt = talk.restore(transcript.exchanges);
-    talk_ = std::move(talk);
-    note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.exchanges.size(), "exchange"), talk_.card().name),
-         2);
+    const size_t misspelt = talk.restore(transcript.turns);
+    begin(std::move(talk), file);
+    note(fmt::format("  Loaded: {} with {}.\n", counted(transcript.turns.size(), "turn"), talk_.card().name), 2);
     if (misspelt > 0)
       note(fmt::format("  The saved tokens of {} do not spell the text with this model. The text is tokenised anew; "
                        "replies may differ from those without the break.\n",
@@ -220,10 +240,10 @@ class Loop {
                        console_.args.sampling.seed),
            2);
     if (!terminal_) return;
-    if (transcript.exchanges.empty()) return greet();
-    const Exchange& last = transcript.exchanges.back();
+    if (transcript.turns.empty()) return greet();
+    const Turn& last = transcript.turns.back();
     note("\nYou: ");
-    printer_.print(last.question);
+    printer_.print(last.said);
     printer_.end_line();
     speaker();
     printer_.print(last.reply);
@@ -234,13 +254,21 @@ class Loop {
   void character(const std::string& name) {
     const std::string& folder = console_.args.characters_folder;
     if (name.empty())
-      return note(fmt::format("  You are talking to {}. Characters: {}\n", talk_.card().name, names(folder)), 2);
+      return answer(fmt::format("  You are talking to {}. Characters: {}\n", talk_.card().name, names(folder)), 2);
     const std::string file = find_card(name, folder);
-    talk_ = Conversation(console_.model, console_.engine, read_card(file), console_.args.sampling, file);
+    Conversation talk(console_.model, console_.engine, read_card(file), console_.args.sampling, file);
+    if (!may_lose(kSaveFirst, false)) return;
+    begin(std::move(talk), "");
     greet();
   }
 
-  void statistics(const std::string&) { note(stats(talk_, totals_, console_.model), 13); }
+  void begin(Conversation talk, const std::string& file) {
+    talk_ = std::move(talk);
+    file_ = file;
+    unsaved_ = false;
+  }
+
+  void statistics(const std::string&) { answer(stats(talk_, totals_, console_.model, console_.engine), 13); }
 
   template <class Ask>
   void reply(const Ask& ask) {
@@ -255,11 +283,21 @@ class Loop {
       return !take_interrupt() && !output_failed();
     });
     totals_.add(reply);
-    if (console_.args.json) return print_json(reply, talk_);
+    unsaved_ = true;
+    if (console_.args.json) {
+      print("{}\n", json_line(reply, talk_));
+      std::fflush(stdout);
+      return;
+    }
     if (!begun && terminal_) speaker();
     printer_.end_line();
     if (!begun && !terminal_) std::fputc('\n', stdout);
-    if (terminal_) note(status_line(reply) + "\n\n");
+    if (terminal_) {
+      const std::string text = about_reply(reply, console_.args.verbose);
+      note(text.empty() ? "\n" : text + "\n\n");
+    } else if (console_.args.verbose) {
+      print(stderr, "{}\n", about_reply(reply, true));
+    }
   }
 
   void speaker() {
@@ -267,6 +305,9 @@ class Loop {
     printer_.print(talk_.card().name + ": ");
     printer_.colour(Colour::kNone);
   }
+
+  // What a command answers: on a terminal an empty line follows.
+  void answer(const std::string& text, int hang) { note(terminal_ ? text + "\n" : text, hang); }
 
   // What the chat itself says. Beside lines of JSON it goes to stderr.
   void note(const std::string& text, int hang = 0) {
@@ -281,22 +322,24 @@ class Loop {
 
   Console& console_;
   Conversation talk_;
-  const LineReader* reader_;
+  LineReader* reader_;
   bool terminal_;
   Printer printer_;
   Totals totals_;
   std::string begun_;
+  std::string file_;      // that this chat was saved to or loaded from
+  bool unsaved_ = false;  // has changed since
 };
 
 std::span<const Loop::Command> Loop::commands() {
   static constexpr Command kCommands[] = {
-      {"/retry", "", "another reply to your last message", &Loop::retry},
-      {"/edit", "[TEXT]", "replace your last message by TEXT; without TEXT, edit it", &Loop::edit},
-      {"/undo", "", "forget your last message and its reply", &Loop::undo},
-      {"/save", "FILE", "save this chat to a file", &Loop::save},
+      {"/retry", "", "another reply for the last turn", &Loop::retry},
+      {"/edit", "[TEXT]", "say TEXT instead in the last turn (default: edit what you said)", &Loop::edit},
+      {"/undo", "", "take the last turn back", &Loop::undo},
+      {"/save", "[FILE]", "save this chat (default: where it was saved before)", &Loop::save},
       {"/load", "FILE", "continue a saved chat", &Loop::load},
-      {"/character", "[NAME]", "list the characters; with a NAME or FILE, start a new chat", &Loop::character},
-      {"/stats", "", "tokens, speed and seed of this chat", &Loop::statistics},
+      {"/character", "[NAME]", "start a chat with another one, NAME or FILE (default: list them)", &Loop::character},
+      {"/stats", "", "model, machine, tokens, speed and seed", &Loop::statistics},
       {"/help", "", "this list", &Loop::help},
   };
   return kCommands;
@@ -319,10 +362,11 @@ int Console::run_script(Conversation talk) {
     if (output_failed()) break;
     const Reply reply = talk.say(text, [](std::string_view) { return true; });
     if (args.json)
-      print_json(reply, talk);
+      print("{}\n", json_line(reply, talk));
     else
       Printer(false, false).print(reply.text + "\n");
     std::fflush(stdout);
+    if (args.verbose && !args.json) print(stderr, "{}\n", about_reply(reply, true));
   }
   return 0;
 }
@@ -352,16 +396,16 @@ int Console::run_terminal(Conversation talk) {
   const CatchInterrupt catch_interrupt;
   LineReader reader("You:", wants_colours());
   Loop loop(*this, std::move(talk), &reader);
-  loop.greet();
-  while (const auto text = reader.read(loop.take_begun())) {
+  loop.first_screen();
+  while (true) {
+    const auto text = reader.read(loop.take_begun());
+    if (!text) std::fputc('\n', stdout);
     try {
-      if (!loop.line(*text)) return 0;
+      if (text ? !loop.line(*text) : loop.may_leave()) return 0;
     } catch (const Problem& problem) {
       loop.complain(problem);
     }
   }
-  std::fputc('\n', stdout);
-  return 0;
 }
 
 }  // namespace chat

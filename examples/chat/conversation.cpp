@@ -14,7 +14,9 @@ namespace chat {
 namespace {
 
 const char* finish_name(int32_t reason) {
-  return reason == KAIJU_DONE_STOP ? "stop" : reason == KAIJU_DONE_LENGTH ? "length" : "cancelled";
+  return reason == KAIJU_DONE_STOP_TOKEN || reason == KAIJU_DONE_STOP_STRING ? "stop"
+         : reason == KAIJU_DONE_LENGTH                                       ? "length"
+                                                                             : "cancelled";
 }
 
 // What two texts have in common if they differ only in spaces at the beginning, which a reply is shown without, and in
@@ -29,6 +31,19 @@ std::string without_bad_bytes(std::string_view text) {
     size = std::max<size_t>(size, 1);
   }
   return good.erase(0, std::min(good.find_first_not_of(' '), good.size()));
+}
+
+// Where the text ends without U+FFFD at its end: half a character, of which the rest may never come.
+size_t whole_end(std::string_view text) {
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  while (text.ends_with(kReplacement)) text.remove_suffix(kReplacement.size());
+  return text.size();
+}
+
+size_t context_of(kaiju_model* model) {
+  int64_t context = 0;
+  must([&](kaiju_error**) { return kaiju_model_number(model, KAIJU_MODEL_CONTEXT, &context); });
+  return static_cast<size_t>(context);
 }
 
 kaiju_message message(int32_t role, const std::string& text) {
@@ -72,7 +87,7 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
       seed_(sampling.seed),
       greedy_(sampling.temperature == 0),
       circles_(sampling.circles),
-      context_(static_cast<size_t>(kaiju_model_number(model, KAIJU_MODEL_CONTEXT))) {
+      context_(context_of(model)) {
   const std::string text = card_.name + "\n" + card_.description;
   options_ = reply_options(sampling, text);
   const std::vector<int32_t> head = format({message(KAIJU_ROLE_CARD, text)});
@@ -127,65 +142,65 @@ std::vector<int32_t> Conversation::said_by_character(const std::string& text) co
   return tokens;
 }
 
-void Conversation::need_exchange() const {
-  if (said_.empty()) throw Problem("nothing was said yet");
+void Conversation::need_turn() const {
+  if (turns_.empty()) throw Problem("there is no turn yet: say something first");
 }
 
-const std::string& Conversation::last_question() const {
-  need_exchange();
-  return said_.back().question;
+const std::string& Conversation::last_said() const {
+  need_turn();
+  return turns_.back().said;
 }
 
 Reply Conversation::say(const std::string& text, const OnText& on_text) {
   Reply reply = say_in(talk_, text, on_text);
-  said_.push_back({text, reply.text, 0});
+  turns_.push_back({text, reply.text, 0});
   return reply;
 }
 
 Reply Conversation::retry(const OnText& on_text) {
-  need_exchange();
+  need_turn();
   if (greedy_) throw Problem("at temperature 0 there is only one reply; start with a higher --temperature");
   // The conversation counts the streams of the replies it was asked for; those of a chat that was loaded come on top.
-  const uint32_t retries = said_.back().retries + 1;
+  const uint32_t retries = turns_.back().retries + 1;
   Reply reply = answer(talk_, retries - describe(talk_).replies, on_text,
                        [&](auto... arguments) { return kaiju_conversation_swipe(talk_.get(), arguments...); });
-  said_.back().reply = reply.text;
-  said_.back().retries = retries;
+  turns_.back().reply = reply.text;
+  turns_.back().retries = retries;
   return reply;
 }
 
 Reply Conversation::edit(const std::string& text, const OnText& on_text) {
-  need_exchange();
+  need_turn();
   ConversationHandle before = make<ConversationHandle>([&](kaiju_conversation** out, kaiju_error** error) {
     return kaiju_conversation_fork(talk_.get(), describe(talk_).turns - 1, out, error);
   });
   Reply reply = say_in(before, text, on_text);
   talk_ = std::move(before);
-  said_.back() = {text, reply.text, 0};
+  turns_.back() = {text, reply.text, 0};
   return reply;
 }
 
 std::string Conversation::undo() {
-  need_exchange();
+  need_turn();
   must([&](kaiju_error** error) { return kaiju_conversation_undo(talk_.get(), error); });
-  std::string question = said_.back().question;
-  said_.pop_back();
-  return question;
+  std::string said = turns_.back().said;
+  turns_.pop_back();
+  return said;
 }
 
-size_t Conversation::restore(const std::vector<Exchange>& exchanges) {
+size_t Conversation::restore(const std::vector<Turn>& turns) {
   size_t misspelt = 0;
-  for (const Exchange& each : exchanges) {
+  for (const Turn& each : turns) {
     const bool use = each.reply_tokens && spells(*each.reply_tokens, each.reply);
     misspelt += each.reply_tokens && !use;
-    append(asked(each.question), use ? *each.reply_tokens : said_by_character(each.reply));
+    append(asked(each.said), use ? *each.reply_tokens : said_by_character(each.reply));
   }
-  said_ = exchanges;
+  turns_ = turns;
   return misspelt;
 }
 
-std::vector<Exchange> Conversation::exchanges_with_tokens() const {
-  std::vector<Exchange> all = said_;
+std::vector<Turn> Conversation::turns_with_tokens() const {
+  std::vector<Turn> all = turns_;
   const size_t first = card_.greeting.empty() ? 0 : 1;  // the greeting is a turn of its own
   for (size_t i = 0; i < all.size(); ++i) {
     std::vector<int32_t> tokens;
@@ -233,9 +248,9 @@ Reply Conversation::say_in(const ConversationHandle& talk, const std::string& te
 
 template <class Submit>
 Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const OnText& on_text, const Submit& submit) {
-  const size_t dropped = describe(talk).turns_dropped;
+  const size_t dropped = without_greeting(describe(talk).turns_dropped);
   must([&](kaiju_error** error) {
-    return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_STREAM, static_cast<int64_t>(stream), error);
+    return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_VARIANT, static_cast<int64_t>(stream), error);
   });
   kaiju_request request = 0;
   must([&](kaiju_error** error) { return submit(options_.get(), nullptr, &request, error); });
@@ -247,7 +262,8 @@ Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const 
       return kaiju_conversation_edit(talk.get(), info.turns - 1, KAIJU_TURN_REPLY, kept.data(), kept.size(), error);
     });
   }
-  reply.turns_dropped = info.turns_dropped - std::min<size_t>(dropped, info.turns_dropped);
+  const size_t dropped_now = without_greeting(info.turns_dropped);
+  reply.turns_dropped = dropped_now - std::min(dropped, dropped_now);
   return reply;
 }
 
@@ -270,27 +286,33 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
       text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));  // a word's own space
     reply.text += text;
     if (text.empty() || stopped) return;
-    if (circles_) return tell(reply.text.size());
+    const size_t whole = whole_end(reply.text);
+    if (circles_) return tell(std::max(whole, told));
     if (const size_t end = repeats_from(reply.text, 4, 24); end != std::string::npos) {
       reply.text.resize(std::max(end, told));
       circle = true;
       stop();
     } else {
-      tell(std::min(repeats_from(reply.text, 2, 0), reply.text.size()));  // what may be a circle waits until it is none
+      tell(std::max(std::min(repeats_from(reply.text, 2, 0), whole),
+                    told));  // what may be a circle waits until it is none
     }
   };
   while (true) {
     must([&](kaiju_error** error) { return kaiju_engine_step(engine_, error); });
     kaiju_event events[16];
-    const size_t count = kaiju_engine_poll(engine_, events, sizeof events[0], std::size(events));
+    size_t count = 0;
+    must([&](kaiju_error** error) {
+      return kaiju_engine_poll(engine_, events, sizeof events[0], std::size(events), &count, error);
+    });
     for (const kaiju_event& event : std::span(events, count)) {
       if (event.request != request) continue;
       const std::string_view text(event.text, event.text_size);
       if (event.kind == KAIJU_EVENT_FAILED) throw Problem(std::string(text));
       hear(text);
       if (event.kind != KAIJU_EVENT_DONE) continue;
-      tell(reply.text.size());
       reply.finish = circle ? "circle" : finish_name(event.reason);
+      if (reply.finish != "stop") reply.text.resize(std::max(whole_end(reply.text), told));
+      tell(reply.text.size());
       reply.prompt_tokens = event.prompt_tokens;
       reply.cached_tokens = event.cached_tokens;
       reply.generated_tokens = event.generated_tokens;

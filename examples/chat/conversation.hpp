@@ -24,9 +24,9 @@ struct Sampling {
   bool circles = false;  // a reply that goes in circles goes on
 };
 
-// A message and its reply, as text.
-struct Exchange {
-  std::string question;
+// What the user said and the reply to it, as text.
+struct Turn {
+  std::string said;
   std::string reply;
   uint32_t retries = 0;  // how often another reply was asked for: the stream of the seed that drew this one
   // Of the reply, as it was drawn: tokenising its text may give others. Set where a chat is saved and loaded.
@@ -41,7 +41,7 @@ struct Reply {
   int32_t cached_tokens = 0;  // of those, not computed again
   int32_t generated_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0;
-  size_t turns_dropped = 0;  // turns that left the context with this reply
+  size_t turns_dropped = 0;  // turns that left the context with this reply; the greeting is not counted
 
   double prefill_rate() const { return prefill_seconds > 0 ? (prompt_tokens - cached_tokens) / prefill_seconds : 0; }
   double decode_rate() const {
@@ -62,32 +62,35 @@ class Conversation {
   const Card& card() const { return card_; }
   size_t tokens_in_context() const { return describe(talk_).tokens; }
   size_t context() const { return context_; }
-  size_t dropped() const { return describe(talk_).turns_dropped; }
+  // Turns that left the context; the greeting is not counted.
+  size_t dropped() const { return without_greeting(describe(talk_).turns_dropped); }
   uint64_t seed() const { return seed_; }
-  const std::vector<Exchange>& exchanges() const { return said_; }
+  const std::vector<Turn>& turns() const { return turns_; }
   // The same with tokens of replies, for a file.
-  std::vector<Exchange> exchanges_with_tokens() const;
-  // The last message; throws Problem when there is none.
-  const std::string& last_question() const;
+  std::vector<Turn> turns_with_tokens() const;
+  // What the user said in the last turn; throws Problem when there is none.
+  const std::string& last_said() const;
 
   Reply say(const std::string& text, const OnText& on_text);
-  // The last reply again, from another stream of the same seed.
+  // Another reply for the last turn, from another stream of the same seed.
   Reply retry(const OnText& on_text);
-  // The last message in other words, and the reply to them. Whatever goes wrong, the last exchange is then still as it
-  // was.
+  // The last turn with other words of the user, and the reply to them. Whatever goes wrong, the last turn is then still
+  // as it was.
   Reply edit(const std::string& text, const OnText& on_text);
-  // Forgets the last question and its answer; gives back the question.
+  // Takes back the last turn; returns what the user said in it.
   std::string undo();
   // Goes on after these, as if they had been said here. Only before anything was. Returns how many replies it tokenised
   // anew because their tokens do not spell their text with this model.
-  size_t restore(const std::vector<Exchange>& exchanges);
+  size_t restore(const std::vector<Turn>& turns);
 
  private:
   static kaiju_conversation_info describe(const ConversationHandle& talk);
-  void need_exchange() const;
+  void need_turn() const;
+  // The library counts a greeting as a turn, the oldest one.
+  size_t without_greeting(size_t turns) const { return turns - (turns > 0 && !card_.greeting.empty()); }
   std::vector<int32_t> format(const std::vector<kaiju_message>& messages, int32_t flags = 0) const;
   std::vector<int32_t> asked(const std::string& text) const;  // the input of a turn
-  // A character's message without what the chat format puts around it, which the conversation adds.
+  // What a character says, without what the chat format puts around it, which the conversation adds.
   std::vector<int32_t> said_by_character(const std::string& text) const;
   bool spells(const std::vector<int32_t>& tokens, const std::string& reply) const;
   void append(const std::vector<int32_t>& input, const std::vector<int32_t>& reply);
@@ -105,7 +108,7 @@ class Conversation {
   bool greedy_ = false, circles_ = false;
   size_t context_ = 0;
   ConversationHandle talk_;
-  std::vector<Exchange> said_;
+  std::vector<Turn> turns_;
 };
 
 }  // namespace chat

@@ -18,6 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "utf8.hpp"
+
 // NOLINTBEGIN(concurrency-mt-unsafe): environment, locale and keyboard are the main thread's alone.
 namespace chat {
 namespace {
@@ -62,6 +64,37 @@ std::string bytes_of(std::wstring_view text) {
   return bytes;
 }
 
+// The characters of a text as libedit has them.
+std::wstring wide(std::string_view text) {
+  std::wstring out;
+  uint32_t code = 0;
+  for (size_t size = 0; !text.empty(); text.remove_prefix(size)) {
+    size = utf8_next(text, code);
+    out += size > 0 ? static_cast<wchar_t>(code) : kRawByte + static_cast<unsigned char>(text[0]);
+    size = std::max<size_t>(size, 1);
+  }
+  return out;
+}
+
+// A text to be put into a line: lines end with '\n', no other control character is left but tabs.
+std::string pasteable(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte == '\r')  // what most terminals send for the end of a line
+      out += i + 1 < text.size() && text[i + 1] == '\n' ? "" : "\n";
+    else if (byte == '\n' || byte == '\t' || (byte >= 0x20 && byte != 0x7F))
+      out += text[i];
+  }
+  while (out.ends_with('\n')) out.pop_back();
+  return out;
+}
+
+// What a terminal sends around a paste, once it was asked to.
+constexpr const char* kPasteBegins = "\033[200~";
+constexpr std::string_view kPasteEnds = "\033[201~";
+constexpr size_t kMostPasteBytes = size_t{1} << 20;  // far beyond any model's context
+
 constexpr char kCtrlD = 4;
 
 volatile std::sig_atomic_t interrupted = 0, resized = 0, suspended = 0;
@@ -73,7 +106,8 @@ extern "C" void on_suspend(int) { suspended = 1; }
 
 void handle(int signal, void (*handler)(int), struct sigaction* old) {
   struct sigaction action{};
-  action.sa_handler = handler;  // no SA_RESTART: what waits is woken
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;  // a write goes on; ppoll is woken all the same
   sigaction(signal, &action, old);
 }
 
@@ -145,6 +179,7 @@ CatchInterrupt::~CatchInterrupt() { sigaction(SIGINT, &before, nullptr); }
 
 LineReader::LineReader(const std::string& prompt, bool colours) : colours_(colours) {
   set_prompt(prompt);
+  name_ = prompt;
   tcgetattr(STDIN_FILENO, &before_);
   history_ = history_init();
   HistEvent event;
@@ -153,7 +188,16 @@ LineReader::LineReader(const std::string& prompt, bool colours) : colours_(colou
   if (!line_) return;
   set_up_editing();
   int edits = 0;
-  if (el_get(line_, EL_EDITMODE, &edits) != 0 || edits == 0) stop_editing();
+  if (el_get(line_, EL_EDITMODE, &edits) != 0 || edits == 0)
+    stop_editing();
+  else
+    bracketed_paste(true);
+}
+
+void LineReader::bracketed_paste(bool on) const {
+  if (!steerable()) return;
+  std::fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+  std::fflush(stdout);
 }
 
 void LineReader::set_up_editing() {
@@ -168,6 +212,35 @@ void LineReader::set_up_editing() {
   // mode the system would make a Ctrl-D of that moment its own end of input, and nobody would see it.
   el_set(line_, EL_SETTY, "-x", "-icanon", "-echo", nullptr);
   el_source(line_, nullptr);
+  // After ~/.editrc, which may have chosen other keys. A terminal sends Escape before the key for Alt.
+  el_set(line_, EL_ADDFN, "kaiju-paste", "Put a paste into the line", &LineReader::paste);
+  el_set(line_, EL_ADDFN, "kaiju-break", "Break the line", &LineReader::break_line);
+  el_set(line_, EL_BIND, kPasteBegins, "kaiju-paste", nullptr);
+  el_set(line_, EL_BIND, "\\e\\r", "kaiju-break", nullptr);
+  el_set(line_, EL_BIND, "\\e\\n", "kaiju-break", nullptr);
+}
+
+// Also puts the text into the line with which read() was called: a line cannot be filled before it is read.
+unsigned char LineReader::paste(EditLine* line, int) {
+  LineReader* self = nullptr;
+  el_get(line, EL_CLIENTDATA, &self);
+  const std::string text = self->begun_.empty() ? self->read_paste() : std::exchange(self->begun_, "");
+  el_winsertstr(line, wide(pasteable(text)).c_str());
+  return CC_REFRESH;
+}
+
+unsigned char LineReader::break_line(EditLine* line, int) {
+  el_winsertstr(line, L"\n");
+  return CC_REFRESH;
+}
+
+std::string LineReader::read_paste() {
+  std::string text;
+  char byte = 0;
+  while (!text.ends_with(kPasteEnds) && read_byte(&byte) == 1)
+    if (text.size() < kMostPasteBytes || text.ends_with('\033') || byte == '\033') text += byte;
+  if (text.ends_with(kPasteEnds)) text.resize(text.size() - kPasteEnds.size());
+  return text;
 }
 
 LineReader::~LineReader() {
@@ -177,7 +250,10 @@ LineReader::~LineReader() {
 
 // Gives the terminal back as it was found.
 void LineReader::stop_editing() {
-  if (line_) el_end(std::exchange(line_, nullptr));
+  if (line_) {
+    bracketed_paste(false);
+    el_end(std::exchange(line_, nullptr));
+  }
   tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
 }
 
@@ -224,15 +300,21 @@ int LineReader::read_key(wchar_t* key) {
         return 1;
       }
     }
-    if (!wait_for_input()) return -1;
-    if (typed_early_ < 0 && ioctl(STDIN_FILENO, FIONREAD, &typed_early_) != 0) typed_early_ = 0;
     char byte = 0;
-    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
-    if (count <= 0) return static_cast<int>(count);
-    if (typed_early_ > 0 && typed_early_-- && byte == 0)
-      byte = kCtrlD;  // so the system keeps one that came in line mode
+    if (const int count = read_byte(&byte); count <= 0) return count;
     keys_ += byte;
   }
+}
+
+// Returns as read_key.
+int LineReader::read_byte(char* byte) {
+  if (!wait_for_input()) return -1;
+  if (typed_early_ < 0 && ioctl(STDIN_FILENO, FIONREAD, &typed_early_) != 0) typed_early_ = 0;
+  const ssize_t count = ::read(STDIN_FILENO, byte, 1);
+  if (count <= 0) return static_cast<int>(count);
+  if (typed_early_ > 0 && typed_early_-- && *byte == 0)
+    *byte = kCtrlD;  // so the system keeps one that came in line mode
+  return 1;
 }
 
 // Stops the program as the signal does that Ctrl-Z sends to any other. Not with SIGSTOP: where no shell would wake the
@@ -251,48 +333,76 @@ void stop_for_the_shell() {
 
 // The shell finds the terminal as it left it.
 void LineReader::suspend() {
+  bracketed_paste(false);
   el_set(line_, EL_PREP_TERM, 0);
   tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
   std::fputc('\n', stdout);
   std::fflush(stdout);
   stop_for_the_shell();
   el_set(line_, EL_PREP_TERM, 1);
+  bracketed_paste(true);
   el_set(line_, EL_REFRESH);
 }
 
-std::optional<std::string> LineReader::read(std::string begun) {
+LineReader::Line LineReader::read_line(const std::string& prompt, const std::string& begun) {
   take_interrupt();  // one that came too late for the reply
   if (edits() && !window_fits()) stop_editing();
+  set_prompt(prompt);
   const SignalsForTheReader signals(edits());
   open_signals_ = signals.open();
-  return edits() ? read_edited(std::move(begun)) : read_plain();
+  return edits() ? read_edited(begun) : read_plain();
 }
 
-std::optional<std::string> LineReader::read_edited(std::string begun) {
+std::optional<std::string> LineReader::read(const std::string& begun) {
+  Line line = read_line(name_, begun);
+  std::string text = line.text;
+  while (line.how == Line::kWhole && text.ends_with('\\')) {
+    text.back() = '\n';
+    line = read_line(std::string(name_.size() - std::min<size_t>(name_.size(), 1), '.') + ":", "");
+    text += line.text;
+  }
+  if (line.how == Line::kInterrupted) return std::string();
+  if (line.how == Line::kEnd) return std::nullopt;
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  remember(text);
+  return text;
+}
+
+std::optional<std::string> LineReader::ask(const std::string& question, bool& interrupted) {
+  Line line = read_line(question, "");
+  interrupted = line.how == Line::kInterrupted;
+  if (line.how == Line::kEnd) return std::nullopt;
+  return line.text;
+}
+
+void LineReader::remember(const std::string& text) {
+  HistEvent event;
+  if (edits() && history_ && text.find_first_not_of(" \t\n") != std::string::npos &&
+      utf8_error(text) == std::string::npos)  // the history has UTF-8 alone
+    history(history_, &event, H_ENTER, text.c_str());
+}
+
+LineReader::Line LineReader::read_edited(const std::string& begun) {
   keys_.clear();
   el_resize(line_);
-  std::replace_if(begun.begin(), begun.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }, ' ');
-  if (!begun.empty()) el_push(line_, begun.c_str());
+  begun_ = begun;
+  if (!begun.empty()) el_push(line_, kPasteBegins);
   int count = 0;
   const wchar_t* text = el_wgets(line_, &count);
+  begun_.clear();
   if (!text || count <= 0) {
-    if (!take_interrupt()) return std::nullopt;
+    if (!take_interrupt()) return {"", Line::kEnd};
     el_reset(line_);
     std::fputs("\n", stdout);
-    return std::string();
+    return {"", Line::kInterrupted};
   }
-  const std::wstring_view typed(text, static_cast<size_t>(count));
-  std::string line = bytes_of(typed);
-  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
-  HistEvent event;
-  if (history_ && line.find_first_not_of(" \t") != std::string::npos &&
-      std::none_of(typed.begin(), typed.end(), is_raw_byte))  // the history has UTF-8 alone
-    history(history_, &event, H_ENTER, line.c_str());
-  return line;
+  std::string line = bytes_of({text, static_cast<size_t>(count)});
+  while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+  return {line};
 }
 
 // In line mode the system itself shows and edits what is typed, and gives it out line by line.
-std::optional<std::string> LineReader::read_plain() {
+LineReader::Line LineReader::read_plain() {
   std::string prompt = prompt_;
   std::erase(prompt, '\1');
   std::fputs(prompt.c_str(), stdout);
@@ -300,18 +410,17 @@ std::optional<std::string> LineReader::read_plain() {
   std::string line;
   while (!line.ends_with('\n')) {
     if (!wait_for_input()) {
-      if (!take_interrupt()) return std::nullopt;
+      if (!take_interrupt()) return {"", Line::kEnd};
       std::fputs("\n", stdout);
-      return std::string();
+      return {"", Line::kInterrupted};
     }
     char piece[4096];
     const ssize_t count = ::read(STDIN_FILENO, piece, sizeof piece);
-    if (count <= 0 && line.empty()) return std::nullopt;
-    if (count <= 0) return line;
+    if (count <= 0) return {line, line.empty() ? Line::kEnd : Line::kWhole};
     line.append(piece, static_cast<size_t>(count));
   }
   line.pop_back();
-  return line;
+  return {line};
 }
 
 }  // namespace chat

@@ -24,7 +24,8 @@ class CatchInterrupt {
   ~CatchInterrupt();
 };
 
-// Lines with editing and history. The terminal is its own from beginning to end: what is typed between two lines,
+// What the user says, with editing and history: one line, or several where a line ends with a backslash, at Alt-Enter,
+// and in a paste (bracketed paste). The terminal is its own from beginning to end: what is typed between two lines,
 // Ctrl-D too, does not show and waits for the next one. Where libedit edits nothing (`edit off` in ~/.editrc,
 // TERM=emacs) and in a window too large for it, lines are read as the terminal's own line mode gives them.
 class LineReader {
@@ -34,26 +35,40 @@ class LineReader {
   LineReader(const LineReader&) = delete;
 
   bool edits() const { return line_ != nullptr; }
-  // Without its end; nullopt at the end of input. Ctrl-C gives an empty line. `begun` is there already, to be edited,
-  // if this reader edits. Bytes that are not UTF-8 are in the line as they were typed.
-  std::optional<std::string> read(std::string begun = "");
-  void set_prompt(const std::string& prompt);
+  // Lines joined by '\n', without the last end; nullopt at the end of input. Ctrl-C gives an empty text. `begun` is
+  // there already, to be edited, if this reader edits. Bytes that are not UTF-8 are in the text as they were typed.
+  std::optional<std::string> read(const std::string& begun = "");
+  // One line that no history keeps. nullopt at the end of input; Ctrl-C gives no line but `interrupted`.
+  std::optional<std::string> ask(const std::string& question, bool& interrupted);
 
  private:
+  struct Line {
+    std::string text;
+    enum { kWhole, kInterrupted, kEnd } how = kWhole;
+  };
+  Line read_line(const std::string& prompt, const std::string& begun);
+  static unsigned char paste(EditLine* line, int);
+  static unsigned char break_line(EditLine* line, int);
+  void bracketed_paste(bool on) const;
+  std::string read_paste();
   static char* prompt_of(EditLine* line);
   static int key_of(EditLine* line, wchar_t* key);
   void set_up_editing();
   void stop_editing();
-  std::optional<std::string> read_edited(std::string begun);
-  std::optional<std::string> read_plain();
+  Line read_edited(const std::string& begun);
+  Line read_plain();
+  void remember(const std::string& text);
+  void set_prompt(const std::string& prompt);
   void suspend();
   bool wait_for_input();
   int read_key(wchar_t* key);
-  std::string prompt_;
+  int read_byte(char* byte);
+  std::string name_, prompt_;
   bool colours_;
   termios before_{};
   const sigset_t* open_signals_ = nullptr;  // while a line is read
   int typed_early_ = -1;      // keys still to be read that came before the terminal was ours; -1: not looked yet
+  std::string begun_;         // still to be put into the line
   std::string keys_;          // bytes read that are not a whole character yet
   EditLine* line_ = nullptr;  // null: reads plain lines
   History* history_ = nullptr;

@@ -1,7 +1,7 @@
 // Reads and writes transcripts as JSON:
 //   {"kaiju_chat": 1, "character": {"name", "greeting", "description"}, "seed", "exchanges": [{"user", "reply",
 //   "retries", "reply_tokens"}, ...]}
-// reply_tokens is text, "5 17 3", and may be missing: then the reply is tokenised anew.
+// "exchanges" are the turns. reply_tokens is text, "5 17 3", and may be missing: then the reply is tokenised anew.
 #include "transcript.hpp"
 
 #include <fmt/format.h>
@@ -36,8 +36,8 @@ Json to_json(const Transcript& transcript) {
                {"character", {{"name", card.name}, {"greeting", card.greeting}, {"description", card.description}}},
                {"seed", transcript.seed},
                {"exchanges", Json::array()}};
-  for (const Exchange& each : transcript.exchanges) {
-    json["exchanges"].push_back({{"user", each.question}, {"reply", each.reply}, {"retries", each.retries}});
+  for (const Turn& each : transcript.turns) {
+    json["exchanges"].push_back({{"user", each.said}, {"reply", each.reply}, {"retries", each.retries}});
     if (each.reply_tokens)
       json["exchanges"].back()["reply_tokens"] = fmt::format("{}", fmt::join(*each.reply_tokens, " "));
   }
@@ -69,16 +69,16 @@ Transcript from_json(const Json& json) {
     throw Problem("was saved by another version of kaiju-chat");
   const Json& character = json.at("character");
   Transcript transcript;
-  transcript.card = {character.at("name"), character.at("greeting"), character.at("description")};
+  transcript.card = {character.at("name"), character.at("greeting"), character.at("description"), {}};
   check_card(transcript.card);
   transcript.seed = whole_number(json.at("seed"), UINT64_MAX);
-  if (!json.at("exchanges").is_array()) throw Problem("has exchanges that are no list");
+  if (!json.at("exchanges").is_array()) throw Problem("has exchanges (its turns) that are no list");
   for (const Json& each : json.at("exchanges")) {
-    transcript.exchanges.push_back(
+    transcript.turns.push_back(
         {each.at("user"), each.at("reply"), static_cast<uint32_t>(whole_number(each.at("retries"), UINT32_MAX - 1))});
-    if (transcript.exchanges.back().question.empty()) throw Problem("has an empty message");
+    if (transcript.turns.back().said.empty()) throw Problem("has a turn in which nothing was said");
     if (each.contains("reply_tokens"))
-      transcript.exchanges.back().reply_tokens = tokens_of(each.at("reply_tokens").get<std::string>());
+      transcript.turns.back().reply_tokens = tokens_of(each.at("reply_tokens").get<std::string>());
   }
   return transcript;
 }

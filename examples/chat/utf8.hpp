@@ -27,6 +27,17 @@ inline size_t utf8_next(std::string_view text, uint32_t& code) {
   return overlong || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) ? 0 : size;
 }
 
+// More bytes would make one character of it.
+inline bool utf8_begins(std::string_view text) {
+  constexpr std::string_view kRest = "\x80\x80\x80", kLongRest = "\xBF\xBF\xBF";
+  uint32_t code = 0;
+  if (text.empty() || text.size() > 3 || utf8_next(text, code) > 0) return false;
+  for (size_t more = 1; more <= 3; ++more)
+    for (const std::string_view rest : {kRest, kLongRest})
+      if (utf8_next(std::string(text).append(rest.substr(0, more)), code) == text.size() + more) return true;
+  return false;
+}
+
 // Offset of the first byte that is not UTF-8; npos when all is well.
 inline size_t utf8_error(std::string_view text) {
   uint32_t code = 0;
@@ -38,10 +49,10 @@ inline size_t utf8_error(std::string_view text) {
   return std::string_view::npos;
 }
 
-// Empty, or why it is no message.
-inline std::string not_utf8(std::string_view message) {
-  const size_t bad = utf8_error(message);
-  return bad == std::string_view::npos ? "" : "the message is not UTF-8 at byte " + std::to_string(bad + 1);
+// Empty, or why nobody can say it.
+inline std::string not_utf8(std::string_view text) {
+  const size_t bad = utf8_error(text);
+  return bad == std::string_view::npos ? "" : "the text is not UTF-8 at byte " + std::to_string(bad + 1);
 }
 
 }  // namespace chat

@@ -10,8 +10,10 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "kaiju.h"
+#include "nearest.hpp"
 #include "standard_streams.hpp"
 
 namespace kaiju::tools {
@@ -63,6 +65,20 @@ inline std::string list_with_empty_item(CLI::App& app, std::span<char* const> ar
   return "";
 }
 
+// ": did you mean --seed?" for the first option that no command knows; empty: none is like it.
+inline std::string option_meant(const CLI::App& app) {
+  std::vector<std::string> known;
+  const auto add = [&](const CLI::App& command) {
+    for (const CLI::Option* option : command.get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  };
+  add(app);
+  for (const CLI::App* command : app.get_subcommands()) add(*command);  // those on the command line
+  for (const std::string& argument : app.remaining(true))
+    if (argument.starts_with("--")) return did_you_mean(argument.substr(0, argument.find('=')), known);
+  return "";
+}
+
 // The exit code to stop with at once: 0 after --help and --version, 2 for a wrong command line. `app` has been given
 // the program's name.
 inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
@@ -81,6 +97,8 @@ inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error))
+      return wrong(error.what() + option_meant(app));
     if (error.get_exit_code() != 0) return wrong(error.what());
     std::ostringstream asked_for;
     const int code = app.exit(error, asked_for, asked_for);

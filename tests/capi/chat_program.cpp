@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "broken_pipe.hpp"
 #include "catch.hpp"
@@ -73,6 +75,17 @@ TEST_CASE("a scripted chat prints no control character of a reply; JSON escapes 
   CHECK(in_replies > 0);
 }
 
+TEST_CASE("a reply that is cut within a character ends before it") {
+  const std::string half = "\xEF\xBF\xBD";  // what the library makes of it
+  for (int seed = 1; seed <= 40; ++seed) {
+    INFO("seed " << seed);
+    const Run run = chat({"--say", "hello", "--json", "--temperature", "10", "--max-tokens", "3", "--character",
+                          short_card(), "--seed", std::to_string(seed)});
+    const auto turn = nlohmann::json::parse(run.out);
+    if (turn["finish"] == "length") CHECK_FALSE(turn["reply"].get<std::string>().ends_with(half));
+  }
+}
+
 TEST_CASE("each line of piped input is a turn or a command") {
   const Run run = short_chat({"--temperature", "1.5"}, "hello\n\n/retry\n/stats\n/undo\nhello\n/quit\nnever\n");
   INFO(run.err);
@@ -109,14 +122,14 @@ TEST_CASE("a retry that could not differ is refused") {
   CHECK(short_chat({"--temperature", "0"}, "hello\n/retry\n").refuses("only one reply"));
 }
 
-TEST_CASE("an edited message gets the same reply as if it had been sent at first") {
+TEST_CASE("an edited turn gets the same reply as if it had been said so at first") {
   const Run edited = short_chat({"--temperature", "1.5"}, "hello\nworld\n/edit I say\n");
   const Run direct = short_chat({"--temperature", "1.5"}, "hello\nI say\n");
   REQUIRE(edited.lines().size() == 3);
   REQUIRE(direct.lines().size() == 2);
   CHECK(edited.lines()[2] == direct.lines()[1]);
   CHECK(edited.lines()[2] != edited.lines()[1]);
-  CHECK(short_chat({}, "/edit hello\n").refuses("nothing was said yet"));
+  CHECK(short_chat({}, "/edit hello\n").refuses("there is no turn yet"));
   CHECK(short_chat({}, "hello\n/edit\n").refuses("after /edit"));
 }
 
@@ -156,7 +169,7 @@ TEST_CASE("a chat longer than the context can be saved, loaded, retried and undo
   const Run run = short_chat({}, input + "hello\n");
   INFO(run.err);
   REQUIRE(run.code == 0);
-  CHECK(run.out.find("exchanges: 31") != std::string::npos);
+  CHECK(run.out.find("turns: 31") != std::string::npos);
   CHECK(run.lines().back() == short_chat({}, "hello\n").lines()[0]);
 }
 
@@ -445,10 +458,117 @@ TEST_CASE("wrong options are refused in one line") {
   CHECK(run_program("kaiju-chat", {"--say", "x", "--model", plain_model_file()}).refuses("cannot chat"));
 }
 
-TEST_CASE("a message that is not UTF-8 or too long is refused") {
+TEST_CASE("a text that is not UTF-8 or too long is refused") {
   CHECK(short_chat({"--say", "ab\xFF"}).refuses("not UTF-8 at byte 3"));
   CHECK(short_chat({"--say", std::string(3000, 'z')}).refuses("there is room for"));
-  CHECK(short_chat({}, "hello\nab\xFF\n").refuses("line 2: the message is not UTF-8 at byte 3"));
+  CHECK(short_chat({}, "hello\nab\xFF\n").refuses("line 2: the text is not UTF-8 at byte 3"));
+}
+
+TEST_CASE("a mistyped option or command is refused with the one that was meant") {
+  CHECK(short_chat({"--temprature", "1"}).refuses("--temprature: did you mean --temperature? (see"));
+  CHECK(short_chat({"--sayy=x"}).refuses("did you mean --say?"));
+  CHECK(short_chat({"--charcter", "wren"}).refuses("did you mean --character?"));
+  CHECK_FALSE(short_chat({"--nonsense"}).refuses("did you mean"));
+  CHECK(short_chat({}, "/stast\n").refuses("line 1: unknown command /stast: did you mean /stats?"));
+  CHECK(chat({"--say", "x", "--character", "Silsa"}).refuses("did you mean silas?"));
+}
+
+TEST_CASE("piped and scripted chats never ask whether to save") {
+  for (const std::string& input :
+       {std::string("hello\n"), std::string("hello\n/quit\n"), "hello\n/character " + short_card() + "\n"}) {
+    const Run run = short_chat({}, input);
+    CHECK(run.code == 0);
+    CHECK((run.out + run.err).find("Save this chat") == std::string::npos);
+  }
+  CHECK(short_chat({"--say", "hello"}).out.find("Save") == std::string::npos);
+}
+
+TEST_CASE("in a pipe a line is a turn, whatever it ends with") {
+  const std::string file = temporary_folder() + "/backslash.json";
+  REQUIRE(short_chat({}, "hello\\\nworld\n/save " + file + "\n").code == 0);
+  const auto turns = nlohmann::json::parse(slurp(file))["exchanges"];
+  REQUIRE(turns.size() == 2);
+  CHECK(turns[0]["user"] == "hello\\");
+  CHECK(short_chat({}, " /undo\n/save " + file + "\n").code == 0);
+  CHECK(nlohmann::json::parse(slurp(file))["exchanges"][0]["user"] == " /undo");  // a space: no command
+}
+
+TEST_CASE("--verbose adds figures on standard error and nothing to the output") {
+  for (const Run& run : {short_chat({"--say", "hello", "--verbose"}), short_chat({"--verbose"}, "hello\n")}) {
+    CHECK(run.out == short_chat({"--say", "hello"}).out);
+    CHECK(run.err.find("tokens/s") != std::string::npos);
+  }
+  CHECK(short_chat({"--say", "hello"}).err.empty());
+  CHECK(short_chat({}, "hello\n").err.empty());
+}
+
+TEST_CASE("--help and /help fit their windows, and --help names the defaults") {
+  const auto longest = [](const Run& run) {
+    size_t most = 0;
+    for (const std::string& line : run.lines()) most = std::max(most, line.size());
+    return most;
+  };
+  const Run options = run_program("kaiju-chat", {"--help"}), commands = short_chat({}, "/help\n");
+  INFO(options.out << commands.out);
+  CHECK(longest(options) <= 110);
+  CHECK(longest(commands) <= 88);
+  for (const std::string option :
+       {"--character", "--model", "--max-tokens", "--seed", "--temperature", "--top-p", "--min-p", "--top-k",
+        "--repetition-penalty", "--circles", "--threads", "--backend", "--products-file"}) {
+    INFO(option);
+    const auto lines = options.lines();
+    const auto line = std::find_if(lines.begin(), lines.end(),
+                                   [&](const std::string& each) { return each.starts_with("  " + option + " "); });
+    REQUIRE(line != lines.end());
+    CHECK(line->find("(default: ") != std::string::npos);
+  }
+  for (const char* command : {"/retry", "/edit", "/undo", "/save", "/load", "/character", "/stats", "/help", "/quit"})
+    CHECK(("\n" + commands.out).find(std::string("\n  ") + command + " ") != std::string::npos);
+}
+
+// Each is asked alone, at the beginning of a chat. A fact is a number or a word of the card that the question has not.
+TEST_CASE("the bundled model answers every suggested question with a fact of the card") {
+  const std::string folder = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/characters";
+  const std::set<std::string> common = {"that", "this", "with", "from", "have", "there", "where", "what", "your"};
+  const auto words_of = [&](const std::string& text) {
+    std::set<std::string> words;
+    std::string word;
+    for (const char c : text + " ") {
+      if (std::isalnum(static_cast<unsigned char>(c))) {
+        word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      } else {
+        if (word.size() > 3 || (!word.empty() && std::isdigit(static_cast<unsigned char>(word[0])))) words.insert(word);
+        word.clear();
+      }
+    }
+    return words;
+  };
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string card = slurp(entry.path().string());
+    const auto facts = words_of(card.substr(card.find("\n\n")));
+    std::string input;
+    std::vector<std::string> asks;
+    for (size_t at = card.find("\nask: "); at != std::string::npos; at = card.find("\nask: ", at + 1)) {
+      asks.push_back(card.substr(at + 6, card.find('\n', at + 1) - at - 6));
+      input += asks.back() + "\n/undo\n";
+    }
+    CHECK(asks.size() >= 2);
+    CHECK(asks.size() <= 3);
+    for (const char* temperature : {"0", "0.7"}) {
+      const Run run = run_program(
+          "kaiju-chat", {"--character", entry.path().string(), "--json", "--temperature", temperature}, input);
+      REQUIRE(run.lines().size() == asks.size());
+      for (size_t i = 0; i < asks.size(); ++i) {
+        const std::string reply = nlohmann::json::parse(run.lines()[i])["reply"];
+        INFO(asks[i] << " " << reply);
+        const auto asked = words_of(asks[i]);
+        bool fact = false;
+        for (const std::string& word : words_of(reply))
+          fact = fact || (facts.count(word) > 0 && asked.count(word) + common.count(word) == 0);
+        CHECK(fact);
+      }
+    }
+  }
 }
 
 TEST_CASE("output that cannot be written is an error, which is reported if possible") {
@@ -505,7 +625,7 @@ TEST_CASE("endless input is refused with the limit and does not fill the memory"
   std::remove(large.c_str());
 }
 
-TEST_CASE("a byte-order mark at the beginning of input is not part of the first message") {
+TEST_CASE("a byte-order mark at the beginning of input is not part of the first turn") {
   const std::string mark = "\xEF\xBB\xBF", file = temporary_folder() + "/mark.json";
   CHECK(short_chat({}, mark + "hello\n" + mark + "world\n/save " + file + "\n").code == 0);
   const auto said = nlohmann::json::parse(slurp(file))["exchanges"];

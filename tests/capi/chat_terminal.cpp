@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -88,6 +90,12 @@ class Terminal {
     return kib >> 10;
   }
 
+  // Leaves a chat that may be unsaved: a second Ctrl-D at the question leaves without saving.
+  int leave() {
+    type("\x04\x04");
+    return wait_for_end();
+  }
+
   // The exit code; 200 for a death by signal, 201 for none at all.
   int wait_for_end() {
     while (read_more()) {
@@ -119,8 +127,8 @@ class Terminal {
 };
 
 Terminal short_talk(int columns = 80, const std::vector<std::string>& set = {}, int rows = 50) {
-  return Terminal({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "12"}, columns, set,
-                  rows);
+  return Terminal({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "12", "--verbose"},
+                  columns, set, rows);
 }
 
 // A model that talks for a long time when it is greedy.
@@ -138,13 +146,26 @@ const std::string& talkative_model() {
 
 Terminal long_talk(const char* max_tokens = "100000") {
   return Terminal({"--model", talkative_model(), "--character", short_card(), "--max-tokens", max_tokens,
-                   "--temperature", "0", "--repetition-penalty", "1", "--circles"},
+                   "--temperature", "0", "--repetition-penalty", "1", "--circles", "--verbose"},
                   80, {});
 }
 
 constexpr const char* kPrompt = "You:";
 constexpr const char* kCtrlC = "\x03";
 constexpr const char* kCtrlD = "\x04";
+
+constexpr const char* kAltEnter = "\x1b\r";
+
+// As a terminal sends what was pasted.
+std::string pasted(const std::string& text) { return "\x1b[200~" + text + "\x1b[201~"; }
+
+// What the user said in the turns of a saved chat.
+std::vector<std::string> said_in(const std::string& file) {
+  std::vector<std::string> said;
+  const auto chat = nlohmann::json::parse(slurp(file));
+  for (const auto& turn : chat["exchanges"]) said.push_back(turn["user"]);
+  return said;
+}
 
 size_t longest_line(const std::string& screen) {
   size_t longest = 0, length = 0;
@@ -157,14 +178,13 @@ size_t longest_line(const std::string& screen) {
 
 }  // namespace
 
-TEST_CASE("on a terminal a message gets its reply and Ctrl-D leaves", "[terminal]") {
+TEST_CASE("on a terminal a turn gets its reply and Ctrl-D leaves", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   screen.type("hello\r");
   screen.until("tokens/s");
   screen.until(kPrompt);
-  screen.type(kCtrlD);
-  CHECK(screen.wait_for_end() == 0);
+  CHECK(screen.leave() == 0);
 }
 
 TEST_CASE("Ctrl-D works however soon after a prompt it is typed, and the terminal is left in line mode", "[terminal]") {
@@ -184,7 +204,7 @@ TEST_CASE("Ctrl-D works however soon after a prompt it is typed, and the termina
 TEST_CASE("input that is typed before the first prompt is kept for it, Ctrl-D too", "[terminal]") {
   Terminal screen = short_talk();
   screen.type(std::string("/stats\r") + kCtrlD);
-  screen.until("exchanges: 0");
+  screen.until("turns: 0");
   CHECK(screen.wait_for_end() == 0);
 }
 
@@ -205,8 +225,7 @@ TEST_CASE("from the first prompt to the last the terminal is never in line mode"
   ends = true;
   watcher.join();
   CHECK(found == 0);
-  screen.type(kCtrlD);
-  CHECK(screen.wait_for_end() == 0);
+  CHECK(screen.leave() == 0);
 }
 
 TEST_CASE("Ctrl-C at the prompt clears the line and does not end the chat", "[terminal]") {
@@ -233,8 +252,22 @@ TEST_CASE("Ctrl-C stops a reply, and the chat goes on", "[terminal]") {
   screen.until(kPrompt);
   screen.type("/undo\r");
   screen.until("Forgotten: hello");
-  screen.type(kCtrlD);
-  CHECK(screen.wait_for_end() == 0);
+  CHECK(screen.leave() == 0);
+}
+
+TEST_CASE("Ctrl-C stops a reply that the terminal holds back after Ctrl-S, and the chat goes on", "[terminal]") {
+  Terminal screen = long_talk();
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until("Ann:");
+  screen.type("\x13");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the chat waits in the middle of a write
+  screen.type(kCtrlC);
+  screen.until("stopped");
+  screen.until(kPrompt);
+  screen.type("/undo\r");
+  screen.until("Forgotten: hello");
+  CHECK(screen.leave() == 0);
 }
 
 TEST_CASE("input that is typed during a reply is kept for the next prompt, Ctrl-D too", "[terminal]") {
@@ -242,10 +275,10 @@ TEST_CASE("input that is typed during a reply is kept for the next prompt, Ctrl-
   screen.until(kPrompt);
   screen.type("hello\r");
   screen.until("Ann:");
-  screen.type(std::string("/stats\r") + kCtrlD);
+  screen.type(std::string("/stats\r") + kCtrlD + kCtrlD);
   const std::string reply = screen.until("tokens/s");
   CHECK(reply.find("/stats") == std::string::npos);
-  screen.until("exchanges: 1");
+  screen.until("turns: 1");
   CHECK(screen.wait_for_end() == 0);
 }
 
@@ -255,8 +288,7 @@ TEST_CASE("colours are printed unless NO_COLOR is set or the terminal has none",
     screen.until(kPrompt);
     screen.type("hello\r");
     screen.until("tokens/s");
-    screen.type(kCtrlD);
-    CHECK(screen.wait_for_end() == 0);
+    CHECK(screen.leave() == 0);
     return screen.seen();
   };
   CHECK(screen_with({}).find("\033[36m") != std::string::npos);
@@ -281,7 +313,7 @@ TEST_CASE("lines wrap at the window's width without breaking words, also after a
   CHECK(longest_line(help) > 30);
 }
 
-TEST_CASE("/edit brings the last message back to be edited", "[terminal]") {
+TEST_CASE("/edit brings what was said last back to be edited", "[terminal]") {
   Terminal screen = short_talk(80, {"TERM=dumb"});
   screen.until(kPrompt);
   screen.type("hello\r");
@@ -292,8 +324,7 @@ TEST_CASE("/edit brings the last message back to be edited", "[terminal]") {
   screen.until("tokens/s");
   screen.type("/undo\r");
   screen.until("Forgotten: hello world");
-  screen.type(kCtrlD);
-  CHECK(screen.wait_for_end() == 0);
+  CHECK(screen.leave() == 0);
 }
 
 TEST_CASE("letters of any script and emoji can be typed, whatever the locale", "[terminal]") {
@@ -305,12 +336,11 @@ TEST_CASE("letters of any script and emoji can be typed, whatever the locale", "
   screen.until("tokens/s");
   screen.type("/save " + file + "\r");
   screen.until("Saved");
-  screen.type(kCtrlD);
-  CHECK(screen.wait_for_end() == 0);
+  CHECK(screen.leave() == 0);
   CHECK(nlohmann::json::parse(slurp(file))["exchanges"][0]["user"] == text);
 }
 
-TEST_CASE("a message with bytes that are not UTF-8 is refused by byte, whatever follows them", "[terminal]") {
+TEST_CASE("a text with bytes that are not UTF-8 is refused by byte, whatever follows them", "[terminal]") {
   for (const std::string& term : {std::string("TERM=xterm"), std::string("TERM=emacs")}) {
     Terminal screen = short_talk(80, {term});
     screen.until(kPrompt);
@@ -329,8 +359,7 @@ TEST_CASE("a message with bytes that are not UTF-8 is refused by byte, whatever 
     screen.type("/undo\r");
     screen.until("Forgotten: \xC3\xBC\r");
     screen.until(kPrompt);
-    screen.type(kCtrlD);
-    CHECK(screen.wait_for_end() == 0);
+    CHECK(screen.leave() == 0);
   }
 }
 
@@ -352,13 +381,12 @@ TEST_CASE("where libedit does not edit, the terminal's line mode shows, interrup
     screen.until("tokens/s");
     screen.until(kPrompt);
     screen.type("/edit\r");
-    screen.until("give the new message after /edit");
+    screen.until("give the new text after /edit");
     screen.until(kPrompt);
     screen.type("/undo\r");
     screen.until("Forgotten: hello");
     screen.until(kPrompt);
-    screen.type(kCtrlD);
-    CHECK(screen.wait_for_end() == 0);
+    CHECK(screen.leave() == 0);
     CHECK(screen.in_line_mode());
   }
 }
@@ -370,8 +398,7 @@ TEST_CASE("a chat in a window of any size works, and takes no memory for its cel
   huge.until("tokens/s");
   huge.until(kPrompt);
   CHECK(huge.most_memory() < 2048);
-  huge.type(kCtrlD);
-  CHECK(huge.wait_for_end() == 0);
+  CHECK(huge.leave() == 0);
   Terminal grown = short_talk();
   grown.until(kPrompt);
   grown.resize(65535, 65535);
@@ -383,19 +410,267 @@ TEST_CASE("a chat in a window of any size works, and takes no memory for its cel
   grown.until("tokens/s");
   grown.until(kPrompt);
   CHECK(grown.most_memory() < 2048);
-  grown.type(kCtrlD);
-  CHECK(grown.wait_for_end() == 0);
+  CHECK(grown.leave() == 0);
 }
 
 TEST_CASE("on a terminal a mistake is reported and the chat continues", "[terminal]") {
   Terminal screen = short_talk();
   screen.until(kPrompt);
   screen.type("/nonsense\r");
-  screen.until("no command /nonsense");
+  screen.until("unknown command /nonsense");
   screen.type("/retry\r");
-  screen.until("nothing was said yet");
+  screen.until("there is no turn yet");
   screen.type("/load /nowhere/x.json\r");
   screen.until("cannot read /nowhere/x.json: No such file");
   screen.type(kCtrlD);
   CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("a paste of several lines is one turn, and nothing in it is a key", "[terminal]") {
+  const std::string file = temporary_folder() + "/pasted.json";
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  screen.type(pasted("hello\rthe world\nI\tsay \xC3\xBC\x08\x01\x1b[A\r\r"));
+  screen.type(", and more\r");
+  screen.until("tokens/s");
+  screen.until(kPrompt);
+  screen.type(pasted("/undo\r"));  // a command when Enter is pressed, not before
+  screen.until("/undo");
+  screen.type(kCtrlC);
+  screen.until(kPrompt);
+  screen.type("/save " + file + "\r");
+  screen.until("Saved");
+  CHECK(screen.leave() == 0);
+  CHECK(said_in(file) == std::vector<std::string>{"hello\nthe world\nI\tsay \xC3\xBC[A, and more"});
+}
+
+TEST_CASE("a paste during a reply waits for the next prompt, as one turn", "[terminal]") {
+  const std::string file = temporary_folder() + "/pasted early.json";
+  Terminal screen = long_talk("2000");
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until("Ann:");
+  screen.type(pasted("the\rworld") + "\r");
+  screen.until("tokens/s");
+  screen.until("tokens/s");
+  screen.type("/save " + file + "\r");
+  screen.until("Saved");
+  CHECK(screen.leave() == 0);
+  CHECK(said_in(file) == std::vector<std::string>{"hello", "the\nworld"});
+}
+
+TEST_CASE("Alt-Enter and a backslash at the end of a line break it within a turn", "[terminal]") {
+  const std::string file = temporary_folder() + "/broken.json";
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  screen.type(std::string("one") + kAltEnter + "two\r");
+  screen.until("tokens/s");
+  screen.until(kPrompt);
+  screen.type("three\\\r");
+  screen.until("...:");
+  screen.type("\\\r");
+  screen.until("...:");
+  screen.type("four\r");
+  screen.until("tokens/s");
+  screen.until(kPrompt);
+  screen.type("never\\\r");
+  screen.until("...:");
+  screen.type(kCtrlC);
+  screen.until(kPrompt);
+  screen.type("\x1b[A\r");  // fetches back the turn before, all lines of it
+  screen.until("tokens/s");
+  screen.until(kPrompt);
+  screen.type("a path\\ \r");  // a space after it: no break
+  screen.until("tokens/s");
+  screen.until(kPrompt);
+  screen.type("/edit\r");
+  screen.until("/edit a path");
+  screen.type(std::string(kAltEnter) + "more\r");
+  screen.until("tokens/s");
+  screen.type("/save " + file + "\r");
+  screen.until("Saved");
+  CHECK(screen.leave() == 0);
+  const std::vector<std::string> said = said_in(file);
+  REQUIRE(said.size() == 4);
+  CHECK(said[0] == "one\ntwo");
+  CHECK(said[1] == "three\n\nfour");
+  CHECK(said[2] == said[1]);
+  CHECK(said[3] == "a path\\ \nmore");
+}
+
+TEST_CASE("where libedit does not edit, a backslash breaks a line too", "[terminal]") {
+  Terminal screen = short_talk(80, {"TERM=emacs"});
+  screen.until(kPrompt);
+  screen.type("hello\\\r");
+  screen.until("...:");
+  screen.type("world\r");
+  screen.until("tokens/s");
+  screen.type("/undo\r");
+  screen.until("Forgotten: hello\r\nworld");
+  CHECK(screen.leave() == 0);
+}
+
+TEST_CASE("a terminal is asked to mark pastes, and is left as it was found", "[terminal]") {
+  const std::string on = "\x1b[?2004h", off = "\x1b[?2004l";
+  Terminal screen = short_talk();
+  screen.until(on);
+  screen.until(kPrompt);
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+  CHECK(screen.seen().rfind(off) != std::string::npos);
+  CHECK(screen.seen().rfind(on) < screen.seen().rfind(off));
+}
+
+TEST_CASE("figures are shown with --verbose and by /stats, and otherwise never", "[terminal]") {
+  Terminal screen({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "1"}, 80, {"NO_COLOR=1"});
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  const std::string reply = screen.until("[cut at 1 token]");  // not a figure: why the reply ends there
+  CHECK(reply.find("tokens/s") == std::string::npos);
+  screen.until(kPrompt);
+  screen.type("/stats\r");
+  const std::string stats = screen.until("seed");
+  INFO(stats);
+  for (const char* word : {"tokens/s", "reused", "machine", "cpu, ", ", 1 thread\r", "turns: 1"})
+    CHECK(stats.find(word) != std::string::npos);
+  CHECK(screen.leave() == 0);
+  Terminal verbose = short_talk(120, {"NO_COLOR=1"});
+  CHECK(verbose.until(kPrompt).find("It runs on cpu, ") != std::string::npos);
+  CHECK(verbose.leave() == 0);
+}
+
+TEST_CASE("leaving an unsaved chat asks, and the answer saves it, leaves it or returns to it", "[terminal]") {
+  const std::string folder = temporary_folder() + "/leaving";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string question = "Save this chat before leaving? [y/N/FILE]";
+  const auto said = [](const std::string& how) {
+    auto screen = std::make_unique<Terminal>(
+        std::vector<std::string>{"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "2"}, 80,
+        std::vector<std::string>{"NO_COLOR=1"});
+    screen->until(kPrompt);
+    screen->type("hello\r");
+    screen->until(kPrompt);
+    screen->type(how);
+    return screen;
+  };
+  for (const std::string& how : {std::string("/quit\r"), std::string(kCtrlD)}) {
+    for (const char* no : {"\r", "n\r", "No\r", kCtrlD}) {
+      auto screen = said(how);
+      screen->until(question);
+      screen->type(no);
+      CHECK(screen->wait_for_end() == 0);
+    }
+    auto back = said(how);
+    back->until(question);
+    back->type(kCtrlC);
+    back->until(kPrompt);
+    back->type("/save " + folder + "/back.json\r");
+    back->until("Saved: ");
+    back->until(kPrompt);
+    back->type("/quit\r");
+    CHECK(back->wait_for_end() == 0);
+    CHECK(back->seen().rfind(question) < back->seen().rfind("Saved: "));
+    auto named = said(how);
+    named->until(question);
+    named->type("/nowhere/x.json\r");
+    named->until("cannot write it");
+    named->until(question);
+    named->type(folder + "/a name.json\r");
+    CHECK(named->wait_for_end() == 0);
+    CHECK(said_in(folder + "/a name.json") == std::vector<std::string>{"hello"});
+    std::filesystem::remove(folder + "/a name.json");
+  }
+  CHECK(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()) == 1);
+}
+
+TEST_CASE("yes saves an unsaved chat to its own file, or to a new one that it names", "[terminal]") {
+  const std::string folder = temporary_folder() + "/yes", file = folder + "/mine.json";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder);
+  for (int time = 1; time <= 2; ++time) {
+    Terminal screen = short_talk();
+    screen.until(kPrompt);
+    screen.type("hello\r");
+    screen.until("tokens/s");
+    screen.type("/quit\r");
+    screen.until("[y/N/FILE]");
+    screen.type("y\r");
+    screen.until(time == 1 ? "Saved: ann.json" : "Saved: ann-2.json");
+    CHECK(screen.wait_for_end() == 0);
+  }
+  Terminal screen = short_talk();
+  screen.until(kPrompt);
+  screen.type("/load ann.json\r");
+  screen.until("Loaded");
+  screen.type("/save " + file + "\r");
+  screen.until("Saved");
+  screen.type("hello\r");
+  screen.until("tokens/s");
+  screen.type("/character " + short_card() + "\r");
+  screen.until("Save this chat first? [y/N/FILE]");
+  screen.type(kCtrlD);  // not yet
+  screen.until(kPrompt);
+  screen.type("/load ann.json\r");
+  screen.until("Save this chat first? [y/N/FILE]");
+  screen.type("y\r");
+  screen.until("Saved: " + file);
+  screen.until("Loaded: 1 turn with Ann");
+  screen.type(kCtrlD);  // nothing was said since: no question
+  CHECK(screen.wait_for_end() == 0);
+  CHECK(said_in(file).size() == 2);
+  std::filesystem::current_path(before);
+}
+
+TEST_CASE("a mistyped command, character or word is answered with what was meant", "[terminal]") {
+  Terminal screen = short_talk(200);
+  screen.until(kPrompt);
+  for (const auto& [typed, meant] :
+       {std::pair("/retyr", "unknown command /retyr: did you mean /retry?"),
+        std::pair("/Save x", "unknown command /Save: did you mean /save?"),
+        std::pair("/char", "unknown command /char: did you mean /character?"),
+        std::pair("/qiut", "unknown command /qiut: did you mean /quit?"),
+        std::pair("/xyzzy", "unknown command /xyzzy; /help lists the commands"),
+        std::pair("/character wern", "no character 'wern': did you mean wren?"),
+        std::pair("help", "the command is /help"), std::pair("quit", "the command is /quit")}) {
+    screen.type(std::string(typed) + "\r");
+    screen.until(meant);
+    screen.until(kPrompt);
+  }
+  screen.type(kCtrlD);
+  CHECK(screen.wait_for_end() == 0);
+}
+
+TEST_CASE("a retry that gives the same reply says so", "[terminal]") {
+  Terminal screen({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "4", "--top-k", "1"}, 80,
+                  {});
+  screen.until(kPrompt);
+  screen.type("hello\r");
+  screen.until(kPrompt);
+  screen.type("/retry\r");
+  screen.until("The same reply came again");
+  CHECK(screen.leave() == 0);
+}
+
+TEST_CASE("the first screen says what the model is and what to ask", "[terminal]") {
+  Terminal bundled({}, 78, {"NO_COLOR=1"});
+  const std::string first = bundled.until(kPrompt);
+  INFO(first);
+  for (const char* word : {"kaiju-nano", "34 M parameters", "plain questions", "Cindergrove", "/help", "/character",
+                           "Try: ", "How old are you?"})
+    CHECK(first.find(word) != std::string::npos);
+  CHECK(longest_line(first.substr(first.find("The model"))) < 78);
+  bundled.type("/character wren\r");
+  CHECK(bundled.until(kPrompt).find("Try: ") != std::string::npos);
+  CHECK(bundled.leave() == 0);
+  const std::string card = write_file("asks.card", "name: Ann\nask: Who?\nASK: Where?\n\nthe world.\n");
+  Terminal other({"--model", chat_model_file(), "--character", card}, 200, {"NO_COLOR=1"});
+  const std::string second = other.until(kPrompt);
+  INFO(second);
+  CHECK(second.find("Try: Who?  Where?\r\n") != std::string::npos);
+  CHECK(second.find("The model is ") != std::string::npos);
+  CHECK(second.find("plain questions") == std::string::npos);
+  CHECK(other.leave() == 0);
 }

@@ -31,13 +31,19 @@ mux new-session -d -x 80 -y 24 env HOME="$folder" sh -c 'trap : INT; "$0" --thre
 shows '^You:'
 keys -l 'Hello! Who are you?'
 keys Enter
-shows 'tokens/s'
+shows '^Cindergrove: .' 2 # the first is the greeting
 shows '^You:$'
 keys Up
 shows '^You: Hello! Who are you\?$' 2
 keys C-c
 shows '^You:$'
 keys C-z
+printf 'two\nlines\n' | mux load-buffer -
+mux paste-buffer -p -t 0 # -p: marked as a paste where the program asked for that
+shows '^You: two$'
+shows '^lines$'
+keys C-c
+shows '^You:$'
 keys -l 'Grüß 日本 😀'
 shows '^You: Grüß 日本 😀$'
 keys C-c
@@ -48,9 +54,17 @@ keys Enter
 shows '/quit'
 shows '^You:$'
 screen | sed -n '/\/retry/,$p' | awk 'length($0) > 40 { wide = 1 } END { exit wide }' || fail "lines wider than the window"
+if screen | grep -q 'tokens/s'; then fail "figures that nobody asked for"; fi
 keys C-d
+shows '^Save this chat before leaving\?' # narrow: the line may break
+keys C-c
+shows '^You:$'
+keys C-d
+shows '^Save this chat before leaving\?' 2
+keys -l n
+keys Enter
 shows '^left with 0$'
 shows '(^| )icanon'
 shows '(^| )echo '
 screen
-echo "kaiju-chat in tmux: reply, history, letters, window, leaving as they should be"
+echo "kaiju-chat in tmux: reply, history, paste, letters, window, leaving as they should be"

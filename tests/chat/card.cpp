@@ -30,6 +30,10 @@ const std::vector<BadCard>& bad_cards() {
       {"a greeting of nothing", "name: A\ngreeting:\n\nd\n", "x.card:2: 'greeting:' has nothing"},
       {"two names", "name: A\nname: B\n\nd\n", "x.card:2: a second 'name:'"},
       {"two greetings", "name: A\ngreeting: a\ngreeting: b\n\nd\n", "x.card:3: a second 'greeting:'"},
+      {"nine questions",
+       "name: A\n" + std::string("ask: a\nask: b\nask: c\nask: d\nask: e\nask: f\nask: g\nask: h\nask: i\n") + "\nd\n",
+       "x.card:10: more than 8 lines 'ask: ...'"},
+      {"a question of nothing", "name: A\nask: \n\nd\n", "x.card:2: 'ask:' has nothing"},
       {"two names in other letters", "name: A\nNAME: B\n\nd\n", "x.card:2: a second 'name:'"},
       {"a name of 101 bytes", "name: " + std::string(101, 'x') + "\n\nd\n",
        "x.card:1: the name is longer than 100 bytes"},
@@ -76,6 +80,14 @@ TEST_CASE("unusual but valid cards are accepted") {
   CHECK(card.name == "\xC3\x89lise");
   CHECK(card.greeting == "a: b");
   CHECK(card.description == "one\n\nname: not a key here");
+}
+
+TEST_CASE("a card may have questions to begin with, anywhere in its header") {
+  const auto card =
+      chat::parse_card("ask: Who?\nname: A\nAsk:Where: here?\ngreeting: g\nask: Why?\n\nask: d\n", "x.card");
+  CHECK(card.asks == std::vector<std::string>{"Who?", "Where: here?", "Why?"});
+  CHECK(card.description == "ask: d");
+  CHECK(chat::parse_card("name: A\n\nd\n", "x.card").asks.empty());
 }
 
 TEST_CASE("every truncation of a card is refused or is a shorter card") {

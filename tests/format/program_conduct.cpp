@@ -126,6 +126,18 @@ TEST_CASE("options that exclude or need each other are refused by name with exit
   }
 }
 
+TEST_CASE("a mistyped option is refused with the one that was meant, of a subcommand too") {
+  const std::pair<const char*, const char*> lines[] = {{"kaiju-inspect x --vresion", "did you mean --version?"},
+                                                       {"kaiju-score x --token y", "did you mean --tokens?"},
+                                                       {"kaiju-bench serve x --conversatons 4", "--conversations?"},
+                                                       {"kaiju-bench serve x --bacend=auto", "--backend?"}};
+  for (const auto& [line, meant] : lines) {
+    INFO(line);
+    CHECK(exit_code(kPrograms + "/" + line + " >/dev/null 2>&1") == 2);
+    CHECK(exit_code(kPrograms + "/" + line + " 2>&1 | grep -q -F -e '" + std::string(meant) + "'") == 0);
+  }
+}
+
 TEST_CASE("an empty item of a list is refused by the option's name") {
   const std::pair<const char*, const char*> lines[] = {
       {"kaiju-bench replay --memory 4,,2", "--memory"},

@@ -20,6 +20,12 @@ void check(const chat::Card& card) {
               "a card has no control characters");
   }
   promise((card.name + card.greeting).find('\n') == std::string::npos, "name and greeting are one line each");
+  promise(card.asks.size() <= 8, "a card has few questions");
+  for (const std::string& ask : card.asks) {
+    promise(!ask.empty() && chat::utf8_error(ask) == std::string_view::npos, "a question is UTF-8");
+    for (const char c : ask)
+      promise((static_cast<unsigned char>(c) >= 0x20 && c != 0x7F) || c == '\t', "a question is one line");
+  }
 }
 
 }  // namespace
@@ -32,8 +38,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(card);
     std::string again = "name: " + card.name + "\n";
     if (!card.greeting.empty()) again += "greeting: " + card.greeting + "\n";
+    for (const std::string& ask : card.asks) again += "ask: " + ask + "\n";
     const chat::Card second = chat::parse_card(again + "\n" + card.description, "x.card");
-    promise(second.name == card.name && second.greeting == card.greeting && second.description == card.description,
+    promise(second.name == card.name && second.greeting == card.greeting && second.description == card.description &&
+                second.asks == card.asks,
             "a card written out again is the same card");
   } catch (const chat::Problem& problem) {
     const std::string_view message = problem.what();
