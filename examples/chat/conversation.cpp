@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <span>
 
-#include "circle.hpp"
 #include "utf8.hpp"
 
 namespace chat {
@@ -16,6 +15,7 @@ namespace {
 const char* finish_name(int32_t reason) {
   return reason == KAIJU_DONE_STOP_TOKEN || reason == KAIJU_DONE_STOP_STRING ? "stop"
          : reason == KAIJU_DONE_LENGTH                                       ? "length"
+         : reason == KAIJU_DONE_LOOP                                         ? "circle"
                                                                              : "cancelled";
 }
 
@@ -70,6 +70,7 @@ OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
   set_int(KAIJU_GENERATE_TOP_K, sampling.top_k);
   set_float(KAIJU_GENERATE_REPETITION_PENALTY, sampling.repetition_penalty);
   set_int(KAIJU_GENERATE_SEED, static_cast<int64_t>(sampling.seed));
+  set_int(KAIJU_GENERATE_LOOP_GUARD, sampling.circles ? 0 : 1);
   set_int(KAIJU_GENERATE_MAX_TOKENS, std::max<int64_t>(sampling.max_tokens, 1));
   must([&](kaiju_error** error) {
     return kaiju_options_set_string(options.get(), KAIJU_SESSION_CHARACTER, card.data(), card.size(), error);
@@ -86,7 +87,6 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
       card_(std::move(card)),
       seed_(sampling.seed),
       greedy_(sampling.temperature == 0),
-      circles_(sampling.circles),
       context_(context_of(model)) {
   const std::string text = card_.name + "\n" + card_.description;
   options_ = reply_options(sampling, text);
@@ -256,12 +256,6 @@ Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const 
   must([&](kaiju_error** error) { return submit(options_.get(), nullptr, &request, error); });
   Reply reply = collect(request, on_text);
   const kaiju_conversation_info info = describe(talk);
-  if (reply.finish == "circle") {
-    const std::vector<int32_t> kept = said_by_character(reply.text);
-    must([&](kaiju_error** error) {
-      return kaiju_conversation_edit(talk.get(), info.turns - 1, KAIJU_TURN_REPLY, kept.data(), kept.size(), error);
-    });
-  }
   const size_t dropped_now = without_greeting(info.turns_dropped);
   reply.turns_dropped = dropped_now - std::min(dropped, dropped_now);
   return reply;
@@ -270,7 +264,7 @@ Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const 
 Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
   Reply reply;
   size_t told = 0;
-  bool stopped = false, circle = false;
+  bool stopped = false;
   const auto stop = [&] {
     stopped = true;
     kaiju_engine_cancel(engine_, request);
@@ -281,21 +275,11 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
     if (!on_text(text) && !stopped) stop();
   };
   const auto hear = [&](std::string_view text) {
-    if (circle) return;
     if (reply.text.empty())
       text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));  // a word's own space
     reply.text += text;
     if (text.empty() || stopped) return;
-    const size_t whole = whole_end(reply.text);
-    if (circles_) return tell(std::max(whole, told));
-    if (const size_t end = repeats_from(reply.text, 4, 24); end != std::string::npos) {
-      reply.text.resize(std::max(end, told));
-      circle = true;
-      stop();
-    } else {
-      tell(std::max(std::min(repeats_from(reply.text, 2, 0), whole),
-                    told));  // what may be a circle waits until it is none
-    }
+    tell(std::max(whole_end(reply.text), told));
   };
   while (true) {
     must([&](kaiju_error** error) { return kaiju_engine_step(engine_, error); });
@@ -310,7 +294,7 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
       if (event.kind == KAIJU_EVENT_FAILED) throw Problem(std::string(text));
       hear(text);
       if (event.kind != KAIJU_EVENT_DONE) continue;
-      reply.finish = circle ? "circle" : finish_name(event.reason);
+      reply.finish = finish_name(event.reason);
       if (reply.finish != "stop") reply.text.resize(std::max(whole_end(reply.text), told));
       tell(reply.text.size());
       reply.prompt_tokens = event.prompt_tokens;

@@ -105,7 +105,7 @@ class Conversation {
   OptionsHandle options_;
   Card card_;
   uint64_t seed_ = 0;
-  bool greedy_ = false, circles_ = false;
+  bool greedy_ = false;
   size_t context_ = 0;
   ConversationHandle talk_;
   std::vector<Turn> turns_;
