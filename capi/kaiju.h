@@ -439,8 +439,7 @@ typedef struct kaiju_guide { /* what the next token of a guided request may be *
    * allowed_words is the vocabulary divided by 32, rounded up */
   const uint32_t* allowed;
   size_t allowed_words;
-  /* biases of this token, beside those of the options; as kaiju_options_set_logit_bias takes them
-   */
+  /* biases of this token, beside those of the options, as for kaiju_options_set_logit_bias */
   const int32_t* bias_tokens;
   const float* bias;
   size_t bias_count;
@@ -460,7 +459,7 @@ typedef int32_t (*kaiju_write_fn)(const void* data, size_t size, void* user_data
  * the end.  A negative return value of the callback stops the restore. */
 typedef int64_t (*kaiju_read_fn)(void* data, size_t size, void* user_data);
 /* Changes the `count` logits of a row, one for each token of the vocabulary, before a token is
- * sampled from it. `tokens` are all tokens of the session so far.  Values that are NaN or
+ * sampled from it.  `tokens` are all tokens of the session so far.  Values that are NaN or
  * +infinity count as -infinity; tokens at -infinity are not sampled.  If no finite logit is
  * left, the logits stay as they were. */
 typedef void (*kaiju_logits_fn)(float* logits, size_t count, const int32_t* tokens,
@@ -637,8 +636,6 @@ KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* 
  * of range.  Returns KAIJU_BUSY if too many guides wait for the next step. */
 KAIJU_API kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request request,
                                           const kaiju_guide* guide, kaiju_error** error);
-/* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
- * and finished requests are ignored. */
 /* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
  * and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request);

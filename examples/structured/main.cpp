@@ -40,11 +40,16 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   said->add_option("--message", args.message, "a message, put into the model's chat format");
   said->add_option("--prompt", args.prompt, "a text that the reply continues");
   said->require_option(1);
-  app.add_option("--max-tokens", args.max_tokens, "most tokens of the reply", true)->check(whole_number(1, 1 << 20));
-  app.add_option("--temperature", args.temperature, "0: the likeliest tokens", true)
+  app.add_option("--max-tokens", args.max_tokens, "most tokens of the reply")
+      ->capture_default_str()
+      ->check(whole_number(1, 1 << 20));
+  app.add_option("--temperature", args.temperature, "0: the likeliest tokens")
+      ->capture_default_str()
       ->check(number_from(0.001, 100, kaiju::tools::Zero::kToo));
-  app.add_option("--seed", args.seed, "another seed draws another reply", true)->check(whole_number());
-  app.add_option("--backend", args.backend, "auto or a backend's name", true)->check(kaiju::tools::backend_name());
+  app.add_option("--seed", args.seed, "another seed draws another reply")->capture_default_str()->check(whole_number());
+  app.add_option("--backend", args.backend, "auto or a backend's name")
+      ->capture_default_str()
+      ->check(kaiju::tools::backend_name());
   app.footer(
       "Examples:\n"
       "  kaiju-structured --model model.safetensors --message 'Describe a robot.' --schema robot.json\n"
@@ -65,7 +70,7 @@ xgrammar::TokenizerInfo describe(const kaiju::Model& model, const kaiju::Tokeniz
 Result<std::vector<int32_t>> prompt_of(const Args& args, const kaiju::Model& model, const kaiju::Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
   if (!args.prompt.empty()) return tokenizer.encode(args.prompt);
-  const auto chat = model.chat();
+  auto chat = model.chat();
   if (!chat.ok()) return chat.status();
   (*chat)->append_begin(tokens);
   KAIJU_TRY((*chat)->append(kaiju::ChatRole::kUser, args.message, tokens));
@@ -114,18 +119,18 @@ Result<kaiju::DoneReason> follow(kaiju::Engine& engine, kaiju::RequestId request
 }
 
 Status reply(const Args& args, const std::string& schema) {
-  const auto model = kaiju::Model::load(args.model);
+  auto model = kaiju::Model::load(args.model);
   if (!model.ok()) return model.status();
-  const auto tokenizer = (*model)->tokenizer();
+  auto tokenizer = (*model)->tokenizer();
   if (!tokenizer.ok()) return tokenizer.status();
-  const auto prompt = prompt_of(args, **model, **tokenizer);
+  auto prompt = prompt_of(args, **model, **tokenizer);
   if (!prompt.ok()) return prompt.status();
   if ((*model)->stop_tokens().empty())
     return {kaiju::StatusCode::kUnsupported, "the model has no stop token, so a reply could not end"};
   kaiju::RunOptions run;
   run.executor.backend = args.backend;
   run.executor.slot_count = 1;
-  const auto engine = (*model)->create_engine(run);
+  auto engine = (*model)->create_engine(run);
   if (!engine.ok()) return engine.status();
   auto session = kaiju::Session::create(*engine);
   if (!session.ok()) return session.status();
@@ -139,12 +144,12 @@ Status reply(const Args& args, const std::string& schema) {
   options.stop_tokens = (*model)->stop_tokens();
   options.sampling.temperature = args.temperature;
   options.sampling.seed = args.seed;
-  const auto request = session->submit(*prompt, options);
+  auto request = session->submit(*prompt, options);
   if (!request.ok()) return request.status();
-  const auto reason = follow(**engine, *request, guide);
+  auto reason = follow(**engine, *request, guide);
   kaiju::tools::print("\n");
   if (!reason.ok()) return reason.status();
-  if (*reason == kaiju::DoneReason::kStop) return {};
+  if (*reason == kaiju::DoneReason::kStopToken) return {};
   return {kaiju::StatusCode::kCancelled, "the reply was cut off: give it more --max-tokens"};
 }
 

@@ -34,7 +34,7 @@ struct Guided : Host {
       check(ask([&](kaiju_error** e) { return kaiju_engine_step(engine, e); }));
       bool done = false, more = false;
       kaiju_event event{};
-      while (kaiju_engine_poll(engine, &event, sizeof event, 1) == 1) {
+      while (polled(engine, &event, sizeof event, 1) == 1) {
         if (event.kind == KAIJU_EVENT_TOKEN) tokens.push_back(event.tokens[0]), more = true;
         done |= event.kind == KAIJU_EVENT_DONE;
       }
@@ -70,11 +70,11 @@ TEST_CASE("C: a guide's biases count for one token") {
   kaiju_event event{};
   while (kaiju_engine_wait(host.engine, 0)) {
     REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
-    while (kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1) CHECK(event.tokens[0] == 33);
+    while (polled(host.engine, &event, sizeof event, 1) == 1) CHECK(event.tokens[0] == 33);
   }
   REQUIRE(host.guide(request, {}, {33}, {-5000.0f}).status == KAIJU_OK);
   REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
-  REQUIRE(kaiju_engine_poll(host.engine, &event, sizeof event, 1) == 1);
+  REQUIRE(polled(host.engine, &event, sizeof event, 1) == 1);
   CHECK(event.tokens[0] != 33);
   CHECK_FALSE(kaiju_engine_wait(host.engine, 0));
   CHECK(kaiju_engine_pending(host.engine) == 1);
