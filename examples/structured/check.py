@@ -3,8 +3,9 @@
 
     python3 examples/structured/check.py [--model FILE] [--count N] [--threads N] [--max-tokens N] [--seed N]
 
-Needs the packages kaiju, llguidance and jsonschema[format]. A reply that ends by itself must be valid; one that max_tokens cut off
-counts as cut off. Prints the counts, and exits with 1 if a reply that ended by itself is not valid."""
+Needs the packages kaiju, llguidance and jsonschema[format]. A reply that ends by itself must be valid; one that
+max_tokens cut off counts as cut off. Prints the counts, and exits with 1 if a reply that ended by itself is not valid.
+"""
 
 import argparse
 import collections
@@ -36,8 +37,8 @@ def array(items, most=3, **more):
 
 
 def record(optional=(), **properties):
-    return {"type": "object", "properties": properties, "required": [name for name in properties if name not in optional],
-            "additionalProperties": False}
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 FLAG = {"type": "boolean"}
@@ -139,7 +140,7 @@ def main():
             reply = structured.reply(session, ASKED[i // len(SCHEMAS) % len(ASKED)], schema=SCHEMAS[which],
                                      temperature=arguments.temperature, seed=arguments.seed + i,
                                      max_tokens=arguments.max_tokens)
-        if reply.reason != kaiju.Reason.STOP:
+        if reply.reason != kaiju.Reason.STOP_TOKEN:
             return "cut off", which, reply
         try:
             validators[which].validate(json.loads(reply))
@@ -156,8 +157,9 @@ def main():
                 shown += 1
                 print(f"schema {which}, {outcome}: {str(reply)[:200]!r}")
     seconds = time.monotonic() - begin
-    print(f"{arguments.count} replies: {counts['valid']} valid, {counts['not valid']} not valid, {counts['cut off']} cut "
-          f"off at {arguments.max_tokens} tokens; {tokens} tokens in {seconds:.1f} s, {tokens / seconds:.0f} tokens/s")
+    print(f"{arguments.count} replies: {counts['valid']} valid, {counts['not valid']} not valid, "
+          f"{counts['cut off']} cut off at {arguments.max_tokens} tokens; {tokens} tokens in {seconds:.1f} s, "
+          f"{tokens / seconds:.0f} tokens/s")
     return 1 if counts["not valid"] else 0
 
 

@@ -11,8 +11,9 @@
     })
     date = structured.reply(session, "Which day?", regex=r"\\d{4}-\\d{2}-\\d{2}")
 
-A reply that ends by itself (reason STOP) follows its grammar. One that max_tokens or a deadline cuts off is a beginning
-of such a reply: bound the sizes in a schema, and leave room. Needs the package llguidance: pip install kaiju[structured].
+A reply that ends by itself (reason STOP_TOKEN) follows its grammar. One that max_tokens or a deadline cuts off is a
+beginning of such a reply: bound the sizes in a schema, and leave room. Formats such as "date" are checked by their form
+alone. Needs the package llguidance: pip install kaiju[structured].
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .engine import Engine, Request
 from .errors import Error, InvalidArgument, LibraryMissing, NotFound, Unsupported
 from .events import Event, Reply
 from .model import Messages, Model
-from .options import Options
+from .options import AnyOptions
 from .session import Session
 
 Schema = Union[str, Mapping[str, Any], bool]
@@ -45,8 +46,8 @@ class Incomplete(Error):
 
 def guide(engine: Engine, request: Any, allowed: Optional[bytes] = None,
           bias: Optional[Mapping[int, float]] = None) -> None:
-    """kaiju_engine_guide: what the next token of a guided request may be. `allowed` is a bitmask of 32-bit words, one bit
-    for each token; None allows every token. `bias` is {token: bias}."""
+    """kaiju_engine_guide: what the next token of a guided request may be. `allowed` is a bitmask of 32-bit words, one
+    bit for each token; None allows every token. `bias` is {token: bias}."""
     made = _c.Guide()
     if allowed is not None:
         if len(allowed) == 0 or len(allowed) % 4 != 0:
@@ -171,30 +172,30 @@ class Structured:
 
     def stream(self, session: Session, messages: Messages, *, schema: Optional[Schema] = None,
                regex: Optional[str] = None, lark: Optional[str] = None, whitespace: bool = False,
-               options: Optional[Options] = None, **values: Any) -> Iterator[str]:
+               options: AnyOptions = None, **values: Any) -> Iterator[str]:
         """The text of the reply, part by part."""
         matcher = self.matcher(schema=schema, regex=regex, lark=lark, whitespace=whitespace)
         return (event.text for event in self._events(session, messages, matcher, options, values) if event.text)
 
     def reply(self, session: Session, messages: Messages, *, schema: Optional[Schema] = None,
               regex: Optional[str] = None, lark: Optional[str] = None, whitespace: bool = False,
-              options: Optional[Options] = None, **values: Any) -> Reply:
-        """The whole reply, a str. Its reason says whether it is complete: Reason.STOP."""
+              options: AnyOptions = None, **values: Any) -> Reply:
+        """The whole reply, a str. Its reason says whether it is complete: Reason.STOP_TOKEN."""
         matcher = self.matcher(schema=schema, regex=regex, lark=lark, whitespace=whitespace)
         events = list(self._events(session, messages, matcher, options, values))
         tokens = [event for event in events if event.kind == Kind.TOKEN]
         return Reply._of("".join(event.text for event in events), tokens, events[-1])
 
-    def json(self, session: Session, messages: Messages, *, schema: Schema, options: Optional[Options] = None,
+    def json(self, session: Session, messages: Messages, *, schema: Schema, options: AnyOptions = None,
              whitespace: bool = False, **values: Any) -> Any:
         """What the reply says, as Python's own types; Incomplete if it was cut off."""
         reply = self.reply(session, messages, schema=schema, whitespace=whitespace, options=options, **values)
-        if reply.reason != Reason.STOP:
-            raise Incomplete(f"the reply was cut off after {reply.generated_tokens} tokens: give it more max_tokens, or "
-                             "bound the sizes in the schema", reply)
+        if reply.reason != Reason.STOP_TOKEN:
+            raise Incomplete(f"the reply was cut off after {reply.generated_tokens} tokens: give it more max_tokens, "
+                             "or bound the sizes in the schema", reply)
         return _json.loads(reply)
 
-    def _events(self, session: Session, messages: Messages, matcher: Matcher, options: Optional[Options],
+    def _events(self, session: Session, messages: Messages, matcher: Matcher, options: AnyOptions,
                 values: Dict[str, Any]) -> Iterator[Event]:
         engine = session.engine
         if engine.model is not self.model:
