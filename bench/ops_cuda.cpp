@@ -310,7 +310,7 @@ class GpuOps {
       logits[i] = 2.6f * ((uniform[4 * i] + uniform[4 * i + 1]) + (uniform[4 * i + 2] + uniform[4 * i + 3]));
     std::vector<cuda::SampleRow> specs;
     for (int32_t row = 0; row < rows; ++row) {
-      specs.push_back(cuda::sample_row_of(spec, row, row, 0));
+      specs.push_back(cuda::sample_row_of(spec, nullptr, row, row, 0));
       specs.back().answer = row;
     }
     const auto there = on_gpu(logits);

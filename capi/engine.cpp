@@ -106,6 +106,24 @@ kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* session,
   });
 }
 
+kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request request,
+                                const kaiju_guide* guide, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine || !guide) return missing(engine ? "guide" : "engine");
+    KAIJU_TRY(check_struct_size<kaiju_guide>("kaiju_guide", guide->struct_size));
+    KAIJU_TRY(check_span("allowed", guide->allowed, guide->allowed_words));
+    KAIJU_TRY(check_span("bias_tokens", guide->bias_tokens, guide->bias_count));
+    KAIJU_TRY(check_span("bias", guide->bias, guide->bias_count));
+    if (guide->allowed && guide->allowed_words == 0)
+      return kaiju::invalid_argument(
+          "allowed_words is 0 but allowed is not NULL: pass NULL to allow every token");
+    std::vector<std::pair<int32_t, float>> biases;
+    for (size_t i = 0; i < guide->bias_count; ++i)
+      biases.emplace_back(guide->bias_tokens[i], guide->bias[i]);
+    return engine->engine->guide(request, {{guide->allowed, guide->allowed_words}, biases});
+  });
+}
+
 kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request) {
   return guard(nullptr,
                [&] { return engine ? engine->engine->cancel(request) : missing("engine"); });

@@ -43,7 +43,7 @@
  * be in step of an engine, one in poll and one in wait.  Only one thread at a time may use a
  * session, a conversation, a prefix or an options bag.  Any number of threads may be in
  * kaiju_generate, also while another thread steps and polls the engine.
- *   - The functions submit, cancel, wake, pending and metrics of an engine never wait for a
+ *   - The functions submit, guide, cancel, wake, pending and metrics of an engine never wait for a
  * running step.
  *   - The library starts no thread that calls your code.
  *
@@ -195,6 +195,9 @@ enum {
   /* int, 1: report the classifier's scores with each token; KAIJU_UNSUPPORTED if
      KAIJU_MODEL_LABELS is 0 */
   KAIJU_GENERATE_SCORES = 313,
+  /* int, 1: before each token, the first included, the request waits until kaiju_engine_guide
+   * says what the token may be.  kaiju_generate refuses such a request */
+  KAIJU_GENERATE_GUIDED = 314,
   /* int, 1: end a reply that goes in circles (KAIJU_DONE_LOOP): its end repeats a piece of at most
    * 80 bytes four times or more, in 24 bytes or more.  Text that repeats is held back until it is
    * no circle */
@@ -429,6 +432,19 @@ typedef struct kaiju_conversation_info {
 } kaiju_conversation_info;
 enum { KAIJU_TURN_INPUT = 1, KAIJU_TURN_REPLY = 2 };
 
+typedef struct kaiju_guide { /* what the next token of a guided request may be */
+  size_t struct_size;
+  /* a bitmask with one bit for each token, in the layout of xgrammar and llguidance: token t is
+   * bit t % 32 of word t / 32, and 1 means that the token may be sampled.  NULL: every token may.
+   * allowed_words is the vocabulary divided by 32, rounded up */
+  const uint32_t* allowed;
+  size_t allowed_words;
+  /* biases of this token, beside those of the options, as for kaiju_options_set_logit_bias */
+  const int32_t* bias_tokens;
+  const float* bias;
+  size_t bias_count;
+} kaiju_guide;
+
 /* Returns the time of a steady clock in nanoseconds.  The functions submit, step, wait, generate
  * and engine_now call the clock on their caller's thread. */
 typedef int64_t (*kaiju_clock_fn)(void* user_data);
@@ -442,6 +458,12 @@ typedef int32_t (*kaiju_write_fn)(const void* data, size_t size, void* user_data
 /* Reads a part of a saved session into `data` and returns the number of bytes: 1 to size, or 0 at
  * the end.  A negative return value of the callback stops the restore. */
 typedef int64_t (*kaiju_read_fn)(void* data, size_t size, void* user_data);
+/* Changes the `count` logits of a row, one for each token of the vocabulary, before a token is
+ * sampled from it.  `tokens` are all tokens of the session so far.  Values that are NaN or
+ * +infinity count as -infinity; tokens at -infinity are not sampled.  If no finite logit is
+ * left, the logits stay as they were. */
+typedef void (*kaiju_logits_fn)(float* logits, size_t count, const int32_t* tokens,
+                                size_t token_count, void* user_data);
 /* `text` is whole UTF-8: it never ends inside a character.  A nonzero return value of the callback
  * stops the reply. */
 typedef int32_t (*kaiju_text_fn)(const char* text, size_t text_size, void* user_data);
@@ -475,11 +497,11 @@ KAIJU_API kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, s
  * The error message of a setter has the option's name and range. */
 KAIJU_API kaiju_status kaiju_options_create(KAIJU_OWN kaiju_options** out);
 KAIJU_API void kaiju_options_destroy(KAIJU_OWN kaiju_options* options);
-/* Creates a bag with the same values, samplers, logit biases and clock. */
+/* Creates a bag with the same values, samplers, logit biases, hook and clock. */
 KAIJU_API kaiju_status kaiju_options_copy(const kaiju_options* options,
                                           KAIJU_OWN kaiju_options** out);
-/* Takes an option's values out of the bag; 0 takes out everything, the samplers, the logit biases
- * and the clock too.  Returns KAIJU_NOT_FOUND if the option number is unknown. */
+/* Takes an option's values out of the bag; 0 takes out everything, the samplers, the logit biases,
+ * the hook and the clock too.  Returns KAIJU_NOT_FOUND if the option number is unknown. */
 KAIJU_API kaiju_status kaiju_options_clear(kaiju_options* options, kaiju_option option);
 KAIJU_API kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option,
                                              int64_t value, kaiju_error** error);
@@ -510,6 +532,12 @@ KAIJU_API kaiju_status kaiju_sampler_describe(kaiju_sampler sampler, size_t valu
  * `clock` is NULL, engines use the system's steady clock. */
 KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock,
                                                void* user_data);
+/* For experiments: calls `hook` for each row of logits that a request samples from, before
+ * penalties and biases.  The reported log-probabilities stay those of the model.  The hook runs
+ * inside step, on the thread of that call, must not step, and is slow.  NULL: no hook.  A
+ * request with a hook is refused with KAIJU_UNSUPPORTED on a GPU. */
+KAIJU_API kaiju_status kaiju_options_set_logits_hook(kaiju_options* options, kaiju_logits_fn hook,
+                                                     void* user_data);
 /* Looks up the option with a name ("generate.temperature"), which ends with a zero byte.  Returns
  * KAIJU_NOT_FOUND if no option has that name. */
 KAIJU_API kaiju_status kaiju_option_find(const char* name, kaiju_option* out);
@@ -597,6 +625,17 @@ KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* 
                                            const int32_t* tokens, size_t count,
                                            const kaiju_options* options, void* user_data,
                                            kaiju_request* out, kaiju_error** error);
+/* Says what the next token of a guided request (KAIJU_GENERATE_GUIDED) may be.  The guide is
+ * copied and counts for one token: give one after submit, say or swipe, and one after each
+ * TOKEN event.  Until then the request waits and keeps its KV and its place among the running
+ * requests; kaiju_engine_wait does not count it as something to step.  A guide that is given
+ * before the previous one was used replaces it; a guide is used when the step that samples the
+ * token begins.  Returns KAIJU_NOT_FOUND if the request is unknown or finished: it may have
+ * ended with the token that was just polled.  Returns KAIJU_INVALID_ARGUMENT if the request is
+ * not guided, if the mask has a wrong number of words or allows no token, or if a bias is out
+ * of range.  Returns KAIJU_BUSY if too many guides wait for the next step. */
+KAIJU_API kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request request,
+                                          const kaiju_guide* guide, kaiju_error** error);
 /* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
  * and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request);

@@ -93,6 +93,8 @@ constexpr Row kRows[] = {
      "time on the engine's clock in nanoseconds; 0: none"},
     {KAIJU_GENERATE_SCORES, "generate.scores", 'i', false, 0, 1, 0,
      "1: report the classifier's scores with each token"},
+    {KAIJU_GENERATE_GUIDED, "generate.guided", 'i', false, 0, 1, 0,
+     "1: kaiju_engine_guide says before each token what it may be"},
     {KAIJU_GENERATE_LOOP_GUARD, "generate.loop_guard", 'i', false, 0, 1, 0,
      "1: end a reply that goes in circles"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,
@@ -249,6 +251,7 @@ Status check_groups(const kaiju_options* options, uint32_t groups, const char* c
     KAIJU_TRY(check(option_name(option), group_of(option)));
   if (!options->logit_bias.empty()) KAIJU_TRY(check("the logit biases", kOfRequest));
   if (!options->samplers.empty()) KAIJU_TRY(check("the list of samplers", kOfRequest));
+  if (options->hook) KAIJU_TRY(check("the logits hook", kOfRequest));
   if (options->clock) KAIJU_TRY(check("the clock", kOfEngine));
   return {};
 }
@@ -327,6 +330,7 @@ Result<RequestOptions> request_options(const kaiju_options* options) {
   out.sampling.variant = static_cast<uint32_t>(get<int64_t>(options, KAIJU_GENERATE_VARIANT, 0));
   out.logprobs = get_int32(options, KAIJU_GENERATE_LOGPROBS);
   out.scores = get_int32(options, KAIJU_GENERATE_SCORES) != 0;
+  out.guided = get_int32(options, KAIJU_GENERATE_GUIDED) != 0;
   out.priority = get_int32(options, KAIJU_GENERATE_PRIORITY);
   if (const auto deadline = get<int64_t>(options, KAIJU_GENERATE_DEADLINE, 0); deadline > 0)
     out.deadline = kaiju::TimePoint(deadline);
@@ -335,6 +339,11 @@ Result<RequestOptions> request_options(const kaiju_options* options) {
   if (!options) return out;
   if (!options->samplers.empty()) KAIJU_TRY(take_samplers(*options, out.sampling));
   out.sampling.logit_bias = options->logit_bias;
+  if (options->hook)
+    out.logits_hook = [hook = options->hook, data = options->hook_data](
+                          std::span<float> logits, std::span<const int32_t> tokens) {
+      hook(logits.data(), logits.size(), tokens.data(), tokens.size(), data);
+    };
   if (const auto stops = options->values.find(KAIJU_GENERATE_STOP); stops != options->values.end())
     for (const auto& value : stops->second)
       out.stop_strings.push_back(std::get<std::string>(value));
@@ -485,6 +494,16 @@ kaiju_status kaiju_options_clear_samplers(kaiju_options* options) {
   return guard(nullptr, [&]() -> Status {
     if (!options) return missing("options");
     options->samplers.clear();
+    return {};
+  });
+}
+
+kaiju_status kaiju_options_set_logits_hook(kaiju_options* options, kaiju_logits_fn hook,
+                                           void* user_data) {
+  return guard(nullptr, [&]() -> Status {
+    if (!options) return missing("options");
+    options->hook = hook;
+    options->hook_data = user_data;
     return {};
   });
 }

@@ -17,6 +17,8 @@ struct kaiju_options {
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<std::pair<kaiju_sampler, double>>
       samplers;  // in their order, with the value of each
+  kaiju_logits_fn hook = nullptr;
+  void* hook_data = nullptr;
   kaiju_clock_fn clock = nullptr;
   void* clock_data = nullptr;
 };

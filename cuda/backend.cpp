@@ -8,11 +8,13 @@
 
 namespace kaiju::cuda {
 
-SampleRow sample_row_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t top_logprobs) {
+SampleRow sample_row_of(const SamplingSpec& spec, const TokenGuide* guide, int32_t slot, int64_t position,
+                        int32_t top_logprobs) {
   SampleRow sample;
   sample.slot = slot;
   sample.greedy = spec.temperature == 0.0f;
-  sample.adjusted = spec.repetition_penalty != 1.0f || !spec.logit_bias.empty();
+  sample.adjusted = spec.repetition_penalty != 1.0f || !spec.logit_bias.empty() ||
+                    (guide && (!guide->allowed.empty() || !guide->logit_bias.empty()));
   sample.penalty = spec.repetition_penalty;
   sample.top = std::min(top_logprobs, kMostTop);
   if (sample.greedy) return sample;
@@ -24,6 +26,20 @@ SampleRow sample_row_of(const SamplingSpec& spec, int32_t slot, int64_t position
   if (sample.cut) sample.share = static_cast<uint64_t>(__builtin_rint(static_cast<double>(spec.top_p) * 4294967296.0));
   sample.random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(position));
   return sample;
+}
+
+void append_mask(const TokenGuide& guide, int32_t row, std::vector<MaskPiece>& pieces) {
+  const std::span<const uint32_t> words(guide.allowed);
+  for (size_t first = 0; first < words.size(); first += MaskPiece::kWords) {
+    const std::span<const uint32_t> some =
+        words.subspan(first, std::min<size_t>(MaskPiece::kWords, words.size() - first));
+    if (std::all_of(some.begin(), some.end(), [](uint32_t word) { return word == ~0u; })) continue;
+    MaskPiece& piece = pieces.emplace_back();
+    piece.row = row;
+    piece.first_word = static_cast<int32_t>(first);
+    std::fill(std::begin(piece.allowed), std::end(piece.allowed), ~0u);
+    std::copy(some.begin(), some.end(), piece.allowed);
+  }
 }
 
 namespace {

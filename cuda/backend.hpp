@@ -18,8 +18,11 @@
 
 namespace kaiju::cuda {
 
-// How `spec` samples the token at `position`; biases come apart.
-SampleRow sample_row_of(const SamplingSpec& spec, int32_t slot, int64_t position, int32_t top_logprobs);
+// How `spec` samples the token at `position`, under a guide or none; biases and masks come apart.
+SampleRow sample_row_of(const SamplingSpec& spec, const TokenGuide* guide, int32_t slot, int64_t position,
+                        int32_t top_logprobs);
+// Appends the pieces of a row's mask that exclude tokens.
+void append_mask(const TokenGuide& guide, int32_t row, std::vector<MaskPiece>& pieces);
 // What was sampled, with log-probabilities; the logarithm is taken here, on the host. `top` [sampled.top_count] is put
 // in order. Leaves result.slot alone.
 void read_sampled(const Sampled& sampled, Alternative* top, SampledToken& result);

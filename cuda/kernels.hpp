@@ -198,7 +198,7 @@ inline constexpr int32_t kMostTop = 128;  // alternatives reported with a token
 struct SampleRow {
   int32_t slot = 0;  // whose seen tokens count
   int32_t greedy = 0;
-  int32_t adjusted = 0;  // whether penalties or biases make the logits differ from the plain ones
+  int32_t adjusted = 0;  // whether penalties, biases or a mask make the logits differ from the plain ones
   float penalty = 1.0f;
   float factor = 0.0f;      // of the temperature
   int32_t top_k = 0;        // 0: all
@@ -223,8 +223,8 @@ struct Sampled {
   int32_t top_count;  // alternatives found, in no order
 };
 
-// last [slots]: the tokens. sampled [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties or
-// biases change are left out.
+// last [slots]: the tokens. sampled [answers], top [answers, kMostTop]. Without `adjusted` rows that penalties,
+// biases or masks change are left out.
 cudaError_t sample(cudaStream_t stream, const Chip& chip, const float* logits, const float* adjusted,
                    const SampleRow* samples, int32_t rows, int32_t vocab, int32_t* last, Sampled* sampled,
                    Alternative* top);
@@ -234,6 +234,15 @@ struct Bias {
   int32_t row;
   int32_t token;
   float bias;
+};
+
+// A part of a row's mask: bit t % 32 of word t / 32 is token 32 * first_word + t.
+struct MaskPiece {
+  static constexpr int32_t kWords = 30;
+  static constexpr int32_t kTokens = 32 * kWords;
+  int32_t row;
+  int32_t first_word;
+  uint32_t allowed[kWords];
 };
 
 struct TokenMark {
@@ -252,6 +261,8 @@ cudaError_t penalise(cudaStream_t stream, const float* logits, const SampleRow* 
                      const uint8_t* seen, float* adjusted);
 // Adds biases in place; a token at most once a row.
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted);
+// Sets the logits of tokens that a mask excludes to -infinity.
+cudaError_t exclude_tokens(cudaStream_t stream, const MaskPiece* pieces, int32_t count, int32_t vocab, float* adjusted);
 
 // ---- kernels/step.cu ----
 struct TableWrite {

@@ -341,7 +341,8 @@ void StagedBackend::sample(const SampleArgs& args, SampledToken& result) {
   const auto vocab = static_cast<size_t>(args.vocab_size);
   SamplingSpec spec = *args.spec;
   if (!args.seen) spec.repetition_penalty = 1.0f;
-  const SampleRow sample = sample_row_of(spec, 0, args.position, args.top_logprobs);
+  SampleRow sample = sample_row_of(spec, args.guide, 0, args.position, args.top_logprobs);
+  sample.adjusted |= args.changed != nullptr;
   const SampleRow* samples = call.in(&sample, 1);
   const float* logits = call.in(args.logits, vocab);
   auto* adjusted = call.out<float>(vocab);
@@ -349,14 +350,27 @@ void StagedBackend::sample(const SampleArgs& args, SampledToken& result) {
   auto* top_there = call.out<Alternative>(kMostTop);
   auto* last_there = call.out<int32_t>(1);
   const uint8_t* seen = args.seen ? call.in(args.seen, vocab) : call.out<uint8_t>(vocab);
+  const float* sampled_from = args.changed ? call.in(args.changed, vocab) : logits;
   if (device.ok())
-    device.check(penalise(device.stream(), logits, samples, 1, args.vocab_size, seen, adjusted), "penalties");
-  for (const auto& [token, bias] : spec.logit_bias) {  // one launch each: a token may come twice here
-    const Bias one{0, token, bias};
-    if (device.ok())
-      device.check(add_biases(device.stream(), call.in(&one, 1), 1, args.vocab_size, adjusted), "biases");
-    device.check(cudaStreamSynchronize(device.stream()), "biases");
+    device.check(penalise(device.stream(), sampled_from, samples, 1, args.vocab_size, seen, adjusted), "penalties");
+  const auto add = [&](const std::vector<std::pair<int32_t, float>>& biases) {
+    for (const auto& [token, bias] : biases) {  // one launch each: a token may come twice here
+      const Bias one{0, token, bias};
+      if (device.ok())
+        device.check(add_biases(device.stream(), call.in(&one, 1), 1, args.vocab_size, adjusted), "biases");
+      device.check(cudaStreamSynchronize(device.stream()), "biases");
+    }
+  };
+  add(spec.logit_bias);
+  std::vector<MaskPiece> mask;
+  if (args.guide) {
+    add(args.guide->logit_bias);
+    append_mask(*args.guide, 0, mask);
   }
+  if (!mask.empty() && device.ok())
+    device.check(exclude_tokens(device.stream(), call.in(mask.data(), mask.size()), static_cast<int32_t>(mask.size()),
+                                args.vocab_size, adjusted),
+                 "masks");
   if (device.ok())
     device.check(cuda::sample(device.stream(), device.chip(), logits, adjusted, samples, 1, args.vocab_size, last_there,
                               there, top_there),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "backend.hpp"
 #include "graph_rows.hpp"
 
 namespace kaiju::cuda {
@@ -23,8 +24,9 @@ Result<CheckedStep> StepIntake::take(const StepPlan& plan) {
   rows_.gather(plan, slots_);
   const int32_t rows = graph_rows(plan);
   if (rows > 0) rows_.fill_up(rows);
-  const bool adjusts = gather_biases();
-  return CheckedStep{plan, rows_, slots_.segments(), history_, table_writes_, biases_, rows, adjusts};
+  const bool adjusts = gather_biases(plan);
+  return CheckedStep{plan, rows_,  slots_.segments(), history_, table_writes_, biases_, guide_biases_, masks_,
+                     rows, adjusts};
 }
 
 Status StepIntake::check_alternatives(const StepPlan& plan) const {
@@ -64,13 +66,20 @@ void StepIntake::gather_table_writes(const StepPlan& plan) {
 
 // Rows that fill a step up need them too: a copy's token overwrites the slot's last token, which the row that it
 // repeats has written. Returns whether any row's logits are adjusted.
-bool StepIntake::gather_biases() {
+bool StepIntake::gather_biases(const StepPlan& plan) {
   biases_.clear();
+  guide_biases_.clear();
+  masks_.clear();
   bool adjusts = false;
   int32_t row = 0;
   for (const SampleRow& sample : rows_.samples()) {
     adjusts |= sample.adjusted != 0;
     for (const auto& [token, bias] : slots_[sample.slot].sampling.logit_bias) biases_.push_back({row, token, bias});
+    if (const int32_t index = rows_.guides()[static_cast<size_t>(row)]; index >= 0) {
+      const TokenGuide& guide = *plan.guides[static_cast<size_t>(index)];
+      for (const auto& [token, bias] : guide.logit_bias) guide_biases_.push_back({row, token, bias});
+      append_mask(guide, row, masks_);
+    }
     ++row;
   }
   return adjusts;

@@ -17,9 +17,11 @@ struct CheckedStep {
   std::span<const BatchSegment> segments;    // in the plan's order, with the host's block tables
   std::span<const TokenMark> history;        // tokens that started slots have seen
   std::span<const TableWrite> table_writes;  // what edited table entries ended as, in any order
-  std::span<const Bias> biases;              // by row of the samples
+  std::span<const Bias> biases;              // of requests, by row of the samples
+  std::span<const Bias> guide_biases;        // likewise, of guides; they are added after those of requests
+  std::span<const MaskPiece> masks;          // likewise
   int32_t graph_rows = 0;                    // the rows were filled up for the graph of so many; 0: no graph serves
-  bool adjusts = false;                      // whether penalties or biases change any row's logits
+  bool adjusts = false;                      // whether penalties, biases or masks change any row's logits
 };
 
 class StepIntake {
@@ -39,14 +41,15 @@ class StepIntake {
   int32_t graph_rows(const StepPlan& plan) const;
   void gather_history(const StepPlan& plan);
   void gather_table_writes(const StepPlan& plan);
-  bool gather_biases();
+  bool gather_biases(const StepPlan& plan);
 
   Slots slots_;
   StepRows rows_;
   std::vector<int32_t> graph_row_counts_;
   std::vector<TokenMark> history_;
   std::vector<TableWrite> table_writes_;
-  std::vector<Bias> biases_;
+  std::vector<Bias> biases_, guide_biases_;
+  std::vector<MaskPiece> masks_;
 };
 
 }  // namespace kaiju::cuda

@@ -36,13 +36,17 @@ void StepOutputs::mark_rows(const Inputs& inputs) {
   });
 }
 
-void StepOutputs::adjust(const float* logits, const Inputs& inputs, std::span<const Bias> biases, StepLists& lists) {
+void StepOutputs::adjust(const float* logits, const Inputs& inputs, const CheckedStep& step, StepLists& lists) {
   device_->attempt("penalties", [&] {
     return penalise(device_->stream(), logits, inputs.samples, inputs.sample_rows, info_.vocab_size, seen_.data(),
                     adjusted_.data());
   });
-  lists.send(biases, "biases", [&](const Bias* some, int32_t count) {
-    return add_biases(device_->stream(), some, count, info_.vocab_size, adjusted_.data());
+  for (const std::span<const Bias> biases : {step.biases, step.guide_biases})
+    lists.send(biases, "biases", [&](const Bias* some, int32_t count) {
+      return add_biases(device_->stream(), some, count, info_.vocab_size, adjusted_.data());
+    });
+  lists.send(step.masks, "masks", [&](const MaskPiece* some, int32_t count) {
+    return exclude_tokens(device_->stream(), some, count, info_.vocab_size, adjusted_.data());
   });
 }
 
@@ -107,6 +111,9 @@ void StepOutputs::load_kernels(const float* logits, const Inputs& inputs, const 
   });
   device_->attempt("loading", [&] {
     return add_biases(device_->stream(), lists.any<Bias>(), 1, info_.vocab_size, adjusted_.data());
+  });
+  device_->attempt("loading", [&] {
+    return exclude_tokens(device_->stream(), lists.any<MaskPiece>(), 1, info_.vocab_size, adjusted_.data());
   });
   sample(logits, inputs, true);
 }

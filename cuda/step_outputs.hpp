@@ -29,9 +29,9 @@ class StepOutputs {
   // Replaces tokens sampled by the step before, which the host does not know yet, and marks all tokens of the batch as
   // seen.
   void mark_rows(const Inputs& inputs);
-  // Penalties and biases: fills adjusted logits of the rows that have any.
-  void adjust(const float* logits, const Inputs& inputs, std::span<const Bias> biases, StepLists& lists);
-  // Samples from all rows; without `adjusted` not from those whose logits penalties or biases change.
+  // Penalties, biases and masks: fills adjusted logits of the rows that have any.
+  void adjust(const float* logits, const Inputs& inputs, const CheckedStep& step, StepLists& lists);
+  // Samples from all rows; without `adjusted` not from those whose logits penalties, biases or masks change.
   void sample(const float* logits, const Inputs& inputs, bool adjusted);
   void return_logits(const float* logits, int64_t rows, float* to);
   // The first `rows` rows of the step's scores.

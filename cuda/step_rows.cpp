@@ -10,7 +10,7 @@ namespace kaiju::cuda {
 StepRows::StepRows(const ExecutorInfo& info) {
   const auto rows = static_cast<size_t>(info.step_tokens), slots = static_cast<size_t>(info.slot_count);
   for (auto* of_rows : {&tokens_, &positions_, &row_segment_}) of_rows->reserve(rows);
-  for (auto* of_slots : {&segment_slot_, &sampled_row_}) of_slots->reserve(slots);
+  for (auto* of_slots : {&segment_slot_, &sampled_row_, &guides_}) of_slots->reserve(slots);
   segments_.reserve(slots);
   samples_.reserve(slots);
 }
@@ -23,6 +23,7 @@ StepRows StepRows::blank(int32_t rows, int32_t segments, int32_t samples) {
   blank.segment_slot_.assign(static_cast<size_t>(segments), 0);
   blank.sampled_row_.assign(static_cast<size_t>(samples), 0);
   blank.samples_.assign(static_cast<size_t>(samples), {});
+  blank.guides_.assign(static_cast<size_t>(samples), -1);
   blank.single_from_ = segments < rows ? segments : 0;
   return blank;
 }
@@ -40,10 +41,14 @@ void StepRows::gather(const StepPlan& plan, const Slots& slots) {
     if (plan.segments[s].token_count == 1) add_segment(plan.segments[s], slots.segments()[s]);
   samples_.clear();
   sampled_row_.clear();
+  guides_.clear();
   for (const Segment& segment : plan.segments) {
     if (segment.sample_count == 0) continue;
-    samples_.push_back(sample_row_of(slots[segment.slot].sampling, segment.slot,
+    const TokenGuide* const guide =
+        segment.guide >= 0 ? plan.guides[static_cast<size_t>(segment.guide)].get() : nullptr;
+    samples_.push_back(sample_row_of(slots[segment.slot].sampling, guide, segment.slot,
                                      int64_t{segment.position} + segment.token_count, segment.top_logprobs));
+    guides_.push_back(segment.guide);
     sampled_row_.push_back(segment.first_token + segment.token_count - 1);
   }
 }
@@ -60,6 +65,7 @@ void StepRows::fill_up(int32_t rows) {
     segment_slot_.push_back(segment_slot_[shortest]);
     sampled_row_.push_back(row);
     samples_.push_back(samples_[shortest]);
+    guides_.push_back(guides_[shortest]);
   }
 }
 

@@ -40,11 +40,12 @@ class StepRows {
   std::span<const int32_t> segment_slot() const { return segment_slot_; }
   std::span<const int32_t> sampled_row() const { return sampled_row_; }  // [samples] the row sampled from
   std::span<const SampleRow> samples() const { return samples_; }        // SampleRow::answer is not set
+  std::span<const int32_t> guides() const { return guides_; }            // [samples] of StepPlan::guides, or -1
 
  private:
   void add_segment(const Segment& segment, const BatchSegment& rows);
 
-  std::vector<int32_t> tokens_, positions_, row_segment_, segment_slot_, sampled_row_;
+  std::vector<int32_t> tokens_, positions_, row_segment_, segment_slot_, sampled_row_, guides_;
   std::vector<BatchSegment> segments_;
   std::vector<SampleRow> samples_;
   int32_t single_from_ = 0;

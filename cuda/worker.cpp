@@ -91,7 +91,7 @@ void Worker::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer)
     return_logits(step, as_one_kernel, answer);
     if (!as_one_kernel) runner_.run_sampled_logits(inputs);
   }
-  if (step.adjusts) outputs_.adjust(runner_.logits(), inputs, step.biases, lists_);
+  if (step.adjusts) outputs_.adjust(runner_.logits(), inputs, step, lists_);
   if (step.adjusts || !graph) outputs_.sample(runner_.logits(), inputs, true);
   return_scores(step.plan, turn);
 }

@@ -1,5 +1,5 @@
-// Kernels that change logits before sampling: repetition penalty and biases; and that record which tokens each slot has
-// seen. One thread for each item. Bound: memory, or the latency of a launch.
+// Kernels that change logits before sampling: repetition penalty, biases and masks; and that record which tokens each
+// slot has seen. One thread for each item. Bound: memory, or the latency of a launch.
 #include "../tiles/dependent_launch.cuh"
 #include "kaiju/arith/sampling.hpp"
 
@@ -43,6 +43,16 @@ __global__ void add_biases_kernel(const Bias* biases, int32_t count, int32_t voc
   logit = arith::add(logit, biases[i].bias);
 }
 
+// A block takes a piece of a mask.
+__global__ void exclude_tokens_kernel(const MaskPiece* pieces, int32_t vocab, float* adjusted) {
+  const MaskPiece& piece = pieces[blockIdx.x];
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < MaskPiece::kTokens; i += kThreads) {
+    const int32_t token = 32 * piece.first_word + i;
+    if (token < vocab && (piece.allowed[i / 32] >> (i % 32) & 1) == 0)
+      adjusted[int64_t{piece.row} * vocab + token] = -INFINITY;
+  }
+}
+
 }  // namespace
 
 cudaError_t mark_seen(cudaStream_t stream, const TokenMark* marks, int32_t count, int32_t vocab, uint8_t* seen) {
@@ -63,6 +73,11 @@ cudaError_t penalise(cudaStream_t stream, const float* logits, const SampleRow* 
 
 cudaError_t add_biases(cudaStream_t stream, const Bias* biases, int32_t count, int32_t vocab, float* adjusted) {
   return launch_in_order(stream, add_biases_kernel, {blocks_for(count), kThreads}, biases, count, vocab, adjusted);
+}
+
+cudaError_t exclude_tokens(cudaStream_t stream, const MaskPiece* pieces, int32_t count, int32_t vocab,
+                           float* adjusted) {
+  return launch_in_order(stream, exclude_tokens_kernel, {count, kThreads}, pieces, vocab, adjusted);
 }
 
 }  // namespace kaiju::cuda

@@ -65,6 +65,20 @@ void keep(const SamplingSpec& spec, const float* logits, const uint32_t* masses,
   }
 }
 
+// Sets the logits of excluded tokens to -infinity.
+void exclude(const std::vector<uint32_t>& allowed, int32_t count, float* logits) {
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    if (allowed[i] == ~0u) continue;
+    float* const some = logits + 32 * i;
+    const int32_t here = std::min(32, count - static_cast<int32_t>(32 * i));
+    if (allowed[i] == 0) {
+      std::fill_n(some, here, -HUGE_VALF);
+      continue;
+    }
+    for (int32_t bit = 0; bit < here; ++bit) some[bit] = (allowed[i] >> bit & 1) != 0 ? some[bit] : -HUGE_VALF;
+  }
+}
+
 // The token of a plain draw: first by id whose running mass exceeds the target.
 int32_t draw_from_all(const std::vector<uint32_t>& masses, int32_t count, uint64_t total, uint64_t random) {
   const auto target = static_cast<uint64_t>((static_cast<unsigned __int128>(random) * total) >> 64);
@@ -86,16 +100,22 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
   const double log_total =
       arith::natural_log(kernels_.masses(args.logits, count, plain_maximum, arith::kLog2E, nullptr)) - kLn2To30;
 
-  const float* logits = args.logits;
-  float best = plain_maximum;
-  const bool penalised = spec.repetition_penalty != 1.0f && args.seen;
-  if (penalised || !spec.logit_bias.empty()) {
-    adjusted_.assign(args.logits, args.logits + count);
+  const float* logits = args.changed ? args.changed : args.logits;
+  float best = args.changed ? kernels_.maximum(logits, count) : plain_maximum;
+  const TokenGuide* const guide = args.guide;
+  const bool penalised = spec.repetition_penalty != 1.0f && args.seen, masked = guide && !guide->allowed.empty();
+  if (penalised || !spec.logit_bias.empty() || masked || (guide && !guide->logit_bias.empty())) {
+    adjusted_.assign(logits, logits + count);
     for (int32_t token = 0; penalised && token < count; ++token)
       if (args.seen[token])
-        adjusted_[static_cast<size_t>(token)] = arith::penalise(args.logits[token], spec.repetition_penalty);
-    for (const auto& [token, bias] : spec.logit_bias)
-      adjusted_[static_cast<size_t>(token)] = arith::add(adjusted_[static_cast<size_t>(token)], bias);
+        adjusted_[static_cast<size_t>(token)] = arith::penalise(logits[token], spec.repetition_penalty);
+    const auto add = [&](const std::vector<std::pair<int32_t, float>>& biases) {
+      for (const auto& [token, bias] : biases)
+        adjusted_[static_cast<size_t>(token)] = arith::add(adjusted_[static_cast<size_t>(token)], bias);
+    };
+    add(spec.logit_bias);
+    if (guide) add(guide->logit_bias);
+    if (masked) exclude(guide->allowed, count, adjusted_.data());
     logits = adjusted_.data();
     best = kernels_.maximum(logits, count);
   }

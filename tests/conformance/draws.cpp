@@ -26,6 +26,18 @@ SamplingSpec spec_of(int32_t s) {
   return spec;
 }
 
+// What the token at a position may be: of every third sequence, the shortest included, at every other position.
+std::shared_ptr<const TokenGuide> guide_of(int32_t s, int32_t position, int32_t vocab_size) {
+  if (s % 3 != 0 || position % 2 == 0) return nullptr;
+  std::mt19937_64 random(static_cast<uint64_t>(s) * 1000 + static_cast<uint64_t>(position));
+  auto guide = std::make_shared<TokenGuide>();
+  if (position % 4 == 1)
+    for (int32_t i = 0; i < mask_words(vocab_size); ++i)
+      guide->allowed.push_back(static_cast<uint32_t>(random() & random()) | 1u << random() % 16);
+  if (position % 3 == 0) guide->logit_bias = {{11, -990.0f}, {5, 3.0f}};
+  return guide;
+}
+
 std::vector<SampledToken> operator+(std::vector<SampledToken> a, const std::vector<SampledToken>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -84,6 +96,10 @@ class Sequences {
       for (int32_t i = 0; i < segment.token_count; ++i)
         plan.tokens.push_back(position == 0 ? (s * 31 + i * 7) % info.vocab_size : next_[static_cast<size_t>(s)]);
       position += segment.token_count;
+      if (auto guide = guide_of(s, position, info.vocab_size)) {
+        segment.guide = static_cast<int32_t>(plan.guides.size());
+        plan.guides.push_back(std::move(guide));
+      }
       plan.segments.push_back(segment);
     }
     return plan;

@@ -195,6 +195,22 @@ TEST_CASE("rotated queries are the reference's bytes") {
   });
 }
 
+namespace {
+
+// One token, few, about half, all but few or all.
+std::vector<uint32_t> random_mask(Random& random, int32_t vocab) {
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab)), 0);
+  const int32_t percent = random.pick({0, 1, 50, 99, 100});
+  for (uint32_t& word : mask)
+    for (int32_t bit = 0; bit < 32; ++bit)
+      if (random.chance(percent)) word |= uint32_t{1} << bit;
+  const int32_t token = random.below(vocab);
+  mask[static_cast<size_t>(token / 32)] |= uint32_t{1} << token % 32;
+  return mask;
+}
+
+}  // namespace
+
 TEST_CASE("sampling draws the reference's tokens and log-probabilities") {
   repeat(5 * kCases, [](Random& random) {
     const int32_t vocab = random.chance(2)    ? 530000
@@ -214,9 +230,20 @@ TEST_CASE("sampling draws the reference's tokens and log-probabilities") {
     spec.seed = static_cast<uint64_t>(random.below(1 << 30));
     for (int32_t i = random.below(3); i > 0; --i)
       spec.logit_bias.push_back({random.below(vocab), random.uniform(-100.0f, 100.0f)});
-    const SampleArgs args{logits.data(), vocab, &spec, seen.data(), random.below(1000), random.pick({0, 0, 5, 100})};
+    SampleArgs args{logits.data(), vocab, &spec, seen.data(), random.below(1000), random.pick({0, 0, 5, 100})};
+    TokenGuide guide;
+    if (random.chance(80)) guide.allowed = random_mask(random, vocab);
+    for (int32_t i = random.below(3); i > 0; --i)
+      guide.logit_bias.push_back({random.below(vocab), random.uniform(-100.0f, 100.0f)});
+    if (random.chance(50)) args.guide = &guide;
+    std::vector<float> changed(logits);
+    for (float& logit : changed)
+      if (random.chance(20)) logit = random.pick({-HUGE_VALF, 0.0f, 50.0f});
+    changed[static_cast<size_t>(random.below(vocab))] = 1.0f;
+    if (random.chance(20)) args.changed = changed.data();
     SampledToken expected, token;
     ReferenceBackend().sample(args, expected);
+    if (args.guide && !args.changed) CHECK(allows(guide.allowed, expected.token));
     for (const auto& backend : backends()) {
       INFO(name_of(*backend) << ", vocab " << vocab << ", temperature " << spec.temperature << ", top_k " << spec.top_k
                              << ", top_p " << spec.top_p << ", min_p " << spec.min_p);

@@ -76,6 +76,44 @@ TEST_CASE("a plan with numbers out of range is refused") {
   CHECK(refuses([](Segment& segment) { segment.top_logprobs = -1; }));
 }
 
+TEST_CASE("a plan whose guide or hook does not fit is refused") {
+  Slots slots;
+  ExecutorSizes sizes;
+  sizes.block_count[0] = sizes.block_count[1] = 8;
+  sizes.takes_hooks = GENERATE(true, false);
+  slots.create(one_layer_of_each_kind(), sizes);
+  const LogitsHook hook = [](std::span<float>, std::span<const int32_t>) {};
+  StepPlan good = plan_at(0);
+  for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow}) good.table_edits.push_back({0, kind, 0, 3});
+  good.segments[0].sample_count = 1;
+  good.segments[0].guide = 0;
+  const auto with_guide = [&](const TokenGuide& guide) {
+    StepPlan plan = good;
+    plan.guides.push_back(std::make_shared<TokenGuide>(guide));
+    return plan;
+  };
+  CHECK(slots.apply(with_guide({{1, 0}, {{63, 1.0f}}})).ok());
+  CHECK(slots.apply(with_guide({{}, {}})).ok());
+  CHECK_FALSE(slots.apply(good).ok());
+  CHECK_FALSE(slots.apply(with_guide({{1}, {}})).ok());
+  CHECK_FALSE(slots.apply(with_guide({{1, 0, 0}, {}})).ok());
+  CHECK_FALSE(slots.apply(with_guide({{}, {{64, 1.0f}}})).ok());
+  CHECK_FALSE(slots.apply(with_guide({{}, {{-1, 1.0f}}})).ok());
+  StepPlan unsampled = with_guide({});
+  unsampled.segments[0].sample_count = 0;
+  CHECK_FALSE(slots.apply(unsampled).ok());
+  for (const int32_t index : {-2, 1, INT32_MAX}) {
+    StepPlan plan = with_guide({});
+    plan.segments[0].guide = index;
+    CHECK_FALSE(slots.apply(plan).ok());
+  }
+  StepPlan hooked = with_guide({});
+  hooked.segments[0].hook = 0;
+  CHECK_FALSE(slots.apply(hooked).ok());
+  hooked.hooks.push_back({&hook, {}});
+  CHECK(slots.apply(hooked).ok() == sizes.takes_hooks);
+}
+
 TEST_CASE(
     "a plan may use the token that its slot drew last only if the executor supports it and the slot has drawn one") {
   Slots slots;

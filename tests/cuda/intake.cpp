@@ -100,6 +100,36 @@ TEST_CASE("padding rows have the biases of the sequence that they copy") {
   CHECK(step->biases[1].row == 9);
 }
 
+TEST_CASE("padding rows have the guide of the sequence that they copy") {
+  StepIntake intake(small_model()->config(), sizes_of(10));
+  StepPlan plan = started(9);
+  const auto words = static_cast<size_t>(mask_words(intake.info().vocab_size));
+  for (int32_t slot = 0; slot < 9; ++slot) add_row(plan, slot, slot == 2 ? 0 : 20, slot);
+  {
+    Result<CheckedStep> unguided = intake.take(plan);
+    REQUIRE(unguided.ok());
+    CHECK_FALSE(unguided->adjusts);
+  }
+  plan.starts.clear(), plan.table_edits.clear();
+  plan.guides.push_back(std::make_shared<TokenGuide>(TokenGuide{std::vector<uint32_t>(words, 5), {{3, 1.0f}}}));
+  plan.segments[2].guide = 0;
+  Result<CheckedStep> step = intake.take(plan);
+  INFO(step.status().message());
+  REQUIRE(step.ok());
+  CHECK(step->adjusts);
+  REQUIRE(step->guide_biases.size() == 2);
+  CHECK(step->guide_biases[0].row == 2);
+  CHECK(step->guide_biases[1].row == 9);
+  REQUIRE(step->masks.size() % 2 == 0);
+  const size_t pieces = step->masks.size() / 2;
+  CHECK(pieces == (words + MaskPiece::kWords - 1) / MaskPiece::kWords);
+  CHECK(step->masks[0].row == 2);
+  CHECK(step->masks[0].allowed[0] == 5);
+  CHECK(step->masks[pieces].row == 9);
+  CHECK(step->rows.samples()[2].adjusted);
+  CHECK_FALSE(step->rows.samples()[3].adjusted);
+}
+
 TEST_CASE("table writes are the final values of the edited entries") {
   StepIntake intake(small_model()->config(), sizes_of(2));
   StepPlan plan = started(2);

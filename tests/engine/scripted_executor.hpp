@@ -40,6 +40,12 @@ struct Script {
     if (spec.repetition_penalty != 1.0f) x = mix(x + occurring);
     return static_cast<int32_t>(x % static_cast<uint64_t>(vocab));
   }
+  // The drawn token, or the next one that a mask allows.
+  static int32_t allowed(const std::vector<uint32_t>& mask, int32_t token, int32_t vocab) {
+    while (!mask.empty() && (mask[static_cast<size_t>(token / 32)] >> (token % 32) & 1) == 0)
+      token = (token + 1) % vocab;
+    return token;
+  }
   static uint64_t occurrence(int32_t token) { return mix(static_cast<uint64_t>(token) ^ 0xABCDEF); }
 };
 
@@ -160,6 +166,7 @@ class ScriptedExecutor final : public Executor {
   size_t most_segments = 0;
   size_t most_under_way = 0;
   int64_t rows = 0;
+  int64_t guided = 0;                                 // tokens that were drawn under a guide
   std::function<Status(const StepPlan&)> before_run;  // may look, fail, or wait
   std::function<Status()> before_finish;
   std::function<bool(BlockKind, BlockId)>
@@ -328,17 +335,22 @@ class ScriptedExecutor final : public Executor {
         if (const int32_t left = position + 1 - info_.window; left >= 0)
           window -= read(slot, BlockKind::kWindow, segment, left);
       }
-      if (i >= segment.token_count - segment.sample_count) draw(slot, segment, position, global, drawn, result);
+      if (i >= segment.token_count - segment.sample_count) draw(plan, slot, segment, position, global, drawn, result);
     }
     slot.next = segment.position + segment.token_count;
   }
   // The token that follows the one at `position`, from what that sees.
-  void draw(Slot& slot, const Segment& segment, int32_t position, uint64_t global, uint64_t window,
-            StepResult& result) {
+  void draw(const StepPlan& plan, Slot& slot, const Segment& segment, int32_t position, uint64_t global,
+            uint64_t window, StepResult& result) {
     SampledToken sampled;
     sampled.slot = segment.slot;
     sampled.token = slot.drawn =
         Script::draw(slot.sampling, position + 1, global, window, slot.occurrence, info_.vocab_size);
+    if (segment.guide >= 0) {
+      ++guided;
+      const TokenGuide& guide = *plan.guides[static_cast<size_t>(segment.guide)];
+      sampled.token = slot.drawn = Script::allowed(guide.allowed, slot.drawn, info_.vocab_size);
+    }
     for (int32_t i = 0; i < segment.top_logprobs; ++i) sampled.top.push_back({i, -1.0f * static_cast<float>(i)});
     if (segment.scores) sampled.scores.assign(static_cast<size_t>(info_.label_count), static_cast<float>(position + 1));
     result.sampled.push_back(std::move(sampled));

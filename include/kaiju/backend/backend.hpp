@@ -55,6 +55,9 @@ struct SampleArgs {
       nullptr;           // [vocab_size] 1 if the token occurs in the sequence; may be null without a repetition penalty
   int64_t position = 0;  // position of the token to draw
   int32_t top_logprobs = 0;
+  const TokenGuide* guide = nullptr;  // null: the token may be any
+  // [vocab_size] the logits that the token is sampled from, where a hook changed them; null: `logits`
+  const float* changed = nullptr;
 };
 
 // The sizes of the largest step that a backend has to compute.

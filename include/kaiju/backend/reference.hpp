@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <span>
 #include <vector>
 
 #include "kaiju/arith/rms.hpp"
@@ -22,6 +24,11 @@ inline int8_t* reference_row(std::byte* half, int32_t position, int32_t head_dim
   return reinterpret_cast<int8_t*>(half) + int64_t{position % kBlockTokens} * head_dim;
 }
 
+// Whether a guide's mask allows a token.
+inline bool allows(std::span<const uint32_t> allowed, int32_t token) {
+  return allowed.empty() || (allowed[static_cast<size_t>(token / 32)] >> (token % 32) & 1) != 0;
+}
+
 // Draws a token from one row of logits. This function defines the result of sampling; every other backend must draw the
 // same token.
 inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& scratch, SampledToken& result) {
@@ -30,14 +37,21 @@ inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& sc
   const float plain_maximum = *std::max_element(logits.begin(), logits.end());
   const double log_total = arith::log_total(logits, plain_maximum);
 
+  const float* const sampled_from = args.changed ? args.changed : args.logits;
   scratch.clear();
   for (int32_t token = 0; token < args.vocab_size; ++token) {
-    float logit = logits[token];
+    float logit = sampled_from[token];
     if (spec.repetition_penalty != 1.0f && args.seen && args.seen[token])
       logit = arith::penalise(logit, spec.repetition_penalty);
     scratch.push_back({logit, token, 0});
   }
   for (const auto& [token, bias] : spec.logit_bias) scratch[token].logit = arith::add(scratch[token].logit, bias);
+  if (args.guide) {
+    for (const auto& [token, bias] : args.guide->logit_bias)
+      scratch[token].logit = arith::add(scratch[token].logit, bias);
+    for (arith::Candidate& c : scratch)
+      if (!allows(args.guide->allowed, c.token)) c.logit = -HUGE_VALF;
+  }
 
   const arith::Candidate best = *std::min_element(scratch.begin(), scratch.end());
   if (spec.temperature == 0.0f) {

@@ -38,6 +38,10 @@ struct LeaseRequest {
   // CacheStats::prompt_tokens does not include this prompt yet.
   int32_t counted_from = -1;
 
+  // Whether the last token may be computed long after the others (a guided request waits for its host). Then no other
+  // lease has to wait for the block of that token.
+  bool last_waits = false;
+
   SequenceSize size() const { return {most_positions, chunk_tokens}; }
 };
 
@@ -159,10 +163,12 @@ class Lease {
   static size_t at(int32_t index) { return static_cast<size_t>(index); }
   int32_t path_count() const { return static_cast<int32_t>(path_.size()); }
   int32_t limit() const { return prompt_count_ - 1; }  // a prompt that is found whole still computes its last token
+  // Tokens of the prompt whose blocks other leases may wait for.
+  int32_t claimed_count() const { return request_.last_waits ? prompt_count_ - 1 : prompt_count_; }
   int32_t shared_tail_index() const { return request_.regions.shared_tokens / kBlockTokens; }
   int32_t shared_tail_tokens() const { return request_.regions.shared_tokens % kBlockTokens; }
   bool shared_tail_possible() const {
-    return shared_tail_tokens() > 0 && request_.regions.shared_tokens <= prompt_count_;
+    return shared_tail_tokens() > 0 && request_.regions.shared_tokens <= claimed_count();
   }
   NodeId parent_of(int32_t index) const { return index == 0 ? kRoot : path_[at(index - 1)]; }
   std::span<const int32_t> prompt_block(int32_t index, int32_t count = kBlockTokens) const {

@@ -167,8 +167,18 @@ class Engine {
   // tokens that it samples, and adds one more sampled token. The generated tokens are the same as without proposals,
   // but come in fewer steps. If propose is called again before the next step, the newer proposal replaces the older
   // one. A proposal is ignored if the sequence is not decoding. Returns kUnsupported if the executor samples from only
-  // one row of a segment (ExecutorInfo::most_samples).
+  // one row of a segment (ExecutorInfo::most_samples), or if the request is guided or has a logits hook.
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
+
+  // Says what the next token of a sequence of a guided request may be (RequestOptions::guided). A sequence waits for a
+  // guide when it begins, and again after each of its kToken events; give it right after submit, and after each kToken
+  // event. A guide that comes earlier is kept until the sequence is computed; a guide given before the one before it
+  // was used replaces that one, and cut_sequence drops it. A guide is used when the step that samples the token begins.
+  // Returns kNotFound if no unfinished request, or no sequence of the request, has the given number: the request may
+  // have ended with the token that the host has just polled. Returns kInvalidArgument if the request is not guided, if
+  // the mask has the wrong number of words or allows no token of the vocabulary, or if a bias is out of range. Returns
+  // kBusy if too many sequence calls are waiting for the next step.
+  Status guide(RequestId request, const Guide& guide, int32_t sequence = 0);
 
   // -- the loop --
   // Runs one step: admits requests, plans the step, computes it and produces its events. Returns ok if there is nothing
@@ -183,7 +193,8 @@ class Engine {
   bool poll(Event& event);
   // Waits until one of these holds: there is an event to poll; there is something to step and no thread is in step;
   // wake is called; the engine has stopped; the timeout is over. Returns true if there is an event to poll or something
-  // to step. A suspended request counts as something to step only after its deadline has passed.
+  // to step. A suspended request counts as something to step only after its deadline has passed, and so does a guided
+  // request that waits for its guide.
   bool wait(Nanoseconds timeout);
   void wake();
   // Returns the number of requests whose last event has not been polled, including requests of generate.

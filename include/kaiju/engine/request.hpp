@@ -1,14 +1,17 @@
-// RequestOptions: the options of one request.
+// RequestOptions: the options of one request. Guide: what the next token of a guided request may be.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kaiju/base/time.hpp"
 #include "kaiju/cache/scope.hpp"
 #include "kaiju/sample/sampling_params.hpp"
+#include "kaiju/step/plan.hpp"
 
 namespace kaiju {
 
@@ -22,6 +25,14 @@ inline constexpr int32_t kMaxTopLogprobs = 64;
 inline constexpr int32_t kMaxSequences = 256;  // most sequences of one request, ended ones included
 inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopStringBytes = 1024;
+
+// A guide is for exactly one token. Engine::guide copies it. arithmetic.md, section 11, says what it does to a token.
+struct Guide {
+  // [mask_words(vocab_size)] a bitmask with one bit for each token, in the layout of xgrammar and llguidance: token t
+  // is bit t % 32 of word t / 32, and 1 means that the token may be sampled. Empty: every token may be sampled.
+  std::span<const uint32_t> allowed;
+  std::span<const std::pair<int32_t, float>> logit_bias;  // (token, bias), beside the request's own; as SamplingParams
+};
 
 struct RequestOptions {
   SamplingParams sampling;  // seed and variant included
@@ -43,6 +54,14 @@ struct RequestOptions {
   // the generated token itself is always reported.
   int32_t logprobs = 0;
   bool scores = false;  // report the classifier's scores with each token; refused if the model has no classifier
+  // The host says for each token, the first included, what it may be (Engine::guide). Until then the sequence keeps its
+  // slot and its KV and waits, with its prompt computed except for the last token. Engine::generate refuses it.
+  bool guided = false;
+  // For experiments: changes each row of logits before a token is sampled from it, before penalties and biases.
+  // Reported log-probabilities stay those of the model. The hook runs inside step, on the thread of that call; it must
+  // not throw and must not call step. It is slow, and the request cannot have tokens proposed. Refused with
+  // kUnsupported if the executor takes no hooks (ExecutorInfo::takes_hooks): on a GPU.
+  LogitsHook logits_hook;
   // Requests of higher priority are admitted first and have their prompts computed first; requests of equal priority do
   // so in the order in which they were submitted. If a step cannot compute a token for every running reply, the replies
   // take turns, whatever their priority.

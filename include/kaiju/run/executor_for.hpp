@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -31,6 +32,7 @@ class ExecutorFor final : public Executor {
 
   Status run(const StepPlan& plan, StepResult& result) override {
     const FloatState float_state;
+    float_state_ = &float_state;
     result.clear();
     KAIJU_TRY(slots_.apply(plan));
     for (const SlotStart& start : plan.starts) forget_tokens(start);
@@ -62,6 +64,7 @@ class ExecutorFor final : public Executor {
     const ModelConfig& config = weights_.config;
     ExecutorSizes own_sizes = sizes;
     own_sizes.most_samples = sizes.step_tokens;
+    own_sizes.takes_hooks = true;
     slots_.create(config, own_sizes);
     sampled_rows_.reserve(static_cast<size_t>(sizes.step_tokens));
     const ExecutorInfo& info = slots_.info();
@@ -233,14 +236,33 @@ class ExecutorFor final : public Executor {
       if (row.index > segment.token_count - segment.sample_count) mark_token(plan, segment, row.index);
       SampledToken token;
       token.slot = segment.slot;
-      backend_->sample({row_logits, slots_.info().vocab_size, &slots_[segment.slot].sampling, seen(segment.slot),
-                        int64_t{segment.position} + row.index + 1, segment.top_logprobs},
-                       token);
+      SampleArgs args{row_logits,
+                      slots_.info().vocab_size,
+                      &slots_[segment.slot].sampling,
+                      seen(segment.slot),
+                      int64_t{segment.position} + row.index + 1,
+                      segment.top_logprobs};
+      if (segment.guide >= 0) args.guide = plan.guides[static_cast<size_t>(segment.guide)].get();
+      if (segment.hook >= 0) args.changed = call_hook(plan.hooks[static_cast<size_t>(segment.hook)], row_logits);
+      backend_->sample(args, token);
       if (segment.scores) append_scores(weights_, row_scores, 1, token.scores);
       result.sampled.push_back(std::move(token));
       row_logits += vocab;
       row_scores += weights_.classifier_bias.size();
     }
+  }
+
+  // Returns the row as a hook changed it, or null where the hook left no finite logit.
+  const float* call_hook(const HookCall& call, const float* row_logits) {
+    const auto vocab = static_cast<size_t>(slots_.info().vocab_size);
+    hooked_.assign(row_logits, row_logits + vocab);
+    float_state_->as_found([&] { (*call.hook)(hooked_, call.tokens); });
+    bool any = false;
+    for (float& logit : hooked_) {
+      if (!(logit < HUGE_VALF)) logit = -HUGE_VALF;  // NaN too
+      any |= logit > -HUGE_VALF;
+    }
+    return any ? hooked_.data() : nullptr;
   }
 
   std::unique_ptr<B> backend_;
@@ -255,7 +277,9 @@ class ExecutorFor final : public Executor {
   Buffer<uint8_t> seen_;
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;
-  std::vector<SampledRow> sampled_rows_;  // of the step being run
+  std::vector<SampledRow> sampled_rows_;     // of the step being run
+  std::vector<float> hooked_;                // a row of logits that a hook changes
+  const FloatState* float_state_ = nullptr;  // of the step being run
 };
 
 }  // namespace kaiju

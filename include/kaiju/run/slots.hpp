@@ -20,6 +20,7 @@ struct ExecutorSizes {
   int32_t slot_count = 1;    // number of live sequences
   int32_t step_tokens = 64;  // most tokens in one plan
   int32_t most_samples = 1;  // see ExecutorInfo
+  bool takes_hooks = false;  // see ExecutorInfo
   PerKind<int32_t> block_count;
   // If share_memory is true, both kinds of cache block share one memory, which is at least as large as two separate
   // ones would be together. Block number b of a kind lies at offset b * block_bytes[kind] in this memory.
@@ -57,6 +58,7 @@ class Slots {
     info_.slot_count = sizes.slot_count;
     info_.step_tokens = sizes.step_tokens;
     info_.most_samples = sizes.most_samples;
+    info_.takes_hooks = sizes.takes_hooks;
     info_.label_count = config.label_count();
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
@@ -188,6 +190,7 @@ class Slots {
         return internal_error("a plan samples from " + std::to_string(segment.sample_count) + " rows of a segment of " +
                               std::to_string(segment.token_count) + "; this executor samples from at most " +
                               std::to_string(info_.most_samples));
+      if (segment.guide != -1 || segment.hook != -1) KAIJU_TRY(check_guide(plan, segment));
       if (segment.top_logprobs < 0) return internal_error("a plan asks for a negative number of alternatives");
       if (segment.position < 0 || segment.position > info_.context - segment.token_count)
         return internal_error("a plan runs past the context");
@@ -208,6 +211,27 @@ class Slots {
       row_count_ += segment.token_count;
       slot.sampled = slot.sampled || segment.sample_count > 0;
     }
+    return {};
+  }
+
+  // Checks that a segment's guide and hook exist and have the right sizes.
+  Status check_guide(const StepPlan& plan, const Segment& segment) const {
+    if (segment.sample_count != 1)
+      return internal_error("a plan has a guide or a hook for " + std::to_string(segment.sample_count) +
+                            " rows of a segment; it must be one row");
+    if (segment.guide < -1 || segment.guide >= static_cast<int32_t>(plan.guides.size()) || segment.hook < -1 ||
+        segment.hook >= static_cast<int32_t>(plan.hooks.size()))
+      return internal_error("a plan names a guide or a hook that it does not contain");
+    if (segment.hook != -1 && !info_.takes_hooks)
+      return internal_error("a plan has a hook, and this executor takes none");
+    if (segment.guide == -1) return {};
+    const TokenGuide& guide = *plan.guides[static_cast<size_t>(segment.guide)];
+    if (!guide.allowed.empty() && guide.allowed.size() != static_cast<size_t>(mask_words(info_.vocab_size)))
+      return internal_error("a plan's mask has " + std::to_string(guide.allowed.size()) + " words");
+    for (const auto& [token, bias] : guide.logit_bias)
+      if (!is_token(token))
+        return internal_error("a plan's guide names token " + std::to_string(token) +
+                              ", which is outside the vocabulary");
     return {};
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,48 @@ inline Status check_temperature(const char* name, double value) {
                           "; it must be 0 (greedy) or from 0.001 to 100");
 }
 
+// Sorts biases by token, and checks tokens and values.
+inline Status check_logit_bias(std::vector<std::pair<int32_t, float>>& logit_bias, int32_t vocab_size) {
+  // The entries are compared by token only, because a bias may be NaN before the check below.
+  std::sort(logit_bias.begin(), logit_bias.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < logit_bias.size(); ++i) {
+    const auto [token, bias] = logit_bias[i];
+    if (token < 0 || token >= vocab_size)
+      return invalid_argument("logit_bias names token " + std::to_string(token) + "; tokens are 0 to " +
+                              std::to_string(vocab_size - 1));
+    if (i > 0 && logit_bias[i - 1].first == token)
+      return invalid_argument("logit_bias names token " + std::to_string(token) + " twice");
+    KAIJU_TRY(detail::check_range(("logit_bias of token " + std::to_string(token)).c_str(), bias, -10000.0, 10000.0));
+  }
+  return {};
+}
+
+// Returns a copy of a guide, without a mask if the mask allows every token. The guide is checked: whether the mask has
+// the right size and allows a token, and whether the biases are in range.
+inline Result<TokenGuide> check_guide(std::span<const uint32_t> allowed,
+                                      std::span<const std::pair<int32_t, float>> logit_bias, int32_t vocab_size) {
+  const FloatState float_state;
+  TokenGuide guide;
+  if (!allowed.empty()) {
+    const auto words = static_cast<size_t>(mask_words(vocab_size));
+    if (allowed.size() != words)
+      return invalid_argument("the mask of a guide has " + std::to_string(allowed.size()) + " words; it must have " +
+                              std::to_string(words) + " of 32 bits, one bit for each of " + std::to_string(vocab_size) +
+                              " tokens");
+    const uint32_t last = allowed.back(), known = ~uint32_t{0} >> (words * 32 - static_cast<size_t>(vocab_size));
+    const auto all_before_last = [&](uint32_t word) {
+      return std::all_of(allowed.begin(), allowed.end() - 1, [word](uint32_t other) { return other == word; });
+    };
+    if ((last & known) == 0 && all_before_last(0))
+      return invalid_argument("the mask of a guide allows no token: cancel the request instead");
+    // A mask without effect is left out, so that it costs nothing.
+    if ((last & known) != known || !all_before_last(~uint32_t{0})) guide.allowed.assign(allowed.begin(), allowed.end());
+  }
+  guide.logit_bias.assign(logit_bias.begin(), logit_bias.end());
+  KAIJU_TRY(check_logit_bias(guide.logit_bias, vocab_size));
+  return guide;
+}
+
 // Returns the checked sampling parameters. If a field is out of range, returns kInvalidArgument, and the message names
 // the field and its range.
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
@@ -56,18 +99,7 @@ inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t
   spec.seed = params.seed;
   spec.stream = params.variant;
   spec.logit_bias = params.logit_bias;
-  // The entries are compared by token only, because a bias may be NaN before the check below.
-  std::sort(spec.logit_bias.begin(), spec.logit_bias.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (size_t i = 0; i < spec.logit_bias.size(); ++i) {
-    const auto [token, bias] = spec.logit_bias[i];
-    if (token < 0 || token >= vocab_size)
-      return invalid_argument("logit_bias names token " + std::to_string(token) + "; tokens are 0 to " +
-                              std::to_string(vocab_size - 1));
-    if (i > 0 && spec.logit_bias[i - 1].first == token)
-      return invalid_argument("logit_bias names token " + std::to_string(token) + " twice");
-    KAIJU_TRY(detail::check_range(("logit_bias of token " + std::to_string(token)).c_str(), bias, -10000.0, 10000.0));
-  }
+  KAIJU_TRY(check_logit_bias(spec.logit_bias, vocab_size));
   return spec;
 }
 

@@ -4,9 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "kaiju/base/function.hpp"
 #include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
@@ -22,6 +25,29 @@ struct SamplingSpec {
   uint64_t seed = 0;
   uint32_t stream = 0;  // tells retries of one request apart
   std::vector<std::pair<int32_t, float>> logit_bias;
+};
+
+// Number of words of a bitmask with one bit for each token: token t is bit t % 32 of word t / 32.
+constexpr int32_t mask_words(int32_t vocab_size) { return (vocab_size + 31) / 32; }
+
+// TokenGuide says what the next token of a sequence may be (arithmetic.md, section 11). It is valid for one token. The
+// engine checks guides by sample/params.hpp before it writes a plan.
+struct TokenGuide {
+  // [mask_words(vocab_size)] 1 if the token may be sampled; at least one token may. Bits from vocab_size on do not
+  // count. Empty: every token may be sampled.
+  std::vector<uint32_t> allowed;
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added after the biases of SamplingSpec; each token at most once
+};
+
+// Changes a row of logits before a token is sampled from it. `logits` is [vocab_size], and `tokens` are all tokens of
+// the sequence so far. A value that is NaN or +infinity counts as -infinity, and tokens at -infinity are not sampled.
+// If no finite logit is left, the token is sampled from the logits as the model computed them.
+using LogitsHook = Function<void(std::span<float> logits, std::span<const int32_t> tokens)>;
+
+// A LogitsHook with the tokens that it is shown. Both outlive the step.
+struct HookCall {
+  const LogitsHook* hook = nullptr;
+  std::span<const int32_t> tokens;
 };
 
 // Binds a slot of the executor to a sequence before the step's rows run. If tokens of the sequence were dropped, a plan
@@ -87,6 +113,11 @@ struct Segment {
   // Whether to return the classifier's scores of the rows that are sampled from, and with all_logits of every row.
   // `scores` may be true only if the model has a classifier.
   bool scores = false;
+  // What the sampled token may be: an index into StepPlan::guides, or -1 for no guide. Needs a sample_count of 1.
+  int32_t guide = -1;
+  // What changes the logits of the sampled row: an index into StepPlan::hooks, or -1. Needs a sample_count of 1 and
+  // ExecutorInfo::takes_hooks.
+  int32_t hook = -1;
 };
 
 // In StepPlan::tokens, kSampledToken stands for the token that the executor sampled last for the slot, which the host
@@ -101,6 +132,8 @@ struct StepPlan {
   std::vector<BlockCopy> copies;
   std::vector<Segment> segments;  // at most one per slot
   std::vector<int32_t> tokens;
+  std::vector<std::shared_ptr<const TokenGuide>> guides;  // of segments, in their order; none is null
+  std::vector<HookCall> hooks;                            // of segments, in their order
 
   void clear() {
     starts.clear();
@@ -109,6 +142,8 @@ struct StepPlan {
     copies.clear();
     segments.clear();
     tokens.clear();
+    guides.clear();
+    hooks.clear();
   }
 };
 

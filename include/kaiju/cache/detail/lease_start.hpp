@@ -121,10 +121,10 @@ inline void Lease::insert_prompt(PrefixTree& tree, const Found& found) {
     if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, pop(BlockKind::kGlobal));
     return node;
   };
-  for (int32_t index = path_count(); index <= prompt_count_ / kBlockTokens && !detached_; ++index) {
+  for (int32_t index = path_count(); index <= claimed_count() / kBlockTokens && !detached_; ++index) {
     if (found.shared_tail == SharedTail::kToMake && index == shared_tail_index())
       shared_tail_ = claim(index, request_.regions.shared, shared_tail_tokens());
-    if ((index + 1) * kBlockTokens > prompt_count_) break;
+    if ((index + 1) * kBlockTokens > claimed_count()) break;
     const NodeId node = claim(index, request_.regions.of_block(index), kBlockTokens);
     detached_ = node == kNoNode;
     if (!detached_) path_.push_back(node);

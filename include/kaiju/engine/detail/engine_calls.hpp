@@ -213,6 +213,9 @@ inline Status EngineImpl::check_options(const RequestOptions& options) const {
                             std::to_string(std::min(kMaxTopLogprobs, info().vocab_size)));
   if (options.scores && info().label_count == 0)
     return Status(StatusCode::kUnsupported, "the model has no classifier: ask for tokens without scores");
+  if (options.logits_hook && !info().takes_hooks)
+    return Status(StatusCode::kUnsupported,
+                  "this backend takes no logits hook: create the engine on the CPU, or use logit biases or a guide");
   for (const int32_t token : stop_tokens_of(options))
     if (token < 0 || token >= info().vocab_size)
       return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " +
@@ -240,6 +243,8 @@ inline std::shared_ptr<Request> EngineImpl::make_request(const RequestOptions& o
   request->max_tokens = options.max_tokens;
   request->top_logprobs = options.logprobs;
   request->scores = options.scores;
+  request->guided = options.guided;
+  request->hook = options.logits_hook;
   request->stop_tokens = stop_tokens_of(options);
   request->priority = options.priority;
   request->deadline = options.deadline;
@@ -355,7 +360,9 @@ inline RequestId EngineImpl::enqueue(Inbox& inbox, History& history, Command com
                                               .user_data = request.user_data,
                                               .own_events = own_events,
                                               .prompt_count = request.prompt_count,
-                                              .sequence_count = static_cast<int32_t>(command.sequences.size())});
+                                              .sequence_count = static_cast<int32_t>(command.sequences.size()),
+                                              .guided = request.guided,
+                                              .hooked = static_cast<bool>(request.hook)});
   // Nothing below fails.
   inbox.commands.push_back(std::move(command));
   history.known = true;
@@ -413,6 +420,9 @@ inline Status EngineImpl::generate(SessionId session, std::span<const int32_t> t
   if (options.sequence_count != 1)
     return invalid_argument("generate takes requests of one sequence: submit one of " +
                             std::to_string(options.sequence_count) + ", and poll its events");
+  if (options.guided)
+    return invalid_argument(
+        "generate takes no guided requests, for nobody could guide them: submit one, and call guide");
   if (inbox_.in_step())
     return {StatusCode::kBusy, "generate is called by a callback of a save or a restore: call it when that is through"};
   // However this is left, nobody waits for the request's events any more.

@@ -73,6 +73,7 @@ class EngineImpl {
   Status end_sequence(RequestId request, int32_t sequence);
   Status keep_sequence(RequestId request, int32_t sequence);
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
+  Status guide(RequestId request, const Guide& guide, int32_t sequence);
   Status step();
   bool poll(Event& event);
   bool wait(Nanoseconds timeout);
@@ -126,6 +127,7 @@ class EngineImpl {
   void fork_in_flight(Request& request, const Sequence* parent, const SequenceCall& call);
   void cut(Sequence& sequence, int32_t length);
   void say_again(Sequence& sequence);
+  void take_guide(Sequence& sequence, std::shared_ptr<const TokenGuide> guide);
 
   template <class Answer, class Body>
   Answer between_steps(Body body);
@@ -164,9 +166,14 @@ class EngineImpl {
   void stop(const Status& error);
   Event event_of(const Sequence& sequence, EventKind kind) const;
   void metrics_from_scheduler();
-  void publish() {
+  // `has_work`: there may be something to step, though no further call comes.
+  void publish(bool has_work) {
     metrics_from_scheduler();
-    inbox_.publish(events_, endings_, metrics_, !scheduler_.running().empty(), deadlines_.earliest());
+    inbox_.publish(events_, endings_, metrics_, has_work, deadlines_.earliest());
+  }
+  void publish() {
+    publish(!scheduler_.waiting().empty() || scheduler_.computes() ||
+            (plan_stage_ != PlanStage::kNone && !scheduler_.running().empty()));
   }
 
   // Finds an idle session under the inbox's lock, or says why not.

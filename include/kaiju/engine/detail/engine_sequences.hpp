@@ -87,8 +87,28 @@ inline Status EngineImpl::propose(RequestId request, int32_t sequence, std::span
                             std::to_string(info().context));
   SequenceCall call{.kind = SequenceCall::Kind::kPropose, .sequence = sequence};
   call.tokens.assign(tokens.begin(), tokens.end());
-  return call_sequence(request, std::move(call),
-                       [](const RequestControl&, const SequenceCall&) -> Status { return {}; });
+  return call_sequence(request, std::move(call), [&](const RequestControl& control, const SequenceCall&) -> Status {
+    if (!control.guided && !control.hooked) return {};
+    return {StatusCode::kUnsupported, "request " + std::to_string(request) +
+                                          (control.guided ? " is guided" : " has a logits hook") +
+                                          ", and samples one token in a step: propose nothing"};
+  });
+}
+
+inline Status EngineImpl::guide(RequestId request, const Guide& guide, int32_t sequence) {
+  Result<TokenGuide> checked =
+      guarded<Result<TokenGuide>>([&] { return check_guide(guide.allowed, guide.logit_bias, info().vocab_size); });
+  if (!checked.ok()) return checked.status();
+  SequenceCall call{.kind = SequenceCall::Kind::kGuide, .sequence = sequence};
+  KAIJU_TRY(guarded<Status>([&]() -> Status {
+    call.guide = std::make_shared<const TokenGuide>(std::move(checked).value());
+    return {};
+  }));
+  return call_sequence(request, std::move(call), [&](const RequestControl& control, const SequenceCall&) -> Status {
+    if (control.guided) return {};
+    return invalid_argument("request " + std::to_string(request) +
+                            " is not guided: set the option guided when you submit a request");
+  });
 }
 
 // ---- in the step
@@ -104,7 +124,9 @@ inline void EngineImpl::do_sequence_call(RequestId id, SequenceCall& call) {
       fork_in_flight(*request, live ? sequence : nullptr, call);
       break;
     case SequenceCall::Kind::kCut:
-      if (live && call.length < sequence->cut_to.value_or(sequence->token_count())) cut(*sequence, call.length);
+      if (!live || call.length >= sequence->cut_to.value_or(sequence->token_count())) break;
+      sequence->guide.reset();
+      cut(*sequence, call.length);
       break;
     case SequenceCall::Kind::kEnd:
       if (live) end_sequence(*sequence, DoneReason::kCancelled);
@@ -114,7 +136,21 @@ inline void EngineImpl::do_sequence_call(RequestId id, SequenceCall& call) {
       sequence->drafts = std::move(call.tokens);
       sequence->drafts_at = sequence->token_count();
       break;
+    case SequenceCall::Kind::kGuide:
+      if (live) take_guide(*sequence, std::move(call.guide));
+      break;
   }
+}
+
+// A plan that is to be run again has the guide before this one, for the same token.
+inline void EngineImpl::take_guide(Sequence& sequence, std::shared_ptr<const TokenGuide> guide) {
+  if (plan_stage_ == PlanStage::kToRunAgain && sequence.granted > 0 && !sequence.cut_to)
+    for (const Segment& segment : plan_.segments)
+      if (segment.slot == sequence.slot && segment.guide >= 0) {
+        plan_.guides[static_cast<size_t>(segment.guide)] = std::move(guide);
+        return;
+      }
+  sequence.guide = std::move(guide);
 }
 
 // A new sequence with the parent's tokens so far. Without a parent, which ended meanwhile, it ends at once.

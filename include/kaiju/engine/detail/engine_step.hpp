@@ -79,7 +79,7 @@ inline Status EngineImpl::step_once(StepOutcome& outcome) {
       if (scheduler_.running().empty() && !scheduler_.waiting().empty())
         return internal_error("cache ledger: request " + std::to_string((*scheduler_.waiting().begin())->request->id) +
                               " does not fit though nothing else is here");
-      publish();
+      publish(false);
       outcome = StepOutcome::kNothingToDo;
       return {};
     }
@@ -280,7 +280,10 @@ inline Status EngineImpl::commit() {
   const auto& running = scheduler_.running();
   for (size_t i = 0; i < running.size(); ++i) {
     Sequence& sequence = *running[i];
-    if (sequence.granted == 0) continue;
+    if (sequence.granted == 0) {  // a guided one may be in the next step without having been in this one
+      sequence.granted = std::exchange(sequence.granted_next, 0);
+      continue;
+    }
     const Segment& ran = plan_.segments[segment++];
     const auto sample_count = static_cast<size_t>(ran.sample_count);
     if (samples.size() < sample_count) return wrong_answer(samples);

@@ -37,17 +37,20 @@ struct RequestControl {
   int32_t prompt_count = 0;
   int32_t sequence_count = 1;  // sequences so far, forks that wait in the inbox included
   int32_t kept = 0;            // the sequence whose tokens become the session's history
+  bool guided = false;
+  bool hooked = false;  // it has a logits hook
 };
 
 // What the host wants of one sequence of a request.
 struct SequenceCall {
-  enum class Kind { kFork, kCut, kEnd, kPropose };
+  enum class Kind { kFork, kCut, kEnd, kPropose, kGuide };
   Kind kind = Kind::kEnd;
   int32_t sequence = 0;
-  int32_t child = 0;                 // kFork: the new sequence's index
-  uint32_t stream = 0;               // kFork: of its samples
-  int32_t length = 0;                // kCut
-  std::vector<int32_t> tokens = {};  // kPropose
+  int32_t child = 0;                             // kFork: the new sequence's index
+  uint32_t stream = 0;                           // kFork: of its samples
+  int32_t length = 0;                            // kCut
+  std::vector<int32_t> tokens = {};              // kPropose
+  std::shared_ptr<const TokenGuide> guide = {};  // kGuide
 };
 
 // What waits for the next step, in order of arrival.
@@ -133,9 +136,9 @@ class Inbox {
     }
   }
   // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied.
-  // `running`: at least one sequence still executes, even if its final event was sent. `deadline`: the earliest of all
+  // `has_work`: there may be something to step, though no further call comes. `deadline`: the earliest of all
   // unfinished requests, suspended ones included.
-  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool running,
+  void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool has_work,
                std::optional<TimePoint> deadline) {
     Metrics now = figures;
     {
@@ -153,7 +156,7 @@ class Inbox {
         if (ended != unfinished.end()) unfinished.erase(ended);
       }
       metrics = std::move(now);
-      running_ = running;
+      has_work_ = has_work;
       next_deadline_ = deadline;
     }
     new_events.clear();
@@ -319,7 +322,7 @@ class Inbox {
 
   bool stepping() const { return stepper_ != std::thread::id(); }
   // Without deadlines: those need the engine's clock.
-  bool has_steps() const { return !commands.empty() || !destroyed.empty() || metrics.requests_waiting > 0 || running_; }
+  bool has_steps() const { return !commands.empty() || !destroyed.empty() || has_work_; }
   // Sleeps until `ready` or `end`; `overdue` becomes whether the earliest deadline has passed.
   template <class Now, class Ready>
   void sleep(std::unique_lock<std::mutex>& lock, Clock::time_point end, const Now& now, bool& overdue,
@@ -347,7 +350,7 @@ class Inbox {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  bool running_ = false;                    // as of the last step, like the deadline
+  bool has_work_ = false;                   // as of the last step, like the deadline
   std::optional<TimePoint> next_deadline_;  // the earliest
   std::thread::id stepper_;                 // the thread in step
 };

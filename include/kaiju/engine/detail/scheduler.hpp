@@ -80,6 +80,12 @@ class Scheduler {
     close_gaps();
     return running_;
   }
+  // Whether a running sequence has something to compute that no call of the host has to come for.
+  bool computes() const {
+    return std::any_of(running_.begin(), running_.end(), [](const auto& sequence) {
+      return sequence && (!sequence->live() || sequence->granted > 0 || sequence->ready() > 0);
+    });
+  }
   const WaitingSequences& waiting() const { return waiting_; }
   const SuspendedSequences& suspended() const { return suspended_; }
   size_t suspended_requests() const { return suspended_requests_; }
@@ -94,8 +100,8 @@ class Scheduler {
   // segments: nothing to do.
   Status plan(StepPlan& plan, TimePoint now);
   // Writes the step after the one that is being run, where only that one's samples are unknown: every sequence decodes,
-  // and none could begin. Its tokens are what that step samples. A plan without segments: plan it when that one has
-  // run.
+  // and none could begin. Its tokens are what that step samples. Guided sequences are never ahead of their guides. A
+  // plan without segments: plan it when that one has run.
   Status plan_next(StepPlan& plan);
   // Copies into lower tiers that are due, into a plan without transfers; commit_transfers when it has run.
   void write_downs(StepPlan& plan) {
@@ -136,6 +142,14 @@ class Scheduler {
   // Whether it decodes on after the step that is being run, for all that is known.
   static bool goes_on(const Sequence& sequence) {
     return sequence.state == SequenceState::kRunning && sequence.counts.generated + 1 < sequence.request->max_tokens;
+  }
+  // A guided sequence of which the step that is being run has nothing or the last row: the next step has its next row
+  // if the host has said what its token may be, and can do without it otherwise.
+  static bool is_beside(const Sequence& sequence) {
+    return sequence.request->guided && sequence.granted <= 1 && sequence.remaining() == 1;
+  }
+  static bool joins(const Sequence& sequence) {
+    return sequence.granted == 0 && sequence.state == SequenceState::kRunning && sequence.guide;
   }
 
   ExecutorInfo info_;

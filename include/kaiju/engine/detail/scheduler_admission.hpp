@@ -109,6 +109,7 @@ inline LeaseRequest Scheduler::lease_request(Sequence& sequence) {
   request.regions = books_.regions(sequence.request->session, sequence.request->scope);
   request.owner = sequence.request->session;
   request.counted_from = sequence.counted;
+  request.last_waits = sequence.request->guided;
   return request;
 }
 

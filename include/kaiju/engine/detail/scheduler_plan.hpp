@@ -29,13 +29,32 @@ inline Status Scheduler::plan_next(StepPlan& plan) {
   close_gaps();
   const bool admits = !blocked() && !waiting_.empty() && running_.size() < static_cast<size_t>(limits_.max_running);
   if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
+  int32_t rows = 0;
   for (const auto& sequence : running_) {
+    if (sequence->request->hook) return {};  // it is shown the sequence's tokens
+    if (is_beside(*sequence)) {
+      rows += joins(*sequence) ? 1 : 0;
+      if (joins(*sequence) &&
+          (!sequence->lease.bound() || sequence->told_suspended ||
+           sequence->token_count() > sequence->leased_positions || sequence->lease.room(tree_, 1) < 1))
+        return {};
+      continue;
+    }
     if (sequence->granted != 1 || !sequence->decoding() || sequence->told_suspended || !sequence->drafts.empty())
       return {};
     if (!goes_on(*sequence)) continue;
+    ++rows;
     if (sequence->token_count() >= sequence->leased_positions || sequence->lease.room(tree_, 2) < 2) return {};
   }
+  if (rows > limits_.step_tokens) return {};
   for (const auto& sequence : running_) {
+    if (is_beside(*sequence)) {
+      if (!joins(*sequence)) continue;
+      sequence->granted_next = 1;
+      KAIJU_TRY(write_segment(*sequence, plan, sequence->next, 1, 1));
+      plan.tokens.push_back(sequence->tokens->back());
+      continue;
+    }
     if (!goes_on(*sequence)) continue;
     sequence->granted_next = 1;
     KAIJU_TRY(write_segment(*sequence, plan, sequence->next + 1, 1, 1));
@@ -71,7 +90,8 @@ inline Demand Scheduler::demand(Sequence& sequence, StepPlan& plan) {
     sequence.counts.cached_tokens =
         std::min(sequence.counts.cached_tokens + sequence.lease.next() - sequence.next, sequence.request->prompt_count);
   sequence.next = sequence.lease.next();
-  const int32_t wanted = std::min(sequence.remaining() + usable_drafts(sequence), limits_.chunk_tokens);
+  const int32_t wanted = std::min(sequence.ready() + usable_drafts(sequence), limits_.chunk_tokens);
+  if (wanted == 0) return {};  // it waits for a guide
   const int32_t tokens = sequence.lease.room(tree_, wanted);
   return {tokens, sequence.decoding() && tokens > 0};
 }
@@ -126,6 +146,15 @@ inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan, int32
   segment.top_logprobs = sample_count > 0 ? sequence.request->top_logprobs : 0;
   segment.scores = sample_count > 0 && sequence.request->scores;
   segment.write_from = lease.write_from();
+  if (sample_count > 0 && sequence.guide) {
+    segment.guide = static_cast<int32_t>(plan.guides.size());
+    plan.guides.push_back(std::move(sequence.guide));
+    sequence.guide.reset();
+  }
+  if (sample_count > 0 && sequence.request->hook) {
+    segment.hook = static_cast<int32_t>(plan.hooks.size());
+    plan.hooks.push_back({&sequence.request->hook, *sequence.tokens});
+  }
   plan.segments.push_back(segment);
   return {};
 }

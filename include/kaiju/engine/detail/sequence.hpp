@@ -31,6 +31,8 @@ struct Request : std::enable_shared_from_this<Request> {
   int32_t max_tokens = 0;
   int32_t top_logprobs = 0;
   bool scores = false;
+  bool guided = false;
+  LogitsHook hook;
   std::vector<int32_t> stop_tokens;
   int32_t prompt_count = 0;
   int32_t priority = 0;
@@ -70,7 +72,8 @@ struct Sequence {
   int32_t granted_next = 0;     // likewise in the step planned while that one runs
   std::vector<int32_t> drafts;  // proposed tokens from position `drafts_at` on, not sampled yet
   int32_t drafts_at = 0;
-  std::optional<int32_t> cut_to;  // kCutting, or kSuspending: its number of tokens once it has left its slot
+  std::shared_ptr<const TokenGuide> guide;  // of a guided request: for the next token that is sampled; null: none yet
+  std::optional<int32_t> cut_to;            // kCutting, or kSuspending: its number of tokens once it has left its slot
 
   // What it holds of the cache, and what the cache remembers of it.
   Lease lease;                   // while it has a slot
@@ -89,6 +92,10 @@ struct Sequence {
 
   int32_t token_count() const { return static_cast<int32_t>(tokens->size()); }
   int32_t remaining() const { return token_count() - next; }
+  // The host has to say what its next token may be, before the last of its tokens can be computed.
+  bool awaits_guide() const { return request->guided && !guide && request->max_tokens > 0; }
+  // Tokens that may be computed now.
+  int32_t ready() const { return remaining() - (awaits_guide() ? 1 : 0); }
   // All is computed but the token sampled last.
   bool decoding() const { return counts.generated > 0 && remaining() == 1; }
   bool started() const { return admitted != TimePoint(); }

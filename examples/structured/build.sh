@@ -1,0 +1,18 @@
+#!/bin/sh
+# Builds kaiju-structured: fetches xgrammar's source package from PyPI, builds its C++ library, and then the program.
+# Usage: sh examples/structured/build.sh [build folder]   (needs python3 with pip, CMake 3.22 and what kaiju needs)
+set -eu
+source=$(cd "$(dirname "$0")/../.." && pwd)
+build=${1:-$source/build/structured}
+version=0.2.9
+mkdir -p "$build"
+build=$(cd "$build" && pwd)
+if [ ! -f "$build/xgrammar/CMakeLists.txt" ]; then
+  # pip asks the package for its metadata, which needs the tools in pip's own environment, and no compiler.
+  python3 -m pip download --quiet --no-deps --no-binary xgrammar --dest "$build" "xgrammar==$version"
+  mkdir -p "$build/xgrammar"
+  tar -xzf "$build/xgrammar-$version.tar.gz" -C "$build/xgrammar" --strip-components=1
+fi
+cmake -S "$source/examples/structured" -B "$build/program" -DCMAKE_BUILD_TYPE=Release -DXGRAMMAR_SOURCE="$build/xgrammar"
+cmake --build "$build/program" --target kaiju-structured --parallel "${JOBS:-2}"
+echo "built $build/program/kaiju-structured"
