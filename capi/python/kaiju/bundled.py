@@ -43,6 +43,8 @@ class Card(NamedTuple):
 
     @classmethod
     def bundled(cls, name: str) -> "Card":
+        """One of character_names()."""
+        name = name.lower()
         if name not in character_names():
             raise NotFound(f"no bundled character is named {name!r}; there are {', '.join(character_names())}")
         return cls.load(os.path.join(_folder("characters"), name + ".card"))

@@ -43,8 +43,9 @@ class Conversation(Handle):
         if greeting is None:
             greeting = getattr(card, "greeting", None)
         model = engine.model
+        messages: Optional[List[Message]] = None  # that the head is of
         if head is None and _make is None:
-            messages: List[Message] = head_messages(card, system, None)
+            messages = head_messages(card, system, None)
             if model.chats:
                 head = model.chat_format(messages, 0 if messages else Chat.BEGIN)
             else:
@@ -57,7 +58,19 @@ class Conversation(Handle):
             (_make or (lambda out: call(lib.kaiju_conversation_create, engine._handle, *given, out)))(
                 c.byref(self._pointer))
         if greeting and _make is None:
-            self.append([], greeting)
+            self._greet(greeting, messages, list(head or []))
+
+    def _greet(self, greeting: str, messages: Optional[List[Message]], head: List[int]) -> None:
+        """The greeting's turn is what it adds to the head, without the close, which every turn gets."""
+        model = self.engine.model
+        turn = model.tokenize(greeting)
+        if messages is not None and model.chats:
+            whole_head = model.chat_format(messages + [Message("character", greeting)],
+                                           0 if messages else Chat.BEGIN)
+            close = model.chat_format([], Chat.CLOSE)
+            if whole_head[: len(head)] == head and (not close or whole_head[-len(close):] == close):
+                turn = whole_head[len(head): len(whole_head) - len(close)]
+        self.append([], turn)
 
     # -- replies --
     def say(self, said: Said, on_text: Optional[Callable[[str], Any]] = None, *, options: Optional[Options] = None,
