@@ -113,11 +113,12 @@ class Conversation(Handle):
 
     def _say(self, tokens: Sequence[int], read: Options, user_data: Any, followed: bool) -> Request:
         given = self.engine.model._tokens(tokens)
-        self._request = self.engine._submit(read, user_data, followed, lib.kaiju_conversation_say, self._handle, *given)
+        self._request = self.engine._submit(self, read, user_data, followed, lib.kaiju_conversation_say, self._handle,
+                                            *given)
         return self._request
 
     def _swipe(self, read: Options, user_data: Any, followed: bool) -> Request:
-        self._request = self.engine._submit(read, user_data, followed, lib.kaiju_conversation_swipe, self._handle)
+        self._request = self.engine._submit(self, read, user_data, followed, lib.kaiju_conversation_swipe, self._handle)
         return self._request
 
     def _before(self) -> Optional[Request]:

@@ -30,9 +30,9 @@ class Request:
     follows are what Engine.poll returns."""
 
     __slots__ = ("engine", "id", "user_data", "_events", "_done", "_followed", "_abandoned", "_listener", "_in_loop",
-                 "_suspended_by", "_has_deadline", "__weakref__")
+                 "_suspended_by", "_has_deadline", "_owner", "__weakref__")
 
-    def __init__(self, engine: "Engine", user_data: Any, followed: bool, has_deadline: bool):
+    def __init__(self, engine: "Engine", user_data: Any, followed: bool, has_deadline: bool, owner: Any):
         self.engine, self.id, self.user_data = engine, 0, user_data
         self._events: Deque[Event] = deque()  # not taken by the follower yet
         self._done: Optional[Event] = None  # the last event
@@ -41,6 +41,7 @@ class Request:
         self._in_loop = False  # followed by asyncio
         self._suspended_by: Optional[int] = None  # the thread
         self._has_deadline = has_deadline
+        self._owner = owner  # its session or conversation, which would cancel it if it were let go
 
     def __repr__(self) -> str:
         return f"Request({self.id}, {'done' if self._done else 'pending'})"
@@ -101,7 +102,7 @@ class Request:
         if not self._abandoned and not (place and place[-1] is event):
             place.append(event)
         if event.last:
-            self._done = event
+            self._done, self._owner = event, None
             self.engine._requests.pop(self.id, None)
             self.engine._in_loops.discard(self)
         if self._listener:
@@ -112,6 +113,7 @@ class Request:
         """Nobody wants its events any more: cancels it. Takes no lock, so that a finaliser may call it."""
         self._abandoned = True
         self._events.clear()
+        self._owner = None
         if self._done is None and self.id:
             try:
                 lib.kaiju_engine_cancel(self.engine._handle, self.id)
@@ -315,12 +317,13 @@ class Engine(Handle):
                 lock.release()
 
     # -- submitting --
-    def _submit(self, values: Options, user_data: Any, followed: bool, function: Any, *arguments: Any) -> Request:
+    def _submit(self, owner: Any, values: Options, user_data: Any, followed: bool, function: Any,
+                *arguments: Any) -> Request:
         """Calls what ends with options, user_data, request and error."""
         self._check()
         if values._timeout is not None:
             values.set("deadline", max(self.now() + values._timeout, 1))
-        request = Request(self, user_data, followed, bool(values.get("deadline")))
+        request = Request(self, user_data, followed, bool(values.get("deadline")), owner)
         number = c.c_uint64()
         try:
             with self._lock:

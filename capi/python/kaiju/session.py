@@ -121,7 +121,7 @@ class Session(Handle):
     def _submit(self, tokens: List[int], read: Options, user_data: Any, followed: bool) -> Request:
         engine = self.engine
         given = engine.model._tokens(tokens)
-        self._request = self._known = engine._submit(read, user_data, followed, lib.kaiju_engine_submit,
+        self._request = self._known = engine._submit(self, read, user_data, followed, lib.kaiju_engine_submit,
                                                      engine._handle, self._handle, *given)
         return self._request
 
