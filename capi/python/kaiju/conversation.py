@@ -54,6 +54,8 @@ class Conversation(Handle):
                 begin = model.chat_symbol("begin")
                 head = [] if begin is None else [begin]
         given = model._tokens(head or [])
+        if _make is None:
+            engine._check()
         with engine._lock:
             (_make or (lambda out: call(lib.kaiju_conversation_create, engine._handle, *given, out)))(
                 c.byref(self._pointer))

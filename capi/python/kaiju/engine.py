@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes as c
+import os
 import threading
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
@@ -170,7 +171,7 @@ class Engine(Handle):
         self.model = instance(Model, "model", model)
         self._lock = threading.RLock()  # of what follows and of the calls with sessions; held for moments, not in steps
         self._requests: Dict[int, Request] = {}  # whose last event has not been taken
-        self._arrived: Deque[Event] = deque()  # events for poll
+        self._box: Dict[str, List[Event]] = {}  # has the events for poll, which takes them out in one go
         self._event = _c.Event()  # what C wrote last, until it is delivered
         self._taking = threading.RLock()  # events are being taken: the C library's text of one lasts until the next
         self._leader: Optional[threading.Condition] = None  # of the thread that alone steps, polls and waits
@@ -272,12 +273,12 @@ class Engine(Handle):
     def poll(self) -> List[Event]:
         """Events of the requests that were submitted and that nobody follows, the oldest first."""
         self._take()
-        found: List[Event] = []
         with self._lock:
-            while self._arrived:
-                found.append(self._arrived[0])
-                self._arrived.popleft()
-        return found
+            return self._box.pop("arrived", [])
+
+    @property
+    def _arrived(self) -> List[Event]:
+        return self._box.setdefault("arrived", [])
 
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Sleeps until there is an event to poll or work to step (True), wake() was called, or `timeout` seconds are
@@ -309,7 +310,9 @@ class Engine(Handle):
         """As Handle.close; threads and tasks that wait for its replies get an error."""
         super().close()
         lock = self.__dict__.get("_lock")
-        if lock is not None and not lock._is_owned() and lock.acquire(timeout=1):  # type: ignore[attr-defined]
+        if lock is None or self._process != os.getpid():
+            return
+        if not lock._is_owned() and lock.acquire(timeout=1):
             try:
                 for waiter in list(self._waiting):
                     waiter.notify()
@@ -335,7 +338,10 @@ class Engine(Handle):
                         self._requests[number.value] = request
         except BaseException:
             if number.value:  # submitted, and nobody has been told of it
-                request.id = number.value
+                with self._lock:
+                    request.id = number.value
+                    if request._done is None:
+                        self._requests[number.value] = request
                 request._abandon()
                 request._settle()
             raise

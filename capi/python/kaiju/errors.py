@@ -8,13 +8,15 @@ from ._c import Status
 
 
 class Error(Exception):
-    """`status` is a Status, `name` its name ("busy"); the text says what to do."""
+    """`status` is a Status, `name` the library's name of it ("busy"); the text says what to do."""
 
     status: Status = Status.INTERNAL
 
     @property
     def name(self) -> str:
-        return self.status.name.lower().replace("_", " ")
+        from ._library import status_name
+
+        return status_name(self.status)
 
 
 class InvalidArgument(Error, ValueError):
@@ -69,7 +71,7 @@ class LibraryMissing(Error, ImportError):
     """The shared library cannot be found or is another one; status is NOT_FOUND."""
 
     status = Status.NOT_FOUND
-    name = property(Error.name.fget)  # type: ignore[assignment]  # ImportError has one of its own
+    name = "not found"  # type: ignore[assignment]  # without the library
 
 
 _CLASSES: Dict[int, Type[Error]] = {

@@ -37,6 +37,8 @@ class Session(Handle):
             engine.model.chat_format(self._head, 0)  # refused here rather than at the first reply
         self._request: Optional[Request] = None  # the newest
         self._known: Optional[Request] = None  # whose end says how the history ends
+        if _make is None:
+            engine._check()
         with engine._lock:
             (_make or (lambda out: call(lib.kaiju_session_create, engine._handle, out)))(c.byref(self._pointer))
 

@@ -3,6 +3,7 @@
 A test is run as  python3 TEST.py LIBKAIJU MODEL KAIJU_MAKE [Class.test ...]"""
 
 import json
+import linecache
 import os
 import signal
 import subprocess
@@ -82,7 +83,8 @@ def in_python(script, library=LIBRARY, folder=PACKAGE, arguments=()):
 
 
 def interrupted(nth, call):
-    """Raises KeyboardInterrupt before the nth line of the package that call executes; whether there are so many."""
+    """Raises KeyboardInterrupt before the nth line of the package that call executes; whether there are so many. Not
+    at a with statement: Python traces it once more before it leaves it, where no signal can interrupt."""
     left = nth
 
     def trace(frame, event, _):
@@ -90,7 +92,8 @@ def interrupted(nth, call):
         code = frame.f_code
         if not code.co_filename.startswith(PACKAGE) or code.co_name in ("__del__", "close"):  # would be swallowed
             return None
-        left -= event in ("call", "line")
+        if not linecache.getline(code.co_filename, frame.f_lineno).lstrip().startswith("with "):
+            left -= event in ("call", "line")
         if left == 0:
             left = -1
             raise KeyboardInterrupt
