@@ -12,27 +12,28 @@ Options are keywords, named as in kaiju.h after the scope. Errors are kaiju.Erro
 threads may ask one engine for replies, and `async for text in session.stream(...)` works without a thread for each.
 """
 
-from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Kind, Metrics, Part, Property, Reason, Role, Status,
-                 TextProperty)
+from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property, Reason, Role, Sampler,
+                 Status, TextProperty)
 from ._library import build_info, library_path, status_name, version, version_number
 from .bundled import Card, character_names, model_path
 from .conversation import Conversation
-from .engine import Engine, Request
+from .engine import Engine, EngineInfo, Request
 from .errors import (BadModel, Busy, Cancelled, Closed, DeviceLost, Error, InputOutput, Internal, InvalidArgument,
                      LibraryMissing, NotFound, OutOfMemory, Unsupported, WrongType)
 from .events import Event, Reply
 from .model import DeviceInfo, Message, Model, Runtime, chat_turns_to_drop
-from .options import Option, Options, option_describe, option_find, option_list
+from .options import Option, Options, option_describe, option_find, option_list, sampler_describe
+from .prefix import Prefix
 from .session import Session
 from .stream import Stream
 
 __version__ = version()
 
 __all__ = [
-    "BadModel", "Busy", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "DeviceInfo",
-    "DeviceLost", "Engine", "Error", "Event", "InputOutput", "Internal", "InvalidArgument", "Kind", "LibraryMissing",
+    "BadModel", "Busy", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
+    "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "InputOutput", "Internal", "InvalidArgument", "Kind", "LibraryMissing",
     "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound", "Option", "Options", "OutOfMemory", "Part",
-    "Property", "Reason", "Reply", "Request", "Role", "Runtime", "Session", "Status", "Stream", "TextProperty",
+    "Prefix", "Property", "Reason", "Reply", "Request", "Role", "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty",
     "Unsupported", "WrongType", "build_info", "character_names", "chat_turns_to_drop", "library_path", "model_path",
-    "option_describe", "option_find", "option_list", "status_name", "version", "version_number",
+    "option_describe", "option_find", "option_list", "sampler_describe", "status_name", "version", "version_number",
 ]

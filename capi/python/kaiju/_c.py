@@ -84,10 +84,12 @@ class Kind(enum.IntEnum):
 class Reason(enum.IntEnum):
     """KAIJU_DONE_*: why a reply ended."""
 
-    STOP = 1
+    STOP_TOKEN = 1
     LENGTH = 2
     CANCELLED = 3
     DEADLINE = 4
+    STOP_STRING = 5
+    LOOP = 6
 
 
 class Part(enum.IntEnum):
@@ -95,6 +97,23 @@ class Part(enum.IntEnum):
 
     INPUT = 1
     REPLY = 2
+
+
+class Sampler(enum.IntEnum):
+    """KAIJU_SAMPLER_*: the samplers of a list, in the order that the arithmetic has."""
+
+    REPETITION_PENALTY = 1
+    TEMPERATURE = 2
+    TOP_K = 3
+    MIN_P = 4
+    TOP_P = 5
+
+
+class Device(enum.IntEnum):
+    """KAIJU_DEVICE_*: the kind of a device."""
+
+    CPU = 1
+    GPU = 2
 
 
 MOST_TEXT_BYTES = 1048576
@@ -122,7 +141,15 @@ class OptionInfo(Struct):
 
 
 class DeviceInfo(Struct):
-    _fields_ = [("struct_size", SIZE), ("name", TEXT), ("backends", TEXT), ("memory_total", U64), ("memory_free", U64)]
+    _fields_ = [("struct_size", SIZE), ("name", TEXT), ("backends", TEXT), ("memory_total", U64), ("memory_free", U64),
+                ("kind", I32), ("reserved", I32), ("description", TEXT)]
+
+
+class EngineInfo(Struct):
+    _fields_ = [("struct_size", SIZE), ("backend", TEXT), ("device", I32), ("threads", I32), ("max_running", I32),
+                ("step_tokens", I32), ("max_waiting", I32), ("max_sessions", I32), ("max_events", I32),
+                ("context", I32), ("window", I32), ("reserved", I32), ("kv_bytes_per_token", U64),
+                ("window_kv_bytes_per_token", U64), ("cache_bytes", U64)]
 
 
 class Message(Struct):
@@ -132,10 +159,11 @@ class Message(Struct):
 
 class Event(Struct):
     _fields_ = [("request", REQUEST), ("user_data", P), ("kind", I32), ("reason", I32), ("status", I32),
-                ("reserved", I32), ("tokens", P), ("token_count", SIZE), ("values", P), ("value_count", SIZE),
+                ("reserved", I32), ("tokens", P), ("token_count", SIZE), ("logprobs", P), ("logprob_count", SIZE),
                 ("text", P), ("text_size", SIZE), ("prompt_tokens", I32), ("cached_tokens", I32),
                 ("generated_tokens", I32), ("reserved2", I32), ("wait_nanoseconds", I64),
-                ("prefill_nanoseconds", I64), ("decode_nanoseconds", I64), ("scores", P), ("score_count", SIZE)]
+                ("prefill_nanoseconds", I64), ("decode_nanoseconds", I64), ("scores", P), ("score_count", SIZE),
+                ("stop", I32), ("reserved3", I32)]
 
 
 class Metrics(Struct):
@@ -158,8 +186,8 @@ class ConversationInfo(Struct):
                 ("tokens", U64)]
 
 
-STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "message": Message, "event": Event,
-           "metrics": Metrics, "conversation_info": ConversationInfo}
+STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
+           "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 PROGRESS = c.CFUNCTYPE(I32, F64, P)
@@ -187,13 +215,17 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "options_set_float": (I32, P, I32, F64, P),
     "options_set_string": (I32, P, I32, P, SIZE, P),
     "options_set_logit_bias": (I32, P, P, P, SIZE, P),
+    "options_add_sampler": (I32, P, I32, P, SIZE, P),
+    "options_clear_samplers": (I32, P),
+    "sampler_describe": (I32, I32, SIZE, P),
     "options_set_clock": (I32, P, P, P),
     "option_find": (I32, P, P),
     "option_describe": (I32, I32, P),
     "model_load": (I32, P, P, P, P, P, P, P),
     "model_destroy": (None, P),
-    "model_number": (I64, P, I32),
+    "model_number": (I32, P, I32, P),
     "model_text": (I32, P, I32, P, P),
+    "model_stop_tokens": (SIZE, P, P, SIZE),
     "model_label": (I32, P, SIZE, P, P),
     "tokenize": (I32, P, P, SIZE, P, SIZE, P, P),
     "detokenize": (I32, P, P, SIZE, P, SIZE, P, P),
@@ -207,7 +239,8 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_resume": (I32, P, REQUEST),
     "engine_now": (I64, P),
     "engine_step": (I32, P, P),
-    "engine_poll": (SIZE, P, P, SIZE, SIZE),
+    "engine_poll": (I32, P, P, SIZE, SIZE, P, P),
+    "engine_describe": (I32, P, P),
     "engine_pending": (SIZE, P),
     "engine_wait": (I32, P, I64),
     "engine_wake": (None, P),
@@ -233,5 +266,12 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "conversation_describe": (I32, P, P),
     "conversation_turn": (I32, P, SIZE, I32, P, SIZE, P, P),
     "conversation_tokens": (I32, P, P, SIZE, P, P),
+    "conversation_save": (I32, P, P, P, P, P),
+    "conversation_restore": (I32, P, P, P, P, P, P),
+    "conversation_save_file": (I32, P, P, P, P),
+    "conversation_restore_file": (I32, P, P, P, P, P),
+    "prefix_warm": (I32, P, P, SIZE, P, P, P, P, P),
+    "prefix_pin": (I32, P, P, P),
+    "prefix_destroy": (None, P),
     "generate": (I32, P, P, P, SIZE, P, P, P, P, SIZE, P),
 }

@@ -36,7 +36,7 @@ class _Chat:
             seed = random.getrandbits(63) if terminal else 0
         self.sampling: Dict[str, Any] = {
             "seed": seed, "max_tokens": read.max_tokens, "temperature": read.temperature, "top_p": read.top_p,
-            "min_p": read.min_p, "top_k": read.top_k, "repetition_penalty": read.repetition_penalty}
+            "min_p": read.min_p, "top_k": read.top_k, "repetition_penalty": read.repetition_penalty, "loop_guard": 1}
 
     def show(self, stream: Stream) -> None:
         try:

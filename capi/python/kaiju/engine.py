@@ -12,13 +12,13 @@ import ctypes as c
 import os
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _c
 from ._c import Kind, Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
-from ._library import call, check, lib
-from .errors import Busy, Error, error_of
+from ._library import call, check, lib, text_of
+from .errors import Busy, Error, WrongType, error_of
 from .events import Event
 from .model import Model
 from .options import REQUEST, Options, bag
@@ -153,6 +153,41 @@ class Request:
             future.cancel()
 
 
+class EngineInfo(NamedTuple):
+    """kaiju_engine_info; it stays the same while the engine exists."""
+
+    backend: str
+    device: int  # for Runtime.device_info
+    threads: int
+    max_running: int
+    step_tokens: int
+    max_waiting: int
+    max_sessions: int
+    max_events: int
+    context: int
+    window: int  # tokens of the widest sliding window; 0: no layer has one
+    kv_bytes_per_token: int
+    window_kv_bytes_per_token: int
+    cache_bytes: int
+
+
+def _reader(data: Any) -> Any:
+    """The callback that reads a saved session or conversation from bytes."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise WrongType(f"what was saved is a {type(data).__name__}; it must be bytes: a path goes to the method whose "
+                        "name ends in _file")
+    rest = memoryview(bytes(data))
+
+    def read_some(into: int, size: int, _: Any) -> int:
+        nonlocal rest
+        part = rest[:size]
+        c.memmove(into, part.tobytes(), len(part))
+        rest = rest[len(part):]
+        return len(part)
+
+    return _c.READ(read_some)
+
+
 def _tell(futures: List["asyncio.Future[None]"]) -> None:
     for future in futures:
         if not future.done():
@@ -214,20 +249,37 @@ class Engine(Handle):
         """kaiju_session_restore: a new Session of the bytes that Session.save returned."""
         from .session import Session
 
-        rest = memoryview(bytes(data))
-
-        def read_some(into: int, size: int, _: Any) -> int:
-            nonlocal rest
-            part = rest[:size]
-            c.memmove(into, part.tobytes(), len(part))
-            rest = rest[len(part):]
-            return len(part)
-
-        callback = _c.READ(read_some)
+        callback = _reader(data)
         pointer = c.cast(callback, c.c_void_p)
         with bag(("session",), options, values) as read, self._alone():
             return Session(self, _make=lambda out: call(lib.kaiju_session_restore, self._handle, read._handle, pointer,
                                                         None, out))
+
+    def restore_conversation_file(self, path: Path, *, options: Optional[Options] = None, **values: Any) -> Any:
+        """kaiju_conversation_restore_file: a Conversation of what Conversation.save_file wrote."""
+        from .conversation import Conversation
+
+        where = c_path(path)
+        with bag(("session",), options, values) as read, self._alone():
+            return Conversation(self, _make=lambda out: call(lib.kaiju_conversation_restore_file, self._handle,
+                                                             read._handle, where, out))
+
+    def restore_conversation(self, data: bytes, *, options: Optional[Options] = None, **values: Any) -> Any:
+        """kaiju_conversation_restore: a Conversation of the bytes that Conversation.save returned."""
+        from .conversation import Conversation
+
+        callback = _reader(data)
+        pointer = c.cast(callback, c.c_void_p)
+        with bag(("session",), options, values) as read, self._alone():
+            return Conversation(self, _make=lambda out: call(lib.kaiju_conversation_restore, self._handle,
+                                                             read._handle, pointer, None, out))
+
+    def prefix(self, tokens: Optional[Sequence[int]] = None, *, card: Any = None, system: Optional[str] = None,
+               options: Optional[Options] = None, **values: Any) -> Any:
+        """A Prefix, of tokens, a card or a system message. Options: character or salt, and those of requests."""
+        from .prefix import Prefix
+
+        return Prefix(self, tokens, card=card, system=system, options=options, **values)
 
     # -- requests --
     def cancel(self, request: Any) -> None:
@@ -263,6 +315,13 @@ class Engine(Handle):
         made = _c.Metrics()
         check(lib.kaiju_engine_metrics(self._handle, c.byref(made)), "the engine has no metrics")
         return made
+
+    def describe(self) -> EngineInfo:
+        """kaiju_engine_describe: what was chosen where the options left it open."""
+        info = _c.EngineInfo()
+        check(lib.kaiju_engine_describe(self._handle, c.byref(info)), "the engine has no description")
+        values = {name: getattr(info, name) for name in EngineInfo._fields}
+        return EngineInfo(**{**values, "backend": text_of(info.backend)})
 
     # -- a loop of your own --
     def step(self) -> None:
@@ -481,7 +540,9 @@ class Engine(Handle):
         return count
 
     def _poll_one(self, event: _c.Event) -> bool:
-        return bool(lib.kaiju_engine_poll(self._handle, c.byref(event), c.sizeof(event), 1))
+        count = c.c_size_t()
+        call(lib.kaiju_engine_poll, self._handle, c.byref(event), c.sizeof(event), 1, c.byref(count))
+        return bool(count.value)
 
     # -- asyncio --
     def _wake_loops(self) -> None:
@@ -528,4 +589,4 @@ class Engine(Handle):
             self._wake_loops()
 
 
-__all__ = ["Engine", "Request"]
+__all__ = ["Engine", "EngineInfo", "Request"]

@@ -26,7 +26,7 @@ class Event:
 
     __slots__ = ("request", "user_data", "kind", "reason", "status", "tokens", "logprobs", "scores", "text",
                  "prompt_tokens", "cached_tokens", "generated_tokens", "wait_nanoseconds", "prefill_nanoseconds",
-                 "decode_nanoseconds")
+                 "decode_nanoseconds", "stop")
 
     request: int
     user_data: Any  # what was given to submit
@@ -43,18 +43,19 @@ class Event:
     wait_nanoseconds: int
     prefill_nanoseconds: int
     decode_nanoseconds: int
+    stop: int  # of DONE: the stop token, or the index of the stop string; -1: neither
 
     def __init__(self, raw: _CEvent, user_data: Any):
         self.request, self.user_data = raw.request, user_data
         self.kind, self.reason, self.status = raw.kind, raw.reason, raw.status
         self.tokens = c.cast(raw.tokens, _I32)[: raw.token_count] if raw.token_count else []
-        self.logprobs = c.cast(raw.values, _F32)[: raw.value_count] if raw.value_count else []
+        self.logprobs = c.cast(raw.logprobs, _F32)[: raw.logprob_count] if raw.logprob_count else []
         self.scores = c.cast(raw.scores, _F32)[: raw.score_count] if raw.score_count else []
         self.text = text_of(c.string_at(raw.text, raw.text_size)) if raw.text_size else ""
         self.prompt_tokens, self.cached_tokens = raw.prompt_tokens, raw.cached_tokens
         self.generated_tokens = raw.generated_tokens
         self.wait_nanoseconds, self.prefill_nanoseconds = raw.wait_nanoseconds, raw.prefill_nanoseconds
-        self.decode_nanoseconds = raw.decode_nanoseconds
+        self.decode_nanoseconds, self.stop = raw.decode_nanoseconds, raw.stop
         if self.kind in _LAST:
             self.reason, self.status = _named(Reason, self.reason), _named(Status, self.status)
 

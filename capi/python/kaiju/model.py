@@ -8,7 +8,7 @@ import sys
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _c
-from ._c import Chat, Property, Role, TextProperty
+from ._c import Chat, Device, Property, Role, Status, TextProperty
 from ._handle import Handle, Path, c_path, instance, utf8, whole
 from ._library import call, check, filled, lib, text_of
 from .bundled import Card, model_path
@@ -60,10 +60,12 @@ def messages_of(given: Any) -> List[Message]:
 class DeviceInfo(NamedTuple):
     """kaiju_device_info; memory in bytes, 0: not known."""
 
-    name: str
-    backends: List[str]  # the best first
+    name: str  # "cpu", "cuda:0"
+    backends: List[str]  # the fastest first; none: no backend computes on this device
     memory_total: int
     memory_free: int
+    kind: int  # a Device
+    description: str  # the product's name of a GPU
 
 
 class Runtime(Handle):
@@ -86,7 +88,10 @@ class Runtime(Handle):
         info = _c.DeviceInfo()
         status = lib.kaiju_runtime_device_info(self._handle, whole("index", index), c.byref(info))
         check(status, f"there is no device {index}")
-        return DeviceInfo(text_of(info.name), text_of(info.backends).split(","), info.memory_total, info.memory_free)
+        backends = [name for name in text_of(info.backends).split(",") if name]
+        kind = Device(info.kind) if info.kind in list(Device) else info.kind
+        return DeviceInfo(text_of(info.name), backends, info.memory_total, info.memory_free, kind,
+                          text_of(info.description))
 
 
 class Model(Handle):
@@ -135,8 +140,12 @@ class Model(Handle):
     # -- facts --
     def number(self, which: int) -> Optional[int]:
         """kaiju_model_number: a Property; None where the model has none."""
-        value = lib.kaiju_model_number(self._handle, int(which))
-        return None if value < 0 else int(value)
+        value = c.c_int64()
+        status = lib.kaiju_model_number(self._handle, whole("which", which, 31), c.byref(value))
+        if status == Status.NOT_FOUND:
+            return None
+        check(status, f"no property of models has the number {int(which)}")
+        return value.value
 
     def text(self, which: int) -> str:
         """kaiju_model_text: a TextProperty."""
@@ -229,9 +238,9 @@ class Model(Handle):
 
     @property
     def stop_tokens(self) -> List[int]:
-        """The tokens that end a reply, unless the request names others."""
-        symbols = (self.chat_symbol(name) for name in ("begin", "card", "user", "character", "close", "end", "text"))
-        return [token for token in symbols if token is not None]
+        """kaiju_model_stop_tokens: the tokens that end a reply, unless the request names others."""
+        buffer = (_c.I32 * lib.kaiju_model_stop_tokens(self._handle, None, 0))()
+        return list(buffer[: lib.kaiju_model_stop_tokens(self._handle, buffer, len(buffer))])
 
     # -- engines --
     def engine(self, **options: Any) -> "Any":

@@ -9,7 +9,7 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import _c
-from ._handle import Handle, c_path, instance, nanoseconds, utf8
+from ._handle import Handle, c_path, instance, nanoseconds, utf8, whole
 from ._library import call, check, lib, text_of
 from .errors import InvalidArgument, NotFound, WrongType
 
@@ -24,7 +24,7 @@ _WHERE = {
     "session": "a call that requests a reply, saves or restores",
 }
 # What is no option of the library's table, and has a setter of its own: the scope that reads it.
-_OWN = {"logit_bias": "generate", "timeout": "generate", "clock": "engine"}
+_OWN = {"logit_bias": "generate", "samplers": "generate", "timeout": "generate", "clock": "engine"}
 
 
 class Option(NamedTuple):
@@ -66,6 +66,15 @@ def option_list() -> List[Option]:
             except NotFound:
                 pass
     return found
+
+
+def sampler_describe(sampler: int, value: int = 0) -> Option:
+    """kaiju_sampler_describe: value number `value` of a Sampler, with a name like "top_k.k"."""
+    info = _c.OptionInfo()
+    status = lib.kaiju_sampler_describe(whole("sampler", sampler, 31), whole("value", value), c.byref(info))
+    check(status, f"no sampler has the number {sampler} and a value {value}")
+    return Option(int(sampler), text_of(info.name), text_of(info.help), chr(info.type), bool(info.repeatable),
+                  info.minimum, info.maximum, info.standard)
 
 
 _found: Dict[str, Option] = {}  # those that were used
@@ -146,8 +155,8 @@ class Options(Handle):
             self._timeout = None if name != "clock" else self._timeout
             if name != "timeout":
                 self._set_clock(None)
-        if name == "logit_bias":
-            self._set_logit_bias({})
+        if name in ("logit_bias", "samplers"):
+            getattr(self, f"_set_{name}")(None)
         elif name not in ("clock", "timeout"):
             number = 0 if name is None else self._find(name).number
             check(lib.kaiju_options_clear(self._handle, number), f"cannot clear {name}")
@@ -210,6 +219,27 @@ class Options(Handle):
         values = (c.c_float * len(pairs))(*[value for _, value in pairs])
         call(lib.kaiju_options_set_logit_bias, self._handle, tokens, values, len(pairs))
 
+    def _set_samplers(self, samplers: Any) -> None:
+        """An ordered list of what samples, in place of the options temperature, top_k and so on:
+        [("temperature", 0.8), ("top_k", 40)], or the dict of these. Empty: none."""
+        check(lib.kaiju_options_clear_samplers(self._handle), "the samplers cannot be cleared")
+        pairs = list(samplers.items()) if isinstance(samplers, dict) else list(samplers or [])
+        known = {each.name.lower(): each for each in _c.Sampler}
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or not pair:
+                raise WrongType(f"samplers has {pair!r}; it must be a pair (name, value)")
+            name, *values = pair
+            if isinstance(name, str) and name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                raise InvalidArgument(f"no sampler is named {name!r}; "
+                                      + (f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"))
+            kind = known[name] if isinstance(name, str) else whole("sampler", name, 31)
+            try:
+                numbers = (c.c_double * len(values))(*[float(_no_text(value)) for value in values])
+            except (TypeError, ValueError):
+                raise WrongType(f"the sampler {name} has {values!r}; it must have a float") from None
+            call(lib.kaiju_options_add_sampler, self._handle, kind, numbers, len(values))
+
     def _set_timeout(self, seconds: Any) -> None:
         """Seconds from the submission to the deadline."""
         self._timeout = None if seconds is None else nanoseconds("timeout", seconds)
@@ -248,4 +278,4 @@ def bag(scopes: Tuple[str, ...], options: Optional[Options], values: Mapping[str
     return made
 
 
-__all__ = ["Option", "Options", "bag", "option_describe", "option_find", "option_list"]
+__all__ = ["Option", "Options", "bag", "option_describe", "option_find", "option_list", "sampler_describe"]

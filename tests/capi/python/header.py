@@ -21,14 +21,16 @@ NAMES = {
     "options_clear": "Options.clear", "options_set_int": "Options.set", "options_set_float": "Options.set",
     "options_set_string": "Options.set", "options_set_logit_bias": "Options.set", "options_set_clock": "Options.set",
     "option_find": "option_find", "option_describe": "option_describe",
+    "options_add_sampler": "Options.set", "options_clear_samplers": "Options.clear",
+    "sampler_describe": "sampler_describe",
     "model_load": "Model", "model_destroy": "Model.close", "model_number": "Model.number", "model_text": "Model.text",
-    "model_label": "Model.label", "tokenize": "Model.tokenize", "detokenize": "Model.detokenize",
+    "model_stop_tokens": "Model.stop_tokens", "model_label": "Model.label", "tokenize": "Model.tokenize", "detokenize": "Model.detokenize",
     "chat_format": "Model.chat_format", "chat_turns_to_drop": "chat_turns_to_drop",
     "engine_create": "Engine", "engine_destroy": "Engine.close", "engine_submit": "Session.submit",
     "engine_cancel": "Engine.cancel", "engine_suspend": "Engine.suspend", "engine_resume": "Engine.resume",
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",
-    "engine_metrics": "Engine.metrics",
+    "engine_metrics": "Engine.metrics", "engine_describe": "Engine.describe",
     "session_create": "Session", "session_destroy": "Session.close", "session_fork": "Session.fork",
     "session_truncate": "Session.truncate", "session_tokens": "Session.tokens", "session_save": "Session.save",
     "session_restore": "Engine.restore", "session_save_file": "Session.save_file",
@@ -39,19 +41,25 @@ NAMES = {
     "conversation_edit": "Conversation.edit", "conversation_undo": "Conversation.undo",
     "conversation_fork": "Conversation.fork", "conversation_describe": "Conversation.describe",
     "conversation_turn": "Conversation.turn", "conversation_tokens": "Conversation.tokens",
+    "conversation_save": "Conversation.save", "conversation_save_file": "Conversation.save_file",
+    "conversation_restore": "Engine.restore_conversation",
+    "conversation_restore_file": "Engine.restore_conversation_file",
+    "prefix_warm": "Prefix", "prefix_pin": "Prefix.pin", "prefix_destroy": "Prefix.close",
     "generate": "Session.generate",  # computes the same through submit, step and poll, which streams share
 }
 ENUMS = {  # by the prefix of the constants
     "KAIJU_MODEL_": (kaiju.Property, kaiju.TextProperty), "KAIJU_ROLE_": (kaiju.Role,), "KAIJU_CHAT_": (kaiju.Chat,),
     "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_TURN_": (kaiju.Part,),
+    "KAIJU_SAMPLER_": (kaiju.Sampler,), "KAIJU_DEVICE_": (kaiju.Device,),
     "KAIJU_": (kaiju.Status,),
 }
 # Fields that Python shows otherwise, or not.
-OF_EVENTS = {"token_count": "tokens", "values": "logprobs", "value_count": "logprobs", "logprob_count": "logprobs",
-             "text_size": "text", "score_count": "scores", "reserved": None, "reserved2": None}
+OF_EVENTS = {"token_count": "tokens", "logprob_count": "logprobs",
+             "text_size": "text", "score_count": "scores", "reserved": None, "reserved2": None,
+             "reserved3": None}
 KINDS = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
          "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t, "double": ctypes.c_double, "void": None,
-         "kaiju_status": ctypes.c_int32, "kaiju_option": ctypes.c_int32, "kaiju_request": ctypes.c_uint64}
+         "kaiju_status": ctypes.c_int32, "kaiju_option": ctypes.c_int32, "kaiju_sampler": ctypes.c_int32, "kaiju_request": ctypes.c_uint64}
 
 with open(HEADER) as file:
     TEXT = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
@@ -141,6 +149,7 @@ class Header(Test):
             if name:
                 self.assertIn(name, kaiju.Event.__slots__)
         for name, kind, others in (("option_info", kaiju.Option, {}), ("device_info", kaiju.DeviceInfo, {}),
+                                   ("engine_info", kaiju.EngineInfo, {}),
                                    ("message", kaiju.Message, {"content_size": "content", "name_size": "name"})):
             for field, _ in structs()[name]:
                 if field not in ("struct_size", "reserved"):

@@ -48,7 +48,7 @@ class FirstCall(OfEngine):
     def test_a_reply_to_a_bare_text_is_sensible(self):
         reply = self.engine.session().reply("Hello!")
         self.assertRegex(reply, r"^[A-Z][\w ,.!?']+$")
-        self.assertEqual(reply.reason, kaiju.Reason.STOP)
+        self.assertEqual(reply.reason, kaiju.Reason.STOP_TOKEN)
 
     def test_a_session_begins_itself_and_closes_its_replies(self):
         with self.engine.session() as session:
