@@ -31,9 +31,10 @@ __version__ = version()
 
 __all__ = [
     "BadModel", "Busy", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
-    "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "InputOutput", "Internal", "InvalidArgument", "Kind", "LibraryMissing",
-    "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound", "Option", "Options", "OutOfMemory", "Part",
-    "Prefix", "Property", "Reason", "Reply", "Request", "Role", "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty",
-    "Unsupported", "WrongType", "build_info", "character_names", "chat_turns_to_drop", "library_path", "model_path",
-    "option_describe", "option_find", "option_list", "sampler_describe", "status_name", "version", "version_number",
+    "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "InputOutput", "Internal",
+    "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
+    "Option", "Options", "OutOfMemory", "Part", "Prefix", "Property", "Reason", "Reply", "Request", "Role",
+    "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType", "build_info",
+    "character_names", "chat_turns_to_drop", "library_path", "model_path", "option_describe", "option_find",
+    "option_list", "sampler_describe", "status_name", "version", "version_number",
 ]

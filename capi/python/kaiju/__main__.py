@@ -79,7 +79,7 @@ def _model(file: Optional[str]) -> int:
         facts = [("name", model.name), ("digest", model.digest), ("parameters", f"{model.parameters:,}"),
                  ("weight bytes", f"{model.weight_bytes:,}"), ("vocabulary", f"{model.vocabulary:,}"),
                  ("context", f"{model.context:,}"), ("chat format", "yes" if model.chats else "no"),
-                 ("labels", ", ".join(model.labels) or "none"), ("file", os.fspath(model.path))]
+                 ("labels", ", ".join(model.labels) or "none"), ("file", os.fsdecode(model.path))]
     for name, value in facts:
         print(f"{name:<13} {value}")
     return 0

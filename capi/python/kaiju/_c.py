@@ -1,6 +1,7 @@
 """The C interface: its constants, structs and functions, as capi/kaiju.h declares them.
 
-Everything that copies the header is in this file, one line for each name. tests/capi/python/header.py compares the two."""
+Everything that copies the header is in this file, one line for each name. tests/capi/python/header.py compares the
+two."""
 
 from __future__ import annotations
 

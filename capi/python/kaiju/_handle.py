@@ -50,6 +50,12 @@ class Handle:
                          f"since; this is process {os.getpid()}: create one here")
         return pointer
 
+    @property
+    def _out(self) -> Any:
+        """Where C writes the handle that it makes."""
+        assert self._pointer is not None
+        return c.byref(self._pointer)
+
     def _check(self) -> None:
         """Before a lock is waited for, which a child of fork() may find held for ever."""
         self._handle

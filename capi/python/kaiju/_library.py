@@ -98,7 +98,7 @@ def check(status: int, message: str) -> None:
         raise error_of(status, message)
 
 
-def filled(ask: Callable[[Any, int, Any], None], kind: Any = _c.I32) -> Any:
+def filled(ask: Callable[[Any, int, Any], None], kind: Any = _c.I32) -> List[int]:
     """What `ask(buffer, capacity, count)` writes, asked for its size first."""
     count = c.c_size_t()
     ask(None, 0, c.byref(count))
@@ -107,7 +107,7 @@ def filled(ask: Callable[[Any, int, Any], None], kind: Any = _c.I32) -> Any:
         buffer = (kind * capacity)()
         ask(buffer, capacity, c.byref(count))
         if count.value <= capacity:  # another thread may have made it longer
-            return buffer[:count.value]
+            return list(buffer[: count.value])
 
 
 def version() -> str:

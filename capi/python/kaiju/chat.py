@@ -94,8 +94,8 @@ def _lines(terminal: bool) -> Iterator[str]:
 def run(read: argparse.Namespace) -> int:
     if read.list:
         for name in character_names():
-            card = Card.bundled(name)
-            print(f"{name:<14} {card.name:<14} {card.greeting}")
+            shown = Card.bundled(name)
+            print(f"{name:<14} {shown.name:<14} {shown.greeting}")
         return 0
     terminal = not read.say and sys.stdin.isatty() and sys.stdout.isatty()
     for stream in (sys.stdout, sys.stderr):

@@ -58,7 +58,7 @@ class Conversation(Handle):
             engine._check()
         with engine._lock:
             (_make or (lambda out: call(lib.kaiju_conversation_create, engine._handle, *given, out)))(
-                c.byref(self._pointer))
+                self._out)
         if greeting and _make is None:
             self._greet(greeting, messages, list(head or []))
 

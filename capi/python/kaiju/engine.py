@@ -12,7 +12,7 @@ import ctypes as c
 import os
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _c
 from ._c import Kind, Status
@@ -22,6 +22,11 @@ from .errors import Busy, Error, WrongType, error_of
 from .events import Event
 from .model import Model
 from .options import REQUEST, Options, bag
+
+if TYPE_CHECKING:
+    from .conversation import Conversation
+    from .prefix import Prefix
+    from .session import Session
 
 _NAP = 100_000_000  # nanoseconds: how long a leader without work sleeps before it looks for signals
 
@@ -220,22 +225,22 @@ class Engine(Handle):
         self._failure: Optional[Tuple[int, str]] = None  # that ended it
         with bag(("engine",), options, values) as read:
             self._options = read._clock  # kept: C calls it
-            call(lib.kaiju_engine_create, self.model._handle, read._handle, c.byref(self._pointer))
+            call(lib.kaiju_engine_create, self.model._handle, read._handle, self._out)
 
     # -- sessions and conversations --
-    def session(self, **head: Any) -> Any:
+    def session(self, **head: Any) -> Session:
         """A Session, which may begin with card=, system= and greeting=."""
         from .session import Session
 
         return Session(self, **head)
 
-    def conversation(self, **head: Any) -> Any:
+    def conversation(self, **head: Any) -> Conversation:
         """A Conversation, which may begin with card=, system= and greeting=, or head=tokens."""
         from .conversation import Conversation
 
         return Conversation(self, **head)
 
-    def restore_file(self, path: Path, *, options: Optional[Options] = None, **values: Any) -> Any:
+    def restore_file(self, path: Path, *, options: Optional[Options] = None, **values: Any) -> Session:
         """kaiju_session_restore_file: a new Session of what Session.save_file wrote. Options: key, and those that say
         who may share KV."""
         from .session import Session
@@ -245,7 +250,7 @@ class Engine(Handle):
             return Session(self, _make=lambda out: call(lib.kaiju_session_restore_file, self._handle, read._handle,
                                                         where, out))
 
-    def restore(self, data: bytes, *, options: Optional[Options] = None, **values: Any) -> Any:
+    def restore(self, data: bytes, *, options: Optional[Options] = None, **values: Any) -> Session:
         """kaiju_session_restore: a new Session of the bytes that Session.save returned."""
         from .session import Session
 
@@ -255,7 +260,8 @@ class Engine(Handle):
             return Session(self, _make=lambda out: call(lib.kaiju_session_restore, self._handle, read._handle, pointer,
                                                         None, out))
 
-    def restore_conversation_file(self, path: Path, *, options: Optional[Options] = None, **values: Any) -> Any:
+    def restore_conversation_file(self, path: Path, *, options: Optional[Options] = None,
+                                  **values: Any) -> Conversation:
         """kaiju_conversation_restore_file: a Conversation of what Conversation.save_file wrote."""
         from .conversation import Conversation
 
@@ -264,7 +270,7 @@ class Engine(Handle):
             return Conversation(self, _make=lambda out: call(lib.kaiju_conversation_restore_file, self._handle,
                                                              read._handle, where, out))
 
-    def restore_conversation(self, data: bytes, *, options: Optional[Options] = None, **values: Any) -> Any:
+    def restore_conversation(self, data: bytes, *, options: Optional[Options] = None, **values: Any) -> Conversation:
         """kaiju_conversation_restore: a Conversation of the bytes that Conversation.save returned."""
         from .conversation import Conversation
 
@@ -275,7 +281,7 @@ class Engine(Handle):
                                                              read._handle, pointer, None, out))
 
     def prefix(self, tokens: Optional[Sequence[int]] = None, *, card: Any = None, system: Optional[str] = None,
-               options: Optional[Options] = None, **values: Any) -> Any:
+               options: Optional[Options] = None, **values: Any) -> Prefix:
         """A Prefix, of tokens, a card or a system message. Options: character or salt, and those of requests."""
         from .prefix import Prefix
 

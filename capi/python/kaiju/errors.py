@@ -71,7 +71,7 @@ class LibraryMissing(Error, ImportError):
     """The shared library cannot be found or is another one; status is NOT_FOUND."""
 
     status = Status.NOT_FOUND
-    name = "not found"  # type: ignore[assignment]  # without the library
+    name = "not found"  # without the library
 
 
 _CLASSES: Dict[int, Type[Error]] = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import operator
-import sys
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _c
 from ._c import Chat, Device, Property, Role, Status, TextProperty
@@ -14,6 +13,9 @@ from ._library import call, check, filled, lib, text_of
 from .bundled import Card, model_path
 from .errors import InvalidArgument, Unsupported, WrongType
 from .options import Options, bag
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 _ROLES = {"card": Role.CARD, "user": Role.USER, "character": Role.CHARACTER, "system": Role.SYSTEM,
           "assistant": Role.CHARACTER}
@@ -76,7 +78,7 @@ class Runtime(Handle):
 
     def __init__(self) -> None:
         super().__init__()
-        call(lib.kaiju_runtime_create, c.byref(self._pointer))
+        call(lib.kaiju_runtime_create, self._out)
 
     def devices(self) -> List[DeviceInfo]:
         return [self.device_info(i) for i in range(self.device_count())]
@@ -108,13 +110,14 @@ class Model(Handle):
                  progress: Optional[Callable[[float], Any]] = None, options: Optional[Options] = None, **values: Any):
         super().__init__()
         path = model_path() if path is None else path
-        where, raised = c_path(path), []
+        where = c_path(path)
+        raised: List[BaseException] = []
 
         def tell(done: float, _: Any) -> int:
             try:
                 return int(bool(progress(done)))  # type: ignore[misc]
-            except BaseException:  # told again outside of C
-                raised.append(sys.exc_info()[1])
+            except BaseException as error:  # raised again outside of C
+                raised.append(error)
                 return 1
 
         callback = _c.PROGRESS(tell) if progress else None
@@ -123,7 +126,7 @@ class Model(Handle):
         with bag(("model",), options, values) as read:
             try:
                 call(lib.kaiju_model_load, runtime_handle, where, read._handle, told, None,
-                     c.byref(self._pointer))
+                     self._out)
             except BaseException:
                 if raised:
                     raise raised[0] from None
@@ -221,7 +224,7 @@ class Model(Handle):
                             c.c_ubyte))
 
     def chat_format(self, messages: Messages, flags: int = Chat.REPLY) -> List[int]:
-        """kaiju_chat_format: the tokens of messages, with what the model's chat format puts around them. flags: Chat."""
+        """kaiju_chat_format: the tokens of messages, with what the chat format puts around them. flags: Chat."""
         made = messages_of(messages)
         array = (_c.Message * len(made))()
         for slot, message in zip(array, made):
@@ -243,7 +246,7 @@ class Model(Handle):
         return list(buffer[: lib.kaiju_model_stop_tokens(self._handle, buffer, len(buffer))])
 
     # -- engines --
-    def engine(self, **options: Any) -> "Any":
+    def engine(self, **options: Any) -> Engine:
         """An Engine for this model; options: those of the scope "engine"."""
         from .engine import Engine
 

@@ -119,7 +119,7 @@ class Options(Handle):
 
     def __init__(self, **values: Any):
         super().__init__()
-        check(lib.kaiju_options_create(c.byref(self._pointer)), "kaiju: out of memory")
+        check(lib.kaiju_options_create(self._out), "kaiju: out of memory")
         self._scopes: Tuple[str, ...] = tuple(_c.OPTION_SCOPES)
         self._clock: Any = None  # the callback that C calls
         self._timeout: Optional[int] = None  # nanoseconds, from the request's submission
@@ -172,7 +172,7 @@ class Options(Handle):
         Handle.__init__(made)
         made._scopes, made._clock, made._timeout = scopes, self._clock, self._timeout
         made._given = dict(self._given)
-        check(lib.kaiju_options_copy(self._handle, c.byref(made._pointer)), "kaiju: out of memory")
+        check(lib.kaiju_options_copy(self._handle, made._out), "kaiju: out of memory")
         return made
 
     def __copy__(self) -> "Options":
@@ -248,7 +248,7 @@ class Options(Handle):
         """A callable that answers nanoseconds, of a clock that never goes back."""
         if clock is not None and not callable(clock):
             raise WrongType(f"clock is {clock!r}; it must be a callable that returns nanoseconds")
-        self._clock = None if clock is None else _c.CLOCK(lambda _: int(clock()))  # type: ignore[misc]
+        self._clock = None if clock is None else _c.CLOCK(lambda _: int(clock()))
         pointer = c.cast(self._clock, c.c_void_p) if self._clock else None
         check(lib.kaiju_options_set_clock(self._handle, pointer, None), "the clock cannot be set")
 

@@ -31,7 +31,7 @@ class Prefix(Handle):
         self.tokens = list(engine.model.chat_format(messages, 0) if tokens is None else tokens)
         given = engine.model._tokens(self.tokens)
         with engine._request_options(options, values) as read:
-            self.request: Request = engine._submit(None, read, user_data, False, _warm(engine, self), *given)
+            self.request: Request = engine._submit(None, read, user_data, True, _warm(engine, self), *given)
 
     def wait(self) -> None:
         """Until the KV is computed."""
@@ -51,7 +51,7 @@ class Prefix(Handle):
 def _warm(engine: Engine, prefix: Prefix) -> Any:
     """kaiju_prefix_warm with the parameters in the order of the other calls that submit."""
     def warm(tokens: Any, count: int, options: Any, user_data: Any, request: Any, error: Any) -> int:
-        return int(lib.kaiju_prefix_warm(engine._handle, tokens, count, options, user_data, c.byref(prefix._pointer),
+        return int(lib.kaiju_prefix_warm(engine._handle, tokens, count, options, user_data, prefix._out,
                                          request, error))
 
     return warm

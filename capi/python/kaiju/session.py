@@ -40,7 +40,7 @@ class Session(Handle):
         if _make is None:
             engine._check()
         with engine._lock:
-            (_make or (lambda out: call(lib.kaiju_session_create, engine._handle, out)))(c.byref(self._pointer))
+            (_make or (lambda out: call(lib.kaiju_session_create, engine._handle, out)))(self._out)
 
     # -- text --
     def reply(self, messages: Messages, on_text: Optional[Callable[[str], Any]] = None, *,

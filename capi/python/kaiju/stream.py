@@ -162,7 +162,7 @@ class Stream:
 
     # -- asyncio --
     def __aiter__(self) -> AsyncIterator[str]:
-        return self  # type: ignore[return-value]
+        return self
 
     async def __anext__(self) -> str:
         try:

@@ -24,8 +24,10 @@ NAMES = {
     "options_add_sampler": "Options.set", "options_clear_samplers": "Options.clear",
     "sampler_describe": "sampler_describe",
     "model_load": "Model", "model_destroy": "Model.close", "model_number": "Model.number", "model_text": "Model.text",
-    "model_stop_tokens": "Model.stop_tokens", "model_label": "Model.label", "tokenize": "Model.tokenize", "detokenize": "Model.detokenize",
-    "chat_format": "Model.chat_format", "chat_turns_to_drop": "chat_turns_to_drop",
+    "model_stop_tokens": "Model.stop_tokens", "model_label": "Model.label", "tokenize": "Model.tokenize",
+    "detokenize": "Model.detokenize",
+    "chat_format": "Model.chat_format",
+    "chat_turns_to_drop": "chat_turns_to_drop",
     "engine_create": "Engine", "engine_destroy": "Engine.close", "engine_submit": "Session.submit",
     "engine_cancel": "Engine.cancel", "engine_suspend": "Engine.suspend", "engine_resume": "Engine.resume",
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
@@ -59,7 +61,8 @@ OF_EVENTS = {"token_count": "tokens", "logprob_count": "logprobs",
              "reserved3": None}
 KINDS = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
          "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t, "double": ctypes.c_double, "void": None,
-         "kaiju_status": ctypes.c_int32, "kaiju_option": ctypes.c_int32, "kaiju_sampler": ctypes.c_int32, "kaiju_request": ctypes.c_uint64}
+         "kaiju_status": ctypes.c_int32, "kaiju_option": ctypes.c_int32, "kaiju_sampler": ctypes.c_int32,
+         "kaiju_request": ctypes.c_uint64}
 
 with open(HEADER) as file:
     TEXT = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)

@@ -212,6 +212,25 @@ class OptionNames(OfEngine):
         self.assertEqual(replied(stop=words[3], stop_token=[-1]), whole[: whole.index(words[3])])
         self.assertEqual(replied(stop=[], stop_token=-1), whole)
 
+    def test_samplers_are_an_ordered_list_or_a_dict(self):
+        def replied(**options):
+            return self.engine.session().generate(STORY, max_tokens=8, seed=3, **options).tokens
+
+        hot = replied(temperature=1.0, top_k=5)
+        for samplers in ([("temperature", 1.0), ("top_k", 5)], {"temperature": 1.0, "top_k": 5},
+                         [(kaiju.Sampler.TEMPERATURE, 1), (kaiju.Sampler.TOP_K, 5)]):
+            self.assertEqual(replied(samplers=samplers), hot)
+        self.assertNotEqual(hot, replied())
+        self.assertEqual(kaiju.sampler_describe(kaiju.Sampler.TOP_K).name, "top_k.k")
+        self.refused("did you mean 'top_k'", lambda: replied(samplers=[("topk", 5)]))
+        self.refused("there are", lambda: replied(samplers=[("zzz", 5)]))
+        for wrong in (["top_k"], [("top_k", "5")], [()]):
+            self.refused("sampler", lambda: replied(samplers=wrong), kaiju.WrongType)
+        self.refused("", lambda: replied(samplers=[("top_k", 5)], temperature=1.0))
+        with kaiju.Options(samplers=[("temperature", 1.0)], seed=3) as bag:
+            bag.clear("samplers")
+            self.assertEqual(self.engine.session().generate(STORY, max_tokens=8, options=bag).tokens, replied())
+
     def test_an_engines_clock_is_its_hosts(self):
         time = [1000]
         with model.engine(threads=1, clock=lambda: time[0]) as engine:
@@ -364,6 +383,26 @@ class Facts(OfEngine):
             self.assertRaises(kaiju.Error, runtime.device_info, 1000)
             kaiju.Model(MODEL, runtime=runtime, verify=0).close()
 
+    def test_an_engine_describes_itself(self):
+        info = self.engine.describe()
+        self.assertEqual((info.threads, info.max_running, info.context), (1, 1, model.context))
+        with kaiju.Runtime() as runtime:
+            self.assertIn(info.backend, runtime.devices()[info.device].backends)
+            self.assertEqual(runtime.devices()[0].kind, kaiju.Device.CPU)
+        self.assertGreater(info.cache_bytes, 0)
+
+    def test_a_reply_says_what_stopped_it(self):
+        whole = self.engine.session().generate(STORY, max_tokens=12, stop_token=-1)
+        words = whole.split()
+        reply = self.engine.session().generate(STORY, max_tokens=12, stop_token=-1, stop=["no such", words[3]])
+        self.assertEqual((reply.reason, reply.done.stop), (kaiju.Reason.STOP_STRING, 1))
+        reply = self.engine.session().generate(STORY, max_tokens=12, stop_token=whole.tokens[4])
+        self.assertEqual((reply.reason, reply.done.stop), (kaiju.Reason.STOP_TOKEN, whole.tokens[4]))
+        self.assertEqual((whole.reason, whole.done.stop), (kaiju.Reason.LENGTH, -1))
+        circle = self.engine.session().generate(STORY, max_tokens=60, stop_token=-1, loop_guard=1,
+                                                logit_bias={whole.tokens[0]: 10000.0})
+        self.assertEqual(circle.reason, kaiju.Reason.LOOP)
+
     def test_metrics_count(self):
         before = self.engine.metrics()
         self.engine.session().reply("Hello!", max_tokens=3, stop_token=-1)
@@ -493,7 +532,7 @@ class Requests(OfEngine):
         request.wait()
 
 
-class Saved(OfEngine):
+class Kept(OfEngine):
     def test_a_restored_session_goes_on_where_the_saved_one_was(self):
         key = "a key of two dozen bytes"
         with tempfile.TemporaryDirectory() as folder, self.engine.session(card=CARD) as session:
@@ -544,6 +583,38 @@ class Saved(OfEngine):
                 child.reply("Bye.", **HOT)
                 self.assertGreater(len(child), len(session))
             self.assertRaises(kaiju.InvalidArgument, session.fork, len(session) + 1)
+
+
+    def test_a_restored_conversation_goes_on_where_the_saved_one_was(self):
+        key = "a key of two dozen bytes"
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "saved")
+            talk = self.engine.conversation(card=CARD)
+            talk.say("hello!", **HOT)
+            talk.swipe(**HOT)
+            talk.save_file(path, key=key)
+            data = talk.save(key=key)
+            reply = talk.say("And you?", **HOT)
+            with model.engine(threads=1) as other:
+                for again in (other.restore_conversation(data, key=key),
+                              other.restore_conversation_file(path, key=key)):
+                    info = again.describe()
+                    self.assertEqual((info.turns, info.replies, info.reply), (1, 2, 1))
+                    self.assertEqual(again.say("And you?", **HOT).tokens, reply.tokens)
+                self.assertRaises(kaiju.Error, other.restore_conversation, data)
+                self.assertRaisesRegex(kaiju.WrongType, "_file", other.restore_conversation, path)
+                self.assertRaisesRegex(kaiju.WrongType, "_file", other.restore, path)
+
+    def test_a_prefix_is_computed_before_the_first_request_and_pinned(self):
+        with model.engine(threads=1, max_running=2) as engine, engine.prefix(card=CARD, character="wren/1") as prefix:
+            self.assertEqual(prefix.pin(), len(prefix.tokens))
+            reply = engine.conversation(card=CARD).say("hello!", character="wren/1", max_tokens=2)
+            self.assertEqual(reply.cached_tokens, len(prefix.tokens))
+            self.assertEqual(engine.poll(), [])
+        self.assertRaises(kaiju.Closed, prefix.pin)
+        self.assertRaises(kaiju.InvalidArgument, lambda: self.engine.prefix(card=CARD))  # nobody could share it
+        self.assertRaises(kaiju.InvalidArgument, lambda: self.engine.prefix(character="wren/1"))
+        self.engine.prefix(model.chat_format("hi"), salt="a").wait()
 
 
 class Conversations(OfEngine):

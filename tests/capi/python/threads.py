@@ -1,5 +1,5 @@
-"""Many threads and many asyncio streams on one engine: each gets the reply that it would get alone, none waits for ever,
-none keeps the processor busy while it waits, and leaving or cancelling a stream ends its request.
+"""Many threads and many asyncio streams on one engine: each gets the reply that it would get alone, none waits for
+ever, none keeps the processor busy while it waits, and leaving or cancelling a stream ends its request.
 
     threads.py LIBKAIJU MODEL KAIJU_MAKE [Class.test ...]"""
 
@@ -218,7 +218,8 @@ class Asyncio(Test):
         with kaiju.Model(MODEL, verify=0).engine(threads=1) as engine:
             async def late():
                 with self.assertRaises(asyncio.TimeoutError):
-                    await asyncio.wait_for(engine.session().stream("Hello!", max_tokens=4000, stop_token=-1)._all(), 0.3)
+                    stream = engine.session().stream("Hello!", max_tokens=4000, stop_token=-1)
+                    await asyncio.wait_for(_reply(stream), 0.3)
 
             asyncio.run(late())
             end = time.monotonic() + 20
