@@ -10,10 +10,10 @@ from ._c import Chat, Part
 from ._handle import Handle, Path, c_path, instance, whole
 from ._library import call, check, filled, lib
 from .engine import Engine, Request
-from .errors import InvalidArgument
+from .errors import Error, InvalidArgument
 from .events import Reply
 from .model import Message, Messages, head_messages, messages_of
-from .options import Options, bag
+from .options import AnyOptions, Options, bag
 from .stream import Stream
 
 Said = Union[Messages, Sequence[int]]  # tokens go as they are
@@ -62,6 +62,12 @@ class Conversation(Handle):
         if greeting and _make is None:
             self._greet(greeting, messages, list(head or []))
 
+    def __repr__(self) -> str:
+        try:
+            return f"Conversation({self.describe().turns} turns)"
+        except Error:
+            return "Conversation(closed)"
+
     def _greet(self, greeting: str, messages: Optional[List[Message]], head: List[int]) -> None:
         """The greeting's turn is what it adds to the head, without the close, which every turn gets."""
         model = self.engine.model
@@ -75,27 +81,27 @@ class Conversation(Handle):
         self.append([], turn)
 
     # -- replies --
-    def say(self, said: Said, on_text: Optional[Callable[[str], Any]] = None, *, options: Optional[Options] = None,
+    def say(self, said: Said, on_text: Optional[Callable[[str], Any]] = None, *, options: AnyOptions = None,
             **values: Any) -> Reply:
         """kaiju_conversation_say: a new turn, and its reply. on_text(text) is told of its parts as they come."""
         return self.stream(said, options=options, **values).reply(on_text)
 
-    def swipe(self, on_text: Optional[Callable[[str], Any]] = None, *, options: Optional[Options] = None,
+    def swipe(self, on_text: Optional[Callable[[str], Any]] = None, *, options: AnyOptions = None,
               **values: Any) -> Reply:
         """kaiju_conversation_swipe: another reply to the newest turn. Greedy replies are all alike: give a
         temperature."""
         return self.stream_swipe(options=options, **values).reply(on_text)
 
-    def stream(self, said: Said, *, options: Optional[Options] = None, **values: Any) -> Stream:
+    def stream(self, said: Said, *, options: AnyOptions = None, **values: Any) -> Stream:
         """say, part by part: for text in talk.stream("Hello!"), or async for."""
         tokens = self._input(said)
         return self._stream(options, values, lambda read: self._say(tokens, read, None, True))
 
-    def stream_swipe(self, *, options: Optional[Options] = None, **values: Any) -> Stream:
+    def stream_swipe(self, *, options: AnyOptions = None, **values: Any) -> Stream:
         """swipe, part by part."""
         return self._stream(options, values, lambda read: self._swipe(read, None, True))
 
-    def submit(self, said: Said, *, user_data: Any = None, options: Optional[Options] = None,
+    def submit(self, said: Said, *, user_data: Any = None, options: AnyOptions = None,
                **values: Any) -> Request:
         """say, for a loop of your own: its events come from Engine.poll."""
         tokens = self._input(said)
@@ -103,13 +109,13 @@ class Conversation(Handle):
         with self.engine._request_options(options, values) as read:
             return self._say(tokens, read, user_data, False)
 
-    def submit_swipe(self, *, user_data: Any = None, options: Optional[Options] = None, **values: Any) -> Request:
+    def submit_swipe(self, *, user_data: Any = None, options: AnyOptions = None, **values: Any) -> Request:
         """swipe, for a loop of your own."""
         self._idle()
         with self.engine._request_options(options, values) as read:
             return self._swipe(read, user_data, False)
 
-    def _stream(self, options: Optional[Options], values: Any, submit: Callable[[Options], Request]) -> Stream:
+    def _stream(self, options: AnyOptions, values: Any, submit: Callable[[Options], Request]) -> Stream:
         read = self.engine._request_options(options, values)
         return Stream(self.engine, self._before, lambda: submit(read), self.engine.model.chats)
 
@@ -173,7 +179,7 @@ class Conversation(Handle):
         return Conversation(self.engine,
                             _make=lambda out: call(lib.kaiju_conversation_fork, self._handle, count, out))
 
-    def save(self, *, options: Optional[Options] = None, **values: Any) -> bytes:
+    def save(self, *, options: AnyOptions = None, **values: Any) -> bytes:
         """kaiju_conversation_save: turns, replies and KV, for Engine.restore_conversation. Options: key and kv."""
         parts: List[bytes] = []
 
@@ -187,7 +193,7 @@ class Conversation(Handle):
             call(lib.kaiju_conversation_save, self._handle, read._handle, c.cast(callback, c.c_void_p), None)
         return b"".join(parts)
 
-    def save_file(self, path: Path, *, options: Optional[Options] = None, **values: Any) -> None:
+    def save_file(self, path: Path, *, options: AnyOptions = None, **values: Any) -> None:
         """kaiju_conversation_save_file, for Engine.restore_conversation_file."""
         where = c_path(path)
         self._idle()

@@ -15,13 +15,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _c
-from ._c import Kind, Status
+from ._c import Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
 from ._library import call, check, lib, text_of
 from .errors import Busy, Error, WrongType, error_of
 from .events import Event
 from .model import Model
-from .options import REQUEST, Options, bag
+from .options import REQUEST, AnyOptions, Options, bag
 
 if TYPE_CHECKING:
     from .conversation import Conversation
@@ -206,7 +206,7 @@ class Engine(Handle):
 
     _kind = "engine"
 
-    def __init__(self, model: Model, *, options: Optional[Options] = None, **values: Any):
+    def __init__(self, model: Model, *, options: AnyOptions = None, **values: Any):
         super().__init__()
         self.model = instance(Model, "model", model)
         self._lock = threading.RLock()  # of what follows and of the calls with sessions; held for moments, not in steps
@@ -227,20 +227,24 @@ class Engine(Handle):
             self._options = read._clock  # kept: C calls it
             call(lib.kaiju_engine_create, self.model._handle, read._handle, self._out)
 
+    def __repr__(self) -> str:
+        return "Engine(closed)" if self.closed else f"Engine({self.model!r})"
+
     # -- sessions and conversations --
-    def session(self, **head: Any) -> Session:
-        """A Session, which may begin with card=, system= and greeting=."""
+    def session(self, *, card: Any = None, system: Optional[str] = None, greeting: Optional[str] = None) -> Session:
+        """A Session. It begins with a card (a Card, or name and description) or a system message, if they are given."""
         from .session import Session
 
-        return Session(self, **head)
+        return Session(self, card=card, system=system, greeting=greeting)
 
-    def conversation(self, **head: Any) -> Conversation:
-        """A Conversation, which may begin with card=, system= and greeting=, or head=tokens."""
+    def conversation(self, *, card: Any = None, system: Optional[str] = None, greeting: Optional[str] = None,
+                     head: Optional[Sequence[int]] = None) -> Conversation:
+        """A Conversation. It begins with a card or a system message, or with a head of tokens, if they are given."""
         from .conversation import Conversation
 
-        return Conversation(self, **head)
+        return Conversation(self, card=card, system=system, greeting=greeting, head=head)
 
-    def restore_file(self, path: Path, *, options: Optional[Options] = None, **values: Any) -> Session:
+    def restore_file(self, path: Path, *, options: AnyOptions = None, **values: Any) -> Session:
         """kaiju_session_restore_file: a new Session of what Session.save_file wrote. Options: key, and those that say
         who may share KV."""
         from .session import Session
@@ -250,7 +254,7 @@ class Engine(Handle):
             return Session(self, _make=lambda out: call(lib.kaiju_session_restore_file, self._handle, read._handle,
                                                         where, out))
 
-    def restore(self, data: bytes, *, options: Optional[Options] = None, **values: Any) -> Session:
+    def restore(self, data: bytes, *, options: AnyOptions = None, **values: Any) -> Session:
         """kaiju_session_restore: a new Session of the bytes that Session.save returned."""
         from .session import Session
 
@@ -260,7 +264,7 @@ class Engine(Handle):
             return Session(self, _make=lambda out: call(lib.kaiju_session_restore, self._handle, read._handle, pointer,
                                                         None, out))
 
-    def restore_conversation_file(self, path: Path, *, options: Optional[Options] = None,
+    def restore_conversation_file(self, path: Path, *, options: AnyOptions = None,
                                   **values: Any) -> Conversation:
         """kaiju_conversation_restore_file: a Conversation of what Conversation.save_file wrote."""
         from .conversation import Conversation
@@ -270,7 +274,7 @@ class Engine(Handle):
             return Conversation(self, _make=lambda out: call(lib.kaiju_conversation_restore_file, self._handle,
                                                              read._handle, where, out))
 
-    def restore_conversation(self, data: bytes, *, options: Optional[Options] = None, **values: Any) -> Conversation:
+    def restore_conversation(self, data: bytes, *, options: AnyOptions = None, **values: Any) -> Conversation:
         """kaiju_conversation_restore: a Conversation of the bytes that Conversation.save returned."""
         from .conversation import Conversation
 
@@ -281,7 +285,7 @@ class Engine(Handle):
                                                              read._handle, pointer, None, out))
 
     def prefix(self, tokens: Optional[Sequence[int]] = None, *, card: Any = None, system: Optional[str] = None,
-               options: Optional[Options] = None, **values: Any) -> Prefix:
+               options: AnyOptions = None, **values: Any) -> Prefix:
         """A Prefix, of tokens, a card or a system message. Options: character or salt, and those of requests."""
         from .prefix import Prefix
 
@@ -412,7 +416,7 @@ class Engine(Handle):
             raise
         return request
 
-    def _request_options(self, options: Optional[Options], values: Dict[str, Any]) -> Options:
+    def _request_options(self, options: AnyOptions, values: Dict[str, Any]) -> Options:
         return bag(REQUEST, options, values)
 
     # -- who steps --

@@ -12,7 +12,7 @@ from ._handle import Handle, Path, c_path, instance, utf8, whole
 from ._library import call, check, filled, lib, text_of
 from .bundled import Card, model_path
 from .errors import InvalidArgument, Unsupported, WrongType
-from .options import Options, bag
+from .options import AnyOptions, bag
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -107,7 +107,7 @@ class Model(Handle):
     _of_process = False
 
     def __init__(self, path: Optional[Path] = None, *, runtime: Optional[Runtime] = None,
-                 progress: Optional[Callable[[float], Any]] = None, options: Optional[Options] = None, **values: Any):
+                 progress: Optional[Callable[[float], Any]] = None, options: AnyOptions = None, **values: Any):
         super().__init__()
         path = model_path() if path is None else path
         where = c_path(path)

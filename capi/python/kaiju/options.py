@@ -6,16 +6,17 @@ import ctypes as c
 import difflib
 import operator
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import _c
-from ._handle import Handle, c_path, instance, nanoseconds, utf8, whole
+from ._handle import Handle, c_path, nanoseconds, utf8, whole
 from ._library import call, check, lib, text_of
 from .errors import InvalidArgument, NotFound, WrongType
 
 _TYPES = {"i": "an int of 64 bits", "f": "a float", "s": "a str"}
 _PATHS = ("engine.tier_file", "engine.products_file")
 _UNSIGNED = ("generate.seed",)  # may come with or without a sign
+AnyOptions = Union["Options", Dict[str, Any], None]  # of a call
 REQUEST = ("generate", "session")  # the scopes of a call that requests a reply
 _WHERE = {
     "model": "Model(path, ...)",
@@ -100,7 +101,7 @@ def _refused(name: str, scopes: Tuple[str, ...]) -> InvalidArgument:
             return InvalidArgument(f"{short} is an option of the scope {scope!r}, which this call does not read: pass "
                                    f"it to {_WHERE[scope]}")
     elsewhere = {option.name.split(".", 1)[1]: option.name.split(".")[0] for option in option_list()}
-    close = difflib.get_close_matches(short, {**elsewhere, **here}, 1, 0.6)
+    close = difflib.get_close_matches(short, {**elsewhere, **here}, 1, 0.7)
     if close and close[0] in here:
         return InvalidArgument(f"no option is named {name!r}; did you mean {close[0]!r}?")
     if close:
@@ -267,13 +268,17 @@ def c_path_or_bytes(value: Any) -> bytes:
         return c_path(value)
 
 
-def bag(scopes: Tuple[str, ...], options: Optional[Options], values: Mapping[str, Any]) -> Options:
-    """The options of one call: those of `options` that it reads or C refuses, and its keywords."""
-    if options is None:
+def bag(scopes: Tuple[str, ...], options: Union[Options, Mapping[str, Any], None],
+        values: Mapping[str, Any]) -> Options:
+    """The options of one call: those of `options`, of which C refuses what the call does not read, and its keywords."""
+    if isinstance(options, Options):
+        made = options._copied(scopes)
+    elif options is None or isinstance(options, dict):
         made = Options()
         made._scopes = scopes
+        values = {**(options or {}), **values}
     else:
-        made = instance(Options, "options", options)._copied(scopes)
+        raise WrongType(f"options is {options!r}; it must be an Options or a dict")
     made.update(values)
     return made
 

@@ -10,7 +10,7 @@ from ._library import call, lib
 from .engine import Engine, Request
 from .errors import InvalidArgument
 from .model import head_messages
-from .options import Options
+from .options import AnyOptions
 
 
 class Prefix(Handle):
@@ -21,7 +21,7 @@ class Prefix(Handle):
     _kind = "prefix"
 
     def __init__(self, engine: Engine, tokens: Optional[Sequence[int]] = None, *, card: Any = None,
-                 system: Optional[str] = None, user_data: Any = None, options: Optional[Options] = None,
+                 system: Optional[str] = None, user_data: Any = None, options: AnyOptions = None,
                  **values: Any):
         super().__init__()
         self.engine = instance(Engine, "engine", engine)

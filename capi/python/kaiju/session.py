@@ -10,10 +10,10 @@ from ._c import Chat
 from ._handle import Handle, Path, c_path, instance, whole
 from ._library import call, lib
 from .engine import Engine, Request
-from .errors import InvalidArgument
+from .errors import Error, InvalidArgument
 from .events import Reply
 from .model import Message, Messages, head_messages, messages_of
-from .options import Options, bag, option_describe, option_find
+from .options import AnyOptions, Options, bag, option_describe, option_find
 from .stream import Stream
 
 
@@ -42,15 +42,21 @@ class Session(Handle):
         with engine._lock:
             (_make or (lambda out: call(lib.kaiju_session_create, engine._handle, out)))(self._out)
 
+    def __repr__(self) -> str:
+        try:
+            return f"Session({len(self)} tokens)"
+        except Error:
+            return "Session(closed)"
+
     # -- text --
     def reply(self, messages: Messages, on_text: Optional[Callable[[str], Any]] = None, *,
-              options: Optional[Options] = None, **values: Any) -> Reply:
+              options: AnyOptions = None, **values: Any) -> Reply:
         """The reply to a text of the user's, or to several messages. A str with more to it: see Reply.
 
         on_text(text) is told of its parts as they come, and may end it by returning something true."""
         return self.stream(messages, options=options, **values).reply(on_text)
 
-    def stream(self, messages: Messages, *, options: Optional[Options] = None, **values: Any) -> Stream:
+    def stream(self, messages: Messages, *, options: AnyOptions = None, **values: Any) -> Stream:
         """The same, part by part: for text in session.stream("Hello!"), or async for."""
         said = messages_of(messages)
         read = self.engine._request_options(options, values)
@@ -100,18 +106,18 @@ class Session(Handle):
 
     # -- tokens --
     def generate(self, tokens: Sequence[int], on_text: Optional[Callable[[str], Any]] = None, *,
-                 options: Optional[Options] = None, **values: Any) -> Reply:
+                 options: AnyOptions = None, **values: Any) -> Reply:
         """Appends tokens to the history, as they are, and returns the reply. Without any, the history goes on."""
         return self.stream_tokens(tokens, options=options, **values).reply(on_text)
 
-    def stream_tokens(self, tokens: Sequence[int], *, options: Optional[Options] = None, **values: Any) -> Stream:
+    def stream_tokens(self, tokens: Sequence[int], *, options: AnyOptions = None, **values: Any) -> Stream:
         """The same, part by part."""
         self.engine.model._tokens(tokens)
         given = list(tokens)
         read = self.engine._request_options(options, values)
         return Stream(self.engine, self._before, lambda: self._submit(given, read, None, True), False)
 
-    def submit(self, tokens: Sequence[int], *, user_data: Any = None, options: Optional[Options] = None,
+    def submit(self, tokens: Sequence[int], *, user_data: Any = None, options: AnyOptions = None,
                **values: Any) -> Request:
         """kaiju_engine_submit, for a loop of your own: its events come from Engine.poll."""
         before = self._before()
@@ -169,7 +175,7 @@ class Session(Handle):
             call(lib.kaiju_session_truncate, self._handle, count)
         self._known = None
 
-    def save(self, *, options: Optional[Options] = None, **values: Any) -> bytes:
+    def save(self, *, options: AnyOptions = None, **values: Any) -> bytes:
         """kaiju_session_save: the history and its KV, for Engine.restore. Options: key and kv."""
         parts: List[bytes] = []
 
@@ -183,7 +189,7 @@ class Session(Handle):
             call(lib.kaiju_session_save, self._handle, read._handle, c.cast(callback, c.c_void_p), None)
         return b"".join(parts)
 
-    def save_file(self, path: Path, *, options: Optional[Options] = None, **values: Any) -> None:
+    def save_file(self, path: Path, *, options: AnyOptions = None, **values: Any) -> None:
         """kaiju_session_save_file, for Engine.restore_file. A file at `path` is replaced as a whole."""
         where = c_path(path)
         self._idle()

@@ -188,6 +188,14 @@ class OptionNames(OfEngine):
         other.clear()
         self.assertEqual(other.get("seed"), None)
 
+    def test_a_bag_may_be_a_dict(self):
+        replies = [self.engine.session().reply("Hello!", **options)
+                   for options in (HOT, {"options": HOT}, {"options": {**HOT, "seed": 1}, "seed": 7})]
+        self.assertEqual({tuple(reply.tokens) for reply in replies}, {tuple(replies[0].tokens)})
+        self.refused("did you mean", lambda: self.engine.session().reply("Hello!", options={"sed": 1}))
+        self.refused("must be an Options or a dict", lambda: self.engine.session().reply("Hello!", options=5),
+                     kaiju.WrongType)
+
     def test_logit_biases_choose_tokens(self):
         with self.engine.session() as session:
             reply = session.generate(STORY, max_tokens=3, stop_token=-1, logit_bias={77: 10000.0})
@@ -841,6 +849,37 @@ class Handles(OfEngine):
                 order //= 2
             if own is not model:
                 own.close()
+
+    def test_handles_and_streams_may_be_let_go_inside_a_callback(self):
+        things = []
+
+        def clock():  # inside a call of C
+            nonlocal things
+            if things:
+                things = things[1:]
+            return 1000
+
+        with model.engine(threads=1, clock=clock) as engine:
+            request = engine.session().submit([20], max_tokens=5, deadline=5000)
+            request.suspend()
+            engine.step()
+            engine.poll()
+            for _ in range(10):
+                stream = engine.session().stream("Hello!", max_tokens=100)
+                made = [stream, engine.session(), engine.conversation(), engine.session()]
+                next(stream)
+                while engine.wait(0):
+                    engine.step()
+                    engine.poll()
+                things, made, stream = made, None, None
+                while things:
+                    if engine.wait(0.001):
+                        engine.step()
+                        engine.poll()
+            request.cancel()
+            request.wait()
+            self.assertTrue(engine.session().reply("Hello!", max_tokens=2))
+            self.assertLessEqual(engine.metrics().sessions, 3)
 
     def test_what_was_never_made_is_let_go_without_a_word(self):
         said_, sys.unraisablehook = [], lambda raised: said_.append(raised)
