@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
-from typing import List, NamedTuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from ._handle import Path
 from ._library import checkout_path, package_path
@@ -30,11 +31,12 @@ def character_names() -> List[str]:
 
 
 class Card(NamedTuple):
-    """A character: its name, its description, and how it greets."""
+    """A character: its name, its description, how it greets, and questions to begin with, which the model never sees."""
 
     name: str
     description: str
     greeting: str = ""
+    asks: Tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -46,12 +48,14 @@ class Card(NamedTuple):
         """One of character_names()."""
         name = name.lower()
         if name not in character_names():
-            raise NotFound(f"no bundled character is named {name!r}; there are {', '.join(character_names())}")
+            close = difflib.get_close_matches(name, character_names(), 1)
+            meant = f"did you mean {close[0]!r}? There" if close else "there"
+            raise NotFound(f"no bundled character is named {name!r}; {meant} are {', '.join(character_names())}")
         return cls.load(os.path.join(_folder("characters"), name + ".card"))
 
     @classmethod
     def load(cls, path: Path) -> "Card":
-        """Reads a card file: lines 'name: ...' and 'greeting: ...', an empty line, then a description."""
+        """Reads a card file: lines 'name: ...', 'greeting: ...' and 'ask: ...', an empty line, then a description."""
         shown = os.fsdecode(path)
         try:
             with open(path, encoding="utf-8-sig") as file:
@@ -61,13 +65,17 @@ class Card(NamedTuple):
         except UnicodeDecodeError:
             raise InvalidArgument(f"{shown}: not UTF-8; save the card as UTF-8") from None
         header, _, description = text.replace("\r\n", "\n").partition("\n\n")
-        fields = {}
+        fields: Dict[str, str] = {}
+        asks: List[str] = []
         for number, line in enumerate(header.split("\n"), 1):
             key, colon, value = line.partition(":")
-            if not colon or key.strip().lower() not in ("name", "greeting"):
-                raise InvalidArgument(f"{shown}:{number}: a card begins with lines 'name: ...' and 'greeting: ...', "
-                                      "then an empty line and a description")
+            if not colon or key.strip().lower() not in ("name", "greeting", "ask"):
+                raise InvalidArgument(f"{shown}:{number}: a card begins with lines 'name: ...', 'greeting: ...' "
+                                      "and 'ask: ...', then comes an empty line and a description")
+            if key.strip().lower() == "ask":
+                asks.append(value.strip())
+                continue
             fields[key.strip().lower()] = value.strip()
         if not fields.get("name") or not description.strip():
             raise InvalidArgument(f"{shown}: a card needs a line 'name: ...', an empty line and a description")
-        return cls(fields["name"], description.strip(), fields.get("greeting", ""))
+        return cls(fields["name"], description.strip(), fields.get("greeting", ""), tuple(asks))

@@ -110,6 +110,8 @@ def run(read: argparse.Namespace) -> int:
         print(f"You are talking to {card.name if card else model.name}. /help lists the commands, Ctrl-D leaves.\n")
         if card and card.greeting:
             print(card.greeting + "\n")
+        if card and card.asks:
+            print("You might ask: " + "  ".join(card.asks) + "\n")
     failed = False
     for text in read.say or _lines(terminal):
         try:

@@ -268,7 +268,9 @@ def head_messages(card: Any, system: Optional[str], greeting: Optional[str]) -> 
                               "message, and other models have cards alone")
     made = []
     if card is not None:
-        if isinstance(card, (tuple, list)) and len(card) in (2, 3) and all(isinstance(part, str) for part in card):
+        if isinstance(card, Card):
+            card = card.text
+        elif isinstance(card, (tuple, list)) and len(card) == 2 and all(isinstance(part, str) for part in card):
             card = Card(*card).text
         if not isinstance(card, str):
             raise WrongType(f"the card is {card!r}; it must be a Card, (name, description) or 'NAME\\nDESCRIPTION'")

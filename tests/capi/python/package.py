@@ -77,6 +77,8 @@ class FirstCall(OfEngine):
             self.assertEqual(session.tokens()[: len(STORY) // 2], STORY[: len(STORY) // 2])
         bundled = kaiju.Card.bundled("wren")
         self.assertEqual((bundled.name, bundled.greeting[:3]), ("Wren", "Oh!"))
+        self.assertTrue(all(ask.endswith("?") for ask in bundled.asks) and bundled.asks)
+        self.assertRaisesRegex(kaiju.NotFound, "did you mean 'wren'", kaiju.Card.bundled, "wrenn")
         self.assertTrue(self.engine.session(card=bundled).reply("Hello! Who are you?"))
 
     def test_messages_come_as_pairs_dicts_or_objects(self):
