@@ -31,7 +31,7 @@ def character_names() -> List[str]:
 
 
 class Card(NamedTuple):
-    """A character: its name, its description, how it greets, and questions to begin with, which the model never sees."""
+    """A character: its name, description and greeting, and questions to ask it, which the model never sees."""
 
     name: str
     description: str
