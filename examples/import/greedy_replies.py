@@ -17,7 +17,7 @@ from refused import Refused
 from sources import open_source
 from sources.source import Source
 
-sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "bindings"))
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "capi", "python"))
 import kaiju  # noqa: E402
 
 _SAID = (
@@ -76,14 +76,14 @@ def main() -> None:
         model = FloatModel(_InMemory(source), source.config)  # type: ignore[arg-type]
         checkpoint = kaiju.Model(arguments.model)
         # What ends a turn is what follows the reply's text in the chat format.
-        ended = checkpoint.chat([("user", "?"), ("character", "!")], kaiju.CLOSE_LAST)
-        opened = checkpoint.chat([("user", "?"), ("character", "!")], kaiju.LEAVE_OPEN)
+        ended = checkpoint.chat_format([("user", "?"), ("character", "!")], 0)
+        opened = checkpoint.chat_format([("user", "?"), ("character", "!")], kaiju.Chat.OPEN)
         stop = ended[len(opened)] if len(ended) > len(opened) else None
-        with kaiju.Engine(checkpoint) as engine:
+        with checkpoint.engine() as engine:
             for text in arguments.say or _SAID:
-                prompt = checkpoint.chat([("system", arguments.system), ("user", text)])
+                prompt = checkpoint.chat_format([("system", arguments.system), ("user", text)])
                 with engine.session() as session:
-                    int8 = session.generate(prompt, temperature=0, max_tokens=arguments.max_tokens)[0]
+                    int8 = session.generate(prompt, temperature=0, max_tokens=arguments.max_tokens)
                 expected = checkpoint.detokenize(float_reply(model, list(prompt), stop, arguments.max_tokens))
                 print(f"\n{text}\n  int8   {int8.strip()!r}\n  float  {expected.strip()!r}", flush=True)
     except (Refused, kaiju.Error) as problem:
