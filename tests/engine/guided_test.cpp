@@ -352,7 +352,7 @@ TEST_CASE("each sequence of a guided request has its own guides, and a fork begi
   CHECK(h.engine->pending() == 0);
   const auto expected = [&](uint32_t stream, const Masks& masks, std::vector<int32_t> before = {}) {
     RequestOptions alone = options;
-    alone.sampling.stream = stream;
+    alone.sampling.variant = stream;
     return h.reference_of(prompt + before, 6 - static_cast<int32_t>(before.size()), masks, alone);
   };
   CHECK(tokens[0] == expected(0, random_masks(3)));
