@@ -1,8 +1,12 @@
-// minimal: generates one reply with the C++ interface. Usage: minimal MODEL "text"
+// minimal: a character answers once, through the C++ interface. Usage: minimal MODEL "text"
 #include <csignal>
 #include <cstdio>
 
 #include "kaiju/kaiju.hpp"
+
+// A character: its name, a newline and what it is.
+constexpr char kCard[] =
+    "Pip\nPip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails.";
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a broken pipe is an error of fwrite, and ends nothing
@@ -20,10 +24,8 @@ int main(int argc, char** argv) {
   if (!session.ok()) return fail(session.status());
 
   std::vector<int32_t> prompt;
-  chat.value()->append_begin(prompt);
-  if (const auto status = chat.value()->append(kaiju::ChatRole::kUser, argv[2], prompt); !status.ok())
-    return fail(status);
-  chat.value()->append_reply_start(prompt);
+  const kaiju::ChatMessage messages[] = {{kaiju::ChatRole::kCard, kCard, {}}, {kaiju::ChatRole::kUser, argv[2], {}}};
+  if (const auto status = chat.value()->format(messages, {.reply = true}, prompt); !status.ok()) return fail(status);
   const auto done = session->generate(prompt, {}, [](std::string_view text) {
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   });

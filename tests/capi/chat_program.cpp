@@ -675,6 +675,11 @@ TEST_CASE("the host_loop example serves two prompts at once") {
   CHECK(run_program("host_loop", {"/nowhere", "a", "b"}).refuses("/nowhere"));
 }
 
+TEST_CASE("the examples of the README print what it says") {
+  const std::string bundled = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
+  CHECK(run_program("minimal", {bundled, "What do you grow?"}).out == "I grow blue tomatoes.\n");
+}
+
 TEST_CASE("the minimal example gives one reply") {
   const Run run = run_program("minimal", {chat_model_file(), "hello"});
   INFO(run.err);
