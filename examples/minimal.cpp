@@ -5,8 +5,7 @@
 #include "kaiju/kaiju.hpp"
 
 // A character: its name, a newline and what it is.
-constexpr char kCard[] =
-    "Pip\nPip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails.";
+constexpr char kCard[] = "Pip\nPip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails.";
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a broken pipe is an error of fwrite, and ends nothing

@@ -1,4 +1,5 @@
-# What is installed: headers, both libraries, the programs with the bundled model, and the files by which find_package and pkg-config find them.
+# What is installed: headers, both libraries, the programs (KAIJU_BUILD_PROGRAMS, which want CLI11 and libedit), the bundled model, the Python package, the
+# docs, and the files by which find_package and pkg-config find the libraries. cpack -G DEB makes a Debian package of it.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(KAIJU_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/kaiju)
@@ -27,8 +28,32 @@ foreach(name kaiju kaiju-static)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs PATTERN log EXCLUDE)
+
+# The Python package finds the library beside it. Debian's Python looks in /usr/lib/python3/dist-packages; for another prefix, add the folder to PYTHONPATH.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/capi/python/kaiju DESTINATION lib/python3/dist-packages PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/import/ DESTINATION lib/python3/dist-packages/kaiju/importer
+        PATTERN __pycache__ EXCLUDE PATTERN *.cpp EXCLUDE PATTERN *.md EXCLUDE)
+
+# cpack -G DEB: one package with everything above.
+set(CPACK_PACKAGE_NAME kaiju)
+set(CPACK_PACKAGE_VENDOR "the authors of kaiju")
+set(CPACK_PACKAGE_CONTACT "the authors of kaiju <kaiju@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "int8 language models inside your program, with the same bits everywhere")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA "${CMAKE_CURRENT_LIST_DIR}/triggers")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, libfmt-dev, libxxhash-dev, libsentencepiece-dev, libutf8proc-dev, libssl-dev")
+include(CPack)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURCE_DIR}/examples/chat/model DESTINATION ${CMAKE_INSTALL_DATADIR}/kaiju
+        PATTERN samples.py EXCLUDE)
 if(KAIJU_BUILD_PROGRAMS)
   install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-score kaiju-perplexity kaiju-bench)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURCE_DIR}/examples/chat/model DESTINATION ${CMAKE_INSTALL_DATADIR}/kaiju
-          PATTERN samples.py EXCLUDE)
 endif()

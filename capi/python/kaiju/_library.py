@@ -1,7 +1,7 @@
 """Finds and loads the shared library, and calls it: errors become exceptions.
 
-The library is the first of: $KAIJU_LIBRARY; the copy in this package; in a checkout, the newest in build/*/; what the
-system finds as libkaiju.so.0."""
+The library is the first of: $KAIJU_LIBRARY; the copy in this package; in a checkout, the newest in build/*/; the one that
+was installed with this package; what the system finds as libkaiju.so.0."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def package_path(*parts: str) -> str:
     return os.path.join(_HERE, *parts)
 
 
+def prefix_path(*parts: str) -> str:
+    """A path in the prefix that this package was installed in, as PREFIX/lib/python3/dist-packages/kaiju."""
+    return os.path.join(os.path.dirname(_ROOT), *parts)
+
+
+def _installed() -> List[str]:
+    return [] if _CHECKOUT else [path for lib in ("lib", os.path.join("lib", "*"), "lib64")
+                                 for path in glob.glob(prefix_path(lib, "libkaiju.so.0"))]
+
+
 def _built() -> List[str]:
     found = glob.glob(os.path.join(_ROOT, "build", "*", "libkaiju.so")) if _CHECKOUT else []
     loadable = [path for path in found if not _NOT_LOADABLE.search(os.path.basename(os.path.dirname(path)))]
@@ -40,7 +50,7 @@ def _choose() -> str:
     if named:
         return named
     packaged = sorted(glob.glob(package_path("lib", "libkaiju.so*")))
-    return (packaged + _built() + ["libkaiju.so.0"])[0]
+    return (packaged + _built() + _installed() + ["libkaiju.so.0"])[0]
 
 
 def _load() -> Tuple[c.CDLL, str]:

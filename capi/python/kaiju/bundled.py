@@ -8,12 +8,12 @@ import os
 from typing import Dict, List, NamedTuple, Tuple
 
 from ._handle import Path
-from ._library import checkout_path, package_path
+from ._library import checkout_path, package_path, prefix_path
 from .errors import InputOutput, InvalidArgument, NotFound
 
 
 def _folder(name: str) -> str:
-    for path in (package_path("data", name), checkout_path("examples", "chat", name)):
+    for path in (package_path("data", name), checkout_path("examples", "chat", name), prefix_path("share", "kaiju", name)):
         if path and os.path.isdir(path):
             return path
     raise NotFound(f"this copy of the package has no {name}: install the wheel, or give a path")

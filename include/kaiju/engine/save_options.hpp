@@ -25,7 +25,7 @@ using SessionSource = Function<Result<size_t>(std::span<std::byte> bytes)>;
 
 struct SaveOptions {
   Sealer key;      // empty: the seal is XXH3-128, which detects damage but not forgery
-  bool kv = true;    // save the KV too, so that the restored session need not compute its history again
+  bool kv = true;  // save the KV too, so that the restored session need not compute its history again
   // The seal of what comes before the session in the same bytes, to which the session's own seals are bound (a saved
   // conversation's turns); zeros: nothing.
   SealTag before{};
