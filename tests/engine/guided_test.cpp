@@ -13,6 +13,7 @@ namespace {
 using Mask = std::vector<uint32_t>;
 
 constexpr int32_t kVocab = 97;
+constexpr Nanoseconds kNow{0}, kMoment{20'000'000};
 
 Mask all_ones() { return Mask(static_cast<size_t>(mask_words(kVocab)), ~0u); }
 
@@ -63,6 +64,14 @@ struct Guided : Harness {
     REQUIRE(guide(request, masks(reply.tokens.size())).message() == "");
     given = reply.tokens.size() + 1;
   }
+  // Until a host would sleep.
+  void step_while_awake() {
+    for (int steps = 0; steps < 2000; ++steps) {
+      if (!engine->wait(kNow)) return;
+      step();
+    }
+    FAIL("a host that has nothing to step never sleeps");
+  }
   void run_all() {
     for (int steps = 0; engine->pending() > 0 && steps < 100000; ++steps) {
       give();
@@ -88,8 +97,6 @@ struct Guided : Harness {
   };
   std::map<RequestId, Of> guides;
 };
-
-constexpr Nanoseconds kNow{0}, kMoment{20'000'000};
 
 }  // namespace
 
@@ -120,7 +127,7 @@ TEST_CASE("a guided request computes its prompt but for the last token and then 
   Guided h;
   const RequestId request = h.submit(h.session(), tokens_from(1, 200), guided(3));
   CHECK(h.engine->wait(kMoment));
-  while (h.engine->wait(kNow)) h.step();
+  h.step_while_awake();
   CHECK(h.executor->rows == 199);
   CHECK(h.executor->guided == 0);
   CHECK_FALSE(h.engine->wait(kMoment));
@@ -172,7 +179,7 @@ TEST_CASE("guided requests that wait disturb no other request, and do not keep a
     Guided h(beside);
     const RequestId waiting = h.submit(h.session(), tokens_from(1, 70), guided(10));
     const RequestId other = h.submit(h.session(), tokens_from(2, 40), asking(80));
-    while (h.engine->wait(kNow)) h.step();
+    h.step_while_awake();
     CHECK(h.replies[other].tokens == h.reference(tokens_from(2, 40), 80));
     CHECK(h.engine->pending() == 1);
     CHECK_FALSE(h.engine->wait(kMoment));
@@ -189,7 +196,7 @@ TEST_CASE("a host sleeps while guided requests have every slot and others wait f
     requests.push_back(
         h.submit_guided(h.session(), tokens_from(static_cast<uint64_t>(i), 20), 5, [](size_t) { return all_ones(); }));
   const RequestId other = h.submit(h.session(), tokens_from(9, 20), asking(5));
-  while (h.engine->wait(kNow)) h.step();
+  h.step_while_awake();
   CHECK(h.engine->metrics().requests_running == 4);
   CHECK(h.replies[other].tokens.empty());
   CHECK_FALSE(h.engine->wait(kMoment));
@@ -210,7 +217,7 @@ TEST_CASE("no request waits for a block whose last token waits for a guide") {
       h.step();
       const RequestId second = h.submit(h.session(), prompt, options);
       const RequestId third = h.submit(h.session(), prompt + tokens_from(5, 100), options);
-      while (h.engine->wait(kNow)) h.step();
+      h.step_while_awake();
       CHECK(h.replies[second].tokens == h.reference(prompt, 5));
       CHECK(h.replies[third].tokens == h.reference(prompt + tokens_from(5, 100), 5));
       h.guides[first] = {[](size_t) { return all_ones(); }, 0};
@@ -366,7 +373,7 @@ TEST_CASE("a deadline ends a guided request that waits, and a waiting host wakes
   RequestOptions late = guided(5);
   late.deadline = h.engine->now() + Nanoseconds{30'000'000};
   const RequestId request = h.submit(h.session(), tokens_from(1, 40), late);
-  while (h.engine->wait(kNow)) h.step();
+  h.step_while_awake();
   CHECK(h.engine->wait(Nanoseconds{10'000'000'000}));
   h.drain();
   CHECK(h.replies[request].reason == DoneReason::kDeadline);

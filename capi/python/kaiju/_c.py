@@ -187,8 +187,15 @@ class ConversationInfo(Struct):
                 ("tokens", U64)]
 
 
+class Guide(Struct):
+    """kaiju_guide: what the next token of a guided request may be."""
+
+    _fields_ = [("struct_size", SIZE), ("allowed", P), ("allowed_words", SIZE), ("bias_tokens", P), ("bias", P),
+                ("bias_count", SIZE)]
+
+
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
-           "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo}
+           "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 PROGRESS = c.CFUNCTYPE(I32, F64, P)
@@ -220,6 +227,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "options_clear_samplers": (I32, P),
     "sampler_describe": (I32, I32, SIZE, P),
     "options_set_clock": (I32, P, P, P),
+    "options_set_logits_hook": (I32, P, P, P),
     "option_find": (I32, P, P),
     "option_describe": (I32, I32, P),
     "model_load": (I32, P, P, P, P, P, P, P),
@@ -235,6 +243,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_create": (I32, P, P, P, P),
     "engine_destroy": (None, P),
     "engine_submit": (I32, P, P, P, SIZE, P, P, P, P),
+    "engine_guide": (I32, P, REQUEST, P, P),
     "engine_cancel": (I32, P, REQUEST),
     "engine_suspend": (I32, P, REQUEST),
     "engine_resume": (I32, P, REQUEST),

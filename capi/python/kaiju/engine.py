@@ -12,13 +12,14 @@ import ctypes as c
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from . import _c
 from ._c import Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
 from ._library import call, check, lib, text_of
-from .errors import Busy, Error, WrongType, error_of
+from .errors import Busy, Error, InvalidArgument, WrongType, error_of
 from .events import Event
 from .model import Model
 from .options import REQUEST, AnyOptions, Options, bag
@@ -311,6 +312,22 @@ class Engine(Handle):
         if known:
             known._suspended_by = None
         check(lib.kaiju_engine_resume(self._handle, number), "the engine has stopped")
+
+    def guide(self, request: Any, allowed: Optional[bytes] = None, bias: Optional[Mapping[int, float]] = None) -> None:
+        """kaiju_engine_guide: what the next token of a request with guided=1 may be. `allowed` is a bitmask of 32-bit
+        words, one bit for each token; None allows every token. `bias` is {token: bias}. kaiju.structured does this for
+        JSON schemas and regular expressions."""
+        made = _c.Guide()
+        if allowed is not None:
+            if len(allowed) == 0 or len(allowed) % 4 != 0:
+                raise InvalidArgument(f"allowed has {len(allowed)} bytes; it must be 32-bit words, one bit for each "
+                                      "token")
+            made.allowed, made.allowed_words = c.cast(c.c_char_p(bytes(allowed)), c.c_void_p), len(allowed) // 4
+        pairs = [(whole("a token", token, 31), float(value)) for token, value in (bias or {}).items()]
+        tokens = (_c.I32 * len(pairs))(*[token for token, _ in pairs])
+        values = (c.c_float * len(pairs))(*[value for _, value in pairs])
+        made.bias_tokens, made.bias, made.bias_count = c.addressof(tokens), c.addressof(values), len(pairs)
+        call(lib.kaiju_engine_guide, self._handle, whole("request", request), c.byref(made))
 
     def now(self) -> int:
         """kaiju_engine_now: the engine's clock in nanoseconds. A deadline is this and something more."""

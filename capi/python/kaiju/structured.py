@@ -18,14 +18,11 @@ alone. Needs the package llguidance: pip install kaiju[structured].
 
 from __future__ import annotations
 
-import ctypes as c
 import json as _json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
-from . import _c
 from ._c import Chat, Kind, Reason
-from ._handle import instance, whole
-from ._library import call, lib
+from ._handle import instance
 from .engine import Engine, Request
 from .errors import Error, InvalidArgument, LibraryMissing, NotFound, Unsupported
 from .events import Event, Reply
@@ -42,22 +39,6 @@ class Incomplete(Error):
     def __init__(self, message: str, reply: Reply):
         super().__init__(message)
         self.reply = reply
-
-
-def guide(engine: Engine, request: Any, allowed: Optional[bytes] = None,
-          bias: Optional[Mapping[int, float]] = None) -> None:
-    """kaiju_engine_guide: what the next token of a guided request may be. `allowed` is a bitmask of 32-bit words, one
-    bit for each token; None allows every token. `bias` is {token: bias}."""
-    made = _c.Guide()
-    if allowed is not None:
-        if len(allowed) == 0 or len(allowed) % 4 != 0:
-            raise InvalidArgument(f"allowed has {len(allowed)} bytes; it must be 32-bit words, one bit for each token")
-        made.allowed, made.allowed_words = c.cast(c.c_char_p(bytes(allowed)), c.c_void_p), len(allowed) // 4
-    pairs = [(whole("a token", token, 31), float(value)) for token, value in (bias or {}).items()]
-    tokens = (_c.I32 * len(pairs))(*[token for token, _ in pairs])
-    values = (c.c_float * len(pairs))(*[value for _, value in pairs])
-    made.bias_tokens, made.bias, made.bias_count = c.addressof(tokens), c.addressof(values), len(pairs)
-    call(lib.kaiju_engine_guide, engine._handle, whole("request", request), c.byref(made))
 
 
 def vocabulary(model: Model) -> List[Optional[bytes]]:
@@ -114,7 +95,7 @@ class Matcher:
         self._check()
 
     def mask(self) -> bytes:
-        """Which tokens may come next, as guide() takes it."""
+        """Which tokens may come next, as Engine.guide takes it."""
         mask: bytes = self._matcher.compute_bitmask()
         self._check()
         return mask[:self._bytes]
@@ -205,7 +186,7 @@ class Structured:
             session._limit(read, len(tokens))
             request = session.submit(tokens, options=read)
         try:
-            guide(engine, request, matcher.mask())
+            engine.guide(request, matcher.mask())
             for event in request.events():
                 if event.kind == Kind.FAILED:
                     raise event.error  # type: ignore[misc]
@@ -222,9 +203,9 @@ class Structured:
             return
         matcher.took(token)
         try:
-            guide(engine, request, matcher.mask())
+            engine.guide(request, matcher.mask())
         except NotFound:
             pass  # that was its last token: max_tokens
 
 
-__all__ = ["Incomplete", "Matcher", "Structured", "guide", "stop_token", "vocabulary"]
+__all__ = ["Incomplete", "Matcher", "Structured", "stop_token", "vocabulary"]

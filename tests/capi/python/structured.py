@@ -88,8 +88,6 @@ class StructuredReplies(unittest.TestCase):
                 self.assertFalse(allowed, token)
 
     def test_wrong_grammars_and_guides_are_refused(self):
-        from kaiju.structured import guide
-
         for wrong in ({"regex": "("}, {"schema": "{"}, {"schema": {"type": "nothing"}}, {"lark": "?"}, {},
                       {"regex": "a", "schema": {}}):
             with self.assertRaises(kaiju.InvalidArgument):
@@ -98,8 +96,8 @@ class StructuredReplies(unittest.TestCase):
             request = session.submit(self.model.tokenize("a"), max_tokens=2, guided=1)
             for mask in (b"", b"\xff", b"\xff" * 8, bytes(self.model.vocabulary // 8)):
                 with self.assertRaises(kaiju.InvalidArgument):
-                    guide(self.engine, request, mask)
-            guide(self.engine, request, None, {5: 9000.0})
+                    self.engine.guide(request, mask)
+            self.engine.guide(request, None, {5: 9000.0})
             request.cancel()
             self.assertEqual(request.wait().reason, kaiju.Reason.CANCELLED)
 
