@@ -38,20 +38,21 @@ struct Cards : Host {
   Answer pin(size_t* tokens = nullptr) {
     return ask([&](kaiju_error** e) { return kaiju_prefix_pin(prefix, tokens, e); });
   }
-  // Computes prompts of other sessions until they have filled the cache many times.
+  // Computes prompts of other sessions, which stay until they have filled the cache many times.
   void fill_the_cache() {
-    for (int32_t i = 0; i < 40; ++i) {
-      kaiju_session* other = nullptr;
-      REQUIRE(kaiju_session_create(engine, &other, nullptr) == KAIJU_OK);
+    const Bag bag;
+    Host::check(bag.set(KAIJU_GENERATE_MAX_TOKENS, int64_t{1}));
+    std::vector<kaiju_session*> others(200);
+    for (size_t i = 0; i < others.size(); ++i) {
+      REQUIRE(kaiju_session_create(engine, &others[i], nullptr) == KAIJU_OK);
       Tokens prompt;
-      for (int32_t j = 0; j < 400; ++j) prompt.push_back((11 * i + 3 * j + i * j) % kTinyVocabulary);
-      const Bag bag;
-      Host::check(bag.set(KAIJU_GENERATE_MAX_TOKENS, int64_t{1}));
-      REQUIRE(kaiju_engine_submit(engine, other, prompt.data(), prompt.size(), bag.handle, nullptr, nullptr, nullptr) ==
-              KAIJU_OK);
+      for (size_t j = 0; j < 400; ++j)
+        prompt.push_back(static_cast<int32_t>((11 * i + 3 * j + i * j) % static_cast<size_t>(kTinyVocabulary)));
+      REQUIRE(kaiju_engine_submit(engine, others[i], prompt.data(), prompt.size(), bag.handle, nullptr, nullptr,
+                                  nullptr) == KAIJU_OK);
       drain();
-      kaiju_session_destroy(other);
     }
+    for (kaiju_session* other : others) kaiju_session_destroy(other);
   }
   // Tokens of the card that a new session of the character finds in the cache.
   int32_t found() {
