@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,6 +79,19 @@ Result<std::vector<int32_t>> prompt_of(const Args& args, const kaiju::Model& mod
   return tokens;
 }
 
+// xgrammar throws where it cannot read a schema or an expression; its messages end with a new line.
+Result<xgrammar::CompiledGrammar> compile(const Args& args, const std::string& schema,
+                                          const xgrammar::TokenizerInfo& vocabulary) {
+  try {
+    xgrammar::GrammarCompiler compiler(vocabulary, 1);
+    return args.regex.empty() ? compiler.CompileJSONSchema(schema, false) : compiler.CompileRegex(args.regex);
+  } catch (const std::exception& problem) {
+    std::string why = problem.what();
+    why.erase(why.find_last_not_of(" \n") + 1);
+    return kaiju::invalid_argument(why);
+  }
+}
+
 // The masks of one reply.
 class Guide {
  public:
@@ -135,9 +149,9 @@ Status reply(const Args& args, const std::string& schema) {
   auto session = kaiju::Session::create(*engine);
   if (!session.ok()) return session.status();
 
-  xgrammar::GrammarCompiler compiler(describe(**model, **tokenizer), 1);
-  Guide guide(args.regex.empty() ? compiler.CompileJSONSchema(schema, false) : compiler.CompileRegex(args.regex),
-              (*model)->config().vocab_size);
+  auto grammar = compile(args, schema, describe(**model, **tokenizer));
+  if (!grammar.ok()) return grammar.status();
+  Guide guide(*grammar, (*model)->config().vocab_size);
   kaiju::RequestOptions options;
   options.guided = true;
   options.max_tokens = static_cast<int32_t>(args.max_tokens);
@@ -160,7 +174,7 @@ int run(int argc, char** argv) {
   kaiju::tools::TextFile schema;
   if (!args.schema_file.empty()) schema = kaiju::tools::read_text_file(args.schema_file, kMostSchemaBytes);
   if (!schema.problem.empty()) return kaiju::tools::fail(app, 1, schema.problem);
-  const Status status = reply(args, schema.text);  // what xgrammar throws is told by run_main
+  const Status status = reply(args, schema.text);
   return status.ok() ? 0 : kaiju::tools::fail(app, 1, status.message());
 }
 

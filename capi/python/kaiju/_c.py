@@ -198,6 +198,7 @@ STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": 
            "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide}
 
 CLOCK = c.CFUNCTYPE(I64, P)
+LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
 PROGRESS = c.CFUNCTYPE(I32, F64, P)
 WRITE = c.CFUNCTYPE(I32, P, SIZE, P)
 READ = c.CFUNCTYPE(I64, P, SIZE, P)

@@ -37,7 +37,7 @@ class Request:
     follows are what Engine.poll returns."""
 
     __slots__ = ("engine", "id", "user_data", "_events", "_done", "_followed", "_abandoned", "_listener", "_in_loop",
-                 "_suspended_by", "_has_deadline", "_owner", "__weakref__")
+                 "_suspended_by", "_has_deadline", "_owner", "_hook", "__weakref__")
 
     def __init__(self, engine: "Engine", user_data: Any, followed: bool, has_deadline: bool, owner: Any):
         self.engine, self.id, self.user_data = engine, 0, user_data
@@ -48,6 +48,7 @@ class Request:
         self._in_loop = False  # followed by asyncio
         self._suspended_by: Optional[int] = None  # the thread
         self._has_deadline = has_deadline
+        self._hook: Any = None  # the callback that C calls until it has ended
         self._owner = owner  # its session or conversation, which would cancel it if it were let go
 
     def __repr__(self) -> str:
@@ -413,6 +414,7 @@ class Engine(Handle):
         if values._timeout is not None:
             values.set("deadline", max(self.now() + values._timeout, 1))
         request = Request(self, user_data, followed, bool(values.get("deadline")), owner)
+        request._hook = values._hook
         number = c.c_uint64()
         try:
             with self._lock:

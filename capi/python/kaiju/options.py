@@ -25,7 +25,8 @@ _WHERE = {
     "session": "a call that requests a reply, saves or restores",
 }
 # What is no option of the library's table, and has a setter of its own: the scope that reads it.
-_OWN = {"logit_bias": "generate", "samplers": "generate", "timeout": "generate", "clock": "engine"}
+_OWN = {"logit_bias": "generate", "samplers": "generate", "timeout": "generate", "logits_hook": "generate",
+        "clock": "engine"}
 
 
 class Option(NamedTuple):
@@ -123,6 +124,7 @@ class Options(Handle):
         check(lib.kaiju_options_create(self._out), "kaiju: out of memory")
         self._scopes: Tuple[str, ...] = tuple(_c.OPTION_SCOPES)
         self._clock: Any = None  # the callback that C calls
+        self._hook: Any = None  # likewise
         self._timeout: Optional[int] = None  # nanoseconds, from the request's submission
         self._given: Dict[str, Any] = {}
         self.update(values)
@@ -156,7 +158,9 @@ class Options(Handle):
             self._timeout = None if name != "clock" else self._timeout
             if name != "timeout":
                 self._set_clock(None)
-        if name in ("logit_bias", "samplers"):
+        if name is None:
+            self._set_logits_hook(None)
+        if name in ("logit_bias", "samplers", "logits_hook"):
             getattr(self, f"_set_{name}")(None)
         elif name not in ("clock", "timeout"):
             number = 0 if name is None else self._find(name).number
@@ -172,6 +176,7 @@ class Options(Handle):
         made = Options.__new__(Options)
         Handle.__init__(made)
         made._scopes, made._clock, made._timeout = scopes, self._clock, self._timeout
+        made._hook = self._hook
         made._given = dict(self._given)
         check(lib.kaiju_options_copy(self._handle, made._out), "kaiju: out of memory")
         return made
@@ -244,6 +249,20 @@ class Options(Handle):
     def _set_timeout(self, seconds: Any) -> None:
         """Seconds from the submission to the deadline."""
         self._timeout = None if seconds is None else nanoseconds("timeout", seconds)
+
+    def _set_logits_hook(self, hook: Optional[Callable[[Any, List[int]], Any]]) -> None:
+        """For experiments on the CPU: hook(logits, tokens) may change the row of logits, an array of floats, before a
+        token is sampled; tokens are those of the session so far. It must not raise: what it raises is printed."""
+        if hook is not None and not callable(hook):
+            raise WrongType(f"logits_hook is {hook!r}; it must be a callable of logits and tokens")
+
+        def change(logits: int, count: int, tokens: int, token_count: int, _: Any) -> None:
+            hook((c.c_float * count).from_address(logits),  # type: ignore[misc]
+                 list((_c.I32 * token_count).from_address(tokens)))
+
+        self._hook = None if hook is None else _c.LOGITS(change)
+        pointer = c.cast(self._hook, c.c_void_p) if self._hook else None
+        check(lib.kaiju_options_set_logits_hook(self._handle, pointer, None), "the hook cannot be set")
 
     def _set_clock(self, clock: Optional[Callable[[], int]]) -> None:
         """A callable that answers nanoseconds, of a clock that never goes back."""

@@ -29,7 +29,7 @@ NAMES = {
     "chat_format": "Model.chat_format",
     "chat_turns_to_drop": "chat_turns_to_drop",
     "engine_create": "Engine", "engine_destroy": "Engine.close", "engine_submit": "Session.submit",
-    "engine_guide": "Engine.guide", "options_set_logits_hook": None,  # a hook in Python would be slower still
+    "engine_guide": "Engine.guide", "options_set_logits_hook": "Options.set",
     "engine_cancel": "Engine.cancel", "engine_suspend": "Engine.suspend", "engine_resume": "Engine.resume",
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",

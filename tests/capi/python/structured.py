@@ -102,5 +102,24 @@ class StructuredReplies(unittest.TestCase):
             self.assertEqual(request.wait().reason, kaiju.Reason.CANCELLED)
 
 
+class Hooks(unittest.TestCase):
+    def test_a_logits_hook_sees_the_session_and_forces_a_token(self):
+        model = kaiju.Model()
+        wanted, seen = model.tokenize("a")[-1], []
+
+        def hook(logits, tokens):
+            seen.append(len(tokens))
+            for token in range(len(logits)):
+                logits[token] = 0.0 if token == wanted else -1e9
+
+        with model.engine() as engine, engine.session() as session:
+            prompt = model.tokenize("Hello")
+            reply = session.generate(prompt, logits_hook=hook, max_tokens=4)
+            self.assertEqual(reply.tokens, [wanted] * 4)
+            self.assertEqual(seen, [len(prompt) + i for i in range(4)])
+            with self.assertRaises(kaiju.WrongType):
+                session.generate(prompt, logits_hook=5)
+
+
 if __name__ == "__main__":
     unittest.main()
