@@ -4,59 +4,60 @@
  *
  * Handles
  *   - Handles are opaque.  Functions named X_create, X_load and X_fork return a handle that the
- * caller owns.  Functions named X_destroy release a handle, accept NULL and never fail.  Handles
- * may be destroyed in any order: each handle keeps alive the objects that it needs.  While a
- * handle is destroyed, no other call with that handle may be running.
+ *     caller owns.  Functions named X_destroy release a handle, accept NULL and never fail.
+ *     Handles may be destroyed in any order: each handle keeps alive the objects that it needs.
+ *     While a handle is destroyed, no other call with that handle may be running.
  *   - If a handle is NULL, the call returns KAIJU_INVALID_ARGUMENT and does not crash.
  *
  * Errors
  *   - A function that can fail returns kaiju_status.  If the last parameter is `kaiju_error**
- * error`, the function can also return an error message.  To ignore the message, pass NULL. *error
- * is written only on failure, and the caller owns the error.  *error is NULL if there was no
- * memory for the message.
+ *     error`, the function can also return an error message.  To ignore the message, pass NULL.
+ *     *error is written only on failure, and the caller owns the error.  *error is NULL if there
+ *     was no memory for the message.
  *   - *out and *count are written only on success.
  *   - The library never prints and never aborts the process.  One exception is known: if memory
- * runs out inside SentencePiece, the library that runs the tokenizer, the process may end
- * (docs/testing.md).
+ *     runs out inside SentencePiece, the library that runs the tokenizer, the process may end
+ *     (docs/testing.md).
  *
  * Text, memory and structs
  *   - A text argument is UTF-8, passed as a pointer and a size in bytes.  The pointer of a text
- * argument may be NULL if the size is 0.  A path may contain any bytes except zero, also if it is
- * passed as an option.
+ *     argument may be NULL if the size is 0.  A path may contain any bytes except zero, also if it
+ *     is passed as an option.
  *   - Pointers that a function returns are borrowed; the comment of the function says how long
- * they stay valid.  A returned text ends with a zero byte, except the text of an event or a
- * callback, which has only a size.
+ *     they stay valid.  A returned text ends with a zero byte, except the text of an event or a
+ *     callback, which has only a size.
  *   - A function reads its arguments before it returns and keeps none of them: the caller may free
- * tokens, texts and options bags when the function has returned.  There are two exceptions.  The
- * engine keeps a user_data pointer, returns it in events and never dereferences it.  An engine
- * uses its clock until the engine and its sessions and conversations are destroyed.
+ *     tokens, texts and options bags when the function has returned.  There are two exceptions.
+ *     The engine keeps a user_data pointer, returns it in events and never dereferences it.  An
+ *     engine uses its clock until the engine and its sessions and conversations are destroyed.
  *   - A function that fills a buffer writes at most `capacity` elements and always returns the
- * full count.  To ask for the count alone, pass NULL as the buffer and 0 as the capacity.  If the
- * count is larger than the capacity, the buffer receives only the first `capacity` elements.
+ *     full count.  To ask for the count alone, pass NULL as the buffer and 0 as the capacity.  If
+ *     the count is larger than the capacity, the buffer receives only the first `capacity`
+ *     elements.
  *   - Structs are passed by pointer, and new versions add fields only at the end.  A struct that
- * is passed alone begins with struct_size, which the caller sets; an array of structs is passed
- * with the size of one element.  The struct sizes of older versions of this header stay valid for
- * ever.
+ *     is passed alone begins with struct_size, which the caller sets; an array of structs is
+ *     passed with the size of one element.  The struct sizes of older versions of this header stay
+ *     valid for ever.
  *
  * Threads
  *   - Any thread may call any function, within the limits below.  At most one thread at a time may
- * be in step of an engine, one in poll and one in wait.  Only one thread at a time may use a
- * session, a conversation, a prefix or an options bag.  Any number of threads may be in
- * kaiju_generate, also while another thread steps and polls the engine.
+ *     be in step of an engine, one in poll and one in wait.  Only one thread at a time may use a
+ *     session, a conversation, a prefix or an options bag.  Any number of threads may be in
+ *     kaiju_generate, also while another thread steps and polls the engine.
  *   - The functions submit, guide, cancel, wake, pending and metrics of an engine never wait for a
- * running step.
+ *     running step.
  *   - The library starts no thread that calls your code.
  *
  * fork(), at any moment
  *   - A child process may use and destroy its parent's models, options bags, errors and runtimes.
- * The child must not use an options bag that another thread was changing at the moment of the
- * fork.  The child process may create its own engines, also with models that its parent loaded. If
- * the parent created an engine on a GPU, the child process cannot create engines on a GPU, because
- * CUDA does not allow it.
+ *     The child must not use an options bag that another thread was changing at the moment of the
+ *     fork.  The child process may create its own engines, also with models that its parent
+ *     loaded. If the parent created an engine on a GPU, the child process cannot create engines on
+ *     a GPU, because CUDA does not allow it.
  *   - The parent's engines, with their sessions and conversations, cannot be used in a child
- * process: a call that returns a status answers KAIJU_INVALID_ARGUMENT, and any other call answers
- * 0.  If a child process destroys an engine, session or conversation of its parent, the call
- * returns at once, and the memory is released when the child ends.
+ *     process: a call that returns a status answers KAIJU_INVALID_ARGUMENT, and any other call
+ *     answers 0.  If a child process destroys an engine, session or conversation of its parent,
+ *     the call returns at once, and the memory is released when the child ends.
  *
  * Before version 1.0 this interface may still change.  From version 1.0 on, option numbers and
  * struct layouts are fixed for ever. */
@@ -115,8 +116,8 @@ enum {
 };
 
 /* Options are numbered in four scopes: models from 100, engines from 200, requests from 300,
- * sessions from 400. These option numbers are reserved for options that do not exist yet: 100
- * device, 101 weight type, 320 beams, 321 length penalty, 330 output (tokens or an embedding). */
+ * sessions from 400. These option numbers are reserved for options that do not exist yet:
+ * 101 weight type, 320 beams, 321 length penalty, 330 output (tokens or an embedding). */
 typedef int32_t kaiju_option;
 enum {
   KAIJU_MODEL_VERIFY =
@@ -837,10 +838,8 @@ KAIJU_API void kaiju_prefix_destroy(KAIJU_OWN kaiju_prefix* prefix);
  *
  * The steps compute the engine's other requests too, and the events of those requests stay in the
  * engine until they are polled, in order.  A call of kaiju_engine_poll never returns events of a
- * request of kaiju_generate.  Any number of threads may be in kaiju_generate, each with another
- * session, while another thread steps and polls the engine.  A call of kaiju_engine_step returns
- * KAIJU_BUSY while a thread in kaiju_generate steps the engine.  The callback on_text may submit,
- * poll, and call kaiju_generate with another session.
+ * request of kaiju_generate.  The callback on_text may submit, poll, and call kaiju_generate with
+ * another session.
  *
  * Returns KAIJU_BUSY if the session has an unfinished request, or if the caller is a callback of
  * save or restore. Also, kaiju_generate returns KAIJU_BUSY if KAIJU_ENGINE_MAX_EVENTS events of
