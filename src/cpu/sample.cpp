@@ -65,6 +65,18 @@ void keep(const SamplingSpec& spec, const float* logits, const uint32_t* masses,
   }
 }
 
+// What is added to the logits of eight tokens, by their bits of a mask: 0 or -infinity.
+struct Addends {
+  float of[256][8];
+};
+constexpr Addends addends() {
+  Addends made{};
+  for (uint32_t bits = 0; bits < 256; ++bits)
+    for (uint32_t i = 0; i < 8; ++i) made.of[bits][i] = (bits >> i & 1) != 0 ? 0.0f : -HUGE_VALF;
+  return made;
+}
+constexpr Addends kAddends = addends();
+
 // Sets the logits of excluded tokens to -infinity.
 void exclude(const std::vector<uint32_t>& allowed, int32_t count, float* logits) {
   for (size_t i = 0; i < allowed.size(); ++i) {
@@ -75,7 +87,15 @@ void exclude(const std::vector<uint32_t>& allowed, int32_t count, float* logits)
       std::fill_n(some, here, -HUGE_VALF);
       continue;
     }
-    for (int32_t bit = 0; bit < here; ++bit) some[bit] = (allowed[i] >> bit & 1) != 0 ? some[bit] : -HUGE_VALF;
+    if (here < 32) {
+      for (int32_t bit = 0; bit < here; ++bit)
+        if ((allowed[i] >> bit & 1) == 0) some[bit] = -HUGE_VALF;
+      continue;
+    }
+    for (int32_t byte = 0; byte < 4; ++byte) {
+      const float* const addend = kAddends.of[allowed[i] >> (8 * byte) & 255];
+      for (int32_t bit = 0; bit < 8; ++bit) some[8 * byte + bit] += addend[bit];
+    }
   }
 }
 
