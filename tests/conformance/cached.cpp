@@ -85,6 +85,7 @@ void ask_500_prompts(const std::string& backend, int32_t arithmetic,
     options.executor.backend = cpu_backend();
     options.executor.threads = 1;
     options.executor.step_tokens = 192;
+    options.executor.slot_count = 8;
     options.executor.cache_bytes = 1;
     return options;
   };
@@ -190,6 +191,7 @@ TEST_CASE("a saved session has no KV of sequences that used its blocks before") 
       RunOptions options;
       options.executor.backend = backend;
       options.executor.threads = 1;
+      options.executor.slot_count = 8;
       options.executor.cache_bytes = 1;
       auto engine = (*model)->create_engine(options);
       INFO(engine.status().message());

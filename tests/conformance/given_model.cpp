@@ -149,6 +149,7 @@ class GivenModel {
   void from_tiers(const std::string& backend, const Expected& expected) {
     const std::filesystem::path file = std::filesystem::temp_directory_path() / "kaiju-given-model.tier";
     RunOptions tiers = options(backend, 2, 256);
+    tiers.executor.slot_count = 8;
     tiers.executor.cache_bytes = 1;  // the least: for one request of the whole context, which the long prompt is
     tiers.engine.cache.host_bytes = 32 << 20;  // holds the prompt
     tiers.engine.cache.file_bytes = int64_t{1} << 30;
