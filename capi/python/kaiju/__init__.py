@@ -14,7 +14,7 @@ threads may ask one engine for replies, and `async for text in session.stream(..
 
 from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property, Reason, Role, Sampler,
                  Status, TextProperty)
-from ._library import build_info, library_path, status_name, version, version_number
+from ._library import build_info, loaded_from, status_name, version, version_number
 from .bundled import Card, character_names, model_path
 from .conversation import Conversation
 from .engine import Engine, EngineInfo, Request
@@ -35,6 +35,6 @@ __all__ = [
     "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
     "Option", "Options", "OutOfMemory", "Part", "Prefix", "Property", "Reason", "Reply", "Request", "Role",
     "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType", "build_info",
-    "character_names", "chat_turns_to_drop", "library_path", "model_path", "option_describe", "option_find",
+    "character_names", "chat_turns_to_drop", "loaded_from", "model_path", "option_describe", "option_find",
     "option_list", "sampler_describe", "status_name", "version", "version_number",
 ]

@@ -105,7 +105,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         if read.version:
             import kaiju
 
-            print(f"kaiju {kaiju.version()}, {kaiju.build_info()}\n{kaiju.library_path}")
+            print(f"kaiju {kaiju.version()}, {kaiju.build_info()}\n{kaiju.loaded_from}")
             return 0
         if read.command == "chat":
             from .chat import run

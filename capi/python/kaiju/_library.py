@@ -75,7 +75,7 @@ def _load() -> Tuple[c.CDLL, str]:
     return library, path
 
 
-lib, library_path = _load()
+lib, loaded_from = _load()
 
 
 def text_of(data: bytes) -> str:
@@ -140,5 +140,5 @@ def status_name(status: int) -> str:
     return text_of(lib.kaiju_status_name(status))
 
 
-__all__ = ["Error", "build_info", "call", "check", "checkout_path", "filled", "lib", "library_path", "package_path",
+__all__ = ["Error", "build_info", "call", "check", "checkout_path", "filled", "lib", "loaded_from", "package_path",
            "status_name", "text_of", "version", "version_number"]

@@ -7,13 +7,14 @@ from typing import Any, Callable, List, Optional, Sequence, Union
 
 from . import _c
 from ._c import Chat, Part
-from ._handle import Handle, Path, c_path, instance, whole
+from ._handle import instance, whole
 from ._library import call, check, filled, lib
+from ._saved import Saved
 from .engine import Engine, Request
 from .errors import Error, InvalidArgument
 from .events import Reply
 from .model import Message, Messages, head_messages, messages_of
-from .options import AnyOptions, Options, bag
+from .options import AnyOptions, Options
 from .stream import Stream
 
 Said = Union[Messages, Sequence[int]]  # tokens go as they are
@@ -23,7 +24,7 @@ def _is_tokens(said: Any) -> bool:
     return isinstance(said, (list, tuple)) and all(isinstance(each, int) for each in said)
 
 
-class Conversation(Handle):
+class Conversation(Saved):
     """The turns of one chat and their KV. The head (a card or a system message) stays whatever is dropped when the chat
     outgrows the context.
 
@@ -178,27 +179,6 @@ class Conversation(Handle):
         count = int(self.describe().turns) if turns is None else whole("turns", turns)
         return Conversation(self.engine,
                             _make=lambda out: call(lib.kaiju_conversation_fork, self._handle, count, out))
-
-    def save(self, *, options: AnyOptions = None, **values: Any) -> bytes:
-        """kaiju_conversation_save: turns, replies and KV, for Engine.restore_conversation. Options: key and kv."""
-        parts: List[bytes] = []
-
-        def write(data: int, size: int, _: Any) -> int:
-            parts.append(c.string_at(data, size))
-            return 0
-
-        callback = _c.WRITE(write)
-        self._idle()
-        with bag(("session",), options, values) as read, self.engine._alone():
-            call(lib.kaiju_conversation_save, self._handle, read._handle, c.cast(callback, c.c_void_p), None)
-        return b"".join(parts)
-
-    def save_file(self, path: Path, *, options: AnyOptions = None, **values: Any) -> None:
-        """kaiju_conversation_save_file, for Engine.restore_conversation_file."""
-        where = c_path(path)
-        self._idle()
-        with bag(("session",), options, values) as read, self.engine._alone():
-            call(lib.kaiju_conversation_save_file, self._handle, read._handle, where)
 
     def describe(self) -> _c.ConversationInfo:
         """kaiju_conversation_describe."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes as c
 from typing import Any, Callable, List, Optional, Sequence
 
 from . import _c
 from ._c import Chat
-from ._handle import Handle, Path, c_path, instance, whole
+from ._handle import instance, whole
 from ._library import call, lib
+from ._saved import Saved
 from .engine import Engine, Request
 from .errors import Error, InvalidArgument
 from .events import Reply
 from .model import Message, Messages, head_messages, messages_of
-from .options import AnyOptions, Options, bag, option_describe, option_find
+from .options import AnyOptions, Options, option_describe, option_find
 from .stream import Stream
 
 
-class Session(Handle):
+class Session(Saved):
     """A token history; its KV stays in the cache from turn to turn.
 
     `reply` and `stream` take text and put around it what the model's chat format has: the beginning of the sequence,
@@ -174,27 +174,6 @@ class Session(Handle):
         with self.engine._lock:
             call(lib.kaiju_session_truncate, self._handle, count)
         self._known = None
-
-    def save(self, *, options: AnyOptions = None, **values: Any) -> bytes:
-        """kaiju_session_save: the history and its KV, for Engine.restore. Options: key and kv."""
-        parts: List[bytes] = []
-
-        def write(data: int, size: int, _: Any) -> int:
-            parts.append(c.string_at(data, size))
-            return 0
-
-        callback = _c.WRITE(write)
-        self._idle()
-        with bag(("session",), options, values) as read, self.engine._alone():
-            call(lib.kaiju_session_save, self._handle, read._handle, c.cast(callback, c.c_void_p), None)
-        return b"".join(parts)
-
-    def save_file(self, path: Path, *, options: AnyOptions = None, **values: Any) -> None:
-        """kaiju_session_save_file, for Engine.restore_file. A file at `path` is replaced as a whole."""
-        where = c_path(path)
-        self._idle()
-        with bag(("session",), options, values) as read, self.engine._alone():
-            call(lib.kaiju_session_save_file, self._handle, read._handle, where)
 
 
 __all__ = ["Session"]

@@ -363,7 +363,7 @@ class Errors(OfEngine):
             lib = os.path.join(folder, "kaiju", "lib")
             os.mkdir(lib)
             shutil.copy(LIBRARY, os.path.join(lib, "libkaiju.so"))
-            code, out, error = in_python("import kaiju; print(kaiju.library_path)", "", folder)  # as if unset
+            code, out, error = in_python("import kaiju; print(kaiju.loaded_from)", "", folder)  # as if unset
             self.assertEqual((code, out.strip()), (0, os.path.join(lib, "libkaiju.so")), error)
 
 

@@ -27,7 +27,7 @@ rm -rf "$fresh"
 "$python" -m venv "$fresh"
 "$fresh/bin/pip" install -q --no-index "$wheel"
 cd "$fresh"
-loaded=$(bin/python -c 'import kaiju; print(kaiju.library_path)')
+loaded=$(bin/python -c 'import kaiju; print(kaiju.loaded_from)')
 case "$loaded" in
 "$fresh"/*/kaiju/lib/libkaiju.so) ;;
 *) echo "the installed package loads $loaded, not its own library"; exit 1 ;;
