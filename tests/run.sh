@@ -23,6 +23,6 @@ else
   echo "going on without: the CUDA backend is not compiled, which wants nvcc 12.8 or newer" >&2
 fi
 build="$root/build/tests"
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-DNDEBUG" -DKAIJU_QUICK_COMPILE=ON "$@"
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-DNDEBUG -Xcicc -O1 -Xptxas -O1" -DKAIJU_QUICK_COMPILE=ON "$@"
 cmake --build "$build"
 ctest --test-dir "$build" --output-on-failure -j2

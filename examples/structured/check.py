@@ -2,14 +2,17 @@
 """Counts how many structured replies are valid: N replies over the schemas below, each checked with jsonschema.
 
     python3 examples/structured/check.py [--model FILE] [--count N] [--threads N] [--max-tokens N] [--seed N]
+                                         [--backend NAME]
 
 Needs the packages kaiju, llguidance and jsonschema[format]. A reply that ends by itself must be valid; one that
-max_tokens cut off counts as cut off. Prints the counts, and exits with 1 if a reply that ended by itself is not valid.
+max_tokens cut off counts as cut off. Prints the counts and a digest of the tokens of all replies, which is the same on
+every backend, and exits with 1 if a reply that ended by itself is not valid.
 """
 
 import argparse
 import collections
 import concurrent.futures
+import hashlib
 import json
 import sys
 import time
@@ -123,10 +126,11 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=600)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--backend", default="auto", help="cuda, or avx512, avxvnni, avx2, dotprod, portable for a kind of CPU")
     arguments = parser.parse_args()
 
     model = kaiju.Model(arguments.model)
-    engine = model.engine(max_running=arguments.threads, cache_bytes=256 << 20)
+    engine = model.engine(max_running=arguments.threads, cache_bytes=256 << 20, backend=arguments.backend)
     begin = time.monotonic()
     structured = Structured(model)
     print(f"{model.name}: {model.vocabulary} tokens, read in {time.monotonic() - begin:.1f} s; "
@@ -148,11 +152,12 @@ def main():
             return f"not valid: {str(error).splitlines()[0]}", which, reply
         return "valid", which, reply
 
-    begin, tokens, counts, shown = time.monotonic(), 0, collections.Counter(), 0
+    begin, tokens, counts, shown, digest = time.monotonic(), 0, collections.Counter(), 0, hashlib.sha256()
     with concurrent.futures.ThreadPoolExecutor(arguments.threads) as pool:
         for outcome, which, reply in pool.map(one, range(arguments.count)):
             counts[outcome.split(":")[0]] += 1
             tokens += reply.generated_tokens
+            digest.update(json.dumps(list(reply.tokens)).encode())
             if outcome != "valid" and shown < 20:
                 shown += 1
                 print(f"schema {which}, {outcome}: {str(reply)[:200]!r}")
@@ -160,6 +165,7 @@ def main():
     print(f"{arguments.count} replies: {counts['valid']} valid, {counts['not valid']} not valid, "
           f"{counts['cut off']} cut off at {arguments.max_tokens} tokens; {tokens} tokens in {seconds:.1f} s, "
           f"{tokens / seconds:.0f} tokens/s")
+    print(f"tokens of all replies: sha256 {digest.hexdigest()[:32]}")
     return 1 if counts["not valid"] else 0
 
 

@@ -522,7 +522,8 @@ TEST_CASE("a terminal is asked to mark pastes, and is left as it was found", "[t
 }
 
 TEST_CASE("figures are shown with --verbose and by /stats, and otherwise never", "[terminal]") {
-  Terminal screen({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "1"}, 80, {"NO_COLOR=1"});
+  Terminal screen({"--model", chat_model_file(), "--character", short_card(), "--max-tokens", "1", "--seed", "1"}, 80,
+                  {"NO_COLOR=1", "CUDA_VISIBLE_DEVICES="});
   screen.until(kPrompt);
   screen.type("hello\r");
   const std::string reply = screen.until("[cut at 1 token]");  // not a figure: why the reply ends there
@@ -534,7 +535,7 @@ TEST_CASE("figures are shown with --verbose and by /stats, and otherwise never",
   for (const char* word : {"tokens/s", "reused", "machine", "cpu, ", ", 1 thread\r", "turns: 1"})
     CHECK(stats.find(word) != std::string::npos);
   CHECK(screen.leave() == 0);
-  Terminal verbose = short_talk(120, {"NO_COLOR=1"});
+  Terminal verbose = short_talk(120, {"NO_COLOR=1", "CUDA_VISIBLE_DEVICES="});
   CHECK(verbose.until(kPrompt).find("It runs on cpu, ") != std::string::npos);
   CHECK(verbose.leave() == 0);
 }

@@ -93,13 +93,14 @@ struct Host {
   kaiju_engine* engine = nullptr;
   kaiju_session* session = nullptr;
 
-  explicit Host(const std::string& file = chat_model_file()) {
+  explicit Host(const std::string& file = chat_model_file(), std::string_view backend = "auto") {
     check(ask([&](kaiju_error** e) {
       return kaiju_model_load(nullptr, file.c_str(), nullptr, nullptr, nullptr, &model, e);
     }));
     for (kaiju_options** bag : {&engine_options, &options})
       if (kaiju_options_create(bag) != KAIJU_OK) throw std::runtime_error("no options");
     kaiju_options_set_int(engine_options, KAIJU_ENGINE_THREADS, 1, nullptr);
+    kaiju_options_set_string(engine_options, KAIJU_ENGINE_BACKEND, backend.data(), backend.size(), nullptr);
     check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, engine_options, &engine, e); }));
     kaiju_options_set_int(options, KAIJU_GENERATE_MAX_TOKENS, 8, nullptr);
     kaiju_options_set_int(options, KAIJU_GENERATE_STOP_TOKEN, -1, nullptr);

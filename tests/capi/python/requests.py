@@ -1,0 +1,239 @@
+"""Requests, saved sessions, prefixes and conversations of the Python package.
+
+    requests.py LIBKAIJU MODEL KAIJU_MAKE [Class.test ...]"""
+
+import gc
+import os
+import tempfile
+import threading
+
+from bundled import BEGIN, CARD, HOT, STORY, OfEngine, model, said
+from support import kaiju, main
+
+
+class Requests(OfEngine):
+    def test_a_suspended_request_goes_on_with_the_same_words(self):
+        alone = self.engine.session().generate(STORY, max_tokens=20)
+        session = self.engine.session()
+        request = session.submit(STORY, max_tokens=20)
+        events = []
+        for step in range(200):
+            self.engine.step()
+            new = self.engine.poll()
+            events += new
+            if step == 2:
+                request.suspend()
+            if step == 10:
+                self.assertEqual(new, [])
+                request.resume()
+        self.assertEqual([event.kind for event in events if event.kind != kaiju.Kind.TOKEN],
+                         [kaiju.Kind.SUSPENDED, kaiju.Kind.RESUMED, kaiju.Kind.DONE])
+        self.assertEqual("".join(event.text for event in events), alone)
+        self.assertTrue(request.done)
+
+    def test_who_suspends_and_waits_is_told(self):
+        request = self.engine.session().submit(STORY, max_tokens=3)
+        request.suspend()
+        with self.assertRaisesRegex(kaiju.Busy, "is suspended by this thread"):
+            request.wait()
+        request.resume()
+        self.assertEqual(request.wait().generated_tokens, 3)
+        request = self.engine.session().submit(STORY, max_tokens=3)
+        threading.Thread(target=request.suspend).start()
+        threading.Timer(0.3, request.resume).start()
+        self.assertEqual([event.kind for event in request.events() if event.last], [kaiju.Kind.DONE])
+
+    def test_a_deadline_a_timeout_and_a_cancel_end_a_request(self):
+        sessions = [self.engine.session() for _ in range(4)]
+        late = sessions[0].submit([20], max_tokens=500, deadline=self.engine.now() + 1)
+        self.assertEqual(late.wait().reason, kaiju.Reason.DEADLINE)
+        self.assertEqual(sessions[1].reply("Hello!", max_tokens=4000, stop_token=-1, timeout=0.1).reason,
+                         kaiju.Reason.DEADLINE)
+        cancelled = sessions[2].submit([20], max_tokens=500)
+        self.engine.cancel(cancelled)
+        self.assertEqual(cancelled.wait().reason, kaiju.Reason.CANCELLED)
+        stream, parts = sessions[3].stream("Hello!", max_tokens=500, stop_token=-1), []
+        for part in stream:
+            parts.append(part)
+            stream.cancel()
+        self.assertEqual((stream.reply().reason, stream.reply()), (kaiju.Reason.CANCELLED, "".join(parts)))
+
+    def test_higher_priority_is_served_first(self):
+        sessions = [self.engine.session() for _ in range(3)]
+        requests = [session.submit(STORY, max_tokens=3, priority=i) for i, session in enumerate(sessions)]
+        done = []
+        while len(done) < 3:
+            self.engine.step()
+            done += [event.request for event in self.engine.poll() if event.last]
+        self.assertEqual(done, [request.id for request in requests[::-1]])
+
+    def test_a_request_outlives_the_name_of_its_session(self):
+        request = self.engine.session().submit(STORY, max_tokens=3, stop_token=-1)
+        gc.collect()
+        self.assertEqual(request.wait().reason, kaiju.Reason.LENGTH)
+
+    def test_wait_ends_with_work_with_wake_and_in_time(self):
+        self.assertFalse(self.engine.wait(0))
+        self.assertFalse(self.engine.wait(0.01))
+        threading.Timer(0.1, self.engine.wake).start()
+        self.assertFalse(self.engine.wait())
+        request = self.engine.session().submit(STORY, max_tokens=1)
+        self.assertTrue(self.engine.wait(10))
+        request.wait()
+
+
+class Kept(OfEngine):
+    def test_a_restored_session_goes_on_where_the_saved_one_was(self):
+        key = "a key of two dozen bytes"
+        with tempfile.TemporaryDirectory() as folder, self.engine.session(card=CARD) as session:
+            path = os.path.join(folder, "saved")
+            session.reply("Tell me a story.", **HOT)
+            session.save_file(path, key=key)
+            data = session.save(key=key)
+            reply = session.reply("And then?", **HOT)
+            with model.engine(threads=1) as other:
+                for restore in (lambda **options: other.restore_file(path, **options),
+                                lambda **options: other.restore(data, **options)):
+                    with restore(key=key) as again:
+                        went_on = again.reply("And then?", **HOT)
+                    self.assertEqual(went_on.tokens, reply.tokens)
+                    self.assertGreater(went_on.cached_tokens, 0)
+                    self.assertRaises(kaiju.Error, restore, key=key[::-1])
+                    self.assertRaises(kaiju.InvalidArgument, restore)
+                self.assertRaises(kaiju.BadModel, other.restore, data[:-5], key=key)
+            session.save_file(path, kv=0)
+            self.assertLess(len(session.save(kv=0)), len(data) // 10)
+            self.engine.restore_file(path).close()
+
+    def test_a_session_is_saved_while_other_threads_ask_for_replies(self):
+        with model.engine(threads=1) as engine, engine.session() as session:
+            session.reply("Hello!", max_tokens=2)
+            stop = threading.Event()
+
+            def replies():
+                while not stop.is_set():
+                    engine.session().reply("Hello!", max_tokens=4)
+
+            threads = [threading.Thread(target=replies) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            try:
+                for _ in range(5):
+                    self.assertEqual(engine.restore(session.save()).tokens(), session.tokens())
+            finally:
+                stop.set()
+                for thread in threads:
+                    thread.join()
+
+    def test_a_fork_goes_on_by_itself(self):
+        with self.engine.session() as session:
+            session.reply("Hello!", **HOT)
+            with session.fork() as child, session.fork(3) as short:
+                self.assertEqual((child.tokens(), short.tokens()), (session.tokens(), session.tokens()[:3]))
+                child.reply("Bye.", **HOT)
+                self.assertGreater(len(child), len(session))
+            self.assertRaises(kaiju.InvalidArgument, session.fork, len(session) + 1)
+
+
+    def test_a_restored_conversation_goes_on_where_the_saved_one_was(self):
+        key = "a key of two dozen bytes"
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "saved")
+            talk = self.engine.conversation(card=CARD)
+            talk.say("hello!", **HOT)
+            talk.swipe(**HOT)
+            talk.save_file(path, key=key)
+            data = talk.save(key=key)
+            reply = talk.say("And you?", **HOT)
+            with model.engine(threads=1) as other:
+                for again in (other.restore_conversation(data, key=key),
+                              other.restore_conversation_file(path, key=key)):
+                    info = again.describe()
+                    self.assertEqual((info.turns, info.replies, info.reply), (1, 2, 1))
+                    self.assertEqual(again.say("And you?", **HOT).tokens, reply.tokens)
+                self.assertRaises(kaiju.Error, other.restore_conversation, data)
+                self.assertRaisesRegex(kaiju.WrongType, "_file", other.restore_conversation, path)
+                self.assertRaisesRegex(kaiju.WrongType, "_file", other.restore, path)
+
+    def test_a_prefix_is_computed_before_the_first_request_and_pinned(self):
+        with model.engine(threads=1, max_running=2) as engine, engine.prefix(card=CARD, character="wren/1") as prefix:
+            self.assertEqual(prefix.pin(), len(prefix.tokens))
+            reply = engine.conversation(card=CARD).say("hello!", character="wren/1", max_tokens=2)
+            self.assertEqual(reply.cached_tokens, len(prefix.tokens))
+            self.assertEqual(engine.poll(), [])
+        self.assertRaises(kaiju.Closed, prefix.pin)
+        self.assertRaises(kaiju.InvalidArgument, lambda: self.engine.prefix(card=CARD))  # nobody could share it
+        self.assertRaises(kaiju.InvalidArgument, lambda: self.engine.prefix(character="wren/1"))
+        self.engine.prefix(model.chat_format("hi"), salt="a").wait()
+
+
+class Conversations(OfEngine):
+    def test_a_conversation_keeps_its_turns(self):
+        talk = self.engine.conversation(card=CARD)
+        head = model.chat_format([("card", "\n".join(CARD))], 0)
+        self.assertEqual(talk.tokens(), head)
+        reply = talk.say("hello!", **HOT)
+        self.assertEqual(talk.text(0), reply)
+        self.assertEqual(talk.turn(0, kaiju.Part.INPUT), said("hello!"))
+        info = talk.describe()
+        self.assertEqual((info.turns, info.turns_dropped, info.replies, info.reply), (1, 0, 1, 0))
+        self.assertEqual(info.tokens, len(talk.tokens()))
+
+    def test_a_conversation_begins_itself(self):
+        self.assertEqual(self.engine.conversation().tokens(), [BEGIN])
+        self.assertEqual(self.engine.conversation(head=[9, 8]).tokens(), [9, 8])
+        greeted = self.engine.conversation(card=CARD, greeting="Welcome!")
+        self.assertEqual(greeted.text(0), "Welcome!")
+        self.assertEqual(greeted.tokens() + said("hi"), model.chat_format(
+            [("card", "\n".join(CARD)), ("character", "Welcome!"), ("user", "hi")]))
+        self.assertTrue(greeted.say("Hello! Who are you?"))
+
+    def test_swipes_differ_and_can_be_chosen(self):
+        talk = self.engine.conversation(card=CARD)
+        talk.say("hello!", **HOT)
+        first = talk.turn(0)
+        swipe = talk.swipe(**HOT)
+        self.assertEqual(swipe.cached_tokens, swipe.prompt_tokens - 1)
+        self.assertNotEqual(talk.turn(0), first)
+        self.assertEqual(talk.describe().reply, 1)
+        talk.choose(0)
+        self.assertEqual(talk.turn(0), first)
+        self.assertEqual("".join(talk.stream_swipe(**HOT)), talk.text(0))
+        self.assertRaisesRegex(kaiju.Error, "there is no reply 3", talk.choose, 3)
+
+    def test_edit_undo_and_fork(self):
+        talk = self.engine.conversation(card=CARD)
+        head = talk.tokens()
+        talk.append([], "Welcome!")
+        talk.say("hello!", **HOT)
+        talk.say("who are you?", **HOT)
+        with talk.fork(2) as child:
+            self.assertEqual((child.describe().turns, child.turn(1)), (2, talk.turn(1)))
+            child.say("another way", **HOT)
+        self.assertEqual(talk.fork().tokens(), talk.tokens())
+        talk.edit(1, "good day!")
+        self.assertEqual((talk.describe().turns, talk.describe().replies), (2, 0))
+        self.assertEqual(talk.swipe(**HOT), talk.text(1))
+        talk.edit(1, [20, 21], kaiju.Part.REPLY)
+        self.assertEqual(talk.turn(1), [20, 21])
+        talk.edit(1, "Well!", kaiju.Part.REPLY)
+        self.assertEqual(talk.text(1), "Well!")
+        talk.undo()
+        talk.undo()
+        self.assertEqual(talk.tokens(), head)
+
+    def test_a_conversation_in_a_loop_of_ones_own(self):
+        talk = self.engine.conversation(card=CARD)
+        request = talk.submit("hello!", user_data=5, **HOT)
+        self.assertRaises(kaiju.Busy, talk.undo)
+        text = ""
+        while not request.done:
+            self.engine.step()
+            text += "".join(event.text for event in self.engine.poll())
+        self.assertEqual(talk.text(0), text.lstrip())
+        talk.submit_swipe(**HOT).wait()
+        self.assertEqual(talk.describe().replies, 2)
+
+
+if __name__ == "__main__":
+    main()
