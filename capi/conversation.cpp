@@ -24,6 +24,13 @@ kaiju::Result<kaiju::RequestOptions> request_of(const kaiju_options* options, vo
   return request;
 }
 
+Status check_engine(const kaiju_conversation& conversation) {
+  KAIJU_TRY(conversation.talk.engine()->check_process());
+  if (!conversation.engine.expired()) return {};
+  return kaiju::invalid_argument(
+      "the conversation's engine was destroyed: save what it holds, and restore it in another");
+}
+
 Status tell(const kaiju::Result<kaiju::RequestId>& request, kaiju_request* out) {
   if (request.ok() && out) *out = request.value();
   return request.status();
@@ -44,10 +51,8 @@ kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int32_t* head
   return guard(error, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");
     KAIJU_TRY(check_span("head", head, count));
-    std::span<const int32_t> close, opening;
-    if (const auto chat = engine->model->chat(); chat.ok())
-      close = chat.value()->close(), opening = chat.value()->opening({head, count});
-    return adopt(kaiju::Conversation::create(engine->engine, {head, count}, close, opening), out);
+    return adopt(engine->model->create_conversation(engine->engine, {head, count}), engine->open,
+                 out);
   });
 }
 
@@ -63,6 +68,7 @@ kaiju_status kaiju_conversation_say(kaiju_conversation* conversation, const int3
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
     KAIJU_TRY(check_span("input", input, count));
+    KAIJU_TRY(check_engine(*conversation));
     auto request = request_of(options, user_data, "kaiju_conversation_say");
     if (!request.ok()) return request.status();
     return tell(conversation->talk.say({input, count}, *request), out);
@@ -74,6 +80,7 @@ kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation,
                                       kaiju_request* out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation) return missing("conversation");
+    KAIJU_TRY(check_engine(*conversation));
     auto request = request_of(options, user_data, "kaiju_conversation_swipe");
     if (!request.ok()) return request.status();
     return tell(conversation->talk.swipe(*request), out);
@@ -117,7 +124,7 @@ kaiju_status kaiju_conversation_fork(kaiju_conversation* conversation, size_t tu
                                      kaiju_conversation** out, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!conversation || !out) return missing(conversation ? "out" : "conversation");
-    return adopt(conversation->talk.fork(turns), out);
+    return adopt(conversation->talk.fork(turns), conversation->engine, out);
   });
 }
 

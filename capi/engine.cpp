@@ -77,7 +77,8 @@ kaiju_status kaiju_engine_create(const kaiju_model* model, const kaiju_options* 
     KAIJU_TRY(check_groups(options, kOfEngine, "kaiju_engine_create"));
     auto engine = model->model->create_engine(run_options(options));
     if (!engine.ok()) return engine.status();
-    *out = new kaiju_engine{std::move(engine).value(), model->model, {}};
+    *out = new kaiju_engine{
+        std::move(engine).value(), model->model, {}, std::make_shared<const char>()};
     return {};
   });
 }
@@ -153,7 +154,8 @@ kaiju_status kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t
   return guard(error, [&]() -> Status {
     if (!engine || !count) return missing(engine ? "count" : "engine");
     KAIJU_TRY(check_span("events", events, capacity));
-    KAIJU_TRY(check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent));
+    KAIJU_TRY(
+        check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent, "event_size"));
     KAIJU_TRY(
         engine->engine->check_process());  // another thread of the parent may have been in here
     size_t polled_count = 0;
@@ -374,7 +376,9 @@ kaiju_status kaiju_generate(kaiju_engine* engine, kaiju_session* session, const 
                             kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !session) return missing(engine ? "session" : "engine");
-    if (done) KAIJU_TRY(check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent));
+    if (done)
+      KAIJU_TRY(
+          check_struct_size<kaiju_event>("kaiju_event", event_size, kFirstEvent, "event_size"));
     KAIJU_TRY(check_session(*engine, *session));
     KAIJU_TRY(check_span("tokens", tokens, count));
     KAIJU_TRY(check_groups(options, kOfRequest | kOfSharing, "kaiju_generate"));

@@ -42,6 +42,7 @@ struct kaiju_engine {
   std::shared_ptr<const kaiju::Model> model;
   std::deque<kaiju_polled_event>
       polled;  // what the last poll's pointers point into; used again by the next
+  std::shared_ptr<const char> open;  // until the handle is destroyed
 };
 
 struct kaiju_session {
@@ -51,6 +52,7 @@ struct kaiju_session {
 
 struct kaiju_conversation {
   kaiju::Conversation talk;
+  std::weak_ptr<const char> engine;  // kaiju_engine::open; without it nobody can step a reply
 };
 
 // The session that computed the prefix.
@@ -135,9 +137,10 @@ inline Status adopt(const std::shared_ptr<Engine>& engine, const Result<SessionI
   return Status(StatusCode::kOutOfMemory, "");
 }
 
-inline Status adopt(Result<Conversation> made, kaiju_conversation** out) {
+inline Status adopt(Result<Conversation> made, const std::weak_ptr<const char>& engine,
+                    kaiju_conversation** out) {
   if (!made.ok()) return made.status();
-  *out = new kaiju_conversation{std::move(made).value()};
+  *out = new kaiju_conversation{std::move(made).value(), engine};
   return {};
 }
 
@@ -146,11 +149,12 @@ inline constexpr size_t kLargestStruct = 4096;
 
 // `smallest` is the size in the first version that had the struct.
 template <class T>
-Status check_struct_size(const char* what, size_t size, size_t smallest = sizeof(T)) {
+Status check_struct_size(const char* what, size_t size, size_t smallest = sizeof(T),
+                         const char* parameter = nullptr) {
   if (size >= smallest && size <= kLargestStruct && size % alignof(T) == 0) return {};
-  return invalid_argument(std::string(what) + ": struct_size is " + std::to_string(size) +
-                          "; set it to sizeof(" + what + "), " + std::to_string(sizeof(T)) +
-                          " in this version");
+  return invalid_argument((parameter ? parameter : std::string(what) + ": struct_size") + " is " +
+                          std::to_string(size) + "; set it to sizeof(" + what + "), " +
+                          std::to_string(sizeof(T)) + " in this version");
 }
 
 }  // namespace kaiju::capi

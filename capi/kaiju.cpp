@@ -255,6 +255,22 @@ kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens, s
   });
 }
 
+kaiju_status kaiju_token_text(const kaiju_model* model, int32_t token, char* text, size_t capacity,
+                              size_t* size, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!model) return missing("model");
+    KAIJU_TRY(check_span("text", text, capacity));
+    auto tokenizer = model->model->tokenizer();
+    if (!tokenizer.ok()) return tokenizer.status();
+    const int32_t vocabulary = model->model->config().vocab_size;
+    if (token < 0 || token >= vocabulary)
+      return kaiju::invalid_argument("token is " + std::to_string(token) + "; tokens are 0 to " +
+                                     std::to_string(vocabulary - 1));
+    fill((*tokenizer)->piece(token), text, capacity, size);
+    return {};
+  });
+}
+
 kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages,
                                size_t message_size, size_t message_count, int32_t flags,
                                int32_t* tokens, size_t capacity, size_t* count,
@@ -265,7 +281,8 @@ kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* me
     KAIJU_TRY(check_span("tokens", tokens, capacity));
     constexpr size_t kFirstSize = offsetof(kaiju_message, name);  // of the header's first version
     if (message_count > 0)
-      KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size, kFirstSize));
+      KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size, kFirstSize,
+                                                 "message_size"));
     if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN | KAIJU_CHAT_OPEN |
                   KAIJU_CHAT_AFTER_STOP))
       return kaiju::invalid_argument("unknown flags " + std::to_string(flags));

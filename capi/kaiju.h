@@ -6,6 +6,8 @@
  *   - Handles are opaque.  Functions named X_create, X_load and X_fork return a handle that the
  *     caller owns.  Functions named X_destroy release a handle, accept NULL and never fail.
  *     Handles may be destroyed in any order: each handle keeps alive the objects that it needs.
+ *     When an engine's handle is destroyed, its conversations can be read and saved, and ask for
+ *     no more replies, because nobody could step the engine.
  *     While a handle is destroyed, no other call with that handle may be running.
  *   - If a handle is NULL, the call returns KAIJU_INVALID_ARGUMENT and does not crash.
  *
@@ -591,6 +593,11 @@ KAIJU_API kaiju_status kaiju_tokenize(const kaiju_model* model, const char* text
 KAIJU_API kaiju_status kaiju_detokenize(const kaiju_model* model, const int32_t* tokens,
                                         size_t count, char* text, size_t capacity, size_t* size,
                                         kaiju_error** error);
+/* Returns the bytes of one token, as a grammar engine wants them: with a space that begins it, and
+ * perhaps only a part of a character.  A control symbol and a token that only pads the vocabulary
+ * have none. */
+KAIJU_API kaiju_status kaiju_token_text(const kaiju_model* model, int32_t token, char* text,
+                                        size_t capacity, size_t* size, kaiju_error** error);
 /* Converts messages to tokens, with what the model's chat format puts around each message: control
  * tokens, which no text can produce, and for imported models also text.  A message with the role
  * card or system comes first and begins a sequence.  A card's content is the character's name, a
@@ -627,14 +634,15 @@ KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* 
                                            const kaiju_options* options, void* user_data,
                                            kaiju_request* out, kaiju_error** error);
 /* Says what the next token of a guided request (KAIJU_GENERATE_GUIDED) may be.  The guide is
- * copied and counts for one token: give one after submit, say or swipe, and one after each
- * TOKEN event.  Until then the request waits and keeps its KV and its place among the running
- * requests; kaiju_engine_wait does not count it as something to step.  A guide that is given
- * before the previous one was used replaces it; a guide is used when the step that samples the
- * token begins.  Returns KAIJU_NOT_FOUND if the request is unknown or finished: it may have
- * ended with the token that was just polled.  Returns KAIJU_INVALID_ARGUMENT if the request is
- * not guided, if the mask has a wrong number of words or allows no token, or if a bias is out
- * of range.  Returns KAIJU_BUSY if too many guides wait for the next step. */
+ * copied and counts for one token: give one after submit, say or swipe, and one after each TOKEN
+ * event but the last.  The last is a stop token, which has a TOKEN event too, or the one that
+ * reaches max_tokens; after it this call returns KAIJU_NOT_FOUND, which you may ignore. Until a
+ * guide comes the request waits and keeps its KV and its place among the running requests;
+ * kaiju_engine_wait does not count it as something to step.  A guide that is given before the
+ * previous one was used replaces it; a guide is used when the step that samples the token begins.
+ * Returns KAIJU_NOT_FOUND if the request is unknown or finished.  Returns KAIJU_INVALID_ARGUMENT
+ * if the request is not guided, if the mask has a wrong number of words or allows no token, or if
+ * a bias is out of range.  Returns KAIJU_BUSY if too many guides wait for the next step. */
 KAIJU_API kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request request,
                                           const kaiju_guide* guide, kaiju_error** error);
 /* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
@@ -741,11 +749,12 @@ KAIJU_API kaiju_status kaiju_conversation_create(kaiju_engine* engine, const int
                                                  size_t count, KAIJU_OWN kaiju_conversation** out,
                                                  kaiju_error** error);
 KAIJU_API void kaiju_conversation_destroy(KAIJU_OWN kaiju_conversation* conversation);
-/* Adds a turn to the conversation and requests a reply.  The input has to end with the tokens that
- * start a reply (kaiju_chat_format with KAIJU_CHAT_REPLY adds these tokens).  If the chat does not
- * fit into the context, the oldest turns are dropped, many at a time, by the rule of
- * kaiju_chat_turns_to_drop.  If max_tokens is larger than the room that is left in the context,
- * max_tokens is reduced to that room. */
+/* Adds a turn to the conversation and requests a reply.  The input has to end with the tokens
+ * that start a reply (kaiju_chat_format with KAIJU_CHAT_REPLY adds these tokens).  Without them
+ * many models end the reply at once: the reply is then empty and its reason is a stop token.  If
+ * the chat does not fit into the context, the oldest turns are dropped, many at a time, by the
+ * rule of kaiju_chat_turns_to_drop.  If max_tokens is larger than the room that is left in the
+ * context, max_tokens is reduced to that room. */
 KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation* conversation,
                                               const int32_t* input, size_t count,
                                               const kaiju_options* options, void* user_data,

@@ -105,7 +105,8 @@ kaiju_status kaiju_conversation_restore(kaiju_engine* engine, const kaiju_option
     kaiju::RestoreOptions restoring;
     KAIJU_TRY(restore_options(options, restoring));
     return adopt(
-        kaiju::Conversation::restore(engine->engine, restoring, source_of(read, user_data)), out);
+        kaiju::Conversation::restore(engine->engine, restoring, source_of(read, user_data)),
+        engine->open, out);
   });
 }
 
@@ -127,6 +128,6 @@ kaiju_status kaiju_conversation_restore_file(kaiju_engine* engine, const kaiju_o
     if (!engine || !path || !out) return missing(!engine ? "engine" : !path ? "path" : "out");
     kaiju::RestoreOptions restoring;
     KAIJU_TRY(restore_options(options, restoring));
-    return adopt(kaiju::restore_conversation(engine->engine, path, restoring), out);
+    return adopt(kaiju::restore_conversation(engine->engine, path, restoring), engine->open, out);
   });
 }

@@ -65,6 +65,15 @@ Result<const ChatFormat*> Model::chat() const {
 
 std::vector<int32_t> Model::stop_tokens() const { return chat_ ? chat_->stop_tokens() : std::vector<int32_t>(); }
 
+Result<Conversation> Model::create_conversation(const std::shared_ptr<Engine>& engine,
+                                                std::span<const int32_t> head) const {
+  return guarded<Result<Conversation>>([&] {
+    std::span<const int32_t> close, opening;
+    if (chat_) close = chat_->close(), opening = chat_->opening(head);
+    return Conversation::create(engine, head, close, opening);
+  });
+}
+
 Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) const {
   using Answer = Result<std::shared_ptr<Engine>>;
   return guarded<Answer>([&]() -> Answer {
@@ -123,8 +132,44 @@ Session::~Session() {
   if (engine_ && id_) (void)engine_->destroy_session(id_);  // fails only when it is gone already
 }
 
+Status Session::check_not_moved() const {
+  if (!engine_) return invalid_argument("the session was moved to another object");
+  return {};
+}
+
+Result<Session> Session::fork(size_t length) const {
+  KAIJU_TRY(check_not_moved());
+  return adopt(engine_, engine_->fork_session(id_, length));
+}
+
+Status Session::truncate(size_t length) {
+  KAIJU_TRY(check_not_moved());
+  return engine_->truncate_session(id_, length);
+}
+
+Result<std::vector<int32_t>> Session::tokens() const {
+  KAIJU_TRY(check_not_moved());
+  return engine_->session_tokens(id_);
+}
+
+Status Session::save(const std::string& path, const SaveOptions& options) const {
+  KAIJU_TRY(check_not_moved());
+  return save_session(*engine_, id_, path, options);
+}
+
+Result<int32_t> Session::pin() {
+  KAIJU_TRY(check_not_moved());
+  return engine_->pin_session(id_);
+}
+
+Result<RequestId> Session::submit(std::span<const int32_t> tokens, const RequestOptions& options) {
+  KAIJU_TRY(check_not_moved());
+  return engine_->submit(id_, tokens, options);
+}
+
 Result<Event> Session::generate(std::span<const int32_t> tokens, const RequestOptions& options,
                                 const Function<bool(std::string_view text)>& on_text) {
+  KAIJU_TRY(check_not_moved());
   Event done;
   KAIJU_TRY(engine_->generate(id_, tokens, options, on_text, done));
   return done;

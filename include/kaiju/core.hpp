@@ -3,6 +3,10 @@
 // checkpoints or converts text to tokens needs the compiled library (kaiju.hpp).
 #pragma once
 
+#if __cplusplus < 202002L
+#error "kaiju needs C++20: compile with -std=c++20 or newer"
+#endif
+
 #if !defined(KAIJU_HEADER_ONLY)
 #define KAIJU_HEADER_ONLY 1
 #endif

@@ -11,6 +11,10 @@
 //   session->generate(prompt, {}, [](std::string_view text) { ...; return true; });
 #pragma once
 
+#if __cplusplus < 202002L
+#error "kaiju needs C++20: compile with -std=c++20 or newer"
+#endif
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -63,6 +67,10 @@ class Model {
   // The list is empty if the model has no chat format.
   std::vector<int32_t> stop_tokens() const;
 
+  // Creates a conversation of an engine of this model: Conversation::create with the closing and opening tokens of the
+  // model's chat format, or without if it has none.
+  Result<Conversation> create_conversation(const std::shared_ptr<Engine>& engine, std::span<const int32_t> head) const;
+
   // Creates an engine that computes with this model. The engine keeps alive the parts of the model that it needs.
   Result<std::shared_ptr<Engine>> create_engine(const RunOptions& options = {}) const;
 
@@ -97,7 +105,8 @@ Status save_session(Engine& engine, SessionId session, const std::string& path, 
 // Session::restore returns the same as a Session, which owns it.
 Result<SessionId> restore_session(Engine& engine, const std::string& path, const RestoreOptions& options = {});
 
-// Owns one session of an engine and keeps the engine alive. A Session is movable and allows one thread at a time.
+// Owns one session of an engine and keeps the engine alive. A Session is movable and allows one thread at a time. The
+// calls of a Session that was moved from return kInvalidArgument.
 class Session {
  public:
   static Result<Session> create(const std::shared_ptr<Engine>& engine);
@@ -110,16 +119,12 @@ class Session {
   ~Session();
 
   SessionId id() const { return id_; }
-  Result<Session> fork(size_t length) const { return adopt(engine_, engine_->fork_session(id_, length)); }
-  Status truncate(size_t length) { return engine_->truncate_session(id_, length); }
-  Result<std::vector<int32_t>> tokens() const { return engine_->session_tokens(id_); }
-  Status save(const std::string& path, const SaveOptions& options = {}) const {
-    return save_session(*engine_, id_, path, options);
-  }
-  Result<int32_t> pin() { return engine_->pin_session(id_); }
-  Result<RequestId> submit(std::span<const int32_t> tokens, const RequestOptions& options) {
-    return engine_->submit(id_, tokens, options);
-  }
+  Result<Session> fork(size_t length) const;
+  Status truncate(size_t length);
+  Result<std::vector<int32_t>> tokens() const;
+  Status save(const std::string& path, const SaveOptions& options = {}) const;
+  Result<int32_t> pin();
+  Result<RequestId> submit(std::span<const int32_t> tokens, const RequestOptions& options);
 
   // Submits a request, steps the engine until the request is done, and returns the request's last event
   // (Engine::generate). The callback on_text receives whole UTF-8; if on_text returns false, the reply stops. The steps
@@ -130,6 +135,7 @@ class Session {
  private:
   Session(std::shared_ptr<Engine> engine, SessionId id) : engine_(std::move(engine)), id_(id) {}
   static Result<Session> adopt(const std::shared_ptr<Engine>& engine, Result<SessionId> id);
+  Status check_not_moved() const;
 
   std::shared_ptr<Engine> engine_;
   SessionId id_ = 0;

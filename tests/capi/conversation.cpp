@@ -175,6 +175,25 @@ TEST_CASE("a greeting and a loaded chat are turns that are not computed") {
   CHECK(loaded.tokens() == chat.tokens());
 }
 
+TEST_CASE("a conversation whose engine was destroyed can be saved and asks for no reply") {
+  Chat chat;
+  kaiju_conversation* child = nullptr;
+  REQUIRE(kaiju_conversation_fork(chat.talk, 0, &child, nullptr) == KAIJU_OK);
+  kaiju_engine_destroy(std::exchange(chat.engine, nullptr));
+  const int32_t input[] = {12, 13};
+  for (kaiju_conversation* talk : {chat.talk, child}) {
+    CHECK(ask([&](kaiju_error** e) {
+            return kaiju_conversation_say(talk, input, 2, nullptr, nullptr, nullptr, e);
+          }).says("engine was destroyed"));
+    CHECK(ask([&](kaiju_error** e) {
+            return kaiju_conversation_swipe(talk, nullptr, nullptr, nullptr, e);
+          }).says("engine was destroyed"));
+  }
+  const std::string file = temporary_folder() + "/of-a-destroyed-engine.saved";
+  CHECK(kaiju_conversation_save_file(chat.talk, nullptr, file.c_str(), nullptr) == KAIJU_OK);
+  kaiju_conversation_destroy(child);
+}
+
 TEST_CASE("conversations refuse wrong arguments by name") {
   Chat chat;
   kaiju_conversation_info info{};

@@ -88,6 +88,7 @@ TEST_CASE("C: wrong guides are refused by name, and kaiju_generate refuses guide
   CHECK(host.guide(plain, all_ones()).says("is not guided"));
   host.drain();
   CHECK(host.guide(plain, all_ones()).status == KAIJU_NOT_FOUND);
+  CHECK(host.guide(plain, Mask(all_ones().size(), 0)).status == KAIJU_NOT_FOUND);  // a grammar that is at its end
   CHECK(host.guide(77, all_ones()).says("no unfinished request 77"));
   REQUIRE(kaiju_options_set_int(host.options, KAIJU_GENERATE_GUIDED, 1, nullptr) == KAIJU_OK);
   const Answer generated = ask([&](kaiju_error** e) {

@@ -253,6 +253,42 @@ TEST_CASE("a saved session of another model is refused by name") {
   CHECK(answer.says("was saved with the model"));
 }
 
+TEST_CASE("a saved conversation is no saved session, and each says what it is") {
+  Host host;
+  kaiju_conversation* talk = nullptr;
+  const int32_t head[] = {1, 3, 20};
+  REQUIRE(kaiju_conversation_create(host.engine, head, 3, &talk, nullptr) == KAIJU_OK);
+  const std::string chat = temporary_folder() + "/a.chat", session = temporary_folder() + "/a.session";
+  REQUIRE(kaiju_conversation_save_file(talk, nullptr, chat.c_str(), nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_session_save_file(host.session, nullptr, session.c_str(), nullptr) == KAIJU_OK);
+  kaiju_session* back = nullptr;
+  kaiju_conversation* talk_back = nullptr;
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_session_restore_file(host.engine, nullptr, chat.c_str(), &back, e);
+        }).says("this is a saved conversation: restore it as a conversation"));
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_conversation_restore_file(host.engine, nullptr, session.c_str(), &talk_back, e);
+        }).says("this is a saved session: restore it as a session"));
+  kaiju_conversation_destroy(talk);
+}
+
+TEST_CASE("C++: the calls of a session or conversation that was moved from are refused") {
+  const auto model = kaiju::Model::load(chat_model_file()).value();
+  const auto engine = model->create_engine().value();
+  kaiju::Session session = std::move(kaiju::Session::create(engine)).value();
+  const kaiju::Session taken = std::move(session);
+  const int32_t tokens[] = {1, 20};
+  for (const kaiju::Status& status :
+       {session.submit(tokens, {}).status(), session.generate(tokens, {}).status(), session.fork(0).status(),
+        session.truncate(0), session.tokens().status(), session.pin().status(), session.save("/nowhere")})
+    CHECK(status.message() == "the session was moved to another object");
+  kaiju::Conversation talk = std::move(model->create_conversation(engine, tokens)).value();
+  const kaiju::Conversation now = std::move(talk);
+  for (const kaiju::Status& status : {talk.say(tokens, {}).status(), talk.swipe({}).status(), talk.undo(),
+                                      talk.append({}, tokens), talk.fork(0).status()})
+    CHECK(status.message() == "the conversation was moved to another object");
+}
+
 TEST_CASE("saving and restoring refuse wrong arguments") {
   Host host;
   kaiju_session* session = nullptr;

@@ -148,6 +148,27 @@ TEST_CASE("text converts to tokens and back") {
   CHECK(back == text);
 }
 
+TEST_CASE("the texts of the tokens of a text are the text") {
+  Host host;
+  const std::string text = "hello world, na\xC3\xAFve";
+  int32_t tokens[64];
+  size_t count = 0, size = 0;
+  REQUIRE(kaiju_tokenize(host.model, text.data(), text.size(), tokens, 64, &count, nullptr) == KAIJU_OK);
+  std::string together;
+  for (size_t i = 0; i < count; ++i) {
+    char one[64];
+    REQUIRE(kaiju_token_text(host.model, tokens[i], one, sizeof one, &size, nullptr) == KAIJU_OK);
+    together.append(one, size);
+  }
+  CHECK(together == text);
+  REQUIRE(kaiju_token_text(host.model, 1, nullptr, 0, &size, nullptr) == KAIJU_OK);  // a control symbol
+  CHECK(size == 0);
+  for (const int32_t token : {-1, kTinyVocabulary})
+    CHECK(ask([&](kaiju_error** e) {
+            return kaiju_token_text(host.model, token, nullptr, 0, &size, e);
+          }).says(("token is " + std::to_string(token)).c_str()));
+}
+
 TEST_CASE("a buffer that is too small gets the beginning, and the full size is returned") {
   Host host;
   const std::string text = "hello world, hello world";

@@ -285,8 +285,8 @@ TEST_CASE("a refused turn changes nothing and says what there is room for") {
   CHECK(chat.talk.say(std::vector<int32_t>{-1}, Chat::options(5)).status().code() == StatusCode::kInvalidArgument);
   CHECK(chat.talk.append({}, std::vector<int32_t>{97}).code() == StatusCode::kInvalidArgument);
   CHECK(chat.talk.history() == history);
-  CHECK(Conversation::create(chat.engine, tokens_from(1, 1025)).status().code() == StatusCode::kInvalidArgument);
-  CHECK(Conversation::create(nullptr, {}).status().code() == StatusCode::kInvalidArgument);
+  CHECK(Conversation::create(chat.engine, tokens_from(1, 1025), {}).status().code() == StatusCode::kInvalidArgument);
+  CHECK(Conversation::create(nullptr, {}, {}).status().code() == StatusCode::kInvalidArgument);
   Chat greeted;
   REQUIRE(greeted.talk.append({}, tokens_from(3, 9)).ok());
   CHECK(greeted.talk.swipe({}).status().code() == StatusCode::kInvalidArgument);
@@ -305,7 +305,7 @@ TEST_CASE("an input that leaves room for any reply is taken, and max_tokens is c
   const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
   const std::vector<int32_t> head = tokens_from(1, 2), input = tokens_from(2, 400);
   for (const int32_t most : {kToContextEnd, 256, 110}) {
-    Conversation talk = Conversation::create(engine, head).value();
+    Conversation talk = Conversation::create(engine, head, {}).value();
     const RequestId request = talk.say(input, asking(most)).value();
     h.drain();
     CHECK(h.replies[request].tokens.size() == 110);
@@ -313,7 +313,7 @@ TEST_CASE("an input that leaves room for any reply is taken, and max_tokens is c
     h.drain();
     CHECK(h.replies[again].tokens.size() == 110);
   }
-  Conversation full = Conversation::create(engine, head).value();
+  Conversation full = Conversation::create(engine, head, {}).value();
   CHECK(full.say(tokens_from(2, 510), asking(1)).status().message() ==
         "the input is 510 tokens long; there is room for 509");
   CHECK(full.say(tokens_from(2, 510), asking(0)).ok());  // a prompt alone may fill the context
@@ -323,7 +323,7 @@ TEST_CASE("an input that leaves room for any reply is taken, and max_tokens is c
 TEST_CASE("a swipe never draws from a stream that a reply of its turn had, whichever stream that was asked with") {
   Harness h;
   const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
-  Conversation talk = Conversation::create(engine, tokens_from(1, 20)).value();
+  Conversation talk = Conversation::create(engine, tokens_from(1, 20), {}).value();
   RequestOptions options = asking(20);
   options.sampling.temperature = 1;
   options.sampling.variant = 1;
@@ -346,7 +346,7 @@ TEST_CASE("after undo, edit, append and fork a conversation tells what its next 
   Harness h(info);
   const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
   const std::vector<int32_t> head = tokens_from(1, 10);
-  Conversation talk = Conversation::create(engine, head).value();
+  Conversation talk = Conversation::create(engine, head, {}).value();
   for (uint64_t i = 0; i < 8; ++i) {
     REQUIRE(talk.say(tokens_from(10 + i, 40), asking(5)).ok());
     h.drain();
@@ -375,7 +375,7 @@ TEST_CASE("after undo, edit, append and fork a conversation tells what its next 
 TEST_CASE("a turn that was asked for without an input can be answered again, an appended greeting cannot") {
   Harness h;
   const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
-  Conversation talk = Conversation::create(engine, tokens_from(1, 20)).value();
+  Conversation talk = Conversation::create(engine, tokens_from(1, 20), {}).value();
   REQUIRE(talk.append({}, tokens_from(2, 3)).ok());
   CHECK(talk.swipe(asking(3)).status().message() ==
         "the newest turn was appended without an input: there is nothing to answer again");

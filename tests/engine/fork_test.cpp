@@ -54,7 +54,7 @@ TEST_CASE(
   const RequestId request = h.submit(session, prompt, asking(20));
   h.step();
   std::shared_ptr<Engine> engine = std::move(h.engine);
-  std::optional<Conversation> talk = Conversation::create(engine, tokens_from(2, 10)).value();
+  std::optional<Conversation> talk = Conversation::create(engine, tokens_from(2, 10), {}).value();
   REQUIRE(talk->append(tokens_from(3, 4), tokens_from(4, 5)).ok());
   CHECK(in_child([&] {
           Promises must;

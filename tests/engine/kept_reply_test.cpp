@@ -200,7 +200,7 @@ TEST_CASE("a reply that is cut off inside a possible stop string keeps all its t
     Harness h(small_facts(), settings);
     const std::shared_ptr<Engine> engine(h.engine.get(), [](Engine*) {});
     const ScriptedPieces pieces(97);
-    Conversation talk = std::move(Conversation::create(engine, tokens_from(77, 100))).value();
+    Conversation talk = std::move(Conversation::create(engine, tokens_from(77, 100), {})).value();
     const auto input = tokens_from(2, 30);
     const auto reply = h.reference(tokens_from(77, 100) + input, 20);
     RequestOptions options = asking(reason == DoneReason::kLength ? 20 : 100);

@@ -232,10 +232,10 @@ TEST_CASE("a conversation reports a lack of memory and continues") {
     const std::shared_ptr<kaiju::Engine> engine(h.engine.get(), [](kaiju::Engine*) {});
     heap::reset();
     heap::fail_at(nth, true);
-    auto none = kaiju::Conversation::create(engine, head);
+    auto none = kaiju::Conversation::create(engine, head, {});
     heap::fail_at(0, false);
     CHECK((none.ok() || none.status().code() == StatusCode::kOutOfMemory));
-    auto made = kaiju::Conversation::create(engine, head);
+    auto made = kaiju::Conversation::create(engine, head, {});
     REQUIRE(made.ok());
     kaiju::RequestOptions options;
     options.max_tokens = 5;

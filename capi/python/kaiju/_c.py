@@ -239,6 +239,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "model_label": (I32, P, SIZE, P, P),
     "tokenize": (I32, P, P, SIZE, P, SIZE, P, P),
     "detokenize": (I32, P, P, SIZE, P, SIZE, P, P),
+    "token_text": (I32, P, I32, P, SIZE, P, P),
     "chat_format": (I32, P, P, SIZE, SIZE, I32, P, SIZE, P, P),
     "chat_turns_to_drop": (SIZE, P, SIZE, SIZE, SIZE, SIZE),
     "engine_create": (I32, P, P, P, P),

@@ -223,6 +223,11 @@ class Model(Handle):
         return bytes(filled(lambda *buffer: call(lib.kaiju_detokenize, self._handle, *given, *buffer),
                             c.c_ubyte))
 
+    def token_bytes(self, token: int) -> bytes:
+        """kaiju_token_text: the bytes of one token, as a grammar engine wants them; none of a control symbol."""
+        given, _ = self._tokens([token])
+        return bytes(filled(lambda *buffer: call(lib.kaiju_token_text, self._handle, given[0], *buffer), c.c_ubyte))
+
     def chat_format(self, messages: Messages, flags: int = Chat.REPLY) -> List[int]:
         """kaiju_chat_format: the tokens of messages, with what the chat format puts around them. flags: Chat."""
         made = messages_of(messages)

@@ -35,11 +35,12 @@ class Conversation {
  public:
   // `head` is the beginning of every prompt, usually a character's card, and is never dropped. The head may fill up to
   // half of the context. If a request's scope names a character but no shared_tokens, the head is the shared region of
-  // the cache. The tokens of `close` follow the reply of every turn. If the head ends inside a user message, `opening`
-  // has the tokens with which an input begins such a message: the first turn after the head leaves them out
-  // (ChatFormat::opening).
+  // the cache. The tokens of `close` follow the reply of every turn (ChatFormat::close): without them, a model reads
+  // the next input as part of its own reply. If the head ends inside a user message, `opening` has the tokens with
+  // which an input begins such a message: the first turn after the head leaves them out (ChatFormat::opening).
+  // Model::create_conversation passes the tokens of the model's own chat format.
   static Result<Conversation> create(std::shared_ptr<Engine> engine, std::span<const int32_t> head,
-                                     std::span<const int32_t> close = {}, std::span<const int32_t> opening = {});
+                                     std::span<const int32_t> close, std::span<const int32_t> opening = {});
   Conversation(Conversation&& other) noexcept
       : engine_(std::move(other.engine_)),
         session_(std::exchange(other.session_, 0)),

@@ -172,12 +172,12 @@ class Engine {
 
   // Says what the next token of a sequence of a guided request may be (RequestOptions::guided). A sequence waits for a
   // guide when it begins, and again after each of its kToken events; give it right after submit, and after each kToken
-  // event. A guide that comes earlier is kept until the sequence is computed; a guide given before the one before it
-  // was used replaces that one, and cut_sequence drops it. A guide is used when the step that samples the token begins.
-  // Returns kNotFound if no unfinished request, or no sequence of the request, has the given number: the request may
-  // have ended with the token that the host has just polled. Returns kInvalidArgument if the request is not guided, if
-  // the mask has the wrong number of words or allows no token of the vocabulary, or if a bias is out of range. Returns
-  // kBusy if too many sequence calls are waiting for the next step.
+  // event but the last, which is a stop token or the one that reaches max_tokens. A guide that comes earlier is kept
+  // until the sequence is computed; a guide given before the one before it was used replaces that one, and cut_sequence
+  // drops it. A guide is used when the step that samples the token begins. Returns kNotFound if no unfinished request,
+  // or no sequence of the request, has the given number; after the last kToken event the host may ignore it. Returns
+  // kInvalidArgument if the request is not guided, if the mask has the wrong number of words or allows no token of the
+  // vocabulary, or if a bias is out of range. Returns kBusy if too many sequence calls are waiting for the next step.
   Status guide(RequestId request, const Guide& guide, int32_t sequence = 0);
 
   // -- the loop --

@@ -62,6 +62,7 @@ KAIJU_INLINE std::vector<int32_t> Conversation::history_of(size_t count) const {
 
 KAIJU_INLINE Status Conversation::settle() {
   return guarded<Status>([&]() -> Status {
+    if (!engine_) return invalid_argument("the conversation was moved to another object");
     KAIJU_TRY(engine_->check_process());
     if (asked_.request == 0) return {};
     Result<RequestId> unfinished = engine_->unfinished_request(session_);

@@ -98,14 +98,15 @@ inline Status EngineImpl::propose(RequestId request, int32_t sequence, std::span
 inline Status EngineImpl::guide(RequestId request, const Guide& guide, int32_t sequence) {
   Result<TokenGuide> checked =
       guarded<Result<TokenGuide>>([&] { return check_guide(guide.allowed, guide.logit_bias, info().vocab_size); });
-  if (!checked.ok()) return checked.status();
   SequenceCall call{.kind = SequenceCall::Kind::kGuide, .sequence = sequence};
-  KAIJU_TRY(guarded<Status>([&]() -> Status {
-    call.guide = std::make_shared<const TokenGuide>(std::move(checked).value());
-    return {};
-  }));
+  if (checked.ok())
+    KAIJU_TRY(guarded<Status>([&]() -> Status {
+      call.guide = std::make_shared<const TokenGuide>(std::move(checked).value());
+      return {};
+    }));
+  // A request that ended is told first: a grammar that is at its end allows no token.
   return call_sequence(request, std::move(call), [&](const RequestControl& control, const SequenceCall&) -> Status {
-    if (control.guided) return {};
+    if (control.guided) return checked.status();
     return invalid_argument("request " + std::to_string(request) +
                             " is not guided: set the option guided when you submit a request");
   });

@@ -23,7 +23,10 @@ inline Result<StepLimits> resolve(const StepLimits& asked, const ExecutorInfo& i
   KAIJU_TRY(check_in_range("step_tokens", asked.step_tokens, 0, info.step_tokens));
   KAIJU_TRY(check_in_range("chunk_tokens", asked.chunk_tokens, 0, info.step_tokens));
   KAIJU_TRY(check_in_range("prefill_tokens", asked.prefill_tokens, 0, info.step_tokens));
-  KAIJU_TRY(check_in_range("max_running", asked.max_running, 0, info.slot_count));
+  if (asked.max_running < 0 || asked.max_running > info.slot_count)
+    return invalid_argument("max_running is " + std::to_string(asked.max_running) +
+                            "; the executor has slots for 0 to " + std::to_string(info.slot_count) +
+                            " (ExecutorOptions::slot_count)");
   KAIJU_TRY(check_in_range("reserve_tokens", asked.reserve_tokens, 0, INT32_MAX));
   StepLimits limits = asked;
   if (limits.step_tokens == 0) limits.step_tokens = info.step_tokens;

@@ -16,7 +16,7 @@
 namespace kaiju {
 
 struct SavedTurnsHead {
-  char magic[8] = {'K', 'A', 'I', 'J', 'U', 'T', 'L', 'K'};
+  char magic[8] = {};
   uint32_t version = 1;
   uint32_t keyed = 0;
   uint64_t words = 0;
@@ -30,6 +30,7 @@ class SavedTurnsWriter : PieceWriter {
 
   Status write(std::span<const int32_t> words) {
     SavedTurnsHead head;
+    std::memcpy(head.magic, kSavedTurnsMagic, sizeof head.magic);
     head.keyed = key_ ? 1 : 0;
     head.words = words.size();
     std::byte* const at = begin(sizeof head + words.size_bytes());
@@ -43,7 +44,7 @@ class SavedTurnsReader : PieceReader {
  public:
   using PieceReader::last;
   SavedTurnsReader(const Sealer& key, const SessionSource& source)
-      : PieceReader(key, {}, source, "saved conversation") {}
+      : PieceReader(key, {}, source, "saved conversation", kSavedTurnsMagic) {}
 
   // kUnsupported for another version, kInvalidArgument for a key missing or too many, else kBadModel.
   Status read(std::vector<int32_t>& words) {
@@ -51,7 +52,7 @@ class SavedTurnsReader : PieceReader {
     const SavedTurnsHead ours;
     KAIJU_TRY(fill(begin(sizeof head), sizeof head));
     std::memcpy(&head, piece().data(), sizeof head);
-    if (std::memcmp(head.magic, ours.magic, sizeof head.magic) != 0) return damage("it does not begin as one");
+    KAIJU_TRY(check_magic(head.magic));
     if (head.version != ours.version)
       return {StatusCode::kUnsupported, "the saved conversation is of version " + std::to_string(head.version) +
                                             "; this library reads version " + std::to_string(ours.version)};

@@ -19,6 +19,10 @@ namespace kaiju {
 
 static_assert(std::endian::native == std::endian::little, "saved sessions are little-endian");
 
+// The first bytes of both.
+inline constexpr char kSavedMagic[8] = {'K', 'A', 'I', 'J', 'U', 'S', 'E', 'S'};
+inline constexpr char kSavedTurnsMagic[8] = {'K', 'A', 'I', 'J', 'U', 'T', 'L', 'K'};
+
 // One piece after another, in memory that is taken once. Both directions lay a piece out as: the seal before it, its
 // bytes.
 class SavedPieces {
@@ -65,17 +69,27 @@ class PieceWriter : protected SavedPieces {
 
 class PieceReader : protected SavedPieces {
  public:
-  PieceReader(const Sealer& key, const SealTag& before, const SessionSource& source, const char* what)
-      : SavedPieces(key, before), source_(source), what_(what) {}
+  PieceReader(const Sealer& key, const SealTag& before, const SessionSource& source, const char* what,
+              const char* magic)
+      : SavedPieces(key, before), source_(source), what_(what), magic_(magic) {}
   const SealTag& last() const { return last_; }
 
  protected:
   Status damage(const std::string& how) const { return bad_model("the " + std::string(what_) + " is damaged: " + how); }
+  Status check_magic(const char* found) const {
+    const auto is = [&](const char* magic) { return std::memcmp(found, magic, sizeof kSavedMagic) == 0; };
+    if (is(magic_)) return {};
+    if (is(kSavedMagic)) return invalid_argument("this is a saved session: restore it as a session");
+    if (is(kSavedTurnsMagic)) return invalid_argument("this is a saved conversation: restore it as a conversation");
+    return bad_model("this is no " + std::string(what_) + ": it does not begin as one");
+  }
   Status check_keyed(bool keyed) const {
     if (keyed == static_cast<bool>(key_)) return {};
-    return invalid_argument("the " + std::string(what_) +
-                            (key_ ? " was saved without a key: whoever could write it may have changed it"
-                                  : " was saved with a key: give the same one"));
+    return invalid_argument(
+        "the " + std::string(what_) +
+        (key_ ? " was saved without a key, so whoever could write it may have changed it: leave the key out if you "
+                "trust it all the same"
+              : " was saved with a key: give the same one"));
   }
   // Memory of the piece for `size` more bytes.
   std::byte* grow(size_t size) {
@@ -107,7 +121,7 @@ class PieceReader : protected SavedPieces {
 
  private:
   const SessionSource& source_;
-  const char* what_;
+  const char *what_, *magic_;
 };
 
 }  // namespace kaiju

@@ -23,7 +23,6 @@
 
 namespace kaiju {
 
-inline constexpr char kSavedMagic[8] = {'K', 'A', 'I', 'J', 'U', 'S', 'E', 'S'};
 inline constexpr uint32_t kSavedVersion = 1;
 
 struct SavedHead {
@@ -85,7 +84,7 @@ class SessionWriter : PieceWriter {
 class SessionReader : PieceReader {
  public:
   SessionReader(const Sealer& key, const SealTag& before, const SessionSource& source)
-      : PieceReader(key, before, source, "saved session") {}
+      : PieceReader(key, before, source, "saved session", kSavedMagic) {}
 
   // At most `most_tokens`, of the model with this identity. kUnsupported for another version or model, kInvalidArgument
   // for a key missing or too many, else kBadModel.
@@ -93,7 +92,7 @@ class SessionReader : PieceReader {
     SavedHead& head = saved.head;
     KAIJU_TRY(fill(begin(sizeof head), sizeof head));
     std::memcpy(&head, piece().data(), sizeof head);
-    if (std::memcmp(head.magic, kSavedMagic, sizeof kSavedMagic) != 0) return damaged("it does not begin as one");
+    KAIJU_TRY(check_magic(head.magic));
     if (head.version != kSavedVersion)
       return {StatusCode::kUnsupported, "the saved session is of version " + std::to_string(head.version) +
                                             "; this library reads version " + std::to_string(kSavedVersion)};
