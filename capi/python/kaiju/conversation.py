@@ -104,7 +104,7 @@ class Conversation(Saved):
 
     def submit(self, said: Said, *, user_data: Any = None, options: AnyOptions = None,
                **values: Any) -> Request:
-        """say, for a loop of your own: its events come from Engine.poll."""
+        """say, for a loop of your own: takes a text as say does, and its events come from Engine.poll."""
         tokens = self._input(said)
         self._idle()
         with self.engine._request_options(options, values) as read:
@@ -117,7 +117,7 @@ class Conversation(Saved):
             return self._swipe(read, user_data, False)
 
     def _stream(self, options: AnyOptions, values: Any, submit: Callable[[Options], Request]) -> Stream:
-        read = self.engine._request_options(options, values)
+        read = self.engine._unguided_options(options, values)
         return Stream(self.engine, self._before, lambda: submit(read), self.engine.model.chats)
 
     def _say(self, tokens: Sequence[int], read: Options, user_data: Any, followed: bool) -> Request:

@@ -61,7 +61,8 @@ class Request:
 
     @property
     def done(self) -> bool:
-        """Whether the engine has told its last event."""
+        """Becomes true when poll has taken its last event, and so have Request.wait, Request.events and other threads'
+        replies. Steps alone never make it true: a loop of your own calls Engine.poll after each step."""
         return self._done is not None
 
     def cancel(self) -> None:
@@ -353,7 +354,8 @@ class Engine(Handle):
 
     # -- a loop of your own --
     def step(self) -> None:
-        """One step for all requests. Where another thread steps, it is that one's turn first."""
+        """One step for all requests. Its events stay in the engine until poll takes them. Where another thread steps,
+        it is that one's turn first."""
         with self._alone():
             call(lib.kaiju_engine_step, self._handle)
 
@@ -437,6 +439,14 @@ class Engine(Handle):
 
     def _request_options(self, options: AnyOptions, values: Dict[str, Any]) -> Options:
         return bag(REQUEST, options, values)
+
+    def _unguided_options(self, options: AnyOptions, values: Dict[str, Any]) -> Options:
+        """Of a call that steps to the end of its request: a guided one would wait for guides for ever."""
+        read = bag(REQUEST, options, values)
+        if read.get("guided"):
+            raise InvalidArgument("reply, say, swipe, stream and generate take no guided requests, for nobody could "
+                                  "guide them: call submit and then Engine.guide, or use kaiju.structured")
+        return read
 
     # -- who steps --
     def _run(self, ready: Callable[[], bool], request: Optional[Request] = None) -> None:

@@ -30,7 +30,7 @@ class Event:
 
     request: int
     user_data: Any  # what was given to submit
-    kind: int  # a Kind
+    kind: int  # a Kind; a plain int if a newer library reports a kind that this package does not know
     reason: int  # a Reason, of DONE
     status: int  # a Status, of FAILED
     tokens: List[int]  # of TOKEN: the generated token, then the alternatives that logprobs asked for, the best first
@@ -47,7 +47,7 @@ class Event:
 
     def __init__(self, raw: _CEvent, user_data: Any):
         self.request, self.user_data = raw.request, user_data
-        self.kind, self.reason, self.status = raw.kind, raw.reason, raw.status
+        self.kind, self.reason, self.status = _KINDS.get(raw.kind, raw.kind), raw.reason, raw.status
         self.tokens = c.cast(raw.tokens, _I32)[: raw.token_count] if raw.token_count else []
         self.logprobs = c.cast(raw.logprobs, _F32)[: raw.logprob_count] if raw.logprob_count else []
         self.scores = c.cast(raw.scores, _F32)[: raw.score_count] if raw.score_count else []
@@ -70,11 +70,11 @@ class Event:
         return error_of(self.status, self.text) if self.kind == Kind.FAILED else None
 
     def __repr__(self) -> str:
-        kind = _named(Kind, self.kind)
-        return f"Event({getattr(kind, 'name', kind)}, request={self.request}, text={self.text!r})"
+        return f"Event({getattr(self.kind, 'name', self.kind)}, request={self.request}, text={self.text!r})"
 
 
-_LAST = (int(Kind.DONE), int(Kind.FAILED))
+_KINDS = {int(kind): kind for kind in Kind}
+_LAST = (Kind.DONE, Kind.FAILED)
 
 
 class Reply(str):

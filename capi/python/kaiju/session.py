@@ -59,7 +59,7 @@ class Session(Saved):
     def stream(self, messages: Messages, *, options: AnyOptions = None, **values: Any) -> Stream:
         """The same, part by part: for text in session.stream("Hello!"), or async for."""
         said = messages_of(messages)
-        read = self.engine._request_options(options, values)
+        read = self.engine._unguided_options(options, values)
 
         def submit() -> Request:
             tokens = self.prompt(said)
@@ -114,12 +114,13 @@ class Session(Saved):
         """The same, part by part."""
         self.engine.model._tokens(tokens)
         given = list(tokens)
-        read = self.engine._request_options(options, values)
+        read = self.engine._unguided_options(options, values)
         return Stream(self.engine, self._before, lambda: self._submit(given, read, None, True), False)
 
     def submit(self, tokens: Sequence[int], *, user_data: Any = None, options: AnyOptions = None,
                **values: Any) -> Request:
-        """kaiju_engine_submit, for a loop of your own: its events come from Engine.poll."""
+        """kaiju_engine_submit, for a loop of your own: its events come from Engine.poll. `prompt` makes the tokens of a
+        text."""
         before = self._before()
         if before is not None:
             before._settle()

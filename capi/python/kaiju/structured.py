@@ -10,10 +10,13 @@
         "additionalProperties": False,
     })
     date = structured.reply(session, "Which day?", regex=r"\\d{4}-\\d{2}-\\d{2}")
+    mood = structured.json(talk, "How are you?", schema={"enum": ["well", "tired"]})  # a turn of a Conversation
+    other = structured.json(talk, None, schema={"enum": ["well", "tired"]}, temperature=1.0)  # a swipe
 
 A reply that ends by itself (reason STOP_TOKEN) follows its grammar. One that max_tokens or a deadline cuts off is a
-beginning of such a reply: bound the sizes in a schema, and leave room. Formats such as "date" are checked by their form
-alone. Needs the package llguidance: pip install kaiju[structured].
+beginning of such a reply: bound the sizes in a schema, and leave room. A string that reaches maxLength ends there, also
+in the middle of a word. Formats such as "date" are checked by their form alone. Needs the package llguidance: pip
+install llguidance.
 """
 
 from __future__ import annotations
@@ -23,14 +26,16 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from ._c import Chat, Kind, Reason
 from ._handle import instance
+from .conversation import Conversation
 from .engine import Engine, Request
-from .errors import Error, InvalidArgument, LibraryMissing, NotFound, Unsupported
+from .errors import Error, InvalidArgument, LibraryMissing, NotFound, Unsupported, WrongType
 from .events import Event, Reply
 from .model import Messages, Model
-from .options import AnyOptions
+from .options import AnyOptions, Options
 from .session import Session
 
 Schema = Union[str, Mapping[str, Any], bool]
+Talk = Union[Session, Conversation]  # of a session the history goes on; of a conversation a turn is said
 
 
 class Incomplete(Error):
@@ -115,7 +120,10 @@ class Matcher:
 
 
 class Structured:
-    """Replies of one model that follow a schema, a regex or a Lark grammar. Any number of threads may use it."""
+    """Replies of one model that follow a schema, a regex or a Lark grammar. Any number of threads may use it.
+
+    `session` is a Session or a Conversation. Of a conversation, messages are what Conversation.say takes, and None asks
+    for another reply to the newest turn, as Conversation.swipe does."""
 
     def __init__(self, model: Model):
         try:
@@ -151,14 +159,14 @@ class Structured:
         """A Matcher for a loop of your own, which submits with guided=1 and stop_token=structured.stop_token."""
         return Matcher(self, self.grammar(**grammar))
 
-    def stream(self, session: Session, messages: Messages, *, schema: Optional[Schema] = None,
+    def stream(self, session: Talk, messages: Optional[Messages], *, schema: Optional[Schema] = None,
                regex: Optional[str] = None, lark: Optional[str] = None, whitespace: bool = False,
                options: AnyOptions = None, **values: Any) -> Iterator[str]:
         """The text of the reply, part by part."""
         matcher = self.matcher(schema=schema, regex=regex, lark=lark, whitespace=whitespace)
         return (event.text for event in self._events(session, messages, matcher, options, values) if event.text)
 
-    def reply(self, session: Session, messages: Messages, *, schema: Optional[Schema] = None,
+    def reply(self, session: Talk, messages: Optional[Messages], *, schema: Optional[Schema] = None,
               regex: Optional[str] = None, lark: Optional[str] = None, whitespace: bool = False,
               options: AnyOptions = None, **values: Any) -> Reply:
         """The whole reply, a str. Its reason says whether it is complete: Reason.STOP_TOKEN."""
@@ -167,7 +175,7 @@ class Structured:
         tokens = [event for event in events if event.kind == Kind.TOKEN]
         return Reply._of("".join(event.text for event in events), tokens, events[-1])
 
-    def json(self, session: Session, messages: Messages, *, schema: Schema, options: AnyOptions = None,
+    def json(self, session: Talk, messages: Optional[Messages], *, schema: Schema, options: AnyOptions = None,
              whitespace: bool = False, **values: Any) -> Any:
         """What the reply says, as Python's own types; Incomplete if it was cut off."""
         reply = self.reply(session, messages, schema=schema, whitespace=whitespace, options=options, **values)
@@ -176,15 +184,21 @@ class Structured:
                              "or bound the sizes in the schema", reply)
         return _json.loads(reply)
 
-    def _events(self, session: Session, messages: Messages, matcher: Matcher, options: AnyOptions,
+    def _events(self, session: Talk, messages: Optional[Messages], matcher: Matcher, options: AnyOptions,
                 values: Dict[str, Any]) -> Iterator[Event]:
-        engine = session.engine
-        if engine.model is not self.model:
+        if not isinstance(session, (Session, Conversation)):
+            raise WrongType(f"session is a {type(session).__name__}; it must be a Session or a Conversation")
+        if session.engine.model is not self.model:
             raise InvalidArgument("the session is of another model's engine: make a Structured of that model")
+        if messages is None and not isinstance(session, Conversation):
+            raise WrongType("messages is None, which asks a Conversation for another reply; a Session needs a text")
+        return self._followed(session, messages, matcher, options, values)
+
+    def _followed(self, session: Talk, messages: Optional[Messages], matcher: Matcher, options: AnyOptions,
+                  values: Dict[str, Any]) -> Iterator[Event]:
+        engine = session.engine
         with engine._request_options(options, {**values, "guided": 1, "stop_token": self.stop_token}) as read:
-            tokens = session.prompt(messages)
-            session._limit(read, len(tokens))
-            request = session.submit(tokens, options=read)
+            request = self._submit(session, messages, read)
         try:
             engine.guide(request, matcher.mask())
             for event in request.events():
@@ -197,6 +211,13 @@ class Structured:
             if not request.done:
                 request.cancel()
                 request.wait()
+
+    def _submit(self, session: Talk, messages: Optional[Messages], read: Options) -> Request:
+        if isinstance(session, Conversation):
+            return session.submit_swipe(options=read) if messages is None else session.submit(messages, options=read)
+        tokens = session.prompt(messages)  # type: ignore[arg-type]
+        session._limit(read, len(tokens))
+        return session.submit(tokens, options=read)
 
     def _go_on(self, engine: Engine, request: Request, matcher: Matcher, token: int) -> None:
         if token == self.stop_token:

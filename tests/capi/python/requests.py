@@ -72,6 +72,32 @@ class Requests(OfEngine):
         gc.collect()
         self.assertEqual(request.wait().reason, kaiju.Reason.LENGTH)
 
+    def test_a_call_that_could_not_guide_a_guided_request_refuses_it(self):
+        with self.engine.session() as session, self.engine.conversation() as talk:
+            talk.append("Hello!", "Hi!")
+            bag = kaiju.Options(guided=1)
+            for call in (lambda **values: session.reply("Hello!", **values),
+                         lambda **values: session.stream("Hello!", **values),
+                         lambda **values: session.generate(STORY, **values),
+                         lambda **values: session.stream_tokens(STORY, **values),
+                         lambda **values: talk.say("Hello!", **values),
+                         lambda **values: talk.stream("Hello!", **values), talk.swipe, talk.stream_swipe):
+                for values in ({"guided": 1}, {"guided": True}, {"options": bag}, {"options": {"generate.guided": 1}}):
+                    with self.assertRaisesRegex(kaiju.InvalidArgument, "submit.*kaiju.structured"):
+                        call(**values)
+            self.assertEqual(self.engine.pending(), 0)
+            self.assertEqual(len(session.generate(STORY, guided=0, max_tokens=2).tokens), 2)
+
+    def test_a_request_is_done_when_poll_has_taken_its_last_event(self):
+        with self.engine.session() as session:
+            request = session.submit(STORY, max_tokens=2, stop_token=-1)
+            for _ in range(50):
+                self.engine.step()
+            self.assertFalse(request.done)
+            events = self.engine.poll()
+            self.assertTrue(request.done)
+            self.assertEqual([event.kind.name for event in events], ["TOKEN", "TOKEN", "DONE"])
+
     def test_wait_ends_with_work_with_wake_and_in_time(self):
         self.assertFalse(self.engine.wait(0))
         self.assertFalse(self.engine.wait(0.01))

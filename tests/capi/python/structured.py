@@ -71,6 +71,29 @@ class StructuredReplies(unittest.TestCase):
             self.assertEqual(raised.exception.reply.generated_tokens, 3)
             self.assertLess(json.loads(self.structured.reply(session, "And another?", schema=ROBOT))["wheels"], 13)
 
+    def test_turns_of_a_conversation_follow_their_schema_and_are_kept(self):
+        mood = {"schema": {"enum": ["well", "tired", "angry"]}}
+        with self.engine.conversation(card=("Pip", "Pip is a robot.")) as talk:
+            first = self.structured.reply(talk, "How are you?", **mood)
+            self.assertIn(json.loads(first), mood["schema"]["enum"])
+            self.assertEqual(talk.text(0).strip(), first)
+            seen = {self.structured.json(talk, None, temperature=3.0, seed=seed, **mood) for seed in range(12)}
+            self.assertLessEqual(seen, set(mood["schema"]["enum"]))
+            self.assertGreater(len(seen), 1)
+            self.assertEqual((talk.describe().turns, talk.describe().replies), (1, 13))
+            self.assertRegex("".join(self.structured.stream(talk, "And who are you?", regex="I am [A-Z][a-z]{1,9}")),
+                             "^I am [A-Z][a-z]{1,9}$")
+            self.assertEqual(talk.describe().turns, 2)
+            self.assertTrue(talk.say("Bye!", max_tokens=5))
+
+    def test_what_is_neither_a_session_nor_a_conversation_is_refused(self):
+        structured, refused = self.structured, kaiju.WrongType
+        with self.engine.session() as session:
+            for wrong, messages in ((self.engine, "Hello!"), (None, "Hello!"), ("Hello!", session), (session, None)):
+                for call in (structured.reply, structured.stream, structured.json):
+                    with self.assertRaisesRegex(refused, "Conversation"):
+                        call(wrong, messages, schema={})
+
     def test_a_stream_that_is_let_go_ends_its_request(self):
         with self.engine.session() as session:
             stream = self.structured.stream(session, "Describe a robot.", schema=ROBOT)
