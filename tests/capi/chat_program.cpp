@@ -675,6 +675,14 @@ TEST_CASE("the host_loop example serves two prompts at once") {
   CHECK(run_program("host_loop", {"/nowhere", "a", "b"}).refuses("/nowhere"));
 }
 
+TEST_CASE("the yes_or_no example says yes or no and nothing else") {
+  const Run run = run_program("yes_or_no", {chat_model_file(), "hello?"});
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK((run.out == "yes\n" || run.out == "no\n"));
+  CHECK(run_program("yes_or_no", {"/nowhere", "a"}).refuses("/nowhere"));
+}
+
 TEST_CASE("the examples of the README print what it says") {
   const std::string bundled = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
   CHECK(run_program("minimal", {bundled, "What do you grow?"}).out == "I grow blue tomatoes.\n");
