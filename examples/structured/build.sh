@@ -1,9 +1,14 @@
 #!/bin/sh
 # Builds kaiju-structured: fetches xgrammar's source package from PyPI, builds its C++ library, and then the program.
 # Usage: sh examples/structured/build.sh [build folder]   (needs python3 with pip, CMake 3.22 and what kaiju needs)
+# In kaiju's sources it builds kaiju too; the copy in PREFIX/share/doc/kaiju uses the kaiju that is installed there.
 set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
-build=${1:-$source/build/structured}
+if [ -f "$source/CMakeLists.txt" ]; then
+  build=${1:-$source/build/structured}
+else
+  build=${1:-kaiju-structured}
+fi
 version=0.2.9
 mkdir -p "$build"
 build=$(cd "$build" && pwd)

@@ -28,8 +28,22 @@ foreach(name kaiju kaiju-static)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs PATTERN log EXCLUDE)
+# The docs, and at the same relative places what their links lead to: the test installed_docs finds a link that leads nowhere.
+foreach(path LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md Dockerfile cuda/Dockerfile capi/kaiju.h capi/python/README.md
+        examples/minimal.cpp examples/host_loop.c examples/yes_or_no.c examples/chat/model/README.md examples/train/README.md
+        examples/tools/compare.cpp tests/cuda/tiles.cpp tests/golden/reproduce.py tests/golden/reproduce_2.py tests/import/against_transformers.py
+        tests/import/refusals.py)
+  get_filename_component(folder ${path} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/${path} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()
+foreach(folder docs examples/structured examples/import tests/packaging)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder} USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
+endforeach()
+foreach(name name_from nearest number_from program standard_streams text_input)  # those that examples/structured includes
+  install(FILES ${PROJECT_SOURCE_DIR}/examples/tools/${name}.hpp DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/tools)
+endforeach()
+file(RELATIVE_PATH KAIJU_INCLUDE_FROM_DOCS ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+install(CODE "file(CREATE_LINK ${KAIJU_INCLUDE_FROM_DOCS} \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/include\" SYMBOLIC)")
 
 # The Python package finds the library beside it. Debian's Python looks in /usr/lib/python3/dist-packages; for another prefix, add the folder to PYTHONPATH.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/capi/python/kaiju DESTINATION lib/python3/dist-packages PATTERN __pycache__ EXCLUDE)

@@ -15,6 +15,13 @@ set_tests_properties(install PROPERTIES FIXTURES_SETUP installed)
 add_test(NAME install_pkg_config COMMAND sh ${folder}/pkg_config.sh ${prefix} ${folder} ${CMAKE_CURRENT_BINARY_DIR}/pkg_config ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
 set_tests_properties(install_pkg_config PROPERTIES FIXTURES_REQUIRED installed)
 
+add_test(NAME install_wrong_component COMMAND ${CMAKE_COMMAND} -S ${folder}/core -B ${CMAKE_CURRENT_BINARY_DIR}/wrong_component -G ${CMAKE_GENERATOR}
+  -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DKAIJU_COMPONENT=statik)
+set_tests_properties(install_wrong_component PROPERTIES FIXTURES_REQUIRED installed
+  PASS_REGULAR_EXPRESSION "no component \"statik\":[ \n]+the[ \n]+components[ \n]+are[ \n]+core,[ \n]+static[ \n]+and[ \n]+shared")
+add_test(NAME installed_docs COMMAND ${KAIJU_PYTHON} ${PROJECT_SOURCE_DIR}/tests/docs/links.py ${prefix}/${CMAKE_INSTALL_DOCDIR})
+set_tests_properties(installed_docs PROPERTIES FIXTURES_REQUIRED installed)
+
 # Configures, builds and runs a project of packaging/.
 function(add_consumer name project program)
   add_test(NAME ${name} COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${folder}/${project} ${CMAKE_CURRENT_BINARY_DIR}/${name} --build-generator ${CMAKE_GENERATOR}
@@ -26,4 +33,5 @@ foreach(project c cpp core)
 endforeach()
 # A few large files instead of many small ones, which is sooner built.
 add_consumer(add_subdirectory subdirectory consumer_kaiju -DKAIJU_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16)
-set_tests_properties(install install_pkg_config install_find_package_c install_find_package_cpp install_find_package_core add_subdirectory PROPERTIES LABELS packaging)
+set_tests_properties(install install_pkg_config install_find_package_c install_find_package_cpp install_find_package_core add_subdirectory
+                     install_wrong_component installed_docs PROPERTIES LABELS packaging)
