@@ -62,7 +62,8 @@ def _import(arguments: List[str]) -> int:
                  f"{sys.version_info[0]}.{sys.version_info[1]}")
     missing = [name for name in _IMPORT_NEEDS if importlib.util.find_spec(name) is None]
     if missing:
-        sys.exit(f"python -m kaiju import: {' and '.join(missing)} is missing: pip install 'kaiju[import]'")
+        sys.exit(f"python -m kaiju import: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: "
+                 f"pip install {' '.join(missing)}")
     programs = [package_path("importer", "kaiju-import"), checkout_path("examples", "import", "kaiju-import")]
     program = next((path for path in programs if path and os.path.isfile(path)), None)
     if program is None:

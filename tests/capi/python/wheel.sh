@@ -45,4 +45,4 @@ bin/kaiju --help | grep -q 'python -m kaiju chat'
 # The importer is there; what it needs is named.
 code=0
 message=$(bin/python -m kaiju import nothing --out nothing.safetensors 2>&1) || code=$?
-[ "$code" = 1 ] && printf '%s' "$message" | grep -q "kaiju\[import\]" || { echo "the importer said ($code): $message"; exit 1; }
+[ "$code" = 1 ] && printf '%s' "$message" | grep -q "pip install numpy jinja2" || { echo "the importer said ($code): $message"; exit 1; }
