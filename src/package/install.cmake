@@ -43,7 +43,8 @@ foreach(name name_from nearest number_from program standard_streams text_input) 
   install(FILES ${PROJECT_SOURCE_DIR}/examples/tools/${name}.hpp DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/tools)
 endforeach()
 file(RELATIVE_PATH KAIJU_INCLUDE_FROM_DOCS ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-install(CODE "file(CREATE_LINK ${KAIJU_INCLUDE_FROM_DOCS} \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/include\" SYMBOLIC)")
+cmake_path(APPEND link "\${CMAKE_INSTALL_PREFIX}" ${CMAKE_INSTALL_DOCDIR} include)  # the prefix that is given when it is installed
+install(CODE "file(CREATE_LINK ${KAIJU_INCLUDE_FROM_DOCS} \"\$ENV{DESTDIR}${link}\" SYMBOLIC)")
 
 # The Python package finds the library beside it. Debian's Python looks in /usr/lib/python3/dist-packages; for another prefix, add the folder to PYTHONPATH.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/capi/python/kaiju DESTINATION lib/python3/dist-packages PATTERN __pycache__ EXCLUDE)
