@@ -48,10 +48,7 @@ class Incomplete(Error):
 
 def vocabulary(model: Model) -> List[Optional[bytes]]:
     """The bytes of each token as they are within a text; None for control symbols and tokens that only pad."""
-    before = model.tokenize("a")[-1]  # of a first token, tokenizers hide the space that they put before a text
-    size = len(model.detokenize_bytes([before]))
-    texts = [model.detokenize_bytes([before, token])[size:] for token in range(model.vocabulary)]
-    return [text or None for text in texts]
+    return [model.token_bytes(token) or None for token in range(model.vocabulary)]
 
 
 def stop_token(model: Model) -> int:
