@@ -37,6 +37,7 @@ struct Options {
   std::vector<int32_t> after;   // tokens in the cache and tokens beyond them, in pairs: the time to the first token
   std::vector<int32_t> beside;  // tokens of a prompt computed in the same step as every number of streams
   int32_t beside_after = 0;     // behind so many of the prompt that are in the cache
+  bool guided = false;          // also decode steps in which every sequence has a mask of allowed tokens
   std::vector<int32_t> moved;   // sequences that go to the host, and as many that come back, beside every decode step
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
@@ -111,6 +112,11 @@ class Steps {
     for (int32_t s = 0; s < tokens; s += chunk_) step(0, 0, 0, false, std::min(chunk_, tokens - s), s);
   }
 
+  // From now on every sequence may draw the tokens of this mask only; an empty one ends that.
+  void guide(std::vector<uint32_t> allowed) {
+    guide_ = allowed.empty() ? nullptr : std::make_shared<const TokenGuide>(TokenGuide{std::move(allowed), {}});
+  }
+
   // What sequences [first, first + count) draw behind position `position`, computed in one step.
   std::vector<SampledToken> drawn(int32_t first, int32_t count, int32_t position) {
     plan_.clear();
@@ -163,6 +169,10 @@ class Steps {
     segment.token_count = count;
     segment.sample_count = 1;
     segment.all_logits = all_logits;
+    if (guide_) {
+      segment.guide = static_cast<int32_t>(plan_.guides.size());
+      plan_.guides.push_back(guide_);
+    }
     plan_.segments.push_back(segment);
     for (int32_t i = 0; i < count; ++i)
       plan_.tokens.push_back((7 + 131 * (from + i) + 17 * s) % executor_->info().vocab_size);
@@ -187,6 +197,7 @@ class Steps {
   std::unique_ptr<Executor> executor_;
   HostMemory host_;
   std::vector<BlockTransfer> transfers_;
+  std::shared_ptr<const TokenGuide> guide_;
   StepPlan plan_;
   StepResult result_;
 };
@@ -252,6 +263,19 @@ void check_draws(Steps& steps, int32_t streams, int32_t position) {
   };
   if (streams > kFew) check(streams, kFew);
   if (streams > 1) check(std::min(streams, kFew), 1);
+}
+
+// A mask of every token changes nothing that is drawn.
+void check_guided_draws(Steps& steps, int32_t streams, int32_t position) {
+  const std::vector<SampledToken> plain = steps.drawn(0, streams, position);
+  steps.guide(std::vector<uint32_t>(static_cast<size_t>(mask_words(steps.info().vocab_size)), ~0u));
+  const std::vector<SampledToken> masked = steps.drawn(0, streams, position);
+  steps.guide({});
+  const auto same = [](const SampledToken& a, const SampledToken& b) {
+    return a.token == b.token && a.logprob == b.logprob;
+  };
+  if (!std::equal(plain.begin(), plain.end(), masked.begin(), masked.end(), same))
+    throw Failed{internal_error("a mask that allows every token changes what is drawn, so nothing was timed")};
 }
 
 // The widest difference of logits, as a share of the largest logit.
@@ -422,6 +446,24 @@ class Stopwatch {
          1e-9 * bytes / seconds, "GB/s a way", 0, ""},
         floor({{streams, context, 1}}));
   }
+  // With and without a mask of half of the tokens, in turn.
+  void decode_guided(int32_t streams) {
+    constexpr int kRounds = 5;
+    std::vector<uint32_t> half(static_cast<size_t>(mask_words(steps_.info().vocab_size)), 0x3c96a55au);
+    double plain = HUGE_VAL, guided = HUGE_VAL;
+    const auto time = [&] {
+      return best_seconds(options_.seconds / kRounds, [&] { steps_.step(streams, options_.context, 1); });
+    };
+    for (int i = 0; i < kRounds; ++i) {
+      plain = std::min(plain, time());
+      steps_.guide(half);
+      guided = std::min(guided, time());
+      steps_.guide({});
+    }
+    add({group_, "guided", fmt::format("{}, a mask each", named(streams)), streams, 1e6 * guided, streams / guided,
+         "tokens/s", plain / guided, "the same unmasked"},
+        0);
+  }
   void decode_and_prefill(int32_t streams, int32_t tokens) {
     const int32_t context = options_.context, after = options_.beside_after;
     const double seconds =
@@ -464,6 +506,10 @@ void time_steps(Stopwatch& stopwatch, Steps& steps, const Options& options, cons
     steps.fill(streams, options.context);
     if (steps.exact()) check_draws(steps, streams, options.context);
     stopwatch.decode(streams);
+    if (options.guided) {
+      if (steps.exact()) check_guided_draws(steps, streams, options.context);
+      stopwatch.decode_guided(streams);
+    }
     for (const int32_t moved : options.moved) stopwatch.decode_and_move(streams, moved);
     for (const int32_t tokens : options.beside) stopwatch.decode_and_prefill(streams, tokens);
   }
@@ -559,6 +605,8 @@ void add_step(CLI::App& app, int& status) {
       ->needs("--beside")
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
+  command->add_flag("--guided", options->guided,
+                    "also times decode steps in which every sequence has a mask of allowed tokens, on separate lines");
   command
       ->add_option("--moved", options->moved,
                    "sequences of --context that are copied to the host, and as many copied from there, during every "
