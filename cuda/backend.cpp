@@ -37,8 +37,7 @@ void append_mask(const TokenGuide& guide, int32_t row, std::vector<MaskPiece>& p
     MaskPiece& piece = pieces.emplace_back();
     piece.row = row;
     piece.first_word = static_cast<int32_t>(first);
-    std::fill(std::begin(piece.allowed), std::end(piece.allowed), ~0u);
-    std::copy(some.begin(), some.end(), piece.allowed);
+    std::fill(std::copy(some.begin(), some.end(), piece.allowed), std::end(piece.allowed), ~0u);
   }
 }
 

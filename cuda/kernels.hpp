@@ -238,7 +238,7 @@ struct Bias {
 
 // A part of a row's mask: bit t % 32 of word t / 32 is token 32 * first_word + t.
 struct MaskPiece {
-  static constexpr int32_t kWords = 30;
+  static constexpr int32_t kWords = 254;  // 1 KiB together: few pieces, which cost the host more than their bytes
   static constexpr int32_t kTokens = 32 * kWords;
   int32_t row;
   int32_t first_word;
