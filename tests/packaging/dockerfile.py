@@ -47,7 +47,7 @@ class Stage:
         inside = f"cd {shlex.quote(self.folder)} && exec {shlex.join(command)}"
         script = " && ".join([f"R={shlex.quote(str(self.root))}", *mounts,
                               f"exec chroot {as_user}$R /bin/sh -c {shlex.quote(inside)}"])
-        environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
+        environment = {"PATH": "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root",
                        "TERM": os.environ.get("TERM", "dumb"), **self.environment}
         environment.update({name: os.environ[name] for name in os.environ if name.lower().endswith("_proxy")})
         return subprocess.run(["unshare", "--mount", "--pid", "--fork", "sh", "-c", script], env=environment).returncode
@@ -58,7 +58,8 @@ def bare_root(image, root, base):
         subprocess.run(["cp", "-a", f"{base}/.", str(root)], check=True)
     elif "ubuntu" in image:
         lines = [f"deb http://archive.ubuntu.com/ubuntu noble{part} main universe" for part in ("", "-updates", "-security")]
-        subprocess.run(["mmdebstrap", "--quiet", "--variant=apt", "noble", str(root), *lines], check=True)
+        subprocess.run(["mmdebstrap", "--quiet", "--keyring=/usr/share/keyrings/ubuntu-archive-keyring.gpg",
+                        "--variant=apt", "noble", str(root), *lines], check=True)
     else:
         subprocess.run(["mmdebstrap", "--quiet", "--variant=apt", "bookworm", str(root)], check=True)
 

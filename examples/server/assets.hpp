@@ -1,0 +1,10 @@
+// Files that are compiled into the program (CMakeLists.txt).
+#pragma once
+
+#include <string_view>
+
+namespace server {
+
+extern const std::string_view kOpenApi;  // openapi.json
+
+}  // namespace server

@@ -1,0 +1,90 @@
+#include "driver.hpp"
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <utility>
+
+namespace server {
+
+using kaiju::Event, kaiju::EventKind, kaiju::RequestId, kaiju::Result, kaiju::Status;
+
+namespace {
+
+bool is_last(const Event& event) { return event.kind == EventKind::kDone || event.kind == EventKind::kFailed; }
+
+}  // namespace
+
+Driver::Driver(std::shared_ptr<kaiju::Engine> engine, boost::asio::io_context& io)
+    : engine_(std::move(engine)), io_(io), thread_([this] { run(); }) {}
+
+Driver::~Driver() {
+  stopping_ = true;
+  engine_->wake();
+  thread_.join();
+}
+
+Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const kaiju::RequestOptions& options,
+                                 std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide) {
+  Result<kaiju::SessionId> session = engine_->create_session();
+  if (!session.ok()) return session.status();
+  Result<RequestId> request = engine_->submit(*session, prompt, options);
+  if (!request.ok()) {
+    (void)engine_->destroy_session(*session);
+    return request;
+  }
+  ongoing_.emplace(*request, Ongoing{*session, std::move(sink)});
+  if (guide) {
+    const std::lock_guard lock(guides_mutex_);
+    for (int32_t sequence = 0; sequence < options.sequence_count; ++sequence)
+      if (Status status = engine_->guide(*request, guide->next(sequence), sequence); !status.ok()) {
+        cancel(*request);
+        return status;
+      }
+    guides_.emplace(*request, std::move(guide));
+  }
+  return request;
+}
+
+void Driver::run() {
+  while (!stopping_) {
+    engine_->wait(std::chrono::seconds(1));
+    // A step that failed for want of memory is tried again; a stopped engine answers at once, and waits for the host.
+    const bool stepped = engine_->step().ok();
+    std::vector<Event> events;
+    for (Event event; engine_->poll(event);) {
+      guide(event);
+      events.push_back(std::move(event));
+    }
+    if (!events.empty())
+      boost::asio::post(io_, [this, events = std::move(events)] { deliver(events); });
+    else if (!stepped)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+void Driver::guide(const Event& event) {
+  const std::lock_guard lock(guides_mutex_);
+  const auto found = guides_.find(event.request);
+  if (found == guides_.end()) return;
+  if (is_last(event)) {
+    guides_.erase(found);
+  } else if (event.kind == EventKind::kToken) {
+    found->second->take(event.sequence, event.token);
+    (void)engine_->guide(event.request, found->second->next(event.sequence), event.sequence);  // it may have ended
+  }
+}
+
+void Driver::deliver(const std::vector<Event>& events) {
+  for (const Event& event : events) {
+    const auto found = ongoing_.find(event.request);
+    if (found == ongoing_.end()) continue;
+    const std::shared_ptr<Sink> sink = found->second.sink;
+    if (is_last(event)) {
+      (void)engine_->destroy_session(found->second.session);
+      ongoing_.erase(found);
+    }
+    sink->on_event(event);
+  }
+}
+
+}  // namespace server

@@ -1,0 +1,69 @@
+// Driver: steps the engine on a thread of its own, and brings every event to the I/O thread.
+//
+// The I/O thread submits and cancels; neither call waits for a step. The events of one step reach the I/O thread
+// together, by one post to its io_context, and there the Sink of their request. A request has its own engine session,
+// which ends with it: its KV stays in the cache under the salt of its scope.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "kaiju/kaiju.hpp"
+
+namespace server {
+
+// Where the events of a request go, on the I/O thread. The last event is kDone or kFailed.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void on_event(const kaiju::Event& event) = 0;
+};
+
+// Says what the next token of each sequence of a request may be. Called on the thread that steps.
+class Guide {
+ public:
+  virtual ~Guide() = default;
+  // Fills in what the next token of the sequence may be. The spans stay valid until the next call.
+  virtual kaiju::Guide next(int32_t sequence) = 0;
+  // Follows a token that the sequence got.
+  virtual void take(int32_t sequence, int32_t token) = 0;
+};
+
+class Driver {
+ public:
+  Driver(std::shared_ptr<kaiju::Engine> engine, boost::asio::io_context& io);
+  ~Driver();  // joins the thread; unfinished requests get no more events
+  Driver(const Driver&) = delete;
+
+  // I/O thread. With a guide, the options must ask for one (RequestOptions::guided).
+  kaiju::Result<kaiju::RequestId> submit(std::span<const int32_t> prompt, const kaiju::RequestOptions& options,
+                                         std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide = nullptr);
+  void cancel(kaiju::RequestId request) { (void)engine_->cancel(request); }
+  size_t unfinished() const { return ongoing_.size(); }
+  kaiju::Engine& engine() { return *engine_; }
+  const kaiju::Engine& engine() const { return *engine_; }
+
+ private:
+  struct Ongoing {
+    kaiju::SessionId session;
+    std::shared_ptr<Sink> sink;
+  };
+
+  void run();
+  void guide(const kaiju::Event& event);
+  void deliver(const std::vector<kaiju::Event>& events);
+
+  std::shared_ptr<kaiju::Engine> engine_;
+  boost::asio::io_context& io_;
+  std::unordered_map<kaiju::RequestId, Ongoing> ongoing_;  // I/O thread
+  std::mutex guides_mutex_;
+  std::unordered_map<kaiju::RequestId, std::unique_ptr<Guide>> guides_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace server

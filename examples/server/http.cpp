@@ -1,0 +1,364 @@
+#include "http.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/write.hpp>
+#include <random>
+#include <set>
+
+#include "failure.hpp"
+
+namespace server {
+
+namespace beast = boost::beast;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr int kMostDepth = 64;  // of JSON
+
+std::vector<std::string> split(std::string_view path) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < path.size();) {
+    const size_t end = std::min(path.find('/', at + 1), path.size());
+    parts.emplace_back(path.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return parts;
+}
+
+std::string new_id() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{:016x}", random());
+}
+
+// An id of a client's is kept where it is a short word: it goes into headers and the log.
+bool is_word(std::string_view text) {
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':';
+  });
+}
+
+Failure failure_of(const error_code& error, const Limits& limits) {
+  if (error == http::error::body_limit) return {413, fmt::format("the body has more than {} bytes", limits.body_bytes)};
+  if (error == http::error::header_limit)
+    return {431, fmt::format("the head has more than {} bytes", limits.header_bytes)};
+  return bad_request("this is no HTTP/1.1 request: " + error.message());
+}
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, Server& server, size_t& count)
+      : stream_(std::move(socket)), server_(server), count_(count) {
+    ++count_;
+  }
+  ~Connection() { --count_; }
+
+  asio::awaitable<void> run();
+
+ private:
+  class Ours;
+  enum class Read { kRequest, kEnd };
+
+  asio::awaitable<Read> read(Exchange& exchange);
+  asio::awaitable<void> refuse(Exchange& exchange, const Failure& failure);
+  asio::awaitable<void> linger();
+  void watch(const std::shared_ptr<Ours>& exchange);
+
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  Server& server_;
+  size_t& count_;
+};
+
+class Connection::Ours : public Exchange {
+ public:
+  explicit Ours(Connection& connection) : connection_(connection) {}
+
+  using Exchange::answer;
+  asio::awaitable<void> answer(int code, std::string text, std::string_view content_type) override {
+    http::response<http::string_body> response{static_cast<http::status>(code), request.version()};
+    response.set(http::field::content_type, boost::string_view(content_type.data(), content_type.size()));
+    add_headers(response);
+    response.body() = std::move(text);
+    response.keep_alive(!closing && request.keep_alive());
+    response.prepare_payload();
+    if (method == "HEAD") response.body().clear();
+    status = code;
+    done = true;
+    if (response.need_eof()) closing = true;
+    connection_.stream_.expires_after(std::chrono::seconds(connection_.server_.limits().write_seconds));
+    co_await http::async_write(connection_.stream_, response, asio::use_awaitable);
+  }
+
+  asio::awaitable<void> begin_events() override {
+    http::response<http::empty_body> head{http::status::ok, request.version()};
+    head.set(http::field::content_type, "text/event-stream; charset=utf-8");
+    head.set(http::field::cache_control, "no-cache");
+    head.set("X-Accel-Buffering", "no");
+    add_headers(head);
+    chunked_ = request.version() >= 11;
+    if (chunked_) head.chunked(true);
+    head.keep_alive(chunked_ && !closing && request.keep_alive());
+    if (!chunked_) closing = true;
+    status = 200;
+    streaming = true;
+    http::response_serializer<http::empty_body> serializer{head};
+    connection_.stream_.expires_after(std::chrono::seconds(connection_.server_.limits().write_seconds));
+    co_await http::async_write_header(connection_.stream_, serializer, asio::use_awaitable);
+  }
+
+  asio::awaitable<void> event(std::string data) override { co_await write("data: " + data + "\n\n"); }
+
+  asio::awaitable<void> end_events() override {
+    done = true;
+    co_await write("data: [DONE]\n\n", chunked_ ? "0\r\n\r\n" : "");
+  }
+
+  bool done = false;  // answered whole
+
+ private:
+  template <class Response>
+  void add_headers(Response& response) {
+    response.set(http::field::server, "kaiju-server");
+    response.set("X-Request-Id", id);
+    for (const auto& [name, value] : answer_headers) response.set(name, value);
+  }
+
+  asio::awaitable<void> write(std::string text, std::string_view after = {}) {
+    if (chunked_) text = fmt::format("{:x}\r\n{}\r\n{}", text.size(), text, after);
+    connection_.stream_.expires_after(std::chrono::seconds(connection_.server_.limits().write_seconds));
+    co_await asio::async_write(connection_.stream_, asio::buffer(text), asio::use_awaitable);
+  }
+
+  Connection& connection_;
+  bool chunked_ = false;
+};
+
+asio::awaitable<Connection::Read> Connection::read(Exchange& exchange) {
+  const Limits& limits = server_.limits();
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(static_cast<uint32_t>(limits.header_bytes));
+  parser.body_limit(limits.body_bytes);
+  error_code error;
+  if (buffer_.size() == 0) {
+    stream_.expires_after(std::chrono::seconds(limits.idle_seconds));
+    const size_t bytes =
+        co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
+    if (error) co_return Read::kEnd;
+    buffer_.commit(bytes);
+  }
+  stream_.expires_after(std::chrono::seconds(limits.header_seconds));
+  co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  if (error == http::error::end_of_stream || error == beast::error::timeout) co_return Read::kEnd;
+  if (!error && parser.content_length() && *parser.content_length() > limits.body_bytes)
+    error = http::error::body_limit;
+  if (!error) {
+    if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+      http::response<http::empty_body> go_on{http::status::continue_, parser.get().version()};
+      co_await http::async_write(stream_, go_on, asio::use_awaitable);
+    }
+    stream_.expires_after(std::chrono::seconds(limits.body_seconds));
+    co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  }
+  exchange.request = parser.release();
+  exchange.id = new_id();
+  if (error) {
+    if (error.category() != make_error_code(http::error::end_of_stream).category())
+      co_return Read::kEnd;  // the network's
+    exchange.closing = true;
+    const Failure failure = failure_of(error, limits);
+    co_await refuse(exchange, failure);
+    co_await linger();
+    co_return Read::kEnd;
+  }
+  co_return Read::kRequest;
+}
+
+asio::awaitable<void> Connection::refuse(Exchange& exchange, const Failure& failure) {
+  if (failure.retry_seconds > 0) exchange.answer_headers["Retry-After"] = std::to_string(failure.retry_seconds);
+  co_await exchange.answer(json_of(failure), failure.status);
+}
+
+// Reads what the client still sends, for a while: closing at once would take the answer away from it.
+asio::awaitable<void> Connection::linger() {
+  constexpr size_t kMostBytes = 16 << 20;
+  error_code error;
+  stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+  stream_.expires_after(std::chrono::seconds(2));
+  for (size_t read = 0; !error && read < kMostBytes;) {
+    buffer_.clear();
+    read += co_await stream_.async_read_some(buffer_.prepare(16384), asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+// Notices that the client has gone while an answer is computed. Bytes that come meanwhile are the next request: then
+// only a write can notice it.
+void Connection::watch(const std::shared_ptr<Ours>& exchange) {
+  stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), exchange](error_code error) {
+    if (error || exchange->done) return;
+    char byte;
+    self->stream_.socket().non_blocking(true, error);
+    const size_t got = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
+    if (got > 0 || error == asio::error::would_block) return;
+    if (auto gone = std::exchange(exchange->on_gone, nullptr)) gone();
+  });
+}
+
+asio::awaitable<void> Connection::run() {
+  error_code ignored;
+  stream_.socket().set_option(tcp::no_delay(true), ignored);
+  const tcp::endpoint peer = stream_.socket().remote_endpoint(ignored);
+  try {
+    for (bool again = true; again;) {
+      const auto exchange = std::make_shared<Ours>(*this);
+      exchange->peer = peer.address().to_string();
+      if (co_await read(*exchange) == Read::kEnd) break;
+      exchange->closing = server_.draining();
+      watch(exchange);
+      co_await server_.handle(*exchange);
+      exchange->on_gone = nullptr;
+      stream_.socket().cancel(ignored);  // the watch
+      again = exchange->done && !exchange->closing && exchange->request.keep_alive();
+    }
+  } catch (const boost::system::system_error&) {  // the client went away, or did not read
+  }
+  stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
+  stream_.close();
+}
+
+}  // namespace
+
+std::string Exchange::header(std::string_view name) const {
+  const auto value = request[boost::string_view(name.data(), name.size())];
+  return {value.data(), value.size()};
+}
+
+nlohmann::json Exchange::json() const {
+  bool deep = false;
+  const auto depth = [&](int level, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (level > kMostDepth) deep = true;
+    return !deep;
+  };
+  nlohmann::json parsed = nlohmann::json::parse(body(), depth, false);
+  if (deep) throw bad_request(fmt::format("the body is nested more than {} deep", kMostDepth));
+  if (parsed.is_discarded()) throw bad_request("the body is not JSON");
+  if (!parsed.is_object()) throw bad_request("the body must be a JSON object");
+  return parsed;
+}
+
+asio::awaitable<void> Exchange::answer(const nlohmann::ordered_json& body, int code) {
+  std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  co_await answer(code, std::move(text), "application/json");
+}
+
+void Server::route(const std::string& method, const std::string& pattern, Handler handler) {
+  routes_.push_back({method, split(pattern), std::move(handler)});
+}
+
+const Server::Route* Server::find(Exchange& exchange) const {
+  const std::vector<std::string> parts = split(exchange.path);
+  std::set<std::string> allowed;
+  for (const Route& route : routes_) {
+    if (route.pattern.size() != parts.size()) continue;
+    std::vector<std::string> taken;
+    const bool fits =
+        std::equal(parts.begin(), parts.end(), route.pattern.begin(), [&](const auto& part, const auto& wanted) {
+          if (wanted == "{}") taken.push_back(part);
+          return wanted == "{}" || part == wanted;
+        });
+    if (!fits) continue;
+    allowed.insert(route.method);
+    if (route.method != exchange.method && !(exchange.method == "HEAD" && route.method == "GET")) continue;
+    exchange.parts = std::move(taken);
+    return &route;
+  }
+  if (allowed.empty())
+    throw Failure{
+        404, fmt::format("there is nothing at {}; /openapi.json lists what there is", exchange.path), {}, "not_found"};
+  exchange.answer_headers["Allow"] = fmt::format("{}", fmt::join(allowed, ", "));
+  throw Failure{405,
+                fmt::format("{} does not take {}, but {}", exchange.path, exchange.method, fmt::join(allowed, ", "))};
+}
+
+asio::awaitable<void> Server::handle(Exchange& exchange) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto target = exchange.request.target();
+  const std::string_view whole(target.data(), target.size());
+  const size_t mark = std::min(whole.find('?'), whole.size());
+  exchange.path = whole.substr(0, mark);
+  exchange.query = whole.substr(std::min(mark + 1, whole.size()));
+  exchange.method = std::string(exchange.request.method_string());
+  if (const std::string given = exchange.header("x-request-id"); is_word(given)) exchange.id = given;
+  std::optional<Failure> failed;
+  try {
+    const Route* const route = find(exchange);
+    if (before) before(exchange);
+    co_await route->handler(exchange);
+  } catch (const Failure& failure) {
+    failed = failure;
+  } catch (const boost::system::system_error&) {
+    if (after) after(exchange, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    throw;
+  } catch (const std::exception& problem) {
+    failed = Failure{500, problem.what()};
+  }
+  if (failed && exchange.streaming) {
+    co_await exchange.event(json_of(*failed).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    co_await exchange.end_events();
+  } else if (failed) {
+    if (failed->retry_seconds > 0) exchange.answer_headers["Retry-After"] = std::to_string(failed->retry_seconds);
+    co_await exchange.answer(json_of(*failed), failed->status);
+  }
+  if (after) after(exchange, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+tcp::endpoint Server::listen(const std::string& address, uint16_t port) {
+  const tcp::endpoint wanted(asio::ip::make_address(address), port);
+  acceptor_.emplace(io_);
+  acceptor_->open(wanted.protocol());
+  acceptor_->set_option(tcp::acceptor::reuse_address(true));
+  acceptor_->bind(wanted);
+  acceptor_->listen(4096);
+  asio::co_spawn(io_, accept(), asio::detached);
+  return acceptor_->local_endpoint();
+}
+
+asio::awaitable<void> Server::accept() {
+  while (!draining_) {
+    error_code error;
+    tcp::socket socket(io_);
+    co_await acceptor_->async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+    if (draining_) break;
+    if (error || connections_ >= limits_.connections) {  // out of file descriptors: others have to end first
+      error_code ignored;
+      if (!error) socket.close(ignored);
+      asio::steady_timer pause(io_, std::chrono::milliseconds(20));
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      continue;
+    }
+    const auto connection = std::make_shared<Connection>(std::move(socket), *this, connections_);
+    asio::co_spawn(io_, [connection] { return connection->run(); }, asio::detached);
+  }
+}
+
+void Server::drain() {
+  draining_ = true;
+  error_code ignored;
+  if (acceptor_) acceptor_->close(ignored);
+}
+
+}  // namespace server

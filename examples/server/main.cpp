@@ -1,0 +1,179 @@
+// kaiju-server: serves a model over HTTP. README.md says what it speaks.
+//
+// Two threads: this one does all input and output, the Driver's steps the engine.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <random>
+
+#include "../tools/standard_streams.hpp"
+#include "failure.hpp"
+#include "openai.hpp"
+#include "options.hpp"
+
+namespace server {
+namespace {
+
+constexpr size_t kTranscriptTokens = 16 << 20;  // 64 MiB of histories
+
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A line of JSON for each answer.
+class AccessLog {
+ public:
+  explicit AccessLog(const std::string& file) {
+    if (file == "-")
+      to_ = stderr;
+    else if (!file.empty() && !(to_ = std::fopen(file.c_str(), "a")))
+      throw std::runtime_error(file + ": cannot open for writing");
+  }
+  ~AccessLog() {
+    if (to_ && to_ != stderr) std::fclose(to_);
+  }
+  AccessLog(const AccessLog&) = delete;
+
+  void write(const Exchange& exchange, const std::string& tenant, double seconds) {
+    if (!to_) return;
+    nlohmann::ordered_json line = {{"time", unix_time()},       {"id", exchange.id},
+                                   {"peer", exchange.peer},     {"key", tenant},
+                                   {"method", exchange.method}, {"path", exchange.path},
+                                   {"status", exchange.status}, {"milliseconds", std::round(seconds * 1e5) / 100}};
+    if (const std::string trace = exchange.header("traceparent"); !trace.empty()) line["traceparent"] = trace;
+    line.update(exchange.log);
+    const std::string text = dump(line) + "\n";
+    std::fwrite(text.data(), 1, text.size(), to_);
+    std::fflush(to_);
+  }
+
+ private:
+  std::FILE* to_ = nullptr;
+};
+
+std::string random_secret() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+// Replies finish, then everything ends: at the first signal nothing new is accepted, the second does not wait.
+class Shutdown {
+ public:
+  Shutdown(asio::io_context& io, Server& server, Driver& driver, int seconds)
+      : io_(io), server_(server), driver_(driver), signals_(io, SIGTERM, SIGINT), timer_(io), seconds_(seconds) {
+    signals_.async_wait([this](auto error, int) {
+      if (!error) begin();
+    });
+  }
+
+ private:
+  void begin() {
+    std::fputs("kaiju-server: finishing what was begun; a second signal does not wait for it\n", stderr);
+    server_.drain();
+    until_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds_);
+    signals_.async_wait([this](auto error, int) {
+      if (!error) io_.stop();
+    });
+    look();
+  }
+  void look() {
+    if (driver_.unfinished() == 0 && ++idle_ > 2) return io_.stop();  // the last bytes have left
+    if (std::chrono::steady_clock::now() > until_) return io_.stop();
+    timer_.expires_after(std::chrono::milliseconds(50));
+    timer_.async_wait([this](auto error) {
+      if (!error) look();
+    });
+  }
+
+  asio::io_context& io_;
+  Server& server_;
+  Driver& driver_;
+  asio::signal_set signals_;
+  asio::steady_timer timer_;
+  int seconds_, idle_ = 0;
+  std::chrono::steady_clock::time_point until_;
+};
+
+int serve(const Options& options) {
+  raise_file_limit();
+  auto model = kaiju::Model::load(options.model);
+  if (!model.ok()) throw std::runtime_error(model.status().message());
+  kaiju::RunOptions run;
+  run.executor.backend = options.backend;
+  run.executor.threads = options.threads;
+  run.executor.slot_count = options.max_running;
+  run.executor.cache_bytes = options.cache_mib << 20;
+  run.engine.cache.host_bytes = options.host_mib << 20;
+  run.engine.max_waiting = 65536;
+  run.engine.reserve_tokens = 64;
+  auto engine = (*model)->create_engine(run);
+  if (!engine.ok()) throw std::runtime_error(engine.status().message());
+
+  asio::io_context io(1);
+  Driver driver(*engine, io);
+  Server server(io, options.limits);
+  const std::string secret = random_secret();
+  Tenants tenants = options.keys.empty() ? Tenants(secret) : Tenants(secret, options.keys);
+  Metrics metrics;
+  Transcripts transcripts(kTranscriptTokens);
+  AccessLog log(options.log);
+  const std::string own_name = (*model)->config().name;
+  Service service{.io = io,
+                  .server = server,
+                  .model = *model,
+                  .model_name = options.model_name.empty() ? own_name : options.model_name,
+                  .driver = driver,
+                  .tenants = tenants,
+                  .metrics = metrics,
+                  .transcripts = transcripts,
+                  .defaults = options.defaults,
+                  .created = unix_time(),
+                  .request_seconds = options.request_seconds};
+  add_chat_routes(server, service);
+  add_completion_routes(server, service);
+  add_meta_routes(server, service);
+  server.before = [&](Exchange& exchange) {
+    if (const std::string trace = exchange.header("traceparent"); !trace.empty() && trace.size() < 128)
+      exchange.answer_headers["traceparent"] = trace;
+  };
+  server.after = [&](const Exchange& exchange, double seconds) {
+    ++metrics.answers[{exchange.status == 404 ? "other" : exchange.path, exchange.status}];
+    std::string tenant = "-";
+    try {
+      tenant = tenants.of(exchange).name;
+    } catch (const Failure&) {  // no key
+    }
+    log.write(exchange, tenant, seconds);
+  };
+  const auto endpoint = server.listen(options.address, static_cast<uint16_t>(options.port));
+  const std::string address =
+      endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]" : endpoint.address().to_string();
+  kaiju::tools::print("{} listens on http://{}:{}\n", service.model_name, address, endpoint.port());
+  std::fflush(stdout);
+  const Shutdown shutdown(io, server, driver, options.drain_seconds);
+  io.run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace server
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  server::Options options;
+  if (const std::optional<int> code = server::parse(argc, argv, options)) return *code;
+  try {
+    return server::serve(options);
+  } catch (const std::exception& problem) {
+    kaiju::tools::print(stderr, "kaiju-server: {}\n", problem.what());
+    return 1;
+  }
+}

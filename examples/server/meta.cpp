@@ -1,0 +1,114 @@
+// What is asked about the server and its model: models, health, version, metrics, tokens, the API's description.
+#include <fmt/format.h>
+
+#include "assets.hpp"
+#include "failure.hpp"
+#include "messages.hpp"
+#include "openai.hpp"
+
+namespace server {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+Json model_of(const Service& service) {
+  return {{"id", service.model_name},
+          {"object", "model"},
+          {"created", service.created},
+          {"owned_by", "kaiju"},
+          {"root", service.model->config().name},
+          {"max_model_len", service.driver.engine().info().context},
+          {"digest", service.model->checkpoint()->digest()}};
+}
+
+Json tokenize(Service& service, Exchange& exchange) {
+  const nlohmann::json body = exchange.json();
+  const Fields fields(body);
+  Tenant& tenant = service.tenants.of(exchange);
+  std::vector<int32_t> tokens;
+  if (fields.has("messages")) {
+    const std::string salt = service.tenants.salt(tenant, fields.text("cache_salt"));
+    const bool begin = fields.flag("add_generation_prompt", true);
+    tokens = prompt_of(service, salt, read_messages(fields, service.chat()), begin).tokens;
+  } else {
+    if (!fields.has("prompt")) throw bad_request("prompt is missing: give a text, or messages", "prompt");
+    if (auto chat = service.model->chat(); chat.ok() && fields.flag("add_special_tokens", true))
+      (*chat)->append_begin(tokens);
+    auto encoded = service.tokenizer().encode(fields.text("prompt"));
+    if (!encoded.ok()) throw of_status(encoded.status(), "prompt");
+    tokens.insert(tokens.end(), encoded->begin(), encoded->end());
+  }
+  Json answer = {
+      {"count", tokens.size()}, {"max_model_len", service.driver.engine().info().context}, {"tokens", tokens}};
+  answer["token_strs"] = nullptr;
+  if (fields.flag("return_token_strs", false)) {
+    answer["token_strs"] = Json::array();
+    for (const int32_t token : tokens) answer["token_strs"].push_back(token_text(service, token));
+  }
+  return answer;
+}
+
+Json detokenize(Service& service, Exchange& exchange) {
+  const nlohmann::json body = exchange.json();
+  const Fields fields(body);
+  if (!fields.has("tokens")) throw bad_request("tokens is missing: a list of token ids", "tokens");
+  auto text = service.tokenizer().decode(fields.tokens("tokens", service.model->config().vocab_size));
+  if (!text.ok()) throw of_status(text.status(), "tokens");
+  return {{"prompt", *text}};
+}
+
+Json healthy() { return {{"status", "ok"}}; }
+
+}  // namespace
+
+void add_meta_routes(Server& server, Service& service) {
+  const auto get = [&](const char* path, auto make) {
+    server.route("GET", path, [&service, make](Exchange& exchange) -> asio::awaitable<void> {
+      co_await exchange.answer(make(service, exchange));
+    });
+  };
+  get("/v1/models", [](Service& of, Exchange& exchange) {
+    (void)of.tenants.of(exchange);
+    return Json{{"object", "list"}, {"data", {model_of(of)}}};
+  });
+  get("/v1/models/{}", [](Service& of, Exchange& exchange) {
+    (void)of.tenants.of(exchange);
+    if (exchange.parts[0] != of.model_name)
+      throw Failure{404, fmt::format("there is no model {}; this server has {}", exchange.parts[0], of.model_name),
+                    "model", "model_not_found"};
+    return model_of(of);
+  });
+  get("/version", [](Service&, Exchange&) { return Json{{"version", KAIJU_SERVER_VERSION}}; });
+  server.route("GET", "/health", [&service](Exchange& exchange) -> asio::awaitable<void> {
+    const kaiju::Status status = service.driver.engine().status();
+    if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
+    if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining"};
+    co_await exchange.answer(healthy());
+  });
+  server.route("GET", "/metrics", [&service](Exchange& exchange) -> asio::awaitable<void> {
+    const kaiju::Engine& engine = service.driver.engine();
+    co_await exchange.answer(200,
+                             service.metrics.text(service.model_name, engine.metrics(), engine.info(),
+                                                  service.server.connections(), service.driver.unfinished()),
+                             "text/plain; version=0.0.4; charset=utf-8");
+  });
+  server.route("GET", "/openapi.json", [](Exchange& exchange) -> asio::awaitable<void> {
+    co_await exchange.answer(200, std::string(kOpenApi), "application/json");
+  });
+  server.route("POST", "/tokenize", [&service](Exchange& exchange) -> asio::awaitable<void> {
+    co_await exchange.answer(tokenize(service, exchange));
+  });
+  server.route("POST", "/detokenize", [&service](Exchange& exchange) -> asio::awaitable<void> {
+    (void)service.tenants.of(exchange);
+    co_await exchange.answer(detokenize(service, exchange));
+  });
+  for (const char* path : {"/v1/embeddings", "/v1/images/generations", "/v1/audio/transcriptions", "/v1/audio/speech",
+                           "/v1/moderations", "/v1/responses"})
+    server.route("POST", path, [path](Exchange&) -> asio::awaitable<void> {
+      throw Failure{404, fmt::format("{} is not supported by this server", path), {}, "not_supported"};
+      co_return;
+    });
+}
+
+}  // namespace server

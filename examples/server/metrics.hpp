@@ -1,0 +1,38 @@
+// Metrics: what the server counts, in the text form of Prometheus, under vLLM's names and our own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "kaiju/engine/metrics.hpp"
+#include "kaiju/step/executor_info.hpp"
+
+namespace server {
+
+// A histogram of seconds.
+class Histogram {
+ public:
+  void add(double seconds);
+  std::string text(const std::string& name, const std::string& help, const std::string& labels) const;
+
+ private:
+  static constexpr std::array<double, 16> kBounds = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,
+                                                     0.5,   1,     2,     5,    10,   20,   60,  600};
+  std::array<uint64_t, kBounds.size() + 1> counts_{};
+  double sum_ = 0;
+};
+
+struct Metrics {
+  Histogram first_token, between_tokens, whole;  // seconds
+  uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  std::map<std::string, uint64_t> finished;                 // requests by finish_reason
+  std::map<std::pair<std::string, int>, uint64_t> answers;  // by route's path and status
+  uint64_t disconnects = 0;
+
+  std::string text(const std::string& model, const kaiju::Metrics& engine, const kaiju::ExecutorInfo& info,
+                   size_t connections, size_t unfinished) const;
+};
+
+}  // namespace server

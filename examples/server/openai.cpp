@@ -1,0 +1,149 @@
+#include "openai.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "failure.hpp"
+
+namespace server {
+
+using kaiju::Event, kaiju::EventKind;
+
+const kaiju::Tokenizer& Service::tokenizer() const {
+  auto tokenizer = model->tokenizer();
+  if (!tokenizer.ok()) throw of_status(tokenizer.status());
+  return **tokenizer;
+}
+
+const kaiju::ChatFormat& Service::chat() const {
+  auto chat = model->chat();
+  if (!chat.ok()) throw of_status(chat.status());
+  return **chat;
+}
+
+void complete(Service& service, const Tenant& tenant, const Fields& fields, size_t prompt_tokens, Wanted& wanted) {
+  kaiju::RequestOptions& options = wanted.options;
+  const auto context = static_cast<size_t>(service.driver.engine().info().context);
+  if (prompt_tokens >= context)
+    throw Failure{400,
+                  fmt::format("the prompt has {} tokens, and the model's context is {}: shorten the messages",
+                              prompt_tokens, context),
+                  "messages", "context_length_exceeded"};
+  const auto room = static_cast<int32_t>(context - prompt_tokens);
+  if (!wanted.max_tokens_given) options.max_tokens = std::min(options.max_tokens, room);
+  if (options.max_tokens > room)
+    throw Failure{
+        400,
+        fmt::format("the prompt has {} tokens and max_tokens is {}, together more than the model's context of {}",
+                    prompt_tokens, options.max_tokens, context),
+        "max_tokens", "context_length_exceeded"};
+  if (wanted.min_tokens > options.max_tokens) throw bad_request("min_tokens must be at most max_tokens", "min_tokens");
+  options.scope.salt = service.tenants.salt(tenant, fields.text("cache_salt"));
+  options.priority = tenant.priority;
+  options.deadline = service.driver.engine().now() + std::chrono::seconds(service.request_seconds);
+}
+
+Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt) {
+  Run run;
+  run.reply = std::make_shared<Reply>(service.io);
+  run.choices.resize(static_cast<size_t>(wanted.best_of));
+  std::unique_ptr<Guide> guide;
+  kaiju::RequestOptions options = wanted.options;
+  if (wanted.min_tokens > 0) {
+    const std::vector<int32_t> stops = options.stop_tokens ? *options.stop_tokens : service.model->stop_tokens();
+    guide = at_least(wanted.min_tokens, stops, service.model->config().vocab_size, options.sequence_count);
+    options.guided = true;
+  }
+  auto request = service.driver.submit(prompt, options, run.reply, std::move(guide));
+  if (!request.ok()) throw of_status(request.status());
+  run.request = *request;
+  return run;
+}
+
+asio::awaitable<void> next(Service& service, Run& run,
+                           const std::function<void(size_t choice, const Event& event)>& use) {
+  for (const Event& event : co_await run.reply->take()) {
+    if (event.kind == EventKind::kFailed) {
+      run.done = true;
+      throw of_status(event.status);
+    }
+    const auto choice = static_cast<size_t>(event.sequence);
+    if (choice >= run.choices.size()) continue;
+    if (event.kind == EventKind::kToken && run.choices[choice].tokens.empty())
+      service.metrics.first_token.add(1e-9 * static_cast<double>(event.timing.wait_ns + event.timing.prefill_ns));
+    run.choices[choice].add(event);
+    use(choice, event);
+    if (event.kind != EventKind::kDone) continue;
+    run.done = true;
+    run.counts = event.counts;
+    const kaiju::RequestTiming& timing = event.timing;
+    service.metrics.whole.add(1e-9 * static_cast<double>(timing.wait_ns + timing.prefill_ns + timing.decode_ns));
+    if (event.counts.generated > 1)
+      service.metrics.between_tokens.add(1e-9 * static_cast<double>(timing.decode_ns) / (event.counts.generated - 1));
+  }
+}
+
+std::vector<size_t> best(const std::vector<Choice>& choices, int32_t n) {
+  std::vector<size_t> order(choices.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto score = [&](size_t i) {
+    return choices[i].logprob / static_cast<double>(std::max<size_t>(choices[i].tokens.size(), 1));
+  };
+  if (order.size() > static_cast<size_t>(n))
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return score(a) > score(b); });
+  order.resize(static_cast<size_t>(n));
+  return order;
+}
+
+namespace {
+
+struct Sums {
+  int64_t prompt = 0, cached = 0, generated = 0;
+};
+Sums sums_of(const std::vector<Run>& runs) {
+  Sums sums;
+  for (const Run& run : runs) {
+    sums.prompt += run.counts.prompt_tokens;
+    sums.cached += run.counts.cached_tokens;
+    for (const Choice& choice : run.choices) sums.generated += static_cast<int64_t>(choice.tokens.size());
+  }
+  return sums;
+}
+
+}  // namespace
+
+nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
+  const Sums sums = sums_of(runs);
+  return {{"prompt_tokens", sums.prompt},
+          {"completion_tokens", sums.generated},
+          {"total_tokens", sums.prompt + sums.generated},
+          {"prompt_tokens_details", {{"cached_tokens", sums.cached}}}};
+}
+
+void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs) {
+  const Sums sums = sums_of(runs);
+  service.metrics.prompt_tokens += static_cast<uint64_t>(sums.prompt);
+  service.metrics.cached_tokens += static_cast<uint64_t>(sums.cached);
+  service.metrics.generated_tokens += static_cast<uint64_t>(sums.generated);
+  for (const Run& run : runs)
+    for (const Choice& choice : run.choices)
+      if (const char* reason = finish_reason(choice.reason)) ++service.metrics.finished[reason];
+  exchange.log["prompt_tokens"] = sums.prompt;
+  exchange.log["cached_tokens"] = sums.cached;
+  exchange.log["generated_tokens"] = sums.generated;
+}
+
+std::string token_text(const Service& service, int32_t token) { return std::string(service.tokenizer().piece(token)); }
+
+std::string dump(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace server

@@ -1,0 +1,54 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "../tools/name_from.hpp"
+#include "../tools/number_from.hpp"
+#include "../tools/program.hpp"
+
+namespace server {
+
+std::optional<int> parse(int argc, char** argv, Options& options) {
+  using kaiju::tools::number_from, kaiju::tools::whole_number;
+  CLI::App app("Serves a model over HTTP: OpenAI's API.", "kaiju-server");
+  const auto option = [&](const char* name, auto& value, const char* type, const char* help) {
+    return app.add_option(name, value, help)->type_name(type)->capture_default_str();
+  };
+  option("--model", options.model, "FILE", "checkpoint to serve")->required();
+  option("--name", options.model_name, "NAME", "what clients call the model (default: the model's own name)");
+  option("--address", options.address, "IP", "address to listen on; 0.0.0.0 is every one of IPv4");
+  option("--port", options.port, "N", "port to listen on; 0 chooses a free one")->check(whole_number(0, 65535));
+  option("--keys", options.keys, "FILE",
+         "API keys, their names, limits and rights (README.md); without, everybody may ask");
+  option("--log", options.log, "FILE", "access log in JSON lines; - is standard error, empty text none");
+  option("--backend", options.backend, "NAME", "auto or a backend's name")->check(kaiju::tools::backend_name());
+  option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
+      ->check(whole_number(0, 256));
+  option("--max-running", options.max_running, "N", "most requests that are computed at once; 0: the library chooses")
+      ->check(whole_number(0, 65536));
+  option("--cache-mib", options.cache_mib, "N", "memory for KV; 0: room for 8 contexts")
+      ->check(whole_number(0, 1 << 24));
+  option("--host-mib", options.host_mib, "N", "more memory for KV that was evicted")->check(whole_number(0, 1 << 24));
+  option("--temperature", options.defaults.temperature, "X", "temperature of requests that name none")
+      ->check(number_from(0.001, 100, kaiju::tools::Zero::kToo));
+  option("--max-tokens", options.defaults.max_tokens, "N", "longest reply of requests that do not say")
+      ->check(whole_number(1, 1 << 20));
+  option("--request-seconds", options.request_seconds, "N", "a request that takes longer is ended")
+      ->check(whole_number(1, 86400));
+  option("--drain-seconds", options.drain_seconds, "N", "how long SIGTERM waits for replies to finish")
+      ->check(whole_number(0, 86400));
+  option("--body-bytes", options.limits.body_bytes, "N", "largest body of a request")
+      ->check(whole_number(1024, 1 << 30));
+  option("--connections", options.limits.connections, "N", "most open connections")->check(whole_number(1, 1 << 20));
+  option("--write-seconds", options.limits.write_seconds, "N",
+         "a client that reads nothing for so long is disconnected")
+      ->check(whole_number(1, 3600));
+  app.footer(
+      "Examples:\n"
+      "  kaiju-server --model model.safetensors --port 8080\n"
+      "  curl localhost:8080/v1/chat/completions -H 'content-type: application/json' \\\n"
+      "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'");
+  return kaiju::tools::parse(app, argc, argv);
+}
+
+}  // namespace server

@@ -1,0 +1,24 @@
+// The command line of kaiju-server.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "http.hpp"
+#include "parameters.hpp"
+
+namespace server {
+
+struct Options {
+  std::string model, model_name, address = "127.0.0.1", keys, log = "-", backend = "auto";
+  int32_t port = 8080, threads = 0, max_running = 0, drain_seconds = 60, request_seconds = 600;
+  int64_t cache_mib = 0, host_mib = 0;
+  Limits limits;
+  Defaults defaults;
+};
+
+// Fills in the options, or returns the exit code.
+std::optional<int> parse(int argc, char** argv, Options& options);
+
+}  // namespace server

@@ -1,0 +1,218 @@
+#include "parameters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "failure.hpp"
+
+namespace server {
+
+using nlohmann::json;
+
+namespace {
+
+[[noreturn]] void wrong(const char* name, const std::string& what) {
+  throw bad_request(fmt::format("{} must be {}", name, what), name);
+}
+
+// Samplers of other servers, with the value that changes nothing.
+struct Foreign {
+  const char* name;
+  double neutral;
+};
+constexpr Foreign kForeign[] = {
+    {"frequency_penalty", 0},
+    {"presence_penalty", 0},
+    {"typical_p", 1},
+    {"typical", 1},
+    {"tfs", 1},
+    {"top_a", 0},
+    {"dry_multiplier", 0},
+    {"xtc_probability", 0},
+    {"mirostat", 0},
+    {"mirostat_mode", 0},
+    {"dynatemp_range", 0},
+    {"smoothing_factor", 0},
+    {"epsilon_cutoff", 0},
+    {"eta_cutoff", 0},
+    {"no_repeat_ngram_size", 0},
+    {"length_penalty", 1},
+    {"top_n_sigma", 0},
+    {"guidance_scale", 1},
+    {"skew", 0},
+    {"num_beams", 1},
+};
+
+void refuse_foreign_samplers(const Fields& fields) {
+  for (const auto& [name, neutral] : kForeign)
+    if (fields.has(name) && fields.at(name).is_number() && fields.at(name).get<double>() != neutral)
+      throw bad_request(fmt::format("{} is not supported: leave it out, or set it to {}", name, neutral), name);
+}
+
+void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocabulary, kaiju::SamplingParams& to) {
+  to.temperature = fields.number("temperature", defaults.temperature, 0, 100);
+  to.top_k = std::max<int64_t>(fields.integer("top_k", 0, -1, INT32_MAX), 0);
+  to.top_p = fields.number("top_p", 1, 0, 1);
+  to.min_p = fields.number("min_p", 0, 0, 1);
+  to.repetition_penalty = fields.number("repetition_penalty", fields.number("rep_pen", 1, 0.01, 100), 0.01, 100);
+  if (fields.has("seed")) {
+    to.seed = static_cast<uint64_t>(fields.integer("seed", 0, INT64_MIN, INT64_MAX));
+  } else {
+    static thread_local std::mt19937_64 random{std::random_device{}()};
+    to.seed = random();
+  }
+  if (!fields.has("logit_bias")) return;
+  const json& biases = fields.at("logit_bias");
+  if (!biases.is_object()) wrong("logit_bias", "an object of token ids and numbers");
+  for (const auto& [key, value] : biases.items()) {
+    char* end = nullptr;
+    const long token = std::strtol(key.c_str(), &end, 10);
+    if (key.empty() || *end != 0 || token < 0 || token >= vocabulary || !value.is_number())
+      wrong("logit_bias", fmt::format("an object of token ids, 0 to {}, and numbers", vocabulary - 1));
+    to.logit_bias.emplace_back(static_cast<int32_t>(token), value.get<float>());
+  }
+}
+
+void read_stops(const Fields& fields, const kaiju::Model& model, kaiju::RequestOptions& to) {
+  to.stop_strings = fields.texts("stop");
+  if (fields.flag("ignore_eos", false)) {
+    to.stop_tokens.emplace();
+    return;
+  }
+  const std::vector<int32_t> more = fields.tokens("stop_token_ids", model.config().vocab_size);
+  if (more.empty()) return;
+  to.stop_tokens = model.stop_tokens();
+  for (const int32_t token : more)
+    if (std::find(to.stop_tokens->begin(), to.stop_tokens->end(), token) == to.stop_tokens->end())
+      to.stop_tokens->push_back(token);
+}
+
+}  // namespace
+
+bool Fields::has(const char* name) const {
+  const auto found = object_.find(name);
+  return found != object_.end() && !found->is_null();
+}
+
+double Fields::number(const char* name, double otherwise, double least, double most) const {
+  if (!has(name)) return otherwise;
+  const json& value = at(name);
+  if (!value.is_number()) wrong(name, "a number");
+  const auto number = value.get<double>();
+  if (!(number >= least && number <= most)) wrong(name, fmt::format("from {} to {}", least, most));
+  return number;
+}
+
+int64_t Fields::integer(const char* name, int64_t otherwise, int64_t least, int64_t most) const {
+  if (!has(name)) return otherwise;
+  const json& value = at(name);
+  const std::string range = fmt::format("a whole number from {} to {}", least, most);
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+    if (most < INT64_MAX) wrong(name, range);
+    return static_cast<int64_t>(value.get<uint64_t>());  // a seed of 64 bits
+  }
+  int64_t number = 0;
+  if (value.is_number_integer()) {
+    number = value.get<int64_t>();
+  } else if (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>() &&
+             std::abs(value.get<double>()) < 9e15) {
+    number = static_cast<int64_t>(value.get<double>());  // 5.0
+  } else {
+    wrong(name, range);
+  }
+  if (number < least || number > most) wrong(name, range);
+  return number;
+}
+
+bool Fields::flag(const char* name, bool otherwise) const {
+  if (!has(name)) return otherwise;
+  if (!at(name).is_boolean()) wrong(name, "true or false");
+  return at(name).get<bool>();
+}
+
+std::string Fields::text(const char* name, const std::string& otherwise) const {
+  if (!has(name)) return otherwise;
+  if (!at(name).is_string()) wrong(name, "a string");
+  return at(name).get<std::string>();
+}
+
+std::vector<std::string> Fields::texts(const char* name) const {
+  if (!has(name)) return {};
+  if (at(name).is_string()) return {at(name).get<std::string>()};
+  std::vector<std::string> list;
+  if (!at(name).is_array()) wrong(name, "a string, or a list of strings");
+  for (const json& item : at(name)) {
+    if (!item.is_string()) wrong(name, "a string, or a list of strings");
+    list.push_back(item.get<std::string>());
+  }
+  return list;
+}
+
+std::vector<int32_t> Fields::tokens(const char* name, int32_t vocabulary) const {
+  if (!has(name)) return {};
+  std::vector<int32_t> list;
+  const std::string what = fmt::format("a list of token ids, 0 to {}", vocabulary - 1);
+  if (!at(name).is_array()) wrong(name, what);
+  for (const json& item : at(name)) {
+    if (!item.is_number_integer() || item.get<double>() < 0 || item.get<double>() >= vocabulary) wrong(name, what);
+    list.push_back(item.get<int32_t>());
+  }
+  return list;
+}
+
+void refuse_unsupported(const Fields& fields) {
+  static constexpr const char* kRefused[] = {"tools",      "functions",          "audio",
+                                             "prediction", "web_search_options", "suffix"};
+  for (const char* name : kRefused)
+    if (fields.has(name) && !(fields.at(name).is_array() && fields.at(name).empty()))
+      throw bad_request(fmt::format("the field {} is not supported by this server: leave it out", name), name);
+  if (fields.has("tool_choice") && fields.at("tool_choice") != "none")
+    throw bad_request("tool_choice is not supported by this server: leave it out", "tool_choice");
+  if (fields.has("modalities") && fields.at("modalities") != json::array({"text"}))
+    throw bad_request("modalities other than text are not supported", "modalities");
+}
+
+Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, const kaiju::Model& model) {
+  refuse_unsupported(fields);
+  refuse_foreign_samplers(fields);
+  Wanted wanted;
+  kaiju::RequestOptions& options = wanted.options;
+  read_sampling(fields, defaults, model.config().vocab_size, options.sampling);
+  read_stops(fields, model, options);
+  constexpr int64_t kMost = 1 << 24;
+  const char* const newer = "max_completion_tokens";
+  wanted.max_tokens_given = fields.has("max_tokens") || (chat && fields.has(newer));
+  options.max_tokens = static_cast<int32_t>(fields.integer("max_tokens", defaults.max_tokens, 1, kMost));
+  if (chat) options.max_tokens = static_cast<int32_t>(fields.integer(newer, options.max_tokens, 1, kMost));
+  wanted.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, 0, kMost));
+  if (wanted.min_tokens > options.max_tokens) wrong("min_tokens", "at most max_tokens");
+  options.loop_guard = fields.flag("loop_guard", false);
+  wanted.n = static_cast<int32_t>(fields.integer("n", 1, 1, kaiju::kMaxSequences));
+  wanted.best_of = static_cast<int32_t>(fields.integer("best_of", wanted.n, 1, kaiju::kMaxSequences));
+  wanted.stream = fields.flag("stream", false);
+  if (wanted.best_of < wanted.n) wrong("best_of", "at least n");
+  if (wanted.best_of > wanted.n && wanted.stream) wrong("best_of", "n where the answer is a stream");
+  options.sequence_count = wanted.best_of;
+  if (fields.has("stream_options")) {
+    if (!wanted.stream) throw bad_request("stream_options needs stream", "stream_options");
+    if (!fields.at("stream_options").is_object()) wrong("stream_options", "an object");
+    wanted.usage_in_stream = Fields(fields.at("stream_options")).flag("include_usage", false);
+  }
+  if (chat) {
+    wanted.logprobs = fields.flag("logprobs", false);
+    options.logprobs = static_cast<int32_t>(fields.integer("top_logprobs", 0, 0, 20));
+    if (options.logprobs > 0 && !wanted.logprobs) throw bad_request("top_logprobs needs logprobs", "top_logprobs");
+  } else {
+    wanted.logprobs = fields.has("logprobs");
+    options.logprobs = static_cast<int32_t>(fields.integer("logprobs", 0, 0, kaiju::kMaxTopLogprobs));
+    wanted.echo = fields.flag("echo", false);
+    if (wanted.echo && wanted.logprobs)
+      throw bad_request("echo together with logprobs is not supported: kaiju-score computes those of a prompt", "echo");
+  }
+  return wanted;
+}
+
+}  // namespace server

@@ -1,0 +1,59 @@
+// What a request's body says: fields of known type and range, and how a reply is sampled.
+//
+// Every mistake is a Failure that names the field. Fields of samplers that the engine does not have are refused by name
+// unless they have the value that changes nothing; fields that nobody knows are left alone, as other servers do.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kaiju/kaiju.hpp"
+
+namespace server {
+
+// The fields of a JSON object. Absent and null are the same.
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& object) : object_(object) {}
+
+  bool has(const char* name) const;
+  const nlohmann::json& at(const char* name) const { return object_.at(name); }
+  double number(const char* name, double otherwise, double least, double most) const;
+  int64_t integer(const char* name, int64_t otherwise, int64_t least, int64_t most) const;
+  bool flag(const char* name, bool otherwise) const;
+  std::string text(const char* name, const std::string& otherwise = {}) const;
+  std::vector<std::string> texts(const char* name) const;  // a string, or a list of strings
+  std::vector<int32_t> tokens(const char* name, int32_t vocabulary) const;
+
+ private:
+  const nlohmann::json& object_;
+};
+
+// What is sampled where a request does not say.
+struct Defaults {
+  double temperature = 0.7;
+  int32_t max_tokens = 512;
+};
+
+struct Wanted {
+  kaiju::RequestOptions options;
+  int32_t n = 1;        // choices that are answered
+  int32_t best_of = 1;  // sequences that are computed; the n likeliest are answered
+  int32_t min_tokens = 0;
+  bool stream = false;
+  bool usage_in_stream = false;
+  bool logprobs = false;
+  bool max_tokens_given = false;
+  bool echo = false;
+};
+
+// Reads everything but the prompt. `chat`: the fields of /v1/chat/completions, else of /v1/completions.
+Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, const kaiju::Model& model);
+
+// Refuses by name what this server does not do: tools, audio, images, embeddings.
+void refuse_unsupported(const Fields& fields);
+
+}  // namespace server

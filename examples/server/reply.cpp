@@ -1,0 +1,74 @@
+#include "reply.hpp"
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+#include "kaiju/sample/params.hpp"
+
+namespace server {
+
+using kaiju::DoneReason, kaiju::Event, kaiju::EventKind;
+
+boost::asio::awaitable<std::deque<Event>> Reply::take() {
+  while (events_.empty()) {
+    boost::system::error_code ignored;  // cancelled: there is an event
+    co_await signal_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+  }
+  co_return std::exchange(events_, {});
+}
+
+void Choice::add(const Event& event) {
+  text += event.text;
+  if (event.kind == EventKind::kToken) {
+    tokens.push_back(event.token);
+    logprob += event.logprob;
+  } else if (event.kind == EventKind::kDone || event.kind == EventKind::kSequenceDone) {
+    reason = event.reason;
+    stop = event.stop;
+  }
+}
+
+const char* finish_reason(DoneReason reason) {
+  switch (reason) {
+    case DoneReason::kNone:
+      return nullptr;
+    case DoneReason::kLength:
+      return "length";
+    case DoneReason::kCancelled:
+    case DoneReason::kDeadline:
+      return "abort";
+    default:
+      return "stop";
+  }
+}
+
+namespace {
+
+class AtLeast : public Guide {
+ public:
+  AtLeast(int32_t least, const std::vector<int32_t>& stops, int32_t vocabulary, int32_t sequences)
+      : least_(least),
+        taken_(static_cast<size_t>(sequences)),
+        mask_(static_cast<size_t>(kaiju::mask_words(vocabulary)), ~0u) {
+    for (const int32_t token : stops) mask_[static_cast<size_t>(token) / 32] &= ~(1u << token % 32);
+  }
+  kaiju::Guide next(int32_t sequence) override {
+    return taken_[static_cast<size_t>(sequence)] < least_ ? kaiju::Guide{mask_, {}} : kaiju::Guide{};
+  }
+  void take(int32_t sequence, int32_t) override { ++taken_[static_cast<size_t>(sequence)]; }
+
+ private:
+  int32_t least_;
+  std::vector<int32_t> taken_;
+  std::vector<uint32_t> mask_;
+};
+
+}  // namespace
+
+std::unique_ptr<Guide> at_least(int32_t least, std::vector<int32_t> stop_tokens, int32_t vocabulary,
+                                int32_t sequences) {
+  return std::make_unique<AtLeast>(least, stop_tokens, vocabulary, sequences);
+}
+
+}  // namespace server

@@ -1,0 +1,50 @@
+// Reply: the events of one engine request, on their way to one HTTP answer.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace server {
+
+// Collects events until a coroutine takes them.
+class Reply : public Sink {
+ public:
+  explicit Reply(boost::asio::io_context& io) : signal_(io, boost::asio::steady_timer::time_point::max()) {}
+
+  void on_event(const kaiju::Event& event) override {
+    events_.push_back(event);
+    signal_.cancel();
+  }
+  // Waits until there are events, and takes them.
+  boost::asio::awaitable<std::deque<kaiju::Event>> take();
+
+ private:
+  std::deque<kaiju::Event> events_;
+  boost::asio::steady_timer signal_;
+};
+
+// One choice of an answer, as far as it has come.
+struct Choice {
+  std::string text;
+  std::vector<int32_t> tokens;                          // a stop token included
+  double logprob = 0;                                   // sum over the tokens
+  kaiju::DoneReason reason = kaiju::DoneReason::kNone;  // kNone: it goes on
+  int32_t stop = -1;                                    // Event::stop
+
+  // Takes in an event of its sequence.
+  void add(const kaiju::Event& event);
+  bool done() const { return reason != kaiju::DoneReason::kNone; }
+};
+
+// OpenAI's finish_reason; null while the reply goes on.
+const char* finish_reason(kaiju::DoneReason reason);
+
+// Does not let a reply end before `least` tokens: until then its stop tokens cannot be sampled.
+std::unique_ptr<Guide> at_least(int32_t least, std::vector<int32_t> stop_tokens, int32_t vocabulary, int32_t sequences);
+
+}  // namespace server

@@ -1,0 +1,38 @@
+// Service: what the handlers share. Everything here lives on the I/O thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "driver.hpp"
+#include "http.hpp"
+#include "metrics.hpp"
+#include "parameters.hpp"
+#include "tenants.hpp"
+#include "transcripts.hpp"
+
+namespace server {
+
+struct Service {
+  asio::io_context& io;
+  Server& server;
+  std::shared_ptr<const kaiju::Model> model;
+  std::string model_name;  // what clients call it
+  Driver& driver;
+  Tenants& tenants;
+  Metrics& metrics;
+  Transcripts& transcripts;
+  Defaults defaults;
+  int64_t created;            // Unix time
+  int request_seconds = 600;  // a request that takes longer is ended
+
+  const kaiju::Tokenizer& tokenizer() const;  // throws Failure where the model has none
+  const kaiju::ChatFormat& chat() const;      // likewise
+};
+
+// The routes of OpenAI's API, and those of operation. Each file adds its own.
+void add_chat_routes(Server& server, Service& service);
+void add_completion_routes(Server& server, Service& service);
+void add_meta_routes(Server& server, Service& service);
+
+}  // namespace server

@@ -1,0 +1,84 @@
+#include "tenants.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "failure.hpp"
+#include "parameters.hpp"
+
+namespace server {
+
+Tenants::Tenants(std::string secret) : secret_(std::move(secret)) {}
+
+Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::move(secret)) {
+  std::ifstream in(file);
+  if (!in) throw std::runtime_error(file + ": cannot open");
+  const nlohmann::json keys = nlohmann::json::parse(in, nullptr, false);
+  if (!keys.is_object() || !keys.contains("keys") || !keys["keys"].is_array())
+    throw std::runtime_error(file + R"(: must be {"keys": [{"key": "...", "name": "..."}]})");
+  for (size_t i = 0; i < keys["keys"].size(); ++i) try {
+      const nlohmann::json& entry = keys["keys"][i];
+      if (!entry.is_object()) throw bad_request("must be an object");
+      const Fields fields(entry);
+      Tenant tenant;
+      const std::string key = fields.text("key");
+      if (key.size() < 8) throw bad_request("key must have at least 8 characters");
+      tenant.name = fields.text("name", fmt::format("key {}", i + 1));
+      tenant.requests_a_minute = fields.number("requests_per_minute", 0, 0, 1e9);
+      tenant.allowance = tenant.requests_a_minute;
+      tenant.priority = static_cast<int32_t>(fields.integer("priority", 0, -1000, 1000));
+      tenant.most_at_once = static_cast<size_t>(fields.integer("most_at_once", 0, 0, 1 << 20));
+      tenant.trusted = fields.flag("trusted", false);
+      if (!by_key_.emplace(key, std::move(tenant)).second) throw bad_request("key is there twice");
+    } catch (const Failure& failure) {
+      throw std::runtime_error(fmt::format("{}: keys[{}]: {}", file, i, failure.message));
+    }
+  if (by_key_.empty()) throw std::runtime_error(file + ": there is no key");
+}
+
+Tenant& Tenants::of(const Exchange& exchange) {
+  if (by_key_.empty()) return everybody_;
+  const std::string given = exchange.header("authorization");
+  constexpr std::string_view kBearer = "Bearer ";
+  if (given.empty())
+    throw Failure{
+        401, "this server wants an API key: send the header Authorization: Bearer KEY", {}, "invalid_api_key"};
+  const auto found = by_key_.find(given.starts_with(kBearer) ? given.substr(kBearer.size()) : given);
+  if (found == by_key_.end()) throw Failure{401, "the API key is not one of this server's", {}, "invalid_api_key"};
+  return found->second;
+}
+
+void Tenants::admit(Tenant& tenant) {
+  if (tenant.most_at_once > 0 && tenant.at_once >= tenant.most_at_once)
+    throw Failure{429,
+                  fmt::format("{} requests of this key are unfinished, and it may have {}: wait for one to end",
+                              tenant.at_once, tenant.most_at_once),
+                  {},
+                  "rate_limit_exceeded",
+                  1};
+  if (tenant.requests_a_minute <= 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(now - tenant.counted).count();
+  tenant.counted = now;
+  tenant.allowance = std::min(tenant.requests_a_minute, tenant.allowance + seconds * tenant.requests_a_minute / 60);
+  if (tenant.allowance < 1) {
+    const int wait = static_cast<int>((1 - tenant.allowance) * 60 / tenant.requests_a_minute) + 1;
+    throw Failure{
+        429,
+        fmt::format("this key may make {} requests a minute: try again in {} s", tenant.requests_a_minute, wait),
+        {},
+        "rate_limit_exceeded",
+        wait};
+  }
+  tenant.allowance -= 1;
+}
+
+std::string Tenants::salt(const Tenant& tenant, const std::string& asked) const {
+  return fmt::format("{}/{}/{}", secret_, tenant.name, tenant.trusted ? asked : "");
+}
+
+}  // namespace server

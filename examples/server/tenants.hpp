@@ -1,0 +1,62 @@
+// Tenants: who may use the server, how much, and whose KV is shared with whom.
+//
+// Without a file of keys there is one tenant, and everybody shares. With one, a request's key (Authorization: Bearer)
+// names its tenant. KV after a character's shared region is shared within a tenant alone; a tenant that is a trusted
+// front end may say with the field cache_salt which of its own users share. What other clients put there is not used.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "http.hpp"
+
+namespace server {
+
+struct Tenant {
+  std::string name;              // for the log and the metrics
+  double requests_a_minute = 0;  // 0: no limit
+  int32_t priority = 0;          // of its requests in the engine
+  size_t most_at_once = 0;       // unfinished requests; 0: no limit
+  bool trusted = false;          // may name salts
+
+  double allowance = 0;  // requests that it may make now
+  std::chrono::steady_clock::time_point counted{};
+  size_t at_once = 0;
+};
+
+class Tenants {
+ public:
+  // Everybody, without keys.
+  explicit Tenants(std::string secret);
+  // Reads a file of keys: {"keys": [{"key", "name", "requests_per_minute", "most_at_once", "priority", "trusted"}]}.
+  // Throws std::runtime_error with the file and what is wrong.
+  Tenants(std::string secret, const std::string& file);
+
+  // The tenant of a request. Throws Failure 401 without a known key.
+  Tenant& of(const Exchange& exchange);
+  // Counts a request; throws Failure 429 where the tenant has made too many.
+  void admit(Tenant& tenant);
+  // Whose KV a request shares. `asked`: the body's cache_salt, which counts for a trusted tenant alone.
+  std::string salt(const Tenant& tenant, const std::string& asked) const;
+
+ private:
+  std::string secret_;
+  std::map<std::string, Tenant> by_key_;
+  Tenant everybody_{.name = "everybody"};
+};
+
+// One of a tenant's unfinished requests, for as long as it lives.
+class AtOnce {
+ public:
+  explicit AtOnce(Tenant& tenant) : tenant_(tenant) { ++tenant_.at_once; }
+  ~AtOnce() { --tenant_.at_once; }
+  AtOnce(const AtOnce&) = delete;
+
+ private:
+  Tenant& tenant_;
+};
+
+}  // namespace server

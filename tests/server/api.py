@@ -1,0 +1,321 @@
+"""kaiju-server as its clients see it: OpenAI's API through the openai package, and what a wrong or rude client gets.
+
+    api.py KAIJU_SERVER MODEL [Class.test ...]
+
+Without the package openai (tests/server/requirements.txt) its tests are skipped, and the rest runs.
+"""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+try:
+    import openai
+except ImportError:
+    openai = None
+
+SERVER, MODEL = sys.argv[1:3]
+CARD = "Pip\nPip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails."
+ASK = [{"role": "system", "content": CARD}, {"role": "user", "content": "What do you grow?"}]
+
+
+class Running:
+    """A server on a port of its own, and its access log."""
+
+    def __init__(self, *arguments):
+        self.folder = tempfile.TemporaryDirectory()
+        self.log_file = pathlib.Path(self.folder.name, "access.log")
+        self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", "0", "--threads", "1", "--log",
+                                         str(self.log_file), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        found = re.search(r"http://127.0.0.1:(\d+)$", line.strip())
+        if not found:
+            raise RuntimeError(f"{line}{self.process.stderr.read()}")
+        self.port = int(found[1])
+
+    def ask(self, method, path, body=None, headers=None):
+        """Status, headers and body of one request."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = json.dumps(body) if isinstance(body, (dict, list)) else body
+        connection.request(method, path, data, headers or {})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, dict(response.getheaders()), text
+
+    def post(self, path, **body):
+        status, _, text = self.ask("POST", path, body)
+        return status, json.loads(text)
+
+    def chat(self, messages, **body):
+        status, answer = self.post("/v1/chat/completions", messages=messages, **body)
+        assert status == 200, answer
+        return answer
+
+    def metric(self, name):
+        text = self.ask("GET", "/metrics")[2]
+        return float(re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.M)[1])
+
+    def log(self):
+        return [json.loads(line) for line in self.log_file.read_text().splitlines()]
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        code = self.process.wait(60)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        self.folder.cleanup()
+        return code
+
+
+class OfServer(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Running()
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def wait_for(self, holds):
+        until = time.monotonic() + 30
+        while not holds():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
+
+
+@unittest.skipIf(openai is None, "the package openai is not installed")
+class OpenAI(OfServer):
+    def setUp(self):
+        self.client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", max_retries=0)
+        self.addCleanup(self.client.close)
+        self.model = self.client.models.list().data[0].id
+
+    def create(self, messages=ASK, **options):
+        return self.client.chat.completions.create(model=self.model, messages=messages, **{"seed": 1, **options})
+
+    def test_a_chat_answers_in_character(self):
+        answer = self.create(temperature=0)
+        self.assertEqual(answer.choices[0].message.content, "I grow blue tomatoes.")
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
+
+    def test_a_stream_spells_the_same_reply(self):
+        whole = self.create(temperature=1.0, max_tokens=30)
+        chunks = list(self.create(temperature=1.0, max_tokens=30, stream=True, stream_options={"include_usage": True}))
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        self.assertEqual(text, whole.choices[0].message.content)
+        self.assertEqual(chunks[-1].usage.completion_tokens, whole.usage.completion_tokens)
+        self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason],
+                         [whole.choices[0].finish_reason])
+
+    def test_parallel_replies_equal_those_alone(self):
+        alone = [self.create(seed=i, temperature=1.0, max_tokens=20).choices[0].message.content for i in range(12)]
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            together = list(pool.map(lambda i: self.create(seed=i, temperature=1.0, max_tokens=20).choices[0].message.content, range(12)))
+        self.assertEqual(together, alone)
+
+    def test_n_choices_are_those_of_one_seed(self):
+        answer = self.create(n=3, temperature=1.0, max_tokens=20)
+        texts = [choice.message.content for choice in answer.choices]
+        self.assertEqual(len(texts), 3)
+        self.assertEqual(texts[0], self.create(temperature=1.0, max_tokens=20).choices[0].message.content)
+        self.assertGreater(len(set(texts)), 1)
+
+    def test_log_probabilities_and_alternatives(self):
+        answer = self.create(logprobs=True, top_logprobs=2, temperature=0, max_tokens=4)
+        for one in answer.choices[0].logprobs.content:
+            self.assertLessEqual(one.logprob, 0)
+            self.assertEqual(one.top_logprobs[0].token, one.token)
+            self.assertEqual(len(one.top_logprobs), 2)
+
+    def test_a_stop_string_ends_a_reply_and_is_not_in_it(self):
+        answer = self.create(temperature=0, stop=[" tomatoes"])
+        self.assertEqual((answer.choices[0].message.content, answer.choices[0].finish_reason), ("I grow blue", "stop"))
+
+    def test_a_last_assistant_message_is_continued(self):
+        answer = self.create(ASK + [{"role": "assistant", "content": "I grow blue"}], temperature=0)
+        self.assertEqual(answer.choices[0].message.content, " tomatoes.")
+
+    def test_a_text_is_completed(self):
+        answer = self.client.completions.create(model=self.model, prompt=["Once upon a time", "The garden"], max_tokens=5,
+                                                seed=2, echo=True)
+        self.assertEqual([choice.index for choice in answer.choices], [0, 1])
+        self.assertTrue(answer.choices[1].text.startswith("The garden"))
+
+    def test_a_closed_stream_cancels_its_request(self):
+        before = self.server.metric("kaiju_disconnects_total")
+        stream = self.create(stream=True, max_tokens=3000, temperature=1.0, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        self.wait_for(lambda: self.server.metric("kaiju_requests_unfinished") == 0)
+        self.assertEqual(self.server.metric("kaiju_disconnects_total"), before + 1)
+
+    def test_mistakes_are_the_clients_errors(self):
+        for options, says in (({"temperature": 101}, "temperature must be from 0 to 100"), ({"n": 0}, "n must be"),
+                              ({"max_tokens": 5000}, "max_tokens is 5000"), ({"logit_bias": {"x": 1}}, "logit_bias must be"),
+                              ({"frequency_penalty": 1.0}, "frequency_penalty is not supported"),
+                              ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported")):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.create(**options)
+            self.assertIn(says, str(caught.exception))
+
+
+class Transcripts(OfServer):
+    """Clients that send the whole chat each time: nothing that was computed or generated is computed twice."""
+
+    def test_each_turn_computes_only_what_is_new(self):
+        messages = list(ASK)
+        for question in ("What are you afraid of?", "Why?", "Tell me more."):
+            answer = self.server.chat(messages, temperature=1.0, seed=3, max_tokens=24)
+            used = answer["usage"]
+            messages += [{"role": "assistant", "content": answer["choices"][0]["message"]["content"]},
+                         {"role": "user", "content": question}]
+            status, rendered = self.server.post("/v1/chat/completions/render", messages=messages)
+            again = self.server.chat(messages, temperature=0, max_tokens=1)["usage"]
+            self.assertEqual(again["prompt_tokens"], len(rendered["token_ids"]))
+            # all of the turn before but the last sampled token, whose KV no step has computed
+            self.assertGreaterEqual(again["prompt_tokens_details"]["cached_tokens"], used["total_tokens"] - 1)
+
+    def test_generated_tokens_are_kept_and_not_those_of_their_text(self):
+        """Hot replies of small pieces, whose texts a tokenizer spells otherwise."""
+        differ = 0
+        for seed in range(20):
+            messages = [{"role": "user", "content": "Hello!"}]
+            answer = self.server.chat(messages, temperature=1.5, seed=seed, max_tokens=20, logprobs=True)
+            text = answer["choices"][0]["message"]["content"]
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "What?"}]
+            kept = self.server.post("/tokenize", messages=messages, return_token_strs=True)[1]["token_strs"]
+            pieces = [one["token"] for one in answer["choices"][0]["logprobs"]["content"]]
+            self.assertIn(pieces, [kept[i:i + len(pieces)] for i in range(len(kept))])
+            status, spelled = self.server.post("/tokenize", prompt=text, add_special_tokens=False, return_token_strs=True)
+            differ += spelled["token_strs"] != [piece for piece in pieces if piece]
+        self.assertGreater(differ, 0)  # else the test would say nothing
+
+    def test_an_edited_transcript_is_computed_from_the_edit(self):
+        messages = ASK + [{"role": "assistant", "content": "Nothing at all."}, {"role": "user", "content": "Why?"}]
+        self.assertEqual(self.server.chat(messages, max_tokens=4)["choices"][0]["finish_reason"] in ("stop", "length"), True)
+
+
+class Rude(OfServer):
+    def test_what_is_no_request_is_refused(self):
+        for body, says in (("{", "not JSON"), ("[]", "must be a JSON object"), ("[" * 100 + "]" * 100, "nested more than 64"),
+                           ("{}", "messages must be a list"), ('{"messages": [{"role": "cat", "content": "x"}]}', "roles are"),
+                           ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "takes text only")):
+            status, _, text = self.server.ask("POST", "/v1/chat/completions", body)
+            self.assertEqual((status, says in json.loads(text)["error"]["message"]), (400, True), text)
+        self.assertEqual(self.server.ask("GET", "/nowhere")[0], 404)
+        self.assertEqual(self.server.ask("GET", "/v1/chat/completions")[0], 405)
+        self.assertEqual(self.server.ask("POST", "/v1/embeddings", {})[0], 404)
+
+    def raw(self, data, most=65536):
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=10) as connection:
+            connection.sendall(data)
+            answer = b""
+            while len(answer) < most and (got := connection.recv(4096)):
+                answer += got
+                if b"\r\n\r\n" in answer and b"HTTP/1.1 200" in answer:
+                    break
+            return answer
+
+    def test_broken_heads_get_an_answer_or_the_door(self):
+        self.assertIn(b"400", self.raw(b"hello there\r\n\r\n"))
+        self.assertIn(b"431", self.raw(b"GET / HTTP/1.1\r\nx: " + b"y" * 20000 + b"\r\n\r\n"))
+        self.assertIn(b"413", self.raw(b"POST /tokenize HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n"))
+
+    def test_a_client_that_reads_nothing_holds_nobody(self):
+        slow = socket.create_connection(("127.0.0.1", self.server.port))
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        body = json.dumps({"messages": ASK, "stream": True, "max_tokens": 2000, "ignore_eos": True}).encode()
+        slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        self.assertEqual(self.server.chat(ASK, temperature=0)["choices"][0]["message"]["content"], "I grow blue tomatoes.")
+        slow.close()
+        self.wait_for(lambda: self.server.metric("kaiju_requests_unfinished") == 0)
+
+    def test_an_answer_carries_the_requests_id_and_trace_and_so_does_the_log(self):
+        trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        status, headers, _ = self.server.ask("POST", "/tokenize", {"prompt": "a"}, {"x-request-id": "mine-1", "traceparent": trace})
+        self.assertEqual((status, headers["X-Request-Id"], headers["traceparent"]), (200, "mine-1", trace))
+        self.wait_for(lambda: ("mine-1", trace, 200) in [(line["id"], line.get("traceparent"), line["status"])
+                                                         for line in self.server.log()])
+
+    def test_min_tokens_keeps_a_reply_from_ending(self):
+        answer = self.server.chat(ASK, temperature=0, min_tokens=20, max_tokens=30)
+        self.assertGreaterEqual(answer["usage"]["completion_tokens"], 20)
+
+
+class Keys(unittest.TestCase):
+    def test_keys_limit_and_separate_their_users(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"},
+                                {"key": "key-of-few", "name": "few", "requests_per_minute": 1}]}, file)
+            file.flush()
+            server = Running("--keys", file.name)
+            self.addCleanup(server.stop)
+            body = {"messages": ASK, "max_tokens": 4}
+
+            def ask(key):
+                headers = {"authorization": f"Bearer {key}"} if key else {}
+                status, headers, text = server.ask("POST", "/v1/chat/completions", body, headers)
+                return status, headers, json.loads(text)
+
+            self.assertEqual(ask(None)[0], 401)
+            self.assertEqual(ask("wrong")[0], 401)
+            cached = [ask(key)[2]["usage"]["prompt_tokens_details"]["cached_tokens"] for key in ("key-of-ann", "key-of-ann", "key-of-bob")]
+            self.assertGreater(cached[1], 20)  # her own
+            self.assertEqual((cached[0], cached[2]), (0, 0))  # nobody else's
+            body["cache_salt"] = "ann"  # what a client says about sharing is not believed
+            self.assertGreater(ask("key-of-ann")[2]["usage"]["prompt_tokens_details"]["cached_tokens"], 20)
+            self.assertEqual(ask("key-of-few")[0], 200)
+            status, headers, answer = ask("key-of-few")
+            self.assertEqual((status, answer["error"]["code"]), (429, "rate_limit_exceeded"))
+            self.assertGreater(int(headers["Retry-After"]), 0)
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
+
+    def test_a_wrong_file_of_keys_is_told(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write('{"keys": [{"key": "short"}]}')
+            file.flush()
+            done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("keys[0]: key must have at least 8 characters", done.stderr)
+
+
+class Ending(unittest.TestCase):
+    def test_sigterm_lets_replies_finish_and_takes_nothing_new(self):
+        server = Running()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(server.chat, ASK, max_tokens=600, ignore_eos=True, seed=1)
+            while server.metric("kaiju_requests_unfinished") == 0:
+                time.sleep(0.01)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            with self.assertRaises(OSError):
+                server.ask("GET", "/health")
+            self.assertEqual(reply.result()["usage"]["completion_tokens"], 600)
+        self.assertEqual(server.process.wait(30), 0)
+        server.process.stdout.close()
+        server.process.stderr.close()
+
+    def test_a_port_in_use_is_told(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            done = subprocess.run([SERVER, "--model", MODEL, "--port", str(taken.getsockname()[1])], capture_output=True,
+                                  text=True, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("in use", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
