@@ -61,7 +61,7 @@ std::string position_of(const Fields& entry) {
   if (const auto extensions = entry.object("extensions"))
     if (const auto number = extensions->number("position", 0, 100))
       return std::string(*number < 8 ? kPlaces[*number] : "unknown");
-  if (entry.has("position") && entry.json()["position"].is_number())
+  if (entry.has("position") && entry.raw()["position"].is_number())
     return std::string(kPlaces[entry.number("position", 0, 7).value_or(0)]);
   return entry.line("position", kMaxShortBytes);
 }

@@ -115,6 +115,8 @@ std::string Fields::settled(const json& value, const std::string& path, size_t m
   } catch (const Refusal& refusal) {
     throw Refusal(path + " " + refusal.what());
   }
+  if (result.text.size() > most)  // <BOT> becomes {{char}}
+    throw Refusal(fmt::format("{} has {} bytes with its macros in order; at most {}", path, result.text.size(), most));
   if (removed > 0) note(fmt::format("{} control characters of {} were removed.", removed, path));
   if (result.chose) note(fmt::format("Of random choices in {} the first is taken, always.", path));
   if (result.unknown) note(fmt::format("A macro in {} is not known and stays as it is written.", path));

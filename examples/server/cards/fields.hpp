@@ -36,7 +36,7 @@ class Fields {
   std::optional<Fields> object(const char* key) const;
   std::vector<Fields> objects(const char* key, size_t most_count) const;
 
-  const nlohmann::json& json() const { return *object_; }
+  const nlohmann::json& raw() const { return *object_; }
   void note(std::string sentence) const { notes_->push_back(std::move(sentence)); }
 
  private:

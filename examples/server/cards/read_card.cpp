@@ -49,7 +49,10 @@ std::string canonical_of(const Draft& draft) {
   put(all, "character_version", card.character_version);
   put(all, "tags", card.tags);
   if (!card.book.empty() || card.scan_depth || card.token_budget) all["character_book"] = book_json(card);
-  return all.dump();  // keys are sorted: json keeps a std::map
+  std::string canonical = all.dump();  // keys are sorted: json keeps a std::map
+  if (canonical.size() > kMaxCardJsonBytes)
+    throw Refusal(fmt::format("the card has {} bytes in its canonical form; at most {}", canonical.size(), kMaxCardJsonBytes));
+  return canonical;
 }
 
 void check_draft(const Draft& draft) {
@@ -68,11 +71,12 @@ void finish(Draft& draft, const CardOptions& options) {
   Card& card = draft.card;
   const std::string called = draft.nickname.empty() ? card.name : draft.nickname;
   const auto name_all = [&](std::string& text) { text = with_names(text, called, options.user); };
+  std::vector<std::string> parts = {std::move(card.description)};
   for (const BookEntry& entry : card.book)
-    if (entry.enabled && entry.constant) card.description = joined({card.description, entry.content}, "\n\n");
+    if (entry.enabled && entry.constant) parts.push_back(entry.content);
+  card.description = joined(parts, "\n\n");
   if (card.description.find("{{user}}") != std::string::npos)
     card.notes.push_back(fmt::format("In the description {{{{user}}}} is read as \"{}\".", options.user_in_description));
-  // At most 1 MiB of entries and fields times the longest name: bounded before it is made.
   if (card.description.size() > kMaxDescriptionBytes)
     throw Refusal(fmt::format("the whole description has {} bytes; at most {}", card.description.size(), kMaxDescriptionBytes));
   card.description = with_names(card.description, called, options.user_in_description);
@@ -94,10 +98,11 @@ Draft text_draft(std::string_view bytes, std::vector<std::string>& notes) {
     throw Refusal(fmt::format("the card has {} bytes; in its text form at most {}", bytes.size(), kMaxCardTextBytes));
   try {
     chat::Card parsed = chat::parse_card(std::string(bytes), "card");
-    const json all = {{"name", parsed.name}, {"greeting", parsed.greeting}, {"suggestions", parsed.asks}};
-    Draft draft = own_draft(Fields(all, "", notes));
-    draft.card.description = settle_macros(tidied(parsed.description)).text;
-    return draft;
+    const json all = {{"name", parsed.name},
+                      {"greeting", parsed.greeting},
+                      {"suggestions", parsed.asks},
+                      {"description", parsed.description}};
+    return own_draft(Fields(all, "", notes));
   } catch (const chat::Problem& problem) {
     throw Refusal(problem.what());
   }
@@ -154,7 +159,7 @@ void read_common(const Fields& data, Draft& draft) {
 }
 
 Draft own_draft(const Fields& card) {
-  for (const auto& [key, value] : card.json().items())
+  for (const auto& [key, value] : card.raw().items())
     if (std::find(own_fields().begin(), own_fields().end(), key) == own_fields().end())
       throw Refusal(fmt::format("'{}' is no field of a card{} The fields are {}", tidied_line(key.substr(0, 40)),
                                 tools::did_you_mean(key, own_fields()).empty() ? "."

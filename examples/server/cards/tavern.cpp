@@ -61,7 +61,7 @@ void read_extensions(const Fields& extensions, Draft& draft) {
 void note_left_out(const Fields& data) {
   std::vector<std::string> left_out;
   for (const char* key : {"group_only_greetings", "assets", "creator_notes_multilingual"})
-    if (data.has(key) && !data.json()[key].empty()) left_out.push_back(data.path_of(key));
+    if (data.has(key) && !data.raw()[key].empty()) left_out.push_back(data.path_of(key));
   if (!left_out.empty()) data.note(fmt::format("Left out: {}.", fmt::join(left_out, ", ")));
 }
 
