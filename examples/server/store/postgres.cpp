@@ -92,12 +92,16 @@ class Postgres : public Database {
   int64_t changed() override { return changed_; }
 
   void begin(bool writes) override {
-    if (PQstatus(connection_.get()) != CONNECTION_OK) {
-      PQreset(connection_.get());
-      begin_session();
-    }
     // A read sees one state of the database in all of its statements.
-    execute(writes ? "BEGIN" : "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    const char* sql = writes ? "BEGIN" : "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    if (PQstatus(connection_.get()) == CONNECTION_OK) {
+      const Answer answer(PQexec(connection_.get(), sql));
+      if (PQresultStatus(answer.get()) == PGRES_COMMAND_OK) return;
+      if (PQstatus(connection_.get()) == CONNECTION_OK) fail(answer.get());
+    }
+    PQreset(connection_.get());  // lost since the last transaction: nothing of this one was sent
+    begin_session();
+    execute(sql);
   }
 
   void commit() override {

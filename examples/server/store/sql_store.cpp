@@ -108,7 +108,7 @@ int64_t system_now_ms() {
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
 
-Parameter maybe_blob_text(const std::optional<std::string>& text) {
+Parameter maybe_text(const std::optional<std::string>& text) {
   return text ? Parameter(Text{*text}) : Parameter(std::monostate());
 }
 
@@ -152,7 +152,7 @@ class SqlStore : public Store {
       const Rows rows =
           could_be_id(id)
               ? run("SELECT v.picture FROM character_versions v JOIN characters c ON c.id = v.id "
-                    "WHERE v.id = $1 AND v.version = CASE WHEN $2 = 0 THEN c.versions ELSE $2 END",
+                    "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE CAST($2 AS BIGINT) END",
                     {Text{id}, version})
               : Rows();
       if (rows.empty()) throw no_character(id, version);
@@ -316,7 +316,7 @@ class SqlStore : public Store {
       check_speaker(id, turn.speaker);
       run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms) "
           "VALUES ($1, $2, $3, $4, $5, $6, $7)",
-          {Text{id}, count, maybe_blob_text(turn.user), Text{turn.speaker}, blob(turn.input_tokens), turn.chosen,
+          {Text{id}, count, maybe_text(turn.user), Text{turn.speaker}, blob(turn.input_tokens), turn.chosen,
            now_ms_()});
       for (size_t i = 0; i < turn.replies.size(); ++i) insert_reply(id, count, static_cast<int64_t>(i), turn.replies[i]);
       set_turn_count(id, count + 1);
@@ -389,16 +389,21 @@ class SqlStore : public Store {
       check_name(report.kind, "the report's kind", 1);
       check_text(report.comment, "the report's comment");
       check_turn_index(report.turn, lock_chat(owner, report.chat, false));
-      const Rows rows = run("INSERT INTO reports (chat, owner, turn, reply, kind, comment, user_text, reply_text, "
-                            "speaker, speaker_version, created_ms) "
-                            "SELECT t.chat, $1, t.turn, r.reply, $2, $3, t.user_text, r.reply_text, m.id, m.version, $4 "
-                            "FROM turns t JOIN replies r ON r.chat = t.chat AND r.turn = t.turn "
+      const Rows rows = run("SELECT t.user_text, r.reply_text, m.id, m.version FROM turns t "
+                            "JOIN replies r ON r.chat = t.chat AND r.turn = t.turn "
                             "JOIN chat_characters m ON m.chat = t.chat AND m.id = t.speaker "
-                            "WHERE t.chat = $5 AND t.turn = $6 AND r.reply = $7 RETURNING id",
-                            {Text{owner}, Text{report.kind}, Text{report.comment}, now_ms_(), Text{report.chat},
-                             report.turn, report.reply});
+                            "WHERE t.chat = $1 AND t.turn = $2 AND r.reply = $3",
+                            {Text{report.chat}, report.turn, report.reply});
       if (rows.empty()) throw invalid(fmt::format("turn {} has no reply {}", report.turn, report.reply));
-      return integer(rows[0][0]);
+      const Row& said = rows[0];
+      const std::optional<std::string> user = maybe_words(said[0]);
+      const Rows made = run("INSERT INTO reports (chat, owner, turn, reply, kind, comment, user_text, reply_text, "
+                            "speaker, speaker_version, created_ms) "
+                            "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id",
+                            {Text{report.chat}, Text{owner}, report.turn, report.reply, Text{report.kind},
+                             Text{report.comment}, maybe_text(user), Text{words(said[1])}, Text{words(said[2])},
+                             integer(said[3]), now_ms_()});
+      return integer(made.at(0).at(0));
     });
   }
 
@@ -499,7 +504,7 @@ class SqlStore : public Store {
             ? run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
                   "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, v.tokens "
                   "FROM character_versions v JOIN characters c ON c.id = v.id "
-                  "WHERE v.id = $1 AND v.version = CASE WHEN $2 = 0 THEN c.versions ELSE $2 END",
+                  "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE CAST($2 AS BIGINT) END",
                   {Text{id}, version})
             : Rows();
     if (rows.empty()) throw no_character(id, version);

@@ -179,8 +179,8 @@ struct StoreOptions {
 Result<std::unique_ptr<Store>> open_sqlite_store(const std::string& file, const StoreOptions& options = {});
 
 // A connection string or URI of libpq; tables are made in the first schema of its search_path. kUnsupported in a build
-// without KAIJU_SERVER_POSTGRES. A lost connection fails one call (kIo) and is made again by the next. A call during
-// which it was lost may have been committed.
+// without KAIJU_SERVER_POSTGRES. A connection that is lost between calls is made again by the next call; one that is
+// lost during a call fails it (kIo), and what it wrote may have been committed or not: read it again.
 Result<std::unique_ptr<Store>> open_postgres_store(const std::string& connection, const StoreOptions& options = {});
 
 // "2026-11-28T20:15:00.123Z" (RFC 3339).
