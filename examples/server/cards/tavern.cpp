@@ -36,10 +36,11 @@ std::string composed_description(const Fields& data) {
   if (!added.empty())
     data.note(fmt::format("Added to the end of the description: {}.", fmt::join(added, ", ")));
   if (!system.empty()) data.note("system_prompt is placed at the beginning of the description.");
-  return joined({system, description, personality.empty() ? "" : "{{char}}'s personality: " + personality,
+  const std::string whole = joined({system, description, personality.empty() ? "" : "{{char}}'s personality: " + personality,
                  scenario.empty() ? "" : "Scenario: " + scenario,
                  examples.empty() ? "" : "Examples of how {{char}} speaks:\n" + examples},
                 "\n\n");
+  return settle_macros(whole).text;  // one may begin in one part and end in another
 }
 
 void read_extensions(const Fields& extensions, Draft& draft) {
