@@ -16,11 +16,12 @@ const char* const kDescription =
 }  // namespace
 
 TEST_CASE("our own JSON, the text form, V1, V2 and V3 give the same character, bytes and digest") {
-  json own = {{"name", "Wren"},
-              {"greeting", "Hello, {{user}}."},
-              {"description",
-               "{{char}} is a hedge witch.\n\n{{char}}'s personality: kind, wary\n\nScenario: {{user}} meets {{char}} on "
-               "a road.\n\nExamples of how {{char}} speaks:\n{{user}}: Hi\n{{char}}: Hm.\n\n{{char}}: Rain."}};
+  json own = {
+      {"name", "Wren"},
+      {"greeting", "Hello, {{user}}."},
+      {"description",
+       "{{char}} is a hedge witch.\n\n{{char}}'s personality: kind, wary\n\nScenario: {{user}} meets {{char}} on "
+       "a road.\n\nExamples of how {{char}} speaks:\n{{user}}: Hi\n{{char}}: Hm.\n\n{{char}}: Rain."}};
   const Card wanted = must_read(own.dump());
   CHECK(wanted.description == kDescription);
   CHECK(wanted.greeting == "Hello, the user.");
@@ -55,8 +56,13 @@ TEST_CASE("canonical bytes are a card that gives the same card and the same byte
       {"scan_depth", 3},
       {"token_budget", 500},
       {"entries",
-       {{{"keys", {"b", "a"}}, {"content", "second"}, {"insertion_order", 2}, {"enabled", true}, {"selective", true},
-         {"secondary_keys", {"y", "x"}}, {"extensions", {{"selectiveLogic", 3}, {"match_whole_words", false}}}},
+       {{{"keys", {"b", "a"}},
+         {"content", "second"},
+         {"insertion_order", 2},
+         {"enabled", true},
+         {"selective", true},
+         {"secondary_keys", {"y", "x"}},
+         {"extensions", {{"selectiveLogic", 3}, {"match_whole_words", false}}}},
         {{"keys", json::array()}, {"content", "always"}, {"constant", true}, {"insertion_order", 1}},
         {{"keys", {"c"}}, {"content", "off"}, {"enabled", false}, {"position", "after_char"}}}}};
   const Card card = must_read(in_data(fields, "chara_card_v2").dump());
@@ -88,8 +94,8 @@ TEST_CASE("canonical bytes are a card that gives the same card and the same byte
 
 TEST_CASE("white space, order of fields and of sets do not change the digest; a word does") {
   const Card one = must_read(R"({"name":"A","description":"one\ntwo","tags":["x","y"]})");
-  CHECK(must_read("{ \"tags\": [\"y\", \"x\", \"x\"], \"description\": \"one  \\r\\ntwo \\n\\n\", \"name\": \" A \" }").digest ==
-        one.digest);
+  CHECK(must_read("{ \"tags\": [\"y\", \"x\", \"x\"], \"description\": \"one  \\r\\ntwo \\n\\n\", \"name\": \" A \" }")
+            .digest == one.digest);
   CHECK(must_read(R"({"name":"A","description":"one\ntwo!","tags":["x","y"]})").digest != one.digest);
   CHECK(must_read(R"({"name":"A","description":"one two","tags":["x","y"]})").digest != one.digest);
 }
@@ -165,7 +171,8 @@ TEST_CASE("control characters are removed and counted") {
 }
 
 TEST_CASE("suggestions come with our own cards, in JSON and in text") {
-  const Card own = must_read(R"({"name":"A","description":"d","first_question":"One?","suggestions":["Two?","Three?"]})");
+  const Card own =
+      must_read(R"({"name":"A","description":"d","first_question":"One?","suggestions":["Two?","Three?"]})");
   CHECK(own.suggestions == std::vector<std::string>{"One?", "Two?", "Three?"});
   CHECK(must_read("name: A\nask: One?\nask: Two?\nask: Three?\n\nd\n").canonical == own.canonical);
 }

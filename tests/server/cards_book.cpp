@@ -23,11 +23,12 @@ Card one_entry(json more) {
 }  // namespace
 
 TEST_CASE("constant entries end the description, by order; keyed ones wait for their key") {
-  const Card card = must_read(with_book({{{"keys", {"z"}}, {"content", "C2"}, {"constant", true}, {"insertion_order", 20}},
-                                         {{"keys", {"key"}}, {"content", "K2 {{user}}"}, {"insertion_order", 9}},
-                                         {{"keys", {"key"}}, {"content", "K1 {{char}}"}, {"insertion_order", 8.0}},
-                                         {{"keys", json::array()}, {"content", "C1"}, {"constant", true}, {"insertion_order", 10}},
-                                         {{"keys", {"key"}}, {"content", "off"}, {"enabled", false}}}));
+  const Card card =
+      must_read(with_book({{{"keys", {"z"}}, {"content", "C2"}, {"constant", true}, {"insertion_order", 20}},
+                           {{"keys", {"key"}}, {"content", "K2 {{user}}"}, {"insertion_order", 9}},
+                           {{"keys", {"key"}}, {"content", "K1 {{char}}"}, {"insertion_order", 8.0}},
+                           {{"keys", json::array()}, {"content", "C1"}, {"constant", true}, {"insertion_order", 10}},
+                           {{"keys", {"key"}}, {"content", "off"}, {"enabled", false}}}));
   CHECK(card.description.ends_with("Wren: Rain.\n\nC1\n\nC2"));
   CHECK(card.description.find("K1") == std::string::npos);
   CHECK(triggered(card, "the KEY turns") == "K1 Wren|K2 the user");
@@ -40,11 +41,16 @@ TEST_CASE("constant entries end the description, by order; keyed ones wait for t
 
 TEST_CASE("keys are whole words in any case, unless the entry says otherwise") {
   const Card card = one_entry({});
-  for (const char* text : {"cat", "a CAT.", "(Cat)", "cat\n", "my-cat's", "\xE2\x80\x9C" "cat\xE2\x80\x9D"}) {
+  for (const char* text : {"cat", "a CAT.", "(Cat)", "cat\n", "my-cat's",
+                           "\xE2\x80\x9C"
+                           "cat\xE2\x80\x9D"}) {
     INFO(text);
     CHECK(triggered(card, text) == "found");
   }
-  for (const char* text : {"", "concatenate", "cats", "cat_", "cat9", "\xC3\xA9" "cat", "ca t"}) {
+  for (const char* text : {"", "concatenate", "cats", "cat_", "cat9",
+                           "\xC3\xA9"
+                           "cat",
+                           "ca t"}) {
     INFO(text);
     CHECK(triggered(card, text) == "");
   }
@@ -55,10 +61,13 @@ TEST_CASE("keys are whole words in any case, unless the entry says otherwise") {
 }
 
 TEST_CASE("keys of other scripts are found: without case where it exists, within words where none are written") {
-  CHECK(triggered(one_entry({{"keys", {"\xC3\x89T\xC3\x89"}}}), "l'\xC3\xA9t\xC3\xA9 vient") == "found");          // summer
-  CHECK(triggered(one_entry({{"keys", {"\xD0\x9C\xD0\x98\xD0\xA0"}}}), "\xD0\xBC\xD0\xB8\xD1\x80!") == "found");    // Cyrillic
-  CHECK(triggered(one_entry({{"keys", {"\xD0\xBC\xD0\xB8\xD1\x80"}}}), "\xD0\xBC\xD0\xB8\xD1\x80\xD1\x8B") == "");  // longer
-  CHECK(triggered(one_entry({{"keys", {"\xE7\x8C\xAB"}}}), "\xE9\xBB\x92\xE7\x8C\xAB\xE3\x81\x8C") == "found");    // Japanese
+  CHECK(triggered(one_entry({{"keys", {"\xC3\x89T\xC3\x89"}}}), "l'\xC3\xA9t\xC3\xA9 vient") == "found");  // summer
+  CHECK(triggered(one_entry({{"keys", {"\xD0\x9C\xD0\x98\xD0\xA0"}}}), "\xD0\xBC\xD0\xB8\xD1\x80!") ==
+        "found");  // Cyrillic
+  CHECK(triggered(one_entry({{"keys", {"\xD0\xBC\xD0\xB8\xD1\x80"}}}), "\xD0\xBC\xD0\xB8\xD1\x80\xD1\x8B") ==
+        "");  // longer
+  CHECK(triggered(one_entry({{"keys", {"\xE7\x8C\xAB"}}}), "\xE9\xBB\x92\xE7\x8C\xAB\xE3\x81\x8C") ==
+        "found");  // Japanese
   CHECK(triggered(one_entry({{"keys", {"cat", "two words"}}}), "my two words") == "found");
   CHECK(triggered(one_entry({{"keys", {"{{user}}"}}}), "hello the user") == "found");
   CHECK(triggered(one_entry({{"keys", {"c++"}}}), "in c++20") == "found");
@@ -66,7 +75,8 @@ TEST_CASE("keys of other scripts are found: without case where it exists, within
 
 TEST_CASE("secondary keys narrow an entry as their logic says") {
   const auto with = [](int logic) {
-    return one_entry({{"selective", true}, {"secondary_keys", {"red", "blue"}}, {"extensions", {{"selectiveLogic", logic}}}});
+    return one_entry(
+        {{"selective", true}, {"secondary_keys", {"red", "blue"}}, {"extensions", {{"selectiveLogic", logic}}}});
   };
   const std::string none = "cat", some = "red cat", all = "red and blue cat";
   CHECK(triggered(with(0), none) == "");
@@ -77,16 +87,18 @@ TEST_CASE("secondary keys narrow an entry as their logic says") {
   CHECK(triggered(with(2), some) == "");
   CHECK(triggered(with(3), some) == "");
   CHECK(triggered(with(3), all) == "found");
-  CHECK(triggered(with(3), "red and blue") == "");  // the keys come first
+  CHECK(triggered(with(3), "red and blue") == "");                              // the keys come first
   CHECK(triggered(one_entry({{"secondary_keys", {"red"}}}), none) == "found");  // not selective: they are ignored
 }
 
 TEST_CASE("positions, expressions, chances and recursion that are not followed are said") {
-  const Card card = must_read(with_book(
-      {{{"keys", {"/cat|dog/i", "bird"}}, {"content", "one"}, {"position", "after_char"}},
-       {{"keys", {"a.c"}}, {"use_regex", true}, {"content", "two"}},
-       {{"keys", {"x"}}, {"content", "three"}, {"extensions", {{"position", 4}, {"depth", 2}, {"probability", 50}, {"useProbability", true}}}},
-       {{"keys", {"x"}}, {"content", " "}}}));
+  const Card card = must_read(
+      with_book({{{"keys", {"/cat|dog/i", "bird"}}, {"content", "one"}, {"position", "after_char"}},
+                 {{"keys", {"a.c"}}, {"use_regex", true}, {"content", "two"}},
+                 {{"keys", {"x"}},
+                  {"content", "three"},
+                  {"extensions", {{"position", 4}, {"depth", 2}, {"probability", 50}, {"useProbability", true}}}},
+                 {{"keys", {"x"}}, {"content", " "}}}));
   CHECK(has_note(card, "Other positions or depths: 2 entries"));
   CHECK(has_note(card, "2 keys that are regular expressions were left out"));
   CHECK(has_note(card, "Probability, sticky, cooldown, delay: 1 entry"));

@@ -89,14 +89,18 @@ inline std::string deflated(const std::string& bytes) {
   return out;
 }
 
-inline std::string zero(const std::string& before, const std::string& after) { return before + std::string(1, '\0') + after; }
+inline std::string zero(const std::string& before, const std::string& after) {
+  return before + std::string(1, '\0') + after;
+}
 
 inline const std::string kSignature = "\x89PNG\r\n\x1a\n";
 inline std::string header(uint32_t width = 1, uint32_t height = 1) {
   return chunk("IHDR", big_endian(width) + big_endian(height) + std::string("\x08\x00\x00\x00\x00", 5));
 }
 inline std::string pixels() { return chunk("IDAT", deflated(std::string(2, '\0'))); }
-inline std::string png(const std::string& chunks) { return kSignature + header() + chunks + pixels() + chunk("IEND", ""); }
+inline std::string png(const std::string& chunks) {
+  return kSignature + header() + chunks + pixels() + chunk("IEND", "");
+}
 inline std::string text_chunk(const std::string& keyword, const std::string& card) {
   return chunk("tEXt", zero(keyword, base64(card)));
 }

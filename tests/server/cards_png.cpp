@@ -15,7 +15,8 @@ TEST_CASE("ccv3 comes before chara, wherever they are, and the first of each cou
   CHECK(must_read(png(text_chunk("chara", named("Old")) + text_chunk("ccv3", named("New")))).name == "New");
   CHECK(must_read(png(text_chunk("chara", named("One")) + text_chunk("chara", named("Two")))).name == "One");
   CHECK(must_read(png(text_chunk("Chara", named("Capital")))).name == "Capital");
-  const std::string behind = kSignature + header() + pixels() + text_chunk("chara", named("Behind")) + chunk("IEND", "");
+  const std::string behind =
+      kSignature + header() + pixels() + text_chunk("chara", named("Behind")) + chunk("IEND", "");
   CHECK(must_read(behind).name == "Behind");
 }
 

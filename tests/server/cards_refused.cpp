@@ -3,6 +3,7 @@
 #include <random>
 
 #include "cards_make.hpp"
+#include "heap.hpp"
 
 using namespace kaiju;
 using namespace kaiju::server;
@@ -58,14 +59,18 @@ std::vector<Bad> bad_cards() {
       {"a name that is a number", own({{"name", 5}}), "name must be a text and is a number"},
       {"a name of 101 bytes", own({{"name", std::string(101, 'x')}}), "name has 101 bytes; at most 100"},
       {"no description", R"({"name":"A"})", "description is missing"},
-      {"a description that is a list", own({{"description", json::array()}}), "description must be a text and is a list"},
+      {"a description that is a list", own({{"description", json::array()}}),
+       "description must be a text and is a list"},
       {"a long description", own({{"description", std::string(kMaxDescriptionBytes + 1, 'x')}}),
        "description has 1048577 bytes"},
-      {"a description that grows", own({{"name", std::string(100, 'n')}, {"description", [] {
-                                          std::string text;
-                                          for (int i = 0; i < 20'000; ++i) text += "{{char}}";
-                                          return text;
-                                        }()}}),
+      {"a description that grows",
+       own({{"name", std::string(100, 'n')},
+            {"description",
+             [] {
+               std::string text;
+               for (int i = 0; i < 20'000; ++i) text += "{{char}}";
+               return text;
+             }()}}),
        "with names in it"},
       {"an unknown field", own({{"greting", "hi"}}), "'greting' is no field of a card: did you mean greeting?"},
       {"a field with an escape", own({{"\033[31m", 1}}), "'[31m' is no field"},
@@ -119,7 +124,8 @@ std::vector<Bad> bad_cards() {
       {"two headers", png(header()), "does not begin with its one header"},
       {"a picture of 0 pixels", kSignature + header(0, 1) + pixels(), "0 by 1 pixels"},
       {"a huge picture", kSignature + header(16385, 4294967295u) + pixels(), "16385 by 4294967295 pixels"},
-      {"a chunk of 4 GB", kSignature + header() + "\xFF\xFF\xFF\xFF" + "tEXtchara", "cut short, or a chunk says a wrong"},
+      {"a chunk of 4 GB", kSignature + header() + "\xFF\xFF\xFF\xFF" + "tEXtchara",
+       "cut short, or a chunk says a wrong"},
       {"a text without an end of its keyword", png(chunk("tEXt", "chara")), "damaged text chunk"},
       {"no base64", png(chunk("tEXt", zero("chara", "{\"name\""))), "no base64"},
       {"base64 of no JSON", png(text_chunk("ccv3", "hello")), "the card in the PNG (text 'ccv3') is no JSON"},
@@ -149,6 +155,24 @@ TEST_CASE("64 levels are read, as the limit says") {
   CHECK(refusal(nested(63, "[", "]")).find("tags[0] must be a text") != std::string::npos);
 }
 
+TEST_CASE("hostile cards take no more memory than honest ones of their size") {
+  const auto repeated = [](const char* text, int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  const std::string bomb =
+      png(chunk("zTXt", zero("chara", std::string(1, '\0') + deflated(std::string(200'000'000, 'A')))));
+  for (const std::string& card :
+       {bomb, nested(1'000'000, "[", "]"), own({{"description", repeated("{{a", 100'000) + repeated("}}", 100'000)}}),
+        own({{"description", repeated("{{random:", 50'000) + repeated("}}", 50'000)}}),
+        own({{"description", repeated("{{//", 50'000) + repeated("<user}}", 50'000)}})}) {
+    heap::reset();
+    (void)read_card(card);
+    CHECK(heap::count().peak_bytes < (64 << 20));
+  }
+}
+
 TEST_CASE("every byte of a PNG that a card needs is guarded: no damage is taken for a card") {
   const std::string file = png(text_chunk("chara", v1().dump()));
   REQUIRE(read_card(file).ok());
@@ -166,9 +190,10 @@ TEST_CASE("damaged and made-up cards give a card or a sentence, and canonical by
                                               : uint64_t{std::random_device{}()};
   INFO("KAIJU_SEED=" << seed);
   std::mt19937_64 random(seed);
-  const std::vector<std::string> pieces = {"{{",      "}}",  "{{char}}", "{{user}}", "{{random:", "{{//", "newline", "{", "}",
-                                           "<BOT>",   "<U",  "SER>",     ",",        ":",         "\n",   "\r",      " ", "a",
-                                           "{{trim}}", "@@", "\t",       "\xC3\xA9", "<START>\n", "pick", "::",      "/"};
+  const std::vector<std::string> pieces = {
+      "{{",       "}}", "{{char}}", "{{user}}", "{{random:", "{{//", "newline", "{", "}",
+      "<BOT>",    "<U", "SER>",     ",",        ":",         "\n",   "\r",      " ", "a",
+      "{{trim}}", "@@", "\t",       "\xC3\xA9", "<START>\n", "pick", "::",      "/"};
   const auto some_text = [&] {
     std::string text;
     for (size_t i = random() % 24; i > 0; --i) text += pieces[random() % pieces.size()];
@@ -176,7 +201,7 @@ TEST_CASE("damaged and made-up cards give a card or a sentence, and canonical by
   };
   size_t read_count = 0;
   for (int i = 0; i < 4000; ++i) {
-    json fields = {{"name", "W" + some_text()}, {"description", some_text() + "d"}, {"first_mes", some_text()},
+    json fields = {{"name", "W" + some_text()},  {"description", some_text() + "d"},         {"first_mes", some_text()},
                    {"mes_example", some_text()}, {"post_history_instructions", some_text()}, {"tags", {some_text()}}};
     fields["character_book"] = {
         {"entries", {{{"keys", {some_text(), "k"}}, {"content", some_text()}, {"constant", random() % 2 == 0}}}}};

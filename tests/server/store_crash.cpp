@@ -24,7 +24,8 @@ int64_t number_from(const char* name, int64_t otherwise) {
 // Turn number `turn` as the writer writes it: its length differs from turn to turn, and every part says its number.
 Turn numbered(int64_t turn) {
   const auto size = static_cast<size_t>(turn * 7919 % 9000);
-  Turn made = turn_of("u" + std::to_string(turn) + std::string(size, 'x'), "r" + std::to_string(turn) + std::string(size, 'y'));
+  Turn made =
+      turn_of("u" + std::to_string(turn) + std::string(size, 'x'), "r" + std::to_string(turn) + std::string(size, 'y'));
   made.input_tokens.assign(size / 3 + 1, static_cast<int32_t>(turn));
   made.replies[0].tokens.assign(size / 5 + 1, static_cast<int32_t>(-turn));
   return made;

@@ -73,7 +73,9 @@ TEST_CASE("what is no store is refused with what to do") {
 
 TEST_CASE("the file is in WAL mode, its tables take only their types, and foreign rows are impossible") {
   const Place place;
-  { REQUIRE(open_sqlite_store(place.file()).ok()); }
+  {
+    REQUIRE(open_sqlite_store(place.file()).ok());
+  }
   CHECK(value_on(place.file(), "PRAGMA journal_mode") == "wal");
   CHECK(value_on(place.file(), "PRAGMA user_version") == "1");
   CHECK(value_on(place.file(), "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND strict = 1") == "7");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <charconv>
 
 #include "draft.hpp"
@@ -25,7 +26,8 @@ struct Seen {
 // "/wren|rook/i": SillyTavern reads such a key as a regular expression.
 bool is_expression(const std::string& key) {
   const size_t last = key.rfind('/');
-  return key.size() > 2 && key[0] == '/' && last > 1 && key.find_first_not_of("dgimsuvy", last + 1) == std::string::npos;
+  return key.size() > 2 && key[0] == '/' && last > 1 &&
+         key.find_first_not_of("dgimsuvy", last + 1) == std::string::npos;
 }
 
 void sort_and_dedupe(std::vector<std::string>& texts) {
@@ -55,9 +57,9 @@ void take_decorators(BookEntry& entry, Seen& seen) {
 }
 
 std::string position_of(const Fields& entry) {
-  constexpr std::string_view kPlaces[] = {"before_char", "after_char", "before the author's note",
-                                          "after the author's note", "at a depth", "before the examples",
-                                          "after the examples", "outlet"};
+  constexpr std::string_view kPlaces[] = {
+      "before_char", "after_char",          "before the author's note", "after the author's note",
+      "at a depth",  "before the examples", "after the examples",       "outlet"};
   if (const auto extensions = entry.object("extensions"))
     if (const auto number = extensions->number("position", 0, 100))
       return std::string(*number < 8 ? kPlaces[*number] : "unknown");
@@ -74,14 +76,17 @@ void read_secondary(const Fields& fields, BookEntry& entry) {
     const std::string word = fields.line("secondary_logic", kMaxShortBytes);
     const auto* found = std::find(kLogicWords.begin(), kLogicWords.end(), word);
     if (found == kLogicWords.end())
-      throw Refusal(fmt::format("{} must be one of: {}", fields.path_of("secondary_logic"), fmt::join(kLogicWords, ", ")));
+      throw Refusal(
+          fmt::format("{} must be one of: {}", fields.path_of("secondary_logic"), fmt::join(kLogicWords, ", ")));
     entry.secondary = static_cast<Secondary>(found - kLogicWords.begin());
   } else if (const auto extensions = fields.object("extensions")) {
     entry.secondary = kTavernLogic[extensions->number("selectiveLogic", 0, 3).value_or(0)];
   }
 }
 
-void drop_expressions(std::vector<std::string>& keys, Seen& seen) { seen.expressions += std::erase_if(keys, is_expression); }
+void drop_expressions(std::vector<std::string>& keys, Seen& seen) {
+  seen.expressions += std::erase_if(keys, is_expression);
+}
 
 BookEntry read_entry(const Fields& fields, Seen& seen) {
   BookEntry entry;
@@ -101,8 +106,8 @@ BookEntry read_entry(const Fields& fields, Seen& seen) {
     if (entry.position == "at a depth") entry.depth = extensions->number("depth", 0, kMaxOrder);
     if (!fields.has("case_sensitive")) entry.case_sensitive = extensions->flag("case_sensitive", false);
     entry.whole_words = extensions->flag("match_whole_words", entry.whole_words);
-    const bool chance = extensions->flag("useProbability", true) &&
-                        extensions->number("probability", 0, 100).value_or(100) < 100;
+    const bool chance =
+        extensions->flag("useProbability", true) && extensions->number("probability", 0, 100).value_or(100) < 100;
     const bool timed = extensions->number("sticky", 0, kMaxOrder).value_or(0) > 0 ||
                        extensions->number("cooldown", 0, kMaxOrder).value_or(0) > 0 ||
                        extensions->number("delay", 0, kMaxOrder).value_or(0) > 0;
@@ -138,33 +143,62 @@ void count_entry(const BookEntry& entry, Seen& seen) {
   seen.elsewhere += entry.enabled && !entry.position.empty() && entry.position != "before_char";
 }
 
-std::string entries(size_t count) { return fmt::format("{} {} of the character book", count, count == 1 ? "entry" : "entries"); }
+std::string entries(size_t count) {
+  return fmt::format("{} {} of the character book", count, count == 1 ? "entry" : "entries");
+}
 
 void add_notes(const Seen& seen, const Fields& book) {
   if (seen.constant > 0)
     book.note(fmt::format("Constant: {} placed at the description's end, shared by all chats and cached.",
                           entries(seen.constant)));
   if (seen.keyed > 0)
-    book.note(fmt::format("With keys: {} placed before the newest message while the recent text names a key, so that "
-                          "the history before it stays cached.",
-                          entries(seen.keyed)));
+    book.note(
+        fmt::format("With keys: {} placed before the newest message while the recent text names a key, so that "
+                    "the history before it stays cached.",
+                    entries(seen.keyed)));
   if (seen.elsewhere > 0)
-    book.note(fmt::format("Other positions or depths: {} asked for one, which would break the cache; they are placed "
-                          "as said above.",
-                          entries(seen.elsewhere)));
+    book.note(
+        fmt::format("Other positions or depths: {} asked for one, which would break the cache; they are placed "
+                    "as said above.",
+                    entries(seen.elsewhere)));
   if (seen.disabled > 0) book.note(fmt::format("Disabled: {} kept and never used.", entries(seen.disabled)));
   if (seen.keyless > 0) book.note(fmt::format("Without a usable key: {} kept and never used.", entries(seen.keyless)));
   if (seen.empty > 0) book.note(fmt::format("Without content: {} left out.", entries(seen.empty)));
   if (seen.expressions > 0)
     book.note(fmt::format("{} keys that are regular expressions were left out; write the words.", seen.expressions));
   if (seen.chances > 0)
-    book.note(fmt::format("Probability, sticky, cooldown, delay: {} asked for one; it is not followed.", entries(seen.chances)));
+    book.note(fmt::format("Probability, sticky, cooldown, delay: {} asked for one; it is not followed.",
+                          entries(seen.chances)));
   if (seen.decorators > 0)
-    book.note(fmt::format("{} decorators (@@...) of the character book are not known and were left out.", seen.decorators));
+    book.note(
+        fmt::format("{} decorators (@@...) of the character book are not known and were left out.", seen.decorators));
 }
 
-bool any_of(const std::vector<std::string>& keys, const auto& found) { return std::any_of(keys.begin(), keys.end(), found); }
-bool all_of(const std::vector<std::string>& keys, const auto& found) { return std::all_of(keys.begin(), keys.end(), found); }
+// The pairs of bytes that a text has. A key with another pair is not in the text: most keys need no search.
+class Pairs {
+ public:
+  explicit Pairs(std::string_view text) {
+    for (size_t i = 1; i < text.size(); ++i) has_.set(index(text, i));
+  }
+  bool allow(std::string_view key) const {
+    for (size_t i = 1; i < key.size(); ++i)
+      if (!has_.test(index(key, i))) return false;
+    return true;
+  }
+
+ private:
+  static size_t index(std::string_view text, size_t i) {
+    return static_cast<size_t>(static_cast<uint8_t>(text[i - 1])) << 8 | static_cast<uint8_t>(text[i]);
+  }
+  std::bitset<65536> has_;
+};
+
+bool any_of(const std::vector<std::string>& keys, const auto& found) {
+  return std::any_of(keys.begin(), keys.end(), found);
+}
+bool all_of(const std::vector<std::string>& keys, const auto& found) {
+  return std::all_of(keys.begin(), keys.end(), found);
+}
 
 }  // namespace
 
@@ -179,9 +213,8 @@ void read_book(const Fields& book, Card& card) {
     count_entry(entry, seen);
     card.book.push_back(std::move(entry));
   }
-  std::stable_sort(card.book.begin(), card.book.end(), [](const BookEntry& a, const BookEntry& b) {
-    return a.insertion_order < b.insertion_order;
-  });
+  std::stable_sort(card.book.begin(), card.book.end(),
+                   [](const BookEntry& a, const BookEntry& b) { return a.insertion_order < b.insertion_order; });
   card.scan_depth = book.number("scan_depth", 0, 1000);
   card.token_budget = book.number("token_budget", 0, kMaxOrder);
   add_notes(seen, book);
@@ -216,12 +249,14 @@ json book_json(const Card& card) {
 
 std::vector<const BookEntry*> triggered_entries(const Card& card, std::string_view recent) {
   const std::string small = folded(recent);
+  const Pairs pairs(recent), small_pairs(small);
   std::vector<const BookEntry*> found;
   for (const BookEntry& entry : card.book) {
     if (!entry.enabled || entry.constant) continue;
     const auto is_named = [&](const std::string& key) {
-      return entry.case_sensitive ? contains(recent, key, entry.whole_words)
-                                  : contains(small, folded(key), entry.whole_words);
+      if (entry.case_sensitive) return pairs.allow(key) && contains(recent, key, entry.whole_words);
+      const std::string small_key = folded(key);
+      return small_pairs.allow(small_key) && contains(small, small_key, entry.whole_words);
     };
     if (!any_of(entry.keys, is_named)) continue;
     const std::vector<std::string>& secondary = entry.secondary_keys;

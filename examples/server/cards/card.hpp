@@ -35,10 +35,10 @@ inline constexpr uint32_t kMaxPictureSide = 16384;            // pixels
 inline constexpr size_t kMaxJsonDepth = 64;                   // objects and lists inside each other
 inline constexpr size_t kMaxJsonValues = 200'000;
 inline constexpr size_t kMaxNameBytes = 100;  // the character's, its nickname's, the user's: as kaiju-chat
-inline constexpr size_t kMaxFieldBytes = size_t{256} << 10;       // one text of a card, as written
-inline constexpr size_t kMaxDescriptionBytes = size_t{1} << 20;   // the whole description, as the model reads it
-inline constexpr size_t kMaxGreetings = 100;                      // alternate ones
-inline constexpr size_t kMaxSuggestions = 8;                      // as kaiju-chat
+inline constexpr size_t kMaxFieldBytes = size_t{256} << 10;      // one text of a card, as written
+inline constexpr size_t kMaxDescriptionBytes = size_t{1} << 20;  // the whole description, as the model reads it
+inline constexpr size_t kMaxGreetings = 100;                     // alternate ones
+inline constexpr size_t kMaxSuggestions = 8;                     // as kaiju-chat
 inline constexpr size_t kMaxTags = 256;
 inline constexpr size_t kMaxShortBytes = 1000;  // a tag, a key, a name of an entry, the creator, a suggestion
 inline constexpr size_t kMaxBookEntries = 4096;
@@ -49,9 +49,9 @@ inline constexpr size_t kMaxKeys = 256;  // of one entry, of one kind
 enum class Secondary : uint8_t { kAny, kAll, kNotAny, kNotAll };
 
 struct BookEntry {
-  std::string name;                        // for people
-  std::vector<std::string> keys;           // sorted; one of them triggers the entry
-  std::vector<std::string> secondary_keys; // sorted; empty: the keys alone decide
+  std::string name;                         // for people
+  std::vector<std::string> keys;            // sorted; one of them triggers the entry
+  std::vector<std::string> secondary_keys;  // sorted; empty: the keys alone decide
   Secondary secondary = Secondary::kAny;
   std::string content;
   bool constant = false;  // always in the description; keys are ignored
@@ -107,8 +107,8 @@ std::vector<const BookEntry*> triggered_entries(const Card& card, std::string_vi
 // post_history_instructions, with an empty line between them. Empty: nothing.
 std::string volatile_text(const Card& card, std::string_view recent);
 
-// A name as an id for addresses: "Wren Applegarth" is "wren-applegarth". Letters a-z, digits and single '-', at most 40;
-// "character" where nothing is left.
+// A name as an id for addresses: "Wren Applegarth" is "wren-applegarth". Letters a-z, digits and single '-', at most
+// 40; "character" where nothing is left.
 std::string slug_of(std::string_view name);
 
 }  // namespace kaiju::server

@@ -82,8 +82,8 @@ void check_header(std::string_view data) {
   if (data.size() != 13) throw Refusal("the PNG's header has the wrong size");
   const uint32_t width = big_endian(data), height = big_endian(data.substr(4));
   if (width == 0 || height == 0 || width > kMaxPictureSide || height > kMaxPictureSide)
-    throw Refusal(fmt::format("the picture is {} by {} pixels; each side must be from 1 to {}", width, height,
-                              kMaxPictureSide));
+    throw Refusal(
+        fmt::format("the picture is {} by {} pixels; each side must be from 1 to {}", width, height, kMaxPictureSide));
 }
 
 struct Chunk {
@@ -137,9 +137,10 @@ PngText png_text(std::string_view file, std::string_view wanted, std::string_vie
   if (!has_pixels) throw Refusal("the PNG has no picture in it");
   const Chunk& chunk = first[0].type.empty() ? first[1] : first[0];
   if (chunk.type.empty())
-    throw Refusal(fmt::format("the PNG has no card in it (no text chunk '{}' or '{}'); many sites and programs remove "
-                              "it: take the file as it was exported",
-                              wanted, otherwise));
+    throw Refusal(
+        fmt::format("the PNG has no card in it (no text chunk '{}' or '{}'); many sites and programs remove "
+                    "it: take the file as it was exported",
+                    wanted, otherwise));
   std::string_view data = chunk.data;
   found.keyword = std::string(take_word(data, "text"));
   found.text = text_of(chunk.type, found.keyword, data, most_text);

@@ -16,10 +16,20 @@ namespace {
 using nlohmann::json;
 
 const std::vector<std::string>& own_fields() {
-  static const std::vector<std::string> all = {
-      "name",        "nickname",       "description", "greeting",                  "alternate_greetings",
-      "suggestions", "first_question", "author_note", "post_history_instructions", "character_book",
-      "creator",     "creator_notes",  "tags",        "character_version"};
+  static const std::vector<std::string> all = {"name",
+                                               "nickname",
+                                               "description",
+                                               "greeting",
+                                               "alternate_greetings",
+                                               "suggestions",
+                                               "first_question",
+                                               "author_note",
+                                               "post_history_instructions",
+                                               "character_book",
+                                               "creator",
+                                               "creator_notes",
+                                               "tags",
+                                               "character_version"};
   return all;
 }
 
@@ -51,7 +61,8 @@ std::string canonical_of(const Draft& draft) {
   if (!card.book.empty() || card.scan_depth || card.token_budget) all["character_book"] = book_json(card);
   std::string canonical = all.dump();  // keys are sorted: json keeps a std::map
   if (canonical.size() > kMaxCardJsonBytes)
-    throw Refusal(fmt::format("the card has {} bytes in its canonical form; at most {}", canonical.size(), kMaxCardJsonBytes));
+    throw Refusal(
+        fmt::format("the card has {} bytes in its canonical form; at most {}", canonical.size(), kMaxCardJsonBytes));
   return canonical;
 }
 
@@ -60,9 +71,9 @@ void check_draft(const Draft& draft) {
   if (card.name.empty()) throw Refusal("name is missing: the card must say what its character is called");
   if (card.name.size() > kMaxNameBytes)
     throw Refusal(fmt::format("name has {} bytes; at most {}", card.name.size(), kMaxNameBytes));
-  const bool is_described = !card.description.empty() || std::any_of(card.book.begin(), card.book.end(), [](const auto& entry) {
-    return entry.enabled && entry.constant;
-  });
+  const bool is_described =
+      !card.description.empty() || std::any_of(card.book.begin(), card.book.end(),
+                                               [](const auto& entry) { return entry.enabled && entry.constant; });
   if (!is_described) throw Refusal("description is missing: the card must say who its character is");
 }
 
@@ -76,13 +87,15 @@ void finish(Draft& draft, const CardOptions& options) {
     if (entry.enabled && entry.constant) parts.push_back(entry.content);
   card.description = joined(parts, "\n\n");
   if (card.description.find("{{user}}") != std::string::npos)
-    card.notes.push_back(fmt::format("In the description {{{{user}}}} is read as \"{}\".", options.user_in_description));
+    card.notes.push_back(
+        fmt::format("In the description {{{{user}}}} is read as \"{}\".", options.user_in_description));
   if (card.description.size() > kMaxDescriptionBytes)
-    throw Refusal(fmt::format("the whole description has {} bytes; at most {}", card.description.size(), kMaxDescriptionBytes));
+    throw Refusal(
+        fmt::format("the whole description has {} bytes; at most {}", card.description.size(), kMaxDescriptionBytes));
   card.description = with_names(card.description, called, options.user_in_description);
   if (card.description.size() > kMaxDescriptionBytes)
-    throw Refusal(fmt::format("the whole description has {} bytes with names in it; at most {}", card.description.size(),
-                              kMaxDescriptionBytes));
+    throw Refusal(fmt::format("the whole description has {} bytes with names in it; at most {}",
+                              card.description.size(), kMaxDescriptionBytes));
   for (std::string* text : {&card.greeting, &card.author_note, &card.post_history_instructions}) name_all(*text);
   for (auto* texts : {&card.alternate_greetings, &card.suggestions})
     for (std::string& text : *texts) name_all(text);
@@ -161,10 +174,10 @@ void read_common(const Fields& data, Draft& draft) {
 Draft own_draft(const Fields& card) {
   for (const auto& [key, value] : card.raw().items())
     if (std::find(own_fields().begin(), own_fields().end(), key) == own_fields().end())
-      throw Refusal(fmt::format("'{}' is no field of a card{} The fields are {}", tidied_line(key.substr(0, 40)),
-                                tools::did_you_mean(key, own_fields()).empty() ? "."
-                                                                                : tools::did_you_mean(key, own_fields()),
-                                fmt::join(own_fields(), ", ")));
+      throw Refusal(
+          fmt::format("'{}' is no field of a card{} The fields are {}", tidied_line(key.substr(0, 40)),
+                      tools::did_you_mean(key, own_fields()).empty() ? "." : tools::did_you_mean(key, own_fields()),
+                      fmt::join(own_fields(), ", ")));
   Draft draft;
   draft.card.name = card.line("name", kMaxFieldBytes);
   draft.card.description = card.text("description", kMaxDescriptionBytes);

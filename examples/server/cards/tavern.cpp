@@ -33,13 +33,13 @@ std::string composed_description(const Fields& data) {
   if (!personality.empty()) added.push_back("personality");
   if (!scenario.empty()) added.push_back("scenario");
   if (!examples.empty()) added.push_back("mes_example");
-  if (!added.empty())
-    data.note(fmt::format("Added to the end of the description: {}.", fmt::join(added, ", ")));
+  if (!added.empty()) data.note(fmt::format("Added to the end of the description: {}.", fmt::join(added, ", ")));
   if (!system.empty()) data.note("system_prompt is placed at the beginning of the description.");
-  const std::string whole = joined({system, description, personality.empty() ? "" : "{{char}}'s personality: " + personality,
-                 scenario.empty() ? "" : "Scenario: " + scenario,
-                 examples.empty() ? "" : "Examples of how {{char}} speaks:\n" + examples},
-                "\n\n");
+  const std::string whole =
+      joined({system, description, personality.empty() ? "" : "{{char}}'s personality: " + personality,
+              scenario.empty() ? "" : "Scenario: " + scenario,
+              examples.empty() ? "" : "Examples of how {{char}} speaks:\n" + examples},
+             "\n\n");
   return settle_macros(whole).text;  // one may begin in one part and end in another
 }
 
@@ -48,12 +48,14 @@ void read_extensions(const Fields& extensions, Draft& draft) {
     const std::string text = note->text("prompt", kMaxFieldBytes);
     if (!text.empty()) draft.card.author_note = joined({draft.card.author_note, text}, "\n\n");
     if (!text.empty() && note->number("depth", 0, 1'000'000).value_or(4) != 0)
-      extensions.note(fmt::format("The author's note ({}) asks for depth {}; it is placed before the newest message, so "
-                                  "that the history before it stays cached.",
-                                  extensions.path_of("depth_prompt"), note->number("depth", 0, 1'000'000).value_or(4)));
+      extensions.note(
+          fmt::format("The author's note ({}) asks for depth {}; it is placed before the newest message, so "
+                      "that the history before it stays cached.",
+                      extensions.path_of("depth_prompt"), note->number("depth", 0, 1'000'000).value_or(4)));
   }
   if (extensions.has("world") && !extensions.line("world", kMaxFieldBytes).empty())
-    extensions.note(fmt::format("{} names a world book outside the card; it was left out.", extensions.path_of("world")));
+    extensions.note(
+        fmt::format("{} names a world book outside the card; it was left out.", extensions.path_of("world")));
   if (extensions.has("regex_scripts"))
     extensions.note(fmt::format("{} were left out.", extensions.path_of("regex_scripts")));
 }

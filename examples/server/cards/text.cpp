@@ -31,7 +31,8 @@ std::string_view trimmed(std::string_view text) {
 // What the macro with this inside becomes; nothing: it stays as it is written.
 std::optional<std::string> settled_macro(std::string_view inside, Settled& settled) {
   const std::string_view body = trimmed(inside);
-  const std::string name = small(body.substr(0, body.find(':')));
+  const std::string_view start = body.substr(0, std::min<size_t>(body.size(), 12));  // no name is longer
+  const std::string name = small(start.substr(0, start.find(':')));
   if (body.starts_with("//") || name == "comment" || name == "hidden_key") return "";
   if (name == "char" || name == "user") return "{{" + name + "}}";
   if (name == "original" || name == "trim" || name == "noop") return "";
@@ -47,40 +48,55 @@ std::optional<std::string> settled_macro(std::string_view inside, Settled& settl
 }
 
 // <USER> and <BOT>, the older spelling.
-void replace_tags(std::string& text) {
-  const std::pair<std::string_view, std::string_view> tags[] = {
+std::string without_tags(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kTags[] = {
       {"<user>", "{{user}}"}, {"<bot>", "{{char}}"}, {"<char>", "{{char}}"}};
-  const std::string folded_text = small(text);
   std::string out;
-  for (size_t at = 0; at < text.size();) {
-    bool replaced = false;
-    for (const auto& [tag, macro] : tags)
-      if (!replaced && std::string_view(folded_text).substr(at).starts_with(tag)) {
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t next = std::min(text.find('<'), text.size());
+    out += text.substr(0, next);
+    text.remove_prefix(next);
+    if (text.empty()) break;
+    size_t taken = 0;
+    for (const auto& [tag, macro] : kTags)
+      if (taken == 0 && small(text.substr(0, tag.size())) == tag) {
         out += macro;
-        at += tag.size();
-        replaced = true;
+        taken = tag.size();
       }
-    if (!replaced) out += text[at++];
+    if (taken == 0) out += text.front();
+    text.remove_prefix(std::max<size_t>(taken, 1));
   }
-  text = std::move(out);
+  return out;
 }
 
-// Resolves macros from the inside outwards. What a removal brings together is for the next round.
+// Resolves macros from the inside outwards. What a removal brings together is for the next round. Of more than kDeepest
+// that are open at once the outermost are taken for plain text, which bounds the time for hostile ones.
 Settled settled_once(std::string_view text) {
+  constexpr size_t kDeepest = 8;
   Settled settled;
   std::string& out = settled.text;
+  out.reserve(text.size());
   std::vector<size_t> opened;
   size_t taken = 0;  // braces before this belong to a macro that is done
-  for (const char c : text) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
     out += c;
     const size_t size = out.size();
-    if (size < 2 || size - 2 < taken) continue;
-    if (c == '{' && out[size - 2] == '{' && (opened.empty() || opened.back() + 2 <= size - 2)) {
+    if (c != '{' && c != '}') {
+      const size_t run = std::min(text.find_first_of("{}", at + 1), text.size());
+      out += text.substr(at + 1, run - at - 1);
+      at = run - 1;
+      continue;
+    }
+    if (size < 2 || size - 2 < taken || out[size - 2] != c) continue;
+    if (c == '{' && (opened.empty() || opened.back() + 2 <= size - 2)) {
+      if (opened.size() == kDeepest) opened.erase(opened.begin());
       opened.push_back(size - 2);
-    } else if (c == '}' && out[size - 2] == '}' && !opened.empty() && opened.back() + 4 <= size) {
+    } else if (c == '}' && !opened.empty() && opened.back() + 4 <= size) {
       const size_t begin = opened.back();
       opened.pop_back();
-      const std::string inside = out.substr(begin + 2, size - begin - 4);
+      const std::string_view inside = std::string_view(out).substr(begin + 2, size - begin - 4);
       if (const auto becomes = settled_macro(inside, settled)) {
         out.resize(begin);
         out += *becomes;
@@ -142,7 +158,10 @@ std::string tidied(std::string_view text, size_t* removed) {
     } else if (is_control(c)) {
       if (removed) ++*removed;
     } else {
-      out += c;
+      size_t end = i + 1;
+      while (end < text.size() && text[end] != '\n' && text[end] != '\r' && !is_control(text[end])) ++end;
+      out += text.substr(i, end - i);
+      i = end - 1;
     }
   }
   return std::string(trimmed(out));
@@ -160,11 +179,11 @@ std::string tidied_line(std::string_view text, size_t* removed) {
 
 Settled settle_macros(std::string_view text) {
   Settled settled;
-  settled.text = std::string(text);
+  settled.text = tidied(text);
   for (int round = 0; round < 8; ++round) {
+    if (settled.text.find_first_of("{<") == std::string::npos) return settled;
     std::string before = settled.text;
-    replace_tags(settled.text);
-    const Settled once = settled_once(settled.text);
+    const Settled once = settled_once(without_tags(before));
     settled.text = tidied(once.text);
     settled.chose |= once.chose;
     settled.unknown |= once.unknown;

@@ -21,7 +21,8 @@ std::string tidied(std::string_view text, size_t* removed = nullptr);
 std::string tidied_line(std::string_view text, size_t* removed = nullptr);
 
 // Macros of Tavern cards that need no chat: comments are removed, {{random:a,b}} becomes its first choice, {{Char}} and
-// <BOT> become {{char}}. Only {{char}}, {{user}} and unknown macros are left. Names those in `notable`.
+// <BOT> become {{char}}. Only {{char}}, {{user}} and unknown macros are left. The text is tidied, too; settling it
+// again changes nothing.
 struct Settled {
   std::string text;
   bool chose = false;    // a {{random:...}} or {{pick:...}} became its first choice

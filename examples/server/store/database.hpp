@@ -1,4 +1,5 @@
-// Database: what SqlStore needs of SQLite and PostgreSQL: prepared statements with $1-style parameters, in transactions.
+// Database: what SqlStore needs of SQLite and PostgreSQL: prepared statements with $1-style parameters, in
+// transactions.
 #pragma once
 
 #include <cstdint>

@@ -133,9 +133,10 @@ class Postgres : public Database {
   void begin_session() {
     names_.clear();  // prepared statements belong to a connection
     if (PQstatus(connection_.get()) != CONNECTION_OK)
-      throw failure(StatusCode::kIo, fmt::format("no connection to PostgreSQL: {}; check the connection string and that "
-                                                 "the server runs",
-                                                 one_line(PQerrorMessage(connection_.get()))));
+      throw failure(StatusCode::kIo,
+                    fmt::format("no connection to PostgreSQL: {}; check the connection string and that "
+                                "the server runs",
+                                one_line(PQerrorMessage(connection_.get()))));
     PQsetNoticeProcessor(connection_.get(), [](void*, const char*) {}, nullptr);
     execute("SET synchronous_commit TO on");
     execute("SET client_min_messages TO warning");
@@ -192,7 +193,8 @@ class Postgres : public Database {
         } else if (PQftype(answer, c) == kInt8 || PQftype(answer, c) == kInt4) {
           uint64_t number = 0;
           for (size_t i = 0; i < size; ++i) number = number << 8 | static_cast<uint8_t>(bytes[i]);
-          row.emplace_back(size == 4 ? static_cast<int64_t>(static_cast<int32_t>(number)) : static_cast<int64_t>(number));
+          row.emplace_back(size == 4 ? static_cast<int64_t>(static_cast<int32_t>(number))
+                                     : static_cast<int64_t>(number));
         } else {
           row.emplace_back(std::string(bytes, size));
         }
@@ -209,7 +211,9 @@ class Postgres : public Database {
 
 }  // namespace
 
-std::unique_ptr<Database> open_postgres(const std::string& connection) { return std::make_unique<Postgres>(connection); }
+std::unique_ptr<Database> open_postgres(const std::string& connection) {
+  return std::make_unique<Postgres>(connection);
+}
 
 }  // namespace kaiju::server
 

@@ -1,5 +1,6 @@
-// SqlStore: what the calls of Store mean, in SQL that SQLite and PostgreSQL both know. Each call is one transaction. One
-// that changes a chat updates the chat's row first: that is the lock by which two writers of one chat follow each other.
+// SqlStore: what the calls of Store mean, in SQL that SQLite and PostgreSQL both know. Each call is one transaction.
+// One that changes a chat updates the chat's row first: that is the lock by which two writers of one chat follow each
+// other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,7 +54,9 @@ std::vector<int32_t> tokens_of(const Value& value) {
 void check_size(size_t size, size_t most, const char* what, const char* unit) {
   if (size > most) throw invalid(fmt::format("{} has {} {}; at most {}", what, size, unit, most));
 }
-void check_text(std::string_view text, const char* what) { check_size(text.size(), kMaxStoredTextBytes, what, "bytes"); }
+void check_text(std::string_view text, const char* what) {
+  check_size(text.size(), kMaxStoredTextBytes, what, "bytes");
+}
 void check_tokens(const std::vector<int32_t>& tokens, const char* what) {
   check_size(tokens.size(), kMaxStoredTokens, what, "token ids");
 }
@@ -149,12 +152,12 @@ class SqlStore : public Store {
 
   Result<std::string> picture(std::string_view id, int64_t version) override {
     return transact<Result<std::string>>(false, [&] {
-      const Rows rows =
-          could_be_id(id)
-              ? run("SELECT v.picture FROM character_versions v JOIN characters c ON c.id = v.id "
-                    "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE CAST($2 AS BIGINT) END",
-                    {Text{id}, version})
-              : Rows();
+      const Rows rows = could_be_id(id)
+                            ? run("SELECT v.picture FROM character_versions v JOIN characters c ON c.id = v.id "
+                                  "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions "
+                                  "ELSE CAST($2 AS BIGINT) END",
+                                  {Text{id}, version})
+                            : Rows();
       if (rows.empty()) throw no_character(id, version);
       return words(rows[0][0]);
     });
@@ -291,7 +294,8 @@ class SqlStore : public Store {
       const ChatSummary from = read_summary(owner, id);
       ChatSummary made = insert_chat(owner, from.title, from.user, from.characters);
       run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms) "
-          "SELECT $1, turn, user_text, speaker, input_tokens, chosen, created_ms FROM turns WHERE chat = $2 AND turn < $3",
+          "SELECT $1, turn, user_text, speaker, input_tokens, chosen, created_ms FROM turns WHERE chat = $2 AND turn < "
+          "$3",
           {Text{made.id}, Text{id}, turn_count});
       run("INSERT INTO replies (chat, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
           "generated_tokens) SELECT $1, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
@@ -318,7 +322,8 @@ class SqlStore : public Store {
           "VALUES ($1, $2, $3, $4, $5, $6, $7)",
           {Text{id}, count, maybe_text(turn.user), Text{turn.speaker}, blob(turn.input_tokens), turn.chosen,
            now_ms_()});
-      for (size_t i = 0; i < turn.replies.size(); ++i) insert_reply(id, count, static_cast<int64_t>(i), turn.replies[i]);
+      for (size_t i = 0; i < turn.replies.size(); ++i)
+        insert_reply(id, count, static_cast<int64_t>(i), turn.replies[i]);
       set_turn_count(id, count + 1);
       return Status();
     });
@@ -389,20 +394,21 @@ class SqlStore : public Store {
       check_name(report.kind, "the report's kind", 1);
       check_text(report.comment, "the report's comment");
       check_turn_index(report.turn, lock_chat(owner, report.chat, false));
-      const Rows rows = run("SELECT t.user_text, r.reply_text, m.id, m.version FROM turns t "
-                            "JOIN replies r ON r.chat = t.chat AND r.turn = t.turn "
-                            "JOIN chat_characters m ON m.chat = t.chat AND m.id = t.speaker "
-                            "WHERE t.chat = $1 AND t.turn = $2 AND r.reply = $3",
-                            {Text{report.chat}, report.turn, report.reply});
+      const Rows rows =
+          run("SELECT t.user_text, r.reply_text, m.id, m.version FROM turns t "
+              "JOIN replies r ON r.chat = t.chat AND r.turn = t.turn "
+              "JOIN chat_characters m ON m.chat = t.chat AND m.id = t.speaker "
+              "WHERE t.chat = $1 AND t.turn = $2 AND r.reply = $3",
+              {Text{report.chat}, report.turn, report.reply});
       if (rows.empty()) throw invalid(fmt::format("turn {} has no reply {}", report.turn, report.reply));
       const Row& said = rows[0];
       const std::optional<std::string> user = maybe_words(said[0]);
-      const Rows made = run("INSERT INTO reports (chat, owner, turn, reply, kind, comment, user_text, reply_text, "
-                            "speaker, speaker_version, created_ms) "
-                            "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id",
-                            {Text{report.chat}, Text{owner}, report.turn, report.reply, Text{report.kind},
-                             Text{report.comment}, maybe_text(user), Text{words(said[1])}, Text{words(said[2])},
-                             integer(said[3]), now_ms_()});
+      const Rows made =
+          run("INSERT INTO reports (chat, owner, turn, reply, kind, comment, user_text, reply_text, "
+              "speaker, speaker_version, created_ms) "
+              "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING id",
+              {Text{report.chat}, Text{owner}, report.turn, report.reply, Text{report.kind}, Text{report.comment},
+               maybe_text(user), Text{words(said[1])}, Text{words(said[2])}, integer(said[3]), now_ms_()});
       return integer(made.at(0).at(0));
     });
   }
@@ -499,14 +505,14 @@ class SqlStore : public Store {
   }
 
   Character read_character(std::string_view id, int64_t version, bool with_tokens) {
-    const Rows rows =
-        could_be_id(id)
-            ? run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
-                  "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, v.tokens "
-                  "FROM character_versions v JOIN characters c ON c.id = v.id "
-                  "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE CAST($2 AS BIGINT) END",
-                  {Text{id}, version})
-            : Rows();
+    const Rows rows = could_be_id(id)
+                          ? run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
+                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, v.tokens "
+                                "FROM character_versions v JOIN characters c ON c.id = v.id "
+                                "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE "
+                                "CAST($2 AS BIGINT) END",
+                                {Text{id}, version})
+                          : Rows();
     if (rows.empty()) throw no_character(id, version);
     Character character = character_of(rows[0]);
     if (with_tokens) character.tokens = tokens_of(rows[0][8]);
@@ -594,7 +600,8 @@ class SqlStore : public Store {
   }
 
   static void check_count(int64_t wanted, int64_t count) {
-    if (wanted < 0 || wanted > count) throw invalid(fmt::format("the chat has {} turns; {} cannot be kept", count, wanted));
+    if (wanted < 0 || wanted > count)
+      throw invalid(fmt::format("the chat has {} turns; {} cannot be kept", count, wanted));
   }
   static void check_turn_index(int64_t turn, int64_t count) {
     if (turn < 0 || turn >= count)
@@ -603,7 +610,8 @@ class SqlStore : public Store {
   static void check_newest(int64_t turn, int64_t count) {
     check_turn_index(turn, count);
     if (turn != count - 1)
-      throw invalid(fmt::format("turn {} is not the newest, {}: only the newest gets and chooses replies", turn, count - 1));
+      throw invalid(
+          fmt::format("turn {} is not the newest, {}: only the newest gets and chooses replies", turn, count - 1));
   }
 
   std::mutex mutex_;

@@ -23,9 +23,10 @@ using Statement = std::unique_ptr<sqlite3_stmt, Close>;
 
 std::string with_types(std::string_view sql) {
   std::string out(sql);
-  for (const auto& [from, to] : {std::pair("{int}", "INTEGER"), std::pair("{text}", "TEXT"), std::pair("{words}", "TEXT"),
-                                 std::pair("{bytes}", "BLOB"), std::pair("{id}", "INTEGER PRIMARY KEY AUTOINCREMENT"),
-                                 std::pair("{end}", ") STRICT")})
+  for (const auto& [from, to] :
+       {std::pair("{int}", "INTEGER"), std::pair("{text}", "TEXT"), std::pair("{words}", "TEXT"),
+        std::pair("{bytes}", "BLOB"), std::pair("{id}", "INTEGER PRIMARY KEY AUTOINCREMENT"),
+        std::pair("{end}", ") STRICT")})
     for (size_t at = out.find(from); at != std::string::npos; at = out.find(from, at))
       out.replace(at, std::char_traits<char>::length(from), to);
   return out;
@@ -54,9 +55,10 @@ class Sqlite : public Database {
     // FULL syncs the log at every commit; NORMAL would lose the newest commits when the power fails.
     execute("PRAGMA synchronous = FULL");
     if (text_of("PRAGMA journal_mode = WAL") != "wal")
-      throw failure(StatusCode::kIo, fmt::format("{}: its file system takes no write-ahead log; put the store on a local "
-                                                 "disk",
-                                                 file_));
+      throw failure(StatusCode::kIo,
+                    fmt::format("{}: its file system takes no write-ahead log; put the store on a local "
+                                "disk",
+                                file_));
     execute(fmt::format("PRAGMA application_id = {}", kApplication));
   }
 
@@ -176,8 +178,11 @@ class Sqlite : public Database {
   std::string text_of(const std::string& sql) { return std::get<std::string>(value_of(sql)); }
 
   void refuse_foreign() {
+    execute("BEGIN");  // one state of the file: another program may be making its tables
+    const int64_t tables = number_of("SELECT count(*) FROM sqlite_schema");
     const int64_t application = number_of("PRAGMA application_id");
-    const bool is_new = number_of("SELECT count(*) FROM sqlite_schema") == 0 && application == 0;
+    execute("COMMIT");
+    const bool is_new = tables == 0 && application == 0;
     if (application != kApplication && !is_new)
       throw failure(StatusCode::kUnsupported,
                     fmt::format("{}: a database of another program; give the store a file of its own", file_));

@@ -29,26 +29,26 @@
 namespace kaiju::server {
 
 // Limits: what is larger is refused.
-inline constexpr size_t kMaxStoredTextBytes = size_t{8} << 20;     // one message, one canonical card
+inline constexpr size_t kMaxStoredTextBytes = size_t{8} << 20;  // one message, one canonical card
 inline constexpr size_t kMaxStoredPictureBytes = size_t{16} << 20;
-inline constexpr size_t kMaxStoredTokens = size_t{1} << 22;        // of one character, input or reply
-inline constexpr size_t kMaxStoredNameBytes = 400;                 // a name, owner, title, speaker, id
+inline constexpr size_t kMaxStoredTokens = size_t{1} << 22;  // of one character, input or reply
+inline constexpr size_t kMaxStoredNameBytes = 400;           // a name, owner, title, speaker, id
 inline constexpr size_t kMaxChatCharacters = 16;
 inline constexpr size_t kMaxRepliesPerTurn = 256;
 inline constexpr size_t kMaxTurns = 100'000;
 
 // One version of a character. A version never changes; `retired` is the character's.
 struct Character {
-  std::string id;           // of addresses: "wren", "wren-2"
-  int64_t version = 0;      // from 1
+  std::string id;       // of addresses: "wren", "wren-2"
+  int64_t version = 0;  // from 1
   std::string name;
-  std::string canonical;    // bytes that say what the character is (cards/card.hpp)
-  std::string digest;       // of `canonical`
+  std::string canonical;        // bytes that say what the character is (cards/card.hpp)
+  std::string digest;           // of `canonical`
   std::vector<int32_t> tokens;  // of the description, as the model was given it
-  std::string picture;      // PNG; empty: none
-  bool has_picture = false; // also said where the picture was not read
+  std::string picture;          // PNG; empty: none
+  bool has_picture = false;     // also said where the picture was not read
   bool retired = false;
-  int64_t created_ms = 0;   // of the version; milliseconds since 1970, UTC, as all times here
+  int64_t created_ms = 0;  // of the version; milliseconds since 1970, UTC, as all times here
 };
 
 struct NewCharacter {
@@ -78,11 +78,11 @@ struct Reply {
 };
 
 struct Turn {
-  std::optional<std::string> user;   // nothing: the characters speak without being asked, as in a greeting
-  std::string speaker;               // id of the character that replies
-  std::vector<int32_t> input_tokens; // of this turn alone, as the engine was given them
-  std::vector<Reply> replies;        // may be empty: asked and not answered yet
-  int64_t chosen = -1;               // index in `replies`; -1 while there are none
+  std::optional<std::string> user;    // nothing: the characters speak without being asked, as in a greeting
+  std::string speaker;                // id of the character that replies
+  std::vector<int32_t> input_tokens;  // of this turn alone, as the engine was given them
+  std::vector<Reply> replies;         // may be empty: asked and not answered yet
+  int64_t chosen = -1;                // index in `replies`; -1 while there are none
   int64_t created_ms = 0;
 };
 
@@ -174,8 +174,8 @@ struct StoreOptions {
   std::function<int64_t()> now_ms;
 };
 
-// A file, made where there is none (its folder must exist), brought to this version's tables where it is older. A file of
-// another program, or of a later version, is refused and not changed. Files FILE-wal and FILE-shm belong to it.
+// A file, made where there is none (its folder must exist), brought to this version's tables where it is older. A file
+// of another program, or of a later version, is refused and not changed. Files FILE-wal and FILE-shm belong to it.
 Result<std::unique_ptr<Store>> open_sqlite_store(const std::string& file, const StoreOptions& options = {});
 
 // A connection string or URI of libpq; tables are made in the first schema of its search_path. kUnsupported in a build
