@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <unordered_map>
 
 #include "database.hpp"
@@ -49,17 +51,7 @@ class Sqlite : public Database {
     if (result != SQLITE_OK) fail(result, "opened");
     sqlite3_extended_result_codes(opened, 1);
     sqlite3_busy_timeout(opened, kWaitMs);
-    refuse_foreign();  // before anything is changed
-    execute("PRAGMA trusted_schema = OFF");
-    execute("PRAGMA foreign_keys = ON");
-    // FULL syncs the log at every commit; NORMAL would lose the newest commits when the power fails.
-    execute("PRAGMA synchronous = FULL");
-    if (text_of("PRAGMA journal_mode = WAL") != "wal")
-      throw failure(StatusCode::kIo,
-                    fmt::format("{}: its file system takes no write-ahead log; put the store on a local "
-                                "disk",
-                                file_));
-    execute(fmt::format("PRAGMA application_id = {}", kApplication));
+    while (!try_prepare_file()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
   Rows run(const char* sql, std::initializer_list<Parameter> parameters) override {
@@ -177,7 +169,33 @@ class Sqlite : public Database {
   int64_t number_of(const std::string& sql) { return std::get<int64_t>(value_of(sql)); }
   std::string text_of(const std::string& sql) { return std::get<std::string>(value_of(sql)); }
 
-  void refuse_foreign() {
+  // SQLite does not wait for its lock where a file gets its write-ahead log. False: another process has the lock, and
+  // there is time to try again.
+  bool try_prepare_file() {
+    try {
+      prepare_file();
+      return true;
+    } catch (const Failure& failed) {
+      Sqlite::roll_back();
+      if (failed.status.code() != StatusCode::kBusy || std::chrono::steady_clock::now() > open_until_) throw;
+      return false;
+    }
+  }
+
+  void prepare_file() {
+    const bool is_new = refuse_foreign();  // before anything is changed
+    execute("PRAGMA trusted_schema = OFF");
+    execute("PRAGMA foreign_keys = ON");
+    // FULL syncs the log at every commit; NORMAL would lose the newest commits when the power fails.
+    execute("PRAGMA synchronous = FULL");
+    if (text_of("PRAGMA journal_mode = WAL") != "wal")
+      throw failure(StatusCode::kIo,
+                    fmt::format("{}: its file system takes no write-ahead log; put the store on a local disk", file_));
+    if (is_new) execute(fmt::format("PRAGMA application_id = {}", kApplication));
+  }
+
+  // Whether the file is new.
+  bool refuse_foreign() {
     execute("BEGIN");  // one state of the file: another program may be making its tables
     const int64_t tables = number_of("SELECT count(*) FROM sqlite_schema");
     const int64_t application = number_of("PRAGMA application_id");
@@ -186,9 +204,12 @@ class Sqlite : public Database {
     if (application != kApplication && !is_new)
       throw failure(StatusCode::kUnsupported,
                     fmt::format("{}: a database of another program; give the store a file of its own", file_));
+    return is_new;
   }
 
   std::string file_;
+  std::chrono::steady_clock::time_point open_until_ =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
   Connection connection_;
   std::unordered_map<const char*, Statement> statements_;  // by literal; finalized before the connection closes
 };
