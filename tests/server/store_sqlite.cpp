@@ -94,3 +94,17 @@ TEST_CASE("a store that another process holds answers that it is busy", "[.slow]
   sqlite3_close(other);
   must(store->append_turn("ann", chat, 0, turn_of("a", "A")));
 }
+
+#ifndef KAIJU_SERVER_POSTGRES
+TEST_CASE("a build without PostgreSQL says how to get it") {
+  const Status status = open_postgres_store("host=/tmp").status();
+  CHECK(status.code() == StatusCode::kUnsupported);
+  CHECK(status.message().find("-DKAIJU_SERVER_POSTGRES=ON") != std::string::npos);
+}
+#else
+TEST_CASE("a PostgreSQL that is not there is said, with what to check") {
+  const Status status = open_postgres_store("host=/nonexistent dbname=x connect_timeout=2").status();
+  CHECK(status.code() == StatusCode::kIo);
+  CHECK(status.message().find("check the connection string") != std::string::npos);
+}
+#endif
