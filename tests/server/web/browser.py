@@ -13,7 +13,7 @@ KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowLeft": (3
         "ArrowDown": (40, ""), "Home": (36, ""), "End": (35, ""), " ": (32, " ")}
 SHIFT = 8
 # A window in which Chromium on a slow machine does what it was asked; nothing waits for so long when it succeeds.
-PATIENCE_S = 20
+PATIENCE_S = int(os.environ.get("P", "20"))
 
 
 def chromium():
@@ -119,7 +119,7 @@ class Browser:
                 value = None
                 if time.monotonic() > end:
                     raise AssertionError(f"never true: {what or expression}: {failed}") from None
-            if value:
+            if value not in (None, False, 0, ""):  # an element comes as {}
                 return value
             if time.monotonic() > end:
                 raise AssertionError(f"never true: {what or expression}")

@@ -113,8 +113,8 @@ class Mock:
         self.failures += [(re.compile(path), status, message)] * times
 
     def sent(self, path):
-        """The bodies of the requests to paths that match, oldest first."""
-        return [body for _, at, body, _ in self.requests if re.search(path, at)]
+        """The bodies that were sent to paths that match, oldest first."""
+        return [body for method, at, body, _ in self.requests if method != "GET" and re.search(path, at)]
 
     def release(self, chat):
         self.streams[chat].release.set()
