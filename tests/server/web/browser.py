@@ -157,8 +157,22 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
+    def paste(self, text):
+        """Pastes into what has the focus, from Chromium's clipboard."""
+        self.js(f"""(held => {{
+            const area = document.createElement("textarea");
+            area.value = {json.dumps(text)};
+            document.body.append(area);
+            area.select();
+            document.execCommand("copy");
+            area.remove();
+            held.focus();
+        }})(document.activeElement)""")
+        self.call("Input.dispatchKeyEvent", type="keyDown", key="v", code="KeyV", windowsVirtualKeyCode=86, modifiers=2, commands=["paste"])
+        self.call("Input.dispatchKeyEvent", type="keyUp", key="v", code="KeyV", windowsVirtualKeyCode=86, modifiers=2)
+
     def write_text(self, text):
-        """Types or pastes into what has the focus."""
+        """Types into what has the focus."""
         self.call("Input.insertText", text=text)
 
     def fill(self, selector, text):

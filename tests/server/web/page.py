@@ -264,7 +264,7 @@ class Replies(OfPage):
         self.answered(2)
         self.assertEqual(page.text(NEWEST), emoji)
         long = "Зимний вечер 👩‍🚀\nline " * 4000
-        page.write_text(long + "end")
+        page.paste(long + "end")
         self.assertEqual(page.js("document.getElementById('say').value.length"), len((long + "end").encode("utf-16-le")) // 2)
         page.key("Enter")
         self.answered(3)
@@ -587,11 +587,11 @@ class Reading(OfPage):
         page.call("Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", windowsVirtualKeyCode=13, modifiers=browsers.SHIFT, text="\r")
         page.write_text("two")
         self.assertEqual(page.js("document.getElementById('say').value"), "one\ntwo")
-        self.assertGreater(page.js("document.getElementById('say').offsetHeight"), height)
+        page.wait(f"document.getElementById('say').offsetHeight > {height}")
         page.key("Enter")
         self.answered(2)
         self.assertEqual(mock.chats[chat]["turns"][1]["user"], "one\ntwo")
-        self.assertEqual(page.js("document.getElementById('say').offsetHeight"), height)
+        page.wait(f"document.getElementById('say').offsetHeight === {height}")
 
     def test_enter_that_ends_a_composition_sends_nothing(self):
         self.chat()
@@ -725,6 +725,60 @@ class Reading(OfPage):
         page.click(page.label("Undo the newest turn"))
         self.answered(500)
         self.assertEqual(page.js("document.querySelectorAll('.turn [tabindex=\"0\"], .turn[tabindex=\"0\"]').length <= 8"), True)
+
+
+@unittest.skipUnless(SHOTS, "no KAIJU_SCREENSHOTS")
+class Views(OfPage):
+    """Pictures to look at, with the characters that kaiju brings."""
+
+    def setUp(self):
+        super().setUp()
+        mock.reset()
+        for n, card in enumerate(sorted((PAGE.parents[3] / "examples/chat/characters").glob("*.card"))):
+            head, description = card.read_text().split("\n\n", 1)
+            fields = re.findall(r"^(\w+): (.*)$", head, re.M)
+            name, greeting = dict(fields)["name"], dict(fields)["greeting"]
+            mock.character(name, description.strip(), greeting, [value for key, value in fields if key == "ask"], png(40 + 25 * n % 120, 60 + 45 * n % 110, 120) if n % 4 == 1 else None,
+                           notes=["Two entries of the character book were placed behind the description."])
+        ids = list(mock.characters)
+        for n in range(14):
+            mock.chat([ids[n * 3 % len(ids)]])
+        self.talk = mock.chat([ids[-1]])
+        replies = [["Thursday, dear heart! He's stubborn as a gatepost, *leans out of the wagon* and he has opinions about turnips."] * 2,
+                   ["Mirrors after dark. *shivers* I turn them to the wall, every one.\n\nDon't laugh. My aunt Petronel did the same, and she once argued with a thunderstorm and won."],
+                   ["Hiccups! It cures hiccups. Peppermint, mostly 🌿, and a good deal of listening."]]
+        for n, (text, reply) in enumerate(zip(("What is your pony called?", "What are you afraid of? I promise that I won't tell anybody at the market, not even the crows.", "And your best potion?"), replies)):
+            mock.chats[self.talk]["turns"].append({"user": text, "speaker": ids[-1], "replies": reply, "chosen": len(reply) - 1, "cached_tokens": 150 + 60 * n, "prompt_tokens": 180 + 62 * n})
+        self.duo = mock.chat(ids[:2])
+        mock.chats[self.duo]["turns"].append({"user": "Do you two know each other?", "speaker": ids[1], "replies": ["We have met. It was raining."], "chosen": 0, "cached_tokens": 80, "prompt_tokens": 170})
+
+    def test_views(self):
+        for device, size in (("desktop", (1280, 820)), ("phone", (390, 800, True))):
+            page.size(*size)
+            for scheme in ("light", "dark"):
+                page.media(scheme)
+                self.home()
+                shot(f"{device}-{scheme}-home")
+                for name, chat in (("chat", self.talk), ("duo", self.duo), ("new", "c_0000000000000001")):
+                    self.enter(chat)
+                    shot(f"{device}-{scheme}-{name}")
+                if device == "phone":
+                    page.click(page.label("Show the chats"))
+                    shot(f"{device}-{scheme}-side")
+                    page.key("Escape")
+                self.enter(self.talk)
+                page.click(page.label("Edit your message"), -1)
+                shot(f"{device}-{scheme}-edit")
+                page.key("Escape")
+                page.click(page.label("Report the reply"), -1)
+                shot(f"{device}-{scheme}-report")
+                self.home()
+                page.click(page.label("About Wren"))
+                shot(f"{device}-{scheme}-about")
+                page.key("Escape")
+                page.wait("!document.querySelector('dialog')")
+                page.click("#home-tools button")
+                shot(f"{device}-{scheme}-form")
 
 
 class File(unittest.TestCase):
