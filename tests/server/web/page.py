@@ -501,14 +501,13 @@ class Failures(OfPage):
 
 class Settings(OfPage):
     def test_sampling_settings_are_sent_and_outlive_the_page(self):
-        self.chat()
+        chat = self.chat()
         page.click("#side-foot button")
         for name, value in (("temperature", "0.7"), ("max_tokens", "80"), ("seed", "12345678901")):
             page.fill(f"input[name={name}]", value)
         shot("desktop-light-settings")
         page.click("dialog [type=submit]")
-        page.js("location.reload()")
-        page.wait("document.querySelector('#chat-head h1')")
+        self.enter(chat)
         self.say("Hello")
         self.answered(2)
         page.click(page.label("New reply"))
@@ -527,8 +526,7 @@ class Settings(OfPage):
         page.media("light")
         page.click("#theme")
         self.assertEqual(page.js("getComputedStyle(document.body).backgroundColor"), dark)
-        page.js("location.reload()")
-        page.wait("document.querySelector('.card')")
+        self.home()
         self.assertEqual(page.js("getComputedStyle(document.body).backgroundColor"), dark)
         page.click("#theme")
         self.assertEqual(page.js("getComputedStyle(document.body).backgroundColor"), light)
@@ -658,7 +656,7 @@ class Reading(OfPage):
                     self.assertIn(name, nodes)
 
         self.home()
-        check("home", ("button", "Talk to Wren"), ("button", "About Rook"), ("navigation", "Chats"), ("heading", "Who would you like to talk to?"))
+        check("home", ("button", "Talk to Wren"), ("button", "About Rook"), ("navigation", "Chats"), ("heading", "Who will you talk to?"))
         page.click("#home-tools button")
         check("form", ("dialog", "New character"), ("textbox", "Name"))
         page.key("Escape")
