@@ -44,9 +44,16 @@ class OfPage(unittest.TestCase):
 
     def setUp(self):
         mock.reset()
-        self.wren = mock.character("Wren", "Wren Applegarth is a travelling hedge witch who drives a red wagon with a pony called Thursday.",
-                                   "Oh! A customer who isn't a crow. Welcome to the wagon.", ["What is your pony called?", "What are you afraid of?"], png(30, 110, 90))
-        self.rook = mock.character("Rook", "Rook keeps the toll bridge.", "Halt. Who goes there?", ["What is the toll?"])
+        self.wren = mock.character(
+            "Wren",
+            "Wren Applegarth is a travelling hedge witch who drives a red wagon with a pony called Thursday.",
+            "Oh! A customer who isn't a crow. Welcome to the wagon.",
+            ["What is your pony called?", "What are you afraid of?"],
+            png(30, 110, 90),
+        )
+        self.rook = mock.character(
+            "Rook", "Rook keeps the toll bridge.", "Halt. Who goes there?", ["What is the toll?"]
+        )
         page.size(1200, 800)
         page.media()
         page.open(mock.url)
@@ -59,7 +66,9 @@ class OfPage(unittest.TestCase):
         for chat in list(mock.streams):
             mock.streams[chat].set()
         self.assertEqual(page.complaints, [])
-        self.assertEqual([url for url in page.urls if not url.startswith((mock.url, "blob:" + mock.url, "data:", "about:"))], [])
+        self.assertEqual(
+            [url for url in page.urls if not url.startswith((mock.url, "blob:" + mock.url, "data:", "about:"))], []
+        )
 
     def home(self):
         page.open(mock.url)
@@ -73,7 +82,9 @@ class OfPage(unittest.TestCase):
 
     def enter(self, chat):
         page.open(f"{mock.url}#/chat/{chat}")
-        page.wait("!document.getElementById('chat').hidden && document.querySelector('#chat-head h1')", "the chat is shown")
+        page.wait(
+            "!document.getElementById('chat').hidden && document.querySelector('#chat-head h1')", "the chat is shown"
+        )
 
     def say(self, text):
         page.js("document.getElementById('say').focus()")
@@ -81,7 +92,10 @@ class OfPage(unittest.TestCase):
         page.key("Enter")
 
     def answered(self, turns):
-        page.wait(f"document.querySelectorAll('.turn:not(#run)').length === {turns} && !document.getElementById('run')", f"{turns} turns and no reply that runs")
+        page.wait(
+            f"document.querySelectorAll('.turn:not(#run)').length === {turns} && !document.getElementById('run')",
+            f"{turns} turns and no reply that runs",
+        )
 
     def held(self, chat):
         """Waits until a reply stands still in its middle."""
@@ -92,8 +106,12 @@ class Characters(OfPage):
     def test_each_has_its_picture_or_its_initial(self):
         self.home()
         page.wait("[...document.querySelectorAll('.card img')].some(one => one.complete && one.naturalWidth === 96)")
-        self.assertEqual(page.js("[...document.querySelectorAll('.card')].map(one => [one.querySelector('h3').innerText, !!one.querySelector('img')])"),
-                         [["Wren", True], ["Rook", False]])
+        self.assertEqual(
+            page.js(
+                "[...document.querySelectorAll('.card')].map(one => [one.querySelector('h3').innerText, !!one.querySelector('img')])"
+            ),
+            [["Wren", True], ["Rook", False]],
+        )
         self.assertEqual(page.js("document.querySelectorAll('.card .face')[1].innerText"), "R")
 
     def test_a_click_begins_a_chat_in_the_name_of_the_user(self):
@@ -114,8 +132,15 @@ class Characters(OfPage):
             page.write_text(text)
         page.click("dialog [type=submit]")
         page.click(page.label("About Otter"))
-        self.assertEqual(mock.sent(r"/characters$")[-1], {"name": "Otter", "description": "Otter likes\nclams.", "greeting": "Hi!",
-                                                          "first_question": ["What do you eat?", "Where do you sleep?"]})
+        self.assertEqual(
+            mock.sent(r"/characters$")[-1],
+            {
+                "name": "Otter",
+                "description": "Otter likes\nclams.",
+                "greeting": "Hi!",
+                "first_question": ["What do you eat?", "Where do you sleep?"],
+            },
+        )
         page.wait_text("dialog", "Otter likes\nclams.")
         page.click("dialog .ends button", 1)
         page.wait("document.querySelector('dialog h2').innerText === 'Edit Otter'")
@@ -125,7 +150,9 @@ class Characters(OfPage):
         page.click(page.label("About Otter"))
         page.wait_text("dialog", "urchins")
         self.assertEqual(page.texts("dialog option"), ["1", "2"])
-        page.js("(one => { one.value = '1'; one.dispatchEvent(new Event('change')); })(document.querySelector('dialog select'))")
+        page.js(
+            "(one => { one.value = '1'; one.dispatchEvent(new Event('change')); })(document.querySelector('dialog select'))"
+        )
         page.wait_text("dialog", "clams")
         page.click("dialog .ends .bad")
         page.click("dialog .ends .bad")
@@ -148,14 +175,27 @@ class Characters(OfPage):
 
     def test_cards_are_imported_from_files_of_both_kinds_with_the_servers_notes(self):
         self.home()
-        v2 = {"spec": "chara_card_v2", "data": {"name": "Silas", "description": "Silas is a stationmaster.", "first_mes": "Evenin'.", "character_book": {"entries": []}}}
+        v2 = {
+            "spec": "chara_card_v2",
+            "data": {
+                "name": "Silas",
+                "description": "Silas is a stationmaster.",
+                "first_mes": "Evenin'.",
+                "character_book": {"entries": []},
+            },
+        }
         with tempfile.TemporaryDirectory() as folder:
             json_file, picture = pathlib.Path(folder, "silas.json"), pathlib.Path(folder, "odette.png")
             json_file.write_text(json.dumps(v2))
-            picture.write_bytes(png(90, 40, 80, json.dumps({"name": "Odette", "description": "Odette sings."}).encode()))
+            picture.write_bytes(
+                png(90, 40, 80, json.dumps({"name": "Odette", "description": "Odette sings."}).encode())
+            )
             page.files("#file", json_file, picture)
             page.wait("document.querySelectorAll('.card').length === 4 && document.querySelector('dialog')")
-            self.assertEqual([body for method, path, body, _ in mock.requests if (method, path) == ("POST", "/characters")], [v2, picture.read_bytes()])
+            self.assertEqual(
+                [body for method, path, body, _ in mock.requests if (method, path) == ("POST", "/characters")],
+                [v2, picture.read_bytes()],
+            )
         page.wait_text("dialog", "Silas")
         page.wait_text("dialog", "Odette")
         page.wait_text("dialog li", "2 entries of the character book were placed behind the description.")
@@ -232,8 +272,13 @@ class Replies(OfPage):
         page.key("ArrowRight")  # the focus is still at the reply, not in the box: nothing may move
         page.click(page.label("Next reply"))
         page.wait_text(".turn.newest .swipes", "2/3")
-        self.assertEqual((mock.sent("/choose"), mock.chats[chat]["turns"][1]["chosen"]), ([{"reply": 1}, {"reply": 0}, {"reply": 1}], 1))
-        self.assertEqual(page.js("document.activeElement.ariaLabel"), "Next reply")  # the turn was drawn again, the focus stays
+        self.assertEqual(
+            (mock.sent("/choose"), mock.chats[chat]["turns"][1]["chosen"]),
+            ([{"reply": 1}, {"reply": 0}, {"reply": 1}], 1),
+        )
+        self.assertEqual(
+            page.js("document.activeElement.ariaLabel"), "Next reply"
+        )  # the turn was drawn again, the focus stays
 
     def test_arrows_move_the_caret_when_the_box_has_text(self):
         self.chat()
@@ -250,22 +295,34 @@ class Replies(OfPage):
         self.say("Hello")
         self.answered(2)
         turn = mock.chats[chat]["turns"][1]
-        gauge = page.js("(one => [one.role, one.getAttribute('aria-valuenow'), one.innerText, one.title])(document.querySelector('.turn.newest .gauge'))")
+        gauge = page.js(
+            "(one => [one.role, one.getAttribute('aria-valuenow'), one.innerText, one.title])(document.querySelector('.turn.newest .gauge'))"
+        )
         part = 100 * turn["cached_tokens"] / turn["prompt_tokens"]
         self.assertEqual(gauge[:3], ["meter", str(round(part)), f"{int(part)}% reused"])
         self.assertIn(f"{turn['cached_tokens']} of {turn['prompt_tokens']} prompt tokens were reused", gauge[3])
-        self.assertEqual(page.js("(one => { const bar = getComputedStyle(one, '::after'); return Math.round(100 * parseFloat(bar.width) / one.offsetWidth); })(document.querySelector('.turn.newest .gauge i'))"), round(part))
+        self.assertEqual(
+            page.js(
+                "(one => { const bar = getComputedStyle(one, '::after'); return Math.round(100 * parseFloat(bar.width) / one.offsetWidth); })(document.querySelector('.turn.newest .gauge i'))"
+            ),
+            round(part),
+        )
         self.assertRegex(page.text("#context"), r"^\d+ / 4,096$")
 
     def test_emoji_that_come_in_pieces_of_bytes_and_a_long_paste_stay_whole(self):
         chat = self.chat()
         emoji = "👩‍🚀👍🏽🏳️‍🌈 é ünï 漢字 🐎"
-        self.say(f"[reply: {emoji}]")
+        self.say(f"[hold][reply: {emoji}]")
+        page.wait("document.querySelector('#run .reply > .text')?.textContent.includes('ünï')")
+        self.assertEqual(page.text("#run .reply > .text"), "👩‍🚀👍🏽🏳️‍🌈 é ünï")  # as it was streamed
+        mock.release(chat)
         self.answered(2)
         self.assertEqual(page.text(NEWEST), emoji)
         long = "Зимний вечер 👩‍🚀\nline " * 4000
         page.paste(long + "end")
-        self.assertEqual(page.js("document.getElementById('say').value.length"), len((long + "end").encode("utf-16-le")) // 2)
+        self.assertEqual(
+            page.js("document.getElementById('say').value.length"), len((long + "end").encode("utf-16-le")) // 2
+        )
         page.key("Enter")
         self.answered(3)
         self.assertEqual(mock.chats[chat]["turns"][2]["user"], long + "end")
@@ -278,7 +335,9 @@ class Replies(OfPage):
         page.write_text("a draft")
         page.click(f"#chats a[href='#/chat/{other}']")
         page.wait_text("#chat-head h1", "The bridge")
-        self.assertEqual((page.js("document.getElementById('say').value"), page.js("document.getElementById('run')")), ("", None))
+        self.assertEqual(
+            (page.js("document.getElementById('say').value"), page.js("document.getElementById('run')")), ("", None)
+        )
         page.click(f"#chats a[href='#/chat/{chat}']")
         page.wait_text("#run .reply > .text", "looks up from")
         self.assertEqual(page.js("document.getElementById('say').value"), "a draft")
@@ -296,7 +355,16 @@ class Replies(OfPage):
         self.enter(chat)
         page.wait("!document.getElementById('elsewhere').hidden")
         self.assertFalse(page.js("document.getElementById('send').checkVisibility()"))
-        mock.chats[chat]["turns"].append({"user": "Hi", "speaker": self.wren, "replies": ["Hello there."], "chosen": 0, "cached_tokens": 1, "prompt_tokens": 2})
+        mock.chats[chat]["turns"].append(
+            {
+                "user": "Hi",
+                "speaker": self.wren,
+                "replies": ["Hello there."],
+                "chosen": 0,
+                "cached_tokens": 1,
+                "prompt_tokens": 2,
+            }
+        )
         mock.chats[chat]["busy"] = False
         page.wait_text(NEWEST, "Hello there.")
         page.wait("document.getElementById('elsewhere').hidden && document.getElementById('send').checkVisibility()")
@@ -344,7 +412,9 @@ class Turns(OfPage):
         chat = self.three()
         page.click(page.label("Undo the newest turn"))
         self.answered(3)
-        self.assertEqual((page.js("document.getElementById('say').value"), len(mock.chats[chat]["turns"])), ("Third", 3))
+        self.assertEqual(
+            (page.js("document.getElementById('say').value"), len(mock.chats[chat]["turns"])), ("Third", 3)
+        )
         self.assertEqual(page.js("document.querySelectorAll('.turn.newest').length"), 1)
 
     def test_a_fork_is_a_new_chat_in_view_that_has_the_turns_so_far(self):
@@ -375,7 +445,10 @@ class Turns(OfPage):
         page.write_text("It only asked for jam.")
         page.click("dialog [type=submit]")
         page.wait("!document.querySelector('dialog')")
-        self.assertEqual(mock.reports, [{"chat": chat, "turn": 3, "reply": 1, "kind": "wrong refusal", "comment": "It only asked for jam."}])
+        self.assertEqual(
+            mock.reports,
+            [{"chat": chat, "turn": 3, "reply": 1, "kind": "wrong refusal", "comment": "It only asked for jam."}],
+        )
 
     def test_several_characters_speak_in_turn_or_as_the_user_picks(self):
         self.home()
@@ -395,7 +468,9 @@ class Turns(OfPage):
         page.wait(f"!!document.querySelector({json.dumps(page.label('Let Rook speak'))})")
         page.click("#send")
         self.answered(3)
-        self.assertEqual([(body["text"], body["speaker"]) for body in mock.sent("/say")], [("Who are you?", "rook"), ("", "rook")])
+        self.assertEqual(
+            [(body["text"], body["speaker"]) for body in mock.sent("/say")], [("Who are you?", "rook"), ("", "rook")]
+        )
         self.assertEqual(page.texts(".reply-head b"), ["Wren", "Rook", "Rook"])
         self.assertEqual(page.js("document.querySelectorAll('.turn.newest .user').length"), 0)
         shot("desktop-light-several")
@@ -422,7 +497,10 @@ class Failures(OfPage):
 
     def test_an_error_within_a_stream_and_a_lost_connection_are_said(self):
         self.chat()
-        for text, words in (("[error]", "The engine ran out of KV blocks."), ("[cut]", "The connection ended before the reply did.")):
+        for text, words in (
+            ("[error]", "The engine ran out of KV blocks."),
+            ("[cut]", "The connection ended before the reply did."),
+        ):
             with self.subTest(text):
                 self.say(text)
                 page.wait_text("#run .failed p", words)
@@ -434,7 +512,10 @@ class Failures(OfPage):
         chat = self.chat()
         self.say("Hi")
         self.answered(2)
-        for path, what in (("/undo", page.label("Undo the newest turn")), ("POST /chats/c_0000000000000001/fork", page.label("Fork: a new chat that goes on from here"))):
+        for path, what in (
+            ("/undo", page.label("Undo the newest turn")),
+            ("POST /chats/c_0000000000000001/fork", page.label("Fork: a new chat that goes on from here")),
+        ):
             with self.subTest(path):
                 mock.fail(path, 500, "The store is locked.")
                 page.click(what)
@@ -467,8 +548,13 @@ class Failures(OfPage):
             page.key("Enter")
             if key == "wrong":
                 page.wait_text("dialog", "This API key is unknown.")
-        page.wait("[...document.querySelectorAll('.card img')].some(one => one.src.startsWith('blob:') && one.naturalWidth === 96)")
-        self.assertEqual(page.js("[sessionStorage['kaiju.key'], Object.values(localStorage).join().includes('s3cret')]"), ["s3cret", False])
+        page.wait(
+            "[...document.querySelectorAll('.card img')].some(one => one.src.startsWith('blob:') && one.naturalWidth === 96)"
+        )
+        self.assertEqual(
+            page.js("[sessionStorage['kaiju.key'], Object.values(localStorage).join().includes('s3cret')]"),
+            ["s3cret", False],
+        )
         page.click(page.label("Talk to Rook"))
         page.wait_text(NEWEST, "Halt.")
         self.say("Hello")
@@ -483,7 +569,7 @@ class Failures(OfPage):
         page.wait("document.querySelector('dialog input')")
 
     def test_texts_of_the_server_never_become_html(self):
-        bad = "<img src=x onerror=\"window.broken=1\"><script>window.broken=1</script><b>bold</b>"
+        bad = '<img src=x onerror="window.broken=1"><script>window.broken=1</script><b>bold</b>'
         evil = mock.character(bad, bad, bad, [bad], notes=[bad])
         self.home()
         page.click(page.label(f"About {bad}"))
@@ -496,7 +582,12 @@ class Failures(OfPage):
         page.click(page.label("Undo the newest turn"))
         page.wait_text("#problem", bad)
         self.assertEqual(page.text(NEWEST), bad)
-        self.assertEqual(page.js("[window.broken ?? null, document.querySelectorAll('#main script, #main img[src=x], .text b').length]"), [None, 0])
+        self.assertEqual(
+            page.js(
+                "[window.broken ?? null, document.querySelectorAll('#main script, #main img[src=x], .text b').length]"
+            ),
+            [None, 0],
+        )
 
 
 class Settings(OfPage):
@@ -582,7 +673,15 @@ class Reading(OfPage):
         page.js("document.getElementById('say').focus()")
         page.write_text("one")
         height = page.js("document.getElementById('say').offsetHeight")
-        page.call("Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", windowsVirtualKeyCode=13, modifiers=browsers.SHIFT, text="\r")
+        page.call(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            key="Enter",
+            code="Enter",
+            windowsVirtualKeyCode=13,
+            modifiers=browsers.SHIFT,
+            text="\r",
+        )
         page.write_text("two")
         self.assertEqual(page.js("document.getElementById('say').value"), "one\ntwo")
         page.wait(f"document.getElementById('say').offsetHeight > {height}")
@@ -595,8 +694,15 @@ class Reading(OfPage):
         self.chat()
         page.js("document.getElementById('say').focus()")
         page.write_text("漢")
-        page.js("document.getElementById('say').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', isComposing: true, bubbles: true, cancelable: true}))")
-        self.assertEqual(mock.sent("/say"), [])
+        page.js(
+            "document.getElementById('say').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', isComposing: true, bubbles: true, cancelable: true}))"
+        )
+        self.assertEqual(page.js("document.getElementById('say').value"), "漢")
+        page.js(
+            "document.getElementById('say').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', bubbles: true, cancelable: true}))"
+        )
+        self.answered(2)
+        self.assertEqual([body["text"] for body in mock.sent("/say")], ["漢"])
 
     def test_tab_reaches_everything_in_order_and_shows_where_it_is(self):
         chat = self.chat()
@@ -604,21 +710,38 @@ class Reading(OfPage):
             self.say("Hello")
             self.answered(n + 2)
         page.write_text("x")  # Send is enabled so
-        page.js("document.activeElement.blur(), window.getSelection().removeAllRanges(), document.body.tabIndex = -1, document.body.focus(), document.body.removeAttribute('tabindex')")
+        page.js(
+            "document.activeElement.blur(), window.getSelection().removeAllRanges(), document.body.tabIndex = -1, document.body.focus(), document.body.removeAttribute('tabindex')"
+        )
         names, hidden = [], []
         for _ in range(40):
             page.key("Tab")
-            name, shows, visible = page.js("""(node => [node.ariaLabel || node.innerText.trim() || node.id, getComputedStyle(node).outlineStyle !== "none" || node.id === "say",
-                node === document.body || node.checkVisibility({opacityProperty: false})])(document.activeElement)""")
+            name, shows, visible = page.js(
+                """(node => [node.ariaLabel || node.innerText.trim() || node.id, getComputedStyle(node).outlineStyle !== "none" || node.id === "say",
+                node === document.body || node.checkVisibility({opacityProperty: false})])(document.activeElement)"""
+            )
             if not shows or not visible:
                 hidden.append(name)
             names.append(name.split("\n")[0])
             if name == "Send":
                 break
         self.assertEqual(hidden, [])
-        self.assertEqual(names[:4], ["Skip to the conversation", "kaiju", "New chat", "Find a chat by its title or character"])
-        order = ["Settings", "Undo the newest turn", "Delete this chat", "Turn 4", "Edit your message", "New reply", "Edit the reply",
-                 "Fork: a new chat that goes on from here", "Report the reply", "Your message", "Send"]
+        self.assertEqual(
+            names[:4], ["Skip to the conversation", "kaiju", "New chat", "Find a chat by its title or character"]
+        )
+        order = [
+            "Settings",
+            "Undo the newest turn",
+            "Delete this chat",
+            "Turn 4",
+            "Edit your message",
+            "New reply",
+            "Edit the reply",
+            "Fork: a new chat that goes on from here",
+            "Report the reply",
+            "Your message",
+            "Send",
+        ]
         self.assertEqual([name for name in names if name in order], order)
         page.js("document.querySelector('.turn.newest').focus()")
         page.key("ArrowUp")
@@ -638,15 +761,36 @@ class Reading(OfPage):
 
     def test_a_reply_is_spoken_by_whole_sentences(self):
         chat = self.chat()
-        self.say("[reply: One is here. Two is here too! Three] [hold]".replace("[hold]", ""))
+        spoken = "[...document.querySelectorAll('#live p')].map(one => one.textContent)"
+        self.say("[hold][reply: One sentence. Two sentences! Three]")
+        page.wait("document.querySelector('#run .reply > .text')?.textContent === 'One sentence. Two'")
+        page.wait(f"{spoken}.length > 0")
+        self.assertEqual(page.js(spoken), ["Wren: One sentence."])
+        mock.release(chat)
         self.answered(2)
-        lines = page.js("[...document.querySelectorAll('#live p')].map(one => one.textContent)")
-        self.assertTrue(lines[0].startswith("Wren: One is here."), lines)
-        self.assertEqual(" ".join(lines), "Wren: " + mock.chats[chat]["turns"][1]["replies"][0])
-        self.assertEqual(page.js("[document.getElementById('live').ariaLive, document.getElementById('live').role]"), ["polite", "log"])
+        self.assertEqual(" ".join(page.js(spoken)), "Wren: One sentence. Two sentences! Three")
+        self.assertEqual(
+            page.js("[document.getElementById('live').ariaLive, document.getElementById('live').role]"),
+            ["polite", "log"],
+        )
 
     def test_everything_that_can_be_used_has_a_name(self):
-        wants = {"button", "link", "textbox", "searchbox", "radio", "checkbox", "combobox", "meter", "dialog", "spinbutton", "article", "main", "navigation", "image"}
+        wants = {
+            "button",
+            "link",
+            "textbox",
+            "searchbox",
+            "radio",
+            "checkbox",
+            "combobox",
+            "meter",
+            "dialog",
+            "spinbutton",
+            "article",
+            "main",
+            "navigation",
+            "image",
+        }
 
         def check(view, *needed):
             nodes = page.accessible()
@@ -656,7 +800,13 @@ class Reading(OfPage):
                     self.assertIn(name, nodes)
 
         self.home()
-        check("home", ("button", "Talk to Wren"), ("button", "About Rook"), ("navigation", "Chats"), ("heading", "Who will you talk to?"))
+        check(
+            "home",
+            ("button", "Talk to Wren"),
+            ("button", "About Rook"),
+            ("navigation", "Chats"),
+            ("heading", "Who will you talk to?"),
+        )
         page.click("#home-tools button")
         check("form", ("dialog", "New character"), ("textbox", "Name"))
         page.key("Escape")
@@ -666,14 +816,25 @@ class Reading(OfPage):
         self.chat(self.wren, self.rook)
         self.say("Hello")
         self.answered(2)
-        check("chat", ("textbox", "Your message"), ("radio", "Wren"), ("article", "Turn 2"), ("button", "Let Wren speak"), ("feed", "Conversation"))
+        check(
+            "chat",
+            ("textbox", "Your message"),
+            ("radio", "Wren"),
+            ("article", "Turn 2"),
+            ("button", "Let Wren speak"),
+            ("feed", "Conversation"),
+        )
         page.click(page.label("Report the reply"), -1)
         page.wait("document.querySelector('dialog')")
         check("report", ("dialog", "Report this reply"), ("radiogroup", "What is wrong"))
 
     def test_a_phone_shows_one_thing_at_a_time_and_nothing_is_cut_off(self):
         page.size(360, 740, phone=True)
-        wide = mock.character("Hieronymus-Bartholomaeus-Maximilian-von-Hohenlohe", greeting="x" * 300, suggestions=["Why " + "so " * 30 + "long?"])
+        wide = mock.character(
+            "Hieronymus-Bartholomaeus-Maximilian-von-Hohenlohe",
+            greeting="x" * 300,
+            suggestions=["Why " + "so " * 30 + "long?"],
+        )
         self.home()
         fits = "document.scrollingElement.scrollWidth <= innerWidth && [...document.querySelectorAll('#main *')].filter(one => one.checkVisibility() && !one.closest('.unseen, #speakers')).every(one => { const box = one.getBoundingClientRect(); return box.right <= innerWidth + 1 && box.left >= -1; })"
         self.assertTrue(page.js(fits))
@@ -687,9 +848,15 @@ class Reading(OfPage):
         self.assertEqual(page.js(small), [])
         page.click(page.label("Show the chats"))
         page.wait("document.getElementById('side').getBoundingClientRect().left === 0")
-        self.assertTrue(page.js("document.getElementById('main').inert && document.getElementById('side').contains(document.activeElement)"))
+        self.assertTrue(
+            page.js(
+                "document.getElementById('main').inert && document.getElementById('side').contains(document.activeElement)"
+            )
+        )
         page.key("Escape")
-        page.wait("!document.getElementById('side').checkVisibility({visibilityProperty: true}) && !document.getElementById('main').inert")
+        page.wait(
+            "!document.getElementById('side').checkVisibility({visibilityProperty: true}) && !document.getElementById('main').inert"
+        )
         self.assertEqual(page.js("document.activeElement.ariaLabel"), "Show the chats")
         page.click(page.label("Show the chats"))
         page.click("#chats a", 1)
@@ -699,16 +866,29 @@ class Reading(OfPage):
         for n in range(200):
             mock.chat([self.wren if n % 2 else self.rook], title=f"Chat {n}")
         long = mock.chat([self.wren], title="Long")
-        mock.chats[long]["turns"] += [{"user": f"Question {n}?", "speaker": self.wren, "replies": [f"Answer {n}. " + "It rains. " * 20] * (1 + n % 3), "chosen": n % (1 + n % 3),
-                                       "cached_tokens": 90, "prompt_tokens": 100} for n in range(499)]
+        mock.chats[long]["turns"] += [
+            {
+                "user": f"Question {n}?",
+                "speaker": self.wren,
+                "replies": [f"Answer {n}. " + "It rains. " * 20] * (1 + n % 3),
+                "chosen": n % (1 + n % 3),
+                "cached_tokens": 90,
+                "prompt_tokens": 100,
+            }
+            for n in range(499)
+        ]
         self.home()
         begin = time.monotonic()
         page.js(f"location.hash = '#/chat/{long}'")
         page.wait("document.querySelectorAll('.turn').length === 500")
         opened = time.monotonic() - begin
         self.assertEqual(page.js("document.querySelectorAll('#chats a').length"), 201)
-        self.assertLess(page.js("(one => one.scrollHeight - one.scrollTop - one.clientHeight)(document.getElementById('turns'))"), 2)
-        page.js("document.querySelectorAll('.turn').forEach(one => { one.seen = true; }), window.frames_ = [], (function frame(last) { requestAnimationFrame(now => { frames_.push(now - last); frame(now); }); })(performance.now())")
+        self.assertLess(
+            page.js("(one => one.scrollHeight - one.scrollTop - one.clientHeight)(document.getElementById('turns'))"), 2
+        )
+        page.js(
+            "document.querySelectorAll('.turn').forEach(one => { one.seen = true; }), window.frames_ = [], (function frame(last) { requestAnimationFrame(now => { frames_.push(now - last); frame(now); }); })(performance.now())"
+        )
         begin = time.monotonic()
         self.say("[reply: " + "One word after another. " * 100 + "]")
         self.answered(501)
@@ -716,13 +896,18 @@ class Reading(OfPage):
         # What was there stays: the turn that is no more the newest and the new one are all that is drawn.
         self.assertEqual(page.js("[...document.querySelectorAll('.turn')].filter(one => !one.seen).length"), 2)
         frame = page.js("Math.max(...frames_.slice(1))")
-        print(f"500 turns: opened in {opened:.2f} s; a reply of 400 pieces in {said:.2f} s, longest frame {frame:.0f} ms", file=sys.stderr)
+        print(
+            f"500 turns: opened in {opened:.2f} s; a reply of 400 pieces in {said:.2f} s, longest frame {frame:.0f} ms",
+            file=sys.stderr,
+        )
         self.assertLess(opened, 10)
         page.fill("#filter", "chat 17")
         page.wait("document.querySelectorAll('#chats a').length === 11")
         page.click(page.label("Undo the newest turn"))
         self.answered(500)
-        self.assertEqual(page.js("document.querySelectorAll('.turn [tabindex=\"0\"], .turn[tabindex=\"0\"]').length <= 8"), True)
+        self.assertEqual(
+            page.js('document.querySelectorAll(\'.turn [tabindex="0"], .turn[tabindex="0"]\').length <= 8'), True
+        )
 
 
 @unittest.skipUnless(SHOTS, "no KAIJU_SCREENSHOTS")
@@ -736,19 +921,59 @@ class Views(OfPage):
             head, description = card.read_text().split("\n\n", 1)
             fields = re.findall(r"^(\w+): (.*)$", head, re.M)
             name, greeting = dict(fields)["name"], dict(fields)["greeting"]
-            mock.character(name, description.strip(), greeting, [value for key, value in fields if key == "ask"], png(40 + 25 * n % 120, 60 + 45 * n % 110, 120) if n % 4 == 1 else None,
-                           notes=["Two entries of the character book were placed behind the description."])
+            mock.character(
+                name,
+                description.strip(),
+                greeting,
+                [value for key, value in fields if key == "ask"],
+                png(40 + 25 * n % 120, 60 + 45 * n % 110, 120) if n % 4 == 1 else None,
+                notes=["Two entries of the character book were placed behind the description."],
+            )
         ids = list(mock.characters)
         for n in range(14):
             mock.chat([ids[n * 3 % len(ids)]])
         self.talk = mock.chat([ids[-1]])
-        replies = [["Thursday, dear heart! He's stubborn as a gatepost, *leans out of the wagon* and he has opinions about turnips."] * 2,
-                   ["Mirrors after dark. *shivers* I turn them to the wall, every one.\n\nDon't laugh. My aunt Petronel did the same, and she once argued with a thunderstorm and won."],
-                   ["Hiccups! It cures hiccups. Peppermint, mostly 🌿, and a good deal of listening."]]
-        for n, (text, reply) in enumerate(zip(("What is your pony called?", "What are you afraid of? I promise that I won't tell anybody at the market, not even the crows.", "And your best potion?"), replies)):
-            mock.chats[self.talk]["turns"].append({"user": text, "speaker": ids[-1], "replies": reply, "chosen": len(reply) - 1, "cached_tokens": 150 + 60 * n, "prompt_tokens": 180 + 62 * n})
+        replies = [
+            [
+                "Thursday, dear heart! He's stubborn as a gatepost, *leans out of the wagon* and he has opinions about turnips."
+            ]
+            * 2,
+            [
+                "Mirrors after dark. *shivers* I turn them to the wall, every one.\n\nDon't laugh. My aunt Petronel did the same, and she once argued with a thunderstorm and won."
+            ],
+            ["Hiccups! It cures hiccups. Peppermint, mostly 🌿, and a good deal of listening."],
+        ]
+        for n, (text, reply) in enumerate(
+            zip(
+                (
+                    "What is your pony called?",
+                    "What are you afraid of? I promise that I won't tell anybody at the market, not even the crows.",
+                    "And your best potion?",
+                ),
+                replies,
+            )
+        ):
+            mock.chats[self.talk]["turns"].append(
+                {
+                    "user": text,
+                    "speaker": ids[-1],
+                    "replies": reply,
+                    "chosen": len(reply) - 1,
+                    "cached_tokens": 150 + 60 * n,
+                    "prompt_tokens": 180 + 62 * n,
+                }
+            )
         self.duo = mock.chat(ids[:2])
-        mock.chats[self.duo]["turns"].append({"user": "Do you two know each other?", "speaker": ids[1], "replies": ["We have met. It was raining."], "chosen": 0, "cached_tokens": 80, "prompt_tokens": 170})
+        mock.chats[self.duo]["turns"].append(
+            {
+                "user": "Do you two know each other?",
+                "speaker": ids[1],
+                "replies": ["We have met. It was raining."],
+                "chosen": 0,
+                "cached_tokens": 80,
+                "prompt_tokens": 170,
+            }
+        )
 
     def test_views(self):
         for device, size in (("desktop", (1280, 820)), ("phone", (390, 800, True))):
@@ -784,13 +1009,36 @@ class File(unittest.TestCase):
 
     def test_it_asks_no_other_and_runs_no_text(self):
         text = PAGE.read_text()
-        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval(", "new Function", "setHTML", "srcdoc"):
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "DOMParser",
+            "eval(",
+            "new Function",
+            "setHTML",
+            "srcdoc",
+        ):
             self.assertNotIn(word, text)
-        self.assertEqual({found for found in re.findall(r"""(?:https?:)?//[\w.-]+\.\w+[^\s"'`)]*""", text)} - {"http://www.w3.org/2000/svg"}, set())
+        self.assertEqual(
+            {found for found in re.findall(r"""(?:https?:)?//[\w.-]+\.\w+[^\s"'`)]*""", text)}
+            - {"http://www.w3.org/2000/svg"},
+            set(),
+        )
         policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1].strip()
-        self.assertEqual(dict(part.strip().split(" ", 1) for part in policy.split(";")),
-                         {"default-src": "'none'", "script-src": "'unsafe-inline'", "style-src": "'unsafe-inline'", "img-src": "'self' blob: data:", "connect-src": "'self'",
-                          "base-uri": "'none'", "form-action": "'none'"})
+        self.assertEqual(
+            dict(part.strip().split(" ", 1) for part in policy.split(";")),
+            {
+                "default-src": "'none'",
+                "script-src": "'unsafe-inline'",
+                "style-src": "'unsafe-inline'",
+                "img-src": "'self' blob: data:",
+                "connect-src": "'self'",
+                "base-uri": "'none'",
+                "form-action": "'none'",
+            },
+        )
         self.assertLess(text.count("\n"), 1500)
 
 
