@@ -258,13 +258,18 @@ class Mock:
             if not found:
                 raise Refusal(400, 'This PNG holds no character: it has no tEXt chunk "chara" or "ccv3".')
             body, picture = json.loads(base64.b64decode(found[1][:-4])), body
+        elif kind == "text/plain":
+            head, description = body.decode().split("\n\n", 1)
+            body = {"name": re.search("^name: (.*)$", head, re.M)[1], "description": description}
         elif kind != "application/json" or not isinstance(body, dict):
             raise Refusal(400, "The body is no JSON object: send a card, or a PNG with a card inside.")
         card = body.get("data", body)
         for name in ("name", "description"):
             if not isinstance(card.get(name), str) or not card[name]:
                 raise Refusal(400, f"The card has no {name}.", name)
-        first = card.get("first_question", [])
+        own = {"name", "description", "greeting", "suggestions"}
+        if card is body and "first_mes" not in card and set(card) - own:
+            raise Refusal(400, f"Unknown field: {min(set(card) - own)}.", min(set(card) - own))
         notes = (
             ["2 entries of the character book were placed behind the description."] if "character_book" in card else []
         )
@@ -272,7 +277,7 @@ class Mock:
             card["name"],
             card["description"],
             card.get("greeting", card.get("first_mes", "")),
-            [first] if isinstance(first, str) else first,
+            card.get("suggestions", []),
             picture,
             notes,
         )

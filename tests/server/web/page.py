@@ -138,7 +138,7 @@ class Characters(OfPage):
                 "name": "Otter",
                 "description": "Otter likes\nclams.",
                 "greeting": "Hi!",
-                "first_question": ["What do you eat?", "Where do you sleep?"],
+                "suggestions": ["What do you eat?", "Where do you sleep?"],
             },
         )
         page.wait_text("dialog", "Otter likes\nclams.")
@@ -173,7 +173,7 @@ class Characters(OfPage):
         page.click("dialog [type=submit]")
         page.wait("document.querySelectorAll('.card').length === 3")
 
-    def test_cards_are_imported_from_files_of_both_kinds_with_the_servers_notes(self):
+    def test_cards_are_imported_from_files_of_each_kind_with_the_servers_notes(self):
         self.home()
         v2 = {
             "spec": "chara_card_v2",
@@ -190,11 +190,13 @@ class Characters(OfPage):
             picture.write_bytes(
                 png(90, 40, 80, json.dumps({"name": "Odette", "description": "Odette sings."}).encode())
             )
-            page.files("#file", json_file, picture)
-            page.wait("document.querySelectorAll('.card').length === 4 && document.querySelector('dialog')")
+            text = pathlib.Path(folder, "isbel.card")
+            text.write_text("name: Isbel\n\nIsbel tends a lighthouse.")
+            page.files("#file", json_file, picture, text)
+            page.wait("document.querySelectorAll('.card').length === 5 && document.querySelector('dialog')")
             self.assertEqual(
                 [body for method, path, body, _ in mock.requests if (method, path) == ("POST", "/characters")],
-                [v2, picture.read_bytes()],
+                [v2, picture.read_bytes(), text.read_bytes()],
             )
         page.wait_text("dialog", "Silas")
         page.wait_text("dialog", "Odette")
